@@ -1,0 +1,60 @@
+# loom_add_library, loom_add_test, loom_add_bench: every target of the project is made by one of these.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(loom_flags INTERFACE)
+target_compile_options(loom_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-psabi)
+if(LOOM_SANITIZE)
+  target_compile_options(loom_flags INTERFACE -fsanitize=${LOOM_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(loom_flags INTERFACE -fsanitize=${LOOM_SANITIZE})
+endif()
+if(LOOM_NATIVE)
+  target_compile_options(loom_flags INTERFACE -march=native)
+endif()
+
+# Edges of the floors, one line a target, read by the test of the #include lines.
+set(LOOM_EDGES_FILE "${CMAKE_BINARY_DIR}/link_edges.txt")
+file(WRITE "${LOOM_EDGES_FILE}" "")
+
+# loom_add_library(name SOURCES ... [PUBLIC ...] [PRIVATE ...]): static library loom_<name>, alias loom::<name>.
+# PUBLIC and PRIVATE are link edges; a floor's folder is where it is declared.
+function(loom_add_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(loom_${name} STATIC ${ARG_SOURCES})
+  add_library(loom::${name} ALIAS loom_${name})
+  set_target_properties(loom_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(loom_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/shardloom>)
+  target_link_libraries(loom_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:loom_flags>)
+  set_property(GLOBAL APPEND PROPERTY LOOM_LIBRARIES loom_${name})
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  file(APPEND "${LOOM_EDGES_FILE}" "${name} ${folder} ${ARG_PUBLIC} ${ARG_PRIVATE}\n")
+endfunction()
+
+# loom_add_test(name SOURCES ... LINK ... [LABELS ...]): a GoogleTest program, one CTest entry. Label `unit` by default.
+function(loom_add_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main loom_flags)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+endfunction()
+
+# loom_add_bench(name SOURCES ... LINK ...): a Google Benchmark program.
+function(loom_add_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} benchmark::benchmark loom_flags)
+endfunction()

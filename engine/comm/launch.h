@@ -1,0 +1,25 @@
+// Starting ranks: threads of this process, or the processes an MPI launcher started.
+#pragma once
+
+#include <functional>
+
+#include "engine/comm/process_group.h"
+#include "engine/core/rank_context.h"
+
+namespace loom::comm {
+
+// What a rank's main function gets. The context is current on its thread.
+using RankMain = std::function<void(RankContext&, World&)>;
+
+// Runs `main` on `ranks` threads of this process and waits for all of them. A rank that throws fails its world, so that its peers'
+// waits end; when all have ended, the first failure in time is rethrown (its own exception, not a peer's consequence).
+void run_ranks(int ranks, const CommOptions& options, const RankMain& main);
+
+// True under mpirun (or srun): OMPI_COMM_WORLD_SIZE or PMI_SIZE is set.
+bool launched_by_mpi();
+
+// Runs `main` as this process's one rank of MPI_COMM_WORLD; the same contract. A failing rank tells the others on a second communicator,
+// reports its reason and the job ends with a non-zero exit. Throws ConfigError in a build without MPI (mpi_absent.cpp).
+void run_mpi_rank(const CommOptions& options, const RankMain& main);
+
+}  // namespace loom::comm

@@ -1,0 +1,71 @@
+// Errors: where (file:line, rank, group), actual against allowed, next step.
+//
+// Three families: the user's input (ConfigError), the machine or network (DeviceError, CommError), our own
+// bug (InvariantError). The text is for a reader at rank 37 with no debugger and is part of the contract: it is tested.
+// A message made while a rank is current starts with "[rank R] ", except a ConfigError, which all ranks raise alike.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace loom {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The user's file, flag or model is wrong. Raised before anything is allocated.
+class ConfigError : public Error {
+ public:
+  using Error::Error;
+};
+
+// The device cannot do what was asked.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
+// The device has no room. The text holds the memory table by category.
+class OutOfMemoryError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
+// A collective failed: a peer threw, died or did not come in time.
+class CommError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A broken precondition inside the engine: our bug.
+class InvariantError : public Error {
+ public:
+  using Error::Error;
+};
+
+// "[rank R] " while a rank is current on this thread, else "".
+std::string rank_prefix();
+
+template <class... Args>
+[[noreturn]] void config_error(fmt::format_string<Args...> format, Args&&... args) {
+  throw ConfigError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <class E, class... Args>
+[[noreturn]] void raise(fmt::format_string<Args...> format, Args&&... args) {
+  throw E(rank_prefix() + fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <class... Args>
+void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) {
+    throw InvariantError(rank_prefix() + "internal: " + fmt::format(format, std::forward<Args>(args)...));
+  }
+}
+
+}  // namespace loom

@@ -1,0 +1,26 @@
+#include "engine/core/error.h"
+#include "engine/core/parallel.h"
+
+namespace loom {
+
+struct ComputePool::Arena {};
+
+ComputePool::ComputePool() = default;
+ComputePool::~ComputePool() = default;
+
+void ComputePool::resize(int compute_threads) {
+  if (compute_threads != 1) {
+    config_error("{} compute threads asked for, but this build has serial loops (LOOM_PARALLEL=serial); use 1",
+                 compute_threads);
+  }
+}
+
+void ComputePool::run(std::int64_t tiles, const std::function<void(std::int64_t)>& body) {
+  for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
+}
+
+void parallel_for(std::int64_t tiles, const std::function<void(std::int64_t)>& body) {
+  for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
+}
+
+}  // namespace loom

@@ -1,0 +1,58 @@
+// RankContext: the one thing a rank owns; everything else it has hangs off it.
+//
+// A rank is one host thread of control with one emulated NPU. There is no global mutable state: a floor that needs
+// something per rank (the device, the grad mode, the compute pool) keeps it in a slot of its own type here.
+// A thread works for at most one rank at a time; RankScope says which.
+//
+// Threads  a context is used by its rank's host thread only; the scope may be entered on helper threads that
+//          need the rank's number for messages, but slots are the host thread's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <typeindex>
+#include <unordered_map>
+
+namespace loom {
+
+class RankContext {
+ public:
+  RankContext(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
+  RankContext(const RankContext&) = delete;
+  RankContext& operator=(const RankContext&) = delete;
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+
+  // The rank's own T, default-constructed at first use. The reference stays valid as long as the context.
+  template <class T>
+  T& slot() {
+    std::shared_ptr<void>& held = slots_[std::type_index(typeid(T))];
+    if (!held) held = std::make_shared<T>();
+    return *static_cast<T*>(held.get());
+  }
+
+  // The context of this thread. Throws InvariantError when no rank is current.
+  static RankContext& current();
+  static RankContext* current_or_null();
+
+ private:
+  friend class RankScope;
+  const int rank_;
+  const int world_size_;
+  std::unordered_map<std::type_index, std::shared_ptr<void>> slots_;
+};
+
+// Makes a context current on this thread for the scope's lifetime; scopes nest.
+class RankScope {
+ public:
+  explicit RankScope(RankContext& context);
+  ~RankScope();
+  RankScope(const RankScope&) = delete;
+  RankScope& operator=(const RankScope&) = delete;
+
+ private:
+  RankContext* const previous_;
+};
+
+}  // namespace loom

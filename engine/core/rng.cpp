@@ -1,0 +1,64 @@
+#include "engine/core/rng.h"
+
+#include <bit>
+#include <cmath>
+#include <numbers>
+
+namespace loom {
+
+Philox4 philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high) {
+  constexpr std::uint64_t kMul0 = 0xD2511F53u;
+  constexpr std::uint64_t kMul1 = 0xCD9E8D57u;
+  auto k0 = static_cast<std::uint32_t>(key);
+  auto k1 = static_cast<std::uint32_t>(key >> 32);
+  Philox4 c{static_cast<std::uint32_t>(counter_low), static_cast<std::uint32_t>(counter_low >> 32),
+            static_cast<std::uint32_t>(counter_high), static_cast<std::uint32_t>(counter_high >> 32)};
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = kMul0 * c[0];
+    const std::uint64_t p1 = kMul1 * c[2];
+    c = {static_cast<std::uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<std::uint32_t>(p1),
+         static_cast<std::uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<std::uint32_t>(p0)};
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return c;
+}
+
+std::uint64_t stream_key(std::uint64_t seed, std::string_view stream) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (char c : stream) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  const Philox4 mixed = philox(seed, hash);
+  return static_cast<std::uint64_t>(mixed[1]) << 32 | mixed[0];
+}
+
+double uniform_at(std::uint64_t key, std::uint64_t index) {
+  return philox(key, index / 4)[index % 4] * 0x1p-32;
+}
+
+double normal_at(std::uint64_t key, std::uint64_t index) {
+  const Philox4 bits = philox(key, index / 2);
+  const double u = (bits[0] + 1.0) * 0x1p-32;  // (0, 1]
+  const double angle = 2.0 * std::numbers::pi * bits[1] * 0x1p-32;
+  const double radius = std::sqrt(-2.0 * std::log(u));
+  return index % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle);
+}
+
+std::uint64_t permute(std::uint64_t key, std::uint64_t position, std::uint64_t n) {
+  const int half_bits = (std::bit_width(n - 1) + 1) / 2;
+  if (half_bits == 0) return 0;
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
+  std::uint64_t value = position;
+  do {
+    std::uint64_t left = value >> half_bits;
+    std::uint64_t right = value & mask;
+    for (std::uint64_t round = 0; round < 4; ++round) {
+      const std::uint64_t mixed = philox(key, right, round)[0];
+      left ^= mixed & mask;
+      std::swap(left, right);
+    }
+    value = left << half_bits | right;
+  } while (value >= n);
+  return value;
+}
+
+}  // namespace loom
