@@ -4,12 +4,12 @@
 // something per rank (the device, the grad mode, the compute pool) keeps it in a slot of its own type here.
 // A thread works for at most one rank at a time; RankScope says which.
 //
-// Threads  a context is used by its rank's host thread only; the scope may be entered on helper threads that
-//          need the rank's number for messages, but slots are the host thread's.
+// Threads  any thread working for the rank may look up a slot; what is in it has its own rule (mostly: the host thread's).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <typeindex>
 #include <unordered_map>
 
@@ -27,6 +27,7 @@ class RankContext {
   // The rank's own T, default-constructed at first use. The reference stays valid as long as the context.
   template <class T>
   T& slot() {
+    const std::lock_guard lock(mutex_);
     std::shared_ptr<void>& held = slots_[std::type_index(typeid(T))];
     if (!held) held = std::make_shared<T>();
     return *static_cast<T*>(held.get());
@@ -40,6 +41,7 @@ class RankContext {
   friend class RankScope;
   const int rank_;
   const int world_size_;
+  std::mutex mutex_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> slots_;
 };
 

@@ -1,0 +1,42 @@
+#include "engine/device/device.h"
+
+#include "engine/core/error.h"
+
+namespace loom::device {
+namespace {
+
+constexpr std::array<std::string_view, kStreams> kStreamNames{"compute",        "gather_copy_in", "gather", "reduce_scatter",
+                                                              "all_reduce", "h2d",            "d2h"};
+
+struct DeviceSlot {
+  std::unique_ptr<Device> device;
+};
+
+}  // namespace
+
+Device::Device(const DeviceOptions& options, RankContext* context)
+    : profile_(options.profile),
+      memory_(options.profile.memory_bytes, options.arena ? options.arena : Arena::create(), options.dry_run) {
+  for (int id = 0; id < kStreams; ++id) {
+    const bool on_host = id == static_cast<int>(StreamId::kCompute);
+    streams_[id] = std::make_unique<Stream>(std::string(kStreamNames[id]), options.executor, on_host, context, &trace_);
+  }
+}
+
+void Device::synchronize() {
+  for (auto& stream : streams_) stream->synchronize();
+}
+
+Device& Device::install(RankContext& context, const DeviceOptions& options) {
+  auto& slot = context.slot<DeviceSlot>();
+  slot.device = std::make_unique<Device>(options, &context);
+  return *slot.device;
+}
+
+Device& Device::current() {
+  auto& slot = RankContext::current().slot<DeviceSlot>();
+  require(slot.device != nullptr, "no device is installed for this rank; call Device::install first");
+  return *slot.device;
+}
+
+}  // namespace loom::device

@@ -1,0 +1,71 @@
+// Device: the emulated NPU of one rank - memory, streams and a trace.
+//
+// Streams  compute (runs on the host thread), gather-copy-in, gather, reduce-scatter, all-reduce, h2d, d2h.
+// Dry run  kernels have shapes, accounts and costs, and no bytes: launch() skips the arithmetic.
+// Seat     DeviceProfile is where the timing model's figures go; it holds the capacity today.
+// Threads  the rank's host thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/core/rank_context.h"
+#include "engine/device/arena.h"
+#include "engine/device/memory.h"
+#include "engine/device/stream.h"
+#include "engine/device/trace.h"
+
+namespace loom::device {
+
+struct DeviceProfile {
+  std::string name = "cpu";
+  std::int64_t memory_bytes = std::numeric_limits<std::int64_t>::max() / 2;
+};
+
+struct DeviceOptions {
+  DeviceProfile profile;
+  ExecutorKind executor = ExecutorKind::kInline;
+  bool dry_run = false;
+  std::shared_ptr<Arena> arena;  // null: one of its own
+};
+
+enum class StreamId : std::uint8_t { kCompute, kGatherCopyIn, kGather, kReduceScatter, kAllReduce, kH2D, kD2H };
+inline constexpr int kStreams = 7;
+
+class Device {
+ public:
+  Device(const DeviceOptions& options, RankContext* context);
+
+  DeviceMemory& memory() { return memory_; }
+  Trace& trace() { return trace_; }
+  Stream& stream(StreamId id) { return *streams_[static_cast<std::size_t>(id)]; }
+  bool dry_run() const { return memory_.dry_run(); }
+  const DeviceProfile& profile() const { return profile_; }
+
+  // Runs a kernel on the compute stream (now, on the host thread), unless this is a dry run. Errors are thrown.
+  template <class F>
+  void launch(std::string_view kernel, const Cost& cost, F&& run) {
+    if (trace_.enabled()) trace_.add_item("compute", {kernel, "", cost, nullptr});
+    if (!dry_run()) run();
+  }
+
+  // Blocks the host until every stream is empty; rethrows the first cause found.
+  void synchronize();
+
+  // Gives the rank its device; replaces an earlier one.
+  static Device& install(RankContext& context, const DeviceOptions& options);
+  // The device of the rank that is current on this thread.
+  static Device& current();
+
+ private:
+  const DeviceProfile profile_;
+  DeviceMemory memory_;
+  Trace trace_;
+  std::array<std::unique_ptr<Stream>, kStreams> streams_;
+};
+
+}  // namespace loom::device

@@ -1,0 +1,128 @@
+#include "engine/device/stream.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "engine/core/rank_context.h"
+#include "engine/device/trace.h"
+
+namespace loom::device {
+
+// The thread behind a stream. An entry is work, an event to wait for, or an event to settle.
+class Stream::Worker {
+ public:
+  explicit Worker(RankContext* context) : thread_([this, context] { loop(context); }) {}
+
+  ~Worker() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+  void push(std::function<void(std::exception_ptr&)> entry) {
+    {
+      const std::lock_guard lock(mutex_);
+      entries_.push_back(std::move(entry));
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  void loop(RankContext* context) {
+    std::optional<RankScope> scope;
+    if (context != nullptr) scope.emplace(*context);
+    std::exception_ptr cause;
+    while (std::function<void(std::exception_ptr&)> entry = next()) entry(cause);
+  }
+
+  std::function<void(std::exception_ptr&)> next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopping_ || !entries_.empty(); });
+    if (entries_.empty()) return nullptr;
+    auto entry = std::move(entries_.front());
+    entries_.pop_front();
+    return entry;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void(std::exception_ptr&)>> entries_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses the members above
+};
+
+namespace {
+
+void run_unless_poisoned(const std::function<void()>& run, std::exception_ptr& cause) {
+  if (cause || !run) return;
+  try {
+    run();
+  } catch (...) {
+    cause = std::current_exception();
+  }
+}
+
+}  // namespace
+
+Stream::Stream(std::string name, ExecutorKind executor, bool runs_on_host, RankContext* context, Trace* trace)
+    : name_(std::move(name)),
+      executor_(runs_on_host ? ExecutorKind::kInline : executor),
+      runs_on_host_(runs_on_host),
+      context_(context),
+      trace_(trace) {}
+
+Stream::~Stream() = default;
+
+void Stream::submit(StreamItem item) {
+  trace_->add_item(name_, item);
+  if (runs_on_host_) {
+    if (item.run) item.run();
+    return;
+  }
+  if (executor_ == ExecutorKind::kInline) {
+    run_unless_poisoned(item.run, cause_);
+    return;
+  }
+  if (!item.run) return;
+  if (!worker_) worker_ = std::make_unique<Worker>(context_);
+  worker_->push([run = std::move(item.run)](std::exception_ptr& cause) { run_unless_poisoned(run, cause); });
+}
+
+void Stream::wait(const Event& event) {
+  if (runs_on_host_) {
+    event.wait();
+    return;
+  }
+  if (executor_ == ExecutorKind::kInline) {
+    if (std::exception_ptr cause = event.wait_for_cause(); cause && !cause_) cause_ = cause;
+    return;
+  }
+  if (event.done() && !event.wait_for_cause()) return;
+  if (!worker_) worker_ = std::make_unique<Worker>(context_);
+  worker_->push([event](std::exception_ptr& cause) {
+    if (std::exception_ptr other = event.wait_for_cause(); other && !cause) cause = other;
+  });
+}
+
+Event Stream::record() {
+  if (executor_ == ExecutorKind::kInline) {
+    if (!cause_) return {};
+    Event failed = Event::pending();
+    failed.settle(cause_);
+    return failed;
+  }
+  if (!worker_) return {};
+  Event event = Event::pending();
+  worker_->push([event](std::exception_ptr& cause) { event.settle(cause); });
+  return event;
+}
+
+void Stream::synchronize() { record().wait(); }
+
+}  // namespace loom::device

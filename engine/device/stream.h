@@ -1,0 +1,76 @@
+// Stream: an ordered queue of device work.
+//
+// Order     items of one stream run one after another in the order they were submitted; items of different streams are ordered by
+//           events only.
+// Executor  inline: submit() runs the item before it returns (tests, plans). threaded: a worker thread of the stream runs it behind the
+//           host; the worker starts at the first submit. The compute stream always runs on the host thread: its items are the host's work.
+// Errors    an item that throws poisons its stream: later items are skipped and every event recorded afterwards fails with the first
+//           cause. Waiting for a failed event poisons the waiting stream with the same cause. The cause surfaces at the host's
+//           first wait. On the compute stream an item's error is thrown to the host at once.
+// Threads   submit, wait, record and synchronize: the rank's host thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/device/event.h"
+
+namespace loom {
+class RankContext;
+}
+
+namespace loom::device {
+
+class Trace;
+
+enum class ExecutorKind : std::uint8_t { kInline, kThreaded };
+
+// What an item costs on the real device; the timing model reads it.
+struct Cost {
+  double flops = 0;
+  std::int64_t read_bytes = 0;
+  std::int64_t written_bytes = 0;
+  std::int64_t link_bytes = 0;  // bytes this rank receives over links
+};
+
+struct StreamItem {
+  std::string_view name;        // "all_gather"; a literal or longer-lived than the call
+  std::string_view subject;     // "layers.3"; copied when traced
+  Cost cost;
+  std::function<void()> run;    // null in a dry run; must own or outlive what it touches
+};
+
+class Stream {
+ public:
+  Stream(std::string name, ExecutorKind executor, bool runs_on_host, RankContext* context, Trace* trace);
+  ~Stream();  // waits for the items already submitted
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  const std::string& name() const { return name_; }
+
+  // Appends an item. Blocks the host only with the inline executor.
+  void submit(StreamItem item);
+  // Items submitted from now on run after `event`. Blocks the host only on the compute stream.
+  void wait(const Event& event);
+  // An event that is done when everything submitted so far is. Does not block.
+  Event record();
+  // Blocks the host until the stream is empty; rethrows its first cause.
+  void synchronize();
+
+ private:
+  class Worker;
+
+  const std::string name_;
+  const ExecutorKind executor_;
+  const bool runs_on_host_;
+  RankContext* const context_;
+  Trace* const trace_;
+  std::exception_ptr cause_;        // inline executor only
+  std::unique_ptr<Worker> worker_;  // threaded executor only
+};
+
+}  // namespace loom::device

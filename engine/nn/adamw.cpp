@@ -1,0 +1,77 @@
+#include "engine/nn/adamw.h"
+
+#include "engine/device/device.h"
+#include "engine/tensor/kernels/fused.h"
+
+namespace loom::nn {
+namespace {
+
+Tensor moment_like(const Tensor& parameter) {
+  const DType dtype = parameter.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
+  return Tensor::zeros(parameter.shape(), dtype, device::MemCategory::kOptimizerState, "optimizer state");
+}
+
+}  // namespace
+
+AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options) : options_(options) {
+  for (Tensor& parameter : parameters) {
+    if (parameter.requires_grad()) parameters_.push_back(std::move(parameter));
+  }
+  states_.resize(parameters_.size());
+}
+
+void AdamW::step() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& parameter = parameters_[i];
+    const Tensor grad = parameter.grad();
+    if (!grad.defined()) continue;
+    State& state = states_[i];
+    if (!state.m.defined()) {
+      state.m = moment_like(parameter);
+      state.v = moment_like(parameter);
+    }
+    ++state.step;
+    const kernels::AdamW op{.lr = options_.lr,
+                            .beta1 = options_.beta1,
+                            .beta2 = options_.beta2,
+                            .eps = options_.eps,
+                            .weight_decay = options_.weight_decay,
+                            .grad_scale = 1.0,
+                            .step = state.step};
+    const device::Cost cost{12.0 * static_cast<double>(parameter.numel()), grad.nbytes() + 3 * parameter.nbytes(),
+                            3 * parameter.nbytes()};
+    device::Device::current().launch("adamw", cost, [&] {
+      kernels::adamw(op, parameter.dtype(), parameter.numel(), parameter.raw(), grad.dtype(), grad.raw(), state.m.raw(),
+                     state.v.raw());
+    });
+    parameter.storage()->bump_version();
+  }
+}
+
+void AdamW::zero_grad() {
+  for (const Tensor& parameter : parameters_) parameter.set_grad({});
+}
+
+double gradient_sum_of_squares(const std::vector<Tensor>& parameters) {
+  double sum = 0;
+  for (const Tensor& parameter : parameters) {
+    const Tensor grad = parameter.grad();
+    if (!grad.defined()) continue;
+    const device::Cost cost{2.0 * static_cast<double>(grad.numel()), grad.nbytes()};
+    device::Device::current().launch("grad_norm", cost,
+                                     [&] { sum += kernels::sum_of_squares(grad.dtype(), grad.numel(), grad.raw()); });
+  }
+  return sum;
+}
+
+void scale_gradients(const std::vector<Tensor>& parameters, double factor) {
+  for (const Tensor& parameter : parameters) {
+    const Tensor grad = parameter.grad();
+    if (!grad.defined()) continue;
+    const device::Cost cost{static_cast<double>(grad.numel()), grad.nbytes(), grad.nbytes()};
+    device::Device::current().launch(
+        "grad_clip", cost, [&] { kernels::scale(grad.dtype(), grad.numel(), factor, grad.raw(), grad.raw()); });
+  }
+}
+
+}  // namespace loom::nn

@@ -1,0 +1,28 @@
+#include "engine/nn/functional.h"
+
+#include "engine/core/rank_context.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops_composed.h"
+
+namespace loom::nn::functional {
+namespace {
+const KernelOptions& options() { return RankContext::current().slot<KernelOptions>(); }
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
+  return options().fused_rmsnorm ? ops::rms_norm(x, weight, eps) : ops::composed::rms_norm(x, weight, eps);
+}
+
+Tensor swiglu(const Tensor& gate, const Tensor& up) {
+  return options().fused_swiglu ? ops::swiglu(gate, up) : ops::composed::swiglu(gate, up);
+}
+
+Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+  return options().fused_rotary_pos_emb ? ops::rope(x, cos, sin) : ops::composed::rope(x, cos, sin);
+}
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale) {
+  return options().flash_attn ? ops::attention(q, k, v, scale) : ops::composed::attention(q, k, v, scale);
+}
+
+}  // namespace loom::nn::functional

@@ -1,0 +1,64 @@
+#include "engine/nn/init.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/core/parallel.h"
+#include "engine/core/rng.h"
+#include "engine/tensor/kernels/fused.h"
+
+namespace loom::nn {
+namespace {
+
+constexpr std::int64_t kTile = 1 << 14;
+
+void write_normal(const Tensor& tensor, std::uint64_t key, std::int64_t first_element, double std) {
+  if (tensor.raw() == nullptr) return;
+  const std::int64_t elems = tensor.numel();
+  const std::int64_t size = static_cast<std::int64_t>(element_bytes(tensor.dtype()));
+  auto* bytes = static_cast<std::byte*>(tensor.raw());
+  parallel_for((elems + kTile - 1) / kTile, [&](std::int64_t tile) {
+    const std::int64_t begin = tile * kTile;
+    const std::int64_t count = std::min(kTile, elems - begin);
+    std::vector<double> values(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) {
+      values[static_cast<std::size_t>(i)] = std * normal_at(key, static_cast<std::uint64_t>(first_element + begin + i));
+    }
+    kernels::cast(count, DType::kF64, values.data(), tensor.dtype(), bytes + begin * size);
+  });
+  tensor.storage()->bump_version();
+}
+
+}  // namespace
+
+void materialize(Module& root) {
+  std::unordered_map<const void*, Tensor> made;
+  std::vector<Tensor> originals;  // keeps identities apart while slots change
+  for (auto& [path, slot] : root.named_slots()) {
+    if (!slot->value.is_meta()) continue;
+    const Tensor original = slot->value;
+    originals.push_back(original);
+    Tensor& replacement = made[original.id()];
+    if (!replacement.defined()) {
+      replacement = Tensor::empty(original.shape(), original.dtype(), device::MemCategory::kUnsharded, path);
+      replacement.set_requires_grad(original.requires_grad());
+    }
+    slot->value = replacement;
+  }
+}
+
+void init_weights(Module& root, std::uint64_t seed) {
+  std::unordered_set<const void*> seen;
+  for (auto& [path, slot] : root.named_slots()) {
+    if (!seen.insert(slot->value.id()).second) continue;
+    switch (slot->init.kind) {
+      case Init::Kind::kOnes: slot->value.fill(1); break;
+      case Init::Kind::kZeros: slot->value.fill(0); break;
+      case Init::Kind::kNormal:
+        write_normal(slot->value, stream_key(seed, path), slot->row_begin * slot->global_shape.row_elems(),
+                     slot->init.std);
+    }
+  }
+}
+
+}  // namespace loom::nn

@@ -1,0 +1,37 @@
+#include "engine/nn/layers.h"
+
+#include "engine/nn/functional.h"
+#include "engine/tensor/ops.h"
+
+namespace loom::nn {
+
+Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, double init_std)
+    : weight(register_parameter("weight", {out, in}, Init::normal(init_std))) {
+  if (with_bias) bias = &register_parameter("bias", {out}, Init::zeros());
+}
+Value Linear::forward(const Args& args) {
+  return ops::linear(args.tensor(0), weight.value, bias == nullptr ? Tensor{} : bias->value);
+}
+
+Conv1D::Conv1D(std::int64_t in, std::int64_t out, double init_std)
+    : weight(register_parameter("weight", {in, out}, Init::normal(init_std))),
+      bias(register_parameter("bias", {out}, Init::zeros())) {}
+Value Conv1D::forward(const Args& args) { return ops::linear_kn(args.tensor(0), weight.value, bias.value); }
+
+Embedding::Embedding(std::int64_t vocab, std::int64_t dim, double init_std)
+    : weight(register_parameter("weight", {vocab, dim}, Init::normal(init_std))) {}
+Value Embedding::forward(const Args& args) { return ops::embedding(args.tensor(0), weight.value); }
+
+RMSNorm::RMSNorm(std::int64_t dim, double eps) : weight(register_parameter("weight", {dim}, Init::ones())), eps_(eps) {}
+Value RMSNorm::forward(const Args& args) { return functional::rms_norm(args.tensor(0), weight.value, eps_); }
+
+LayerNorm::LayerNorm(std::int64_t dim, double eps)
+    : weight(register_parameter("weight", {dim}, Init::ones())),
+      bias(register_parameter("bias", {dim}, Init::zeros())),
+      eps_(eps) {}
+Value LayerNorm::forward(const Args& args) { return ops::layer_norm(args.tensor(0), weight.value, bias.value, eps_); }
+
+TiedLinear::TiedLinear(const ParamSlot& shared) : weight(register_tied("weight", shared)) {}
+Value TiedLinear::forward(const Args& args) { return ops::linear(args.tensor(0), weight.value); }
+
+}  // namespace loom::nn

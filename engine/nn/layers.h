@@ -1,0 +1,81 @@
+// Layers: modules with parameters around one operator. Shapes and initial values as in torch.nn and Hugging Face.
+#pragma once
+
+#include "engine/nn/module.h"
+
+namespace loom::nn {
+
+// y = x . weight^T + bias; weight [out, in].
+class Linear final : public Module {
+ public:
+  Linear(std::int64_t in, std::int64_t out, bool bias, double init_std);
+  std::string_view type_name() const override { return "Linear"; }
+  ParamSlot& weight;
+  ParamSlot* bias = nullptr;
+
+ protected:
+  Value forward(const Args& args) override;
+};
+
+// GPT-2's Conv1D: y = x . weight + bias; weight [in, out].
+class Conv1D final : public Module {
+ public:
+  Conv1D(std::int64_t in, std::int64_t out, double init_std);
+  std::string_view type_name() const override { return "Conv1D"; }
+  ParamSlot& weight;
+  ParamSlot& bias;
+
+ protected:
+  Value forward(const Args& args) override;
+};
+
+// Rows of weight [vocab, dim] by id.
+class Embedding final : public Module {
+ public:
+  Embedding(std::int64_t vocab, std::int64_t dim, double init_std);
+  std::string_view type_name() const override { return "Embedding"; }
+  ParamSlot& weight;
+
+ protected:
+  Value forward(const Args& args) override;
+};
+
+class RMSNorm final : public Module {
+ public:
+  RMSNorm(std::int64_t dim, double eps);
+  std::string_view type_name() const override { return "RMSNorm"; }
+  ParamSlot& weight;
+
+ protected:
+  Value forward(const Args& args) override;
+
+ private:
+  const double eps_;
+};
+
+class LayerNorm final : public Module {
+ public:
+  LayerNorm(std::int64_t dim, double eps);
+  std::string_view type_name() const override { return "LayerNorm"; }
+  ParamSlot& weight;
+  ParamSlot& bias;
+
+ protected:
+  Value forward(const Args& args) override;
+
+ private:
+  const double eps_;
+};
+
+// A head whose weight is another layer's (tied embeddings): y = x . weight^T.
+class TiedLinear final : public Module {
+ public:
+  explicit TiedLinear(const ParamSlot& shared);
+  std::string_view type_name() const override { return "Linear"; }
+  ParamSlot& weight;
+
+ protected:
+  Value forward(const Args& args) override;
+};
+
+}  // namespace loom::nn

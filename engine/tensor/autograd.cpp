@@ -1,0 +1,193 @@
+#include "engine/tensor/autograd.h"
+
+#include <algorithm>
+
+#include "engine/core/error.h"
+#include "engine/tensor/kernels/fused.h"
+#include "engine/tensor/tape_state.h"
+
+namespace loom::autograd {
+namespace {
+
+class OpNode final : public Node {
+ public:
+  OpNode(std::string_view name, std::vector<SavedTensor> saved, BackwardFn backward)
+      : name_(name), saved_(std::move(saved)), backward_(std::move(backward)) {}
+
+  std::vector<Tensor> backward(const std::vector<Tensor>& grads) override {
+    require(backward_ != nullptr, "a second backward through '{}': its saved tensors are freed after the first", name_);
+    std::vector<Tensor> saved;
+    saved.reserve(saved_.size());
+    for (const SavedTensor& tensor : saved_) saved.push_back(tensor.unpack());
+    saved_.clear();  // `saved` holds them now: an operator may overwrite what nobody else owns
+    Needs needs;
+    for (const Edge& edge : edges) needs.push_back(edge.node != nullptr);
+    return backward_(saved, grads, needs);
+  }
+
+  void release_saved() override {
+    saved_.clear();
+    backward_ = nullptr;
+  }
+
+  std::string_view name() const override { return name_; }
+
+ private:
+  const std::string name_;
+  std::vector<SavedTensor> saved_;
+  BackwardFn backward_;
+};
+
+class IdentityNode final : public Node {
+ public:
+  IdentityNode(std::string_view name, std::function<void()> after) : name_(name), after_(std::move(after)) {}
+
+  std::vector<Tensor> backward(const std::vector<Tensor>& grads) override {
+    require(after_ != nullptr, "a second backward through '{}'", name_);
+    after_();
+    std::vector<Tensor> passed = grads;
+    passed.resize(edges.size());
+    return passed;
+  }
+  void release_saved() override { after_ = nullptr; }
+  std::string_view name() const override { return name_; }
+
+ private:
+  const std::string name_;
+  std::function<void()> after_;
+};
+
+class AccumulateGrad final : public Node {
+ public:
+  explicit AccumulateGrad(const Tensor& leaf) : leaf_(leaf) { sequence = kAccumulateFirst; }
+
+  std::vector<Tensor> backward(const std::vector<Tensor>& grads) override {
+    if (!grads[0].defined()) return {};
+    Meta& meta = leaf_.meta_data();
+    Tensor grad = grads[0];
+    for (const Tensor::Hook& hook : meta.leaf_hooks) {
+      if (Tensor replaced = hook(grad); replaced.defined()) grad = replaced;
+    }
+    require(grad.shape() == leaf_.shape(), "gradient {} of '{}' {}", to_string(grad.shape()), leaf_.storage()->what(),
+            to_string(leaf_.shape()));
+    add_to(meta, grad);
+    for (const auto& hook : meta.post_accumulate_hooks) hook(leaf_);
+    return {};
+  }
+  std::string_view name() const override { return "AccumulateGrad"; }
+
+ private:
+  static void add_to(Meta& meta, const Tensor& grad) {
+    if (meta.grad.defined()) {
+      if (void* sum = meta.grad.raw()) kernels::add(grad.dtype(), grad.numel(), sum, grad.raw(), sum);
+      return;
+    }
+    // Two handles are the caller's and the engine's buffer; more means that others see the bytes too.
+    if (grad.is_owned_by(2)) {
+      meta.grad = grad.detach();
+    } else {
+      meta.grad = Tensor::empty(grad.shape(), grad.dtype(), device::MemCategory::kGradient, "gradient");
+      meta.grad.copy_from(grad);
+    }
+    meta.grad.storage()->recategorize(device::MemCategory::kGradient);
+  }
+
+  const Tensor leaf_;
+};
+
+}  // namespace
+
+Node::~Node() {
+  // Long chains are taken apart in a loop, not by recursion.
+  std::vector<std::shared_ptr<Node>> pending;
+  for (Edge& edge : edges) pending.push_back(std::move(edge.node));
+  while (!pending.empty()) {
+    std::shared_ptr<Node> node = std::move(pending.back());
+    pending.pop_back();
+    if (node == nullptr || node.use_count() > 1) continue;
+    for (Edge& edge : node->edges) pending.push_back(std::move(edge.node));
+    node->edges.clear();
+  }
+}
+
+Edge gradient_edge(const Tensor& tensor) {
+  if (!tensor.requires_grad()) return {};
+  Meta& meta = tensor.meta_data();
+  if (meta.node) return {meta.node, meta.output};
+  std::shared_ptr<Node> accumulator = meta.accumulator.lock();
+  if (!accumulator) {
+    accumulator = std::make_shared<AccumulateGrad>(tensor);
+    meta.accumulator = accumulator;
+  }
+  return {accumulator, 0};
+}
+
+SavedTensor::SavedTensor(const Tensor& tensor) {
+  if (!tensor.defined()) return;
+  TapeState& state = TapeState::current();
+  if (!state.saved_hooks.empty()) {
+    const SavedTensorHooks hooks = state.saved_hooks.back();
+    packed_ = hooks.pack(tensor.detach());
+    unpack_ = hooks.unpack;
+    return;
+  }
+  tensor_ = tensor.detach();
+  version_ = tensor_.storage()->version();
+}
+
+Tensor SavedTensor::unpack() const {
+  if (unpack_) return unpack_(packed_);
+  if (!tensor_.defined()) return {};
+  require(tensor_.storage()->version() == version_,
+          "'{}' was saved for backward at version {} and is at version {}: it was written to in between",
+          tensor_.storage()->what(), version_, tensor_.storage()->version());
+  return tensor_;
+}
+
+bool grad_enabled() { return TapeState::current().grad_enabled; }
+
+GradMode::GradMode(bool on) : previous_(TapeState::current().grad_enabled) { TapeState::current().grad_enabled = on; }
+GradMode::~GradMode() { TapeState::current().grad_enabled = previous_; }
+
+SavedTensorHooksScope::SavedTensorHooksScope(SavedTensorHooks hooks) {
+  TapeState::current().saved_hooks.push_back(std::move(hooks));
+}
+SavedTensorHooksScope::~SavedTensorHooksScope() { TapeState::current().saved_hooks.pop_back(); }
+
+bool will_record(std::span<const Tensor> inputs) {
+  return grad_enabled() && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return t.requires_grad(); });
+}
+
+namespace {
+
+void attach(const std::shared_ptr<Node>& node, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  node->sequence = TapeState::current().next_sequence++;
+  for (const Tensor& input : inputs) node->edges.push_back(gradient_edge(input));
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    Meta& meta = outputs[i].meta_data();
+    meta.node = node;
+    meta.output = static_cast<int>(i);
+  }
+}
+
+}  // namespace
+
+void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tensor> saved, std::vector<Tensor> outputs,
+            BackwardFn backward) {
+  if (!will_record(inputs)) return;
+  std::vector<SavedTensor> kept;
+  kept.reserve(saved.size());
+  for (const Tensor& tensor : saved) kept.emplace_back(tensor);
+  attach(std::make_shared<OpNode>(name, std::move(kept), std::move(backward)), inputs, outputs);
+}
+
+std::vector<Tensor> identity_with_backward(std::string_view name, const std::vector<Tensor>& inputs,
+                                           std::function<void()> after) {
+  if (!will_record(inputs)) return inputs;
+  std::vector<Tensor> outputs;
+  for (const Tensor& input : inputs) outputs.push_back(input.detach());
+  attach(std::make_shared<IdentityNode>(name, std::move(after)), inputs, outputs);
+  return outputs;
+}
+
+}  // namespace loom::autograd

@@ -1,0 +1,133 @@
+// The tape: define-by-run, reverse mode, one per rank.
+//
+// Recording   an operator computes its result, then calls record(): when the grad mode is on and an input requires grad, the outputs
+//             get a Node whose edges lead to the inputs' nodes. Nodes carry a sequence number, later is larger.
+// Backward    backward(loss) counts dependencies, then runs ready nodes, largest sequence number first; gradient accumulation into leaves goes
+//             before everything else. This is PyTorch's order, and what is observable through hooks depends on it. A node's saved tensors are freed
+//             after it ran: a second backward through it is an error. No gradients of gradients.
+// Hooks       tensor hooks run when a gradient is complete; saved-tensor hooks see every tensor that is saved (recompute, swap); callbacks
+//             queued during a backward run when its graph is done.
+// Nesting     backward may be called from inside a node (reentrant recompute); each call has its own graph task.
+// State       grad mode, saved-tensor hooks and running tasks belong to the rank (RankContext slot).
+// Threads     the rank's host thread.
+#pragma once
+
+#include <any>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/tensor/tensor.h"
+
+namespace loom::autograd {
+
+class Node;
+
+struct Edge {
+  std::shared_ptr<Node> node;  // null: the input needs no gradient
+  int output = 0;              // which output of that node the gradient belongs to
+};
+
+// A tensor kept for backward, through the saved-tensor hooks in force when it was saved.
+class SavedTensor {
+ public:
+  SavedTensor() = default;
+  explicit SavedTensor(const Tensor& tensor);
+  // The tensor, without graph; undefined if an undefined one was saved. Throws InvariantError when it was overwritten since.
+  Tensor unpack() const;
+
+ private:
+  Tensor tensor_;
+  std::uint64_t version_ = 0;
+  std::any packed_;
+  std::function<Tensor(const std::any&)> unpack_;
+};
+
+class Node {
+ public:
+  virtual ~Node();
+  // grads[i]: gradient of output i, undefined when none came. Returns one gradient per edge (undefined: none).
+  virtual std::vector<Tensor> backward(const std::vector<Tensor>& grads) = 0;
+  virtual void release_saved() {}
+  virtual std::string_view name() const = 0;
+
+  std::vector<Edge> edges;
+  std::uint64_t sequence = 0;
+  std::vector<std::vector<Tensor::Hook>> hooks;  // by output
+};
+
+// What a tensor knows of the graph.
+struct Meta {
+  bool requires_grad = false;
+  Tensor grad;
+  std::shared_ptr<Node> node;           // of a result
+  int output = 0;
+  std::weak_ptr<Node> accumulator;      // of a leaf
+  std::vector<Tensor::Hook> leaf_hooks;
+  std::vector<std::function<void(const Tensor&)>> post_accumulate_hooks;
+};
+
+using Saved = std::span<const Tensor>;
+// needs[i]: input i needs a gradient.
+using Needs = std::vector<bool>;
+using Grads = std::vector<Tensor>;
+// Gradients of the inputs from those of the outputs. `saved` are the tensors given to record(), in order.
+using BackwardFn = std::function<Grads(Saved saved, const Grads& outputs, const Needs& needs)>;
+
+// True when an operator on these inputs will be recorded.
+bool will_record(std::span<const Tensor> inputs);
+
+// Gives `outputs` a node with edges to `inputs`. Inputs may be undefined. Nothing happens when nothing is to be recorded.
+void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tensor> saved, std::vector<Tensor> outputs,
+            BackwardFn backward);
+
+// Passes tensors through one identity node: the results share the bytes of the inputs; `after` runs in backward once the gradients of all
+// results are complete, before they go on to the inputs. Without a recorded input the inputs are returned as they are.
+std::vector<Tensor> identity_with_backward(std::string_view name, const std::vector<Tensor>& inputs,
+                                           std::function<void()> after);
+
+// Runs backward from `loss`; `grad` is its gradient (default: ones for a loss with one element).
+void backward(const Tensor& loss, const Tensor& grad = {});
+
+// Runs `callback` when the innermost running backward is done. Precondition: in_backward().
+void queue_callback(std::function<void()> callback);
+bool in_backward();
+// A number of the innermost running backward, never repeated on a rank; 0 outside.
+std::uint64_t graph_task_id();
+
+bool grad_enabled();
+// Sets the grad mode for a scope.
+class GradMode {
+ public:
+  explicit GradMode(bool on);
+  ~GradMode();
+  GradMode(const GradMode&) = delete;
+  GradMode& operator=(const GradMode&) = delete;
+
+ private:
+  const bool previous_;
+};
+class NoGrad : public GradMode {
+ public:
+  NoGrad() : GradMode(false) {}
+};
+
+// While in scope, every saved tensor goes through `pack` and comes back through `unpack`. Scopes nest; the innermost pair acts.
+struct SavedTensorHooks {
+  std::function<std::any(const Tensor&)> pack;
+  std::function<Tensor(const std::any&)> unpack;
+};
+class SavedTensorHooksScope {
+ public:
+  explicit SavedTensorHooksScope(SavedTensorHooks hooks);
+  ~SavedTensorHooksScope();
+  SavedTensorHooksScope(const SavedTensorHooksScope&) = delete;
+  SavedTensorHooksScope& operator=(const SavedTensorHooksScope&) = delete;
+};
+
+}  // namespace loom::autograd

@@ -1,0 +1,155 @@
+// Backward: dependencies are counted first, then ready nodes run, largest sequence number first.
+#include <queue>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/core/error.h"
+#include "engine/tensor/autograd.h"
+#include "engine/tensor/kernels/fused.h"
+#include "engine/tensor/tape_state.h"
+
+namespace loom::autograd {
+namespace {
+
+struct Ready {
+  std::shared_ptr<Node> node;
+  std::uint64_t arrival;  // equal sequence numbers: first come, first served
+
+  bool operator<(const Ready& other) const {
+    if (node->sequence != other.node->sequence) return node->sequence < other.node->sequence;
+    return arrival > other.arrival;
+  }
+};
+
+class Backward {
+ public:
+  Backward(const Edge& root, const Tensor& grad) {
+    count_dependencies(root.node);
+    put_gradient(root, grad);
+    push(root.node);
+  }
+
+  void run() {
+    while (!ready_.empty()) {
+      const std::shared_ptr<Node> node = ready_.top().node;
+      ready_.pop();
+      run_node(node);
+    }
+  }
+
+ private:
+  void count_dependencies(const std::shared_ptr<Node>& root) {
+    std::vector<Node*> stack{root.get()};
+    std::unordered_set<Node*> seen{root.get()};
+    while (!stack.empty()) {
+      Node* node = stack.back();
+      stack.pop_back();
+      for (const Edge& edge : node->edges) {
+        if (!edge.node) continue;
+        ++dependencies_[edge.node.get()];
+        if (seen.insert(edge.node.get()).second) stack.push_back(edge.node.get());
+      }
+    }
+  }
+
+  void run_node(const std::shared_ptr<Node>& node) {
+    std::vector<Tensor> grads = std::move(buffers_[node.get()]);
+    buffers_.erase(node.get());
+    if (grads.empty()) grads.resize(1);
+    run_hooks(*node, grads);
+    bool any = false;
+    for (const Tensor& grad : grads) any = any || grad.defined();
+    std::vector<Tensor> next;
+    if (any) next = node->backward(grads);
+    grads.clear();
+    node->release_saved();
+    next.resize(node->edges.size());
+    for (std::size_t i = 0; i < node->edges.size(); ++i) {
+      const Edge& edge = node->edges[i];
+      if (!edge.node) continue;
+      put_gradient(edge, next[i]);
+      next[i] = Tensor{};
+      if (--dependencies_[edge.node.get()] == 0) push(edge.node);
+    }
+  }
+
+  static void run_hooks(Node& node, std::vector<Tensor>& grads) {
+    for (std::size_t output = 0; output < node.hooks.size() && output < grads.size(); ++output) {
+      for (const Tensor::Hook& hook : node.hooks[output]) {
+        if (!grads[output].defined()) continue;
+        if (Tensor replaced = hook(grads[output]); replaced.defined()) grads[output] = replaced;
+      }
+    }
+  }
+
+  // The sum of what arrived at one output of a node, in order of arrival.
+  void put_gradient(const Edge& edge, const Tensor& grad) {
+    std::vector<Tensor>& buffer = buffers_[edge.node.get()];
+    if (buffer.size() <= static_cast<std::size_t>(edge.output)) buffer.resize(static_cast<std::size_t>(edge.output) + 1);
+    if (!grad.defined()) return;
+    Tensor& sum = buffer[static_cast<std::size_t>(edge.output)];
+    if (!sum.defined()) {
+      sum = grad;
+      return;
+    }
+    require(sum.dtype() == grad.dtype() && sum.shape() == grad.shape(), "gradients {} {} and {} {} meet at '{}'",
+            name(sum.dtype()), to_string(sum.shape()), name(grad.dtype()), to_string(grad.shape()), edge.node->name());
+    const Tensor target = sum.is_owned_by(1) ? sum : Tensor::empty(sum.shape(), sum.dtype());
+    const Cost cost{static_cast<double>(sum.numel()), 2 * sum.nbytes(), sum.nbytes()};
+    device::Device::current().launch("grad_add", cost, [&] {
+      kernels::add(sum.dtype(), sum.numel(), sum.raw(), grad.raw(), target.raw());
+    });
+    sum = target;
+  }
+
+  void push(const std::shared_ptr<Node>& node) { ready_.push({node, arrivals_++}); }
+
+  using Cost = device::Cost;
+  std::priority_queue<Ready> ready_;
+  std::uint64_t arrivals_ = 0;
+  std::unordered_map<Node*, int> dependencies_;
+  std::unordered_map<Node*, std::vector<Tensor>> buffers_;
+};
+
+// The innermost task while it runs, taken off also when backward throws.
+class TaskScope {
+ public:
+  TaskScope() {
+    TapeState& state = TapeState::current();
+    state.tasks.push_back({state.next_task++, {}});
+  }
+  ~TaskScope() { TapeState::current().tasks.pop_back(); }
+  TaskScope(const TaskScope&) = delete;
+  TaskScope& operator=(const TaskScope&) = delete;
+};
+
+}  // namespace
+
+void backward(const Tensor& loss, const Tensor& grad) {
+  const Edge root = gradient_edge(loss);
+  require(root.node != nullptr, "backward from a tensor that requires no gradient");
+  require(grad.defined() || loss.numel() == 1, "backward from a tensor with {} elements needs its gradient", loss.numel());
+  const TaskScope task;
+  const NoGrad no_grad;
+  Backward(root, grad.defined() ? grad : Tensor::full(loss.shape(), loss.dtype(), 1.0)).run();
+  // A callback may queue another.
+  for (std::size_t i = 0; i < TapeState::current().tasks.back().callbacks.size(); ++i) {
+    const std::function<void()> callback = TapeState::current().tasks.back().callbacks[i];
+    callback();
+  }
+}
+
+void queue_callback(std::function<void()> callback) {
+  TapeState& state = TapeState::current();
+  require(!state.tasks.empty(), "a callback was queued outside backward");
+  state.tasks.back().callbacks.push_back(std::move(callback));
+}
+
+bool in_backward() { return !TapeState::current().tasks.empty(); }
+
+std::uint64_t graph_task_id() {
+  const TapeState& state = TapeState::current();
+  return state.tasks.empty() ? 0 : state.tasks.back().id;
+}
+
+}  // namespace loom::autograd

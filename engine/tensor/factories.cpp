@@ -1,0 +1,52 @@
+#include "engine/core/error.h"
+#include "engine/device/device.h"
+#include "engine/tensor/kernels/fused.h"
+#include "engine/tensor/tensor.h"
+
+namespace loom {
+namespace {
+
+Tensor make(Place place, device::Device* device, const Shape& shape, DType dtype, device::MemCategory category,
+            std::string what) {
+  const std::int64_t bytes = shape.numel() * static_cast<std::int64_t>(element_bytes(dtype));
+  return {std::make_shared<Storage>(place, device, bytes, category, std::move(what)), 0, shape, dtype};
+}
+
+}  // namespace
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, device::MemCategory category, std::string what) {
+  Tensor tensor = make(Place::kDevice, &device::Device::current(), shape, dtype, category, std::move(what));
+  tensor.storage()->allocate();
+  return tensor;
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype, device::MemCategory category, std::string what) {
+  Tensor tensor = empty(shape, dtype, category, std::move(what));
+  tensor.fill(0);
+  return tensor;
+}
+
+Tensor Tensor::full(const Shape& shape, DType dtype, double value) {
+  Tensor tensor = empty(shape, dtype);
+  tensor.fill(value);
+  return tensor;
+}
+
+Tensor Tensor::host(const Shape& shape, DType dtype, std::string what) {
+  Tensor tensor = make(Place::kHost, nullptr, shape, dtype, device::MemCategory::kActivation, std::move(what));
+  tensor.storage()->allocate();
+  return tensor;
+}
+
+Tensor Tensor::meta(const Shape& shape, DType dtype, std::string what) {
+  return make(Place::kMeta, nullptr, shape, dtype, device::MemCategory::kActivation, std::move(what));
+}
+
+Tensor Tensor::from_bytes(const void* values, std::int64_t count, DType from, const Shape& shape, DType dtype) {
+  require(count == shape.numel(), "{} values for a {} tensor", count, to_string(shape));
+  Tensor tensor = empty(shape, dtype);
+  if (void* to = tensor.raw()) kernels::cast(count, from, values, dtype, to);
+  return tensor;
+}
+
+}  // namespace loom

@@ -1,0 +1,48 @@
+// Shared pieces of the operators' bodies. Private to engine/tensor.
+#pragma once
+
+#include <string_view>
+
+#include "engine/core/error.h"
+#include "engine/device/device.h"
+#include "engine/tensor/autograd.h"
+#include "engine/tensor/tensor.h"
+
+namespace loom::ops {
+
+using autograd::Grads;
+using autograd::Needs;
+using autograd::Saved;
+using device::Cost;
+
+// dtype of statistics and scalars: fp32, fp64 for fp64.
+inline DType accumulation_dtype(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
+
+inline Shape with_last(const Shape& shape, std::int64_t last) {
+  Shape result = shape;
+  result[-1] = last;
+  return result;
+}
+
+// Rows of a tensor seen as [rows, last dim].
+inline std::int64_t row_count(const Tensor& x) { return x.shape()[-1] == 0 ? 0 : x.numel() / x.shape()[-1]; }
+
+inline void check_same(std::string_view op, const Tensor& a, const Tensor& b) {
+  require(a.shape() == b.shape() && a.dtype() == b.dtype(), "{}: {} {} with {} {}", op, name(a.dtype()),
+          to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+}
+
+// Cost of a pass that reads and writes these tensors once.
+inline Cost pass_cost(double flops, std::initializer_list<Tensor> read, std::initializer_list<Tensor> written) {
+  Cost cost{flops, 0, 0, 0};
+  for (const Tensor& t : read) cost.read_bytes += t.defined() ? t.nbytes() : 0;
+  for (const Tensor& t : written) cost.written_bytes += t.defined() ? t.nbytes() : 0;
+  return cost;
+}
+
+template <class F>
+void launch(std::string_view kernel, const Cost& cost, F&& run) {
+  device::Device::current().launch(kernel, cost, std::forward<F>(run));
+}
+
+}  // namespace loom::ops

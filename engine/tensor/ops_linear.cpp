@@ -1,0 +1,92 @@
+#include "engine/tensor/kernels/fused.h"
+#include "engine/tensor/kernels/gemm.h"
+#include "engine/tensor/op_support.h"
+#include "engine/tensor/ops.h"
+
+namespace loom::ops {
+namespace {
+
+Cost gemm_cost(const kernels::Gemm& op, const Tensor& a, const Tensor& b, const Tensor& c) {
+  return pass_cost(2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k), {a, b}, {c});
+}
+
+void run_gemm(std::string_view name, kernels::Gemm op, const Tensor& a, const Tensor& b, const Tensor& c,
+              const Tensor& bias = {}) {
+  op.ab = a.dtype();
+  op.c = c.dtype();
+  launch(name, gemm_cost(op, a, b, c), [&] {
+    if (bias.defined()) op.bias = bias.raw();
+    kernels::gemm(op, a.raw(), b.raw(), c.raw());
+  });
+}
+
+Tensor bias_gradient(const Tensor& dy) {
+  Tensor db = Tensor::empty({dy.shape()[-1]}, dy.dtype());
+  launch("bias_grad", pass_cost(static_cast<double>(dy.numel()), {dy}, {db}),
+         [&] { kernels::column_sum(dy.dtype(), row_count(dy), dy.shape()[-1], dy.raw(), db.raw()); });
+  return db;
+}
+
+// out_in: the weight is [N, K] (torch.nn.Linear), else [K, N] (Conv1D).
+Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool out_in) {
+  const std::int64_t k = x.shape()[-1];
+  const std::int64_t n = weight.shape()[out_in ? 0 : 1];
+  require(weight.shape().ndim() == 2 && weight.shape()[out_in ? 1 : 0] == k && weight.dtype() == x.dtype(),
+          "linear: input {} {} with weight {} {}", name(x.dtype()), to_string(x.shape()), name(weight.dtype()),
+          to_string(weight.shape()));
+  require(!bias.defined() || (bias.shape() == Shape{n} && bias.dtype() == x.dtype()), "linear: bias {} {} for {} outputs",
+          name(bias.defined() ? bias.dtype() : x.dtype()), bias.defined() ? to_string(bias.shape()) : "", n);
+  const std::int64_t m = row_count(x);
+  Tensor y = Tensor::empty(with_last(x.shape(), n), x.dtype());
+  run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, y, bias);
+  autograd::record("linear", {x, weight, bias}, {x, weight}, {y},
+                   [m, n, k, out_in](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
+                     const Tensor &x = saved[0], &w = saved[1], &dy = grads[0];
+                     Grads result(3);
+                     if (needs[0]) {
+                       result[0] = Tensor::empty(x.shape(), x.dtype());
+                       run_gemm("linear_dx", {.m = m, .n = k, .k = n, .transpose_b = !out_in}, dy, w, result[0]);
+                     }
+                     if (needs[1]) {
+                       result[1] = Tensor::empty(w.shape(), w.dtype());
+                       if (out_in) {
+                         run_gemm("linear_dw", {.m = n, .n = k, .k = m, .transpose_a = true}, dy, x, result[1]);
+                       } else {
+                         run_gemm("linear_dw", {.m = k, .n = n, .k = m, .transpose_a = true}, x, dy, result[1]);
+                       }
+                     }
+                     if (needs[2]) result[2] = bias_gradient(dy);
+                     return result;
+                   });
+  return y;
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) { return linear_op(x, weight, bias, true); }
+Tensor linear_kn(const Tensor& x, const Tensor& weight, const Tensor& bias) { return linear_op(x, weight, bias, false); }
+
+Tensor embedding(const Tensor& ids, const Tensor& table) {
+  require(table.shape().ndim() == 2, "embedding: table {}", to_string(table.shape()));
+  const std::int64_t vocab = table.shape()[0];
+  const std::int64_t dim = table.shape()[1];
+  std::vector<std::int64_t> sizes = ids.shape().sizes();
+  sizes.push_back(dim);
+  Tensor y = Tensor::empty(Shape(sizes), table.dtype());
+  launch("embedding", pass_cost(0, {ids, y}, {y}), [&] {
+    kernels::embedding_forward(table.dtype(), ids.numel(), vocab, dim, ids.dtype(), ids.raw(), table.raw(), y.raw());
+  });
+  autograd::record("embedding", {table}, {ids}, {y},
+                   [shape = table.shape()](Saved saved, const Grads& grads, const Needs&) -> Grads {
+                     const Tensor &ids = saved[0], &dy = grads[0];
+                     Tensor dtable = Tensor::empty(shape, dy.dtype());
+                     launch("embedding_grad", pass_cost(static_cast<double>(dy.numel()), {ids, dy}, {dtable}), [&] {
+                       kernels::embedding_backward(dy.dtype(), ids.numel(), shape[0], shape[1], ids.dtype(), ids.raw(),
+                                                   dy.raw(), dtable.raw());
+                     });
+                     return {dtable};
+                   });
+  return y;
+}
+
+}  // namespace loom::ops

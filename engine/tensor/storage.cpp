@@ -1,0 +1,59 @@
+#include "engine/tensor/storage.h"
+
+#include <new>
+
+#include "engine/core/error.h"
+
+namespace loom {
+namespace {
+
+constexpr std::align_val_t kAlign{64};
+
+std::shared_ptr<std::byte> host_memory(std::int64_t bytes) {
+  auto* memory = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kAlign));
+  return {memory, [](std::byte* piece) { ::operator delete(piece, kAlign); }};
+}
+
+}  // namespace
+
+Storage::Storage(Place place, device::Device* device, std::int64_t bytes, device::MemCategory category, std::string what)
+    : place_(place), device_(device), bytes_(bytes), category_(category), what_(std::move(what)) {}
+
+void Storage::allocate() {
+  require(place_ != Place::kMeta, "'{}' is on the meta device and cannot be allocated there", what_);
+  if (allocated()) return;
+  if (place_ == Place::kDevice) {
+    block_ = device_->memory().allocate(bytes_, category_, what_);
+  } else {
+    host_ = host_memory(bytes_);
+  }
+}
+
+void Storage::release() {
+  block_.reset();
+  host_.reset();
+}
+
+void Storage::adopt(std::shared_ptr<device::Block> block) {
+  require(!allocated() && block->bytes() >= bytes_, "'{}' needs {} bytes and was offered {}", what_, bytes_, block->bytes());
+  category_ = block->category();
+  block_ = std::move(block);
+}
+
+std::byte* Storage::data() const {
+  require(allocated(), "'{}' was read while it has no memory ({})", what_,
+          place_ == Place::kMeta ? "it is on the meta device" : "it was released");
+  return block_ ? block_->data() : host_.get();
+}
+
+std::shared_ptr<void> Storage::keep_alive() const {
+  if (block_) return block_->keep_alive();
+  return host_;
+}
+
+void Storage::recategorize(device::MemCategory category) {
+  category_ = category;
+  if (block_) block_->recategorize(category);
+}
+
+}  // namespace loom

@@ -1,0 +1,34 @@
+// TapeState: what the tape keeps per rank. Private to engine/tensor.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/core/rank_context.h"
+#include "engine/tensor/autograd.h"
+
+namespace loom::autograd {
+
+struct GraphTask {
+  std::uint64_t id = 0;
+  std::vector<std::function<void()>> callbacks;
+};
+
+struct TapeState {
+  bool grad_enabled = true;
+  std::uint64_t next_sequence = 0;
+  std::uint64_t next_task = 1;
+  std::vector<SavedTensorHooks> saved_hooks;
+  std::vector<GraphTask> tasks;  // innermost last
+
+  static TapeState& current() { return RankContext::current().slot<TapeState>(); }
+};
+
+// Leaves' gradients go before everything else.
+inline constexpr std::uint64_t kAccumulateFirst = ~std::uint64_t{0};
+
+// The node behind a tensor that requires grad: its own, or the accumulator of a leaf (made at first use). Null otherwise.
+Edge gradient_edge(const Tensor& tensor);
+
+}  // namespace loom::autograd

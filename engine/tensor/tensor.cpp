@@ -1,0 +1,144 @@
+#include "engine/tensor/tensor.h"
+
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "engine/tensor/autograd.h"
+#include "engine/tensor/kernels/fused.h"
+
+namespace loom {
+
+struct Tensor::Impl {
+  std::shared_ptr<Storage> storage;
+  std::int64_t offset_elems;
+  Shape shape;
+  DType dtype;
+  autograd::Meta meta;
+};
+
+Tensor::Tensor(std::shared_ptr<Storage> storage, std::int64_t offset_elems, Shape shape, DType dtype)
+    : impl_(std::make_shared<Impl>(Impl{std::move(storage), offset_elems, std::move(shape), dtype, {}})) {
+  const auto size = static_cast<std::int64_t>(element_bytes(dtype));
+  require((offset_elems + numel()) * size <= impl_->storage->bytes(), "a {} tensor at element {} does not fit '{}' of {} bytes",
+          to_string(impl_->shape), offset_elems, impl_->storage->what(), impl_->storage->bytes());
+}
+
+const Shape& Tensor::shape() const {
+  require(defined(), "an undefined tensor was used");
+  return impl_->shape;
+}
+
+DType Tensor::dtype() const {
+  require(defined(), "an undefined tensor was used");
+  return impl_->dtype;
+}
+
+const std::shared_ptr<Storage>& Tensor::storage() const {
+  require(defined(), "an undefined tensor was used");
+  return impl_->storage;
+}
+
+std::int64_t Tensor::offset_elems() const { return impl_->offset_elems; }
+
+bool Tensor::is_owned_by(long handles) const {
+  return impl_.use_count() <= handles && impl_->storage.use_count() == 1;
+}
+
+void* Tensor::raw() const {
+  std::byte* bytes = storage()->data();
+  if (bytes == nullptr) return nullptr;
+  return bytes + impl_->offset_elems * static_cast<std::int64_t>(element_bytes(impl_->dtype));
+}
+
+void Tensor::check_dtype(DType expected) const {
+  require(dtype() == expected, "'{}' is {}, read as {}", storage()->what(), name(dtype()), name(expected));
+}
+
+double Tensor::item() const {
+  require(numel() == 1, "item() of a tensor with {} elements", numel());
+  double value = 0;
+  read_into(&value, DType::kF64);
+  return value;
+}
+
+void Tensor::read_into(void* values, DType dtype) const {
+  const void* bytes = raw();
+  if (bytes == nullptr) {  // dry run: no values exist
+    std::memset(values, 0, static_cast<std::size_t>(numel()) * element_bytes(dtype));
+    return;
+  }
+  kernels::cast(numel(), this->dtype(), bytes, dtype, values);
+}
+
+Tensor Tensor::detach() const { return {storage(), offset_elems(), shape(), dtype()}; }
+
+Tensor Tensor::view(const Shape& shape) const {
+  require(shape.numel() == numel(), "a {} tensor viewed as {}", to_string(this->shape()), to_string(shape));
+  return {storage(), offset_elems(), shape, dtype()};
+}
+
+Tensor Tensor::rows(std::int64_t begin, std::int64_t rows) const {
+  require(shape().ndim() >= 1 && begin >= 0 && rows >= 0 && begin + rows <= shape()[0],
+          "rows [{}, {}) of a {} tensor", begin, begin + rows, to_string(shape()));
+  Shape part = shape();
+  part[0] = rows;
+  return {storage(), offset_elems() + begin * shape().row_elems(), part, dtype()};
+}
+
+void Tensor::copy_from(const Tensor& other) const {
+  require(other.shape() == shape(), "copy of {} into {} ('{}')", to_string(other.shape()), to_string(shape()),
+          storage()->what());
+  const void* from = other.raw();
+  if (void* to = raw(); to != nullptr && from != nullptr) kernels::cast(numel(), other.dtype(), from, dtype(), to);
+  storage()->bump_version();
+}
+
+void Tensor::fill(double value) const {
+  if (void* to = raw()) {
+    if (value == 0) {
+      std::memset(to, 0, static_cast<std::size_t>(nbytes()));
+    } else {
+      const std::vector<double> values(static_cast<std::size_t>(numel()), value);
+      kernels::cast(numel(), DType::kF64, values.data(), dtype(), to);
+    }
+  }
+  storage()->bump_version();
+}
+
+autograd::Meta& Tensor::meta_data() const {
+  require(defined(), "an undefined tensor was used");
+  return impl_->meta;
+}
+
+bool Tensor::requires_grad() const { return impl_ != nullptr && (impl_->meta.requires_grad || impl_->meta.node); }
+
+bool Tensor::is_leaf() const { return meta_data().node == nullptr; }
+
+const Tensor& Tensor::set_requires_grad(bool on) const {
+  require(is_leaf(), "requires_grad is set on leaves only");
+  require(!on || is_floating(dtype()), "a {} tensor cannot require a gradient", name(dtype()));
+  meta_data().requires_grad = on;
+  return *this;
+}
+
+Tensor Tensor::grad() const { return meta_data().grad; }
+void Tensor::set_grad(Tensor grad) const { meta_data().grad = std::move(grad); }
+
+void Tensor::register_hook(Hook hook) const {
+  require(requires_grad(), "a hook on a tensor that requires no gradient");
+  autograd::Meta& meta = meta_data();
+  if (!meta.node) {
+    meta.leaf_hooks.push_back(std::move(hook));
+    return;
+  }
+  auto& hooks = meta.node->hooks;
+  if (hooks.size() <= static_cast<std::size_t>(meta.output)) hooks.resize(static_cast<std::size_t>(meta.output) + 1);
+  hooks[static_cast<std::size_t>(meta.output)].push_back(std::move(hook));
+}
+
+void Tensor::register_post_accumulate_hook(std::function<void(const Tensor&)> hook) const {
+  require(is_leaf() && requires_grad(), "a post-accumulate hook needs a leaf that requires grad");
+  meta_data().post_accumulate_hooks.push_back(std::move(hook));
+}
+
+}  // namespace loom
