@@ -13,6 +13,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <typeindex>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -76,6 +78,17 @@ class Module {
   std::vector<Tensor> parameters();
   std::int64_t parameter_count();
 
+  // Something a wrapper keeps with the module, one of each type; null until set.
+  template <class T>
+  std::shared_ptr<T> attachment() const {
+    const auto found = attachments_.find(std::type_index(typeid(T)));
+    return found == attachments_.end() ? nullptr : std::static_pointer_cast<T>(found->second);
+  }
+  template <class T>
+  void attach(std::shared_ptr<T> attached) {
+    attachments_[std::type_index(typeid(T))] = std::move(attached);
+  }
+
   // --- hooks, in registration order; prepend puts one first ---
   using PreHook = std::function<void(Module&, Args&)>;
   using PostHook = std::function<Value(Module&, Value)>;
@@ -103,6 +116,7 @@ class Module {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
   std::vector<std::unique_ptr<ParamSlot>> parameters_;
   std::vector<std::pair<std::string, Tensor>> buffers_;
+  std::unordered_map<std::type_index, std::shared_ptr<void>> attachments_;
   std::vector<PreHook> pre_hooks_;
   std::vector<PostHook> post_hooks_;
 };

@@ -1,0 +1,39 @@
+// apply_fsdp2: an fsdp2_config.yaml applied to a model. The order is the design: check everything, wrap bottom-up, the root last, prefetch lists.
+//
+// Wrapping   post-order over the module tree, so that a parent owns what its wrapped descendants do not; the order in the list does not matter.
+// Prefetch   candidates are the listed modules in pre-order of registration, the root excluded. Forward: the next n; backward: the next n of the
+//            reversed list. 0 leaves the implicit order (backward: one group ahead in the order of execution).
+// Errors     ConfigError before anything is allocated, on every rank alike.
+// Source     MindSpeed-MM, mixin route.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/comm/process_group.h"
+#include "engine/nn/module.h"
+#include "sharding/fsdp2_config.h"
+#include "sharding/policy.h"
+
+namespace loom::sharding {
+
+// The configuration resolved against a model and a world: nothing is allocated or changed yet.
+struct Fsdp2Plan {
+  WorldLayout layout;
+  FullyShardOptions options;              // the mesh is set by apply_fsdp2
+  std::vector<std::string> wrapped;       // paths, pre-order of registration
+  int num_to_forward_prefetch = 0;
+  int num_to_backward_prefetch = 0;
+  std::vector<std::string> warnings;
+};
+Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout);
+
+// Shards `model` as planned over a mesh made from `world`. Collective.
+void apply_fsdp2(nn::Module& model, const Fsdp2Plan& plan, comm::World& world);
+
+// One line per group: path, parameters, bytes gathered, padding waste, reshard, prefetch; and the mode in words
+// ("2 x 4: shards over 4, replicates over 2").
+std::string describe_groups(nn::Module& model);
+
+}  // namespace loom::sharding

@@ -1,0 +1,199 @@
+#include "sharding/fully_shard.h"
+
+#include <cmath>
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/core/error.h"
+#include "engine/nn/adamw.h"
+
+namespace loom::sharding {
+namespace {
+
+using comm::Channel;
+
+// Modules whose parameters belong to a call on `module`: itself and what is below, not descending into wrapped modules.
+// Children come before their parents.
+void collect_managed(nn::Module& module, const std::string& path, std::unordered_set<nn::Module*>& seen,
+                     std::vector<std::pair<std::string, nn::Module*>>& managed) {
+  if (!seen.insert(&module).second) return;
+  for (auto& [name, child] : module.children()) {
+    if (State::of(*child) == nullptr) collect_managed(*child, nn::join_path(path, name), seen, managed);
+  }
+  managed.emplace_back(path, &module);
+}
+
+std::vector<ParamHome> collect_homes(nn::Module& module) {
+  std::unordered_set<nn::Module*> seen;
+  std::vector<std::pair<std::string, nn::Module*>> managed;
+  collect_managed(module, "", seen, managed);
+  std::vector<ParamHome> homes;
+  std::unordered_map<const void*, std::size_t> index_of;
+  for (auto& [path, owner] : managed) {
+    for (auto& slot : owner->own_parameters()) {
+      const auto [found, is_new] = index_of.emplace(slot->value.id(), homes.size());
+      if (is_new) homes.emplace_back();
+      homes[found->second].slots.push_back(slot.get());
+      homes[found->second].paths.push_back(nn::join_path(path, slot->name));
+    }
+  }
+  return homes;
+}
+
+// The originals that groups of this rank have taken over, so that a tie into another group is found: a slot outside still holds one.
+struct TakenOriginals {
+  struct Taken {
+    std::weak_ptr<Storage> original;
+    std::string path;
+  };
+  std::unordered_map<const Storage*, Taken> taken;
+};
+
+void check_wrappable(const nn::Module& module) {
+  if (!module.has_forward()) {
+    config_error("fully_shard of a {}: it has no forward of its own; wrap its items (for example 'layers.{{*}}')",
+                 module.type_name());
+  }
+  if (State::of(module) != nullptr) {
+    config_error("fully_shard was applied twice to one {}; each module can be wrapped once", module.type_name());
+  }
+}
+
+void claim(const std::vector<ParamHome>& homes, std::string_view type_name) {
+  auto& taken = RankContext::current().slot<TakenOriginals>().taken;
+  for (const ParamHome& home : homes) {
+    const auto found = taken.find(home.slots.front()->value.storage().get());
+    if (found != taken.end() && !found->second.original.expired()) {
+      config_error("parameter '{}' of {} is tied to '{}', which another group owns; a tie must stay inside one group: wrap "
+                   "neither module, or untie them (--untie-embeddings-and-output-weights)",
+                   home.paths.front(), type_name, found->second.path);
+    }
+  }
+  for (const ParamHome& home : homes) {
+    const std::shared_ptr<Storage>& original = home.slots.front()->value.storage();
+    taken[original.get()] = {original, home.paths.front()};
+  }
+}
+
+State& state_of(nn::Module& module) {
+  State* state = State::of(module);
+  require(state != nullptr, "a {} is not wrapped by fully_shard", module.type_name());
+  return *state;
+}
+
+std::vector<State*> states_of(const std::vector<nn::Module*>& modules) {
+  std::vector<State*> states;
+  for (nn::Module* module : modules) states.push_back(&state_of(*module));
+  return states;
+}
+
+}  // namespace
+
+State& fully_shard(nn::Module& module, const FullyShardOptions& options) {
+  check_wrappable(module);
+  std::vector<ParamHome> homes = collect_homes(module);
+  claim(homes, module.type_name());
+  std::unique_ptr<ParamGroup> group;
+  if (!homes.empty()) {
+    std::vector<std::unique_ptr<Param>> params;
+    for (ParamHome& home : homes) params.push_back(std::make_unique<Param>(std::move(home), *options.mesh, options.policy));
+    group = std::make_unique<ParamGroup>(std::move(params), options, options.reshard_after_forward.value_or(true));
+  }
+  auto state = std::make_shared<State>(module, options, std::move(group));
+  module.attach(state);
+  state->install_hooks();
+  return *state;
+}
+
+void materialize_shards(nn::Module& root) {
+  for (State* state : State::collect(root)) {
+    if (state->group() == nullptr) continue;
+    for (const auto& param : state->group()->params()) param->materialize_shard();
+  }
+}
+
+void set_modules_to_forward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets) {
+  state_of(module).set_forward_prefetch(states_of(targets));
+}
+
+void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets) {
+  state_of(module).set_backward_prefetch(states_of(targets));
+}
+
+void set_requires_gradient_sync(nn::Module& root, bool on) {
+  for (State* state : State::collect(root)) {
+    if (state->group() != nullptr) state->group()->reduce_grads = on;
+  }
+}
+
+void unshard(nn::Module& module) {
+  State& state = state_of(module);
+  state.lazy_init();
+  if (state.group() == nullptr) return;
+  state.group()->unshard();
+  state.group()->wait_for_unshard();
+}
+
+void reshard(nn::Module& module) {
+  if (ParamGroup* group = state_of(module).group()) group->reshard();
+}
+
+double grad_norm(nn::Module& root) {
+  double sum = 0;
+  comm::ProcessGroup* shard_group = nullptr;
+  for (State* state : State::collect(root)) {
+    if (state->group() == nullptr) continue;
+    std::vector<Tensor> shards;
+    for (const auto& param : state->group()->params()) shards.push_back(param->sharded());
+    sum += nn::gradient_sum_of_squares(shards);
+    shard_group = &state->group()->mesh().shard();
+  }
+  if (shard_group != nullptr && shard_group->size() > 1) {
+    shard_group->all_reduce(Channel::kHost, &sum, 1, DType::kF64, comm::ReduceOp::sum(), "gradient norm");
+  }
+  return std::sqrt(sum);
+}
+
+double clip_grad_norm(nn::Module& root, double max_norm) {
+  const double norm = grad_norm(root);
+  const double factor = std::min(1.0, max_norm / (norm + 1e-6));
+  nn::scale_gradients(root.parameters(), factor);
+  return norm;
+}
+
+void for_each_full_parameter(nn::Module& root,
+                             const std::function<void(const std::string& path, const Tensor& full)>& visit) {
+  std::unordered_map<const void*, const Param*> sharded;
+  std::unordered_map<const Param*, comm::ProcessGroup*> group_of;
+  for (State* state : State::collect(root)) {
+    if (state->group() == nullptr) continue;
+    state->group()->reshard();
+    for (const auto& param : state->group()->params()) {
+      sharded[param->sharded().id()] = param.get();
+      group_of[param.get()] = &state->group()->mesh().shard();
+    }
+  }
+  for (auto& [path, value] : root.named_parameters()) {
+    const auto found = sharded.find(value.id());
+    if (found == sharded.end()) {
+      visit(path, value);
+      continue;
+    }
+    const Param& param = *found->second;
+    comm::ProcessGroup& group = *group_of[&param];
+    Shape padded = param.shape();
+    padded[0] = group.size() * param.chunk().padded_rows;
+    const Tensor full = Tensor::host(padded, param.original_dtype(), path);
+    const auto bytes = static_cast<std::size_t>(param.padded_shard().nbytes());
+    auto* own = static_cast<std::byte*>(full.raw()) + static_cast<std::size_t>(group.rank()) * bytes;
+    std::memcpy(own, param.padded_shard().raw(), bytes);
+    if (group.size() > 1) {
+      const comm::GatherPart part{own, full.raw(), bytes};
+      group.all_gather(Channel::kHost, {&part, 1}, path);
+    }
+    visit(path, full.rows(0, param.shape()[0]));
+  }
+}
+
+}  // namespace loom::sharding

@@ -1,0 +1,51 @@
+// fully_shard: shards a module's parameters in place over a mesh. The public face of the sharding engine.
+//
+//   for (nn::Module* layer : layers) fully_shard(*layer, options);   // bottom-up
+//   fully_shard(model, options);                                    // the root owns what its descendants do not
+//   materialize_shards(model);  nn::init_weights(model, seed);       // or load rows
+//   nn::AdamW optimizer(model.parameters(), ...);                   // after sharding: it sees this rank's rows
+//   Tensor loss = ...model(ids)...;  autograd::backward(loss);
+//   clip_grad_norm(model, 1.0);  optimizer.step();  optimizer.zero_grad();
+//
+// Names      module and parameter paths do not change.
+// Values     are never broadcast: ranks must hold the same values before the call (or the meta device).
+// Errors     ConfigError before anything is allocated: a container without forward, a module wrapped twice, a parameter without dims, a tie that would
+//            span two groups (both paths are named).
+// Threads    the rank's host thread.
+// Source     PyTorch FSDP2, _fully_shard.py.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/nn/module.h"
+#include "sharding/policy.h"
+#include "sharding/state.h"
+
+namespace loom::sharding {
+
+// Wraps one module: its own group are the parameters no wrapped descendant owns.
+State& fully_shard(nn::Module& module, const FullyShardOptions& options);
+
+// Gives every meta shard under `root` this rank's rows of bytes, zero-padded. Values are undefined in the rank's own rows.
+void materialize_shards(nn::Module& root);
+
+// --- as the methods of FSDPModule; the module must be wrapped ---
+void set_modules_to_forward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets);
+void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets);
+// Off: backward keeps whole unsharded gradients and reduces nothing, until a backward with it on. Recursive.
+void set_requires_gradient_sync(nn::Module& root, bool on);
+void unshard(nn::Module& module);  // and waits; this module's group only
+void reshard(nn::Module& module);
+
+// The p = 2 norm over all gradients, each parameter once whatever the mesh; the same bits on every rank.
+double grad_norm(nn::Module& root);
+// Multiplies every gradient by min(1, max_norm / (norm + 1e-6)); returns the norm before.
+double clip_grad_norm(nn::Module& root, double max_norm);
+
+// Gathers one whole parameter after another, in its original dtype, and hands it over as a host tensor. Collective; `visit` runs on every rank.
+// Parameters of modules that are not wrapped are handed over as they are.
+void for_each_full_parameter(nn::Module& root, const std::function<void(const std::string& path, const Tensor& full)>& visit);
+
+}  // namespace loom::sharding

@@ -1,0 +1,230 @@
+#include "sharding/gather.h"
+
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "engine/tensor/kernels/fused.h"
+
+namespace loom::sharding {
+namespace {
+
+using comm::Channel;
+using device::MemCategory;
+using device::StreamId;
+
+constexpr std::int64_t kSegmentAlign = 64;
+
+std::int64_t aligned(std::int64_t bytes) { return (bytes + kSegmentAlign - 1) / kSegmentAlign * kSegmentAlign; }
+
+// Work that writes one parameter's gather input (its padded shard in the compute dtype) to `to`. Owns what it touches.
+std::function<void()> copy_in(const Param& param, std::byte* to, std::shared_ptr<void> to_owner) {
+  return [elems = param.padded_shard_elems(), from_dtype = param.original_dtype(), to_dtype = param.compute_dtype(),
+          from = param.padded_shard().raw(), to, from_owner = param.padded_shard().storage()->keep_alive(),
+          to_owner = std::move(to_owner)] { kernels::cast(elems, from_dtype, from, to_dtype, to); };
+}
+
+void run_all(const std::vector<std::function<void()>>& work) {
+  for (const auto& run : work) run();
+}
+
+class BufferedGather final : public Gather {
+ public:
+  BufferedGather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path)
+      : Gather(std::move(params), group, device, std::move(path)) {}
+
+  void issue() override {
+    buffer_ = Tensor::empty({group_.size() * input_bytes_}, DType::kU8, MemCategory::kGatherBuffer,
+                            "gather of '" + path_ + "'");
+    auto* base = static_cast<std::byte*>(buffer_.raw());
+    std::vector<std::function<void()>> work;
+    if (base != nullptr) {
+      std::byte* to = base + group_.rank() * input_bytes_;
+      for (const Param* param : params_) {
+        work.push_back(copy_in(*param, to, buffer_.storage()->keep_alive()));
+        to += param->gather_input_bytes();
+      }
+    }
+    stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, input_bytes_, input_bytes_}, [work] { run_all(work); }});
+    stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
+    stream(StreamId::kGather).submit({"all_gather", path_, {0, 0, 0, (group_.size() - 1) * input_bytes_}, communicate(base)});
+    gathered_ = stream(StreamId::kGather).record();
+  }
+
+  HeldGather finish() override {
+    stream(StreamId::kCompute).wait(gathered_);
+    for (Param* param : params_) param->unsharded().storage()->allocate();
+    const std::int64_t bytes = group_.size() * input_bytes_;
+    device_.launch("gather_copy_out", {0, bytes, bytes}, [&] { copy_out(); });
+    HeldGather held{std::move(buffer_), stream(StreamId::kCompute).record()};
+    buffer_ = {};
+    return held;
+  }
+
+  void drop() override {
+    stream(StreamId::kCompute).wait(gathered_);
+    buffer_ = {};
+  }
+
+ private:
+  std::function<void()> communicate(std::byte* base) {
+    if (base == nullptr) return nullptr;
+    return [&group = group_, path = path_, base, bytes = input_bytes_, owner = buffer_.storage()->keep_alive()] {
+      const comm::GatherPart part{base + group.rank() * bytes, base, static_cast<std::size_t>(bytes)};
+      group.all_gather(Channel::kGather, {&part, 1}, path);
+    };
+  }
+
+  void copy_out() {
+    const auto* from = static_cast<const std::byte*>(buffer_.raw());
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      for (const Param* param : params_) {
+        const std::int64_t bytes = param->gather_input_bytes();
+        std::memcpy(param->unsharded().storage()->data() + rank * bytes, from, static_cast<std::size_t>(bytes));
+        from += bytes;
+      }
+    }
+  }
+
+  Tensor buffer_;
+};
+
+class InPlaceGather final : public Gather {
+ public:
+  InPlaceGather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path)
+      : Gather(std::move(params), group, device, std::move(path)) {}
+
+  void issue() override {
+    std::vector<std::function<void()>> work;
+    std::vector<comm::GatherPart> parts;
+    std::vector<std::shared_ptr<void>> owners;
+    for (Param* param : params_) {
+      const auto& storage = param->unsharded().storage();
+      storage->allocate();
+      if (storage->data() == nullptr) continue;
+      const std::int64_t bytes = param->gather_input_bytes();
+      std::byte* own = storage->data() + group_.rank() * bytes;
+      owners.push_back(storage->keep_alive());
+      work.push_back(copy_in(*param, own, owners.back()));
+      parts.push_back({own, storage->data(), static_cast<std::size_t>(bytes)});
+    }
+    stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, input_bytes_, input_bytes_}, [work] { run_all(work); }});
+    stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
+    std::function<void()> communicate;
+    if (group_.size() > 1 && !parts.empty()) {
+      communicate = [&group = group_, path = path_, parts, owners] { group.all_gather(Channel::kGather, parts, path); };
+    }
+    stream(StreamId::kGather).submit({"all_gather", path_, {0, 0, 0, (group_.size() - 1) * input_bytes_}, communicate});
+    gathered_ = stream(StreamId::kGather).record();
+  }
+
+  HeldGather finish() override {
+    stream(StreamId::kCompute).wait(gathered_);
+    return {};
+  }
+
+  void drop() override {
+    stream(StreamId::kCompute).wait(gathered_);
+    release();
+  }
+};
+
+class SharedGather final : public Gather {
+ public:
+  SharedGather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path,
+               std::shared_ptr<comm::SharedSegment> segment)
+      : Gather(std::move(params), group, device, std::move(path)), segment_(std::move(segment)) {
+    std::int64_t at = 0;
+    for (Param* param : params_) {
+      places_.push_back({segment_->data() + at, param->compute_dtype() == param->original_dtype(), kNeverWritten});
+      at += aligned(group_.size() * param->gather_input_bytes());
+      if (places_.back().holds_shard) move_shard(*param, places_.back());
+    }
+  }
+
+  static std::int64_t segment_bytes(const std::vector<Param*>& params, int ranks) {
+    std::int64_t bytes = 0;
+    for (const Param* param : params) bytes += aligned(ranks * param->gather_input_bytes());
+    return bytes;
+  }
+
+  void issue() override {
+    std::vector<std::function<void()>> work;
+    std::int64_t copied_bytes = 0;
+    for (std::size_t i = 0; i < params_.size(); ++i) {
+      Param& param = *params_[i];
+      Place& place = places_[i];
+      std::shared_ptr<std::byte> memory(segment_, place.full);
+      param.unsharded().storage()->adopt(device_.memory().adopt(memory, group_.size() * param.gather_input_bytes(),
+                                                                 MemCategory::kUnsharded, "gather of '" + path_ + "'"));
+      const std::uint64_t version = param.padded_shard().storage()->version();
+      if (place.holds_shard || place.written_version == version) continue;
+      place.written_version = version;
+      work.push_back(copy_in(param, own_rows(param, place), segment_));
+      copied_bytes += param.gather_input_bytes();
+    }
+    stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, copied_bytes, copied_bytes}, [work] { run_all(work); }});
+    stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
+    stream(StreamId::kGather)
+        .submit({"all_gather", path_, {0, 0, 0, (group_.size() - 1) * input_bytes_},
+                 [&group = group_, path = path_] { group.barrier(Channel::kGather, path); }});
+    gathered_ = stream(StreamId::kGather).record();
+  }
+
+  HeldGather finish() override {
+    stream(StreamId::kCompute).wait(gathered_);
+    return {};
+  }
+
+  void drop() override {
+    stream(StreamId::kCompute).wait(gathered_);
+    release();
+  }
+
+ private:
+  static constexpr std::uint64_t kNeverWritten = ~std::uint64_t{0};
+
+  struct Place {
+    std::byte* full;                // the gather output in the segment
+    bool holds_shard;               // the shard itself lives in its rows
+    std::uint64_t written_version;  // of the shard, when its rows were last written
+  };
+
+  std::byte* own_rows(const Param& param, const Place& place) const {
+    return place.full + group_.rank() * param.gather_input_bytes();
+  }
+
+  void move_shard(Param& param, const Place& place) {
+    std::shared_ptr<std::byte> memory(segment_, own_rows(param, place));
+    param.rehome_shard(device_.memory().adopt(memory, param.gather_input_bytes(), MemCategory::kShard, param.path()));
+  }
+
+  const std::shared_ptr<comm::SharedSegment> segment_;
+  std::vector<Place> places_;
+};
+
+}  // namespace
+
+Gather::Gather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path)
+    : params_(std::move(params)), group_(group), device_(device), path_(std::move(path)) {
+  for (const Param* param : params_) input_bytes_ += param->gather_input_bytes();
+}
+
+void Gather::release() {
+  for (Param* param : params_) param->free_unsharded();
+}
+
+std::unique_ptr<Gather> Gather::create(GatherLayout layout, std::vector<Param*> params, comm::ProcessGroup& group,
+                                       device::Device& device, const std::string& path) {
+  if (group.size() > 1 && layout == GatherLayout::kBuffered) {
+    return std::make_unique<BufferedGather>(std::move(params), group, device, path);
+  }
+  if (group.size() > 1 && !device.dry_run()) {
+    const auto bytes = static_cast<std::size_t>(SharedGather::segment_bytes(params, group.size()));
+    if (auto segment = group.share(Channel::kHost, bytes, path)) {
+      return std::make_unique<SharedGather>(std::move(params), group, device, path, std::move(segment));
+    }
+  }
+  return std::make_unique<InPlaceGather>(std::move(params), group, device, path);
+}
+
+}  // namespace loom::sharding

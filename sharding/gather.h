@@ -1,0 +1,64 @@
+// Gather: how a group's parameters become whole. One object a group; the layouts differ in whose memory is used.
+//
+//   buffered   one flat buffer [N * bytes]: each rank's row is its parameters' gather inputs one after another; gathered in place, then
+//              copied out into the unsharded parameters. Peak 3 U in forward: the buffer is held until the next group has its parameters.
+//   in place   each parameter is gathered straight into its unsharded storage.
+//   shared     ranks that share memory keep the gather output in one segment: a rank writes its own rows (once per change of its shard)
+//              and reads its peers' where they are. Where no cast is needed the shard itself lives there and nothing is copied.
+//              A write to a shard is ordered after the peers' reads by the reduction of the group's gradients, which each rank enters after its
+//              last read; that holds for every optimizer that steps on reduced gradients.
+//
+// Order     issue() when the gather is issued, then finish() when it is waited for, or drop() when it is never used. release() at reshard.
+// Bytes     the same on the accounts of every rank, whoever owns the memory.
+// Errors    DeviceError at issue()/finish() when a buffer does not fit; CommError surfaces at finish().
+// Threads   the rank's host thread; the work runs on the gather-copy-in and gather streams.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/comm/process_group.h"
+#include "engine/device/device.h"
+#include "sharding/param.h"
+
+namespace loom::sharding {
+
+// A gather output that outlives its copy-out (see CommContext).
+struct HeldGather {
+  Tensor buffer;
+  device::Event copied_out;
+};
+
+class Gather {
+ public:
+  virtual ~Gather() = default;
+
+  // Collective over the shard group: `params` of group `path`, all with bytes. N = 1 needs no communication and only casts.
+  static std::unique_ptr<Gather> create(GatherLayout layout, std::vector<Param*> params, comm::ProcessGroup& group,
+                                        device::Device& device, const std::string& path);
+
+  // Bytes of this rank's gather input.
+  std::int64_t input_bytes() const { return input_bytes_; }
+
+  virtual void issue() = 0;
+  // Blocks the host (compute stream) until the parameters are whole. Returns the buffer to be held, if the layout has one.
+  virtual HeldGather finish() = 0;
+  virtual void drop() = 0;
+  // Frees the unsharded parameters.
+  void release();
+
+ protected:
+  Gather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path);
+
+  device::Stream& stream(device::StreamId id) { return device_.stream(id); }
+
+  const std::vector<Param*> params_;
+  comm::ProcessGroup& group_;
+  device::Device& device_;
+  const std::string path_;
+  std::int64_t input_bytes_ = 0;
+  device::Event gathered_;
+};
+
+}  // namespace loom::sharding

@@ -1,0 +1,121 @@
+#include "sharding/param.h"
+
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "engine/device/device.h"
+#include "engine/tensor/autograd.h"
+#include "engine/tensor/ops.h"
+
+namespace loom::sharding {
+namespace {
+
+using device::MemCategory;
+
+Shape with_rows(const Shape& shape, std::int64_t rows) {
+  Shape result = shape;
+  result[0] = rows;
+  return result;
+}
+
+// A tensor whose storage has no bytes yet.
+Tensor released(const Shape& shape, std::int64_t storage_rows, DType dtype, MemCategory category, std::string what) {
+  const std::int64_t bytes = storage_rows * shape.row_elems() * static_cast<std::int64_t>(element_bytes(dtype));
+  auto storage = std::make_shared<Storage>(Place::kDevice, &device::Device::current(), bytes, category, std::move(what));
+  return {std::move(storage), 0, shape, dtype};
+}
+
+void zero_rows_from(const Tensor& tensor, std::int64_t row) {
+  if (tensor.raw() == nullptr) return;
+  const std::int64_t row_bytes = tensor.shape().row_elems() * static_cast<std::int64_t>(element_bytes(tensor.dtype()));
+  std::memset(static_cast<std::byte*>(tensor.raw()) + row * row_bytes, 0,
+              static_cast<std::size_t>((tensor.shape()[0] - row) * row_bytes));
+}
+
+}  // namespace
+
+Param::Param(ParamHome home, const comm::DeviceMesh& mesh, const MixedPrecisionPolicy& policy) : home_(std::move(home)) {
+  const Tensor original = home_.slots.front()->value;
+  shape_ = original.shape();
+  if (shape_.ndim() == 0) {
+    config_error("parameter '{}' has no dims and cannot be sharded over dim 0; give it shape [1]", path());
+  }
+  row_elems_ = shape_.row_elems();
+  original_dtype_ = original.dtype();
+  const bool castable = is_floating(original_dtype_);
+  compute_dtype_ = castable ? policy.param_dtype.value_or(original_dtype_) : original_dtype_;
+  if (policy.reduce_dtype && policy.reduce_dtype != policy.param_dtype) reduce_dtype_ = policy.reduce_dtype;
+  chunk_ = chunk_of(shape_[0], mesh.shard_rank(), mesh.shard_size());
+
+  const std::string& what = home_.paths.front();
+  padded_shard_ = released(with_rows(shape_, chunk_.padded_rows), chunk_.padded_rows, original_dtype_,
+                           MemCategory::kShard, what + " (sharded)");
+  sharded_ = padded_shard_.rows(0, chunk_.rows);
+  sharded_.set_requires_grad(original.requires_grad());
+  unsharded_ = released(shape_, chunk_.padded_rows * mesh.shard_size(), compute_dtype_, MemCategory::kUnsharded,
+                        what + " (unsharded)");
+  if (!original.is_meta()) {
+    materialize_shard();
+    sharded_.copy_from(original.rows(chunk_.row_begin, chunk_.rows));
+  }
+  put_into_slots(sharded_, chunk_.row_begin);
+}
+
+std::int64_t Param::gather_input_bytes() const {
+  return padded_shard_elems() * static_cast<std::int64_t>(element_bytes(compute_dtype_));
+}
+
+void Param::materialize_shard() {
+  if (padded_shard_.storage()->allocated()) return;
+  padded_shard_.storage()->allocate();
+  zero_rows_from(padded_shard_, chunk_.rows);
+}
+
+void Param::rehome_shard(std::shared_ptr<device::Block> block) {
+  if (padded_shard_.storage()->data() != nullptr) {
+    std::memcpy(block->data(), padded_shard_.raw(), static_cast<std::size_t>(padded_shard_.nbytes()));
+  }
+  padded_shard_.storage()->release();
+  padded_shard_.storage()->adopt(std::move(block));
+}
+
+void Param::to_sharded() { put_into_slots(sharded_, chunk_.row_begin); }
+
+void Param::to_unsharded() {
+  unsharded_.set_requires_grad(sharded_.requires_grad());
+  put_into_slots(unsharded_, 0);
+}
+
+void Param::put_into_slots(const Tensor& tensor, std::int64_t row_begin) {
+  for (nn::ParamSlot* slot : home_.slots) {
+    slot->value = tensor;
+    slot->row_begin = row_begin;
+  }
+}
+
+void Param::fold_grad_into_accumulator() {
+  const Tensor grad = unsharded_.grad();
+  if (!accumulated_grad_.defined() || !grad.defined()) return;
+  const autograd::NoGrad no_grad;
+  accumulated_grad_ = ops::add(accumulated_grad_, ops::cast(grad, accumulated_grad_.dtype()));
+  accumulated_grad_.storage()->recategorize(MemCategory::kGradient);
+  unsharded_.set_grad({});
+}
+
+void Param::move_grad_to_accumulator() {
+  const Tensor grad = unsharded_.grad();
+  if (!reduce_dtype_ || !grad.defined() || grad.dtype() == *reduce_dtype_) return;
+  const autograd::NoGrad no_grad;
+  accumulated_grad_ = ops::cast(grad, *reduce_dtype_);
+  accumulated_grad_.storage()->recategorize(MemCategory::kGradient);
+  unsharded_.set_grad({});
+}
+
+Tensor Param::take_unsharded_grad() {
+  Tensor grad = accumulated_grad_.defined() ? accumulated_grad_ : unsharded_.grad();
+  accumulated_grad_ = {};
+  unsharded_.set_grad({});
+  return grad;
+}
+
+}  // namespace loom::sharding

@@ -1,0 +1,176 @@
+#include "sharding/param_group.h"
+
+#include "engine/core/error.h"
+#include "engine/tensor/autograd.h"
+
+namespace loom::sharding {
+
+using device::StreamId;
+
+ParamGroup::ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullyShardOptions& options,
+                       bool reshard_after_forward_)
+    : reshard_after_forward(reshard_after_forward_),
+      mesh_(options.mesh),
+      layout_(options.layout),
+      params_(std::move(params)) {}
+
+std::int64_t ParamGroup::unsharded_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& param : params_) bytes += param->unsharded().nbytes();
+  return bytes;
+}
+
+std::int64_t ParamGroup::padding_bytes() const { return mesh_->shard_size() * gather_input_bytes() - unsharded_bytes(); }
+
+void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
+  path_ = path;
+  comm_ = &comm;
+  check_dtypes();
+  std::vector<Param*> params;
+  for (const auto& param : params_) {
+    if (!param->padded_shard().storage()->allocated()) {
+      config_error("parameter '{}' of group '{}' has no values yet; initialise or load the weights before the first forward",
+                   param->path(), path_);
+    }
+    params.push_back(param.get());
+  }
+  gather_ = Gather::create(layout_, std::move(params), mesh_->shard(), *comm.device, path_);
+}
+
+void ParamGroup::check_dtypes() const {
+  const Param* first = nullptr;
+  for (const auto& param : params_) {
+    if (!param->requires_grad()) continue;
+    if (first == nullptr) first = param.get();
+    if (param->original_dtype() != first->original_dtype() || param->reduce_dtype() != first->reduce_dtype()) {
+      config_error("group '{}' mixes trained parameters of {} ('{}') and {} ('{}'); wrap them apart or give them one dtype",
+                   path_, name(first->original_dtype()), first->path(), name(param->original_dtype()), param->path());
+    }
+  }
+}
+
+void ParamGroup::unshard() {
+  if (state_ != State::kSharded) return;
+  if (training_state_ == TrainingState::kPreBackward && !unshard_in_backward) return;
+  gather_->issue();
+  state_ = State::kGathering;
+  if (mesh_->shard_size() > 1) mark("AG", gather_->input_bytes(), params_.front()->compute_dtype());
+}
+
+void ParamGroup::wait_for_unshard() {
+  if (state_ != State::kGathering) return;
+  HeldGather held = gather_->finish();
+  for (const auto& param : params_) param->to_unsharded();
+  state_ = State::kUnsharded;
+  if (mesh_->shard_size() > 1) mark("W");
+  // The buffer before this one goes only now, when this group's parameters have their memory.
+  comm_->release_held();
+  if (!held.buffer.defined()) return;
+  comm_->held = std::move(held);
+  if (training_state_ != TrainingState::kForward) comm_->release_held();
+}
+
+void ParamGroup::reshard() {
+  if (state_ != State::kUnsharded) return;
+  for (const auto& param : params_) param->to_sharded();
+  gather_->release();
+  state_ = State::kSharded;
+  mark("RE");
+}
+
+void ParamGroup::pre_forward() {
+  training_state_ = TrainingState::kForward;
+  unshard();
+  wait_for_unshard();
+}
+
+void ParamGroup::post_forward() {
+  if (!autograd::in_backward()) {
+    if (reshard_after_forward) reshard();
+    if (autograd::grad_enabled()) {
+      post_forward_indices_.push_back(comm_->post_forward_order.size());
+      comm_->post_forward_order.push_back(this);
+    }
+  }
+  training_state_ = TrainingState::kIdle;
+}
+
+void ParamGroup::pre_backward(bool default_prefetch) {
+  if (training_state_ == TrainingState::kPreBackward) return;
+  training_state_ = TrainingState::kPreBackward;
+  unshard();
+  wait_for_unshard();
+  if (default_prefetch) prefetch_previous();
+}
+
+void ParamGroup::prefetch_previous() {
+  if (post_forward_indices_.empty()) return;
+  const std::size_t index = post_forward_indices_.back();
+  post_forward_indices_.pop_back();
+  if (index > 0) comm_->post_forward_order[index - 1]->prefetch(TrainingState::kPreBackward);
+}
+
+void ParamGroup::prefetch(TrainingState on_behalf_of) {
+  const TrainingState own = training_state_;
+  training_state_ = on_behalf_of;
+  unshard();
+  training_state_ = own;
+}
+
+void ParamGroup::post_backward() {
+  training_state_ = TrainingState::kPostBackward;
+  for (const auto& param : params_) param->fold_grad_into_accumulator();
+  if (!reduce_grads) {
+    if (reshard_after_backward) reshard();
+    for (const auto& param : params_) param->move_grad_to_accumulator();
+    return;
+  }
+  std::vector<Param*> params;
+  std::vector<Tensor> grads;
+  for (const auto& param : params_) {
+    if (Tensor grad = param->take_unsharded_grad(); grad.defined()) {
+      params.push_back(param.get());
+      grads.push_back(std::move(grad));
+    }
+  }
+  if (reshard_after_backward) reshard();
+  if (!params.empty()) reduce(std::move(params), std::move(grads));
+}
+
+void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
+  comm_->wait_for_reduction();
+  comm_->device->stream(StreamId::kCompute).wait(reduced_);
+  const DType dtype = params.front()->reduce_dtype().value_or(grads.front().dtype());
+  std::int64_t elems = 0;
+  for (const Param* param : params) elems += param->padded_shard_elems();
+  mark(mesh_->replicate() != nullptr ? "RSAR" : "RS",
+       mesh_->shard_size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
+       static_cast<std::int64_t>(params.size()));
+  const ReduceContext context{mesh_.get(), comm_->device, path_, gradient_divide_factor, force_sum_reduction};
+  comm_->reduction = reduce_gradients(context, params, std::move(grads));
+  reduced_ = comm_->reduction->done;
+}
+
+void ParamGroup::finalize_backward() {
+  comm_->device->stream(StreamId::kCompute).wait(reduced_);
+  reduced_ = {};
+  if (state_ == State::kGathering) {  // prefetched and never used
+    gather_->drop();
+    state_ = State::kSharded;
+  }
+  post_forward_indices_.clear();
+}
+
+void ParamGroup::mark(std::string_view kind, std::int64_t bytes, DType dtype, std::int64_t count) {
+  device::Trace& trace = comm_->device->trace();
+  if (!trace.enabled()) return;
+  device::TraceEntry entry;
+  entry.name = kind;
+  entry.subject = path_;
+  entry.bytes = bytes;
+  entry.dtype = dtype;
+  entry.count = count;
+  trace.mark(std::move(entry));
+}
+
+}  // namespace loom::sharding

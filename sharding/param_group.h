@@ -1,0 +1,95 @@
+// ParamGroup: the parameters that are gathered and reduced together.
+//
+// States   Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded. Verbs may be repeated: a verb whose work is done does nothing.
+// Training Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on it.
+// Shapes   N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded shards.
+// Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, RS/RSAR reduction issued.
+// Threads  the rank's host thread; device work is ordered by streams.
+// Errors   DeviceError, CommError; a broken precondition is an InvariantError.
+// Source   PyTorch FSDP2, _fsdp_param_group.py.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sharding/comm_context.h"
+#include "sharding/gather.h"
+#include "sharding/param.h"
+#include "sharding/policy.h"
+
+namespace loom::sharding {
+
+enum class TrainingState : std::uint8_t { kIdle, kForward, kPreBackward, kPostBackward };
+
+class ParamGroup {
+ public:
+  ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullyShardOptions& options, bool reshard_after_forward);
+
+  // --- constant after lazy_init() ---
+  const std::string& path() const { return path_; }
+  const std::vector<std::unique_ptr<Param>>& params() const { return params_; }
+  const comm::DeviceMesh& mesh() const { return *mesh_; }
+  std::int64_t gather_input_bytes() const { return gather_->input_bytes(); }
+  std::int64_t unsharded_bytes() const;
+  // Bytes of padding in this rank's gather input times N: what is gathered and thrown away.
+  std::int64_t padding_bytes() const;
+
+  // Once, at the root's first forward, in the same order on all ranks: names the group, checks dtypes and that no parameter is left on the meta
+  // device (ConfigError naming it), and prepares the gather (collective).
+  void lazy_init(const std::string& path, CommContext& comm);
+
+  // --- verbs ---
+  // Starts the gather. Does not block the host. Nothing to do unless Sharded, or in backward when unshard_in_backward is off.
+  void unshard();
+  // Makes the whole parameters usable. Blocks the host until the gather is done. Nothing to do unless Gathering.
+  void wait_for_unshard();
+  void reshard();
+
+  // --- called by the hooks of the module ---
+  void pre_forward();
+  void post_forward();
+  void pre_backward(bool default_prefetch);
+  void post_backward();
+  // End of the whole backward: reductions are complete for the compute stream, gathers nobody used are dropped.
+  void finalize_backward();
+  // Issues the gather on behalf of another group's forward or backward.
+  void prefetch(TrainingState on_behalf_of);
+
+  TrainingState training_state() const { return training_state_; }
+  void set_training_state(TrainingState state) { training_state_ = state; }
+  bool is_unsharded() const { return state_ == State::kUnsharded; }
+  bool is_sharded() const { return state_ == State::kSharded; }
+
+  // --- switches, as FSDPModule.set_* ---
+  bool reduce_grads = true;
+  bool reshard_after_forward;
+  bool reshard_after_backward = true;
+  bool unshard_in_backward = true;
+  std::optional<double> gradient_divide_factor;
+  bool force_sum_reduction = false;
+
+ private:
+  enum class State : std::uint8_t { kSharded, kGathering, kUnsharded };
+
+  void check_dtypes() const;
+  void prefetch_previous();
+  void reduce(std::vector<Param*> params, std::vector<Tensor> grads);
+  void mark(std::string_view kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0);
+
+  const std::shared_ptr<const comm::DeviceMesh> mesh_;
+  const GatherLayout layout_;
+  std::vector<std::unique_ptr<Param>> params_;
+  std::string path_;
+  CommContext* comm_ = nullptr;
+  std::unique_ptr<Gather> gather_;
+
+  State state_ = State::kSharded;
+  TrainingState training_state_ = TrainingState::kIdle;
+  std::vector<std::size_t> post_forward_indices_;  // places in the post-forward order, one a forward
+  device::Event reduced_;                          // this group's last reduction
+};
+
+}  // namespace loom::sharding

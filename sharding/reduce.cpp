@@ -1,0 +1,182 @@
+#include "sharding/reduce.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "engine/tensor/kernels/fused.h"
+
+namespace loom::sharding {
+namespace {
+
+using comm::Channel;
+using comm::ReduceOp;
+using device::MemCategory;
+using device::StreamId;
+
+// The largest power of two p that divides f with f / p > p before the last doubling.
+double fp16_pre_divide(double factor) {
+  double p = 1;
+  while (std::fmod(factor, p) == 0 && factor / p > p) p *= 2;
+  return p;
+}
+
+// Copies chunk r of every gradient into row r, in the reduce dtype, with zeros behind the last row of a parameter.
+void fill_input(const Tensor& input, const std::vector<Param*>& params, const std::vector<Tensor>& grads, int ranks) {
+  const DType dtype = input.dtype();
+  const auto size = static_cast<std::int64_t>(element_bytes(dtype));
+  auto* to = static_cast<std::byte*>(input.raw());
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const Chunk chunk = chunk_of(params[i]->shape()[0], rank, ranks);
+      const std::int64_t row_elems = params[i]->shape().row_elems();
+      const std::int64_t elems = chunk.rows * row_elems;
+      const std::int64_t padded_elems = params[i]->padded_shard_elems();
+      if (elems > 0) {
+        const Tensor part = grads[i].rows(chunk.row_begin, chunk.rows);
+        kernels::cast(elems, part.dtype(), part.raw(), dtype, to);
+      }
+      std::memset(to + elems * size, 0, static_cast<std::size_t>((padded_elems - elems) * size));
+      to += padded_elems * size;
+    }
+  }
+}
+
+// A piece of work on a stream; every pointer in it is kept alive by `owners`.
+struct Buffers {
+  void* input;
+  void* reduced;   // one row, reduce dtype
+  void* gradient;  // one row, original dtype; may be `reduced`
+  std::int64_t input_elems;
+  std::int64_t row_elems;
+  DType reduce_dtype;
+  DType original_dtype;
+  std::vector<std::shared_ptr<void>> owners;
+};
+
+void scale_in_place(DType dtype, std::int64_t elems, double divisor, void* data) {
+  if (divisor != 1) kernels::scale(dtype, elems, 1 / divisor, data, data);
+}
+
+struct Addition {
+  void* sum;
+  std::int64_t offset_elems;
+  std::int64_t elems;
+};
+
+// After the last collective: divide, cast to the original dtype, add into gradients that were there before.
+void finish_row(const Buffers& b, double post_divide, const std::vector<Addition>& additions) {
+  scale_in_place(b.reduce_dtype, b.row_elems, post_divide, b.reduced);
+  if (b.gradient != b.reduced) kernels::cast(b.row_elems, b.reduce_dtype, b.reduced, b.original_dtype, b.gradient);
+  const auto size = static_cast<std::int64_t>(element_bytes(b.original_dtype));
+  for (const Addition& a : additions) {
+    kernels::add(b.original_dtype, a.elems, a.sum, static_cast<const std::byte*>(b.gradient) + a.offset_elems * size, a.sum);
+  }
+}
+
+void submit_collectives(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
+                        const std::vector<Addition>& additions, bool dry_run) {
+  const comm::DeviceMesh& mesh = *context.mesh;
+  const std::int64_t size = static_cast<std::int64_t>(element_bytes(b.reduce_dtype));
+  device::Stream& compute = context.device->stream(StreamId::kCompute);
+  device::Stream& scatter = context.device->stream(StreamId::kReduceScatter);
+  scatter.wait(compute.record());
+  const bool replicated = mesh.replicate() != nullptr;
+  std::function<void()> run_scatter = [&mesh, plan, b, path = context.path, replicated, additions] {
+    scale_in_place(b.reduce_dtype, b.input_elems, plan.pre_divide, b.input);
+    if (mesh.shard_size() > 1) {
+      mesh.shard().reduce_scatter(Channel::kReduceScatter, b.input, b.reduced, b.row_elems, b.reduce_dtype,
+                                  plan.reduce_scatter, path);
+    } else {
+      const double factor = plan.reduce_scatter.kind == comm::ReduceKind::kPremulSum ? plan.reduce_scatter.factor : 1.0;
+      kernels::scale(b.reduce_dtype, b.row_elems, factor, b.input, b.reduced);
+    }
+    if (!replicated) finish_row(b, plan.post_divide, additions);
+  };
+  const device::Cost scatter_cost{0, b.input_elems * size, b.row_elems * size, (mesh.shard_size() - 1) * b.row_elems * size};
+  scatter.submit({"reduce_scatter", context.path, scatter_cost, dry_run ? nullptr : run_scatter});
+  if (!replicated) return;
+  device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
+  all_reduce.wait(scatter.record());
+  std::function<void()> run_reduce = [&mesh, plan, b, path = context.path, additions] {
+    mesh.replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce, path);
+    finish_row(b, plan.post_divide, additions);
+  };
+  const device::Cost reduce_cost{0, b.row_elems * size, b.row_elems * size, 2 * (mesh.replicate_size() - 1) * b.row_elems * size / mesh.replicate_size()};
+  all_reduce.submit({"all_reduce", context.path, reduce_cost, dry_run ? nullptr : run_reduce});
+}
+
+}  // namespace
+
+ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size, std::optional<double> factor,
+                          bool force_sum) {
+  const double world = static_cast<double>(shard_size) * replicate_size;
+  const bool averages = reduce_dtype != DType::kF16;
+  ReducePlan plan;
+  if (!averages) {
+    const double f = factor.value_or(world);
+    plan.pre_divide = fp16_pre_divide(f);
+    plan.post_divide = f / plan.pre_divide;
+  } else if (force_sum) {
+    plan.post_divide = factor.value_or(world);
+  } else if (!factor) {
+    plan.reduce_scatter = ReduceOp::avg();
+    plan.all_reduce = ReduceOp::avg();
+  } else if (*factor == shard_size) {
+    plan.reduce_scatter = ReduceOp::avg();
+  } else {
+    plan.reduce_scatter = ReduceOp::premul_sum(1 / *factor);
+  }
+  return plan;
+}
+
+ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params, std::vector<Tensor> grads) {
+  const int ranks = context.mesh->shard_size();
+  const DType grad_dtype = grads.front().dtype();
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    require(grads[i].dtype() == grad_dtype, "gradients of group '{}' differ in dtype: '{}' {}, '{}' {}", context.path,
+            params[0]->path(), name(grad_dtype), params[i]->path(), name(grads[i].dtype()));
+  }
+  const DType reduce_dtype = params.front()->reduce_dtype().value_or(grad_dtype);
+  const DType original_dtype = params.front()->original_dtype();
+  const ReducePlan plan = plan_reduction(reduce_dtype, ranks, context.mesh->replicate_size(), context.divide_factor,
+                                         context.force_sum);
+  std::int64_t row_elems = 0;
+  for (const Param* param : params) row_elems += param->padded_shard_elems();
+
+  device::Device& device = *context.device;
+  ReduceState state;
+  state.input = Tensor::empty({ranks * row_elems}, reduce_dtype, MemCategory::kReduceBuffer,
+                              "reduction of '" + context.path + "'");
+  device.launch("reduce_copy_in", {0, ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)), state.input.nbytes()},
+                [&] { fill_input(state.input, params, grads, ranks); });
+  grads.clear();
+
+  const Tensor gradient = Tensor::empty({row_elems}, original_dtype, MemCategory::kGradient,
+                                        "gradient shards of '" + context.path + "'");
+  state.reduced = reduce_dtype == original_dtype
+                      ? gradient
+                      : Tensor::empty({row_elems}, reduce_dtype, MemCategory::kReduceBuffer, "reduction of '" + context.path + "'");
+  std::vector<Addition> additions;
+  std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), state.reduced.storage()->keep_alive(),
+                                            gradient.storage()->keep_alive()};
+  std::int64_t offset_elems = 0;
+  for (const Param* param : params) {
+    const Tensor& shard = param->sharded();
+    if (const Tensor before = shard.grad(); before.defined()) {
+      additions.push_back({before.raw(), offset_elems, before.numel()});
+      owners.push_back(before.storage()->keep_alive());
+    } else {
+      shard.set_grad({gradient.storage(), offset_elems, shard.shape(), original_dtype});
+    }
+    offset_elems += param->padded_shard_elems();
+  }
+  const Buffers buffers{state.input.raw(), state.reduced.raw(), gradient.raw(),  state.input.numel(),
+                        row_elems,         reduce_dtype,        original_dtype, std::move(owners)};
+  submit_collectives(context, plan, buffers, additions, device.dry_run());
+  const StreamId last = context.mesh->replicate() != nullptr ? StreamId::kAllReduce : StreamId::kReduceScatter;
+  state.done = device.stream(last).record();
+  return state;
+}
+
+}  // namespace loom::sharding

@@ -1,0 +1,52 @@
+// Gradient reduction of one group: a reduce-scatter over the shard axis, an all-reduce over the replicate axis.
+//
+// Letters   N shard axis, M replicate axis, W = N * M. c_p: padded rows of parameter p per rank (chunk.h).
+// Layout    the input is N rows; row r holds, for every parameter with a gradient in group order, its zero-padded chunk r. The output is one
+//           row; a shard gradient is a view of it at the running padded offset with the rank's own rows.
+// Cost      input N * sum(c_p * row_elems_p) elements in the reduce dtype; a rank receives (N - 1) / N of it, and with M > 1 the
+//           all-reduce of one row.
+// Averages  over W, whatever the mesh: the shard gradients of HSDP(2x2), FSDP(4) and four replicas are equal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/comm/mesh.h"
+#include "engine/device/device.h"
+#include "sharding/param.h"
+
+namespace loom::sharding {
+
+// How a reduction divides (PyTorch FSDP2, 2.11): fp32, fp64 and bf16 average in the collective; fp16 divides before and after, so that neither
+// the sum overflows nor the gradient vanishes. A custom factor f replaces W.
+struct ReducePlan {
+  double pre_divide = 1;
+  comm::ReduceOp reduce_scatter = comm::ReduceOp::sum();
+  comm::ReduceOp all_reduce = comm::ReduceOp::sum();
+  double post_divide = 1;
+};
+ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size, std::optional<double> factor,
+                          bool force_sum);
+
+struct ReduceContext {
+  const comm::DeviceMesh* mesh = nullptr;
+  device::Device* device = nullptr;
+  std::string path;                    // of the group
+  std::optional<double> divide_factor;
+  bool force_sum = false;
+};
+
+// What stays alive until the reduction is over.
+struct ReduceState {
+  Tensor input;
+  Tensor reduced;        // the output in the reduce dtype, where that is not the original dtype
+  device::Event done;    // the shard gradients are complete
+};
+
+// Issues the reduction of `grads` (whole gradients of `params`, all of one dtype; taken over and freed here) and gives every shard its `.grad`
+// (added to one that is there). The values are there when `done` is. Throws InvariantError when dtypes differ.
+ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params, std::vector<Tensor> grads);
+
+}  // namespace loom::sharding

@@ -1,0 +1,158 @@
+#include "sharding/state.h"
+
+#include "engine/core/error.h"
+#include "engine/tensor/autograd.h"
+#include "engine/tensor/ops.h"
+
+namespace loom::sharding {
+
+using device::StreamId;
+
+State::State(nn::Module& module, const FullyShardOptions& options, std::unique_ptr<ParamGroup> group)
+    : module_(module), options_(options), group_(std::move(group)) {}
+
+void State::install_hooks() {
+  // The module owns its state through the attachment; its hooks need no ownership.
+  module_.register_pre_hook([this](nn::Module&, nn::Args& args) { pre_forward(args); }, /*prepend=*/true);
+  module_.register_post_hook([this](nn::Module&, nn::Value output) { return post_forward(std::move(output)); });
+}
+
+State* State::of(const nn::Module& module) { return module.attachment<State>().get(); }
+
+std::vector<State*> State::collect(nn::Module& module) {
+  std::vector<State*> states;
+  for (auto& [path, child] : module.named_modules()) {
+    if (State* state = of(*child)) states.push_back(state);
+  }
+  return states;
+}
+
+void State::lazy_init() {
+  if (is_initialized()) return;
+  auto shared = std::make_shared<Shared>();
+  shared->comm.device = &device::Device::current();
+  for (auto& [path, child] : module_.named_modules()) {
+    State* state = of(*child);
+    if (state == nullptr) continue;
+    if (state->is_initialized()) {
+      config_error("module '{}' has run forward on its own before '{}' did, and is its own root now; run forward through "
+                   "the outer module first",
+                   path, module_.type_name());
+    }
+    state->path_ = path;
+    shared->states.push_back(state);
+  }
+  is_root_ = true;
+  if (group_ != nullptr && !options_.reshard_after_forward) group_->reshard_after_forward = false;
+  for (State* state : shared->states) {
+    state->shared_ = shared;
+    if (state->group_ != nullptr) state->group_->lazy_init(state->path_, shared->comm);
+  }
+}
+
+void State::begin_iteration() {
+  lazy_init();
+  if (shared_->iteration_root != nullptr) return;
+  shared_->iteration_root = this;
+  device::Device& device = *shared_->comm.device;
+  const device::Event computed = device.stream(StreamId::kCompute).record();
+  device.stream(StreamId::kGatherCopyIn).wait(computed);
+  device.stream(StreamId::kGather).wait(computed);
+}
+
+void State::cast_inputs(nn::Args& args) const {
+  const MixedPrecisionPolicy& policy = options_.policy;
+  if (!policy.cast_forward_inputs || !policy.param_dtype) return;
+  args.map_tensors([&](const Tensor& t) { return is_floating(t.dtype()) ? ops::cast(t, *policy.param_dtype) : t; });
+}
+
+void State::hook_inputs(nn::Args& args) {
+  if (group_ == nullptr || !autograd::grad_enabled()) return;
+  std::vector<Tensor> inputs;
+  for (const Tensor& tensor : args.tensors()) {
+    if (tensor.requires_grad()) inputs.push_back(tensor);
+  }
+  if (inputs.empty()) return;
+  const std::vector<Tensor> passed =
+      autograd::identity_with_backward("fsdp_post_backward", inputs, [this] { group_->post_backward(); });
+  std::size_t next = 0;
+  args.map_tensors([&](const Tensor& tensor) { return tensor.requires_grad() ? passed[next++] : tensor; });
+}
+
+void State::pre_forward(nn::Args& args) {
+  if (training_state_ == TrainingState::kPreBackward) {  // recompute inside backward
+    if (group_ != nullptr && !group_->is_unsharded()) {
+      group_->unshard();
+      group_->wait_for_unshard();
+    }
+    return;
+  }
+  training_state_ = TrainingState::kForward;
+  begin_iteration();
+  cast_inputs(args);
+  if (group_ != nullptr) group_->pre_forward();
+  hook_inputs(args);
+  for (State* target : forward_prefetch_) {
+    if (target->group_ != nullptr) target->group_->prefetch(TrainingState::kForward);
+  }
+}
+
+nn::Value State::post_forward(nn::Value output) {
+  if (training_state_ == TrainingState::kPreBackward) return output;
+  if (group_ != nullptr) group_->post_forward();
+  std::vector<Tensor> outputs;
+  output.collect_tensors(outputs);
+  for (const Tensor& tensor : outputs) {
+    if (!tensor.requires_grad()) continue;
+    tensor.register_hook([this](const Tensor&) {
+      pre_backward();
+      return Tensor{};
+    });
+  }
+  training_state_ = TrainingState::kIdle;
+  if (shared_->iteration_root == this) end_iteration();
+  const MixedPrecisionPolicy& policy = options_.policy;
+  if (!policy.output_dtype) return output;
+  return output.map_tensors(
+      [&](const Tensor& t) { return is_floating(t.dtype()) ? ops::cast(t, *policy.output_dtype) : t; });
+}
+
+void State::end_iteration() {
+  shared_->comm.release_held();
+  shared_->iteration_root = nullptr;
+  if (autograd::grad_enabled()) return;
+  // Without a backward to come, nothing else would notice new weights: free what reshard_after_forward kept.
+  for (State* state : shared_->states) {
+    if (state->group_ != nullptr) state->group_->reshard();
+  }
+}
+
+void State::pre_backward() {
+  training_state_ = TrainingState::kPreBackward;
+  if (!shared_->callback_queued) {
+    shared_->callback_queued = true;
+    State* root = shared_->states.front();
+    autograd::queue_callback([root] { root->root_post_backward(); });
+  }
+  if (group_ != nullptr) group_->pre_backward(/*default_prefetch=*/backward_prefetch_.empty());
+  for (State* target : backward_prefetch_) {
+    if (target->group_ != nullptr) target->group_->prefetch(TrainingState::kPreBackward);
+  }
+}
+
+void State::root_post_backward() {
+  shared_->callback_queued = false;
+  for (State* state : shared_->states) {
+    ParamGroup* group = state->group_.get();
+    if (group != nullptr && group->training_state() != TrainingState::kPostBackward) group->post_backward();
+    state->training_state_ = TrainingState::kIdle;
+    if (group == nullptr) continue;
+    group->set_training_state(TrainingState::kIdle);
+    if (is_last_backward) group->finalize_backward();
+  }
+  if (!is_last_backward) return;
+  shared_->comm.post_forward_order.clear();
+  shared_->comm.wait_for_reduction();
+}
+
+}  // namespace loom::sharding

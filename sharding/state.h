@@ -1,0 +1,76 @@
+// State: what one fully_shard call keeps with its module - hooks, the group, prefetch lists - and the root's duties.
+//
+// Root      not known when modules are wrapped: the first state that runs forward initialises all states below its module (lazily, once) and is the
+//           real root. Any state may be the root of one forward (an encoder run alone) without becoming the real root.
+// Hooks     pre-forward: root duties, input cast, gather, the identity node whose backward is post-backward, forward prefetch.
+//           post-forward: reshard, pre-backward hooks on outputs, output cast last.
+// Threads   the rank's host thread.
+// Source    PyTorch FSDP2, _fsdp_state.py.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/nn/module.h"
+#include "sharding/comm_context.h"
+#include "sharding/param_group.h"
+
+namespace loom::sharding {
+
+class State : public std::enable_shared_from_this<State> {
+ public:
+  State(nn::Module& module, const FullyShardOptions& options, std::unique_ptr<ParamGroup> group);
+  // Adds the hooks to the module. Once.
+  void install_hooks();
+
+  nn::Module& module() const { return module_; }
+  ParamGroup* group() const { return group_.get(); }  // null: the call owns no parameters
+  const FullyShardOptions& options() const { return options_; }
+  bool is_root() const { return is_root_; }
+  const std::string& path() const { return path_; }
+
+  // The states of `module` and the modules below it, in pre-order.
+  static std::vector<State*> collect(nn::Module& module);
+  static State* of(const nn::Module& module);
+
+  void set_forward_prefetch(std::vector<State*> targets) { forward_prefetch_ = std::move(targets); }
+  void set_backward_prefetch(std::vector<State*> targets) { backward_prefetch_ = std::move(targets); }
+  const std::vector<State*>& forward_prefetch() const { return forward_prefetch_; }
+  const std::vector<State*>& backward_prefetch() const { return backward_prefetch_; }
+  bool is_last_backward = true;
+
+  // Makes this the root of all states below its module. Collective; done by the first forward, or earlier by hand.
+  void lazy_init();
+  bool is_initialized() const { return shared_ != nullptr; }
+
+ private:
+  // What the states under one root share.
+  struct Shared {
+    CommContext comm;
+    std::vector<State*> states;  // root first
+    State* iteration_root = nullptr;
+    bool callback_queued = false;
+  };
+
+  void pre_forward(nn::Args& args);
+  nn::Value post_forward(nn::Value output);
+  void pre_backward();
+  void root_post_backward();
+  void begin_iteration();
+  void end_iteration();
+  void cast_inputs(nn::Args& args) const;
+  void hook_inputs(nn::Args& args);
+
+  nn::Module& module_;
+  const FullyShardOptions options_;
+  const std::unique_ptr<ParamGroup> group_;
+  std::vector<State*> forward_prefetch_;
+  std::vector<State*> backward_prefetch_;
+  std::string path_;
+  bool is_root_ = false;
+  TrainingState training_state_ = TrainingState::kIdle;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace loom::sharding
