@@ -78,6 +78,7 @@ template <class Loop>
 __attribute__((noinline)) void spin(int steps, typename Loop::Vector x, typename Loop::Vector y,
                                     typename Loop::Vector* out) {
   typename Loop::Vector sum[kAccumulators] = {};
+  asm volatile("" : "+m"(sum), "+m"(x), "+m"(y));  // values unknown to the compiler
   for (int i = 0; i < steps; ++i) {
 #pragma GCC unroll 24
     for (int j = 0; j < kAccumulators; ++j) sum[j] = Loop::step(sum[j], x, y);
