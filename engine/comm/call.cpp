@@ -1,0 +1,220 @@
+#include "engine/comm/call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <functional>
+
+#include "engine/core/error.h"
+
+namespace loom::comm {
+namespace {
+
+constexpr std::uint64_t kFingerprintSeed = 0xcbf29ce484222325u;
+
+// FNV-1a.
+std::uint64_t fingerprint(const void* data, std::size_t bytes, std::uint64_t seed = kFingerprintSeed) {
+  const auto* byte = static_cast<const unsigned char*>(data);
+  for (std::size_t i = 0; i < bytes; ++i) seed = (seed ^ byte[i]) * 0x100000001b3u;
+  return seed;
+}
+
+std::string_view kind_name(CallKind kind) {
+  switch (kind) {
+    case CallKind::kAllGather:
+      return "all_gather";
+    case CallKind::kReduceScatter:
+      return "reduce_scatter";
+    case CallKind::kAllReduce:
+      return "all_reduce";
+    case CallKind::kBroadcast:
+      return "broadcast";
+    case CallKind::kBarrier:
+      return "barrier";
+    case CallKind::kShare:
+      return "share";
+    case CallKind::kGroup:
+      return "making of group";
+  }
+  return "call";
+}
+
+std::string op_name(ReduceOp op) {
+  switch (op.kind) {
+    case ReduceKind::kSum:
+      return "sum";
+    case ReduceKind::kAvg:
+      return "avg";
+    case ReduceKind::kPremulSum:
+      return fmt::format("premul_sum({})", op.factor);
+  }
+  return "an unknown operation";
+}
+
+bool same_op(ReduceOp a, ReduceOp b) {
+  return a.kind == b.kind && (a.kind != ReduceKind::kPremulSum || a.factor == b.factor);
+}
+
+std::string last_entered(const Missing& missing) {
+  return missing.last_entered.empty() ? "it has entered no collective" : "it last entered " + missing.last_entered;
+}
+
+Call bare(CallKind kind, std::string_view tag) {
+  Call call;
+  call.kind = kind;
+  call.tag = tag;
+  return call;
+}
+
+std::string duration(std::chrono::milliseconds time) {
+  return time.count() % 1000 == 0 ? fmt::format("{} s", time.count() / 1000) : fmt::format("{} ms", time.count());
+}
+
+}  // namespace
+
+Call Call::all_gather(std::span<const GatherPart> parts, std::string_view tag) {
+  Call call = bare(CallKind::kAllGather, tag);
+  call.layout = kFingerprintSeed;
+  for (const GatherPart& part : parts) {
+    call.bytes += part.bytes;
+    call.layout = fingerprint(&part.bytes, sizeof part.bytes, call.layout);
+  }
+  return call;
+}
+
+Call Call::reduction(CallKind kind, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) {
+  Call call = bare(kind, tag);
+  call.bytes = static_cast<std::uint64_t>(elems) * element_bytes(dtype);
+  call.dtype = dtype;
+  call.op = op;
+  return call;
+}
+
+Call Call::broadcast(std::size_t bytes, int root, std::string_view tag) {
+  Call call = bare(CallKind::kBroadcast, tag);
+  call.bytes = bytes;
+  call.root = root;
+  return call;
+}
+
+Call Call::share(std::size_t bytes, std::string_view tag) {
+  Call call = bare(CallKind::kShare, tag);
+  call.bytes = bytes;
+  return call;
+}
+
+Call Call::barrier(std::string_view tag) { return bare(CallKind::kBarrier, tag); }
+
+Call Call::group(std::span<const int> ranks, std::string_view name, int world_size) {
+  require(!ranks.empty() && std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end() &&
+              ranks.front() >= 0 && ranks.back() < world_size,
+          "group '{}' of ranks {}: expected ascending ranks of the world of {}", name, fmt::join(ranks, ","),
+          world_size);
+  return bare(CallKind::kGroup, fmt::format("{} (ranks {})", name, fmt::join(ranks, ",")));
+}
+
+WireCall to_wire(const Call& call) {
+  WireCall wire;
+  const std::size_t kept = std::min(call.tag.size(), wire.tag.size() - 1);
+  std::memcpy(wire.tag.data(), call.tag.data(), kept);
+  wire.tag_fingerprint = fingerprint(call.tag.data(), call.tag.size());
+  wire.bytes = call.bytes;
+  wire.layout = call.layout;
+  wire.factor = call.op.factor;
+  wire.root = call.root;
+  wire.kind = call.kind;
+  wire.dtype = call.dtype;
+  wire.reduce = call.op.kind;
+  return wire;
+}
+
+Call from_wire(const WireCall& wire) {
+  Call call = bare(wire.kind, wire.tag.data());
+  if (fingerprint(call.tag.data(), call.tag.size()) != wire.tag_fingerprint) {
+    call.tag += fmt::format("...#{:016x}", wire.tag_fingerprint);
+  }
+  call.bytes = wire.bytes;
+  call.layout = wire.layout;
+  call.dtype = wire.dtype;
+  call.op = {wire.reduce, wire.factor};
+  call.root = wire.root;
+  return call;
+}
+
+std::string list_ranks(std::span<const int> ranks) {
+  constexpr std::size_t kShown = 16;
+  if (ranks.size() <= kShown) return fmt::format("{}", fmt::join(ranks, ","));
+  return fmt::format("{},...,{}; {} in all", fmt::join(ranks.first(3), ","), ranks.back(), ranks.size());
+}
+
+std::string group_label(std::string_view name, std::span<const int> ranks) {
+  return fmt::format("group '{}' ({} {})", name, ranks.size() == 1 ? "rank" : "ranks", list_ranks(ranks));
+}
+
+std::string describe(const Call& call) { return fmt::format("{} '{}'", kind_name(call.kind), call.tag); }
+
+std::string where(int rank, const Call& call, std::string_view group_label) {
+  return fmt::format("[rank {}] {} in {}: ", rank, describe(call), group_label);
+}
+
+std::optional<std::string> difference(int my_rank, const Call& mine, int their_rank, const Call& theirs) {
+  const auto differ = [&](const auto& my_value, const auto& their_value) {
+    return fmt::format("rank {} asks for {}, rank {} for {}; all members must make the same calls in the same order",
+                       my_rank, my_value, their_rank, their_value);
+  };
+  if (mine.kind != theirs.kind || mine.tag != theirs.tag) return differ(describe(mine), describe(theirs));
+  if (mine.dtype != theirs.dtype) return differ(name(mine.dtype), name(theirs.dtype));
+  if (mine.bytes != theirs.bytes) {
+    return differ(fmt::format("{} bytes", mine.bytes), fmt::format("{} bytes", theirs.bytes));
+  }
+  if (mine.layout != theirs.layout) {
+    return fmt::format("ranks {} and {} cut the {} bytes into different parts; all members must gather the same parts",
+                       my_rank, their_rank, mine.bytes);
+  }
+  if (!same_op(mine.op, theirs.op)) return differ(op_name(mine.op), op_name(theirs.op));
+  if (mine.root != theirs.root) {
+    return differ(fmt::format("root {}", mine.root), fmt::format("root {}", theirs.root));
+  }
+  return std::nullopt;
+}
+
+std::string failed_first(int rank, std::string_view reason) {
+  return fmt::format("rank {} failed first: {}", rank, reason);
+}
+
+std::string did_not_come(std::span<const Missing> missing, std::chrono::milliseconds timeout) {
+  if (missing.size() == 1) {
+    return fmt::format(
+        "rank {0} did not come within {1} ({2}); raise --distributed-timeout-minutes or look at rank {0}",
+        missing[0].rank, duration(timeout), last_entered(missing[0]));
+  }
+  std::vector<int> ranks;
+  std::vector<std::string> lasts;
+  for (const Missing& peer : missing) {
+    ranks.push_back(peer.rank);
+    lasts.push_back(fmt::format("rank {}: {}", peer.rank, last_entered(peer)));
+  }
+  return fmt::format(
+      "ranks {0} did not come within {1} ({2}); raise --distributed-timeout-minutes or look at ranks {0}",
+      list_ranks(ranks), duration(timeout), fmt::join(lasts, "; "));
+}
+
+std::string has_ended(const Missing& missing) {
+  return fmt::format("rank {0} has ended without it ({1}); all members must make the same calls in the same order",
+                     missing.rank, last_entered(missing));
+}
+
+double sum_factor(ReduceOp op, int size) {
+  switch (op.kind) {
+    case ReduceKind::kSum:
+      return 1.0;
+    case ReduceKind::kAvg:
+      return 1.0 / size;
+    case ReduceKind::kPremulSum:
+      return op.factor;
+  }
+  return 1.0;
+}
+
+}  // namespace loom::comm

@@ -1,0 +1,82 @@
+// Call: what one rank asks of its peers, as peers compare it and as errors name it.
+//
+// Every transport compares the members' calls before a byte moves, and words its errors here, so that threads and
+// processes say the same.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/comm/process_group.h"
+
+namespace loom::comm {
+
+enum class CallKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier, kShare, kGroup };
+
+struct Call {
+  CallKind kind = CallKind::kBarrier;
+  std::string tag;
+  std::uint64_t bytes = 0;   // per rank: gathered, kept after the scatter, reduced, broadcast or shared
+  std::uint64_t layout = 0;  // fingerprint of an all-gather's parts
+  DType dtype = DType::kU8;  // reductions only
+  ReduceOp op;               // reductions only
+  int root = 0;              // broadcast only
+
+  static Call all_gather(std::span<const GatherPart> parts, std::string_view tag);
+  // kReduceScatter or kAllReduce.
+  static Call reduction(CallKind kind, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag);
+  static Call broadcast(std::size_t bytes, int root, std::string_view tag);
+  static Call share(std::size_t bytes, std::string_view tag);
+  static Call barrier(std::string_view tag);
+  // The tag holds the members. Throws InvariantError unless `ranks` ascends within the world.
+  static Call group(std::span<const int> ranks, std::string_view name, int world_size);
+};
+
+// A Call of fixed size, for the wire. A tag longer than the room is cut and compared by its fingerprint.
+struct WireCall {
+  std::array<char, 176> tag{};
+  std::uint64_t tag_fingerprint = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t layout = 0;
+  double factor = 1.0;
+  std::array<std::int64_t, 2> note{};  // the transport's own
+  std::int32_t root = 0;
+  CallKind kind{};
+  DType dtype{};
+  ReduceKind reduce{};
+};
+WireCall to_wire(const Call& call);
+Call from_wire(const WireCall& wire);
+
+// The members of a group, for errors: "group 'shard' (ranks 0,1)". More than 16 ranks are shortened.
+std::string group_label(std::string_view name, std::span<const int> ranks);
+std::string list_ranks(std::span<const int> ranks);
+
+// "all_gather 'layers.3'"
+std::string describe(const Call& call);
+// "[rank 1] all_gather 'layers.3' in group 'shard' (ranks 0,1): "
+std::string where(int rank, const Call& call, std::string_view group_label);
+// How `theirs` differs from `mine`, or nothing where they agree.
+std::optional<std::string> difference(int my_rank, const Call& mine, int their_rank, const Call& theirs);
+// "rank 0 failed first: <its message>"
+std::string failed_first(int rank, std::string_view reason);
+
+// A peer that did not come, with what it last did: describe() of a call, or empty.
+struct Missing {
+  int rank = 0;
+  std::string last_entered;
+};
+std::string did_not_come(std::span<const Missing> missing, std::chrono::milliseconds timeout);
+std::string has_ended(const Missing& missing);
+
+// The factor of sum_in_order for `op` over `size` ranks.
+double sum_factor(ReduceOp op, int size);
+
+}  // namespace loom::comm

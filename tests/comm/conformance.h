@@ -1,0 +1,24 @@
+// What every ProcessGroup promises, as cases that any world can run: threads (collectives_test.cpp) and processes
+// (mpi_conformance.cpp). A case runs on every rank and throws BrokenPromise where a result is wrong.
+#pragma once
+
+#include <stdexcept>
+#include <vector>
+
+#include "engine/comm/process_group.h"
+
+namespace loom::comm::conformance {
+
+class BrokenPromise : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Case {
+  const char* name;
+  void (*run)(World& world);
+};
+
+const std::vector<Case>& cases();
+
+}  // namespace loom::comm::conformance
