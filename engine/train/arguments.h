@@ -26,7 +26,7 @@ enum class KernelGrain { kFast, kPytorch };
 
 struct TrainArguments {
   // Model: exactly one of the two is given.
-  std::optional<std::filesystem::path> model_config;       // a shape: YAML or Hugging Face config.json; fresh weights
+  std::optional<std::filesystem::path> model_config;       // a shape; fresh weights
   std::optional<std::filesystem::path> init_from_hf_path;  // folder with config.json and safetensors
 
   // Data
