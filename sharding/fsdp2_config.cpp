@@ -9,7 +9,6 @@
 #include <fmt/ranges.h>
 #include <fstream>
 #include <numeric>
-#include <span>
 #include <sstream>
 #include <utility>
 #include <yaml-cpp/yaml.h>
@@ -253,19 +252,19 @@ YAML::Node load_document(const std::string& text, std::string_view file) {
 
 // --- Fitting the world
 
-std::vector<int> divisors(int number) {
-  std::vector<int> result;
+std::vector<std::string> divisors(int number) {
+  std::vector<std::string> result;
   for (int d = 1; d <= number; ++d) {
-    if (number % d == 0) result.push_back(d);
+    if (number % d == 0) result.push_back(fmt::to_string(d));
   }
   return result;
 }
 
-// "1, 2, 4 or auto (all ranks)".
-std::string alternatives(std::span<const int> numbers, std::string_view last = {}) {
-  if (!last.empty()) return fmt::format("{} or {}", fmt::join(numbers, ", "), last);
-  if (numbers.size() == 1) return fmt::to_string(numbers.front());
-  return fmt::format("{} or {}", fmt::join(numbers.first(numbers.size() - 1), ", "), numbers.back());
+// "1, 2 or 4", with further words at the end.
+std::string alternatives(std::vector<std::string> words, std::initializer_list<std::string> more = {}) {
+  words.insert(words.end(), more);
+  if (words.size() == 1) return words.front();
+  return fmt::format("{} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
 }
 
 std::string running(int world_size) {
@@ -277,7 +276,7 @@ void lay_out_mesh(const Fsdp2Config& config, int world_size, WorldLayout& layout
   const std::string where = config.value_mark("sharding_size").text();
   if (world_size % layout.shard != 0) {
     config_error("{}: sharding_size is {}, but {}; use {}", where, layout.shard, running(world_size),
-                 alternatives(divisors(world_size), "auto (all ranks)"));
+                 alternatives(divisors(world_size), {"auto (all ranks)"}));
   }
   layout.replicate = world_size / layout.shard;
   if (layout.shard == 1 && world_size > 1) {
@@ -300,7 +299,7 @@ void lay_out_reshard(const Fsdp2Config& config, WorldLayout& layout) {
   if (layout.shard % layout.reshard_ranks != 0) {
     config_error("{}: reshard_after_forward is {}, but a shard group has {} {}; use {}",
                  config.value_mark("reshard_after_forward").text(), layout.reshard_ranks, layout.shard,
-                 layout.shard == 1 ? "rank" : "ranks", alternatives(divisors(layout.shard), "true or false"));
+                 layout.shard == 1 ? "rank" : "ranks", alternatives(divisors(layout.shard), {"true", "false"}));
   }
 }
 
@@ -338,7 +337,8 @@ Fsdp2Config load_fsdp2_config(const std::filesystem::path& path) {
 Fsdp2Config parse_fsdp2_config(std::string_view text, std::string_view file_name) {
   Fsdp2Config config;
   config.file_name = file_name;
-  for (const auto& pair : load_document(std::string(text), file_name)) {
+  // An end of line after the last value lets the parser mark the end of the file, not its beginning.
+  for (const auto& pair : load_document(std::string(text) + "\n", file_name)) {
     read_entry(entry_of(pair.first, pair.second, file_name), config);
   }
   return config;

@@ -64,7 +64,7 @@ int parse_index(std::string_view text, std::string_view item, const Subject& sub
   if (error == std::errc::result_out_of_range) {
     config_error("{} has the index {}, which no container reaches; {}", subject.head(), digits, kIndexForms);
   }
-  if (error != std::errc{} || end != digits.data() + digits.size()) {
+  if (error != std::errc{} || end != digits.data() + digits.size() || index < 0) {
     config_error("{} has '{}' between its braces, which is neither an index nor a range; {}", subject.head(), item,
                  kIndexForms);
   }

@@ -93,7 +93,8 @@ class Flags {
              const std::string& about) {
     app_.add_option(
             name,
-            [&value](const std::vector<std::string>& given) {
+            [name, type, &value, &app = app_](const std::vector<std::string>& given) {
+              for (const std::string& word : given) check_is_value(app, name, type, word);
               value.assign(given.begin(), given.end());
               return true;
             },
@@ -105,11 +106,19 @@ class Flags {
   }
 
   void toggle(const std::string& name, bool& value, const std::string& about) {
-    app_.add_flag(name, value, about)->group(group_);
+    app_.add_flag(name, value, about)->disable_flag_override()->group(group_);
   }
 
  private:
   static std::string first_name(const std::string& names) { return names.substr(0, names.find(',')); }
+
+  // CLI11 takes a flag's first value as it comes, even when it is the next flag. Only a TEXT may begin with dashes.
+  static void check_is_value(const CLI::App& app, const std::string& name, const std::string& type,
+                             const std::string& word) {
+    const bool flag = type == "TEXT" ? app.get_option_no_throw(word) != nullptr : word.starts_with("--");
+    if (flag)
+      config_error("{} needs a value, but {} follows; give {} {}", first_name(name), word, first_name(name), type);
+  }
 
   template <class Take>
   CLI::Option* add(const std::string& name, const std::string& type, const std::string& default_text,
@@ -117,11 +126,12 @@ class Flags {
     return app_
         .add_option(
             name,
-            [name, take](const std::vector<std::string>& given) {
+            [name, type, take, &app = app_](const std::vector<std::string>& given) {
               if (given.size() > 1) {
                 config_error("{} is given {} times ({}); keep one", first_name(name), given.size(),
                              fmt::join(given, ", "));
               }
+              check_is_value(app, name, type, given.front());
               take(given.front());
               return true;
             },
@@ -377,7 +387,10 @@ std::vector<std::string> flag_names(const CLI::App& app) {
 [[noreturn]] void refuse_parse(const CLI::ParseError& error) {
   const std::string text = error.what();
   if (const auto colon = text.find(": "); text.ends_with(" missing") && colon != std::string::npos) {
-    config_error("{} needs a value; see --help", text.substr(0, colon));
+    config_error("{} needs a value, but nothing follows; see --help", text.substr(0, colon));
+  }
+  if (const auto flag = text.find(" was given a disallowed flag override"); flag != std::string::npos) {
+    config_error("{} takes no value; give it alone", text.substr(0, flag));
   }
   config_error("{}; see --help", text);
 }
@@ -385,9 +398,9 @@ std::vector<std::string> flag_names(const CLI::App& app) {
 constexpr const char* kTrainExample =
     "Example:\n  shardloom train --model-config configs/models/quickstart.yaml --data-path corpus.txt --nproc-per-node "
     "2 \\\n"
-    "    --use-torch-fsdp2 --fsdp2-config-path configs/fsdp2/quickstart.yaml --train-iters 200 --save out";
+    "    --use-torch-fsdp2 --fsdp2-config-path configs/fsdp2/quickstart.yaml --train-iters 200 --save out\n";
 constexpr const char* kGenerateExample =
-    "Example:\n  shardloom generate out --prompt \"Once upon a time\" --max-new-tokens 40";
+    "Example:\n  shardloom generate out --prompt \"Once upon a time\" --max-new-tokens 40\n";
 
 // The program's parser; subcommands write into the two structs.
 class Parser {
