@@ -1,0 +1,113 @@
+// The command line of the program: `shardloom train ...`, `shardloom generate ...`.
+//
+// Names    Megatron-LM's where Megatron has the flag; the meaning is then the same.
+// Units    iterations are optimizer steps; batch sizes are sequences.
+// Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling. The program prints it and exits
+// with kExitUsage.
+//          Everything that flags alone can tell is checked here, before anything is allocated; files are read by who
+//          needs them.
+// Threads  none are started; nothing here calls exit().
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace loom::train {
+
+inline constexpr int kExitUsage = 2;
+
+enum class LrDecayStyle { kConstant, kLinear, kCosine, kInverseSquareRoot };
+enum class DeviceExecutor { kThreaded, kInline };
+enum class KernelGrain { kFast, kPytorch };
+
+struct TrainArguments {
+  // Model: exactly one of the two is given.
+  std::optional<std::filesystem::path> model_config;       // a shape; fresh weights
+  std::optional<std::filesystem::path> init_from_hf_path;  // folder with config.json and safetensors
+
+  // Data
+  std::vector<std::filesystem::path> data_path;  // at least one
+  int seq_length = 128;                          // tokens of a sequence
+  double held_out_fraction = 0.05;               // share of the data kept for evaluation, [0, 1); 0 = no evaluation
+
+  // Batch
+  int micro_batch_size = 1;   // sequences of one forward/backward on a rank
+  int global_batch_size = 0;  // sequences of a step on all ranks; filled in: default micro_batch_size * ranks
+
+  // Schedule
+  std::int64_t train_iters = 100;
+  double lr = 3e-4;
+  double min_lr = 0.0;
+  LrDecayStyle lr_decay_style = LrDecayStyle::kLinear;
+  std::int64_t lr_decay_iters = 0;  // filled in: default train_iters
+  std::int64_t lr_warmup_iters = 0;
+
+  // Optimizer (AdamW)
+  double weight_decay = 0.01;
+  double clip_grad = 1.0;  // largest gradient norm; 0 = no clipping
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;
+
+  // Sharding
+  bool use_torch_fsdp2 = false;
+  std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
+
+  // Execution
+  int ranks = 1;            // W: --nproc-per-node, or what the MPI launcher started
+  int compute_threads = 1;  // of one rank; filled in: default cores / ranks of this node, at least 1
+  DeviceExecutor device_executor = DeviceExecutor::kThreaded;
+  KernelGrain kernel_grain = KernelGrain::kFast;
+  bool use_fused_rmsnorm = true;  // these four: always in the fast grain, by flag in the other
+  bool use_fused_swiglu = true;
+  bool use_fused_rotary_pos_emb = true;
+  bool use_flash_attn = true;
+  int distributed_timeout_minutes = 10;
+  std::uint64_t seed = 1234;
+
+  // Output
+  std::optional<std::filesystem::path> save;  // folder of the trained model; none = not saved
+  std::filesystem::path metrics_path;         // filled in: default metrics.jsonl in `save` or the current folder
+  std::int64_t log_interval = 10;
+  std::int64_t eval_interval = 100;
+  std::int64_t eval_iters = 10;  // batches of one evaluation; 0 = no evaluation
+  int sample_bytes = 0;          // length of the text generated after training; 0 = none
+  std::string prompt;            // the text it continues
+};
+
+struct GenerateArguments {
+  std::filesystem::path model_dir;
+  std::string prompt;
+  int max_new_tokens = 64;
+  double temperature = 0.0;  // 0 = greedy
+  int top_k = 0;             // tokens drawn from; 0 = all
+  std::uint64_t seed = 1234;
+};
+
+// The command line asked for help: print `text` to standard output and end with `code`.
+struct EarlyExit {
+  int code = 0;
+  std::string text;
+};
+
+using ParsedCommand = std::variant<TrainArguments, GenerateArguments, EarlyExit>;
+
+// What the defaults depend on besides the command line.
+struct LaunchContext {
+  int cores = 1;            // that this process may run on
+  int mpi_ranks = 0;        // started by mpirun or srun; 0 = no such launcher, ranks are threads of this process
+  int mpi_local_ranks = 0;  // of these, on this node
+
+  // From the affinity mask and the launcher's environment variables.
+  static LaunchContext detect();
+};
+
+// argv[0] is the program's name. Throws ConfigError.
+ParsedCommand parse_arguments(int argc, const char* const* argv,
+                              const LaunchContext& context = LaunchContext::detect());
+
+}  // namespace loom::train

@@ -1,0 +1,442 @@
+// Promise: fsdp2_config.yaml is read as MindSpeed-MM reads it, or refused with file, line, column, key, value and what
+// to write;
+//          nothing is silently dropped, and a size that does not fit the world fails alike on every rank.
+// World:   a number of ranks; no rank runs.
+#include "sharding/fsdp2_config.h"
+
+#include <fmt/format.h>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <sstream>
+
+#include "engine/core/error.h"
+
+namespace loom::sharding {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const std::filesystem::path kDataDir = LOOM_TEST_DATA_DIR;
+const std::filesystem::path kSourceDir = LOOM_SOURCE_DIR;
+
+Fsdp2Config parsed(std::string_view text) { return parse_fsdp2_config(text, "f.yaml"); }
+
+template <class Act>
+std::string refusal(Act act) {
+  try {
+    act();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<std::string> texts(const std::vector<ModulePattern>& patterns) {
+  std::vector<std::string> result;
+  for (const ModulePattern& pattern : patterns) result.push_back(pattern.text());
+  return result;
+}
+
+// --- What is read
+
+TEST(Fsdp2Config, TheMigrationGuidesExampleIsReadAsItIs) {
+  std::ostringstream text;
+  text << std::ifstream(kDataDir / "migration_guide.yaml").rdbuf();
+  ASSERT_THAT(text.str(), ::testing::HasSubstr("sharding_size: auto\t\nsub_modules_to_wrap:\t\n"));
+  ASSERT_THAT(text.str(), ::testing::HasSubstr("cast_forward_inputs: True\t\n"));
+
+  const Fsdp2Config config = parse_fsdp2_config(text.str(), "migration_guide.yaml");
+  EXPECT_EQ(config.sharding_size, Fsdp2Config::kAllRanks);
+  EXPECT_THAT(texts(config.sub_modules_to_wrap),
+              ElementsAre("text_decoder.output_layer", "text_decoder.embedding", "text_decoder.rotary_pos_emb",
+                          "text_decoder.decoder.layers.{*}"));
+  EXPECT_EQ(config.param_dtype, DType::kBF16);
+  EXPECT_EQ(config.reduce_dtype, DType::kF32);
+  EXPECT_EQ(config.output_dtype, std::nullopt);
+  EXPECT_TRUE(config.cast_forward_inputs);
+  EXPECT_THAT(texts(config.ignored_modules), ElementsAre("image_encoder"));
+  EXPECT_THAT(texts(config.recompute_modules), ElementsAre("text_decoder.decoder.layers.{*}"));
+  EXPECT_EQ(config.num_to_forward_prefetch, 2);
+  EXPECT_EQ(config.num_to_backward_prefetch, 2);
+  EXPECT_FALSE(config.offload_to_cpu);
+  // Its wrap entries stand on lines 3 to 6, after `  - `.
+  EXPECT_EQ(config.sub_modules_to_wrap.back().mark().text(), "migration_guide.yaml:6:5");
+  EXPECT_EQ(config.sub_modules_to_wrap.back().key(), "sub_modules_to_wrap");
+}
+
+TEST(Fsdp2Config, AKeyThatIsNotGivenHasTheGuidesDefault) {
+  const Fsdp2Config config = parsed("{}");
+  EXPECT_EQ(config.sharding_size, 1);
+  EXPECT_EQ(config.param_dtype, std::nullopt);
+  EXPECT_EQ(config.reduce_dtype, std::nullopt);
+  EXPECT_EQ(config.output_dtype, std::nullopt);
+  EXPECT_TRUE(config.cast_forward_inputs);
+  EXPECT_THAT(config.sub_modules_to_wrap, IsEmpty());
+  EXPECT_THAT(config.ignored_modules, IsEmpty());
+  EXPECT_THAT(config.recompute_modules, IsEmpty());
+  EXPECT_TRUE(config.use_reentrant);
+  EXPECT_EQ(config.reshard_after_forward, (std::variant<bool, int>(true)));
+  EXPECT_FALSE(config.offload_to_cpu);
+  EXPECT_FALSE(config.pin_memory);
+  EXPECT_EQ(config.num_to_forward_prefetch, 0);
+  EXPECT_EQ(config.num_to_backward_prefetch, 0);
+  EXPECT_FALSE(config.align_fsdp_param_groups);
+  EXPECT_EQ(config.expert_parallel_size, 1);
+  EXPECT_TRUE(config.reshard_local_experts);
+  EXPECT_THAT(config.moe_modules, IsEmpty());
+}
+
+TEST(Fsdp2Config, EveryKeyIsRead) {
+  const Fsdp2Config config = parsed(R"(
+sharding_size: 4
+param_dtype: bf16
+reduce_dtype: "fp32"
+output_dtype: fp16
+cast_forward_inputs: false
+sub_modules_to_wrap: [lm_head, "model.layers.{0-20,22-40}"]
+ignored_modules: [vision]
+recompute_modules: ["model.layers.{*}"]
+use_reentrant: False
+reshard_after_forward: 2
+offload_to_cpu: True
+pin_memory: true
+num_to_forward_prefetch: 3
+num_to_backward_prefetch: 1
+align_fsdp_param_groups: true
+expert_parallel_size: 2
+reshard_local_experts: false
+moe_modules: ["model.layers.{*}.mlp.experts"]
+)");
+  EXPECT_EQ(config.sharding_size, 4);
+  EXPECT_EQ(config.param_dtype, DType::kBF16);
+  EXPECT_EQ(config.reduce_dtype, DType::kF32);
+  EXPECT_EQ(config.output_dtype, DType::kF16);
+  EXPECT_FALSE(config.cast_forward_inputs);
+  EXPECT_THAT(texts(config.sub_modules_to_wrap), ElementsAre("lm_head", "model.layers.{0-20,22-40}"));
+  EXPECT_THAT(texts(config.ignored_modules), ElementsAre("vision"));
+  EXPECT_THAT(texts(config.recompute_modules), ElementsAre("model.layers.{*}"));
+  EXPECT_FALSE(config.use_reentrant);
+  EXPECT_EQ(config.reshard_after_forward, (std::variant<bool, int>(2)));
+  EXPECT_TRUE(config.offload_to_cpu);
+  EXPECT_TRUE(config.pin_memory);
+  EXPECT_EQ(config.num_to_forward_prefetch, 3);
+  EXPECT_EQ(config.num_to_backward_prefetch, 1);
+  EXPECT_TRUE(config.align_fsdp_param_groups);
+  EXPECT_EQ(config.expert_parallel_size, 2);
+  EXPECT_FALSE(config.reshard_local_experts);
+  EXPECT_THAT(texts(config.moe_modules), ElementsAre("model.layers.{*}.mlp.experts"));
+  EXPECT_EQ(config.places.size(), 18u);
+}
+
+TEST(Fsdp2Config, BooleansAreThoseOfPythonsYaml) {
+  for (const char* word : {"true", "True", "TRUE", "yes", "on"}) {
+    EXPECT_TRUE(parsed(fmt::format("offload_to_cpu: {}", word)).offload_to_cpu) << word;
+  }
+  for (const char* word : {"false", "False", "FALSE", "no", "off"}) {
+    EXPECT_FALSE(parsed(fmt::format("use_reentrant: {}", word)).use_reentrant) << word;
+  }
+}
+
+TEST(Fsdp2Config, NullIsNotGivenWhereThereIsNoDefault) {
+  const Fsdp2Config config = parsed("param_dtype: null\noutput_dtype: ~\nignored_modules:\nmoe_modules: null\n");
+  EXPECT_EQ(config.param_dtype, std::nullopt);
+  EXPECT_EQ(config.output_dtype, std::nullopt);
+  EXPECT_THAT(config.ignored_modules, IsEmpty());
+}
+
+TEST(Fsdp2Config, WindowsLineEndsAndTabsBeforeCommentsAreReadOver) {
+  EXPECT_EQ(parsed("sharding_size:\t2\t# two\r\nparam_dtype: bf16\t\r\n").param_dtype, DType::kBF16);
+}
+
+TEST(Fsdp2Config, TheQuickstartFileIsFitForThisVersion) {
+  const Fsdp2Config config = load_fsdp2_config(kSourceDir / "configs/fsdp2/quickstart.yaml");
+  const WorldLayout layout = validate_against_world(config, 4);
+  EXPECT_NO_THROW(reject_not_built(config, layout));
+  EXPECT_EQ(layout.shard, 4);
+  EXPECT_THAT(layout.warnings, IsEmpty());
+  EXPECT_THAT(texts(config.sub_modules_to_wrap), ElementsAre("model.embed_tokens", "model.layers.{*}", "lm_head"));
+}
+
+// --- What is refused
+
+struct Bad {
+  std::string text;
+  std::string message;
+};
+
+void PrintTo(const Bad& bad, std::ostream* out) { *out << bad.text; }
+
+class BadConfig : public ::testing::TestWithParam<Bad> {};
+
+TEST_P(BadConfig, IsRefusedWithItsPlaceAndWhatToWrite) {
+  EXPECT_EQ(refusal([] { parsed(GetParam().text); }), GetParam().message) << GetParam().text;
+}
+
+constexpr const char* kSizes = "; use a whole number of at least 1, or auto (all ranks)";
+
+INSTANTIATE_TEST_SUITE_P(
+    ShardingSize, BadConfig,
+    ::testing::Values(
+        Bad{"sharding_size: 0", fmt::format("f.yaml:1:16: sharding_size is 0{}", kSizes)},
+        Bad{"sharding_size: -1", fmt::format("f.yaml:1:16: sharding_size is -1{}", kSizes)},
+        Bad{"sharding_size: 2.0", fmt::format("f.yaml:1:16: sharding_size is 2.0{}", kSizes)},
+        Bad{"sharding_size: full", fmt::format("f.yaml:1:16: sharding_size is full{}", kSizes)},
+        Bad{"sharding_size: Auto", fmt::format("f.yaml:1:16: sharding_size is Auto{}", kSizes)},
+        Bad{"sharding_size: \"4\"", fmt::format("f.yaml:1:16: sharding_size is \"4\"{}", kSizes)},
+        Bad{"sharding_size: true", fmt::format("f.yaml:1:16: sharding_size is true{}", kSizes)},
+        Bad{"sharding_size: 010", fmt::format("f.yaml:1:16: sharding_size is 010{}", kSizes)},
+        Bad{"sharding_size: 99999999999", fmt::format("f.yaml:1:16: sharding_size is 99999999999{}", kSizes)},
+        Bad{"sharding_size: [4]", fmt::format("f.yaml:1:16: sharding_size is a list{}", kSizes)},
+        Bad{"sharding_size: {n: 4}", fmt::format("f.yaml:1:16: sharding_size is a mapping{}", kSizes)},
+        Bad{"sharding_size: !!int 4",
+            fmt::format("f.yaml:1:16: sharding_size is a value with the tag tag:yaml.org,2002:int{}", kSizes)},
+        Bad{"sharding_size:\nparam_dtype: bf16",
+            "f.yaml:1:1: sharding_size is empty; use a whole number of at least 1, or auto (all ranks), or remove "
+            "the key"}));
+
+constexpr const char* kFloats = "; use bf16, fp16, fp32 or fp64";
+
+INSTANTIATE_TEST_SUITE_P(
+    Dtypes, BadConfig,
+    ::testing::Values(Bad{"param_dtype: bfloat16", fmt::format("f.yaml:1:14: param_dtype is bfloat16{}", kFloats)},
+                      Bad{"param_dtype: BF16", fmt::format("f.yaml:1:14: param_dtype is BF16{}", kFloats)},
+                      Bad{"param_dtype: 16", fmt::format("f.yaml:1:14: param_dtype is 16{}", kFloats)},
+                      Bad{"param_dtype: \"\"", fmt::format("f.yaml:1:14: param_dtype is \"\"{}", kFloats)},
+                      Bad{"param_dtype: [bf16]", fmt::format("f.yaml:1:14: param_dtype is a list{}", kFloats)},
+                      Bad{"param_dtype: \"bf16\n", fmt::format("f.yaml:1:14: param_dtype is \"bf16\\n\"{}", kFloats)},
+                      Bad{"param_dtype: int8",
+                          fmt::format("f.yaml:1:14: param_dtype is int8, which is not a floating type{}", kFloats)},
+                      Bad{"reduce_dtype: int64",
+                          fmt::format("f.yaml:1:15: reduce_dtype is int64, which is not a floating type{}", kFloats)},
+                      Bad{"output_dtype: bool",
+                          fmt::format("f.yaml:1:15: output_dtype is bool, which is not a floating type{}", kFloats)}));
+
+constexpr const char* kBools = "; use true or false, without quotes";
+
+INSTANTIATE_TEST_SUITE_P(
+    Booleans, BadConfig,
+    ::testing::Values(
+        Bad{"cast_forward_inputs: \"true\"", fmt::format("f.yaml:1:22: cast_forward_inputs is \"true\"{}", kBools)},
+        Bad{"use_reentrant: 1", fmt::format("f.yaml:1:16: use_reentrant is 1{}", kBools)},
+        Bad{"offload_to_cpu: maybe", fmt::format("f.yaml:1:17: offload_to_cpu is maybe{}", kBools)},
+        Bad{"pin_memory: [true]", fmt::format("f.yaml:1:13: pin_memory is a list{}", kBools)},
+        Bad{"align_fsdp_param_groups: y", fmt::format("f.yaml:1:26: align_fsdp_param_groups is y{}", kBools)},
+        Bad{"reshard_local_experts:",
+            "f.yaml:1:1: reshard_local_experts is empty; use true or false, without quotes, or remove the key"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Numbers, BadConfig,
+    ::testing::Values(
+        Bad{"reshard_after_forward: 0",
+            "f.yaml:1:24: reshard_after_forward is 0; use true, false or a number of ranks of at least 1"},
+        Bad{"reshard_after_forward: half",
+            "f.yaml:1:24: reshard_after_forward is half; use true, false or a number of ranks of at least 1"},
+        Bad{"reshard_after_forward: \"False\"",
+            "f.yaml:1:24: reshard_after_forward is \"False\"; use true, false or a number of ranks of at least 1"},
+        Bad{"num_to_forward_prefetch: -1",
+            "f.yaml:1:26: num_to_forward_prefetch is -1; use a whole number of at least 0"},
+        Bad{"num_to_forward_prefetch: 1.5",
+            "f.yaml:1:26: num_to_forward_prefetch is 1.5; use a whole number of at least 0"},
+        Bad{"num_to_backward_prefetch: all",
+            "f.yaml:1:27: num_to_backward_prefetch is all; use a whole number of at least 0"},
+        Bad{"num_to_backward_prefetch: null",
+            "f.yaml:1:1: num_to_backward_prefetch is empty; use a whole number of at least 0, or remove the key"},
+        Bad{"expert_parallel_size: 0", "f.yaml:1:23: expert_parallel_size is 0; use a whole number of at least 1"},
+        Bad{"expert_parallel_size: auto",
+            "f.yaml:1:23: expert_parallel_size is auto; use a whole number of at least 1"}));
+
+constexpr const char* kLists = "; use a list of module paths, each on a line of its own after '- '";
+
+INSTANTIATE_TEST_SUITE_P(
+    Lists, BadConfig,
+    ::testing::Values(
+        Bad{"sub_modules_to_wrap: lm_head", fmt::format("f.yaml:1:22: sub_modules_to_wrap is lm_head{}", kLists)},
+        Bad{"ignored_modules: {a: b}", fmt::format("f.yaml:1:18: ignored_modules is a mapping{}", kLists)},
+        Bad{"recompute_modules: true", fmt::format("f.yaml:1:20: recompute_modules is true{}", kLists)},
+        Bad{"moe_modules: \"a\"", fmt::format("f.yaml:1:14: moe_modules is \"a\"{}", kLists)},
+        Bad{"sub_modules_to_wrap:\nsharding_size: 1",
+            fmt::format("f.yaml:1:1: sub_modules_to_wrap is empty{}, or remove the key", kLists)},
+        Bad{"sub_modules_to_wrap:\n  - a\n  -\n  - b",
+            "f.yaml:1:1: sub_modules_to_wrap has nothing at entry 2; name a module or remove the entry"},
+        Bad{"sub_modules_to_wrap:\n  - a\n  - [b]",
+            "f.yaml:3:5: sub_modules_to_wrap has a list as entry 2; use a module path, as in \"layers.{*}\""},
+        Bad{"sub_modules_to_wrap:\n  - {0-3}",
+            "f.yaml:2:5: sub_modules_to_wrap has a mapping as entry 1; put a pattern with braces in quotes, as in "
+            "\"layers.{*}\""},
+        Bad{"sub_modules_to_wrap:\n  - \"a.{*}.b.{*}\"",
+            "f.yaml:2:5: sub_modules_to_wrap: 'a.{*}.b.{*}' has more than one brace group; write one entry for each "
+            "value of "
+            "the first group"},
+        Bad{"sharding_size: 1\nignored_modules:\n- \"\"",
+            "f.yaml:3:3: ignored_modules: '' is empty and would mean the model itself; name a module or remove the "
+            "entry"},
+        Bad{"moe_modules: [a, \"b.{x}\"]",
+            "f.yaml:1:18: moe_modules: 'b.{x}' has 'x' between its braces, which is neither an index nor a range; "
+            "write {*}, "
+            "{0-23} or {0-3,8}"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Keys, BadConfig,
+    ::testing::Values(
+        Bad{"shard_size: 4", "f.yaml:1:1: unknown key 'shard_size'; did you mean sharding_size?"},
+        Bad{"sharding_size: 1\nParam_dtype: bf16", "f.yaml:2:1: unknown key 'Param_dtype'; did you mean param_dtype?"},
+        Bad{"  num_forward_prefetch: 1",
+            "f.yaml:1:3: unknown key 'num_forward_prefetch'; did you mean num_to_forward_prefetch?"},
+        Bad{"precision: bf16",
+            "f.yaml:1:1: unknown key 'precision'; the keys are sharding_size, param_dtype, reduce_dtype, output_dtype, "
+            "cast_forward_inputs, sub_modules_to_wrap, ignored_modules, recompute_modules, use_reentrant, "
+            "reshard_after_forward, offload_to_cpu, pin_memory, num_to_forward_prefetch, num_to_backward_prefetch, "
+            "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules"},
+        Bad{"sharding_size: 2\nparam_dtype: bf16\nsharding_size: 2",
+            "f.yaml:3:1: sharding_size is given again, first at line 1; keep one"},
+        Bad{"fully_shard_parallel_size: auto",
+            "f.yaml:1:1: 'fully_shard_parallel_size' is a key of another FSDP2 dialect; write sharding_size"},
+        Bad{"fsdp_modules: [a]",
+            "f.yaml:1:1: 'fsdp_modules' is a key of another FSDP2 dialect; write sub_modules_to_wrap"},
+        Bad{"parallel:\n  fsdp_plan: {}",
+            "f.yaml:1:1: 'parallel' is a section of another FSDP2 dialect; write the keys of fsdp2_config.yaml at the "
+            "top "
+            "level"},
+        Bad{"? [a]\n: b", "f.yaml:1:3: a key is a list; write key: value lines"}));
+
+constexpr const char* kLookHere = "; check indentation, colons and quotes here and in the line above";
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, BadConfig,
+    ::testing::Values(
+        Bad{"", "f.yaml: the file has no keys; write at least sharding_size: auto"},
+        Bad{"# only a comment\n", "f.yaml: the file has no keys; write at least sharding_size: auto"},
+        Bad{"- sharding_size", "f.yaml:1:1: the file is a list; write key: value lines"},
+        Bad{"sharding_size", "f.yaml:1:1: the file is a single value; write key: value lines"},
+        Bad{"sharding_size: 1\n---\nsharding_size: 2",
+            "f.yaml: the file has 2 YAML documents; keep one and remove the '---' lines"},
+        Bad{"sharding_size: 1\n\tparam_dtype: bf16",
+            fmt::format("f.yaml:2:1: not readable as YAML (illegal tab when looking for indentation){}", kLookHere)},
+        Bad{"sharding_size: 1\n param_dtype: bf16",
+            fmt::format("f.yaml:2:13: not readable as YAML (illegal map value){}", kLookHere)},
+        Bad{"moe_modules: [a",
+            fmt::format("f.yaml:2:1: not readable as YAML (end of sequence flow not found){}", kLookHere)},
+        Bad{"moe_modules: [layers.{*}]",
+            "f.yaml:1:24: not readable as YAML (alias not found after *); put a pattern with {*} in quotes"}));
+
+TEST(Fsdp2Config, AMissingFileIsNamed) {
+  EXPECT_EQ(refusal([] { load_fsdp2_config("nowhere/f.yaml"); }),
+            "nowhere/f.yaml: No such file or directory; give the path of an existing YAML file");
+}
+
+TEST(Fsdp2Config, AFolderIsNoFile) {
+  EXPECT_EQ(refusal([] { load_fsdp2_config("."); }), ".: is a folder; give the path of the YAML file itself");
+}
+
+// --- Fitting the world
+
+WorldLayout layout_of(std::string_view text, int world_size) {
+  return validate_against_world(parsed(text), world_size);
+}
+
+TEST(WorldLayout, ShardingSizeSplitsTheWorldIntoReplicasOfShardGroups) {
+  struct Case {
+    const char* text;
+    int world_size, replicate, shard;
+  };
+  for (const Case& c : {Case{"sharding_size: auto", 4, 1, 4}, Case{"sharding_size: auto", 1, 1, 1},
+                        Case{"sharding_size: 2", 4, 2, 2}, Case{"sharding_size: 8", 8192, 1024, 8},
+                        Case{"sharding_size: 1", 4, 4, 1}, Case{"sharding_size: 4", 4, 1, 4}}) {
+    const WorldLayout layout = layout_of(c.text, c.world_size);
+    EXPECT_EQ(layout.replicate, c.replicate) << c.text;
+    EXPECT_EQ(layout.shard, c.shard) << c.text;
+  }
+}
+
+TEST(WorldLayout, AShardingSizeThatDoesNotDivideTheWorldIsRefused) {
+  EXPECT_EQ(refusal([] { layout_of("sharding_size: 3", 4); }),
+            "f.yaml:1:16: sharding_size is 3, but 4 ranks are running; use 1, 2, 4 or auto (all ranks)");
+  EXPECT_EQ(refusal([] { layout_of("sharding_size: 8", 4); }),
+            "f.yaml:1:16: sharding_size is 8, but 4 ranks are running; use 1, 2, 4 or auto (all ranks)");
+  EXPECT_EQ(refusal([] { layout_of("sharding_size: 2", 1); }),
+            "f.yaml:1:16: sharding_size is 2, but 1 rank is running; use 1 or auto (all ranks)");
+}
+
+TEST(WorldLayout, WarnsWhenNothingIsSharded) {
+  EXPECT_THAT(
+      layout_of("sharding_size: 1", 4).warnings,
+      ElementsAre("f.yaml:1:16: sharding_size is 1, so nothing is sharded: each of the 4 ranks holds the whole model; "
+                  "use auto to shard over all ranks"));
+  EXPECT_THAT(
+      layout_of("param_dtype: bf16", 4).warnings,
+      ElementsAre("f.yaml: sharding_size is 1 (the default), so nothing is sharded: each of the 4 ranks holds the "
+                  "whole model; use auto to shard over all ranks"));
+  EXPECT_THAT(layout_of("sharding_size: 1", 1).warnings, IsEmpty());
+}
+
+TEST(WorldLayout, AnIntegerReshardIsFalseAtOneAndTrueAtTheShardSize) {
+  struct Case {
+    const char* value;
+    bool reshard;
+    int ranks;
+  };
+  for (const Case& c :
+       {Case{"true", true, 4}, Case{"false", false, 1}, Case{"1", false, 1}, Case{"2", true, 2}, Case{"4", true, 4}}) {
+    const WorldLayout layout = layout_of(fmt::format("sharding_size: 4\nreshard_after_forward: {}", c.value), 8);
+    EXPECT_EQ(layout.reshard_after_forward, c.reshard) << c.value;
+    EXPECT_EQ(layout.reshard_ranks, c.ranks) << c.value;
+  }
+}
+
+TEST(WorldLayout, AnIntegerReshardThatDoesNotDivideTheShardGroupIsRefused) {
+  EXPECT_EQ(refusal([] { layout_of("sharding_size: auto\nreshard_after_forward: 3", 4); }),
+            "f.yaml:2:24: reshard_after_forward is 3, but a shard group has 4 ranks; use 1, 2, 4, true or false");
+  EXPECT_EQ(refusal([] { layout_of("reshard_after_forward: 2", 4); }),
+            "f.yaml:1:24: reshard_after_forward is 2, but a shard group has 1 rank; use 1, true or false");
+}
+
+TEST(WorldLayout, AnExpertParallelSizeThatDoesNotDivideTheWorldIsRefused) {
+  EXPECT_EQ(refusal([] { layout_of("expert_parallel_size: 3", 4); }),
+            "f.yaml:1:23: expert_parallel_size is 3, but 4 ranks are running; use 1, 2 or 4");
+}
+
+TEST(WorldLayout, WarnsOfPinnedMemoryWithoutOffload) {
+  EXPECT_THAT(layout_of("sharding_size: auto\npin_memory: True", 2).warnings,
+              ElementsAre("f.yaml:2:13: pin_memory is true, but offload_to_cpu is not, so nothing is pinned"));
+}
+
+// --- What this version does not have
+
+class NotBuilt : public ::testing::TestWithParam<Bad> {};
+
+TEST_P(NotBuilt, IsRefusedByNameAndPlace) {
+  const Fsdp2Config config = parsed("sharding_size: auto\n" + GetParam().text);
+  const WorldLayout layout = validate_against_world(config, 4);
+  EXPECT_EQ(refusal([&] { reject_not_built(config, layout); }),
+            fmt::format("f.yaml:2:1: {} is not built yet in this version; remove the key", GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(Keys, NotBuilt,
+                         ::testing::Values(Bad{"output_dtype: fp32", "output_dtype"},
+                                           Bad{"ignored_modules: [a]", "ignored_modules"},
+                                           Bad{"recompute_modules: [a]", "recompute_modules"},
+                                           Bad{"reshard_after_forward: 2", "reshard_after_forward: 2 of 4 ranks"},
+                                           Bad{"offload_to_cpu: True", "offload_to_cpu: true"},
+                                           Bad{"pin_memory: True", "pin_memory: true"},
+                                           Bad{"align_fsdp_param_groups: true", "align_fsdp_param_groups: true"},
+                                           Bad{"expert_parallel_size: 2", "expert_parallel_size: 2"},
+                                           Bad{"moe_modules: [a]", "moe_modules"}));
+
+TEST(BuiltYet, ValuesThatAskForNothingPass) {
+  const Fsdp2Config config = parsed(
+      "sharding_size: auto\noutput_dtype: null\nignored_modules: []\nrecompute_modules: []\nreshard_after_forward: 4\n"
+      "offload_to_cpu: False\npin_memory: False\nalign_fsdp_param_groups: False\nexpert_parallel_size: 1\nmoe_modules: "
+      "[]");
+  EXPECT_NO_THROW(reject_not_built(config, validate_against_world(config, 4)));
+}
+
+TEST(BuiltYet, TheMigrationGuidesExampleStopsAtItsIgnoredModules) {
+  const Fsdp2Config config = load_fsdp2_config(kDataDir / "migration_guide.yaml");
+  EXPECT_EQ(refusal([&] { reject_not_built(config, validate_against_world(config, 4)); }),
+            (kDataDir / "migration_guide.yaml").string() +
+                ":10:1: ignored_modules is not built yet in this version; remove the key");
+}
+
+}  // namespace
+}  // namespace loom::sharding
