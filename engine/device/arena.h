@@ -1,7 +1,7 @@
 // Arena: where the emulated device's bytes really live - host memory of this process.
 //
-// The pooled arena (arena_pool.cpp) takes huge pages in large chunks, touches them at once and never gives them back: a page that
-// went back to a VM's host costs a hundred times a resident one. Freed pieces are kept by size and reused.
+// The pooled arena (arena_pool.cpp) takes huge pages in large chunks, touches them at once and keeps them as long as it lives: a page
+// that went back to a VM's host costs a hundred times a resident one. Freed pieces are kept by size and reused. Pieces keep their arena.
 // The heap arena (arena_heap.cpp, in sanitizer builds) asks the heap each time, so that the sanitizer sees every piece.
 //
 // Threads  all members, from any thread.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -20,24 +21,43 @@ constexpr std::size_t kChunk = std::size_t{64} << 20;
 
 std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Size classes in steps of an eighth of a power of two: at most 12.5 % is lost.
+// Size classes in steps of an eighth of a power of two, whole pages from a page up.
 std::size_t size_class(std::size_t bytes) {
   if (bytes <= 8 * kAlign) return std::max(round_up(bytes, kAlign), kAlign);
   const std::size_t step = std::bit_floor(bytes - 1) / 8;
   return round_up(round_up(bytes, step), bytes >= kPage ? kPage : kAlign);
 }
 
-std::byte* map_touched(std::size_t bytes) {
-  void* memory = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) raise<DeviceError>("the system has no {} bytes of memory for the device arena", bytes);
-  auto* aligned = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::size_t>(memory), kHugePage));
-  madvise(aligned, bytes, MADV_HUGEPAGE);
-#ifdef MADV_POPULATE_WRITE
-  if (madvise(aligned, bytes, MADV_POPULATE_WRITE) == 0) return aligned;
-#endif
-  for (std::size_t offset = 0; offset < bytes; offset += kPage) aligned[offset] = std::byte{0};
-  return aligned;
+std::byte* aligned_up(void* memory, std::size_t unit) {
+  return reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::size_t>(memory), unit));
 }
+
+// Address space of `bytes` touched bytes from a huge page's boundary on; unmapped at destruction.
+class Mapping {
+ public:
+  explicit Mapping(std::size_t bytes) : mapped_bytes_(bytes + kHugePage) {
+    memory_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory_ == MAP_FAILED) raise<DeviceError>("the system has no {} bytes of memory for the device arena", bytes);
+    madvise(begin(), bytes, MADV_HUGEPAGE);
+    touch(bytes);
+  }
+  ~Mapping() { munmap(memory_, mapped_bytes_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::byte* begin() const { return aligned_up(memory_, kHugePage); }
+
+ private:
+  void touch(std::size_t bytes) const {
+#ifdef MADV_POPULATE_WRITE
+    if (madvise(begin(), bytes, MADV_POPULATE_WRITE) == 0) return;
+#endif
+    for (std::size_t offset = 0; offset < bytes; offset += kPage) begin()[offset] = std::byte{0};
+  }
+
+  const std::size_t mapped_bytes_;
+  void* memory_;
+};
 
 class PoolArena final : public Arena {
  public:
@@ -66,18 +86,16 @@ class PoolArena final : public Arena {
       chunk_next_ = map_chunk(kChunk);
       chunk_left_ = kChunk;
     }
-    const std::size_t skip = size >= kPage ? round_up(reinterpret_cast<std::size_t>(chunk_next_), kPage) -
-                                                 reinterpret_cast<std::size_t>(chunk_next_)
-                                           : 0;
-    std::byte* piece = chunk_next_ + skip;
-    chunk_next_ += skip + size;
-    chunk_left_ -= skip + size;
+    std::byte* piece = aligned_up(chunk_next_, size >= kPage ? kPage : kAlign);
+    chunk_left_ -= static_cast<std::size_t>(piece - chunk_next_) + size;
+    chunk_next_ = piece + size;
     return piece;
   }
 
   std::byte* map_chunk(std::size_t bytes) {
+    std::byte* begin = mappings_.emplace_back(std::make_unique<Mapping>(bytes))->begin();
     system_bytes_ += bytes;
-    return map_touched(bytes);
+    return begin;
   }
 
   void give_back(std::byte* piece, std::size_t size) {
@@ -86,6 +104,7 @@ class PoolArena final : public Arena {
   }
 
   mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Mapping>> mappings_;
   std::map<std::size_t, std::vector<std::byte*>> free_;
   std::byte* chunk_next_ = nullptr;
   std::size_t chunk_left_ = 0;

@@ -1,8 +1,10 @@
 #include "engine/tensor/autograd.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/core/error.h"
+#include "engine/device/device.h"
 #include "engine/tensor/kernels/fused.h"
 #include "engine/tensor/tape_state.h"
 
@@ -20,9 +22,11 @@ class OpNode final : public Node {
     saved.reserve(saved_.size());
     for (const SavedTensor& tensor : saved_) saved.push_back(tensor.unpack());
     saved_.clear();  // `saved` holds them now: an operator may overwrite what nobody else owns
+    const BackwardFn run = std::exchange(backward_, nullptr);
+    if (std::none_of(grads.begin(), grads.end(), [](const Tensor& grad) { return grad.defined(); })) return {};
     Needs needs;
     for (const Edge& edge : edges) needs.push_back(edge.node != nullptr);
-    return backward_(saved, grads, needs);
+    return run(saved, grads, needs);
   }
 
   void release_saved() override {
@@ -43,8 +47,8 @@ class IdentityNode final : public Node {
   IdentityNode(std::string_view name, std::function<void()> after) : name_(name), after_(std::move(after)) {}
 
   std::vector<Tensor> backward(const std::vector<Tensor>& grads) override {
-    require(after_ != nullptr, "a second backward through '{}'", name_);
-    after_();
+    require(after_ != nullptr, "a second backward through '{}': it runs once", name_);
+    std::exchange(after_, nullptr)();
     std::vector<Tensor> passed = grads;
     passed.resize(edges.size());
     return passed;
@@ -70,20 +74,28 @@ class AccumulateGrad final : public Node {
     }
     require(grad.shape() == leaf_.shape(), "gradient {} of '{}' {}", to_string(grad.shape()), leaf_.storage()->what(),
             to_string(leaf_.shape()));
-    add_to(meta, grad);
+    // This handle and, unless a hook replaced it, the engine's buffer; more means that others see the bytes too.
+    add_to(meta, grad, grad.is_same(grads[0]) ? 2 : 1);
     for (const auto& hook : meta.post_accumulate_hooks) hook(leaf_);
     return {};
   }
   std::string_view name() const override { return "AccumulateGrad"; }
 
  private:
-  static void add_to(Meta& meta, const Tensor& grad) {
+  void add_to(Meta& meta, const Tensor& grad, long our_handles) const {
     if (meta.grad.defined()) {
-      if (void* sum = meta.grad.raw()) kernels::add(grad.dtype(), grad.numel(), sum, grad.raw(), sum);
+      const Tensor& sum = meta.grad;
+      require(sum.dtype() == grad.dtype() && sum.shape() == grad.shape(), "gradient {} {} added to {} {} of '{}'",
+              loom::name(grad.dtype()), to_string(grad.shape()), loom::name(sum.dtype()), to_string(sum.shape()),
+              leaf_.storage()->what());
+      const device::Cost cost{static_cast<double>(sum.numel()), 2 * sum.nbytes(), sum.nbytes()};
+      device::Device::current().launch("grad_accumulate", cost, [&] {
+        kernels::add(sum.dtype(), sum.numel(), sum.raw(), grad.raw(), sum.raw());
+      });
+      sum.storage()->bump_version();
       return;
     }
-    // Two handles are the caller's and the engine's buffer; more means that others see the bytes too.
-    if (grad.is_owned_by(2)) {
+    if (grad.is_owned_by(our_handles)) {
       meta.grad = grad.detach();
     } else {
       meta.grad = Tensor::empty(grad.shape(), grad.dtype(), device::MemCategory::kGradient, "gradient");
@@ -184,10 +196,17 @@ void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tenso
 std::vector<Tensor> identity_with_backward(std::string_view name, const std::vector<Tensor>& inputs,
                                            std::function<void()> after) {
   if (!will_record(inputs)) return inputs;
+  std::vector<Tensor> results = inputs;
+  std::vector<Tensor> recorded;
   std::vector<Tensor> outputs;
-  for (const Tensor& input : inputs) outputs.push_back(input.detach());
-  attach(std::make_shared<IdentityNode>(name, std::move(after)), inputs, outputs);
-  return outputs;
+  for (Tensor& result : results) {
+    if (!result.requires_grad()) continue;
+    recorded.push_back(result);
+    result = result.detach();
+    outputs.push_back(result);
+  }
+  attach(std::make_shared<IdentityNode>(name, std::move(after)), recorded, outputs);
+  return results;
 }
 
 }  // namespace loom::autograd

@@ -51,7 +51,8 @@ class SavedTensor {
 class Node {
  public:
   virtual ~Node();
-  // grads[i]: gradient of output i, undefined when none came. Returns one gradient per edge (undefined: none).
+  // grads[i]: gradient of output i, undefined when none came (an operator's node does nothing when none of them came).
+  // Returns one gradient per edge (undefined: none).
   virtual std::vector<Tensor> backward(const std::vector<Tensor>& grads) = 0;
   virtual void release_saved() {}
   virtual std::string_view name() const = 0;
@@ -87,7 +88,7 @@ void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tenso
             BackwardFn backward);
 
 // Passes tensors through one identity node: the results share the bytes of the inputs; `after` runs in backward once the gradients of all
-// results are complete, before they go on to the inputs. Without a recorded input the inputs are returned as they are.
+// results are complete, before they go on to the inputs. Inputs that need no gradient are returned as they are.
 std::vector<Tensor> identity_with_backward(std::string_view name, const std::vector<Tensor>& inputs,
                                            std::function<void()> after);
 

@@ -57,10 +57,7 @@ class Backward {
     buffers_.erase(node.get());
     if (grads.empty()) grads.resize(1);
     run_hooks(*node, grads);
-    bool any = false;
-    for (const Tensor& grad : grads) any = any || grad.defined();
-    std::vector<Tensor> next;
-    if (any) next = node->backward(grads);
+    std::vector<Tensor> next = node->backward(grads);
     grads.clear();
     node->release_saved();
     next.resize(node->edges.size());

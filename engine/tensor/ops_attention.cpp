@@ -15,7 +15,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale
                               .heads = s[2],
                               .kv_heads = k.shape()[2],
                               .head_dim = s[3],
-                              .scale = static_cast<float>(scale),
+                              .scale = scale,
                               .causal = causal,
                               .dtype = q.dtype()};
   Tensor out = Tensor::empty(s, q.dtype());

@@ -29,11 +29,12 @@ Tensor bias_gradient(const Tensor& dy) {
 
 // out_in: the weight is [N, K] (torch.nn.Linear), else [K, N] (Conv1D).
 Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool out_in) {
-  const std::int64_t k = x.shape()[-1];
-  const std::int64_t n = weight.shape()[out_in ? 0 : 1];
-  require(weight.shape().ndim() == 2 && weight.shape()[out_in ? 1 : 0] == k && weight.dtype() == x.dtype(),
+  require(x.shape().ndim() >= 1 && weight.shape().ndim() == 2 && weight.shape()[out_in ? 1 : 0] == x.shape()[-1] &&
+              weight.dtype() == x.dtype(),
           "linear: input {} {} with weight {} {}", name(x.dtype()), to_string(x.shape()), name(weight.dtype()),
           to_string(weight.shape()));
+  const std::int64_t k = x.shape()[-1];
+  const std::int64_t n = weight.shape()[out_in ? 0 : 1];
   require(!bias.defined() || (bias.shape() == Shape{n} && bias.dtype() == x.dtype()), "linear: bias {} {} for {} outputs",
           name(bias.defined() ? bias.dtype() : x.dtype()), bias.defined() ? to_string(bias.shape()) : "", n);
   const std::int64_t m = row_count(x);

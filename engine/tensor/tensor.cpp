@@ -1,5 +1,6 @@
 #include "engine/tensor/tensor.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/core/error.h"
@@ -94,12 +95,12 @@ void Tensor::copy_from(const Tensor& other) const {
 }
 
 void Tensor::fill(double value) const {
-  if (void* to = raw()) {
-    if (value == 0) {
-      std::memset(to, 0, static_cast<std::size_t>(nbytes()));
-    } else {
-      const std::vector<double> values(static_cast<std::size_t>(numel()), value);
-      kernels::cast(numel(), DType::kF64, values.data(), dtype(), to);
+  if (auto* to = static_cast<std::byte*>(raw()); to != nullptr && numel() > 0) {
+    const auto bytes = static_cast<std::size_t>(nbytes());
+    std::size_t written = element_bytes(dtype());
+    kernels::cast(1, DType::kF64, &value, dtype(), to);
+    for (; written < bytes; written = std::min(2 * written, bytes)) {
+      std::memcpy(to + written, to, std::min(written, bytes - written));
     }
   }
   storage()->bump_version();

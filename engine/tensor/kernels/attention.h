@@ -20,7 +20,7 @@ struct Attention {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  float scale = 1.0f;  // usually 1 / sqrt(head_dim)
+  double scale = 1.0;  // usually 1 / sqrt(head_dim)
   bool causal = true;
   DType dtype = DType::kF32;
 };
