@@ -6,6 +6,7 @@ find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(Eigen3 REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(biosoup REQUIRED)  # libbiosoup-dev: the progress bar, one header
 if(NOT TARGET yaml-cpp::yaml-cpp)
   add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
 endif()

@@ -26,7 +26,7 @@ TEST(WriteSafetensors, WritesTheOfficialFormatToTheByte) {
                            {"b", DType::kF32, {1, 1}, std::span(kFour)},
                            {"a", DType::kF32, {1}, std::span(kFour)},
                            {"n", DType::kI64, {}, std::span(eight)}});
-  // Widest dtype first, then by name; 247 bytes of JSON and one space make 248 = 31 * 8.
+  // Widest dtype first, then by name; 251 bytes of JSON and five spaces make 256 = 32 * 8.
   const std::string json = R"({"__metadata__":{"format":"pt"},)"
                            R"("n":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
                            R"("a":{"dtype":"F32","shape":[1],"data_offsets":[8,12]},)"

@@ -1,0 +1,110 @@
+#include "engine/train/progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <biosoup/progress_bar.hpp>
+#include <chrono>
+#include <fmt/format.h>
+#include <sstream>
+
+#include "engine/core/error.h"
+
+namespace loom::train {
+namespace {
+
+constexpr std::uint32_t kTicks = 24;
+constexpr std::int64_t kRedrawInterval_ns = 100'000'000;
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+
+std::string clock_text(std::int64_t seconds) {
+  const std::int64_t hours = seconds / 3600;
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, seconds / 60 % 60, seconds % 60);
+  return fmt::format("{}:{:02}", seconds / 60, seconds % 60);
+}
+
+}  // namespace
+
+struct Progress::Bar {
+  biosoup::ProgressBar bar;
+
+  void advance_to(std::int64_t steps) {
+    while (bar.event_counter() < steps) ++bar;
+  }
+  std::string text() const {
+    std::ostringstream text;
+    text << '[' << bar << ']';
+    return text.str();
+  }
+};
+
+std::int64_t steady_clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+bool is_terminal(int fd) { return ::isatty(fd) == 1; }
+
+Progress::Progress(const ProgressOptions& options, std::ostream& out, MonotonicClock clock)
+    : options_(options),
+      out_(out),
+      clock_(std::move(clock)),
+      started_ns_(clock_()),
+      bar_(new Bar{biosoup::ProgressBar(static_cast<std::uint32_t>(options.total_steps), kTicks)}),
+      drawn_ns_(started_ns_ - kRedrawInterval_ns) {
+  require(options.total_steps >= 1 && options.total_steps <= UINT32_MAX, "progress over {} steps", options.total_steps);
+  require(options.log_interval >= 1, "a line every {} steps", options.log_interval);
+  bar_->advance_to(options.first_step);
+}
+
+Progress::~Progress() {
+  if (drawn_width_ > 0) out_ << '\n' << std::flush;
+}
+
+void Progress::update(std::int64_t steps_done, double loss, double tokens_per_second) {
+  if (!options_.shown) return;
+  bar_->advance_to(std::min(steps_done, options_.total_steps));
+  if (!due(steps_done)) return;
+  const std::string text = fmt::format("{}/{}  loss {:.4f}  {:.0f} tokens/s  {} left", steps_done, options_.total_steps,
+                                       loss, tokens_per_second, time_left(steps_done));
+  if (options_.terminal) {
+    draw(bar_->text() + ' ' + text);
+  } else {
+    out_ << "step " << text << '\n' << std::flush;
+  }
+}
+
+void Progress::note(std::string_view line) {
+  if (!options_.shown) return;
+  erase();
+  out_ << line << '\n' << std::flush;
+}
+
+bool Progress::due(std::int64_t steps_done) const {
+  if (steps_done == options_.total_steps) return true;
+  if (options_.terminal) return clock_() - drawn_ns_ >= kRedrawInterval_ns;
+  return steps_done % options_.log_interval == 0;
+}
+
+std::string Progress::time_left(std::int64_t steps_done) const {
+  const std::int64_t steps_here = std::max<std::int64_t>(1, steps_done - options_.first_step);
+  const double ns_per_step = static_cast<double>(clock_() - started_ns_) / static_cast<double>(steps_here);
+  const auto to_come = static_cast<double>(std::max<std::int64_t>(0, options_.total_steps - steps_done));
+  return clock_text(static_cast<std::int64_t>(ns_per_step * to_come / kSecond_ns + 0.5));
+}
+
+void Progress::draw(const std::string& line) {
+  const std::size_t padding = drawn_width_ > line.size() ? drawn_width_ - line.size() : 0;
+  out_ << '\r' << line << std::string(padding, ' ') << std::flush;
+  drawn_width_ = line.size();
+  drawn_ns_ = clock_();
+}
+
+void Progress::erase() {
+  if (drawn_width_ == 0) return;
+  out_ << '\r' << std::string(drawn_width_, ' ') << '\r';
+  drawn_width_ = 0;
+  drawn_ns_ -= kRedrawInterval_ns;  // the next update draws at once
+}
+
+}  // namespace loom::train

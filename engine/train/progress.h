@@ -1,0 +1,66 @@
+// Progress: how far training is. A bar that redraws its line on a terminal, plain lines where output is kept.
+//
+// Terminal  [========>               ] 12/100  loss 3.1416  12345 tokens/s  1:23 left
+//           redrawn at most ten times a second, and at the last step.
+// Plain     step 12/100  loss 3.1416  12345 tokens/s  1:23 left
+//           every log_interval steps, and at the last one.
+// Time left is what the steps of this run have taken on average, times those to come.
+// Threads   one thread at a time. Every rank may hold one; only the one made with `shown` prints.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace loom::train {
+
+// Nanoseconds from any fixed moment on; never goes back.
+using MonotonicClock = std::function<std::int64_t()>;
+std::int64_t steady_clock_ns();
+
+// Whether a person watches this file descriptor (isatty).
+bool is_terminal(int fd);
+
+struct ProgressOptions {
+  std::int64_t total_steps = 1;
+  std::int64_t first_step = 0;    // steps done before this run (resumed training)
+  std::int64_t log_interval = 1;  // steps between plain lines
+  bool terminal = false;          // is_terminal(of the stream)
+  bool shown = true;              // rank 0 only
+};
+
+class Progress {
+ public:
+  // `out` outlives this object. The time starts to count here.
+  Progress(const ProgressOptions& options, std::ostream& out, MonotonicClock clock = steady_clock_ns);
+  // Leaves the terminal's cursor on a line of its own, however the loop ended.
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // After each step; `steps_done` counts from the start of training and grows.
+  void update(std::int64_t steps_done, double loss, double tokens_per_second);
+  // A line of its own, say of an evaluation; the bar moves below it.
+  void note(std::string_view line);
+
+ private:
+  struct Bar;
+
+  bool due(std::int64_t steps_done) const;
+  std::string time_left(std::int64_t steps_done) const;
+  void draw(const std::string& line);
+  void erase();
+
+  const ProgressOptions options_;
+  std::ostream& out_;
+  const MonotonicClock clock_;
+  const std::int64_t started_ns_;
+  std::unique_ptr<Bar> bar_;
+  std::int64_t drawn_ns_;
+  std::size_t drawn_width_ = 0;  // of what stands on the bar's line; 0: nothing
+};
+
+}  // namespace loom::train
