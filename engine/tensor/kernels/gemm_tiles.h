@@ -1,0 +1,25 @@
+// The grid a matrix product is cut into: a function of the shape alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace loom::kernels {
+
+// One dimension cut into equal parts (the last may be shorter) that are multiples of `multiple`.
+class Cut {
+ public:
+  Cut(std::int64_t size, std::int64_t part, std::int64_t multiple) : size_(size) {
+    const std::int64_t parts = std::max<std::int64_t>(1, (size + part / 2) / part);
+    part_ = std::max(multiple, ((size + parts - 1) / parts + multiple - 1) / multiple * multiple);
+  }
+  std::int64_t parts() const { return (size_ + part_ - 1) / part_; }
+  std::int64_t begin(std::int64_t i) const { return i * part_; }
+  std::int64_t length(std::int64_t i) const { return std::min(part_, size_ - begin(i)); }
+
+ private:
+  std::int64_t size_;
+  std::int64_t part_;
+};
+
+}  // namespace loom::kernels

@@ -1,0 +1,447 @@
+// Vectors of 16 fp32 lanes for the fused kernels: memory access with conversion, exp and its kin, sums in a fixed
+// order.
+//
+// Every function exists for F32x16 and, with the same meaning, for one double, so one kernel body serves fp32, bf16,
+// fp16 (16 lanes at a time) and fp64 (a scalar loop).
+//
+// Lanes        kernels walk a row with for_packs(), which hands out whole packs (Full) and at most one partial pack
+// (Part)
+//              at the end. Loading a Part fills the missing lanes with zero; storing one leaves memory behind it alone.
+// Rounding     to bf16 and fp16 as in engine/core/dtype.h: to nearest, ties to even, NaN stays NaN (fp16 NaNs come
+// quiet). Accuracy     exp, sigmoid, tanh and erf: a few units in the last place of fp32; NaN and infinities as in
+// <cmath>. Portability  GCC vector extensions; what they lack is chosen by instruction set here and nowhere else.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "engine/core/dtype.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define LOOM_INLINE [[gnu::always_inline]] inline
+
+namespace loom::kernels::simd {
+
+using F32x16 = float __attribute__((vector_size(64)));
+using I32x16 = std::int32_t __attribute__((vector_size(64)));
+using U32x16 = std::uint32_t __attribute__((vector_size(64)));
+using U16x16 = std::uint16_t __attribute__((vector_size(32)));
+using F32x8 = float __attribute__((vector_size(32)));
+using F64x8 = double __attribute__((vector_size(64)));
+
+#if defined(__AVX512F__)
+// The zero-masked forms are used with this mask: the plain ones read an undefined register, which g++ 12 warns about.
+inline constexpr __mmask16 kAll = 0xffff;
+#endif
+
+// What the arithmetic of element type T is done in.
+template <class T>
+struct Arithmetic {
+  using Scalar = float;
+  using Pack = F32x16;
+};
+template <>
+struct Arithmetic<double> {
+  using Scalar = double;
+  using Pack = double;
+};
+template <class T>
+using Scalar = typename Arithmetic<T>::Scalar;
+template <class T>
+using Pack = typename Arithmetic<T>::Pack;
+template <class V>
+inline constexpr std::int64_t lanes = std::is_same_v<V, double> ? 1 : 16;
+
+template <class V>
+LOOM_INLINE V splat(double value) {
+  if constexpr (std::is_same_v<V, double>) {
+    return value;
+  } else {
+    const auto s = static_cast<float>(value);
+    return V{s, s, s, s, s, s, s, s, s, s, s, s, s, s, s, s};
+  }
+}
+
+// ---- Conversion ---------------------------------------------------------------------------------------------------
+
+LOOM_INLINE F32x16 widen(U16x16 bits, bf16 /*tag*/) {
+  return std::bit_cast<F32x16>(__builtin_convertvector(bits, U32x16) << 16);
+}
+
+LOOM_INLINE U16x16 narrow(F32x16 value, bf16 /*tag*/) {
+  const auto word = std::bit_cast<U32x16>(value);
+  const U32x16 upper = word >> 16;
+  const U32x16 rounded = (word + 0x7fffu + (upper & 1u)) >> 16;
+  return __builtin_convertvector(value != value ? upper | 0x40u : rounded, U16x16);
+}
+
+LOOM_INLINE F32x16 widen(U16x16 bits, f16 /*tag*/) {
+#if defined(__AVX512F__)
+  return std::bit_cast<F32x16>(_mm512_maskz_cvtph_ps(kAll, std::bit_cast<__m256i>(bits)));
+#elif defined(__F16C__)
+  const auto half = std::bit_cast<std::array<__m128i, 2>>(bits);
+  return std::bit_cast<F32x16>(std::array{_mm256_cvtph_ps(half[0]), _mm256_cvtph_ps(half[1])});
+#else
+  F32x16 value;
+  for (int lane = 0; lane < 16; ++lane) value[lane] = static_cast<float>(std::bit_cast<f16>(std::uint16_t{bits[lane]}));
+  return value;
+#endif
+}
+
+LOOM_INLINE U16x16 narrow(F32x16 value, f16 /*tag*/) {
+#if defined(__AVX512F__)
+  return std::bit_cast<U16x16>(_mm512_maskz_cvtps_ph(kAll, std::bit_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  const auto half = std::bit_cast<std::array<__m256, 2>>(value);
+  return std::bit_cast<U16x16>(std::array{_mm256_cvtps_ph(half[0], _MM_FROUND_TO_NEAREST_INT),
+                                          _mm256_cvtps_ph(half[1], _MM_FROUND_TO_NEAREST_INT)});
+#else
+  U16x16 bits;
+  for (int lane = 0; lane < 16; ++lane) bits[lane] = f16(value[lane]).bits;
+  return bits;
+#endif
+}
+
+// fp32 value that rounds to 16 bits as `value` itself would: truncated, with a sticky last bit (round to odd).
+inline float sticky_float(double value) {
+  const auto nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || value != value || std::isinf(nearest)) return nearest;
+  const auto word = std::bit_cast<std::uint32_t>(nearest);
+  const bool away = std::abs(static_cast<double>(nearest)) > std::abs(value);
+  return std::bit_cast<float>((away ? word - 1 : word) | 1u);
+}
+
+template <class T>
+LOOM_INLINE double to_double(T value) {
+  if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>) {
+    return static_cast<double>(static_cast<float>(value));
+  } else {
+    return static_cast<double>(value);
+  }
+}
+template <class T>
+LOOM_INLINE T from_double(double value) {
+  if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>) {
+    return T(sticky_float(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+// ---- Memory -------------------------------------------------------------------------------------------------------
+
+// A whole pack, or its first `count` lanes.
+struct Full {};
+struct Part {
+  std::int64_t count;
+};
+
+// Calls body(first element, Full or Part) over [0, elems).
+template <class V, class Body>
+LOOM_INLINE void for_packs(std::int64_t elems, Body&& body) {
+  std::int64_t i = 0;
+  for (; i + lanes<V> <= elems; i += lanes<V>) body(i, Full{});
+  if (i < elems) body(i, Part{elems - i});
+}
+
+template <class V, class T>
+LOOM_INLINE V load(const T* from, Full = {}) {
+  if constexpr (std::is_same_v<V, double>) {
+    return to_double(*from);
+  } else if constexpr (std::is_same_v<T, float>) {
+    F32x16 value;
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+  } else if constexpr (std::is_same_v<T, double>) {
+    F32x16 value;
+    for (int lane = 0; lane < 16; ++lane) value[lane] = static_cast<float>(from[lane]);
+    return value;
+  } else {
+    U16x16 bits;
+    std::memcpy(&bits, from, sizeof(bits));
+    return widen(bits, T{});
+  }
+}
+template <class V, class T>
+LOOM_INLINE V load(const T* from, Part part) {
+  T whole[lanes<V>] = {};
+  std::memcpy(whole, from, static_cast<std::size_t>(part.count) * sizeof(T));
+  return load<V>(whole);
+}
+
+template <class T, class V>
+LOOM_INLINE void store(T* to, V value, Full = {}) {
+  if constexpr (std::is_same_v<V, double>) {
+    *to = from_double<T>(value);
+  } else if constexpr (std::is_same_v<T, float>) {
+    std::memcpy(to, &value, sizeof(value));
+  } else {
+    const U16x16 bits = narrow(value, T{});
+    std::memcpy(static_cast<void*>(to), &bits, sizeof(bits));
+  }
+}
+template <class T, class V>
+LOOM_INLINE void store(T* to, V value, Part part) {
+  T whole[lanes<V>];
+  store(whole, value);
+  std::memcpy(static_cast<void*>(to), whole, static_cast<std::size_t>(part.count) * sizeof(T));
+}
+
+// Non-temporal stores: past the caches, without reading the line first. `to` is aligned to the pack.
+LOOM_INLINE void stream_32_bytes(void* to, const void* from) {
+#if defined(__AVX__)
+  _mm256_stream_si256(static_cast<__m256i*>(to), _mm256_loadu_si256(static_cast<const __m256i*>(from)));
+#elif defined(__SSE2__)
+  for (int i = 0; i < 2; ++i) {
+    _mm_stream_si128(static_cast<__m128i*>(to) + i, _mm_loadu_si128(static_cast<const __m128i*>(from) + i));
+  }
+#else
+  std::memcpy(to, from, 32);
+#endif
+}
+LOOM_INLINE void stream_64_bytes(void* to, const void* from) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
+#else
+  stream_32_bytes(to, from);
+  stream_32_bytes(static_cast<char*>(to) + 32, static_cast<const char*>(from) + 32);
+#endif
+}
+LOOM_INLINE void stream_fence() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+// How results reach memory. Each tile ends with finish().
+struct CachedStore {
+  template <class T, class V, class Count>
+  LOOM_INLINE void operator()(T* to, V value, Count count) const {
+    store(to, value, count);
+  }
+  LOOM_INLINE void finish() const {}
+};
+struct StreamStore {
+  template <class T, class V>
+  LOOM_INLINE void operator()(T* to, V value, Full) const {
+    if constexpr (std::is_same_v<V, double>) {
+      store(to, value);
+    } else if constexpr (sizeof(T) == 4) {
+      stream_64_bytes(to, &value);
+    } else {
+      const U16x16 bits = narrow(value, T{});
+      stream_32_bytes(to, &bits);
+    }
+  }
+  template <class T, class V>
+  LOOM_INLINE void operator()(T* to, V value, Part part) const {
+    store(to, value, part);
+  }
+  LOOM_INLINE void finish() const { stream_fence(); }
+};
+
+// Outputs at least this big are streamed: they would leave the caches before anyone reads them.
+inline constexpr std::int64_t kStreamBytes = std::int64_t{32} << 20;
+
+// Whether `rows` rows of `row_bytes` at `to` should and may be streamed.
+inline bool streams(const void* to, std::int64_t rows, std::int64_t row_bytes) {
+  return rows * row_bytes >= kStreamBytes && std::bit_cast<std::uintptr_t>(to) % 64 == 0 &&
+         (rows == 1 || row_bytes % 64 == 0);
+}
+// Calls body(StreamStore) or body(CachedStore).
+template <class Body>
+void with_store(bool streaming, Body&& body) {
+  if (streaming) {
+    body(StreamStore{});
+  } else {
+    body(CachedStore{});
+  }
+}
+
+// ---- Arithmetic ---------------------------------------------------------------------------------------------------
+
+// The larger; `b` where `a` is NaN.
+template <class V>
+LOOM_INLINE V max(V a, V b) {
+  return a > b ? a : b;
+}
+
+LOOM_INLINE double sqrt(double value) { return std::sqrt(value); }
+LOOM_INLINE F32x16 sqrt(F32x16 value) {
+#if defined(__AVX512F__)
+  return std::bit_cast<F32x16>(_mm512_maskz_sqrt_ps(kAll, std::bit_cast<__m512>(value)));
+#else
+  for (int lane = 0; lane < 16; ++lane) value[lane] = std::sqrt(value[lane]);
+  return value;
+#endif
+}
+
+// value * 2^exponent for whole exponents in [-150, 129].
+LOOM_INLINE F32x16 times_power_of_two(F32x16 value, F32x16 exponent, I32x16 whole) {
+#if defined(__AVX512F__)
+  (void)whole;
+  return std::bit_cast<F32x16>(
+      _mm512_maskz_scalef_ps(kAll, std::bit_cast<__m512>(value), std::bit_cast<__m512>(exponent)));
+#else
+  (void)exponent;
+  const I32x16 first = whole >> 1;
+  const I32x16 second = whole - first;
+  return value * std::bit_cast<F32x16>((first + 127) << 23) * std::bit_cast<F32x16>((second + 127) << 23);
+#endif
+}
+
+// x = n ln 2 + r with whole n and |r| <= ln 2 / 2, and e^r - 1 as its Taylor polynomial of degree 7 (error 5e-9).
+struct ReducedExp {
+  F32x16 n;
+  I32x16 whole;
+  F32x16 expm1_of_r;
+};
+LOOM_INLINE ReducedExp reduce_exp(F32x16 x) {
+  constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  const F32x16 shifted = x * 1.44269504f + kToInteger;
+  const F32x16 n = shifted - kToInteger;
+  const F32x16 r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  const F32x16 r2 = r * r;
+  const F32x16 p23 = 0.5f + r * 0.166666667f;
+  const F32x16 p45 = 0.0416666667f + r * 0.00833333333f;
+  const F32x16 p67 = 0.00138888889f + r * 0.000198412698f;
+  const F32x16 tail = p23 + r2 * (p45 + r2 * p67);
+  return {n, std::bit_cast<I32x16>(shifted) - std::bit_cast<std::int32_t>(kToInteger), r + r2 * tail};
+}
+
+LOOM_INLINE F32x16 exp(F32x16 x) {
+  const F32x16 low = splat<F32x16>(-104.0);
+  const F32x16 high = splat<F32x16>(89.0);
+  x = x < low ? low : x;
+  x = x > high ? high : x;
+  const ReducedExp e = reduce_exp(x);
+  return times_power_of_two(1.0f + e.expm1_of_r, e.n, e.whole);
+}
+LOOM_INLINE double exp(double x) { return std::exp(x); }
+
+template <class V>
+LOOM_INLINE V sigmoid(V x) {
+  return 1.0f / (1.0f + exp(-x));
+}
+
+// tanh(x) = t / (t + 2) with t = e^(2x) - 1 = 2^n (e^r - 1) + (2^n - 1), which keeps its precision near 0.
+LOOM_INLINE double tanh(double x) { return std::tanh(x); }
+LOOM_INLINE F32x16 tanh(F32x16 x) {
+  const F32x16 one = splat<F32x16>(1.0);
+  const F32x16 end = splat<F32x16>(10.0);  // tanh rounds to 1 there
+  F32x16 y = x > end ? end : x;
+  y = y < -end ? -end : y;
+  const ReducedExp e = reduce_exp(2.0f * y);
+  const F32x16 power = times_power_of_two(one, e.n, e.whole);
+  const F32x16 t = power * e.expm1_of_r + (power - 1.0f);
+  const F32x16 result = t / (t + 2.0f);
+  return x == 0.0f ? x : result;
+}
+
+// Chebyshev interpolants: of erf(x) / x - 1 in x^2 on [0, 1], and of -log(1 - erf(x)) in x - 2.5 on [1, 4].
+LOOM_INLINE double erf(double x) { return std::erf(x); }
+LOOM_INLINE F32x16 erf(F32x16 x) {
+  const F32x16 size = x < 0.0f ? -x : x;
+  const F32x16 s = x * x;
+  const F32x16 near =
+      0.128379167f +
+      s * (-0.37612626f + s * (0.112835944f + s * (-0.0268542115f + s * (0.00518908724f + s * (-0.00080168643f +
+                                                                                               s * 7.87587487e-05f)))));
+  const F32x16 end = splat<F32x16>(4.0);  // erf rounds to 1 there
+  const F32x16 u = (size > end ? end : size) - 2.5f;
+  const F32x16 q =
+      7.80681515f +
+      u * (5.35268068f +
+           u * (0.943893731f +
+                u * (0.0108585414f + u * (-0.00216530357f +
+                                          u * (0.000420122524f +
+                                               u * (-7.7291377e-05f + u * (1.33150143e-05f - u * 1.6371514e-06f)))))));
+  const F32x16 far = 1.0f - exp(-q);
+  return size < 1.0f ? x + x * near : (x < 0.0f ? -far : far);
+}
+
+// ---- Reductions over a row ----------------------------------------------------------------------------------------
+
+// Zeroes the lanes behind a partial pack.
+template <class V>
+LOOM_INLINE V keep(V value, Full) {
+  return value;
+}
+template <class V>
+LOOM_INLINE V keep(V value, Part part) {
+  if constexpr (!std::is_same_v<V, double>) {
+    for (std::int64_t lane = part.count; lane < lanes<V>; ++lane) value[lane] = 0;
+  }
+  return value;
+}
+
+// The lanes' sum, by halves: lane i + lane i + 8, then + 4, + 2, + 1.
+LOOM_INLINE double sum_lanes(double value) { return value; }
+LOOM_INLINE float sum_lanes(F32x16 value) {
+  float lane[16];
+  std::memcpy(lane, &value, sizeof(value));
+  for (int half = 8; half >= 1; half /= 2) {
+    for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+  }
+  return lane[0];
+}
+LOOM_INLINE double max_lanes(double value) { return value; }
+LOOM_INLINE float max_lanes(F32x16 value) {
+  float largest = value[0];
+  for (int lane = 1; lane < 16; ++lane) largest = value[lane] > largest ? value[lane] : largest;
+  return largest;
+}
+
+// Sum over i < elems of term(i, Full or Part), in four interleaved accumulators added pairwise. Terms of a Part must be
+// zero in the missing lanes (see keep()).
+template <class V, class Term>
+LOOM_INLINE auto sum_packs(std::int64_t elems, Term&& term) {
+  V total[4] = {};
+  std::int64_t i = 0;
+  for (; i + 4 * lanes<V> <= elems; i += 4 * lanes<V>) {
+    for (int k = 0; k < 4; ++k) total[k] += term(i + k * lanes<V>, Full{});
+  }
+  for (; i + lanes<V> <= elems; i += lanes<V>) total[0] += term(i, Full{});
+  if (i < elems) total[1] += term(i, Part{elems - i});
+  return sum_lanes((total[0] + total[1]) + (total[2] + total[3]));
+}
+
+// A sum of squares in double: squares of fp32 are exact there.
+template <class V>
+class DoubleSum {
+ public:
+  LOOM_INLINE void add_square(V value) {
+    if constexpr (std::is_same_v<V, double>) {
+      low_ += value * value;
+    } else {
+      const auto half = std::bit_cast<std::array<F32x8, 2>>(value);
+      const F64x8 a = __builtin_convertvector(half[0], F64x8);
+      const F64x8 b = __builtin_convertvector(half[1], F64x8);
+      low_ += a * a;
+      high_ += b * b;
+    }
+  }
+  double total() const {
+    if constexpr (std::is_same_v<V, double>) {
+      return low_;
+    } else {
+      const F64x8 sum = low_ + high_;
+      return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
+    }
+  }
+
+ private:
+  using Sum = std::conditional_t<std::is_same_v<V, double>, double, F64x8>;
+  Sum low_{};
+  Sum high_{};
+};
+
+}  // namespace loom::kernels::simd
