@@ -1,8 +1,7 @@
 #include "models/config_reader.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <cmath>
+#include <yaml-cpp/yaml.h>
 
 #include "engine/core/spelling.h"
 
@@ -46,14 +45,17 @@ struct ConfigReader::YamlToJson {
 
   Json convert(const YAML::Node& node, const std::string& prefix) {
     switch (node.Type()) {
-      case YAML::NodeType::Map: return mapping(node, prefix);
-      case YAML::NodeType::Scalar: return scalar(node);
+      case YAML::NodeType::Map:
+        return mapping(node, prefix);
+      case YAML::NodeType::Scalar:
+        return scalar(node);
       case YAML::NodeType::Sequence: {
         Json list = Json::array();
         for (const YAML::Node& item : node) list.push_back(convert(item, prefix));
         return list;
       }
-      default: return nullptr;
+      default:
+        return nullptr;
     }
   }
 };

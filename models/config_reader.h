@@ -1,7 +1,9 @@
 // ConfigReader: typed look-ups in one mapping of a JSON or YAML file. Private to models.
 //
-// Every look-up names its key once: the keys nobody asked for are the unknown ones (refuse_unread). null counts as absent.
-// Errors   ConfigError "file: key is VALUE; ..." (JSON) or "file:line:column: key is VALUE; ..." (YAML). Nested keys are dotted.
+// A look-up notes its key: the keys nobody asked for are the unknown ones (refuse_unread). null counts as absent.
+//
+// Errors   ConfigError "file: key is VALUE; ..." (JSON) or "file:line:column: key is VALUE; ..." (YAML). Nested keys
+//          are dotted.
 #pragma once
 
 #include <cstdint>

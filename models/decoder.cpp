@@ -17,8 +17,8 @@ std::int64_t checked_length(const Tensor& input_ids, const DecoderConfig& config
   require(input_ids.shape().ndim() == 2, "input_ids {}, expected [batch, sequence]", to_string(input_ids.shape()));
   const std::int64_t length = input_ids.shape()[1];
   if (length > config.max_position_embeddings) {
-    config_error("a sequence of {} tokens, but the model's max_position_embeddings is {}; use shorter sequences", length,
-                 config.max_position_embeddings);
+    config_error("a sequence of {} tokens, but the model's max_position_embeddings is {}; use shorter sequences",
+                 length, config.max_position_embeddings);
   }
   return length;
 }

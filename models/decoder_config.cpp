@@ -68,7 +68,8 @@ double read_rope_theta(const ConfigReader& reader) {
     const auto nested = reader.mapping(key);
     if (!nested) continue;
     for (const char* type_key : {"rope_type", "type"}) refuse_other_text(*nested, type_key, "default");
-    if (nested->number("partial_rotary_factor").value_or(1) != 1) nested->reject("partial_rotary_factor", "only 1 is built");
+    if (nested->number("partial_rotary_factor").value_or(1) != 1)
+      nested->reject("partial_rotary_factor", "only 1 is built");
     if (nested->has("rope_theta")) {
       const double inner = nested->positive("rope_theta", kDefault);
       if (theta && *theta != inner) nested->reject("rope_theta", "the file also says {}", *theta);
@@ -198,7 +199,8 @@ Json ids_or_null(const std::vector<std::int64_t>& ids) {
 }
 
 const FamilyNames& names_of(DecoderFamily family) {
-  return *std::find_if(kFamilies.begin(), kFamilies.end(), [&](const FamilyNames& names) { return names.family == family; });
+  return *std::find_if(kFamilies.begin(), kFamilies.end(),
+                       [&](const FamilyNames& names) { return names.family == family; });
 }
 
 }  // namespace

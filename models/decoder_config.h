@@ -1,10 +1,12 @@
 // DecoderConfig: the shape of a decoder-only language model, from Hugging Face's config.json or a models YAML.
 //
-// Sources  config.json as transformers 4 and 5 write it (rotary base as top-level `rope_theta` or inside `rope_parameters`), or a YAML with the same
-//          key names. Keys of config.json that do not change the model's arithmetic are read over; in YAML every unknown key is an error.
-// Names    fields are called as in Llama's config.json, GPT-2's as well (n_embd is hidden_size, n_positions max_position_embeddings, ...).
-// Errors   ConfigError with file (and line in YAML), key, value: a missing key, sizes that do not fit together, and everything that would
-//          change the arithmetic and is not built (dropout, sliding windows, scaled rotary embeddings, quantised weights, other activations).
+// Sources  config.json as transformers 4 and 5 write it (rotary base as top-level `rope_theta` or inside
+//          `rope_parameters`), or a YAML with the same keys. Keys of config.json that do not change the model's
+//          arithmetic are read over; in YAML every unknown key is an error.
+// Names    fields are called as in Llama's config.json, GPT-2's too: hidden_size is its n_embd, and so on.
+// Errors   ConfigError with file (in YAML line and column), key and value: a missing key, sizes that do not fit
+//          together, and whatever would change the arithmetic and is not built (dropout, sliding windows, scaled
+//          rotary embeddings, quantised weights, other activations).
 #pragma once
 
 #include <cstdint>
@@ -33,13 +35,14 @@ struct DecoderConfig {
   std::int64_t head_dim = 0;                 // hidden_size / num_attention_heads when absent
   std::int64_t max_position_embeddings = 0;  // longest sequence
   double norm_eps = 1e-6;
-  double rope_theta = 10000.0;      // Qwen2, Llama
-  double initializer_range = 0.02;  // standard deviation of the first weights
-  bool qkv_bias = false;            // Qwen2, GPT-2: true; Llama: attention_bias
+  double rope_theta = 10000.0;         // Qwen2, Llama
+  double initializer_range = 0.02;     // standard deviation of the first weights
+  bool qkv_bias = false;               // Qwen2, GPT-2: true; Llama: attention_bias
   bool attention_output_bias = false;  // GPT-2: true; Llama: attention_bias
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
-  // Not used by the model itself; kept for generation and for writing them back.
+  // Not used by the model itself (the padding token's row is trained like any other); kept for generation and for
+  // writing them back.
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;
   std::optional<std::int64_t> pad_token_id;
@@ -53,7 +56,8 @@ DecoderConfig load_decoder_config(const std::filesystem::path& path);
 DecoderConfig parse_decoder_json(std::string_view text, std::string_view file_name);
 DecoderConfig parse_decoder_yaml(std::string_view text, std::string_view file_name);
 
-// A config.json for transformers (4 and 5: the rotary base is written in both spellings); parses back to an equal config.
+// A config.json for transformers (4 and 5: the rotary base is written in both spellings); parses back to an equal
+// config.
 std::string to_json(const DecoderConfig& config);
 
 }  // namespace loom::models

@@ -1,6 +1,6 @@
-// Text continuation, one token at a time. The whole prefix is computed again for every token: there is no key/value cache.
+// Text continuation, one token at a time. The whole prefix is computed again for every token (no key/value cache).
 //
-// Threads  the rank's host thread. With a sharded model every rank calls this at the same time, with the same number of tokens.
+// Threads  the rank's host thread. With a sharded model every rank calls at the same time, for as many tokens.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Generation {
   std::string message;  // one line for the user, e.g. "stopped after 112 of 200 tokens: max_position_embeddings is 128"
 };
 
-// `model` maps token ids [1,S] to logits [1,S,V]; nothing is recorded on the tape. `on_token`, if given, sees each new token at once.
+// `model` maps token ids [1,S] to logits [1,S,V]; nothing is recorded on the tape. `on_token` sees each new token.
 // Throws ConfigError for an empty prompt and for one longer than max_positions.
 Generation generate(nn::Module& model, std::span<const std::int32_t> prompt, const GenerationOptions& options,
                     const Sampler& sampler, const std::function<void(std::int32_t)>& on_token = {});

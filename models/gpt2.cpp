@@ -34,15 +34,16 @@ class Gpt2Attention final : public nn::Module {
       : hidden_size_(c.hidden_size),
         heads_(c.num_attention_heads),
         scale_(attention_scale(c)),
-        c_attn_(register_module(
-            "c_attn", std::make_shared<nn::Conv1D>(c.hidden_size, 3 * c.hidden_size, c.initializer_range))),
-        c_proj_(register_module("c_proj",
-                                std::make_shared<nn::Conv1D>(c.hidden_size, c.hidden_size, residual_std(c)))) {}
+        c_attn_(register_module("c_attn",
+                                std::make_shared<nn::Conv1D>(c.hidden_size, 3 * c.hidden_size, c.initializer_range))),
+        c_proj_(
+            register_module("c_proj", std::make_shared<nn::Conv1D>(c.hidden_size, c.hidden_size, residual_std(c)))) {}
   std::string_view type_name() const override { return "GPT2Attention"; }
 
  protected:
   Value forward(const Args& args) override {
-    const std::vector<Tensor> qkv = ops::split_last(c_attn_(args.tensor(0)), {hidden_size_, hidden_size_, hidden_size_});
+    const std::vector<Tensor> qkv =
+        ops::split_last(c_attn_(args.tensor(0)), {hidden_size_, hidden_size_, hidden_size_});
     const Tensor attended = nn::functional::attention(split_heads(qkv[0], heads_), split_heads(qkv[1], heads_),
                                                       split_heads(qkv[2], heads_), scale_);
     return c_proj_(join_heads(attended));
@@ -61,8 +62,8 @@ class Gpt2Mlp final : public nn::Module {
   explicit Gpt2Mlp(const DecoderConfig& c)
       : c_fc_(register_module("c_fc",
                               std::make_shared<nn::Conv1D>(c.hidden_size, c.intermediate_size, c.initializer_range))),
-        c_proj_(register_module(
-            "c_proj", std::make_shared<nn::Conv1D>(c.intermediate_size, c.hidden_size, residual_std(c)))) {}
+        c_proj_(register_module("c_proj",
+                                std::make_shared<nn::Conv1D>(c.intermediate_size, c.hidden_size, residual_std(c)))) {}
   std::string_view type_name() const override { return "GPT2MLP"; }
 
  protected:
@@ -106,8 +107,8 @@ class Gpt2Model final : public nn::Module {
   explicit Gpt2Model(const DecoderConfig& c)
       : wte(register_module("wte", std::make_shared<nn::Embedding>(c.vocab_size, c.hidden_size, c.initializer_range))),
         config_(c),
-        wpe_(register_module("wpe", std::make_shared<nn::Embedding>(c.max_position_embeddings, c.hidden_size,
-                                                                    c.initializer_range))),
+        wpe_(register_module(
+            "wpe", std::make_shared<nn::Embedding>(c.max_position_embeddings, c.hidden_size, c.initializer_range))),
         h_(register_module("h", std::make_shared<nn::ModuleList>())),
         ln_f_(register_module("ln_f", norm(c))) {
     for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) h_.append(std::make_shared<Gpt2Block>(c));

@@ -53,44 +53,50 @@ bool is_stored_buffer(std::string_view name) {
   return std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-void check_stored(const Parameter& parameter, const io::StoredTensor& stored) {
+void check_stored(const Parameter& parameter, const io::StoredTensor& stored, const io::HfWeights& weights) {
   const Shape& expected = parameter.slot->global_shape;
   if (stored.shape != expected) {
-    config_error("tensor '{}': config.json says {}, the safetensors file has {}; they belong to different models", stored.name,
-                 to_string(expected), to_string(stored.shape));
+    config_error("{}: tensor '{}': config.json says {}, the safetensors file has {}; they are of different models",
+                 weights.folder().string(), stored.name, to_string(expected), to_string(stored.shape));
   }
   if (!is_floating(stored.dtype)) {
-    config_error("tensor '{}' is {}; parameters are read from fp32, bf16, fp16 or fp64", stored.name, name(stored.dtype));
+    config_error("{}: tensor '{}' is {}; parameters are read from fp32, bf16, fp16 or fp64", weights.folder().string(),
+                 stored.name, name(stored.dtype));
   }
 }
 
-[[noreturn]] void reject_missing(const Parameter& parameter, const std::vector<std::string>& stored_names) {
+[[noreturn]] void reject_missing(const Parameter& parameter, const io::HfWeights& weights) {
+  const std::vector<std::string> stored_names = weights.names();
   const auto near = nearest_spelling(parameter.paths.front(), stored_names);
-  config_error("tensor '{}' {} is missing from the safetensors file, which has {} tensors{}", parameter.paths.front(),
-               to_string(parameter.slot->global_shape), stored_names.size(),
-               near ? fmt::format("; the nearest is '{}'", *near) : "");
+  config_error("{}: tensor '{}' {} is missing from the safetensors file, which has {} tensors{}",
+               weights.folder().string(), parameter.paths.front(), to_string(parameter.slot->global_shape),
+               stored_names.size(), near ? fmt::format("; the nearest is '{}'", *near) : "");
+}
+
+[[noreturn]] void reject_left_over(const std::vector<std::string>& names, const io::HfWeights& weights) {
+  config_error(
+      "{}: the model of config.json has no '{}' ({} such in the safetensors file); they are of different models",
+      weights.folder().string(), names.front(), names.size());
 }
 
 using Match = std::pair<nn::ParamSlot*, const io::StoredTensor*>;
 
+// Every parameter's first slot with its tensor; throws unless the two sets are the same.
 std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
-  std::vector<std::string> names = weights.names();
+  const std::vector<Parameter> parameters = parameters_of(root);
   std::unordered_set<std::string_view> known;
   std::vector<Match> matches;
-  const std::vector<Parameter> parameters = parameters_of(root);
   for (const Parameter& parameter : parameters) {
     const io::StoredTensor* stored = find_stored(parameter, weights);
-    if (stored == nullptr) reject_missing(parameter, names);
-    check_stored(parameter, *stored);
+    if (stored == nullptr) reject_missing(parameter, weights);
+    check_stored(parameter, *stored, weights);
     known.insert(stored->name);
     known.insert(parameter.paths.begin(), parameter.paths.end());
     matches.emplace_back(parameter.slot, stored);
   }
-  std::erase_if(names, [&](const std::string& name) { return known.contains(name) || is_stored_buffer(name); });
-  if (!names.empty()) {
-    config_error("the safetensors file has {} tensors that the model of config.json has not, the first is '{}'", names.size(),
-                 names.front());
-  }
+  std::vector<std::string> left_over = weights.names();
+  std::erase_if(left_over, [&](const std::string& name) { return known.contains(name) || is_stored_buffer(name); });
+  if (!left_over.empty()) reject_left_over(left_over, weights);
   return matches;
 }
 
@@ -98,8 +104,8 @@ void fill_slot(const nn::ParamSlot& slot, const io::StoredTensor& stored) {
   const Shape& shape = slot.value.shape();
   require(shape.ndim() >= 1 && shape.row_elems() == stored.shape.row_elems() && slot.row_begin >= 0 &&
               (shape[0] == 0 || slot.row_begin + shape[0] <= stored.shape[0]),
-          "'{}': rows [{}, {}) of {} into {}", stored.name, slot.row_begin, slot.row_begin + shape[0], to_string(stored.shape),
-          to_string(shape));
+          "'{}': rows [{}, {}) of {} into {}", stored.name, slot.row_begin, slot.row_begin + shape[0],
+          to_string(stored.shape), to_string(shape));
   const std::int64_t row_bytes = stored.shape.row_elems() * static_cast<std::int64_t>(element_bytes(stored.dtype));
   const std::int64_t piece_rows = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(1, row_bytes));
   for (std::int64_t row = 0; row < shape[0]; row += piece_rows) {

@@ -1,5 +1,5 @@
-// Qwen2 and Llama: RMSNorm, rotary positions, grouped key/value heads, SwiGLU. They differ in class names and in which projections have a bias;
-// both are in the config.
+// Qwen2 and Llama: RMSNorm, rotary positions, grouped key/value heads, SwiGLU. They differ in class names and in which
+// projections have a bias; both are in the config.
 #include "engine/nn/functional.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
@@ -35,7 +35,8 @@ class Attention final : public NamedModule {
         q_proj_(register_module("q_proj", projection(c, c.hidden_size, heads_ * c.head_dim, c.qkv_bias))),
         k_proj_(register_module("k_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
         v_proj_(register_module("v_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
-        o_proj_(register_module("o_proj", projection(c, heads_ * c.head_dim, c.hidden_size, c.attention_output_bias))) {}
+        o_proj_(register_module("o_proj", projection(c, heads_ * c.head_dim, c.hidden_size, c.attention_output_bias))) {
+  }
 
  protected:
   Value forward(const Args& args) override {
@@ -112,8 +113,8 @@ class Model final : public NamedModule {
  public:
   explicit Model(const DecoderConfig& c)
       : NamedModule(class_name(c, "Model")),
-        embed_tokens(register_module("embed_tokens", std::make_shared<nn::Embedding>(c.vocab_size, c.hidden_size,
-                                                                                     c.initializer_range))),
+        embed_tokens(register_module(
+            "embed_tokens", std::make_shared<nn::Embedding>(c.vocab_size, c.hidden_size, c.initializer_range))),
         config_(c),
         layers_(register_module("layers", std::make_shared<nn::ModuleList>())),
         norm_(register_module("norm", norm(c))),

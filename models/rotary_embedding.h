@@ -1,8 +1,11 @@
 // RotaryEmbedding: the module that owns the rotary tables, cos and sin, without parameters.
 //
-// Layout   Hugging Face's: [S, D] with the D / 2 angles twice, angle(s, i) = s * theta^(-2 i / D). Computed in double, kept in fp32.
-// Call     (hidden [B,S,...]) -> [cos, sin], each [S, D]: fp32 where the rank runs rope fused, rounded to hidden's dtype where it runs composed.
-// Memory   nothing before the first call; then at least as many rows as the longest sequence seen so far, for good (category activation).
+// Layout   Hugging Face's: [S, D] with the D / 2 angles twice, angle(s, i) = s * theta^(-2 i / D). Computed in double,
+//          kept in fp32.
+// Call     (hidden [B,S,...]) -> [cos, sin], each [S, D]: fp32 where the rank's rope is fused, rounded to hidden's
+//          dtype where it is composed.
+// Memory   nothing before the first call; then at least as many rows as the longest sequence so far, for good
+//          (category activation).
 // Threads  the rank's host thread.
 #pragma once
 
