@@ -1,6 +1,6 @@
-// Promise: SwiGLU and both forms of GELU equal their definition to the rounding of the dtype; their gradients are the derivatives.
+// Promise: SwiGLU and both forms of GELU equal their definition to the rounding of the dtype; their gradients are the
+// derivatives.
 #include <gtest/gtest.h>
-
 #include <limits>
 #include <numbers>
 
@@ -115,9 +115,10 @@ TEST(Gelu, GradientOfEveryDtypeEqualsThatOfFp64) {
       for (std::int64_t elems : kSizes) {
         const Buffer x = wide(dtype, elems, 1);
         const Buffer dy = normal_buffer(dtype, elems, 3);
-        expect_close(dtype, gelu_gradient(dtype, form, x, dy),
-                     gelu_gradient(DType::kF64, form, Buffer(DType::kF64, x.values()), Buffer(DType::kF64, dy.values())),
-                     16, 16);
+        expect_close(
+            dtype, gelu_gradient(dtype, form, x, dy),
+            gelu_gradient(DType::kF64, form, Buffer(DType::kF64, x.values()), Buffer(DType::kF64, dy.values())), 16,
+            16);
       }
     }
   }

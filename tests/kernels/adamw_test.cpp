@@ -1,6 +1,5 @@
 // Promise: adamw() makes the steps of torch.optim.AdamW.
 #include <gtest/gtest.h>
-
 #include <limits>
 
 #include "engine/tensor/kernels/fused.h"

@@ -1,6 +1,6 @@
-// Promise: cross-entropy equals log(sum(exp)) - logit[target] summed over the rows that count, and its gradient the derivative.
+// Promise: cross-entropy equals log(sum(exp)) - logit[target] summed over the rows that count, and its gradient the
+// derivative.
 #include <gtest/gtest.h>
-
 #include <limits>
 
 #include "engine/tensor/kernels/fused.h"
@@ -74,11 +74,13 @@ TEST(CrossEntropy, TakesInt32TargetsToo) {
   const std::vector<std::int32_t> narrow{4, kIgnore, 9};
   Buffer a(DType::kF32, 3), b(DType::kF32, 3), da(DType::kF32, 30), db(DType::kF32, 30);
   const auto x = cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kI64, wide.data(), kIgnore, a.data());
-  const auto y = cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kI32, narrow.data(), kIgnore, b.data());
+  const auto y =
+      cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kI32, narrow.data(), kIgnore, b.data());
   EXPECT_EQ(x.loss, y.loss);
   EXPECT_EQ(x.rows, 2);
   cross_entropy_backward(DType::kF32, 3, 10, logits.data(), DType::kI64, wide.data(), kIgnore, a.data(), 1, da.data());
-  cross_entropy_backward(DType::kF32, 3, 10, logits.data(), DType::kI32, narrow.data(), kIgnore, b.data(), 1, db.data());
+  cross_entropy_backward(DType::kF32, 3, 10, logits.data(), DType::kI32, narrow.data(), kIgnore, b.data(), 1,
+                         db.data());
   EXPECT_EQ(da.bytes(), db.bytes());
 }
 
@@ -163,16 +165,18 @@ TEST(CrossEntropy, NamesATargetOutsideTheVocabulary) {
       "cross_entropy: target 10 in row 2 is outside the vocabulary [0, 10); fix the labels, or mark the row with "
       "ignore_index -100";
   EXPECT_EQ(error_text<ConfigError>([&] {
-              cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kI64, targets.data(), kIgnore, lse.data());
+              cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kI64, targets.data(), kIgnore,
+                                    lse.data());
             }),
             want);
   EXPECT_EQ(error_text<ConfigError>([&] {
-              cross_entropy_backward(DType::kF32, 3, 10, logits.data(), DType::kI64, targets.data(), kIgnore, lse.data(),
-                                     1, dlogits.data());
+              cross_entropy_backward(DType::kF32, 3, 10, logits.data(), DType::kI64, targets.data(), kIgnore,
+                                     lse.data(), 1, dlogits.data());
             }),
             want);
   EXPECT_EQ(error_text<InvariantError>([&] {
-              cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kF32, targets.data(), kIgnore, lse.data());
+              cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kF32, targets.data(), kIgnore,
+                                    lse.data());
             }),
             "internal: cross_entropy_forward takes indices of int32 or int64, got fp32");
 }

@@ -1,6 +1,5 @@
 // Promise: cast, add, scale, axpy, sum_of_squares and column_sum compute what their names say, rounding once.
 #include <gtest/gtest.h>
-
 #include <limits>
 
 #include "engine/tensor/kernels/fused.h"
@@ -104,8 +103,8 @@ TEST(Elementwise, AddScaleAndAxpyEqualTheirDefinition) {
       expect_close(dtype, y.values(), combine(a.values(), a.values(), [&](double u, double) { return factor * u; }), 1);
       y = b;
       axpy(dtype, elems, factor, a.data(), y.data());
-      expect_close(dtype, y.values(), combine(a.values(), b.values(), [&](double u, double v) { return v + factor * u; }),
-                   2, 8);
+      expect_close(dtype, y.values(),
+                   combine(a.values(), b.values(), [&](double u, double v) { return v + factor * u; }), 2, 8);
     }
   }
 }

@@ -1,12 +1,11 @@
 // What the tests of the fused kernels share: buffers of any float dtype seen as doubles, tolerances, threads.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
@@ -69,10 +68,14 @@ inline Buffer normal_buffer(DType dtype, std::int64_t elems, std::uint64_t strea
 // Half the distance of neighbours, relative: what one rounding to the dtype may change.
 inline double rounding(DType dtype) {
   switch (dtype) {
-    case DType::kBF16: return 0x1p-8;
-    case DType::kF16: return 0x1p-11;
-    case DType::kF64: return 0x1p-53;
-    default: return 0x1p-24;
+    case DType::kBF16:
+      return 0x1p-8;
+    case DType::kF16:
+      return 0x1p-11;
+    case DType::kF64:
+      return 0x1p-53;
+    default:
+      return 0x1p-24;
   }
 }
 

@@ -1,6 +1,6 @@
-// Promise: RMSNorm and LayerNorm equal their definition to the rounding of the dtype; their gradients are the derivatives.
+// Promise: RMSNorm and LayerNorm equal their definition to the rounding of the dtype; their gradients are the
+// derivatives.
 #include <gtest/gtest.h>
-
 #include <limits>
 
 #include "engine/tensor/kernels/fused.h"
@@ -81,7 +81,8 @@ TEST(LayerNorm, OfARowWithoutVarianceIsTheBias) {
   const Doubles weight(20, 2.0);
   const Doubles bias = normals(20, 3);
   Doubles y(20), mean(1), rstd(1);
-  layer_norm_forward(DType::kF64, 1, 20, kEps, x.data(), weight.data(), bias.data(), y.data(), mean.data(), rstd.data());
+  layer_norm_forward(DType::kF64, 1, 20, kEps, x.data(), weight.data(), bias.data(), y.data(), mean.data(),
+                     rstd.data());
   EXPECT_EQ(y, bias);
   EXPECT_EQ(mean[0], 3.0);
 }
@@ -121,9 +122,8 @@ TEST(RmsNorm, GradientsAreTheDerivatives) {
     expect_gradient(x.values(), got.dx, [&](const Doubles& at) {
       return dot(reference(false, n, at, weight.values(), {}).y, dy.values());
     });
-    expect_gradient(weight.values(), got.dweight, [&](const Doubles& at) {
-      return dot(reference(false, n, x.values(), at, {}).y, dy.values());
-    });
+    expect_gradient(weight.values(), got.dweight,
+                    [&](const Doubles& at) { return dot(reference(false, n, x.values(), at, {}).y, dy.values()); });
   }
 }
 
@@ -133,12 +133,10 @@ TEST(LayerNorm, GradientsAreTheDerivatives) {
     const Buffer weight = normal_buffer(DType::kF64, n.dim, 2);
     const Buffer dy = normal_buffer(DType::kF64, n.rows * n.dim, 4);
     const Gradients got = layer_gradients(DType::kF64, n, x, weight, dy);
-    expect_gradient(x.values(), got.dx, [&](const Doubles& at) {
-      return dot(reference(true, n, at, weight.values(), {}).y, dy.values());
-    });
-    expect_gradient(weight.values(), got.dweight, [&](const Doubles& at) {
-      return dot(reference(true, n, x.values(), at, {}).y, dy.values());
-    });
+    expect_gradient(x.values(), got.dx,
+                    [&](const Doubles& at) { return dot(reference(true, n, at, weight.values(), {}).y, dy.values()); });
+    expect_gradient(weight.values(), got.dweight,
+                    [&](const Doubles& at) { return dot(reference(true, n, x.values(), at, {}).y, dy.values()); });
     expect_gradient(normals(n.dim, 3), got.dbias, [&](const Doubles& at) {
       return dot(reference(true, n, x.values(), weight.values(), at).y, dy.values());
     });
@@ -191,10 +189,9 @@ TEST(Norms, WithoutRowsTheWeightGradientIsZero) {
 }
 
 TEST(Norms, RefuseIntegers) {
-  EXPECT_EQ(error_text<InvariantError>([] {
-              rms_norm_forward(DType::kI32, 1, 1, kEps, nullptr, nullptr, nullptr, nullptr);
-            }),
-            "internal: rms_norm_forward takes fp32, bf16, fp16 or fp64, got int32");
+  EXPECT_EQ(
+      error_text<InvariantError>([] { rms_norm_forward(DType::kI32, 1, 1, kEps, nullptr, nullptr, nullptr, nullptr); }),
+      "internal: rms_norm_forward takes fp32, bf16, fp16 or fp64, got int32");
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ Doubles reference(Sizes n, const Doubles& x, const Doubles& cos, const Doubles& 
     const std::int64_t i = at % n.d;
     const std::int64_t position = at / (n.d * n.h) % n.s;
     const bool lower = i < n.d / 2;
-    const double turned = lower ? -x[static_cast<std::size_t>(at + n.d / 2)] : x[static_cast<std::size_t>(at - n.d / 2)];
+    const double turned =
+        lower ? -x[static_cast<std::size_t>(at + n.d / 2)] : x[static_cast<std::size_t>(at - n.d / 2)];
     const auto table = static_cast<std::size_t>(position * n.d + i);
     y[static_cast<std::size_t>(at)] = x[static_cast<std::size_t>(at)] * cos[table] + turned * sin[table];
   }
@@ -94,9 +95,8 @@ TEST(Rope, InPlaceGivesTheSameBits) {
 }
 
 TEST(Rope, RefusesAnOddHeadDim) {
-  EXPECT_EQ(error_text<InvariantError>([] {
-              rope(DType::kF32, DType::kF32, false, 1, 1, 1, 5, nullptr, nullptr, nullptr, nullptr);
-            }),
+  EXPECT_EQ(error_text<InvariantError>(
+                [] { rope(DType::kF32, DType::kF32, false, 1, 1, 1, 5, nullptr, nullptr, nullptr, nullptr); }),
             "internal: rope rotates pairs, but head_dim is 5; it must be even");
 }
 

@@ -1,7 +1,6 @@
 // Promise: sum_in_order has the bits of a scalar loop over the inputs in the order given.
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <gtest/gtest.h>
 #include <limits>
 
 #include "engine/tensor/kernels/reduce.h"
@@ -111,9 +110,9 @@ TEST(SumInOrder, RefusesNoInputsAndBool) {
   bool flag = true;
   EXPECT_EQ(error_text<InvariantError>([&] { sum_in_order(DType::kF32, {}, 1, 0, nullptr); }),
             "internal: sum_in_order needs at least one input, got none");
-  EXPECT_EQ(error_text<InvariantError>(
-                [&] { sum_in_order(DType::kBool, std::vector<const void*>{&flag}, 1, 1, &flag); }),
-            "internal: sum_in_order cannot add bool; cast to int32 first");
+  EXPECT_EQ(
+      error_text<InvariantError>([&] { sum_in_order(DType::kBool, std::vector<const void*>{&flag}, 1, 1, &flag); }),
+      "internal: sum_in_order cannot add bool; cast to int32 first");
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // Promise: every fused kernel gives the same bits with 1, 2 and 3 compute threads.
+#include <algorithm>
+#include <functional>
 #include <gtest/gtest.h>
-
 #include <list>
+#include <vector>
 
 #include "engine/tensor/kernels/fused.h"
 #include "tests/kernels/fused_support.h"
@@ -31,16 +33,14 @@ struct Outputs {
   }
   void number(double value) { numbers_.push_back(value); }
   bool operator==(const Outputs& other) const {
-    if (made_.size() != other.made_.size() || numbers_ != other.numbers_) return false;
-    for (std::size_t i = 0; i < made_.size(); ++i) {
-      if (made_[i].bytes() != other.made_[i].bytes()) return false;
-    }
-    return true;
+    const auto same = [](const Buffer& a, const Buffer& b) { return a.bytes() == b.bytes(); };
+    return numbers_ == other.numbers_ &&
+           std::equal(made_.begin(), made_.end(), other.made_.begin(), other.made_.end(), same);
   }
 
  private:
   DType dtype_;
-  std::list<Buffer> made_;
+  std::list<Buffer> made_;  // references stay valid
   Doubles numbers_;
 };
 

@@ -1,9 +1,8 @@
 // Promise: the vector conversions give the bits of core's scalar bf16 and f16, for every one of the 65536 patterns.
-#include <gtest/gtest.h>
-
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <gtest/gtest.h>
 #include <vector>
 
 #include "engine/core/dtype.h"

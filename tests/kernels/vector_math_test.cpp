@@ -1,8 +1,7 @@
-// Promise: vector exp, sigmoid, tanh and erf are within a few units in the last place of the exact value, and treat NaN and
-// infinities as <cmath> does.
-#include <gtest/gtest.h>
-
+// Promise: vector exp, sigmoid, tanh and erf are within a few units in the last place of the exact value, and treat NaN
+// and infinities as <cmath> does.
 #include <cmath>
+#include <gtest/gtest.h>
 #include <limits>
 
 #include "engine/tensor/kernels/simd.h"
@@ -15,9 +14,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // Distance of fp32 neighbours at `value`; subnormals are evenly spaced.
-double unit_in_last_place(double value) {
-  return std::max(std::ldexp(1.0, std::ilogb(value) - 23), 0x1p-149);
-}
+double unit_in_last_place(double value) { return std::max(std::ldexp(1.0, std::ilogb(value) - 23), 0x1p-149); }
 
 // The largest error over `count` steps of [low, high], in units of the last place.
 template <class Got, class Want>
@@ -27,8 +24,8 @@ double worst_error(double low, double high, int count, Got got, Want want) {
     const auto x = static_cast<float>(low + (high - low) * i / count);
     const double exact = want(static_cast<double>(x));
     const F32x16 value = got(simd::splat<F32x16>(static_cast<double>(x)));
-    const double error = exact == 0 ? std::abs(double{value[0]}) / 0x1p-149
-                                    : std::abs(value[0] - exact) / unit_in_last_place(exact);
+    const double error =
+        exact == 0 ? std::abs(double{value[0]}) / 0x1p-149 : std::abs(value[0] - exact) / unit_in_last_place(exact);
     worst = std::max(worst, error);
   }
   return worst;

@@ -1,6 +1,7 @@
 // Fused element-wise and row-wise kernels: one pass over memory each.
 //
-// dtypes    `dtype` (fp32, bf16, fp16, fp64) is that of every tensor argument unless it is said otherwise; statistics and
+// dtypes    `dtype` (fp32, bf16, fp16, fp64) is that of every tensor argument unless it is said otherwise; statistics
+// and
 //           arithmetic are fp32 (fp64 for fp64). Results are rounded once.
 // Threads   cut into tiles by shape alone; partial sums over rows (weight gradients) are combined in tile order.
 // Aliasing  outputs may not overlap inputs, unless said otherwise.
@@ -12,16 +13,16 @@
 
 namespace loom::kernels {
 
-// RMSNorm over the last dim: y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps). rstd: fp32 [rows] (fp64 for fp64).
-// The gradient of weight is accumulated in fp32 and written in `dtype`.
+// RMSNorm over the last dim: y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps). rstd: fp32 [rows] (fp64 for
+// fp64). The gradient of weight is accumulated in fp32 and written in `dtype`.
 void rms_norm_forward(DType dtype, std::int64_t rows, std::int64_t dim, double eps, const void* x, const void* weight,
                       void* y, void* rstd);
 void rms_norm_backward(DType dtype, std::int64_t rows, std::int64_t dim, const void* x, const void* weight,
                        const void* rstd, const void* dy, void* dx, void* dweight);
 
 // LayerNorm over the last dim: y = (x - mean) * rstd * weight + bias. mean, rstd: fp32 [rows] (fp64 for fp64).
-void layer_norm_forward(DType dtype, std::int64_t rows, std::int64_t dim, double eps, const void* x,
-                        const void* weight, const void* bias, void* y, void* mean, void* rstd);
+void layer_norm_forward(DType dtype, std::int64_t rows, std::int64_t dim, double eps, const void* x, const void* weight,
+                        const void* bias, void* y, void* mean, void* rstd);
 void layer_norm_backward(DType dtype, std::int64_t rows, std::int64_t dim, const void* x, const void* weight,
                          const void* mean, const void* rstd, const void* dy, void* dx, void* dweight, void* dbias);
 
@@ -35,14 +36,15 @@ enum class GeluForm { kTanh, kErf };
 void gelu_forward(DType dtype, GeluForm form, std::int64_t elems, const void* x, void* y);
 void gelu_backward(DType dtype, GeluForm form, std::int64_t elems, const void* x, const void* dy, void* dx);
 
-// Rotary position embedding on x [B,S,H,D] with cos, sin [S,D] in `table_dtype` (Hugging Face layout: halves duplicated):
-// y = x * cos + rotate_half(x) * sin. `backward` applies the transpose. y may be x.
+// Rotary position embedding on x [B,S,H,D] with cos, sin [S,D] in `table_dtype` (Hugging Face layout: halves
+// duplicated): y = x * cos + rotate_half(x) * sin. `backward` applies the transpose. y may be x.
 void rope(DType dtype, DType table_dtype, bool backward, std::int64_t batch, std::int64_t seq, std::int64_t heads,
           std::int64_t head_dim, const void* x, const void* cos, const void* sin, void* y);
 
-// Cross-entropy of logits [rows, vocab] against targets int32/int64 [rows]; rows whose target is `ignore_index` count nothing.
-// Forward writes log_sum_exp (fp32 [rows], fp64 for fp64) and returns the sum of the rows' losses and their count, summed in
-// tile order in double. Backward writes dlogits = (softmax - onehot) * row_scale in one pass; dlogits may be logits.
+// Cross-entropy of logits [rows, vocab] against targets int32/int64 [rows]; rows whose target is `ignore_index` count
+// nothing. Forward writes log_sum_exp (fp32 [rows], fp64 for fp64) and returns the sum of the rows' losses and their
+// count, summed in tile order in double. Backward writes dlogits = (softmax - onehot) * row_scale in one pass; dlogits
+// may be logits.
 struct CrossEntropySum {
   double loss = 0;
   std::int64_t rows = 0;
@@ -54,10 +56,12 @@ void cross_entropy_backward(DType dtype, std::int64_t rows, std::int64_t vocab, 
                             const void* targets, std::int64_t ignore_index, const void* log_sum_exp, double row_scale,
                             void* dlogits);
 
-// AdamW with decoupled weight decay, as torch.optim.AdamW: one pass reading weight, grad, m, v and writing weight, m, v.
+// AdamW with decoupled weight decay, as torch.optim.AdamW: one pass reading weight, grad, m, v and writing weight, m,
+// v.
 //   weight *= 1 - lr * weight_decay;  m = lerp(m, g, 1 - beta1);  v = beta2 v + (1 - beta2) g^2
 //   weight -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps)       with bias_i = 1 - beta_i^step
-// weight, m, v fp32 (fp64 when dtype is fp64); grad in `grad_dtype`. `grad_scale` multiplies the gradient first (clipping).
+// weight, m, v fp32 (fp64 when dtype is fp64); grad in `grad_dtype`. `grad_scale` multiplies the gradient first
+// (clipping).
 struct AdamW {
   double lr = 1e-3;
   double beta1 = 0.9;
@@ -71,16 +75,17 @@ void adamw(const AdamW& op, DType dtype, std::int64_t elems, void* weight, DType
            void* v);
 
 // Element-wise helpers at memory speed. y may be x (or a).
-void cast(std::int64_t elems, DType from, const void* x, DType to, void* y);              // any pair of dtypes
-void add(DType dtype, std::int64_t elems, const void* a, const void* b, void* y);          // y = a + b
-void scale(DType dtype, std::int64_t elems, double factor, const void* x, void* y);        // y = factor * x
-void axpy(DType dtype, std::int64_t elems, double factor, const void* x, void* y);         // y += factor * x
+void cast(std::int64_t elems, DType from, const void* x, DType to, void* y);         // any pair of dtypes
+void add(DType dtype, std::int64_t elems, const void* a, const void* b, void* y);    // y = a + b
+void scale(DType dtype, std::int64_t elems, double factor, const void* x, void* y);  // y = factor * x
+void axpy(DType dtype, std::int64_t elems, double factor, const void* x, void* y);   // y += factor * x
 // Sum of squares, in double, in tile order.
 double sum_of_squares(DType dtype, std::int64_t elems, const void* x);
 // Column sums of dy [rows, cols] (bias gradients), accumulated in fp32 (fp64) in tile order: out [cols] in `dtype`.
 void column_sum(DType dtype, std::int64_t rows, std::int64_t cols, const void* dy, void* out);
 
-// Rows of table [vocab, dim] by id (int32/int64): out [count, dim]. Ids outside [0, vocab) raise ConfigError naming id and vocab.
+// Rows of table [vocab, dim] by id (int32/int64): out [count, dim]. Ids outside [0, vocab) raise ConfigError naming id
+// and vocab.
 void embedding_forward(DType dtype, std::int64_t count, std::int64_t vocab, std::int64_t dim, DType id_dtype,
                        const void* ids, const void* table, void* out);
 // dtable [vocab, dim] = 0, then rows added in id order, accumulated in fp32 (fp64), rounded once.

@@ -1,10 +1,12 @@
 // Matrix products on row-major matrices: C[M,N] = op(A)[M,K] . op(B)[K,N] (+ bias) (+ C).
 //
 // Storage    transpose_a: A is stored [K,M], else [M,K]; transpose_b: B is stored [N,K], else [K,N]. All dense.
-// dtypes     A and B share `ab`; fp32, bf16, fp16 and fp64. Products of bf16/fp16 are exact and accumulate in fp32; C is
+// dtypes     A and B share `ab`; fp32, bf16, fp16 and fp64. Products of bf16/fp16 are exact and accumulate in fp32; C
+// is
 //            `ab` or fp32 (fp64 for fp64), rounded once.
 // Threads    cut into tiles by shape alone and run through parallel_for; bits do not depend on the thread count.
-// Source     gemm_onednn.cpp (libdnnl, always single-threaded in the calling thread) or gemm_eigen.cpp, chosen by linking.
+// Source     gemm_onednn.cpp (libdnnl, always single-threaded in the calling thread) or gemm_eigen.cpp, chosen by
+// linking.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +24,8 @@ struct Gemm {
   bool transpose_b = false;
   DType ab = DType::kF32;
   DType c = DType::kF32;
-  bool accumulate = false;      // C += instead of C =
-  const void* bias = nullptr;   // [N] in dtype `ab`, added once per row; not together with accumulate
+  bool accumulate = false;     // C += instead of C =
+  const void* bias = nullptr;  // [N] in dtype `ab`, added once per row; not together with accumulate
 };
 
 // m, n, k >= 0; k = 0 gives zeros (or leaves C when accumulating).

@@ -1,8 +1,8 @@
 // The sum behind every reduce-scatter and all-reduce: n inputs, added in the order given.
 //
-// out[i] = factor * (inputs[0][i] + inputs[1][i] + ...), accumulated in fp32 (fp64 for fp64, exact for integers with factor 1),
-// rounded once to `dtype`. The order of addition is the order of `inputs`, so every transport gives the same bits.
-// Single-threaded: it runs inside communication threads. `out` may be one of the inputs.
+// out[i] = factor * (inputs[0][i] + inputs[1][i] + ...), accumulated in fp32 (fp64 for fp64, exact for integers with
+// factor 1), rounded once to `dtype`. The order of addition is the order of `inputs`, so every transport gives the same
+// bits. Single-threaded: it runs inside communication threads. `out` may be one of the inputs.
 #pragma once
 
 #include <cstdint>

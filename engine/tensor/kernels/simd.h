@@ -298,23 +298,32 @@ LOOM_INLINE F32x16 times_power_of_two(F32x16 value, F32x16 exponent, I32x16 whol
 #endif
 }
 
-// e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; e^r is its Taylor polynomial of degree 7 (error 5e-9).
-LOOM_INLINE F32x16 exp(F32x16 x) {
-  const F32x16 low = splat<F32x16>(-104.0);
-  const F32x16 high = splat<F32x16>(89.0);
-  x = x < low ? low : x;
-  x = x > high ? high : x;
+// x = n ln 2 + r with whole n and |r| <= ln 2 / 2, and e^r - 1 as its Taylor polynomial of degree 7 (error 5e-9).
+struct ReducedExp {
+  F32x16 n;
+  I32x16 whole;
+  F32x16 expm1_of_r;
+};
+LOOM_INLINE ReducedExp reduce_exp(F32x16 x) {
   constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   const F32x16 shifted = x * 1.44269504f + kToInteger;
   const F32x16 n = shifted - kToInteger;
   const F32x16 r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
   const F32x16 r2 = r * r;
-  const F32x16 p01 = 1.0f + r;
   const F32x16 p23 = 0.5f + r * 0.166666667f;
   const F32x16 p45 = 0.0416666667f + r * 0.00833333333f;
   const F32x16 p67 = 0.00138888889f + r * 0.000198412698f;
-  const F32x16 p = p01 + r2 * (p23 + r2 * (p45 + r2 * p67));
-  return times_power_of_two(p, n, std::bit_cast<I32x16>(shifted) - std::bit_cast<std::int32_t>(kToInteger));
+  const F32x16 tail = p23 + r2 * (p45 + r2 * p67);
+  return {n, std::bit_cast<I32x16>(shifted) - std::bit_cast<std::int32_t>(kToInteger), r + r2 * tail};
+}
+
+LOOM_INLINE F32x16 exp(F32x16 x) {
+  const F32x16 low = splat<F32x16>(-104.0);
+  const F32x16 high = splat<F32x16>(89.0);
+  x = x < low ? low : x;
+  x = x > high ? high : x;
+  const ReducedExp e = reduce_exp(x);
+  return times_power_of_two(1.0f + e.expm1_of_r, e.n, e.whole);
 }
 LOOM_INLINE double exp(double x) { return std::exp(x); }
 
@@ -323,10 +332,40 @@ LOOM_INLINE V sigmoid(V x) {
   return 1.0f / (1.0f + exp(-x));
 }
 
+// tanh(x) = t / (t + 2) with t = e^(2x) - 1 = 2^n (e^r - 1) + (2^n - 1), which keeps its precision near 0.
+LOOM_INLINE double tanh(double x) { return std::tanh(x); }
+LOOM_INLINE F32x16 tanh(F32x16 x) {
+  const F32x16 one = splat<F32x16>(1.0);
+  const F32x16 end = splat<F32x16>(10.0);  // tanh rounds to 1 there
+  F32x16 y = x > end ? end : x;
+  y = y < -end ? -end : y;
+  const ReducedExp e = reduce_exp(2.0f * y);
+  const F32x16 power = times_power_of_two(one, e.n, e.whole);
+  const F32x16 t = power * e.expm1_of_r + (power - 1.0f);
+  const F32x16 result = t / (t + 2.0f);
+  return x == 0.0f ? x : result;
+}
+
+// Chebyshev interpolants: of erf(x) / x - 1 in x^2 on [0, 1], and of -log(1 - erf(x)) in x - 2.5 on [1, 4].
 LOOM_INLINE double erf(double x) { return std::erf(x); }
 LOOM_INLINE F32x16 erf(F32x16 x) {
-  for (int lane = 0; lane < 16; ++lane) x[lane] = std::erf(x[lane]);
-  return x;
+  const F32x16 size = x < 0.0f ? -x : x;
+  const F32x16 s = x * x;
+  const F32x16 near =
+      0.128379167f +
+      s * (-0.37612626f + s * (0.112835944f + s * (-0.0268542115f + s * (0.00518908724f + s * (-0.00080168643f +
+                                                                                               s * 7.87587487e-05f)))));
+  const F32x16 end = splat<F32x16>(4.0);  // erf rounds to 1 there
+  const F32x16 u = (size > end ? end : size) - 2.5f;
+  const F32x16 q =
+      7.80681515f +
+      u * (5.35268068f +
+           u * (0.943893731f +
+                u * (0.0108585414f + u * (-0.00216530357f +
+                                          u * (0.000420122524f +
+                                               u * (-7.7291377e-05f + u * (1.33150143e-05f - u * 1.6371514e-06f)))))));
+  const F32x16 far = 1.0f - exp(-q);
+  return size < 1.0f ? x + x * near : (x < 0.0f ? -far : far);
 }
 
 // ---- Reductions over a row ----------------------------------------------------------------------------------------

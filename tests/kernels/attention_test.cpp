@@ -1,0 +1,281 @@
+// Promise: attention and its gradients equal softmax(scale Q K^T) V written out in double, for every dtype, head dim
+// and
+//          grouping, with and without the causal mask; the bits do not depend on the number of threads.
+// World:   no ranks, or one rank with a pool of 1 to 3 threads; numbers in [-1, 1).
+
+#include "engine/tensor/kernels/attention.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "engine/core/error.h"
+#include "tests/kernels/typed_array.h"
+
+namespace loom::kernels {
+namespace {
+
+using test::TypedArray;
+using Doubles = std::vector<double>;
+
+std::string describe(const Attention& op) {
+  return fmt::format("B={} S={} H={} G={} D={} causal={} {}", op.batch, op.seq, op.heads, op.kv_heads, op.head_dim,
+                     op.causal, name(op.dtype));
+}
+
+Attention make(std::int64_t batch, std::int64_t seq, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+               DType dtype, bool causal = true) {
+  Attention op;
+  op.batch = batch;
+  op.seq = seq;
+  op.heads = heads;
+  op.kv_heads = kv_heads;
+  op.head_dim = head_dim;
+  op.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  op.causal = causal;
+  op.dtype = dtype;
+  return op;
+}
+
+std::int64_t q_elems(const Attention& op) { return op.batch * op.seq * op.heads * op.head_dim; }
+std::int64_t kv_elems(const Attention& op) { return op.batch * op.seq * op.kv_heads * op.head_dim; }
+std::int64_t statistic_elems(const Attention& op) { return op.batch * op.heads * op.seq; }
+DType statistic_type(const Attention& op) { return op.dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
+
+struct Inputs {
+  explicit Inputs(const Attention& op)
+      : q(TypedArray::random(op.dtype, q_elems(op), 1)),
+        k(TypedArray::random(op.dtype, kv_elems(op), 2)),
+        v(TypedArray::random(op.dtype, kv_elems(op), 3)),
+        dout(TypedArray::random(op.dtype, q_elems(op), 4)) {}
+  TypedArray q, k, v, dout;
+};
+
+struct Results {
+  explicit Results(const Attention& op)
+      : out(TypedArray::filled(op.dtype, q_elems(op), 77)),
+        log_sum_exp(TypedArray::filled(statistic_type(op), statistic_elems(op), 77)),
+        dq(TypedArray::filled(op.dtype, q_elems(op), 77)),
+        dk(TypedArray::filled(op.dtype, kv_elems(op), 77)),
+        dv(dk) {}
+  TypedArray out, log_sum_exp, dq, dk, dv;
+  bool operator==(const Results&) const = default;
+};
+
+Results compute(const Attention& op, const Inputs& x) {
+  Results r(op);
+  attention_forward(op, x.q.data(), x.k.data(), x.v.data(), r.out.data(), r.log_sum_exp.data());
+  attention_backward(op, x.q.data(), x.k.data(), x.v.data(), r.out.data(), r.log_sum_exp.data(), x.dout.data(),
+                     r.dq.data(), r.dk.data(), r.dv.data());
+  return r;
+}
+
+struct Expected {
+  Doubles out, log_sum_exp, dq, dk, dv;
+};
+
+// One query row, written out.
+void add_row(const Attention& op, const Inputs& x, std::int64_t b, std::int64_t h, std::int64_t row, Expected& e) {
+  const std::int64_t g = h / (op.heads / op.kv_heads), keys = op.causal ? row + 1 : op.seq;
+  const auto q_at = [&](std::int64_t s) { return ((b * op.seq + s) * op.heads + h) * op.head_dim; };
+  const auto kv_at = [&](std::int64_t s) { return ((b * op.seq + s) * op.kv_heads + g) * op.head_dim; };
+  const double scale = static_cast<double>(op.scale);
+  Doubles p(static_cast<std::size_t>(keys)), dp(p.size());
+  double highest = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;
+  for (std::int64_t j = 0; j < keys; ++j) {
+    double score = 0, gradient = 0;
+    for (std::int64_t d = 0; d < op.head_dim; ++d) {
+      score += x.q.get(q_at(row) + d) * x.k.get(kv_at(j) + d);
+      gradient += x.dout.get(q_at(row) + d) * x.v.get(kv_at(j) + d);
+    }
+    p[static_cast<std::size_t>(j)] = score * scale;
+    dp[static_cast<std::size_t>(j)] = gradient;
+    highest = std::max(highest, score * scale);
+  }
+  for (double& value : p) sum += value = std::exp(value - highest);
+  e.log_sum_exp[static_cast<std::size_t>((b * op.heads + h) * op.seq + row)] = highest + std::log(sum);
+  for (std::size_t j = 0; j < p.size(); ++j) delta += (p[j] /= sum) * dp[j];
+  for (std::size_t j = 0; j < p.size(); ++j) {
+    const double ds = p[j] * (dp[j] - delta) * scale;
+    for (std::int64_t d = 0; d < op.head_dim; ++d) {
+      const std::int64_t q = q_at(row) + d, kv = kv_at(static_cast<std::int64_t>(j)) + d;
+      e.out[static_cast<std::size_t>(q)] += p[j] * x.v.get(kv);
+      e.dv[static_cast<std::size_t>(kv)] += p[j] * x.dout.get(q);
+      e.dq[static_cast<std::size_t>(q)] += ds * x.k.get(kv);
+      e.dk[static_cast<std::size_t>(kv)] += ds * x.q.get(q);
+    }
+  }
+}
+
+Expected reference(const Attention& op, const Inputs& x) {
+  const Doubles q(static_cast<std::size_t>(q_elems(op))), kv(static_cast<std::size_t>(kv_elems(op)));
+  Expected e{q, Doubles(static_cast<std::size_t>(statistic_elems(op))), q, kv, kv};
+  for (std::int64_t b = 0; b < op.batch; ++b) {
+    for (std::int64_t h = 0; h < op.heads; ++h) {
+      for (std::int64_t row = 0; row < op.seq; ++row) add_row(op, x, b, h, row, e);
+    }
+  }
+  return e;
+}
+
+// Against the largest expected value, as rounding of probabilities and score gradients is relative to rows, not
+// elements.
+void expect_near(const char* what, const Attention& op, const TypedArray& actual, const Doubles& expected,
+                 double relative) {
+  double largest = 0.1, worst = 0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double error = std::abs(actual.get(static_cast<std::int64_t>(i)) - expected[i]) / largest;
+    if (!(error <= worst)) worst = error;  // NaN too
+  }
+  EXPECT_LE(worst, relative) << what << " of " << describe(op);
+}
+
+double tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return 0x1p-6;  // probabilities and score gradients are rounded to bf16 (2^-9), and the output
+    case DType::kF16:
+      return 0x1p-10;
+    case DType::kF64:
+      return 1e-13;
+    default:
+      return 5e-6;
+  }
+}
+
+void expect_equal_to_double(const Attention& op) {
+  const Inputs x(op);
+  const Results r = compute(op, x);
+  const Expected e = reference(op, x);
+  const double relative = tolerance(op.dtype);
+  expect_near("out", op, r.out, e.out, relative);
+  expect_near("log_sum_exp", op, r.log_sum_exp, e.log_sum_exp, op.dtype == DType::kF64 ? 1e-13 : 5e-6);
+  expect_near("dq", op, r.dq, e.dq, relative);
+  expect_near("dk", op, r.dk, e.dk, relative);
+  expect_near("dv", op, r.dv, e.dv, relative);
+}
+
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
+
+TEST(Attention, EqualsTheNaiveFormAtAnyHeadDim) {
+  for (const DType dtype : kTypes) {
+    for (const std::int64_t dim : {1, 7, 16, 24, 32, 33, 48, 64, 80, 96, 128, 144, 160, 256}) {
+      expect_equal_to_double(make(1, 70, 1, 1, dim, dtype));
+    }
+  }
+}
+
+TEST(Attention, EqualsTheNaiveFormAtAnySequenceLength) {
+  for (const DType dtype : kTypes) {
+    for (const bool causal : {true, false}) {
+      for (const std::int64_t seq : {1, 2, 5, 16, 47, 48, 49, 64, 95, 97, 150}) {
+        expect_equal_to_double(make(1, seq, 2, 2, 20, dtype, causal));
+      }
+    }
+  }
+}
+
+TEST(Attention, SharesKeyValueHeadsAmongQueryHeads) {
+  for (const DType dtype : kTypes) {
+    for (const bool causal : {true, false}) {
+      expect_equal_to_double(make(2, 61, 6, 2, 24, dtype, causal));
+      expect_equal_to_double(make(2, 61, 4, 1, 24, dtype, causal));
+    }
+  }
+}
+
+// Scores of 900 would overflow exp() without the running maximum.
+TEST(Attention, StaysFiniteAndRightForLargeScores) {
+  for (const float scale : {100.0f, -100.0f}) {
+    Attention op = make(1, 100, 1, 1, 16, DType::kF64);
+    op.scale = scale;
+    expect_equal_to_double(op);
+    op.dtype = DType::kF32;
+    const Results r = compute(op, Inputs(op));
+    for (std::int64_t i = 0; i < r.out.count(); ++i) {
+      ASSERT_LE(std::abs(r.out.get(i)), 1.0) << i;
+      ASSERT_TRUE(std::isfinite(r.dq.get(i)) && std::isfinite(r.dk.get(i)) && std::isfinite(r.dv.get(i))) << i;
+    }
+  }
+}
+
+TEST(Attention, OneNaNSpoilsOnlyTheRowsThatSeeIt) {
+  for (const DType dtype : kTypes) {
+    const Attention op = make(1, 120, 1, 1, 16, dtype);
+    Inputs x(op);
+    x.k.set(50 * 16 + 3, std::nan(""));
+    const Results r = compute(op, x);
+    for (std::int64_t row = 0; row < op.seq; ++row) {
+      ASSERT_EQ(std::isnan(r.out.get(row * 16)), row >= 50) << describe(op) << " row " << row;
+    }
+  }
+}
+
+double loss(const Attention& op, const Inputs& x) {
+  Results r(op);
+  attention_forward(op, x.q.data(), x.k.data(), x.v.data(), r.out.data(), r.log_sum_exp.data());
+  double sum = 0;
+  for (std::int64_t i = 0; i < q_elems(op); ++i) sum += r.out.get(i) * x.dout.get(i);
+  return sum;
+}
+
+// The error of a central difference of step h is h^2 f''' / 6 + eps f / h: below 1e-8 at h = 1e-5 for values of size 1.
+TEST(Attention, GradientsEqualFiniteDifferencesInDouble) {
+  for (const bool causal : {true, false}) {
+    const Attention op = make(1, 51, 2, 1, 6, DType::kF64, causal);
+    Inputs x(op);
+    const Results r = compute(op, x);
+    const auto check = [&](TypedArray& input, const TypedArray& gradient, const char* what) {
+      for (std::int64_t i = 0; i < input.count(); i += 13) {
+        const double value = input.get(i), step = 1e-5;
+        input.set(i, value + step);
+        const double above = loss(op, x);
+        input.set(i, value - step);
+        const double below = loss(op, x);
+        input.set(i, value);
+        EXPECT_NEAR(gradient.get(i), (above - below) / (2 * step), 1e-7) << what << " " << i;
+      }
+    };
+    check(x.q, r.dq, "dq");
+    check(x.k, r.dk, "dk");
+    check(x.v, r.dv, "dv");
+  }
+}
+
+TEST(Attention, GivesTheSameBitsOnAnyNumberOfThreads) {
+  for (const DType dtype : kTypes) {
+    for (const std::int64_t kv_heads : {2, 6}) {
+      const Attention op = make(2, 130, 6, kv_heads, 32, dtype);
+      const Inputs x(op);
+      const Results alone = compute(op, x);
+      for (const int threads : test::thread_counts()) {
+        test::WithThreads pool(threads);
+        EXPECT_TRUE(compute(op, x) == alone) << describe(op) << " threads=" << threads;
+      }
+    }
+  }
+}
+
+TEST(Attention, TakesEmptySizes) {
+  for (const DType dtype : kTypes) {
+    for (const Attention& op : {make(0, 3, 1, 1, 4, dtype), make(1, 0, 1, 1, 4, dtype), make(1, 3, 0, 0, 4, dtype)}) {
+      EXPECT_EQ(compute(op, Inputs(op)).out.count(), 0) << describe(op);
+    }
+  }
+}
+
+TEST(Attention, RefusesHeadsThatDoNotShareEvenly) {
+  try {
+    attention_forward(make(1, 4, 6, 4, 8, DType::kF32), nullptr, nullptr, nullptr, nullptr, nullptr);
+    FAIL() << "no error";
+  } catch (const InvariantError& error) {
+    EXPECT_STREQ(error.what(),
+                 "internal: attention with 6 query heads needs a divisor of that as key/value heads, got 4");
+  }
+}
+
+}  // namespace
+}  // namespace loom::kernels
