@@ -147,14 +147,14 @@ StepMetrics Trainer::step(std::int64_t step) {
 std::optional<double> Trainer::held_out_loss() {
   if (!inputs_.data.held_out || arguments_.eval_iters == 0) return std::nullopt;
   const autograd::NoGrad no_grad;
-  const std::int64_t global = static_cast<std::int64_t>(arguments_.micro_batch_size) * world_group_->size();
   double sum = 0;
-  for (std::int64_t i = 0; i < arguments_.eval_iters; ++i) {
-    const auto rows = rank_rows(i, global, world_group_->rank(), world_group_->size(), arguments_.micro_batch_size, 0);
+  for (std::int64_t i = 0; i < arguments_.eval_iters * micro_batches_; ++i) {
+    const auto rows = rank_rows(i / micro_batches_, arguments_.global_batch_size, world_group_->rank(), world_group_->size(),
+                                arguments_.micro_batch_size, i % micro_batches_);
     const auto [inputs, targets] = batch(*inputs_.data.held_out, rows);
     sum += ops::cross_entropy((*model_)(inputs), targets).item();
   }
-  return mean_over_ranks(sum / static_cast<double>(arguments_.eval_iters));
+  return mean_over_ranks(sum / static_cast<double>(arguments_.eval_iters * micro_batches_));
 }
 
 void Trainer::run(std::ostream& out) {

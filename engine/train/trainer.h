@@ -35,7 +35,7 @@ class Trainer {
   void run(std::ostream& out);
   // One optimizer step, counted from 0.
   StepMetrics step(std::int64_t step);
-  // Mean loss over --eval-iters batches of held-out data; none without such data.
+  // Mean loss over --eval-iters global batches of held-out data; none without such data.
   std::optional<double> held_out_loss();
   // Writes the model folder. Collective; rank 0 writes.
   void save(const std::filesystem::path& folder);

@@ -16,23 +16,28 @@ namespace loom::test {
 
 class ParityReport {
  public:
+  // Under MPI only rank 0 shows its lines.
+  explicit ParityReport(bool shown = true) : shown_(shown) {}
+
   void passed(std::string_view name, std::string_view detail) { line(name, "passed", detail, passed_); }
   void failed(std::string_view name, std::string_view detail) { line(name, "FAILED", detail, failed_); }
   void skipped(std::string_view name, std::string_view detail) { line(name, "skipped", detail, skipped_); }
 
   // Prints the last line; the program's exit status.
   int finish() const {
-    fmt::print("{} passed, {} failed, {} skipped\n", passed_, failed_, skipped_);
+    if (shown_) fmt::print("{} passed, {} failed, {} skipped\n", passed_, failed_, skipped_);
     return failed_ == 0 && passed_ > 0 ? 0 : 1;
   }
 
  private:
-  static void line(std::string_view name, std::string_view verdict, std::string_view detail, int& count) {
+  void line(std::string_view name, std::string_view verdict, std::string_view detail, int& count) {
     ++count;
+    if (!shown_) return;
     fmt::print("{}: {}, {}\n", name, verdict, detail);
     std::fflush(stdout);
   }
 
+  const bool shown_;
   int passed_ = 0;
   int failed_ = 0;
   int skipped_ = 0;

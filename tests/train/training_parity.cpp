@@ -1,0 +1,368 @@
+// training_parity DIR: the same curves as PyTorch FSDP2.
+//
+// Every subfolder of DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding and head (GPT-2: its
+// blocks) and the root are wrapped by fully_shard over the case's mesh, and trained on the case's tokens. Losses, gradient norms, the first
+// step's gradients and the last weights must agree within the contract of tests/reference/README.md; in 16-bit cases the dtype and bytes of
+// every gather and reduction are checked too. Each case runs in both grains. Ranks are threads; under mpirun, processes, and the cases are
+// those of that many ranks.
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "engine/comm/launch.h"
+#include "engine/core/error.h"
+#include "engine/device/device.h"
+#include "engine/nn/adamw.h"
+#include "engine/nn/functional.h"
+#include "engine/tensor/autograd.h"
+#include "engine/tensor/io/safetensors.h"
+#include "engine/tensor/ops.h"
+#include "models/decoder.h"
+#include "models/hf_folder.h"
+#include "sharding/fully_shard.h"
+#include "tests/support/parity_report.h"
+
+namespace loom {
+namespace {
+
+using nlohmann::json;
+
+struct Grain {
+  const char* name;
+  nn::KernelOptions kernels;
+  sharding::GatherLayout layout;
+};
+const Grain kGrains[] = {{"pytorch", nn::KernelOptions::pytorch(), sharding::GatherLayout::kBuffered},
+                         {"fast", nn::KernelOptions::fast(), sharding::GatherLayout::kFast}};
+
+struct Tolerance {
+  double loss;
+  double grad_norm;
+};
+constexpr Tolerance kFp32{5e-5, 2e-4};
+constexpr Tolerance kBf16{2e-3, 1e-2};
+constexpr double kStep1GradNorm = 1e-3;
+constexpr double kFinalWeightNorm = 1e-4;
+
+struct Case {
+  std::filesystem::path folder;
+  std::string name;
+  json curve;
+  int world = 1;
+  int replicate = 1;
+  int accum = 1;
+  bool sixteen_bit = false;
+  sharding::FullyShardOptions options;
+  std::vector<std::string> freeze;
+
+  json scenario() const { return curve.value("scenario", json::object()); }
+};
+
+// Why this case cannot run, or nothing.
+std::optional<std::string> read_scenario(Case& c) {
+  static const std::set<std::string> kKnown{"model", "world",   "replicate", "param", "reduce", "output", "reshard",
+                                            "accum", "freeze", "save_at",   "steps", "gb",     "seq"};
+  if (!c.curve.contains("scenario")) return "its batches are images and text: the vision-language model is not built yet";
+  const json scenario = c.scenario();
+  for (const auto& [key, value] : scenario.items()) {
+    if (!kKnown.contains(key)) return fmt::format("its scenario has '{}', which this program does not know", key);
+  }
+  const auto dtype = [&](const char* key) -> std::optional<DType> {
+    return scenario.contains(key) && !scenario[key].is_null() ? parse_dtype(scenario[key].get<std::string>()) : std::nullopt;
+  };
+  c.world = c.curve.at("world");
+  c.replicate = scenario.value("replicate", 1);
+  c.accum = scenario.value("accum", 1);
+  c.freeze = scenario.value("freeze", std::vector<std::string>{});
+  c.options.policy = {dtype("param"), dtype("reduce"), dtype("output"), true};
+  c.options.reshard_after_forward = scenario.value("reshard", true);
+  c.sixteen_bit = c.options.policy.param_dtype.value_or(DType::kF32) != DType::kF32;
+  return std::nullopt;
+}
+
+void wrap(nn::Module& model, const sharding::FullyShardOptions& options) {
+  for (const char* container : {"model.layers", "transformer.h"}) {
+    nn::Module* layers = model.find(container);
+    if (layers == nullptr) continue;
+    for (auto& [index, layer] : layers->children()) sharding::fully_shard(*layer, options);
+  }
+  if (model.find("model.embed_tokens") != nullptr) {
+    sharding::fully_shard(*model.find("model.embed_tokens"), options);
+    sharding::fully_shard(*model.find("lm_head"), options);
+  }
+  sharding::fully_shard(model, options);
+}
+
+struct Results {
+  std::vector<double> loss;
+  std::vector<double> grad_norm;
+  std::map<std::string, double> step1_grad_norm;
+  std::map<std::string, double> final_weight_norm;
+  std::string wire_error;  // a gather or reduction of the wrong dtype or size
+};
+
+// The norm over the whole tensors of what `pick` gives for each parameter's shard.
+std::map<std::string, double> norms(nn::Module& model, comm::ProcessGroup& shards,
+                                    const std::function<Tensor(const Tensor&)>& pick) {
+  std::map<std::string, double> result;
+  for (auto& [path, shard] : model.named_parameters()) {
+    const Tensor tensor = pick(shard);
+    if (!tensor.defined()) continue;
+    double sum = 0;
+    for (const double value : tensor.to_vector<double>()) sum += value * value;
+    if (shards.size() > 1) {
+      shards.all_reduce(comm::Channel::kHost, &sum, 1, DType::kF64, comm::ReduceOp::sum(), path);
+    }
+    result[path] = std::sqrt(sum);
+  }
+  return result;
+}
+
+// Checks the marks of one step: every gather in the compute dtype, every reduction in the reduce dtype, with the bytes of the padded shards.
+std::string check_wire(const device::Trace& trace, nn::Module& model) {
+  std::map<std::string, std::vector<const sharding::Param*>> groups;
+  for (const sharding::State* state : sharding::State::collect(model)) {
+    for (const auto& param : state->group()->params()) groups[state->path()].push_back(param.get());
+  }
+  int gathers = 0;
+  int reductions = 0;
+  for (const device::TraceEntry& entry : trace.entries()) {
+    const bool gather = entry.stream.empty() && entry.name == "AG";
+    const bool reduction = entry.stream.empty() && (entry.name == "RS" || entry.name == "RSAR");
+    if (!gather && !reduction) continue;
+    (gather ? gathers : reductions) += 1;
+    const sharding::State& root = *sharding::State::of(model);
+    const sharding::MixedPrecisionPolicy& policy = root.options().policy;
+    const DType dtype = gather ? *policy.param_dtype : policy.reduce_dtype.value_or(*policy.param_dtype);
+    std::int64_t elems = 0;
+    for (const sharding::Param* param : groups.at(entry.subject)) {
+      if (gather || param->requires_grad()) elems += param->padded_shard_elems();
+    }
+    const std::int64_t bytes =
+        elems * static_cast<std::int64_t>(element_bytes(dtype)) * (gather ? 1 : root.options().mesh->shard_size());
+    if (entry.dtype != dtype || entry.bytes != bytes) {
+      return fmt::format("{} of '{}' is {} bytes of {}, expected {} of {}", entry.name, entry.subject, entry.bytes,
+                         name(entry.dtype), bytes, name(dtype));
+    }
+  }
+  return gathers > 0 && reductions > 0 ? "" : "no gathers or no reductions were traced";
+}
+
+class Run {
+ public:
+  Run(const Case& c, const Grain& grain, RankContext& context, comm::World& world) : case_(c), world_(world) {
+    device::Device::install(context, {});
+    context.slot<nn::KernelOptions>() = grain.kernels;
+    const models::DecoderConfig config = models::load_decoder_config(c.folder);
+    model_ = models::build_decoder(config);
+    for (auto& [path, parameter] : model_->named_parameters()) {
+      for (const std::string& part : c.freeze) {
+        if (path.find(part) != std::string::npos) parameter.set_requires_grad(false);
+      }
+    }
+    sharding::FullyShardOptions options = c.options;
+    options.layout = grain.layout;
+    options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, c.world / c.replicate));
+    std::vector<int> all(static_cast<std::size_t>(c.world));
+    std::iota(all.begin(), all.end(), 0);
+    everyone_ = world.group(all, "world");
+    shards_ = &options.mesh->shard();
+    wrap(*model_, options);
+    sharding::materialize_shards(*model_);
+    models::load_weights(*model_, io::HfWeights(c.folder));
+    optimizer_ = std::make_unique<nn::AdamW>(
+        model_->parameters(), nn::AdamWOptions{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1});
+  }
+
+  Results train() {
+    const io::SafetensorsFile file(case_.folder / "tokens.safetensors");
+    const io::StoredTensor& tokens = file.at("tokens");
+    Results results;
+    for (std::int64_t step = 0; step < tokens.shape[0]; ++step) {
+      device::Device::current().trace().enable(step == 1);
+      double loss = 0;
+      for (int a = 0; a < case_.accum; ++a) {
+        if (case_.accum > 1) sharding::set_requires_gradient_sync(*model_, a == case_.accum - 1);
+        loss += micro_batch(tokens, step, a);
+      }
+      if (step == 1 && case_.sixteen_bit) results.wire_error = check_wire(device::Device::current().trace(), *model_);
+      results.grad_norm.push_back(sharding::clip_grad_norm(*model_, 1.0));
+      if (step == 0) results.step1_grad_norm = norms(*model_, *shards_, [](const Tensor& t) { return t.grad(); });
+      optimizer_->step();
+      optimizer_->zero_grad();
+      if (everyone_->size() > 1) {
+        everyone_->all_reduce(comm::Channel::kHost, &loss, 1, DType::kF64, comm::ReduceOp::avg(), "loss");
+      }
+      results.loss.push_back(loss);
+    }
+    results.final_weight_norm = norms(*model_, *shards_, [](const Tensor& t) { return t; });
+    return results;
+  }
+
+ private:
+  double micro_batch(const io::StoredTensor& tokens, std::int64_t step, int index) {
+    const std::int64_t batch = tokens.shape[1];
+    const std::int64_t seq = tokens.shape[2] - 1;
+    const std::int64_t micro = batch / world_.size() / case_.accum;
+    const Tensor inputs = Tensor::host({micro, seq}, DType::kI32, "inputs");
+    const Tensor targets = Tensor::host({micro, seq}, DType::kI32, "targets");
+    for (std::int64_t row = 0; row < micro; ++row) {
+      const std::int64_t global = world_.rank() * (batch / world_.size()) + index * micro + row;
+      const auto at = static_cast<std::size_t>((step * batch + global) * (seq + 1)) * sizeof(std::int32_t);
+      const std::size_t bytes = static_cast<std::size_t>(seq) * sizeof(std::int32_t);
+      std::memcpy(inputs.data<std::int32_t>() + row * seq, tokens.bytes.data() + at, bytes);
+      std::memcpy(targets.data<std::int32_t>() + row * seq, tokens.bytes.data() + at + sizeof(std::int32_t), bytes);
+    }
+    Tensor logits = (*model_)(inputs);
+    Tensor loss = ops::scale(ops::cross_entropy(logits, targets), 1.0 / case_.accum);
+    logits = {};
+    autograd::backward(loss);
+    return loss.item();
+  }
+
+  const Case& case_;
+  comm::World& world_;
+  std::shared_ptr<nn::Module> model_;
+  std::shared_ptr<comm::ProcessGroup> everyone_;
+  comm::ProcessGroup* shards_ = nullptr;
+  std::unique_ptr<nn::AdamW> optimizer_;
+};
+
+// The worst of something, and where.
+struct Worst {
+  double value = 0;
+  std::string where = "-";
+
+  void add(double difference, const std::string& place) {
+    if (difference <= value) return;  // NaN counts as worse
+    value = difference;
+    where = place;
+  }
+};
+
+Worst worst_of_map(const json& expected, const std::map<std::string, double>& actual) {
+  Worst worst;
+  for (const auto& [path, value] : expected.items()) {
+    const auto found = actual.find(path);
+    if (found == actual.end()) {
+      worst.add(INFINITY, path + " (missing)");
+    } else {
+      worst.add(std::abs(found->second - value.get<double>()) / std::max(value.get<double>(), 1e-12), path);
+    }
+  }
+  return worst;
+}
+
+std::pair<bool, std::string> compare(const Case& c, const Results& results) {
+  const Tolerance tolerance = c.sixteen_bit ? kBf16 : kFp32;
+  Worst loss;
+  Worst norm;
+  const json& curve = c.curve.at("curve");
+  if (curve.size() != results.loss.size()) return {false, fmt::format("{} steps, expected {}", results.loss.size(), curve.size())};
+  for (std::size_t i = 0; i < curve.size(); ++i) {
+    const std::string step = fmt::format("step {}", i + 1);
+    const double expected_norm = curve[i].at("grad_norm");
+    loss.add(std::abs(results.loss[i] - curve[i].at("loss").get<double>()), step);
+    norm.add(std::abs(results.grad_norm[i] - expected_norm) / expected_norm, step);
+  }
+  bool agrees = loss.value <= tolerance.loss && norm.value <= tolerance.grad_norm && results.wire_error.empty();
+  std::string text = fmt::format("loss {:.1e} ({}), grad norm {:.1e} ({})", loss.value, loss.where, norm.value, norm.where);
+  if (c.sixteen_bit) {
+    text += results.wire_error.empty() ? ", dtype and bytes of every gather and reduction" : ", " + results.wire_error;
+    return {agrees, text};
+  }
+  const Worst grads = worst_of_map(c.curve.at("step1_grad_norm_by_param"), results.step1_grad_norm);
+  const Worst weights = worst_of_map(c.curve.at("final_weight_norm_by_param"), results.final_weight_norm);
+  agrees = agrees && grads.value <= kStep1GradNorm && weights.value <= kFinalWeightNorm;
+  text += fmt::format(", step-1 gradients {:.1e} ({}), last weights {:.1e} ({})", grads.value, grads.where, weights.value,
+                      weights.where);
+  return {agrees, text};
+}
+
+using Ranks = std::function<void(int world, const comm::RankMain&)>;
+
+void run_case(Case c, const Ranks& run_ranks, test::ParityReport& report) {
+  bool agrees = true;
+  std::string detail;
+  for (const Grain& grain : kGrains) {
+    Results results;
+    run_ranks(c.world, [&](RankContext& context, comm::World& world) {
+      Results own = Run(c, grain, context, world).train();
+      if (context.rank() == 0) results = std::move(own);
+    });
+    const auto [same, text] = compare(c, results);
+    agrees = agrees && same;
+    detail += fmt::format("{}{}: {}", detail.empty() ? "" : "; ", grain.name, text);
+  }
+  agrees ? report.passed(c.name, detail) : report.failed(c.name, detail);
+}
+
+int run(const std::filesystem::path& folder, int only_world, const Ranks& run_ranks, test::ParityReport& report) {
+  for (const auto& case_folder : test::case_folders(folder, "curve.json")) {
+    Case c;
+    c.folder = case_folder;
+    c.name = case_folder.filename().string();
+    std::ifstream stream(case_folder / "curve.json");
+    c.curve = json::parse(stream);
+    std::optional<std::string> reason = read_scenario(c);
+    if (!reason && only_world > 0 && c.world != only_world) {
+      reason = fmt::format("it has {} ranks, and {} processes are running", c.world, only_world);
+    }
+    if (!reason) {
+      try {
+        models::load_decoder_config(case_folder);
+      } catch (const ConfigError& error) {
+        reason = error.what();
+      }
+    }
+    if (reason) {
+      report.skipped(c.name, *reason);
+      continue;
+    }
+    try {
+      run_case(std::move(c), run_ranks, report);
+    } catch (const std::exception& error) {
+      report.failed(case_folder.filename().string(), error.what());
+      if (only_world > 0) throw;  // the other processes would wait
+    }
+  }
+  return report.finish();
+}
+
+int run_threads(const std::filesystem::path& folder) {
+  test::ParityReport report;
+  const Ranks ranks = [](int world, const comm::RankMain& main) {
+    comm::run_ranks(world, {std::chrono::minutes(2)}, main);
+  };
+  return run(folder, 0, ranks, report);
+}
+
+int run_processes(const std::filesystem::path& folder) {
+  int code = 2;
+  comm::run_mpi_rank({std::chrono::minutes(2)}, [&](RankContext& context, comm::World& world) {
+    test::ParityReport report(/*shown=*/context.rank() == 0);
+    const Ranks ranks = [&](int, const comm::RankMain& main) { main(context, world); };
+    code = run(folder, world.size(), ranks, report);
+    if (context.rank() != 0) code = 0;  // only rank 0 compares
+  });
+  return code;
+}
+
+}  // namespace
+}  // namespace loom
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    fmt::print(stderr, "usage: training_parity DIR\n");
+    return 2;
+  }
+  try {
+    return loom::comm::launched_by_mpi() ? loom::run_processes(argv[1]) : loom::run_threads(argv[1]);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 2;
+  }
+}
