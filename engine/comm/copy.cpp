@@ -11,8 +11,7 @@ namespace loom::comm {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kStreamFrom = std::size_t{6}
-                                    << 20;  // half of a pair of such pieces no longer stays in a core's caches
+constexpr std::size_t kStreamFrom = std::size_t{4} << 20;  // past a core's own caches
 
 #if defined(__AVX512F__)
 inline void stream_line(std::byte* to, const std::byte* from) {

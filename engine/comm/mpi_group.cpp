@@ -11,7 +11,7 @@
 namespace loom::comm::mpi {
 namespace {
 
-constexpr std::size_t kScratchBytes = std::size_t{4} << 20;  // two rounds of pieces from all peers stay near the core
+constexpr std::size_t kScratchBytes = std::size_t{1} << 20;  // pieces under way from all peers stay near the core
 constexpr std::size_t kSmallestPiece = std::size_t{64} << 10;
 constexpr std::size_t kSmallReduction = std::size_t{16} << 10;
 constexpr std::size_t kPage = 4096;
