@@ -218,9 +218,9 @@ void MpiTransport::serve_until_stopped() {
   while (true) {
     const std::vector<std::shared_ptr<Batch>> fresh = take_new(idle_polls);
     for (const std::shared_ptr<Batch>& batch : fresh) post(batch);
+    const bool progressed = poll_batches();
     poll_notice();
     spread_failure();
-    const bool progressed = poll_batches();
     idle_polls = progressed || !fresh.empty() ? 0 : idle_polls + 1;
     const std::lock_guard lock(mutex_);
     if (aborting_) break;

@@ -34,7 +34,7 @@ int main(int, char** argv) {
   using namespace loom;
   const std::string way = argv[1];
   const bool hasty = way == "stall" || way == "return";
-  const comm::CommOptions options{.timeout = hasty ? std::chrono::milliseconds(500) : std::chrono::minutes(1)};
+  const comm::CommOptions options{.timeout = hasty ? std::chrono::seconds(1) : std::chrono::minutes(1)};
   comm::run_mpi_rank(options, [&](RankContext& context, comm::World& world) {
     const std::vector<int> ranks = {0, 1, 2};
     const auto group = world.group(ranks, "shard");
