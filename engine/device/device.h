@@ -27,10 +27,10 @@ struct DeviceProfile {
 };
 
 struct DeviceOptions {
-  DeviceProfile profile;
+  DeviceProfile profile{};
   ExecutorKind executor = ExecutorKind::kInline;
   bool dry_run = false;
-  std::shared_ptr<Arena> arena;  // null: one of its own
+  std::shared_ptr<Arena> arena{};  // null: one of its own
 };
 
 enum class StreamId : std::uint8_t { kCompute, kGatherCopyIn, kGather, kReduceScatter, kAllReduce, kH2D, kD2H };

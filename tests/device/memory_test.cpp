@@ -1,0 +1,133 @@
+// Promise: the accounts say, in host order and whatever runs behind, how many bytes each category holds and held at
+// most.
+#include "engine/device/memory.h"
+
+#include <cstring>
+#include <gmock/gmock.h>
+
+#include "engine/core/error.h"
+#include "tests/support/one_rank.h"
+
+namespace loom::device {
+namespace {
+
+using test::shared_arena;
+using ::testing::StrEq;
+using ::testing::ThrowsMessage;
+using enum MemCategory;
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+std::int64_t of(const CategoryBytes& bytes, MemCategory category) { return bytes[static_cast<std::size_t>(category)]; }
+
+TEST(DeviceMemory, CountsEachBlockRoundedUpTo512Bytes) {
+  DeviceMemory memory(kMiB, shared_arena(), false);
+  const auto one = memory.allocate(1, kShard, "one");
+  const auto more = memory.allocate(513, kActivation, "more");
+  const auto exact = memory.allocate(512, kActivation, "exact");
+  const auto none = memory.allocate(0, kGradient, "none");
+  EXPECT_EQ(of(memory.stats().by_category, kShard), 512);
+  EXPECT_EQ(of(memory.stats().by_category, kActivation), 1024 + 512);
+  EXPECT_EQ(of(memory.stats().by_category, kGradient), 0);
+  EXPECT_EQ(memory.stats().total_bytes, 512 + 1024 + 512);
+  EXPECT_EQ(more->bytes(), 513);
+}
+
+TEST(DeviceMemory, KeepsThePeakAndWhatItWasMadeOf) {
+  DeviceMemory memory(kMiB, shared_arena(), false);
+  const auto shard = memory.allocate(1024, kShard, "shard");
+  auto early = memory.allocate(4096, kActivation, "early");  // peak: 1024 + 4096
+  early.reset();
+  const auto late = memory.allocate(2048, kGradient, "late");
+  const MemStats stats = memory.stats();
+  EXPECT_EQ(stats.total_bytes, 1024 + 2048);
+  EXPECT_EQ(stats.peak_bytes, 1024 + 4096);
+  EXPECT_EQ(of(stats.by_category_at_peak, kActivation), 4096);
+  EXPECT_EQ(of(stats.by_category_at_peak, kGradient), 0);
+  EXPECT_EQ(of(stats.peak_by_category, kGradient), 2048);
+  EXPECT_EQ(of(stats.peak_by_category, kActivation), 4096);
+}
+
+TEST(DeviceMemory, PeaksRestartFromThePresentValues) {
+  DeviceMemory memory(kMiB, shared_arena(), false);
+  const auto kept = memory.allocate(1024, kShard, "kept");
+  memory.allocate(8192, kTemporary, "gone").reset();
+  memory.reset_peaks();
+  EXPECT_EQ(memory.stats().peak_bytes, 1024);
+  EXPECT_EQ(of(memory.stats().peak_by_category, kTemporary), 0);
+  EXPECT_EQ(of(memory.stats().by_category_at_peak, kShard), 1024);
+}
+
+TEST(DeviceMemory, RecategorizingMovesBytesAndChangesNoTotal) {
+  DeviceMemory memory(kMiB, shared_arena(), false);
+  auto block = memory.allocate(1000, kActivation, "block");
+  block->recategorize(kGradient);
+  EXPECT_EQ(block->category(), kGradient);
+  EXPECT_EQ(of(memory.stats().by_category, kActivation), 0);
+  EXPECT_EQ(of(memory.stats().by_category, kGradient), 1024);
+  EXPECT_EQ(memory.stats().peak_bytes, 1024);
+  block.reset();
+  EXPECT_EQ(memory.stats().total_bytes, 0);
+  EXPECT_EQ(of(memory.stats().by_category, kGradient), 0);
+}
+
+TEST(DeviceMemory, SaysWhatFillsItWhenItIsFullAndChangesNothing) {
+  DeviceMemory memory(4 * kMiB, shared_arena(), false);
+  const auto unsharded = memory.allocate(3 * kMiB, kUnsharded, "unsharded");
+  const auto activation = memory.allocate(kMiB / 2, kActivation, "activation");
+  EXPECT_THAT([&] { memory.allocate(kMiB, kGatherBuffer, "gather of 'layers.3'"); },
+              ThrowsMessage<OutOfMemoryError>(
+                  StrEq("gather of 'layers.3' needs 1.0 MiB, the device has 0.5 of 4.0 MiB free; in use:\n"
+                        "  unsharded                3.0 MiB\n"
+                        "  activation               0.5 MiB")));
+  EXPECT_EQ(memory.stats().total_bytes, 3 * kMiB + kMiB / 2);
+  EXPECT_EQ(memory.stats().peak_bytes, 3 * kMiB + kMiB / 2);
+  EXPECT_NO_THROW(memory.allocate(kMiB / 2, kGatherBuffer, "what fits exactly"));
+}
+
+TEST(DeviceMemory, HasNoBytesInADryRunAndTheSameAccounts) {
+  DeviceMemory memory(std::int64_t{1} << 50, shared_arena(), true);
+  const auto block = memory.allocate(std::int64_t{1} << 40, kUnsharded, "a terabyte");
+  EXPECT_EQ(block->data(), nullptr);
+  EXPECT_EQ(memory.stats().total_bytes, std::int64_t{1} << 40);
+}
+
+TEST(DeviceMemory, CountsAdoptedMemoryAsItsOwn) {
+  DeviceMemory memory(kMiB, shared_arena(), false);
+  const auto bytes = shared_arena()->take(2048);
+  auto block = memory.adopt(bytes, 2048, kGatherBuffer, "a shared segment");
+  EXPECT_EQ(block->data(), bytes.get());
+  EXPECT_EQ(of(memory.stats().by_category, kGatherBuffer), 2048);
+  block.reset();
+  EXPECT_EQ(memory.stats().total_bytes, 0);
+}
+
+TEST(DeviceMemory, MemoryOutlivesItsAccountWhileAnItemKeepsIt) {
+  DeviceMemory memory(kMiB, shared_arena(), false);
+  auto block = memory.allocate(4096, kActivation, "block");
+  std::byte* bytes = block->data();
+  const std::shared_ptr<void> kept = block->keep_alive();
+  block.reset();
+  EXPECT_EQ(memory.stats().total_bytes, 0);
+  const auto next = memory.allocate(4096, kActivation, "next");
+  EXPECT_NE(next->data(), bytes);
+  std::memset(bytes, 1, 4096);  // still ours: the address sanitizer agrees
+}
+
+TEST(DeviceMemory, BlocksOutliveTheDeviceMemory) {
+  std::shared_ptr<Block> block;
+  {
+    DeviceMemory memory(kMiB, shared_arena(), false);
+    block = memory.allocate(64, kShard, "block");
+  }
+  std::memset(block->data(), 1, 64);
+}
+
+TEST(DeviceMemory, NamesItsCategoriesAsTheMetricsDo) {
+  EXPECT_EQ(name(kShard), "shard");
+  EXPECT_EQ(name(kReduceBuffer), "reduce_buffer");
+  EXPECT_EQ(name(kTemporary), "temporary");
+}
+
+}  // namespace
+}  // namespace loom::device
