@@ -11,6 +11,7 @@
 #include <numeric>
 #include <sstream>
 #include <utility>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include "engine/core/error.h"
@@ -230,24 +231,51 @@ void read_entry(const Entry& entry, Fsdp2Config& config) {
       alias ? "put a pattern with {*} in quotes" : "check indentation, colons and quotes here and in the line above");
 }
 
+// Takes no interest in a document but in where it begins.
+class DocumentStart : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+  const YAML::Mark& mark() const { return mark_; }
+
+ private:
+  YAML::Mark mark_;
+};
+
+// The parser reads one document and leaves the rest; YAML::LoadAll would not end on some broken texts.
+void refuse_second_document(const std::string& text, std::string_view file) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStart first, second;
+  parser.HandleNextDocument(first);
+  if (parser.HandleNextDocument(second)) {
+    config_error("{}: a second YAML document begins here; keep one document of key: value lines",
+                 mark_at(second.mark(), file).text());
+  }
+}
+
 YAML::Node load_document(const std::string& text, std::string_view file) {
-  std::vector<YAML::Node> documents;
+  YAML::Node document;
   try {
-    documents = YAML::LoadAll(text);
+    document.reset(YAML::Load(text));
+    refuse_second_document(text, file);
   } catch (const YAML::Exception& error) {
     refuse_yaml(error, file);
   }
-  if (documents.empty() || documents.front().IsNull()) {
-    config_error("{}: the file has no keys; write at least sharding_size: auto", file);
+  if (document.IsNull()) config_error("{}: the file has no keys; write at least sharding_size: auto", file);
+  if (!document.IsMap()) {
+    config_error("{}: the file is {}; write key: value lines", mark_at(document.Mark(), file).text(),
+                 document.IsSequence() ? "a list" : "a single value");
   }
-  if (documents.size() > 1) {
-    config_error("{}: the file has {} YAML documents; keep one and remove the '---' lines", file, documents.size());
-  }
-  if (!documents.front().IsMap()) {
-    config_error("{}: the file is {}; write key: value lines", mark_at(documents.front().Mark(), file).text(),
-                 documents.front().IsSequence() ? "a list" : "a single value");
-  }
-  return documents.front();
+  return document;
 }
 
 // --- Fitting the world

@@ -32,6 +32,13 @@ inline void check_same(std::string_view op, const Tensor& a, const Tensor& b) {
           to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
 }
 
+// One number for each element of x's last dim, in x's dtype.
+void check_vector(std::string_view op, const Tensor& x, const Tensor& v);
+// Shapes of the operators that exist in both grains.
+void check_rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v);
+void check_targets(std::string_view op, const Tensor& logits, const Tensor& targets);
+
 // Cost of a pass that reads and writes these tensors once.
 inline Cost pass_cost(double flops, std::initializer_list<Tensor> read, std::initializer_list<Tensor> written) {
   Cost cost{flops, 0, 0, 0};
@@ -39,6 +46,11 @@ inline Cost pass_cost(double flops, std::initializer_list<Tensor> read, std::ini
   for (const Tensor& t : written) cost.written_bytes += t.defined() ? t.nbytes() : 0;
   return cost;
 }
+
+// b's sizes are the last ones of a's: b is broadcast over the leading dims.
+bool is_suffix(const Shape& suffix, const Shape& shape);
+// Sum over the leading dims that `shape` does not have; `grad` itself when it has none more.
+Tensor sum_to(const Tensor& grad, const Shape& shape);
 
 template <class F>
 void launch(std::string_view kernel, const Cost& cost, F&& run) {

@@ -5,11 +5,8 @@
 namespace loom::ops {
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal) {
+  check_attention(q, k, v);
   const Shape& s = q.shape();
-  require(s.ndim() == 4 && k.shape().ndim() == 4 && k.shape() == v.shape() && k.shape()[0] == s[0] &&
-              k.shape()[1] == s[1] && k.shape()[3] == s[3] && s[2] % k.shape()[2] == 0 && k.dtype() == q.dtype() &&
-              v.dtype() == q.dtype(),
-          "attention: q {} with k {} and v {}", to_string(s), to_string(k.shape()), to_string(v.shape()));
   const kernels::Attention op{.batch = s[0],
                               .seq = s[1],
                               .heads = s[2],
@@ -24,19 +21,19 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale
   const double flops = 4.0 * pairs * static_cast<double>(s[3]);
   launch("attention", pass_cost(flops, {q, k, v}, {out, log_sum_exp}),
          [&] { kernels::attention_forward(op, q.raw(), k.raw(), v.raw(), out.raw(), log_sum_exp.raw()); });
-  autograd::record(
-      "attention", {q, k, v}, {q, k, v, out, log_sum_exp}, {out},
-      [op, flops](Saved saved, const Grads& grads, const Needs&) -> Grads {
-        const Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4], &dout = grads[0];
-        Tensor dq = Tensor::empty(q.shape(), q.dtype());
-        Tensor dk = Tensor::empty(k.shape(), k.dtype());
-        Tensor dv = Tensor::empty(v.shape(), v.dtype());
-        launch("attention_grad", pass_cost(2.5 * flops, {q, k, v, out, lse, dout}, {dq, dk, dv}), [&] {
-          kernels::attention_backward(op, q.raw(), k.raw(), v.raw(), out.raw(), lse.raw(), dout.raw(), dq.raw(), dk.raw(),
-                                      dv.raw());
-        });
-        return {dq, dk, dv};
-      });
+  autograd::record("attention", {q, k, v}, {q, k, v, out, log_sum_exp}, {out},
+                   [op, flops](Saved saved, const Grads& grads, const Needs&) -> Grads {
+                     const Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4],
+                                  &dout = grads[0];
+                     Tensor dq = Tensor::empty(q.shape(), q.dtype());
+                     Tensor dk = Tensor::empty(k.shape(), k.dtype());
+                     Tensor dv = Tensor::empty(v.shape(), v.dtype());
+                     launch("attention_grad", pass_cost(2.5 * flops, {q, k, v, out, lse, dout}, {dq, dk, dv}), [&] {
+                       kernels::attention_backward(op, q.raw(), k.raw(), v.raw(), out.raw(), lse.raw(), dout.raw(),
+                                                   dq.raw(), dk.raw(), dv.raw());
+                     });
+                     return {dq, dk, dv};
+                   });
   return out;
 }
 

@@ -7,27 +7,6 @@
 #include "engine/tensor/ops.h"
 
 namespace loom::ops {
-namespace {
-
-bool is_suffix(const Shape& suffix, const Shape& shape) {
-  if (suffix.ndim() > shape.ndim()) return false;
-  for (int d = 1; d <= suffix.ndim(); ++d) {
-    if (suffix[-d] != shape[-d]) return false;
-  }
-  return true;
-}
-
-// Sum over the leading dims that `shape` does not have.
-Tensor sum_to(const Tensor& grad, const Shape& shape) {
-  if (grad.shape() == shape) return grad;
-  Tensor sum = Tensor::empty(shape, grad.dtype());
-  launch("sum_rows", pass_cost(static_cast<double>(grad.numel()), {grad}, {sum}), [&] {
-    kernels::column_sum(grad.dtype(), grad.numel() / shape.numel(), shape.numel(), grad.raw(), sum.raw());
-  });
-  return sum;
-}
-
-}  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
   require(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "add: {} {} with {} {}", name(a.dtype()),
@@ -153,9 +132,10 @@ Tensor mean(const Tensor& x) {
     for (double value : x.to_vector<double>()) sum += value;
     y.fill(sum / static_cast<double>(x.numel()));
   });
-  autograd::record("mean", {x}, {}, {y}, [shape = x.shape(), dtype = x.dtype()](Saved, const Grads& grads, const Needs&) {
-    return Grads{Tensor::full(shape, dtype, grads[0].item() / static_cast<double>(shape.numel()))};
-  });
+  autograd::record("mean", {x}, {}, {y},
+                   [shape = x.shape(), dtype = x.dtype()](Saved, const Grads& grads, const Needs&) {
+                     return Grads{Tensor::full(shape, dtype, grads[0].item() / static_cast<double>(shape.numel()))};
+                   });
   return y;
 }
 

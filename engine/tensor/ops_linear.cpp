@@ -1,13 +1,17 @@
+#include <algorithm>
+
 #include "engine/tensor/kernels/fused.h"
 #include "engine/tensor/kernels/gemm.h"
 #include "engine/tensor/op_support.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops_composed.h"
 
 namespace loom::ops {
 namespace {
 
 Cost gemm_cost(const kernels::Gemm& op, const Tensor& a, const Tensor& b, const Tensor& c) {
-  return pass_cost(2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k), {a, b}, {c});
+  return pass_cost(2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k), {a, b},
+                   {c});
 }
 
 void run_gemm(std::string_view name, kernels::Gemm op, const Tensor& a, const Tensor& b, const Tensor& c,
@@ -35,37 +39,42 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool
           to_string(weight.shape()));
   const std::int64_t k = x.shape()[-1];
   const std::int64_t n = weight.shape()[out_in ? 0 : 1];
-  require(!bias.defined() || (bias.shape() == Shape{n} && bias.dtype() == x.dtype()), "linear: bias {} {} for {} outputs",
-          name(bias.defined() ? bias.dtype() : x.dtype()), bias.defined() ? to_string(bias.shape()) : "", n);
+  require(!bias.defined() || (bias.shape() == Shape{n} && bias.dtype() == x.dtype()),
+          "linear: bias {} {} for {} outputs", name(bias.defined() ? bias.dtype() : x.dtype()),
+          bias.defined() ? to_string(bias.shape()) : "", n);
   const std::int64_t m = row_count(x);
   Tensor y = Tensor::empty(with_last(x.shape(), n), x.dtype());
   run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, y, bias);
-  autograd::record("linear", {x, weight, bias}, {x, weight}, {y},
-                   [m, n, k, out_in](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
-                     const Tensor &x = saved[0], &w = saved[1], &dy = grads[0];
-                     Grads result(3);
-                     if (needs[0]) {
-                       result[0] = Tensor::empty(x.shape(), x.dtype());
-                       run_gemm("linear_dx", {.m = m, .n = k, .k = n, .transpose_b = !out_in}, dy, w, result[0]);
-                     }
-                     if (needs[1]) {
-                       result[1] = Tensor::empty(w.shape(), w.dtype());
-                       if (out_in) {
-                         run_gemm("linear_dw", {.m = n, .n = k, .k = m, .transpose_a = true}, dy, x, result[1]);
-                       } else {
-                         run_gemm("linear_dw", {.m = k, .n = n, .k = m, .transpose_a = true}, x, dy, result[1]);
-                       }
-                     }
-                     if (needs[2]) result[2] = bias_gradient(dy);
-                     return result;
-                   });
+  const Tensor none;
+  autograd::record(
+      "linear", {x, weight, bias}, {weight.requires_grad() ? x : none, x.requires_grad() ? weight : none}, {y},
+      [m, n, k, out_in, x_shape = x.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
+        const Tensor &x = saved[0], &w = saved[1], &dy = grads[0];
+        Grads result(3);
+        if (needs[0]) {
+          result[0] = Tensor::empty(x_shape, dy.dtype());
+          run_gemm("linear_dx", {.m = m, .n = k, .k = n, .transpose_b = !out_in}, dy, w, result[0]);
+        }
+        if (needs[1]) {
+          result[1] = Tensor::empty(out_in ? Shape{n, k} : Shape{k, n}, dy.dtype());
+          if (out_in) {
+            run_gemm("linear_dw", {.m = n, .n = k, .k = m, .transpose_a = true}, dy, x, result[1]);
+          } else {
+            run_gemm("linear_dw", {.m = k, .n = n, .k = m, .transpose_a = true}, x, dy, result[1]);
+          }
+        }
+        if (needs[2]) result[2] = bias_gradient(dy);
+        return result;
+      });
   return y;
 }
 
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) { return linear_op(x, weight, bias, true); }
-Tensor linear_kn(const Tensor& x, const Tensor& weight, const Tensor& bias) { return linear_op(x, weight, bias, false); }
+Tensor linear_kn(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return linear_op(x, weight, bias, false);
+}
 
 Tensor embedding(const Tensor& ids, const Tensor& table) {
   require(table.shape().ndim() == 2, "embedding: table {}", to_string(table.shape()));
@@ -88,6 +97,68 @@ Tensor embedding(const Tensor& ids, const Tensor& table) {
                      return {dtable};
                    });
   return y;
+}
+
+namespace {
+
+struct Batched {
+  std::int64_t batch = 0;
+  kernels::Gemm op;
+};
+
+// c[i] = op(a[i]) . op(b[i]); the strides are whole matrices.
+Tensor run_batched(std::string_view name, Batched product, const Tensor& a, const Tensor& b, const Shape& shape) {
+  kernels::Gemm& op = product.op;
+  op.ab = a.dtype();
+  op.c = a.dtype();
+  Tensor c = Tensor::empty(shape, a.dtype());
+  const double flops = 2.0 * static_cast<double>(c.numel()) * static_cast<double>(op.k);
+  launch(name, pass_cost(flops, {a, b}, {c}), [&] {
+    const kernels::BatchStride stride{op.m * op.k, op.k * op.n, op.m * op.n};
+    kernels::gemm_batched(op, product.batch, stride, a.raw(), b.raw(), c.raw());
+  });
+  return c;
+}
+
+bool same_leading_dims(const Shape& a, const Shape& b) {
+  if (a.ndim() != b.ndim() || a.ndim() < 2) return false;
+  return std::equal(a.sizes().begin(), a.sizes().end() - 2, b.sizes().begin());
+}
+
+}  // namespace
+
+// Letters: a [..., M, K], b [..., K, N] or [..., N, K], c [..., M, N].
+Tensor bmm(const Tensor& a, const Tensor& b, bool transpose_b) {
+  require(same_leading_dims(a.shape(), b.shape()) && a.shape()[-1] == b.shape()[transpose_b ? -1 : -2] &&
+              a.dtype() == b.dtype(),
+          "bmm: {} {} with {} {}{}", name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()),
+          transpose_b ? " transposed" : "");
+  const std::int64_t m = a.shape()[-2];
+  const std::int64_t k = a.shape()[-1];
+  const std::int64_t n = b.shape()[transpose_b ? -2 : -1];
+  std::int64_t batch = 1;
+  for (int d = 0; d < a.shape().ndim() - 2; ++d) batch *= a.shape()[d];
+  Tensor c =
+      run_batched("bmm", {batch, {.m = m, .n = n, .k = k, .transpose_b = transpose_b}}, a, b, with_last(a.shape(), n));
+  const Tensor none;
+  autograd::record(
+      "bmm", {a, b}, {b.requires_grad() ? a : none, a.requires_grad() ? b : none}, {c},
+      [=, a_shape = a.shape(), b_shape = b.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
+        const Tensor &a = saved[0], &b = saved[1], &dc = grads[0];
+        Grads result(2);
+        if (needs[0]) {
+          result[0] =
+              run_batched("bmm_da", {batch, {.m = m, .n = k, .k = n, .transpose_b = !transpose_b}}, dc, b, a_shape);
+        }
+        if (!needs[1]) return result;
+        if (transpose_b) {
+          result[1] = run_batched("bmm_db", {batch, {.m = n, .n = k, .k = m, .transpose_a = true}}, dc, a, b_shape);
+        } else {
+          result[1] = run_batched("bmm_db", {batch, {.m = k, .n = n, .k = m, .transpose_a = true}}, a, dc, b_shape);
+        }
+        return result;
+      });
+  return c;
 }
 
 }  // namespace loom::ops

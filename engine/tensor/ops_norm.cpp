@@ -3,14 +3,6 @@
 #include "engine/tensor/ops.h"
 
 namespace loom::ops {
-namespace {
-
-void check_vector(std::string_view op, const Tensor& x, const Tensor& v) {
-  require(v.shape() == Shape{x.shape()[-1]} && v.dtype() == x.dtype(), "{}: {} {} with weight {} {}", op, name(x.dtype()),
-          to_string(x.shape()), name(v.dtype()), to_string(v.shape()));
-}
-
-}  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   check_vector("rms_norm", x, weight);
@@ -18,9 +10,8 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   const std::int64_t dim = x.shape()[-1];
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   Tensor rstd = Tensor::empty({rows}, accumulation_dtype(x.dtype()));
-  launch("rms_norm", pass_cost(4.0 * x.numel(), {x, weight}, {y, rstd}), [&] {
-    kernels::rms_norm_forward(x.dtype(), rows, dim, eps, x.raw(), weight.raw(), y.raw(), rstd.raw());
-  });
+  launch("rms_norm", pass_cost(4.0 * x.numel(), {x, weight}, {y, rstd}),
+         [&] { kernels::rms_norm_forward(x.dtype(), rows, dim, eps, x.raw(), weight.raw(), y.raw(), rstd.raw()); });
   autograd::record("rms_norm", {x, weight}, {x, weight, rstd}, {y},
                    [rows, dim](Saved saved, const Grads& grads, const Needs&) -> Grads {
                      const Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2], &dy = grads[0];
@@ -54,8 +45,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
                      Tensor dx = Tensor::empty(x.shape(), x.dtype());
                      Tensor dweight = Tensor::empty(weight.shape(), weight.dtype());
                      Tensor dbias = Tensor::empty(weight.shape(), weight.dtype());
-                     launch("layer_norm_grad", pass_cost(14.0 * x.numel(), {x, dy, weight, mean, rstd}, {dx, dweight, dbias}),
-                            [&] {
+                     launch("layer_norm_grad",
+                            pass_cost(14.0 * x.numel(), {x, dy, weight, mean, rstd}, {dx, dweight, dbias}), [&] {
                               kernels::layer_norm_backward(x.dtype(), rows, dim, x.raw(), weight.raw(), mean.raw(),
                                                            rstd.raw(), dy.raw(), dx.raw(), dweight.raw(), dbias.raw());
                             });

@@ -17,9 +17,7 @@ Tensor apply(const Tensor& x, const Tensor& cos, const Tensor& sin, bool backwar
 }  // namespace
 
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
-  const Shape& s = x.shape();
-  require(s.ndim() == 4 && cos.shape() == Shape{s[1], s[3]} && sin.shape() == cos.shape() && sin.dtype() == cos.dtype(),
-          "rope: x {} with tables {} and {}", to_string(s), to_string(cos.shape()), to_string(sin.shape()));
+  check_rope(x, cos, sin);
   Tensor y = apply(x, cos, sin, false);
   autograd::record("rope", {x}, {cos, sin}, {y}, [](Saved saved, const Grads& grads, const Needs&) -> Grads {
     return {apply(grads[0], saved[0], saved[1], true)};

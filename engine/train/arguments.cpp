@@ -390,7 +390,7 @@ std::vector<std::string> flag_names(const CLI::App& app) {
     config_error("{} needs a value, but nothing follows; see --help", text.substr(0, colon));
   }
   if (const auto flag = text.find(" was given a disallowed flag override"); flag != std::string::npos) {
-    config_error("{} takes no value; give it alone", text.substr(0, flag));
+    config_error("--{} takes no value; give it alone", text.substr(0, flag));
   }
   config_error("{}; see --help", text);
 }

@@ -16,11 +16,12 @@
 #include <variant>
 #include <vector>
 
+#include "engine/train/lr_schedule.h"
+
 namespace loom::train {
 
 inline constexpr int kExitUsage = 2;
 
-enum class LrDecayStyle { kConstant, kLinear, kCosine, kInverseSquareRoot };
 enum class DeviceExecutor { kThreaded, kInline };
 enum class KernelGrain { kFast, kPytorch };
 

@@ -56,6 +56,7 @@ std::vector<T> values(int rank, std::int64_t elems) {
 
 template <class T>
 void expect_same_bits(const T* actual, const T* expected, std::int64_t elems, std::string_view what) {
+  if (elems == 0 || std::memcmp(actual, expected, static_cast<std::size_t>(elems) * sizeof(T)) == 0) return;
   for (std::int64_t i = 0; i < elems; ++i) {
     if (std::memcmp(actual + i, expected + i, sizeof(T)) == 0) continue;
     throw BrokenPromise(fmt::format("{}{}: {} element {} is {}, expected {}", rank_prefix(), what, name(dtype_of<T>), i,
@@ -89,7 +90,7 @@ void for_each_dtype(const Body& body) {
   body(std::int32_t{});
 }
 
-constexpr std::int64_t kSizes[] = {1, 5, 64, 1000, 70001};
+constexpr std::int64_t kSizes[] = {1, 5, 64, 1000, 7001};
 
 void gathers_land_in_rank_order(World& world) {
   const auto group = everyone(world);
@@ -127,11 +128,11 @@ void parts_gather_in_place_with_unequal_bytes(World& world) {
   }
 }
 
-// 20 MB a rank: past the size from which copies bypass the caches and messages are cut.
+// 8 MB a rank: past the size from which copies bypass the caches and messages are cut.
 void large_gathers_are_whole(World& world) {
-  if (world.size() > 5) return;  // the same paths, and a gigabyte
+  if (world.size() > 4) return;  // the same paths, and more memory
   const auto group = everyone(world);
-  const std::int64_t elems = 5'000'003;
+  const std::int64_t elems = 2'000'003;
   std::vector<std::int32_t> full(static_cast<std::size_t>(elems * group->size()));
   std::int32_t* own = full.data() + group->rank() * elems;
   for (std::int64_t i = 0; i < elems; ++i) own[i] = value_of<std::int32_t>(group->rank(), i);
@@ -171,7 +172,7 @@ void reduce_scatter_has_the_bits_of_the_sum_in_rank_order(World& world) {
 
 // 3 MB a row: messages are cut and summed piece by piece.
 void large_reduce_scatters_have_the_same_bits(World& world) {
-  if (world.size() > 5) return;
+  if (world.size() > 4) return;
   const auto group = everyone(world);
   check_reduce_scatter<float>(*group, 786'433, {ReduceOp::avg(), 1.0 / group->size()}, false);
   check_reduce_scatter<bf16>(*group, 1'572'867, {ReduceOp::sum(), 1.0}, true);

@@ -22,6 +22,7 @@ class HfWeights {
  public:
   explicit HfWeights(const std::filesystem::path& folder);
 
+  const std::filesystem::path& folder() const { return folder_; }
   // Sorted.
   std::vector<std::string> names() const;
   // Null when the model has no such tensor. Valid as long as this object or what it was moved to.

@@ -51,6 +51,7 @@ class Forward {
     alignas(64) Unit pairs[M::kPack == 2 ? kTile * kTile / 2 : 1] = {};
     alignas(64) Acc sums[kTile * kWidth] = {};  // l, not yet added up over lanes
     alignas(64) Acc maxima[kTile];
+    alignas(64) Acc highest[kTile] = {};  // of the tile at hand
     alignas(64) Acc rescale[kTile] = {};
   };
 
@@ -96,6 +97,8 @@ class Forward {
 
   void add_tile(Block& block, const Mask& mask, std::int64_t count, const Unit* keys, const Unit* values) const {
     for (std::int64_t row = 0; row < count; row += kScoreRows) score_rows(block, mask, row, keys);
+    raise_maxima(block);
+    for (std::int64_t row = 0; row < count; row += kScoreRows) soften_rows(block, mask, row);
     const std::int64_t step = packer_.padded_dim();
     const auto span = [&](std::int64_t row, int rows) -> Span {
       return {0, (mask.limit(row + rows - 1) + M::kPack - 1) / M::kPack};
@@ -107,49 +110,57 @@ class Forward {
                                           });
   }
 
-  // Scores of kScoreRows rows, their softmax so far, and their probabilities in the place of the scores.
+  // Scores of kScoreRows rows and the maximum of each.
   void score_rows(Block& block, const Mask& mask, std::int64_t row, const Unit* keys) const {
     const int vectors = mask.vectors<Acc>(row + kScoreRows - 1);
+    const bool whole = mask.limit(row) >= vectors * kWidth;
     Acc* scores = block.scores + row * kTile;
-    multiply_scores<M>(packer_.column_units(), vectors, block.q + row, keys,
-                       [&](int i, int j, Vector<Acc> sum) { store(scores + i * kTile + j * kWidth, sum * scale_); });
-    for (int i = 0; i < kScoreRows; ++i) {
-      const std::int64_t limit = mask.limit(row + i);
-      if (limit < vectors * kWidth) {
-        for (int j = 0; j < vectors; ++j) {
-          Acc* at = scores + i * kTile + j * kWidth;
-          store(at, masked(load(at), j * kWidth, limit, kNone));
-        }
+    Vector<Acc> highest[kScoreRows];
+    for (Vector<Acc>& lane : highest) lane = broadcast(kNone);
+    multiply_scores<M>(packer_.column_units(), vectors, block.q + row, keys, [&](int i, int j, Vector<Acc> sum) {
+      Vector<Acc> score = sum * scale_;
+      if (!whole) score = masked(score, j * kWidth, mask.limit(row + i), kNone);
+      highest[i] = max(highest[i], score);
+      store(scores + i * kTile + j * kWidth, score);
+    });
+    for (int i = 0; i < kScoreRows; ++i) block.highest[row + i] = max_of<Acc>(highest[i]);
+  }
+
+  static void raise_maxima(Block& block) {
+    for (int row = 0; row < kTile; row += kWidth) {
+      const Vector<Acc> before = load(block.maxima + row), now = max(before, load(block.highest + row));
+      store(block.maxima + row, now);
+      store(block.rescale + row, M::exp2(before - now));
+    }
+  }
+
+  // Probabilities of kScoreRows rows in the place of their scores; zeros where no row of them sees.
+  static void soften_rows(Block& block, const Mask& mask, std::int64_t row) {
+    constexpr int kMost = kTile / kWidth;
+    with_constant<kMost>(mask.vectors<Acc>(row + kScoreRows - 1), [&](auto constant) {
+      constexpr int kVectors = decltype(constant)::value;
+      for (std::int64_t r = row; r < row + kScoreRows; ++r) {
+        Acc* scores = block.scores + r * kTile;
+        const Acc highest = block.maxima[r];
+        Vector<Acc> p[kMost] = {};
+#pragma GCC unroll 16
+        for (int j = 0; j < kVectors; ++j) p[j] = M::exp2(load(scores + j * kWidth) - highest);
+        Vector<Acc> sum = load(block.sums + r * kWidth) * block.rescale[r];
+#pragma GCC unroll 16
+        for (int j = 0; j < kVectors; ++j) sum += p[j];
+        store(block.sums + r * kWidth, sum);
+#pragma GCC unroll 16
+        for (int j = 0; j < kMost; ++j) store_probabilities(block, r * kTile + j * kWidth, p[j]);
       }
-      soften_row(block, row + i, vectors);
-    }
+    });
   }
 
-  void soften_row(Block& block, std::int64_t row, int vectors) const {
-    Acc* scores = block.scores + row * kTile;
-    Vector<Acc> highest = load(scores);
-    for (int j = 1; j < vectors; ++j) highest = max(highest, load(scores + j * kWidth));
-    const Acc before = block.maxima[row], now = std::max(before, max_of<Acc>(highest));
-    block.maxima[row] = now;
-    const Vector<Acc> rescale = M::exp2(broadcast(before - now));
-    block.rescale[row] = rescale[0];
-    Vector<Acc> sum = load(block.sums + row * kWidth) * rescale;
-    for (int j = 0; j < vectors; ++j) {
-      const Vector<Acc> p = M::exp2(load(scores + j * kWidth) - now);
-      sum += p;
-      store(scores + j * kWidth, p);
-    }
-    store(block.sums + row * kWidth, sum);
-    for (int j = vectors; j < kTile / kWidth; ++j) store(scores + j * kWidth, Vector<Acc>{});
-    narrow_row(block, row);
-  }
-
-  // Probabilities as bf16 pairs along the keys.
-  static void narrow_row(Block& block, std::int64_t row) {
+  // In place, or as bf16 pairs along the keys.
+  LOOM_INLINE static void store_probabilities(Block& block, std::int64_t at, Vector<Acc> p) {
     if constexpr (M::kPack == 2) {
-      for (int j = 0; j < kTile; j += kWidth) {
-        store_pairs(block.pairs + (row * kTile + j) / 2, load(block.scores + row * kTile + j));
-      }
+      store_pairs(block.pairs + at / 2, p);
+    } else {
+      store(block.scores + at, p);
     }
   }
   static const Unit* probabilities(const Block& block) {
@@ -161,14 +172,14 @@ class Forward {
   }
 
   void finish(Block& block, std::int64_t batch, std::int64_t head, std::int64_t first_row, std::int64_t count) const {
+    const std::int64_t step = packer_.padded_dim();
+    Acc* log_sum_exp = log_sum_exp_ + layout_.statistic(batch, head, first_row);
     for (std::int64_t row = 0; row < count; ++row) {
-      const Acc sum = sum_of<Acc>(load(block.sums + row * kWidth));
-      Acc* out = block.out + row * packer_.padded_dim();
-      const Acc inverse = Acc{1} / sum;
-      for (std::int64_t i = 0; i < packer_.padded_dim(); ++i) out[i] *= inverse;
+      const Acc sum = sum_of<Acc>(load(block.sums + row * kWidth)), inverse = Acc{1} / sum;
+      Acc* out = block.out + row * step;
+      for (std::int64_t i = 0; i < step; i += kWidth) store(out + i, load(out + i) * inverse);
       finish_row(out, op_.head_dim, out_ + layout_.q(batch, head, first_row + row));
-      log_sum_exp_[layout_.statistic(batch, head, first_row + row)] =
-          (block.maxima[row] + std::log2(sum)) * static_cast<Acc>(kLn2);
+      log_sum_exp[row] = block.maxima[row] * static_cast<Acc>(kLn2) + std::log(sum);
     }
   }
 

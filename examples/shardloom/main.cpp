@@ -1,0 +1,34 @@
+// The shardloom program. Exit status: 0 done, 1 a run failed, 2 the command line or a file of the user's is wrong.
+#include <iostream>
+
+#include "engine/core/error.h"
+#include "engine/train/job.h"
+
+namespace {
+
+int run(const loom::train::ParsedCommand& command) {
+  if (const auto* help = std::get_if<loom::train::EarlyExit>(&command)) {
+    std::cout << help->text;
+    return help->code;
+  }
+  if (const auto* arguments = std::get_if<loom::train::TrainArguments>(&command)) {
+    loom::train::run_train(*arguments, std::cout);
+  } else {
+    loom::train::run_generate(std::get<loom::train::GenerateArguments>(command), std::cout);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(loom::train::parse_arguments(argc, argv));
+  } catch (const loom::ConfigError& error) {
+    std::cerr << "shardloom: " << error.what() << "\n";
+    return loom::train::kExitUsage;
+  } catch (const std::exception& error) {
+    std::cerr << "shardloom: " << error.what() << "\n";
+    return 1;
+  }
+}

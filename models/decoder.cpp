@@ -1,0 +1,43 @@
+#include "models/decoder.h"
+
+#include <cmath>
+
+#include "engine/core/error.h"
+#include "engine/nn/layers.h"
+#include "engine/tensor/ops.h"
+#include "models/decoder_parts.h"
+
+namespace loom::models {
+
+std::shared_ptr<nn::Module> build_decoder(const DecoderConfig& config) {
+  return config.family == DecoderFamily::kGpt2 ? make_gpt2(config) : make_rotary_decoder(config);
+}
+
+std::int64_t checked_length(const Tensor& input_ids, const DecoderConfig& config) {
+  require(input_ids.shape().ndim() == 2, "input_ids {}, expected [batch, sequence]", to_string(input_ids.shape()));
+  const std::int64_t length = input_ids.shape()[1];
+  if (length > config.max_position_embeddings) {
+    config_error("a sequence of {} tokens, but the model's max_position_embeddings is {}; use shorter sequences",
+                 length, config.max_position_embeddings);
+  }
+  return length;
+}
+
+Tensor split_heads(const Tensor& x, std::int64_t heads) {
+  const Shape& s = x.shape();
+  return ops::reshape(x, {s[0], s[1], heads, s[2] / heads});
+}
+
+Tensor join_heads(const Tensor& x) {
+  const Shape& s = x.shape();
+  return ops::reshape(x, {s[0], s[1], s[2] * s[3]});
+}
+
+double attention_scale(const DecoderConfig& config) { return 1.0 / std::sqrt(static_cast<double>(config.head_dim)); }
+
+std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::ParamSlot& embedding) {
+  if (config.tie_word_embeddings) return std::make_shared<nn::TiedLinear>(embedding);
+  return std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, config.initializer_range);
+}
+
+}  // namespace loom::models

@@ -1,0 +1,63 @@
+// DecoderConfig: the shape of a decoder-only language model, from Hugging Face's config.json or a models YAML.
+//
+// Sources  config.json as transformers 4 and 5 write it (rotary base as top-level `rope_theta` or inside
+//          `rope_parameters`), or a YAML with the same keys. Keys of config.json that do not change the model's
+//          arithmetic are read over; in YAML every unknown key is an error.
+// Names    fields are called as in Llama's config.json, GPT-2's too: hidden_size is its n_embd, and so on.
+// Errors   ConfigError with file (in YAML line and column), key and value: a missing key, sizes that do not fit
+//          together, and whatever would change the arithmetic and is not built (dropout, sliding windows, scaled
+//          rotary embeddings, quantised weights, other activations).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace loom::models {
+
+enum class DecoderFamily : std::uint8_t { kQwen2, kLlama, kGpt2 };
+// "qwen2", "llama", "gpt2": model_type in config.json.
+std::string_view model_type(DecoderFamily family);
+// The causal model's class in transformers: "Qwen2ForCausalLM", "LlamaForCausalLM", "GPT2LMHeadModel".
+std::string_view architecture(DecoderFamily family);
+
+struct DecoderConfig {
+  DecoderFamily family = DecoderFamily::kQwen2;
+  std::int64_t vocab_size = 0;
+  std::int64_t hidden_size = 0;
+  std::int64_t intermediate_size = 0;  // GPT-2: n_inner, 4 * hidden_size when absent
+  std::int64_t num_hidden_layers = 0;
+  std::int64_t num_attention_heads = 0;
+  std::int64_t num_key_value_heads = 0;      // divides num_attention_heads
+  std::int64_t head_dim = 0;                 // hidden_size / num_attention_heads when absent
+  std::int64_t max_position_embeddings = 0;  // longest sequence
+  double norm_eps = 1e-6;
+  double rope_theta = 10000.0;         // Qwen2, Llama
+  double initializer_range = 0.02;     // standard deviation of the first weights
+  bool qkv_bias = false;               // Qwen2, GPT-2: true; Llama: attention_bias
+  bool attention_output_bias = false;  // GPT-2: true; Llama: attention_bias
+  bool mlp_bias = false;
+  bool tie_word_embeddings = false;
+  // Not used by the model itself (the padding token's row is trained like any other); kept for generation and for
+  // writing them back.
+  std::optional<std::int64_t> bos_token_id;
+  std::vector<std::int64_t> eos_token_ids;
+  std::optional<std::int64_t> pad_token_id;
+
+  bool operator==(const DecoderConfig&) const = default;
+};
+
+// Reads a folder's config.json, a .json file, or a .yaml/.yml file.
+DecoderConfig load_decoder_config(const std::filesystem::path& path);
+// The same from text; messages call it `file_name`.
+DecoderConfig parse_decoder_json(std::string_view text, std::string_view file_name);
+DecoderConfig parse_decoder_yaml(std::string_view text, std::string_view file_name);
+
+// A config.json for transformers (4 and 5: the rotary base is written in both spellings); parses back to an equal
+// config.
+std::string to_json(const DecoderConfig& config);
+
+}  // namespace loom::models

@@ -1,0 +1,29 @@
+// What the decoder families share. Private to models.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/nn/module.h"
+#include "models/decoder_config.h"
+
+namespace loom::models {
+
+// S of input_ids [B,S]. Throws ConfigError when it exceeds max_position_embeddings.
+std::int64_t checked_length(const Tensor& input_ids, const DecoderConfig& config);
+
+// [B,S,heads * D] -> [B,S,heads,D], and back.
+Tensor split_heads(const Tensor& x, std::int64_t heads);
+Tensor join_heads(const Tensor& x);
+
+// 1 / sqrt(D).
+double attention_scale(const DecoderConfig& config);
+
+// The output projection without bias: its own, or the embedding's.
+std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::ParamSlot& embedding);
+
+// The families' causal models.
+std::shared_ptr<nn::Module> make_rotary_decoder(const DecoderConfig& config);  // Qwen2, Llama
+std::shared_ptr<nn::Module> make_gpt2(const DecoderConfig& config);
+
+}  // namespace loom::models

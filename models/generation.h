@@ -1,0 +1,38 @@
+// Text continuation, one token at a time. The whole prefix is computed again for every token (no key/value cache).
+//
+// Threads  the rank's host thread. With a sharded model every rank calls at the same time, for as many tokens.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/nn/module.h"
+
+namespace loom::models {
+
+// The next token from the logits [V] of the last position; `position` counts tokens from the beginning of the prompt.
+using Sampler = std::function<std::int32_t(std::span<const float> logits, std::int64_t position)>;
+
+struct GenerationOptions {
+  std::int64_t max_new_tokens = 0;
+  std::int64_t max_positions = 0;           // the model's max_position_embeddings
+  std::vector<std::int64_t> end_token_ids;  // generation ends after one of these
+};
+
+enum class StopReason : std::uint8_t { kMaxNewTokens, kEndToken, kPositionsFull };
+
+struct Generation {
+  std::vector<std::int32_t> tokens;  // the prompt and what was added to it
+  StopReason reason = StopReason::kMaxNewTokens;
+  std::string message;  // one line for the user, e.g. "stopped after 112 of 200 tokens: max_position_embeddings is 128"
+};
+
+// `model` maps token ids [1,S] to logits [1,S,V]; nothing is recorded on the tape. `on_token` sees each new token.
+// Throws ConfigError for an empty prompt and for one longer than max_positions.
+Generation generate(nn::Module& model, std::span<const std::int32_t> prompt, const GenerationOptions& options,
+                    const Sampler& sampler, const std::function<void(std::int32_t)>& on_token = {});
+
+}  // namespace loom::models

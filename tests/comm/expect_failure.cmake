@@ -1,0 +1,16 @@
+# Runs COMMAND (a list), which must end by itself within SECONDS, with an exit code other than 0, and say on stderr all of TEXTS
+# (regular expressions, separated by |||).
+execute_process(COMMAND ${COMMAND} TIMEOUT ${SECONDS} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE error)
+message("${error}")
+if(result STREQUAL "0")
+  message(FATAL_ERROR "the job ended with exit code 0")
+endif()
+if(NOT result MATCHES "^[0-9]+$")
+  message(FATAL_ERROR "the job did not end by itself: ${result}")
+endif()
+string(REPLACE "|||" ";" texts "${TEXTS}")
+foreach(text IN LISTS texts)
+  if(NOT error MATCHES "${text}")
+    message(FATAL_ERROR "stderr does not say: ${text}")
+  endif()
+endforeach()

@@ -1,0 +1,51 @@
+// Reference-driven programs: every case of a folder, a line each, one verdict.
+//
+// Output   "NAME: passed, DETAIL", "NAME: FAILED, DETAIL" or "NAME: skipped, DETAIL"; last "N passed, N failed, N
+// skipped". Exit     0 only if at least one case ran and all that ran agree.
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fmt/format.h>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace loom::test {
+
+class ParityReport {
+ public:
+  void passed(std::string_view name, std::string_view detail) { line(name, "passed", detail, passed_); }
+  void failed(std::string_view name, std::string_view detail) { line(name, "FAILED", detail, failed_); }
+  void skipped(std::string_view name, std::string_view detail) { line(name, "skipped", detail, skipped_); }
+
+  // Prints the last line; the program's exit status.
+  int finish() const {
+    fmt::print("{} passed, {} failed, {} skipped\n", passed_, failed_, skipped_);
+    return failed_ == 0 && passed_ > 0 ? 0 : 1;
+  }
+
+ private:
+  static void line(std::string_view name, std::string_view verdict, std::string_view detail, int& count) {
+    ++count;
+    fmt::print("{}: {}, {}\n", name, verdict, detail);
+    std::fflush(stdout);
+  }
+
+  int passed_ = 0;
+  int failed_ = 0;
+  int skipped_ = 0;
+};
+
+// The subfolders of `folder` that hold `marker`, by name. Throws filesystem_error when there is no such folder.
+inline std::vector<std::filesystem::path> case_folders(const std::filesystem::path& folder, std::string_view marker) {
+  std::vector<std::filesystem::path> cases;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (std::filesystem::exists(entry.path() / marker)) cases.push_back(entry.path());
+  }
+  std::sort(cases.begin(), cases.end());
+  return cases;
+}
+
+}  // namespace loom::test
