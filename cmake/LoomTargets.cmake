@@ -60,6 +60,7 @@ function(loom_add_program name)
 endfunction()
 
 # loom_add_test(name SOURCES ... LINK ... [LABELS ...]): a GoogleTest program, one CTest entry. Label `unit` by default.
+# The target tests_<label> builds the test programs of a label.
 function(loom_add_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -69,6 +70,12 @@ function(loom_add_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main loom_flags)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  foreach(label ${ARG_LABELS})
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
 endfunction()
 
 # loom_add_bench(name SOURCES ... LINK ...): a Google Benchmark program.
