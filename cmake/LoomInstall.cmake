@@ -1,1 +1,33 @@
-# Install rules follow with the program.
+# cmake --install: headers under include/shardloom, libraries, programs, configs under share/shardloom, and a package:
+#   find_package(shardloom REQUIRED)
+#   target_link_libraries(mine PRIVATE shardloom::shardloom)   # every floor; or one of them: shardloom::sharding
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+get_property(libraries GLOBAL PROPERTY LOOM_LIBRARIES)
+get_property(programs GLOBAL PROPERTY LOOM_PROGRAMS)
+
+add_library(loom_all INTERFACE)
+set_target_properties(loom_all PROPERTIES EXPORT_NAME shardloom)
+target_link_libraries(loom_all INTERFACE ${libraries})
+
+install(TARGETS loom_all ${libraries} EXPORT shardloomTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+if(programs)
+  install(TARGETS ${programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+foreach(floor engine sharding recompute offload models)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${floor}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/shardloom"
+    FILES_MATCHING PATTERN "*.h")
+endforeach()
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_DATADIR}/shardloom")
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shardloom")
+install(EXPORT shardloomTargets NAMESPACE shardloom:: DESTINATION "${package_dir}")
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/shardloomConfig.cmake.in"
+  "${CMAKE_CURRENT_BINARY_DIR}/shardloomConfig.cmake" INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/shardloomConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  "${CMAKE_CURRENT_BINARY_DIR}/shardloomConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/shardloomConfigVersion.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/FindNUMA.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake"
+  DESTINATION "${package_dir}")

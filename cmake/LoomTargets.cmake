@@ -1,4 +1,4 @@
-# loom_add_library, loom_add_test, loom_add_bench: every target of the project is made by one of these.
+# loom_add_library, loom_add_program, loom_add_test, loom_add_bench: every target of the project is made by one of these.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -14,16 +14,24 @@ endif()
 add_library(loom_flags INTERFACE)
 target_compile_options(loom_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-psabi)
 if(LOOM_SANITIZE)
-  target_compile_options(loom_flags INTERFACE -fsanitize=${LOOM_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(loom_flags INTERFACE
+    -fsanitize=${LOOM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(loom_flags INTERFACE -fsanitize=${LOOM_SANITIZE})
 endif()
 if(LOOM_NATIVE)
   target_compile_options(loom_flags INTERFACE -march=native)
 endif()
 
-# Edges of the floors, one line a target, read by the test of the #include lines.
+# The floors' targets, one line each: "name | folder | sources | public links | private links". Read by tests/build.
 set(LOOM_EDGES_FILE "${CMAKE_BINARY_DIR}/link_edges.txt")
 file(WRITE "${LOOM_EDGES_FILE}" "")
+function(loom_note_edges name sources public private)
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  foreach(list sources public private)
+    list(JOIN ${list} " " ${list})
+  endforeach()
+  file(APPEND "${LOOM_EDGES_FILE}" "${name} | ${folder} | ${sources} | ${public} | ${private}\n")
+endfunction()
 
 # loom_add_library(name SOURCES ... [PUBLIC ...] [PRIVATE ...]): static library loom_<name>, alias loom::<name>.
 # PUBLIC and PRIVATE are link edges; a floor's folder is where it is declared.
@@ -36,11 +44,23 @@ function(loom_add_library name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/shardloom>)
   target_link_libraries(loom_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:loom_flags>)
   set_property(GLOBAL APPEND PROPERTY LOOM_LIBRARIES loom_${name})
-  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
-  file(APPEND "${LOOM_EDGES_FILE}" "${name} ${folder} ${ARG_PUBLIC} ${ARG_PRIVATE}\n")
+  loom_note_edges(${name} "${ARG_SOURCES}" "${ARG_PUBLIC}" "${ARG_PRIVATE}")
+endfunction()
+
+# loom_add_program(name SOURCES ... LINK ... [INSTALL]): an executable; with INSTALL it goes to bin/.
+function(loom_add_program name)
+  cmake_parse_arguments(ARG "INSTALL" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} loom_flags)
+  if(ARG_INSTALL)
+    set_property(GLOBAL APPEND PROPERTY LOOM_PROGRAMS ${name})
+  endif()
+  loom_note_edges(${name} "${ARG_SOURCES}" "" "${ARG_LINK}")
 endfunction()
 
 # loom_add_test(name SOURCES ... LINK ... [LABELS ...]): a GoogleTest program, one CTest entry. Label `unit` by default.
+# The target tests_<label> builds the test programs of a label.
 function(loom_add_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -50,6 +70,12 @@ function(loom_add_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main loom_flags)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  foreach(label ${ARG_LABELS})
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
 endfunction()
 
 # loom_add_bench(name SOURCES ... LINK ...): a Google Benchmark program.

@@ -1,0 +1,6 @@
+# Sourced by the scripts, in the root of the repository.
+# Runs: MPI as root, and OpenMP threads that wait without spinning.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMP_WAIT_POLICY=passive
+# Builds: another checkout of the same sources finds their objects in the cache.
+export CCACHE_BASEDIR=$PWD

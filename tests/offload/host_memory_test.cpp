@@ -1,0 +1,183 @@
+// Promise: a host buffer lies on the node of the rank's cores where the system grants it; where it does not, the buffer
+//          is ordinary memory that works the same, and that is said once.
+// World:   a machine of two nodes made of fakes, and this machine through libnuma.
+
+#include "offload/host_memory.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <new>
+#include <utility>
+
+#include "engine/core/error.h"
+#include "tests/support/files.h"
+
+namespace loom::offload {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr std::size_t kPage = 4096;
+
+class FakeMachine : public HostMemoryCalls {
+ public:
+  std::vector<int> nodes() override { return node_list; }
+  std::optional<int> node_of_this_thread() override { return this_node; }
+  void* map(std::size_t bytes) override {
+    if (full) return nullptr;
+    ++mapped;
+    void* data = ::operator new (bytes, std::align_val_t{kPage});
+    std::fill_n(static_cast<std::byte*>(data), bytes, std::byte{0});
+    return data;
+  }
+  void unmap(void* data, std::size_t bytes) override {
+    --mapped;
+    unmapped_bytes.push_back(bytes);
+    ::operator delete (data, std::align_val_t{kPage});
+  }
+  int prefer_node(void*, std::size_t, int node) override {
+    preferred.push_back(node);
+    return placement_error;
+  }
+  int lock(void*, std::size_t) override { return lock_error; }
+
+  std::vector<int> node_list = {0, 1};
+  std::optional<int> this_node = 1;
+  int placement_error = 0;
+  int lock_error = 0;
+  bool full = false;
+
+  int mapped = 0;
+  std::vector<std::size_t> unmapped_bytes;
+  std::vector<int> preferred;
+  std::vector<std::string> said;
+
+ protected:
+  void say(const std::string& text) override { said.push_back(text); }
+};
+
+TEST(HostBuffer, PrefersTheNodeOfTheCallingThread) {
+  FakeMachine machine;
+  const HostBuffer buffer(100, {}, machine);
+  EXPECT_EQ(buffer.node(), 1);
+  EXPECT_THAT(machine.preferred, ElementsAre(1));
+  EXPECT_FALSE(buffer.pinned());
+  EXPECT_THAT(machine.said, IsEmpty());
+}
+
+TEST(HostBuffer, NeedsNoPlacementOnOneNode) {
+  FakeMachine machine;
+  machine.node_list = {0};
+  machine.this_node = 0;
+  const HostBuffer buffer(100, {}, machine);
+  EXPECT_EQ(buffer.node(), 0);
+  EXPECT_THAT(machine.preferred, IsEmpty());
+  EXPECT_THAT(machine.said, IsEmpty());
+}
+
+TEST(HostBuffer, IsOrdinaryMemoryWherePlacementIsRefusedAndSaysSoOnce) {
+  FakeMachine machine;
+  machine.placement_error = EPERM;
+  const HostBuffer first(100, {}, machine);
+  const HostBuffer second(100, {}, machine);
+  EXPECT_EQ(first.node(), std::nullopt);
+  std::ranges::fill(first.as<std::uint8_t>(), std::uint8_t{7});
+  EXPECT_EQ(first.as<std::uint8_t>()[99], 7);
+  EXPECT_THAT(machine.said, ElementsAre("host memory: placement on NUMA node 1 refused (Operation not permitted); "
+                                        "buffers are ordinary memory"));
+}
+
+TEST(HostBuffer, IsOrdinaryMemoryWithoutNumaAndSaysSoOnce) {
+  FakeMachine machine;
+  machine.node_list = {};
+  machine.this_node = std::nullopt;
+  const HostBuffer first(100, {}, machine);
+  const HostBuffer second(100, {}, machine);
+  EXPECT_EQ(first.node(), std::nullopt);
+  EXPECT_THAT(machine.preferred, IsEmpty());
+  EXPECT_THAT(machine.said, ElementsAre("host memory: this system tells no NUMA nodes; buffers are ordinary memory"));
+}
+
+TEST(HostBuffer, IsPinnedOnlyWhenAsked) {
+  FakeMachine machine;
+  EXPECT_TRUE(HostBuffer(100, {.pin = true}, machine).pinned());
+  EXPECT_FALSE(HostBuffer(100, {.pin = false}, machine).pinned());
+}
+
+TEST(HostBuffer, StaysPageableWherePinningIsRefusedAndSaysSoOnce) {
+  FakeMachine machine;
+  machine.lock_error = ENOMEM;
+  const HostBuffer first(8192, {.pin = true}, machine);
+  const HostBuffer second(100, {.pin = true}, machine);
+  EXPECT_FALSE(first.pinned());
+  EXPECT_EQ(first.node(), 1);
+  EXPECT_THAT(machine.said,
+              ElementsAre("host memory: pinning 8192 bytes refused (Cannot allocate memory); buffers stay "
+                          "pageable; raise ulimit -l"));
+}
+
+TEST(HostBuffer, RaisesWhenTheSystemHasNoMemory) {
+  FakeMachine machine;
+  machine.full = true;
+  EXPECT_EQ(test::message_of<DeviceError>([&] { HostBuffer(8192, {}, machine); }),
+            "host buffer: the system has no 8192 bytes to give; use a smaller batch or fewer ranks on this machine");
+}
+
+TEST(HostBuffer, GivesItsMemoryBackOnceHoweverItMoves) {
+  FakeMachine machine;
+  {
+    HostBuffer first(100, {}, machine);
+    std::byte* const data = first.data();
+    HostBuffer second(std::move(first));
+    EXPECT_EQ(second.data(), data);
+    second = HostBuffer(200, {}, machine);
+    EXPECT_EQ(machine.unmapped_bytes, (std::vector<std::size_t>{100}));
+    EXPECT_EQ(second.bytes(), 200u);
+  }
+  EXPECT_EQ(machine.mapped, 0);
+  EXPECT_EQ(machine.unmapped_bytes, (std::vector<std::size_t>{100, 200}));
+}
+
+TEST(HostBuffer, OfNoBytesAsksNothing) {
+  FakeMachine machine;
+  const HostBuffer buffer(0, {.pin = true}, machine);
+  EXPECT_EQ(buffer.data(), nullptr);
+  EXPECT_EQ(machine.mapped, 0);
+  EXPECT_THAT(machine.preferred, IsEmpty());
+}
+
+TEST(HostMemoryOfThisMachine, IsZeroedPageAlignedAndWritable) {
+  const HostBuffer buffer(3 * kPage + 5, {.pin = true});
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % kPage, 0u);
+  const auto bytes = buffer.as<std::uint8_t>();
+  ASSERT_EQ(bytes.size(), 3 * kPage + 5);
+  EXPECT_TRUE(std::ranges::all_of(bytes, [](std::uint8_t byte) { return byte == 0; }));
+  std::ranges::fill(bytes, std::uint8_t{255});
+  EXPECT_EQ(bytes.back(), 255);
+}
+
+TEST(HostMemoryOfThisMachine, KnowsTheNodeOfThisThread) {
+  const NumaTopology topology = NumaTopology::detect();
+  if (!topology.available()) GTEST_SKIP() << "the kernel has no NUMA";
+  ASSERT_TRUE(topology.local_node.has_value());
+  EXPECT_TRUE(std::ranges::is_sorted(topology.nodes));
+  EXPECT_THAT(topology.nodes, ::testing::Contains(*topology.local_node));
+}
+
+TEST(HostMemoryOfThisMachine, PlacesPagesWhereTheKernelAllowsIt) {
+  HostMemoryCalls& calls = HostMemoryCalls::system();
+  const auto node = calls.node_of_this_thread();
+  if (!node) GTEST_SKIP() << "the kernel has no NUMA";
+  void* data = calls.map(kPage);
+  ASSERT_NE(data, nullptr);
+  EXPECT_THAT(calls.prefer_node(data, kPage, *node), ::testing::AnyOf(0, EPERM, ENOSYS));
+  EXPECT_NE(calls.prefer_node(static_cast<std::byte*>(data) + 1, kPage, *node), 0);  // not page-aligned
+  calls.unmap(data, kPage);
+}
+
+}  // namespace
+}  // namespace loom::offload
