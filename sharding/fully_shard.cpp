@@ -24,7 +24,7 @@ void collect_managed(nn::Module& module, const std::string& path, std::unordered
   managed.emplace_back(path, &module);
 }
 
-std::vector<ParamHome> collect_homes(nn::Module& module) {
+std::vector<ParamHome> collect_homes(nn::Module& module, const std::unordered_set<const void*>& ignored) {
   std::unordered_set<nn::Module*> seen;
   std::vector<std::pair<std::string, nn::Module*>> managed;
   collect_managed(module, "", seen, managed);
@@ -32,6 +32,7 @@ std::vector<ParamHome> collect_homes(nn::Module& module) {
   std::unordered_map<const void*, std::size_t> index_of;
   for (auto& [path, owner] : managed) {
     for (auto& slot : owner->own_parameters()) {
+      if (ignored.contains(slot->value.id())) continue;
       const auto [found, is_new] = index_of.emplace(slot->value.id(), homes.size());
       if (is_new) homes.emplace_back();
       homes[found->second].slots.push_back(slot.get());
@@ -76,6 +77,23 @@ void claim(const std::vector<ParamHome>& homes, std::string_view type_name) {
   }
 }
 
+struct AfterForward {
+  bool reshard = true;
+  int ranks = 0;  // of the post-forward shards; 0: none are kept
+};
+
+AfterForward resolve_after_forward(const FullyShardOptions& options) {
+  if (!options.reshard_after_forward) return {};
+  if (const bool* flag = std::get_if<bool>(&*options.reshard_after_forward)) return {*flag, 0};
+  const int ranks = std::get<int>(*options.reshard_after_forward);
+  const int shard_size = options.mesh->shard_size();
+  if (ranks < 1 || ranks > shard_size || shard_size % ranks != 0) {
+    config_error("reshard_after_forward is {}, but {} ranks share the parameters; use true, false or a factor of {}", ranks,
+                 shard_size, shard_size);
+  }
+  return {ranks > 1, ranks == 1 || ranks == shard_size ? 0 : ranks};
+}
+
 State& state_of(nn::Module& module) {
   State* state = State::of(module);
   require(state != nullptr, "a {} is not wrapped by fully_shard", module.type_name());
@@ -92,13 +110,14 @@ std::vector<State*> states_of(const std::vector<nn::Module*>& modules) {
 
 State& fully_shard(nn::Module& module, const FullyShardOptions& options) {
   check_wrappable(module);
-  std::vector<ParamHome> homes = collect_homes(module);
+  std::vector<ParamHome> homes = collect_homes(module, options.ignored_params);
+  const AfterForward after = resolve_after_forward(options);
   claim(homes, module.type_name());
   std::unique_ptr<ParamGroup> group;
   if (!homes.empty()) {
     std::vector<std::unique_ptr<Param>> params;
     for (ParamHome& home : homes) params.push_back(std::make_unique<Param>(std::move(home), *options.mesh, options.policy));
-    group = std::make_unique<ParamGroup>(std::move(params), options, options.reshard_after_forward.value_or(true));
+    group = std::make_unique<ParamGroup>(std::move(params), options, after.reshard, after.ranks);
   }
   auto state = std::make_shared<State>(module, options, std::move(group));
   module.attach(state);

@@ -80,7 +80,8 @@ void State::hook_inputs(nn::Args& args) {
 }
 
 void State::pre_forward(nn::Args& args) {
-  if (training_state_ == TrainingState::kPreBackward) {  // recompute inside backward
+  if (training_state_ == TrainingState::kPreBackward) {  // recompute inside backward: the same dtypes as in forward
+    cast_inputs(args);
     if (group_ != nullptr && !group_->is_unsharded()) {
       group_->unshard();
       group_->wait_for_unshard();
