@@ -11,15 +11,23 @@ if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-add_library(loom_flags INTERFACE)
-target_compile_options(loom_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-psabi)
+add_library(loom_library_flags INTERFACE)
+target_compile_options(loom_library_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-psabi)
 if(LOOM_SANITIZE)
-  target_compile_options(loom_flags INTERFACE
+  target_compile_options(loom_library_flags INTERFACE
     -fsanitize=${LOOM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  target_link_options(loom_flags INTERFACE -fsanitize=${LOOM_SANITIZE})
+  target_link_options(loom_library_flags INTERFACE -fsanitize=${LOOM_SANITIZE})
 endif()
 if(LOOM_NATIVE)
-  target_compile_options(loom_flags INTERFACE -march=native)
+  target_compile_options(loom_library_flags INTERFACE -march=native)
+endif()
+
+# Programs link loom_flags, libraries loom_library_flags.
+add_library(loom_flags INTERFACE)
+target_link_libraries(loom_flags INTERFACE loom_library_flags)
+if(LOOM_SANITIZE MATCHES "address")
+  add_library(loom_keep_plugins OBJECT "${CMAKE_CURRENT_LIST_DIR}/keep_plugins.c")
+  target_sources(loom_flags INTERFACE $<TARGET_OBJECTS:loom_keep_plugins>)
 endif()
 
 # The floors' targets, one line each: "name | folder | sources | public links | private links". Read by tests/build.
@@ -42,7 +50,7 @@ function(loom_add_library name)
   set_target_properties(loom_${name} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(loom_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/shardloom>)
-  target_link_libraries(loom_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:loom_flags>)
+  target_link_libraries(loom_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:loom_library_flags>)
   set_property(GLOBAL APPEND PROPERTY LOOM_LIBRARIES loom_${name})
   loom_note_edges(${name} "${ARG_SOURCES}" "${ARG_PUBLIC}" "${ARG_PRIVATE}")
 endfunction()
