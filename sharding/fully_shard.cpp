@@ -1,5 +1,6 @@
 #include "sharding/fully_shard.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <unordered_map>
@@ -24,10 +25,10 @@ void collect_managed(nn::Module& module, const std::string& path, std::unordered
   managed.emplace_back(path, &module);
 }
 
-std::vector<ParamHome> collect_homes(nn::Module& module, const std::unordered_set<const void*>& ignored) {
+std::vector<ParamHome> collect_homes(const std::vector<nn::Module*>& modules, const std::unordered_set<const void*>& ignored) {
   std::unordered_set<nn::Module*> seen;
   std::vector<std::pair<std::string, nn::Module*>> managed;
-  collect_managed(module, "", seen, managed);
+  for (nn::Module* module : modules) collect_managed(*module, "", seen, managed);
   std::vector<ParamHome> homes;
   std::unordered_map<const void*, std::size_t> index_of;
   for (auto& [path, owner] : managed) {
@@ -50,6 +51,21 @@ struct TakenOriginals {
   };
   std::unordered_map<const Storage*, Taken> taken;
 };
+
+// The modules of a list that are in no other module of it.
+std::vector<nn::Module*> outermost(const std::vector<nn::Module*>& listed) {
+  require(!listed.empty(), "fully_shard of no modules");
+  std::vector<nn::Module*> kept;
+  for (nn::Module* module : listed) {
+    const bool inside = std::any_of(listed.begin(), listed.end(), [&](nn::Module* other) {
+      if (other == module) return false;
+      const auto below = other->named_modules();
+      return std::any_of(below.begin(), below.end(), [&](const auto& entry) { return entry.second == module; });
+    });
+    if (!inside) kept.push_back(module);
+  }
+  return kept;
+}
 
 void check_wrappable(const nn::Module& module) {
   if (!module.has_forward()) {
@@ -109,18 +125,23 @@ std::vector<State*> states_of(const std::vector<nn::Module*>& modules) {
 }  // namespace
 
 State& fully_shard(nn::Module& module, const FullyShardOptions& options) {
-  check_wrappable(module);
-  std::vector<ParamHome> homes = collect_homes(module, options.ignored_params);
+  return fully_shard(std::vector<nn::Module*>{&module}, options);
+}
+
+State& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardOptions& options) {
+  const std::vector<nn::Module*> modules = outermost(listed);
+  for (const nn::Module* module : modules) check_wrappable(*module);
+  std::vector<ParamHome> homes = collect_homes(modules, options.ignored_params);
   const AfterForward after = resolve_after_forward(options);
-  claim(homes, module.type_name());
+  claim(homes, modules.front()->type_name());
   std::unique_ptr<ParamGroup> group;
   if (!homes.empty()) {
     std::vector<std::unique_ptr<Param>> params;
     for (ParamHome& home : homes) params.push_back(std::make_unique<Param>(std::move(home), *options.mesh, options.policy));
     group = std::make_unique<ParamGroup>(std::move(params), options, after.reshard, after.ranks);
   }
-  auto state = std::make_shared<State>(module, options, std::move(group));
-  module.attach(state);
+  auto state = std::make_shared<State>(modules, options, std::move(group));
+  for (nn::Module* module : modules) module->attach(state);
   state->install_hooks();
   return *state;
 }

@@ -1,5 +1,7 @@
 #include "sharding/param_group.h"
 
+#include <algorithm>
+
 #include "engine/core/error.h"
 #include "engine/tensor/autograd.h"
 
@@ -178,9 +180,19 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
   mark(mesh_->replicate() != nullptr ? "RSAR" : "RS",
        mesh_->shard_size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
        static_cast<std::int64_t>(params.size()));
-  const ReduceContext context{mesh_.get(), comm_->device, path_, gradient_divide_factor, force_sum_reduction};
+  const ReduceContext context{mesh_.get(), comm_->device, reduction_tag(params), gradient_divide_factor, force_sum_reduction};
   comm_->reduction = reduce_gradients(context, params, std::move(grads));
   reduced_ = comm_->reduction->done;
+}
+
+std::string ParamGroup::reduction_tag(const std::vector<Param*>& params) const {
+  std::string tag = path_;
+  for (const auto& param : params_) {
+    if (param->requires_grad() && std::find(params.begin(), params.end(), param.get()) == params.end()) {
+      tag += (tag.size() == path_.size() ? " without " : ", ") + param->path();
+    }
+  }
+  return tag;
 }
 
 void ParamGroup::finalize_backward() {

@@ -84,6 +84,7 @@ class ParamGroup {
   void reshard_to_post_forward();
   void drop_post_forward_shards();
   void prefetch_previous();
+  std::string reduction_tag(const std::vector<Param*>& params) const;
   void reduce(std::vector<Param*> params, std::vector<Tensor> grads);
   void mark(std::string_view kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0);
 
