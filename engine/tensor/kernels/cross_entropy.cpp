@@ -9,6 +9,8 @@
 namespace loom::kernels {
 namespace {
 
+constexpr std::int64_t kBlock = 4096;
+
 template <class I>
 void check_targets(std::int64_t rows, std::int64_t vocab, const I* targets, std::int64_t ignore_index) {
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -40,6 +42,7 @@ template <class T>
 simd::Scalar<T> sum_of_exp(std::int64_t elems, const T* x, simd::Scalar<T> shift) {
   using V = simd::Pack<T>;
   return simd::sum_packs<V>(elems, [&](std::int64_t i, auto part) {
+    simd::prefetch_ahead(x + i, kBlock * static_cast<std::int64_t>(sizeof(T)));  // the next block
     return simd::keep(simd::exp(simd::load<V>(x + i, part) - shift), part);
   });
 }
@@ -48,7 +51,6 @@ simd::Scalar<T> sum_of_exp(std::int64_t elems, const T* x, simd::Scalar<T> shift
 // sum, and the running sum is rescaled when the maximum grows. A NaN or +inf anywhere makes NaN, as in PyTorch.
 template <class T>
 double log_sum_exp_of(std::int64_t vocab, const T* x) {
-  constexpr std::int64_t kBlock = 4096;
   constexpr double kLowest = -std::numeric_limits<double>::infinity();
   double top = kLowest;
   double sum = 0;
@@ -98,6 +100,7 @@ void backward_row(std::int64_t vocab, const T* x, std::int64_t target, simd::Sca
   using S = simd::Scalar<T>;
   const V at_target = simd::splat<V>(simd::to_double(x[target]));
   simd::for_packs<V>(vocab, [&](std::int64_t i, auto part) {
+    simd::prefetch_ahead(x + i);
     put(dx + i, simd::exp(simd::load<V>(x + i, part) - log_sum_exp) * row_scale, part);
   });
   put.finish();
