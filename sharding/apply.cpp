@@ -28,6 +28,22 @@ void set_prefetch(const std::vector<nn::Module*>& order, int count, PrefetchSett
   }
 }
 
+// Every parameter below the ignored modules, with its path.
+std::vector<std::pair<std::string, Tensor>> ignored_parameters(nn::Module& model, const std::vector<std::string>& modules) {
+  std::vector<std::pair<std::string, Tensor>> found;
+  for (const std::string& module : modules) {
+    for (auto& [name, parameter] : model.find(module)->named_parameters()) {
+      found.emplace_back(nn::join_path(module, name), parameter);
+    }
+  }
+  return found;
+}
+
+std::variant<bool, int> after_forward(const WorldLayout& layout) {
+  if (!layout.reshard_after_forward || layout.reshard_ranks == layout.shard) return layout.reshard_after_forward;
+  return layout.reshard_ranks;
+}
+
 void check_containers(nn::Module& model, const Fsdp2Config& config, const ModelTree& tree) {
   for (const ModulePattern& pattern : config.sub_modules_to_wrap) {
     for (const std::string& path : expand(pattern, tree).paths) {
@@ -44,7 +60,7 @@ void check_containers(nn::Module& model, const Fsdp2Config& config, const ModelT
 Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
   Fsdp2Plan plan;
   plan.layout = validate_against_world(config, world_size);
-  reject_not_built(config, plan.layout);
+  reject_not_built(config);
   const ModelTree tree(model);
   const ModuleExpansion expansion = expand(config.sub_modules_to_wrap, tree);
   check_containers(model, config, tree);
@@ -55,7 +71,16 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
     if (listed.contains(path)) plan.wrapped.push_back(path);
   }
   plan.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
-  plan.options.reshard_after_forward = plan.layout.reshard_after_forward;
+  plan.options.reshard_after_forward = after_forward(plan.layout);
+  const ModuleExpansion ignored = expand(config.ignored_modules, tree);
+  plan.warnings.insert(plan.warnings.end(), ignored.warnings.begin(), ignored.warnings.end());
+  plan.ignored = ignored.paths;
+  for (auto& [path, parameter] : ignored_parameters(model, plan.ignored)) {
+    if (!parameter.requires_grad()) continue;
+    plan.warnings.push_back(fmt::format(
+        "ignored_modules: '{}' is trained, but ignored parameters are not reduced: its values drift apart between ranks; freeze it",
+        path));
+  }
   plan.options.layout = layout;
   plan.num_to_forward_prefetch = config.num_to_forward_prefetch;
   plan.num_to_backward_prefetch = config.num_to_backward_prefetch;
@@ -64,6 +89,7 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
 
 void apply_fsdp2(nn::Module& model, const Fsdp2Plan& plan, comm::World& world) {
   FullyShardOptions options = plan.options;
+  for (auto& [path, parameter] : ignored_parameters(model, plan.ignored)) options.ignored_params.insert(parameter.id());
   options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, plan.layout.shard));
   std::vector<nn::Module*> order;
   for (const std::string& path : plan.wrapped) order.push_back(model.find(path));

@@ -23,6 +23,7 @@ struct Fsdp2Plan {
   WorldLayout layout;
   FullyShardOptions options;              // the mesh is set by apply_fsdp2
   std::vector<std::string> wrapped;       // paths, pre-order of registration
+  std::vector<std::string> ignored;       // paths of modules whose parameters are left out of sharding
   int num_to_forward_prefetch = 0;
   int num_to_backward_prefetch = 0;
   std::vector<std::string> warnings;

@@ -385,17 +385,12 @@ WorldLayout validate_against_world(const Fsdp2Config& config, int world_size) {
   return layout;
 }
 
-void reject_not_built(const Fsdp2Config& config, const WorldLayout& layout) {
+void reject_not_built(const Fsdp2Config& config) {
   const auto refuse_if = [&](bool used, std::string_view key, std::string_view what) {
     if (!used) return;
     config_error("{}: {} is not built yet in this version; remove the key", config.key_mark(key).text(), what);
   };
-  const bool between = layout.reshard_ranks != 1 && layout.reshard_ranks != layout.shard;
-  refuse_if(config.output_dtype.has_value(), "output_dtype", "output_dtype");
-  refuse_if(!config.ignored_modules.empty(), "ignored_modules", "ignored_modules");
   refuse_if(!config.recompute_modules.empty(), "recompute_modules", "recompute_modules");
-  refuse_if(between, "reshard_after_forward",
-            fmt::format("reshard_after_forward: {} of {} ranks", layout.reshard_ranks, layout.shard));
   refuse_if(config.offload_to_cpu, "offload_to_cpu", "offload_to_cpu: true");
   refuse_if(config.pin_memory, "pin_memory", "pin_memory: true");
   refuse_if(config.align_fsdp_param_groups, "align_fsdp_param_groups", "align_fsdp_param_groups: true");

@@ -113,6 +113,6 @@ struct WorldLayout {
 WorldLayout validate_against_world(const Fsdp2Config& config, int world_size);
 
 // Refuses, by name and place, the keys that are read but whose feature this version does not have.
-void reject_not_built(const Fsdp2Config& config, const WorldLayout& layout);
+void reject_not_built(const Fsdp2Config& config);
 
 }  // namespace loom::sharding

@@ -1,6 +1,7 @@
 #include "sharding/fully_shard.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <unordered_map>
@@ -8,6 +9,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/adamw.h"
+#include "engine/nn/init.h"
 
 namespace loom::sharding {
 namespace {
@@ -151,6 +153,7 @@ void materialize_shards(nn::Module& root) {
     if (state->group() == nullptr) continue;
     for (const auto& param : state->group()->params()) param->materialize_shard();
   }
+  nn::materialize(root);  // what no group owns
 }
 
 void set_modules_to_forward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets) {
@@ -180,19 +183,33 @@ void reshard(nn::Module& module) {
 }
 
 double grad_norm(nn::Module& root) {
-  double sum = 0;
-  comm::ProcessGroup* shard_group = nullptr;
+  std::vector<Tensor> shards;
+  std::unordered_set<const void*> sharded;
+  const comm::DeviceMesh* mesh = nullptr;
   for (State* state : State::collect(root)) {
     if (state->group() == nullptr) continue;
-    std::vector<Tensor> shards;
-    for (const auto& param : state->group()->params()) shards.push_back(param->sharded());
-    sum += nn::gradient_sum_of_squares(shards);
-    shard_group = &state->group()->mesh().shard();
+    mesh = &state->group()->mesh();
+    for (const auto& param : state->group()->params()) {
+      shards.push_back(param->sharded());
+      sharded.insert(param->sharded().id());
+    }
   }
-  if (shard_group != nullptr && shard_group->size() > 1) {
-    shard_group->all_reduce(Channel::kHost, &sum, 1, DType::kF64, comm::ReduceOp::sum(), "gradient norm");
+  std::vector<Tensor> whole;  // ignored parameters: every rank has one of its own, of which the mean counts once
+  for (const Tensor& parameter : root.parameters()) {
+    if (!sharded.contains(parameter.id())) whole.push_back(parameter);
   }
-  return std::sqrt(sum);
+  double sum = nn::gradient_sum_of_squares(shards);
+  double whole_sum = nn::gradient_sum_of_squares(whole);
+  if (mesh != nullptr && mesh->shard_size() > 1) {
+    std::array<double, 2> sums{sum, whole_sum / mesh->shard_size()};
+    mesh->shard().all_reduce(Channel::kHost, sums.data(), 2, DType::kF64, comm::ReduceOp::sum(), "gradient norm");
+    sum = sums[0];
+    whole_sum = sums[1];
+  }
+  if (mesh != nullptr && mesh->replicate() != nullptr && !whole.empty()) {
+    mesh->replicate()->all_reduce(Channel::kHost, &whole_sum, 1, DType::kF64, comm::ReduceOp::avg(), "gradient norm");
+  }
+  return std::sqrt(sum + whole_sum);
 }
 
 double clip_grad_norm(nn::Module& root, double max_norm) {
