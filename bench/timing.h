@@ -4,7 +4,10 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
+#include <sys/mman.h>
 #include <thread>
 #include <vector>
 
@@ -15,7 +18,27 @@
 
 namespace loom::bench {
 
-using Bytes = std::vector<unsigned char>;
+// Memory as the engine's arena hands it out: huge pages.
+template <class T>
+struct HugePages {
+  using value_type = T;
+  HugePages() = default;
+  template <class U>
+  HugePages(const HugePages<U>&) {}
+  bool operator==(const HugePages&) const = default;
+
+  T* allocate(std::size_t count) {
+    constexpr std::size_t kPage = std::size_t{2} << 20;
+    const std::size_t bytes = (count * sizeof(T) + kPage - 1) / kPage * kPage;
+    void* memory = std::aligned_alloc(kPage, bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, std::size_t) { std::free(memory); }
+};
+
+using Bytes = std::vector<unsigned char, HugePages<unsigned char>>;
 
 inline double at(const Bytes& array, DType dtype, std::int64_t i) {
   const unsigned char* from = array.data() + static_cast<std::size_t>(i) * element_bytes(dtype);

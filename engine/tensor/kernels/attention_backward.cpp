@@ -145,18 +145,18 @@ class Backward {
   // rowsum(dO * O), in kWidth partial sums.
   Acc dot_row(std::int64_t offset) const {
     Vector<Acc> sum = {};
-    Acc out[kWidth], dout[kWidth];
-    for (std::int64_t i = 0; i < op_.head_dim; i += kWidth) {
-      const std::int64_t count = std::min<std::int64_t>(kWidth, op_.head_dim - i);
-      if (count < kWidth) {
-        std::fill_n(out, kWidth, Acc{0});
-        std::fill_n(dout, kWidth, Acc{0});
-      }
-      copy_row(t_.out + offset + i, count, out);
-      copy_row(t_.dout + offset + i, count, dout);
-      sum += load(out) * load(dout);
-    }
+    std::int64_t i = 0;
+    for (; i + kWidth <= op_.head_dim; i += kWidth)
+      sum += widened(t_.out + offset + i, kWidth) * widened(t_.dout + offset + i, kWidth);
+    if (i < op_.head_dim)
+      sum += widened(t_.out + offset + i, op_.head_dim - i) * widened(t_.dout + offset + i, op_.head_dim - i);
     return sum_of<Acc>(sum);
+  }
+  // The first `count` lanes from memory, the rest zeros.
+  LOOM_INLINE static Vector<Acc> widened(const T* from, std::int64_t count) {
+    alignas(64) Acc lanes[kWidth] = {};
+    copy_row(from, count, lanes);
+    return load(lanes);
   }
 
   void add_pair(const Head& h, Scores& s, std::int64_t block, std::int64_t tile) const {
@@ -259,17 +259,16 @@ class Backward {
 
   void write_keys(const Head& h, std::int64_t tile) const {
     const std::int64_t step = packer_.padded_dim();
-    for (std::int64_t i = 0; i < kTile * step; ++i) h.dk[i] *= scale_;
     for (std::int64_t row = 0; row < rows_in(tile); ++row) {
       const std::int64_t key = tile * kTile + row;
       if (layout_.group > 1) {
         const std::int64_t at = layout_.statistic(h.batch, h.head, key) * op_.head_dim;
-        copy_row(h.dk + row * step, op_.head_dim, head_dk_ + at);
+        finish_row(h.dk + row * step, scale_, op_.head_dim, head_dk_ + at);
         copy_row(h.dv + row * step, op_.head_dim, head_dv_ + at);
       } else {
         const std::int64_t at = layout_.kv(h.batch, h.head, key);
-        finish_row(h.dk + row * step, op_.head_dim, t_.dk + at);
-        finish_row(h.dv + row * step, op_.head_dim, t_.dv + at);
+        finish_row(h.dk + row * step, scale_, op_.head_dim, t_.dk + at);
+        finish_row(h.dv + row * step, Acc{1}, op_.head_dim, t_.dv + at);
       }
     }
   }
@@ -277,8 +276,7 @@ class Backward {
   void write_queries(const Head& h) const {
     const std::int64_t step = packer_.padded_dim();
     for (std::int64_t row = 0; row < op_.seq; ++row) {
-      for (std::int64_t i = 0; i < step; ++i) h.dq[row * step + i] *= scale_;
-      finish_row(h.dq + row * step, op_.head_dim, t_.dq + layout_.q(h.batch, h.head, row));
+      finish_row(h.dq + row * step, scale_, op_.head_dim, t_.dq + layout_.q(h.batch, h.head, row));
     }
   }
 
@@ -297,7 +295,7 @@ class Backward {
       }
       T* to = (keys ? t_.dk : t_.dv) + layout_.kv(batch, kv_head, tile * kTile);
       for (std::int64_t row = 0; row < rows_in(tile); ++row) {
-        finish_row(sum + row * op_.head_dim, op_.head_dim, to + row * layout_.kv_row);
+        finish_row(sum + row * op_.head_dim, Acc{1}, op_.head_dim, to + row * layout_.kv_row);
       }
     }
   }

@@ -19,6 +19,7 @@ class Forward {
   using Acc = typename M::Acc;
   using Unit = typename M::Unit;
   static constexpr int kWidth = kLanes<Acc>;
+  static constexpr std::int64_t kWaveBytes = std::int64_t{1} << 20;
   static constexpr Acc kNone = -std::numeric_limits<Acc>::infinity();
 
  public:
@@ -35,11 +36,20 @@ class Forward {
         tiles_((op.seq + kTile - 1) / kTile) {}
 
   void run() {
-    const std::int64_t tile_units = packer_.columns_units() + packer_.rows_units();
+    const std::int64_t head_units = tiles_ * (packer_.columns_units() + packer_.rows_units());
+    const std::int64_t kv_units = op_.batch * op_.kv_heads;
+    const std::int64_t wave =
+        std::clamp<std::int64_t>(kWaveBytes / (head_units * static_cast<std::int64_t>(sizeof(Unit))), 1, kv_units);
     static thread_local Scratch scratch;
-    panels_ = scratch.get<Unit>(op_.batch * op_.kv_heads * tiles_ * tile_units);
-    parallel_for(op_.batch * op_.kv_heads * tiles_, [this](std::int64_t i) { pack_keys(i); });
-    parallel_for(op_.batch * op_.heads * tiles_, [this](std::int64_t i) { attend(i); });
+    panels_ = scratch.get<Unit>(wave * head_units);
+    for (first_kv_ = 0; first_kv_ < kv_units; first_kv_ += wave) {
+      const std::int64_t count = std::min(wave, kv_units - first_kv_);
+      parallel_for(count * tiles_, [this](std::int64_t i) { pack_keys(first_kv_ + i / tiles_, i % tiles_); });
+      parallel_for(count * layout_.group * tiles_, [this](std::int64_t i) {
+        const std::int64_t head_unit = first_kv_ * layout_.group + i / tiles_;
+        attend(head_unit / op_.heads, head_unit % op_.heads, i % tiles_);
+      });
+    }
   }
 
  private:
@@ -47,8 +57,8 @@ class Forward {
   struct Block {
     Unit* q = nullptr;   // columns layout
     Acc* out = nullptr;  // [kTile][Dp]
-    alignas(64) Acc scores[kTile * kTile] = {};
-    alignas(64) Unit pairs[M::kPack == 2 ? kTile * kTile / 2 : 1] = {};
+    alignas(64) Acc scores[kTile * kTile];
+    alignas(64) Unit pairs[M::kPack == 2 ? kTile * kTile / 2 : 1];
     alignas(64) Acc sums[kTile * kWidth] = {};  // l, not yet added up over lanes
     alignas(64) Acc maxima[kTile];
     alignas(64) Acc highest[kTile] = {};  // of the tile at hand
@@ -56,24 +66,23 @@ class Forward {
   };
 
   Unit* key_panel(std::int64_t kv_unit, std::int64_t tile) const {
-    return panels_ + (kv_unit * tiles_ + tile) * (packer_.columns_units() + packer_.rows_units());
+    return panels_ + ((kv_unit - first_kv_) * tiles_ + tile) * (packer_.columns_units() + packer_.rows_units());
   }
 
-  void pack_keys(std::int64_t i) const {
+  void pack_keys(std::int64_t kv_unit, std::int64_t tile) const {
     static thread_local Scratch scratch;
     Unit* staging = scratch.get<Unit>(packer_.staging_units());
-    const std::int64_t kv_unit = i / tiles_, tile = i % tiles_;
     const std::int64_t offset = layout_.kv(kv_unit / op_.kv_heads, kv_unit % op_.kv_heads, tile * kTile);
     const std::int64_t count = std::min<std::int64_t>(kTile, op_.seq - tile * kTile);
     Unit* panel = key_panel(kv_unit, tile);
+    Unit* values = panel + packer_.columns_units();
     packer_.pack(k_ + offset, layout_.kv_row, count, staging, nullptr, panel);
-    packer_.pack(v_ + offset, layout_.kv_row, count, staging, panel + packer_.columns_units(), nullptr);
+    packer_.pack(v_ + offset, layout_.kv_row, count, M::kPack == 1 ? values : staging, values, nullptr);
   }
 
-  void attend(std::int64_t i) const {
+  void attend(std::int64_t batch, std::int64_t head, std::int64_t block_index) const {
     static thread_local Scratch scratch;
-    const std::int64_t head_unit = i / tiles_, block_index = i % tiles_;
-    const std::int64_t batch = head_unit / op_.heads, head = head_unit % op_.heads, first_row = block_index * kTile;
+    const std::int64_t first_row = block_index * kTile;
     const std::int64_t count = std::min<std::int64_t>(kTile, op_.seq - first_row);
     const std::int64_t out_elems = kTile * packer_.padded_dim();
 
@@ -84,6 +93,10 @@ class Forward {
                  nullptr, block.q);
     std::fill_n(block.out, out_elems, Acc{0});
     std::fill_n(block.maxima, kTile, kNone);
+    if (count < kTile) {  // rows beyond the sequence are multiplied along with their neighbours
+      std::fill_n(block.scores, kTile * kTile, Acc{0});
+      std::fill(std::begin(block.pairs), std::end(block.pairs), Unit{0});
+    }
 
     const std::int64_t kv_unit = batch * op_.kv_heads + head / layout_.group;
     const std::int64_t key_tiles = op_.causal ? block_index + 1 : tiles_;
@@ -123,7 +136,7 @@ class Forward {
       highest[i] = max(highest[i], score);
       store(scores + i * kTile + j * kWidth, score);
     });
-    for (int i = 0; i < kScoreRows; ++i) block.highest[row + i] = max_of<Acc>(highest[i]);
+    max_of_rows(highest, block.highest + row);
   }
 
   static void raise_maxima(Block& block) {
@@ -176,9 +189,7 @@ class Forward {
     Acc* log_sum_exp = log_sum_exp_ + layout_.statistic(batch, head, first_row);
     for (std::int64_t row = 0; row < count; ++row) {
       const Acc sum = sum_of<Acc>(load(block.sums + row * kWidth)), inverse = Acc{1} / sum;
-      Acc* out = block.out + row * step;
-      for (std::int64_t i = 0; i < step; i += kWidth) store(out + i, load(out + i) * inverse);
-      finish_row(out, op_.head_dim, out_ + layout_.q(batch, head, first_row + row));
+      finish_row(block.out + row * step, inverse, op_.head_dim, out_ + layout_.q(batch, head, first_row + row));
       log_sum_exp[row] = block.maxima[row] * static_cast<Acc>(kLn2) + std::log(sum);
     }
   }
@@ -193,7 +204,8 @@ class Forward {
   Acc* const log_sum_exp_;
   const Acc scale_;
   const std::int64_t tiles_;
-  Unit* panels_ = nullptr;
+  std::int64_t first_kv_ = 0;  // of the wave
+  Unit* panels_ = nullptr;     // of the wave
 };
 
 }  // namespace

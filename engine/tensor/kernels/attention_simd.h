@@ -78,12 +78,39 @@ LOOM_INLINE T max_of(Vector<T> v) {
   for (int i = 1; i < kLanes<T>; ++i) best = v[i] > best ? v[i] : best;
   return best;
 }
+// Halves added to halves.
 template <class T>
 LOOM_INLINE T sum_of(Vector<T> v) {
-  T sum = v[0];
-  for (int i = 1; i < kLanes<T>; ++i) sum += v[i];
-  return sum;
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return _mm512_reduce_add_ps((__m512)v);
+#endif
+  for (int width = kLanes<T> / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) v[i] += v[i + width];
+  }
+  return v[0];
 }
+
+// maxima[i] = max_of(rows[i]).
+template <class T, int kRows>
+LOOM_INLINE void max_of_rows(const Vector<T> (&rows)[kRows], T* maxima) {
+  for (int i = 0; i < kRows; ++i) maxima[i] = max_of<T>(rows[i]);
+}
+#if defined(__AVX512F__)
+// Four rows become one vector whose 128-bit quarters hold, in order, partial maxima of the four.
+LOOM_INLINE __m512 merge_rows(const Vector<float>* rows) {
+  const __m512 a = (__m512)rows[0], b = (__m512)rows[1], c = (__m512)rows[2], d = (__m512)rows[3];
+  const __m512d ab = (__m512d)_mm512_max_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+  const __m512d cd = (__m512d)_mm512_max_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+  return _mm512_max_ps((__m512)_mm512_unpacklo_pd(ab, cd), (__m512)_mm512_unpackhi_pd(ab, cd));
+}
+LOOM_INLINE void max_of_rows(const Vector<float> (&rows)[8], float* maxima) {
+  const __m512 low = merge_rows(rows), high = merge_rows(rows + 4);
+  const __m512 halves = _mm512_max_ps(_mm512_shuffle_f32x4(low, high, 0x44), _mm512_shuffle_f32x4(low, high, 0xee));
+  const __m512 swapped = _mm512_shuffle_f32x4(halves, halves, 0xb1);
+  const __m512 all = _mm512_max_ps(halves, swapped);  // quarters: low, low, high, high
+  _mm256_storeu_ps(maxima, _mm512_castps512_ps256(_mm512_shuffle_f32x4(all, all, 0x08)));
+}
+#endif
 
 // Polynomials for 2^r, exact at r = 0: on [0, 1] with relative error below 8e-6 (for bf16) and 3e-7, and on [-1/2, 1/2]
 // with 5e-18 (Chebyshev interpolation).

@@ -152,15 +152,16 @@ LOOM_INLINE Vector<float> masked(Vector<float> v, std::int64_t first, std::int64
 
 // ---- Packing ----------------------------------------------------------------------------------------------------
 
-// One row of `head_dim` elements in memory as accumulators' type, or as it is for pairs.
-inline void copy_row(const float* from, std::int64_t count, float* to) {
-  std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+// `count` elements of memory as accumulators' type, or as they are.
+template <class E>
+LOOM_INLINE void copy_row(const E* from, std::int64_t count, E* to) {
+  constexpr std::int64_t kStep = kVectorBytes / static_cast<std::int64_t>(sizeof(E));
+  std::int64_t i = 0;
+  for (; i + kStep <= count; i += kStep) std::memcpy(static_cast<void*>(to + i), from + i, kVectorBytes);
+  for (; i < count; ++i) to[i] = from[i];
 }
-inline void copy_row(const double* from, std::int64_t count, double* to) {
-  std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(double));
-}
-inline void copy_row(const bf16* from, std::int64_t count, float* to) { widen(from, count, to); }
-inline void copy_row(const f16* from, std::int64_t count, float* to) { widen(from, count, to); }
+LOOM_INLINE void copy_row(const bf16* from, std::int64_t count, float* to) { widen(from, count, to); }
+LOOM_INLINE void copy_row(const f16* from, std::int64_t count, float* to) { widen(from, count, to); }
 
 // A 16 x 16 block of 32-bit units, transposed.
 #if defined(__AVX512F__)
@@ -247,16 +248,15 @@ class Packer {
   void stage(const T* from, std::int64_t stride, std::int64_t count, Element* to) const {
     for (std::int64_t row = 0; row < kTile; ++row, to += padded_) {
       const std::int64_t filled = row < count ? dim_ : 0;
-      if (filled > 0) copy(from + row * stride, to);
-      std::memset(static_cast<void*>(to + filled), 0, static_cast<std::size_t>(padded_ - filled) * sizeof(Element));
+      if (row + kPrefetchRows < count) prefetch(from + (row + kPrefetchRows) * stride);
+      if (filled > 0) copy_row(from + row * stride, dim_, to);
+      for (std::int64_t i = filled; i < padded_; ++i) to[i] = Element{};
     }
   }
-  void copy(const T* from, Element* to) const {
-    if constexpr (kPack == 2) {
-      std::memcpy(to, from, static_cast<std::size_t>(dim_) * sizeof(bf16));
-    } else {
-      copy_row(from, dim_, to);
-    }
+  // Rows lie a stride apart, too far for the processor to guess.
+  void prefetch(const T* row) const {
+    const auto* bytes = reinterpret_cast<const char*>(row);
+    for (std::int64_t i = 0; i < dim_ * static_cast<std::int64_t>(sizeof(T)); i += 64) __builtin_prefetch(bytes + i);
   }
   void pair_rows(const Unit* staging, Unit* rows) const {
     if constexpr (kPack == 2) {
@@ -271,14 +271,25 @@ class Packer {
     }
   }
 
+  static constexpr std::int64_t kPrefetchRows = 12;
+
   std::int64_t dim_;
   std::int64_t padded_;
 };
 
-// A finished row of accumulators, rounded to T.
-inline void finish_row(const float* from, std::int64_t count, float* to) { copy_row(from, count, to); }
-inline void finish_row(const double* from, std::int64_t count, double* to) { copy_row(from, count, to); }
-inline void finish_row(const float* from, std::int64_t count, bf16* to) { narrow(from, count, to); }
-inline void finish_row(const float* from, std::int64_t count, f16* to) { narrow(from, count, to); }
+// A finished row: factor * from, rounded to T.
+template <class Acc, class T>
+LOOM_INLINE void finish_row(const Acc* from, Acc factor, std::int64_t count, T* to) {
+  if constexpr (std::is_same_v<T, f16>) {
+    float scaled[64];
+    for (std::int64_t i = 0; i < count; i += 64) {
+      const std::int64_t here = std::min<std::int64_t>(64, count - i);
+      for (std::int64_t e = 0; e < here; ++e) scaled[e] = from[i + e] * factor;
+      narrow(scaled, here, to + i);
+    }
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = T(from[i] * factor);
+  }
+}
 
 }  // namespace loom::kernels::attn

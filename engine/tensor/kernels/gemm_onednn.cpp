@@ -20,7 +20,9 @@ namespace {
 
 constexpr std::int64_t kPackRows = 96;
 constexpr std::int64_t kTileRows = 512;
+// oneDNN copies a transposed A anew for every column tile, hence the wider tiles there.
 constexpr std::int64_t kTileColumns = 512;
+constexpr std::int64_t kTransposedTileColumns = 2048;
 
 using dnnl::matmul;
 using dnnl::memory;
@@ -198,7 +200,13 @@ void multiply_plain(const Gemm& op, const void* a, const void* b, void* c) {
 class PackedGemm {
  public:
   PackedGemm(const Gemm& op, const void* a, const void* b, void* c)
-      : op_(op), a_(a), b_(b), c_(c), rows_(op.m, kTileRows, 16), columns_(op.n, kTileColumns, 64) {}
+      : op_(op),
+        a_(a),
+        b_(b),
+        c_(c),
+        rows_(op.m, kTileRows, 16, op.transpose_a ? Parts::kEven : Parts::kAny),
+        columns_(op.n, op.transpose_a ? kTransposedTileColumns : kTileColumns, 64,
+                 op.transpose_a ? Parts::kAny : Parts::kEven) {}
 
   void run() {
     Worker& worker = Worker::here();
