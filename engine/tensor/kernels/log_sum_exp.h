@@ -12,6 +12,9 @@
 
 namespace loom::kernels {
 
+// Elements that stay in the L1 cache between two passes.
+inline constexpr std::int64_t kLogSumExpBlock = 4096;
+
 template <class I>
 void check_targets(std::int64_t rows, std::int64_t vocab, const I* targets, std::int64_t ignore_index) {
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -43,6 +46,7 @@ template <class T>
 simd::Scalar<T> sum_of_exp(std::int64_t elems, const T* x, simd::Scalar<T> shift) {
   using V = simd::Pack<T>;
   return simd::sum_packs<V>(elems, [&](std::int64_t i, auto part) {
+    simd::prefetch_ahead(x + i, kLogSumExpBlock * static_cast<std::int64_t>(sizeof(T)));  // the next block
     return simd::keep(simd::exp(simd::load<V>(x + i, part) - shift), part);
   });
 }
@@ -51,12 +55,11 @@ simd::Scalar<T> sum_of_exp(std::int64_t elems, const T* x, simd::Scalar<T> shift
 // sum, and the running sum is rescaled when the maximum grows. A NaN or +inf anywhere makes NaN, as in PyTorch.
 template <class T>
 double log_sum_exp_of(std::int64_t vocab, const T* x) {
-  constexpr std::int64_t kBlock = 4096;
   constexpr double kLowest = -std::numeric_limits<double>::infinity();
   double top = kLowest;
   double sum = 0;
-  for (std::int64_t begin = 0; begin < vocab; begin += kBlock) {
-    const std::int64_t count = std::min(kBlock, vocab - begin);
+  for (std::int64_t begin = 0; begin < vocab; begin += kLogSumExpBlock) {
+    const std::int64_t count = std::min(kLogSumExpBlock, vocab - begin);
     const double block_top = static_cast<double>(largest(count, x + begin));
     if (block_top > top) {
       if (sum != 0) sum *= std::exp(top - block_top);
