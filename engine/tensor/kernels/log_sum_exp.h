@@ -12,6 +12,9 @@
 
 namespace loom::kernels {
 
+// Elements that stay in the L1 cache between two passes.
+inline constexpr std::int64_t kLogSumExpBlock = 4096;
+
 template <class I>
 void check_targets(std::int64_t rows, std::int64_t vocab, const I* targets, std::int64_t ignore_index) {
   for (std::int64_t row = 0; row < rows; ++row) {

@@ -1,0 +1,62 @@
+// Promise: a layer is its operator with its own parameters, in torch.nn's shapes.
+#include "engine/nn/layers.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/tensor/tensors.h"
+
+namespace loom::nn {
+namespace {
+
+using test::constant;
+using test::values;
+using ::testing::DoubleEq;
+using ::testing::ElementsAre;
+
+void put(ParamSlot& slot, const std::vector<double>& values) { slot.value = constant(values, slot.global_shape); }
+
+TEST(Layers, LinearIsXTimesWeightTransposedPlusBias) {
+  test::OneRank rank;
+  Linear layer(2, 3, true, 0.02);
+  EXPECT_EQ(layer.weight.global_shape, (Shape{3, 2}));
+  put(layer.weight, {1, 2, 3, 4, 5, 6});
+  put(*layer.bias, {10, 20, 30});
+  EXPECT_THAT(values(layer(constant({1, 1}, {1, 2}))), ElementsAre(13, 27, 41));
+  EXPECT_EQ(Linear(2, 3, false, 0.02).bias, nullptr);
+}
+
+TEST(Layers, Conv1DKeepsItsWeightTheOtherWayRound) {
+  test::OneRank rank;
+  Conv1D layer(2, 3, 0.02);
+  EXPECT_EQ(layer.weight.global_shape, (Shape{2, 3}));
+  put(layer.weight, {1, 2, 3, 4, 5, 6});
+  put(layer.bias, {10, 20, 30});
+  EXPECT_THAT(values(layer(constant({1, 1}, {1, 2}))), ElementsAre(15, 27, 39));
+}
+
+TEST(Layers, EmbeddingPicksRowsAndItsTiedHeadScoresThem) {
+  test::OneRank rank;
+  Embedding embedding(3, 2, 0.02);
+  put(embedding.weight, {1, 2, 3, 4, 5, 6});
+  TiedLinear head(embedding.weight);
+  EXPECT_TRUE(head.weight.value.is_same(embedding.weight.value));
+  EXPECT_EQ(head.type_name(), "Linear");
+  const Tensor rows = embedding(test::ids({2, 0}));
+  EXPECT_THAT(values(rows), ElementsAre(5, 6, 1, 2));
+  EXPECT_THAT(values(head(rows)), ElementsAre(17, 39, 61, 5, 11, 17));
+}
+
+TEST(Layers, NormsScaleRows) {
+  test::OneRank rank;
+  RMSNorm rms(2, 0);
+  put(rms.weight, {1, 2});
+  EXPECT_THAT(values(rms(constant({7, 1}, {1, 2}))),
+              ElementsAre(DoubleEq(7.0 / 5), DoubleEq(2.0 / 5)));  // sqrt((49 + 1) / 2) = 5
+  LayerNorm layer(2, 0);
+  put(layer.weight, {1, 2});
+  put(layer.bias, {0, 1});
+  EXPECT_THAT(values(layer(constant({7, 1}, {1, 2}))), ElementsAre(1, -2 + 1));  // mean 4, deviation 3
+}
+
+}  // namespace
+}  // namespace loom::nn
