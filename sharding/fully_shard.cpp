@@ -1,5 +1,6 @@
 #include "sharding/fully_shard.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <unordered_map>
@@ -24,14 +25,15 @@ void collect_managed(nn::Module& module, const std::string& path, std::unordered
   managed.emplace_back(path, &module);
 }
 
-std::vector<ParamHome> collect_homes(nn::Module& module) {
+std::vector<ParamHome> collect_homes(const std::vector<nn::Module*>& modules, const std::unordered_set<const void*>& ignored) {
   std::unordered_set<nn::Module*> seen;
   std::vector<std::pair<std::string, nn::Module*>> managed;
-  collect_managed(module, "", seen, managed);
+  for (nn::Module* module : modules) collect_managed(*module, "", seen, managed);
   std::vector<ParamHome> homes;
   std::unordered_map<const void*, std::size_t> index_of;
   for (auto& [path, owner] : managed) {
     for (auto& slot : owner->own_parameters()) {
+      if (ignored.contains(slot->value.id())) continue;
       const auto [found, is_new] = index_of.emplace(slot->value.id(), homes.size());
       if (is_new) homes.emplace_back();
       homes[found->second].slots.push_back(slot.get());
@@ -49,6 +51,21 @@ struct TakenOriginals {
   };
   std::unordered_map<const Storage*, Taken> taken;
 };
+
+// The modules of a list that are in no other module of it.
+std::vector<nn::Module*> outermost(const std::vector<nn::Module*>& listed) {
+  require(!listed.empty(), "fully_shard of no modules");
+  std::vector<nn::Module*> kept;
+  for (nn::Module* module : listed) {
+    const bool inside = std::any_of(listed.begin(), listed.end(), [&](nn::Module* other) {
+      if (other == module) return false;
+      const auto below = other->named_modules();
+      return std::any_of(below.begin(), below.end(), [&](const auto& entry) { return entry.second == module; });
+    });
+    if (!inside) kept.push_back(module);
+  }
+  return kept;
+}
 
 void check_wrappable(const nn::Module& module) {
   if (!module.has_forward()) {
@@ -76,6 +93,23 @@ void claim(const std::vector<ParamHome>& homes, std::string_view type_name) {
   }
 }
 
+struct AfterForward {
+  bool reshard = true;
+  int ranks = 0;  // of the post-forward shards; 0: none are kept
+};
+
+AfterForward resolve_after_forward(const FullyShardOptions& options) {
+  if (!options.reshard_after_forward) return {};
+  if (const bool* flag = std::get_if<bool>(&*options.reshard_after_forward)) return {*flag, 0};
+  const int ranks = std::get<int>(*options.reshard_after_forward);
+  const int shard_size = options.mesh->shard_size();
+  if (ranks < 1 || ranks > shard_size || shard_size % ranks != 0) {
+    config_error("reshard_after_forward is {}, but {} ranks share the parameters; use true, false or a factor of {}", ranks,
+                 shard_size, shard_size);
+  }
+  return {ranks > 1, ranks == 1 || ranks == shard_size ? 0 : ranks};
+}
+
 State& state_of(nn::Module& module) {
   State* state = State::of(module);
   require(state != nullptr, "a {} is not wrapped by fully_shard", module.type_name());
@@ -91,17 +125,23 @@ std::vector<State*> states_of(const std::vector<nn::Module*>& modules) {
 }  // namespace
 
 State& fully_shard(nn::Module& module, const FullyShardOptions& options) {
-  check_wrappable(module);
-  std::vector<ParamHome> homes = collect_homes(module);
-  claim(homes, module.type_name());
+  return fully_shard(std::vector<nn::Module*>{&module}, options);
+}
+
+State& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardOptions& options) {
+  const std::vector<nn::Module*> modules = outermost(listed);
+  for (const nn::Module* module : modules) check_wrappable(*module);
+  std::vector<ParamHome> homes = collect_homes(modules, options.ignored_params);
+  const AfterForward after = resolve_after_forward(options);
+  claim(homes, modules.front()->type_name());
   std::unique_ptr<ParamGroup> group;
   if (!homes.empty()) {
     std::vector<std::unique_ptr<Param>> params;
     for (ParamHome& home : homes) params.push_back(std::make_unique<Param>(std::move(home), *options.mesh, options.policy));
-    group = std::make_unique<ParamGroup>(std::move(params), options, options.reshard_after_forward.value_or(true));
+    group = std::make_unique<ParamGroup>(std::move(params), options, after.reshard, after.ranks);
   }
-  auto state = std::make_shared<State>(module, options, std::move(group));
-  module.attach(state);
+  auto state = std::make_shared<State>(modules, options, std::move(group));
+  for (nn::Module* module : modules) module->attach(state);
   state->install_hooks();
   return *state;
 }

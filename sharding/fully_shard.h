@@ -28,6 +28,10 @@ namespace loom::sharding {
 // Wraps one module: its own group are the parameters no wrapped descendant owns.
 State& fully_shard(nn::Module& module, const FullyShardOptions& options);
 
+// Wraps several modules as one group; a module inside another one of the list belongs to that one. Gathered before the first runs, resharded
+// after the last.
+State& fully_shard(const std::vector<nn::Module*>& modules, const FullyShardOptions& options);
+
 // Gives every meta shard under `root` this rank's rows of bytes, zero-padded. Values are undefined in the rank's own rows.
 void materialize_shards(nn::Module& root);
 

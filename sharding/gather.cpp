@@ -16,21 +16,14 @@ constexpr std::int64_t kSegmentAlign = 64;
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kSegmentAlign - 1) / kSegmentAlign * kSegmentAlign; }
 
-// Work that writes one parameter's gather input (its padded shard in the compute dtype) to `to`. Owns what it touches.
-std::function<void()> copy_in(const Param& param, std::byte* to, std::shared_ptr<void> to_owner) {
-  return [elems = param.padded_shard_elems(), from_dtype = param.original_dtype(), to_dtype = param.compute_dtype(),
-          from = param.padded_shard().raw(), to, from_owner = param.padded_shard().storage()->keep_alive(),
-          to_owner = std::move(to_owner)] { kernels::cast(elems, from_dtype, from, to_dtype, to); };
-}
-
 void run_all(const std::vector<std::function<void()>>& work) {
   for (const auto& run : work) run();
 }
 
 class BufferedGather final : public Gather {
  public:
-  BufferedGather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path)
-      : Gather(std::move(params), group, device, std::move(path)) {}
+  BufferedGather(GatherFrom from, std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path)
+      : Gather(from, std::move(params), group, device, std::move(path)) {}
 
   void issue() override {
     buffer_ = Tensor::empty({group_.size() * input_bytes_}, DType::kU8, MemCategory::kGatherBuffer,
@@ -41,7 +34,7 @@ class BufferedGather final : public Gather {
       std::byte* to = base + group_.rank() * input_bytes_;
       for (const Param* param : params_) {
         work.push_back(copy_in(*param, to, buffer_.storage()->keep_alive()));
-        to += param->gather_input_bytes();
+        to += input_bytes(*param);
       }
     }
     stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, input_bytes_, input_bytes_}, [work] { run_all(work); }});
@@ -78,7 +71,7 @@ class BufferedGather final : public Gather {
     const auto* from = static_cast<const std::byte*>(buffer_.raw());
     for (int rank = 0; rank < group_.size(); ++rank) {
       for (const Param* param : params_) {
-        const std::int64_t bytes = param->gather_input_bytes();
+        const std::int64_t bytes = input_bytes(*param);
         std::memcpy(param->unsharded().storage()->data() + rank * bytes, from, static_cast<std::size_t>(bytes));
         from += bytes;
       }
@@ -90,8 +83,8 @@ class BufferedGather final : public Gather {
 
 class InPlaceGather final : public Gather {
  public:
-  InPlaceGather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path)
-      : Gather(std::move(params), group, device, std::move(path)) {}
+  InPlaceGather(GatherFrom from, std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path)
+      : Gather(from, std::move(params), group, device, std::move(path)) {}
 
   void issue() override {
     std::vector<std::function<void()>> work;
@@ -101,7 +94,7 @@ class InPlaceGather final : public Gather {
       const auto& storage = param->unsharded().storage();
       storage->allocate();
       if (storage->data() == nullptr) continue;
-      const std::int64_t bytes = param->gather_input_bytes();
+      const std::int64_t bytes = input_bytes(*param);
       std::byte* own = storage->data() + group_.rank() * bytes;
       owners.push_back(storage->keep_alive());
       work.push_back(copy_in(*param, own, owners.back()));
@@ -132,18 +125,18 @@ class SharedGather final : public Gather {
  public:
   SharedGather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path,
                std::shared_ptr<comm::SharedSegment> segment)
-      : Gather(std::move(params), group, device, std::move(path)), segment_(std::move(segment)) {
+      : Gather(GatherFrom::kShards, std::move(params), group, device, std::move(path)), segment_(std::move(segment)) {
     std::int64_t at = 0;
     for (Param* param : params_) {
       places_.push_back({segment_->data() + at, param->compute_dtype() == param->original_dtype(), kNeverWritten});
-      at += aligned(group_.size() * param->gather_input_bytes());
+      at += aligned(group_.size() * input_bytes(*param));
       if (places_.back().holds_shard) move_shard(*param, places_.back());
     }
   }
 
-  static std::int64_t segment_bytes(const std::vector<Param*>& params, int ranks) {
+  static std::int64_t segment_bytes(const std::vector<Param*>& params) {
     std::int64_t bytes = 0;
-    for (const Param* param : params) bytes += aligned(ranks * param->gather_input_bytes());
+    for (const Param* param : params) bytes += aligned(param->gather_output_bytes());
     return bytes;
   }
 
@@ -154,13 +147,13 @@ class SharedGather final : public Gather {
       Param& param = *params_[i];
       Place& place = places_[i];
       std::shared_ptr<std::byte> memory(segment_, place.full);
-      param.unsharded().storage()->adopt(device_.memory().adopt(memory, group_.size() * param.gather_input_bytes(),
+      param.unsharded().storage()->adopt(device_.memory().adopt(memory, group_.size() * input_bytes(param),
                                                                  MemCategory::kUnsharded, "gather of '" + path_ + "'"));
       const std::uint64_t version = param.padded_shard().storage()->version();
       if (place.holds_shard || place.written_version == version) continue;
       place.written_version = version;
       work.push_back(copy_in(param, own_rows(param, place), segment_));
-      copied_bytes += param.gather_input_bytes();
+      copied_bytes += input_bytes(param);
     }
     stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, copied_bytes, copied_bytes}, [work] { run_all(work); }});
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
@@ -190,12 +183,12 @@ class SharedGather final : public Gather {
   };
 
   std::byte* own_rows(const Param& param, const Place& place) const {
-    return place.full + group_.rank() * param.gather_input_bytes();
+    return place.full + group_.rank() * input_bytes(param);
   }
 
   void move_shard(Param& param, const Place& place) {
     std::shared_ptr<std::byte> memory(segment_, own_rows(param, place));
-    param.rehome_shard(device_.memory().adopt(memory, param.gather_input_bytes(), MemCategory::kShard, param.path()));
+    param.rehome_shard(device_.memory().adopt(memory, input_bytes(param), MemCategory::kShard, param.path()));
   }
 
   const std::shared_ptr<comm::SharedSegment> segment_;
@@ -204,27 +197,39 @@ class SharedGather final : public Gather {
 
 }  // namespace
 
-Gather::Gather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path)
-    : params_(std::move(params)), group_(group), device_(device), path_(std::move(path)) {
-  for (const Param* param : params_) input_bytes_ += param->gather_input_bytes();
+Gather::Gather(GatherFrom from, std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device,
+               std::string path)
+    : from_(from), params_(std::move(params)), group_(group), device_(device), path_(std::move(path)) {
+  for (const Param* param : params_) input_bytes_ += input_bytes(*param);
+}
+
+const Tensor& Gather::input(const Param& param) const {
+  return from_ == GatherFrom::kShards ? param.padded_shard() : param.post_forward_shard();
+}
+
+std::function<void()> Gather::copy_in(const Param& param, std::byte* to, std::shared_ptr<void> to_owner) const {
+  const Tensor& from = input(param);
+  return [elems = from.numel(), from_dtype = from.dtype(), to_dtype = param.compute_dtype(), from = from.raw(), to,
+          from_owner = from.storage()->keep_alive(),
+          to_owner = std::move(to_owner)] { kernels::cast(elems, from_dtype, from, to_dtype, to); };
 }
 
 void Gather::release() {
   for (Param* param : params_) param->free_unsharded();
 }
 
-std::unique_ptr<Gather> Gather::create(GatherLayout layout, std::vector<Param*> params, comm::ProcessGroup& group,
-                                       device::Device& device, const std::string& path) {
+std::unique_ptr<Gather> Gather::create(GatherLayout layout, GatherFrom from, std::vector<Param*> params,
+                                       comm::ProcessGroup& group, device::Device& device, const std::string& path) {
   if (group.size() > 1 && layout == GatherLayout::kBuffered) {
-    return std::make_unique<BufferedGather>(std::move(params), group, device, path);
+    return std::make_unique<BufferedGather>(from, std::move(params), group, device, path);
   }
-  if (group.size() > 1 && !device.dry_run()) {
-    const auto bytes = static_cast<std::size_t>(SharedGather::segment_bytes(params, group.size()));
+  if (group.size() > 1 && from == GatherFrom::kShards && !device.dry_run()) {
+    const auto bytes = static_cast<std::size_t>(SharedGather::segment_bytes(params));
     if (auto segment = group.share(Channel::kHost, bytes, path)) {
       return std::make_unique<SharedGather>(std::move(params), group, device, path, std::move(segment));
     }
   }
-  return std::make_unique<InPlaceGather>(std::move(params), group, device, path);
+  return std::make_unique<InPlaceGather>(from, std::move(params), group, device, path);
 }
 
 }  // namespace loom::sharding

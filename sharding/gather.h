@@ -8,12 +8,14 @@
 //              A write to a shard is ordered after the peers' reads by the reduction of the group's gradients, which each rank enters after its
 //              last read; that holds for every optimizer that steps on reduced gradients.
 //
+// From      the shards over the N ranks of the shard axis, or the post-forward shards over k consecutive ones (always in the rank's own memory).
 // Order     issue() when the gather is issued, then finish() when it is waited for, or drop() when it is never used. release() at reshard.
 // Bytes     the same on the accounts of every rank, whoever owns the memory.
 // Errors    DeviceError at issue()/finish() when a buffer does not fit; CommError surfaces at finish().
 // Threads   the rank's host thread; the work runs on the gather-copy-in and gather streams.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,12 +32,14 @@ struct HeldGather {
   device::Event copied_out;
 };
 
+enum class GatherFrom : std::uint8_t { kShards, kPostForwardShards };
+
 class Gather {
  public:
   virtual ~Gather() = default;
 
   // Collective over the shard group: `params` of group `path`, all with bytes. N = 1 needs no communication and only casts.
-  static std::unique_ptr<Gather> create(GatherLayout layout, std::vector<Param*> params, comm::ProcessGroup& group,
+  static std::unique_ptr<Gather> create(GatherLayout layout, GatherFrom from, std::vector<Param*> params, comm::ProcessGroup& group,
                                         device::Device& device, const std::string& path);
 
   // Bytes of this rank's gather input.
@@ -49,10 +53,17 @@ class Gather {
   void release();
 
  protected:
-  Gather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path);
+  Gather(GatherFrom from, std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path);
+
+  // This rank's gather input of a parameter, before its cast; and its bytes in the compute dtype.
+  const Tensor& input(const Param& param) const;
+  std::int64_t input_bytes(const Param& param) const { return param.gather_output_bytes() / group_.size(); }
+  // Work that writes that input, cast, to `to`. Owns what it touches.
+  std::function<void()> copy_in(const Param& param, std::byte* to, std::shared_ptr<void> to_owner) const;
 
   device::Stream& stream(device::StreamId id) { return device_.stream(id); }
 
+  const GatherFrom from_;
   const std::vector<Param*> params_;
   comm::ProcessGroup& group_;
   device::Device& device_;

@@ -79,6 +79,15 @@ void Param::rehome_shard(std::shared_ptr<device::Block> block) {
   padded_shard_.storage()->adopt(std::move(block));
 }
 
+void Param::keep_post_forward_shard(int rank, int ranks) {
+  const std::int64_t bytes = gather_output_bytes() / ranks;
+  const auto size = static_cast<std::int64_t>(element_bytes(compute_dtype_));
+  post_forward_shard_ = Tensor::empty({bytes / size}, compute_dtype_, MemCategory::kUnsharded, path() + " (post-forward shard)");
+  device::Device::current().launch("post_forward_shard", {0, bytes, bytes}, [&] {
+    std::memcpy(post_forward_shard_.raw(), unsharded_.storage()->data() + rank * bytes, static_cast<std::size_t>(bytes));
+  });
+}
+
 void Param::to_sharded() { put_into_slots(sharded_, chunk_.row_begin); }
 
 void Param::to_unsharded() {

@@ -4,7 +4,9 @@
 //           gather input: the padded shard in the compute dtype. gather output: N of them in rank order.
 //           unsharded: the whole parameter in the compute dtype, a leaf made once whose storage is allocated and released; its rows are the
 //           first D of N * c.
-// States    Sharded <-> Unsharded: to_sharded(), to_unsharded() put the tensor into every slot that holds the parameter (ties stay ties).
+//           post-forward shard: between forward and backward, an equal part of the N * c rows, in the compute dtype, on each of k consecutive ranks.
+// States    Sharded <-> Unsharded: to_sharded(), to_unsharded() put the tensor into every slot that holds the parameter (ties stay ties). While the
+//           group keeps post-forward shards the slots hold the sharded tensor.
 // Meta      a parameter without bytes stays so when it is sharded; materialize_shard() allocates only this rank's rows.
 // Errors    ConfigError for parameters that cannot be sharded (no dims).
 #pragma once
@@ -44,7 +46,10 @@ class Param {
   bool requires_grad() const { return sharded_.requires_grad(); }
   std::int64_t padded_shard_elems() const { return chunk_.padded_rows * row_elems_; }
   std::int64_t shard_elems() const { return chunk_.rows * row_elems_; }
+  // Of the shard, on each of the N ranks.
   std::int64_t gather_input_bytes() const;
+  // All N gather inputs: the unsharded parameter with its padding.
+  std::int64_t gather_output_bytes() const { return unsharded_.storage()->bytes(); }
 
   const Tensor& sharded() const { return sharded_; }
   const Tensor& padded_shard() const { return padded_shard_; }
@@ -54,6 +59,11 @@ class Param {
   void materialize_shard();
   // Moves the padded shard's bytes into memory that is shared with peers; values are kept.
   void rehome_shard(std::shared_ptr<device::Block> block);
+
+  // Copies part `rank` of `ranks` of the unsharded bytes; they stay until drop_post_forward_shard().
+  void keep_post_forward_shard(int rank, int ranks);
+  void drop_post_forward_shard() { post_forward_shard_ = {}; }
+  const Tensor& post_forward_shard() const { return post_forward_shard_; }
 
   void to_sharded();
   void to_unsharded();
@@ -81,6 +91,7 @@ class Param {
   Tensor padded_shard_;
   Tensor sharded_;
   Tensor unsharded_;
+  Tensor post_forward_shard_;
   Tensor accumulated_grad_;
 };
 

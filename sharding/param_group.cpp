@@ -1,5 +1,7 @@
 #include "sharding/param_group.h"
 
+#include <algorithm>
+
 #include "engine/core/error.h"
 #include "engine/tensor/autograd.h"
 
@@ -8,11 +10,12 @@ namespace loom::sharding {
 using device::StreamId;
 
 ParamGroup::ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullyShardOptions& options,
-                       bool reshard_after_forward_)
+                       bool reshard_after_forward_, int post_forward_ranks)
     : reshard_after_forward(reshard_after_forward_),
       mesh_(options.mesh),
       layout_(options.layout),
-      params_(std::move(params)) {}
+      params_(std::move(params)),
+      post_forward_ranks_(post_forward_ranks) {}
 
 std::int64_t ParamGroup::unsharded_bytes() const {
   std::int64_t bytes = 0;
@@ -34,7 +37,11 @@ void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
     }
     params.push_back(param.get());
   }
-  gather_ = Gather::create(layout_, std::move(params), mesh_->shard(), *comm.device, path_);
+  gather_ = Gather::create(layout_, GatherFrom::kShards, params, mesh_->shard(), *comm.device, path_);
+  if (post_forward_ranks_ > 0) {
+    post_forward_gather_ = Gather::create(layout_, GatherFrom::kPostForwardShards, params,
+                                          mesh_->consecutive(post_forward_ranks_), *comm.device, path_);
+  }
 }
 
 void ParamGroup::check_dtypes() const {
@@ -50,16 +57,18 @@ void ParamGroup::check_dtypes() const {
 }
 
 void ParamGroup::unshard() {
-  if (state_ != State::kSharded) return;
+  if (state_ == State::kGathering || state_ == State::kUnsharded) return;
   if (training_state_ == TrainingState::kPreBackward && !unshard_in_backward) return;
-  gather_->issue();
+  pending_ = state_ == State::kShardedPostForward ? post_forward_gather_.get() : gather_.get();
+  pending_->issue();
   state_ = State::kGathering;
-  if (mesh_->shard_size() > 1) mark("AG", gather_->input_bytes(), params_.front()->compute_dtype());
+  if (mesh_->shard_size() > 1) mark("AG", pending_->input_bytes(), params_.front()->compute_dtype());
 }
 
 void ParamGroup::wait_for_unshard() {
   if (state_ != State::kGathering) return;
-  HeldGather held = gather_->finish();
+  HeldGather held = pending_->finish();
+  drop_post_forward_shards();
   for (const auto& param : params_) param->to_unsharded();
   state_ = State::kUnsharded;
   if (mesh_->shard_size() > 1) mark("W");
@@ -70,7 +79,28 @@ void ParamGroup::wait_for_unshard() {
   if (training_state_ != TrainingState::kForward) comm_->release_held();
 }
 
+void ParamGroup::drop_post_forward_shards() {
+  for (const auto& param : params_) param->drop_post_forward_shard();
+}
+
+void ParamGroup::reshard_to_post_forward() {
+  if (state_ != State::kUnsharded) return;
+  const int rank = mesh_->consecutive(post_forward_ranks_).rank();
+  for (const auto& param : params_) {
+    param->keep_post_forward_shard(rank, post_forward_ranks_);
+    param->to_sharded();
+  }
+  gather_->release();
+  state_ = State::kShardedPostForward;
+  mark("REPF");
+}
+
 void ParamGroup::reshard() {
+  if (state_ == State::kShardedPostForward) {
+    drop_post_forward_shards();
+    state_ = State::kSharded;
+    mark("RE");
+  }
   if (state_ != State::kUnsharded) return;
   for (const auto& param : params_) param->to_sharded();
   gather_->release();
@@ -86,7 +116,11 @@ void ParamGroup::pre_forward() {
 
 void ParamGroup::post_forward() {
   if (!autograd::in_backward()) {
-    if (reshard_after_forward) reshard();
+    if (reshard_after_forward && post_forward_gather_ != nullptr) {
+      reshard_to_post_forward();
+    } else if (reshard_after_forward) {
+      reshard();
+    }
     if (autograd::grad_enabled()) {
       post_forward_indices_.push_back(comm_->post_forward_order.size());
       comm_->post_forward_order.push_back(this);
@@ -146,16 +180,27 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
   mark(mesh_->replicate() != nullptr ? "RSAR" : "RS",
        mesh_->shard_size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
        static_cast<std::int64_t>(params.size()));
-  const ReduceContext context{mesh_.get(), comm_->device, path_, gradient_divide_factor, force_sum_reduction};
+  const ReduceContext context{mesh_.get(), comm_->device, reduction_tag(params), gradient_divide_factor, force_sum_reduction};
   comm_->reduction = reduce_gradients(context, params, std::move(grads));
   reduced_ = comm_->reduction->done;
+}
+
+std::string ParamGroup::reduction_tag(const std::vector<Param*>& params) const {
+  std::string tag = path_;
+  for (const auto& param : params_) {
+    if (param->requires_grad() && std::find(params.begin(), params.end(), param.get()) == params.end()) {
+      tag += (tag.size() == path_.size() ? " without " : ", ") + param->path();
+    }
+  }
+  return tag;
 }
 
 void ParamGroup::finalize_backward() {
   comm_->device->stream(StreamId::kCompute).wait(reduced_);
   reduced_ = {};
   if (state_ == State::kGathering) {  // prefetched and never used
-    gather_->drop();
+    pending_->drop();
+    drop_post_forward_shards();
     state_ = State::kSharded;
   }
   post_forward_indices_.clear();

@@ -1,9 +1,11 @@
 // ParamGroup: the parameters that are gathered and reduced together.
 //
-// States   Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded. Verbs may be repeated: a verb whose work is done does nothing.
+// States   Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded; with an integer reshard_after_forward k, Unsharded ->
+//          ShardedPostForward after forward, from which the next gather is over k ranks. Verbs may be repeated: a verb whose work is done does nothing.
 // Training Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on it.
 // Shapes   N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded shards.
-// Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, RS/RSAR reduction issued.
+// Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, REPF resharded to the post-forward
+//          shards, RS/RSAR reduction issued.
 // Threads  the rank's host thread; device work is ordered by streams.
 // Errors   DeviceError, CommError; a broken precondition is an InvariantError.
 // Source   PyTorch FSDP2, _fsdp_param_group.py.
@@ -26,7 +28,9 @@ enum class TrainingState : std::uint8_t { kIdle, kForward, kPreBackward, kPostBa
 
 class ParamGroup {
  public:
-  ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullyShardOptions& options, bool reshard_after_forward);
+  // `post_forward_ranks`: k of an integer reshard_after_forward strictly between 1 and N, else 0.
+  ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullyShardOptions& options, bool reshard_after_forward,
+             int post_forward_ranks);
 
   // --- constant after lazy_init() ---
   const std::string& path() const { return path_; }
@@ -62,6 +66,8 @@ class ParamGroup {
   void set_training_state(TrainingState state) { training_state_ = state; }
   bool is_unsharded() const { return state_ == State::kUnsharded; }
   bool is_sharded() const { return state_ == State::kSharded; }
+  // k of an integer reshard_after_forward; 0 when none is in force.
+  int post_forward_ranks() const { return post_forward_ranks_; }
 
   // --- switches, as FSDPModule.set_* ---
   bool reduce_grads = true;
@@ -72,10 +78,13 @@ class ParamGroup {
   bool force_sum_reduction = false;
 
  private:
-  enum class State : std::uint8_t { kSharded, kGathering, kUnsharded };
+  enum class State : std::uint8_t { kSharded, kShardedPostForward, kGathering, kUnsharded };
 
   void check_dtypes() const;
+  void reshard_to_post_forward();
+  void drop_post_forward_shards();
   void prefetch_previous();
+  std::string reduction_tag(const std::vector<Param*>& params) const;
   void reduce(std::vector<Param*> params, std::vector<Tensor> grads);
   void mark(std::string_view kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0);
 
@@ -85,6 +94,9 @@ class ParamGroup {
   std::string path_;
   CommContext* comm_ = nullptr;
   std::unique_ptr<Gather> gather_;
+  const int post_forward_ranks_;
+  std::unique_ptr<Gather> post_forward_gather_;  // null without one
+  Gather* pending_ = nullptr;                    // the gather issued last
 
   State state_ = State::kSharded;
   TrainingState training_state_ = TrainingState::kIdle;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <unordered_set>
+#include <variant>
 
 #include "engine/comm/mesh.h"
 #include "engine/core/dtype.h"
@@ -27,8 +29,11 @@ enum class GatherLayout : std::uint8_t {
 struct FullyShardOptions {
   std::shared_ptr<const comm::DeviceMesh> mesh;
   MixedPrecisionPolicy policy;
-  // True: free after forward and gather again in backward. None: true, but false for the root.
-  std::optional<bool> reshard_after_forward;
+  // After forward: true frees the gathered parameters, false keeps them for backward; k splits them over k consecutive ranks, from which
+  // backward gathers (1 = false, N = true, else k must divide N). None: true, but false for the root.
+  std::optional<std::variant<bool, int>> reshard_after_forward;
+  // Identities (Tensor::id) of parameters that are neither sharded, nor moved, nor reduced.
+  std::unordered_set<const void*> ignored_params;
   GatherLayout layout = GatherLayout::kBuffered;
 };
 

@@ -33,7 +33,7 @@ ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size
 struct ReduceContext {
   const comm::DeviceMesh* mesh = nullptr;
   device::Device* device = nullptr;
-  std::string path;                    // of the group
+  std::string path;                    // of the group, with the parameters that have no gradient: ranks that differ get an error
   std::optional<double> divide_factor;
   bool force_sum = false;
 };

@@ -1,20 +1,35 @@
 #include "sharding/state.h"
 
+#include <algorithm>
+
 #include "engine/core/error.h"
+#include "engine/core/log.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "sharding/agreement.h"
 
 namespace loom::sharding {
 
 using device::StreamId;
 
-State::State(nn::Module& module, const FullyShardOptions& options, std::unique_ptr<ParamGroup> group)
-    : module_(module), options_(options), group_(std::move(group)) {}
+State::State(std::vector<nn::Module*> modules, const FullyShardOptions& options, std::unique_ptr<ParamGroup> group)
+    : modules_(std::move(modules)), options_(options), group_(std::move(group)) {}
 
 void State::install_hooks() {
   // The module owns its state through the attachment; its hooks need no ownership.
-  module_.register_pre_hook([this](nn::Module&, nn::Args& args) { pre_forward(args); }, /*prepend=*/true);
-  module_.register_post_hook([this](nn::Module&, nn::Value output) { return post_forward(std::move(output)); });
+  for (nn::Module* module : modules_) {
+    module->register_pre_hook(
+        [this](nn::Module&, nn::Args& args) {
+          if (modules_.size() > 1 && !to_run_.empty()) return;  // another of them ran before
+          to_run_ = modules_;
+          pre_forward(args);
+        },
+        /*prepend=*/true);
+    module->register_post_hook([this](nn::Module& ran, nn::Value output) {
+      std::erase(to_run_, &ran);
+      return to_run_.empty() ? post_forward(std::move(output)) : output;
+    });
+  }
 }
 
 State* State::of(const nn::Module& module) { return module.attachment<State>().get(); }
@@ -22,7 +37,8 @@ State* State::of(const nn::Module& module) { return module.attachment<State>().g
 std::vector<State*> State::collect(nn::Module& module) {
   std::vector<State*> states;
   for (auto& [path, child] : module.named_modules()) {
-    if (State* state = of(*child)) states.push_back(state);
+    State* state = of(*child);
+    if (state != nullptr && std::find(states.begin(), states.end(), state) == states.end()) states.push_back(state);
   }
   return states;
 }
@@ -31,21 +47,27 @@ void State::lazy_init() {
   if (is_initialized()) return;
   auto shared = std::make_shared<Shared>();
   shared->comm.device = &device::Device::current();
-  for (auto& [path, child] : module_.named_modules()) {
+  if (modules_.size() > 1) {
+    config_error("the outermost wrapped module must be a single one, but {} modules wrapped together ('{}', ...) run first; "
+                 "wrap the model that holds them too",
+                 modules_.size(), modules_.front()->type_name());
+  }
+  for (auto& [path, child] : modules_.front()->named_modules()) {
     State* state = of(*child);
-    if (state == nullptr) continue;
-    if (state->is_initialized()) {
+    if (state == nullptr || (!shared->states.empty() && state->shared_ == shared)) continue;
+    state->shared_ = state->is_initialized() ? state->shared_ : shared;
+    if (state->shared_ != shared) {
       config_error("module '{}' has run forward on its own before '{}' did, and is its own root now; run forward through "
                    "the outer module first",
-                   path, module_.type_name());
+                   path, modules_.front()->type_name());
     }
     state->path_ = path;
     shared->states.push_back(state);
   }
   is_root_ = true;
   if (group_ != nullptr && !options_.reshard_after_forward) group_->reshard_after_forward = false;
+  check_agreement(describe_for_agreement(shared->states), *options_.mesh);
   for (State* state : shared->states) {
-    state->shared_ = shared;
     if (state->group_ != nullptr) state->group_->lazy_init(state->path_, shared->comm);
   }
 }
@@ -80,7 +102,8 @@ void State::hook_inputs(nn::Args& args) {
 }
 
 void State::pre_forward(nn::Args& args) {
-  if (training_state_ == TrainingState::kPreBackward) {  // recompute inside backward
+  if (training_state_ == TrainingState::kPreBackward) {  // recompute inside backward: the same dtypes as in forward
+    cast_inputs(args);
     if (group_ != nullptr && !group_->is_unsharded()) {
       group_->unshard();
       group_->wait_for_unshard();
@@ -140,6 +163,27 @@ void State::pre_backward() {
   }
 }
 
+void State::check_all_ran() {
+  if (to_run_.empty()) return;
+  logger().warn("{}{} of the modules wrapped together as '{}' did not run in forward (a {} first); their group was not resharded "
+                "by it",
+                rank_prefix(), to_run_.size(), path_, to_run_.front()->type_name());
+  to_run_.clear();
+}
+
+// Ranks that reduced different groups in this backward meet here instead of waiting for each other.
+void State::check_reductions() {
+  const comm::DeviceMesh& mesh = *options_.mesh;
+  device::Device& device = *shared_->comm.device;
+  const auto meet = [&](StreamId id, comm::Channel channel, comm::ProcessGroup& group) {
+    device.stream(id).submit({"end_of_backward", path_, {}, [&group, channel] { group.barrier(channel, "end of backward"); }});
+    device.stream(StreamId::kCompute).wait(device.stream(id).record());
+  };
+  if (device.dry_run()) return;
+  if (mesh.shard_size() > 1) meet(StreamId::kReduceScatter, comm::Channel::kReduceScatter, mesh.shard());
+  if (mesh.replicate() != nullptr) meet(StreamId::kAllReduce, comm::Channel::kAllReduce, *mesh.replicate());
+}
+
 void State::root_post_backward() {
   shared_->callback_queued = false;
   for (State* state : shared_->states) {
@@ -150,7 +194,9 @@ void State::root_post_backward() {
     group->set_training_state(TrainingState::kIdle);
     if (is_last_backward) group->finalize_backward();
   }
+  for (State* state : shared_->states) state->check_all_ran();
   if (!is_last_backward) return;
+  check_reductions();
   shared_->comm.post_forward_order.clear();
   shared_->comm.wait_for_reduction();
 }

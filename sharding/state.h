@@ -20,17 +20,18 @@ namespace loom::sharding {
 
 class State : public std::enable_shared_from_this<State> {
  public:
-  State(nn::Module& module, const FullyShardOptions& options, std::unique_ptr<ParamGroup> group);
-  // Adds the hooks to the module. Once.
+  // Several modules share one state and group: gathered before the first of them runs, resharded after the last.
+  State(std::vector<nn::Module*> modules, const FullyShardOptions& options, std::unique_ptr<ParamGroup> group);
+  // Adds the hooks to the modules. Once.
   void install_hooks();
 
-  nn::Module& module() const { return module_; }
+  const std::vector<nn::Module*>& modules() const { return modules_; }
   ParamGroup* group() const { return group_.get(); }  // null: the call owns no parameters
   const FullyShardOptions& options() const { return options_; }
   bool is_root() const { return is_root_; }
   const std::string& path() const { return path_; }
 
-  // The states of `module` and the modules below it, in pre-order.
+  // The states of `module` and the modules below it, in pre-order, each once.
   static std::vector<State*> collect(nn::Module& module);
   static State* of(const nn::Module& module);
 
@@ -57,12 +58,15 @@ class State : public std::enable_shared_from_this<State> {
   nn::Value post_forward(nn::Value output);
   void pre_backward();
   void root_post_backward();
+  void check_all_ran();
+  void check_reductions();
   void begin_iteration();
   void end_iteration();
   void cast_inputs(nn::Args& args) const;
   void hook_inputs(nn::Args& args);
 
-  nn::Module& module_;
+  const std::vector<nn::Module*> modules_;
+  std::vector<nn::Module*> to_run_;  // of several: those that have not run yet in this forward
   const FullyShardOptions options_;
   const std::unique_ptr<ParamGroup> group_;
   std::vector<State*> forward_prefetch_;

@@ -29,6 +29,7 @@ DeviceMesh DeviceMesh::create(World& world, int shard_size) {
           shard_size, world.size());
   const int replicate_size = world.size() / shard_size;
   DeviceMesh mesh;
+  mesh.world_ = &world;
   mesh.shard_ = own_group(
       world, replicate_size, shard_size, 1, [&](int row) { return row * shard_size; }, "shard");
   if (replicate_size > 1) {
@@ -36,6 +37,17 @@ DeviceMesh DeviceMesh::create(World& world, int shard_size) {
         world, shard_size, replicate_size, shard_size, [](int column) { return column; }, "replicate");
   }
   return mesh;
+}
+
+ProcessGroup& DeviceMesh::consecutive(int ranks) const {
+  require(ranks > 0 && shard_size() % ranks == 0, "mesh: {} consecutive ranks, must divide the shard axis of {}", ranks,
+          shard_size());
+  std::shared_ptr<ProcessGroup>& group = consecutive_[ranks];
+  if (group == nullptr) {
+    group = own_group(
+        *world_, world_size() / ranks, ranks, 1, [&](int row) { return row * ranks; }, "post_forward");
+  }
+  return *group;
 }
 
 }  // namespace loom::comm

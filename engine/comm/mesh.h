@@ -3,6 +3,7 @@
 // Rank w is row w / N, column w % N. M = 1 is a plain 1-D mesh.
 #pragma once
 
+#include <map>
 #include <memory>
 
 #include "engine/comm/process_group.h"
@@ -21,8 +22,13 @@ class DeviceMesh {
   ProcessGroup& shard() const { return *shard_; }
   // Null when M = 1.
   ProcessGroup* replicate() const { return replicate_.get(); }
+  // The `ranks` consecutive ranks this one is among, on one shard group. Collective at its first use for a number; made once.
+  // Precondition: ranks divides shard_size().
+  ProcessGroup& consecutive(int ranks) const;
 
  private:
+  World* world_ = nullptr;  // outlives the mesh
+  mutable std::map<int, std::shared_ptr<ProcessGroup>> consecutive_;
   std::shared_ptr<ProcessGroup> shard_;
   std::shared_ptr<ProcessGroup> replicate_;
 };

@@ -135,7 +135,8 @@ TEST_F(CrossEntropyMemory, ReuseGivesTheSameGradient) {
 
 TEST_F(CrossEntropyMemory, LogitsSavedByAnotherOperatorAreNotOverwritten) {
   const auto loss_of = [&](const Tensor& all) {
-    return ops::add(ops::cross_entropy(all, targets), test::sum(ops::mul(all, all)));
+    const Tensor squares = test::sum(ops::mul(all, all));
+    return ops::add(squares, ops::cross_entropy(all, targets));  // recorded last: its backward runs first
   };
   Tensor held = logits();
   autograd::backward(loss_of(held));

@@ -41,6 +41,7 @@ void backward_row(std::int64_t vocab, const T* x, std::int64_t target, simd::Sca
   using S = simd::Scalar<T>;
   const V at_target = simd::splat<V>(simd::to_double(x[target]));
   simd::for_packs<V>(vocab, [&](std::int64_t i, auto part) {
+    simd::prefetch_ahead(x + i);
     put(dx + i, simd::exp(simd::load<V>(x + i, part) - log_sum_exp) * row_scale, part);
   });
   put.finish();

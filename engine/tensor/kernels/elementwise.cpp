@@ -119,8 +119,10 @@ double sum_of_squares(DType dtype, std::int64_t elems, const void* x) {
     std::vector<double> partials(static_cast<std::size_t>(ceil_div(elems, kTileElems)));
     for_pieces(elems, kTileElems, [&](std::int64_t begin, std::int64_t count) {
       simd::DoubleSum<V> sum;
-      simd::for_packs<V>(count,
-                         [&](std::int64_t i, auto part) { sum.add_square(simd::load<V>(from + begin + i, part)); });
+      simd::for_packs<V>(count, [&](std::int64_t i, auto part) {
+        simd::prefetch_ahead(from + begin + i);
+        sum.add_square(simd::load<V>(from + begin + i, part));
+      });
       partials[static_cast<std::size_t>(begin / kTileElems)] = sum.total();
     });
     double total = 0;

@@ -43,6 +43,7 @@ template <class T>
 simd::Scalar<T> sum_of_exp(std::int64_t elems, const T* x, simd::Scalar<T> shift) {
   using V = simd::Pack<T>;
   return simd::sum_packs<V>(elems, [&](std::int64_t i, auto part) {
+    simd::prefetch_ahead(x + i, kBlock * static_cast<std::int64_t>(sizeof(T)));  // the next block
     return simd::keep(simd::exp(simd::load<V>(x + i, part) - shift), part);
   });
 }

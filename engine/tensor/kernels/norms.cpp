@@ -1,4 +1,5 @@
 #include <cmath>
+#include <vector>
 
 #include "engine/tensor/kernels/dispatch.h"
 #include "engine/tensor/kernels/fused.h"
@@ -17,11 +18,28 @@ bool streams_rows(const T* to, std::int64_t rows, std::int64_t dim) {
   return simd::streams(to, rows, dim * static_cast<std::int64_t>(sizeof(T)));
 }
 
+// The same place in the next row, which is read while this one is written.
+template <class T>
+LOOM_INLINE void prefetch_row(const T* at, std::int64_t dim) {
+  simd::prefetch_ahead<2>(at, dim * static_cast<std::int64_t>(sizeof(T)));
+}
+
+// The weights in the arithmetic type: they are read once a row.
+template <class T>
+std::vector<simd::Scalar<T>> widened(std::int64_t dim, const T* weight) {
+  using V = simd::Pack<T>;
+  std::vector<simd::Scalar<T>> wide(static_cast<std::size_t>(dim));
+  for_packs<V>(dim, [&](std::int64_t i, auto part) { simd::store(wide.data() + i, load<V>(weight + i, part), part); });
+  return wide;
+}
+
 template <class T>
 void rms_forward(std::int64_t rows, std::int64_t dim, double eps, const T* x, const T* weight, T* y,
                  simd::Scalar<T>* rstd) {
   using V = simd::Pack<T>;
   using S = simd::Scalar<T>;
+  const std::vector<S> wide_weight = widened(dim, weight);
+  const S* w = wide_weight.data();
   simd::with_store(streams_rows(y, rows, dim), [&](auto put) {
     for_pieces(rows, rows_of_tile(dim), [&](std::int64_t begin, std::int64_t count) {
       for (std::int64_t row = begin; row < begin + count; ++row) {
@@ -34,7 +52,8 @@ void rms_forward(std::int64_t rows, std::int64_t dim, double eps, const T* x, co
         const S r = 1 / std::sqrt(squares / static_cast<S>(dim) + static_cast<S>(eps));
         rstd[row] = r;
         for_packs<V>(dim, [&](std::int64_t i, auto part) {
-          put(out + i, load<V>(in + i, part) * r * load<V>(weight + i, part), part);
+          prefetch_row(in + i, dim);
+          put(out + i, load<V>(in + i, part) * r * load<V>(w + i, part), part);
         });
       }
       put.finish();
@@ -48,6 +67,8 @@ void rms_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* weig
                   const T* dy, T* dx, T* dweight) {
   using V = simd::Pack<T>;
   using S = simd::Scalar<T>;
+  const std::vector<S> wide_weight = widened(dim, weight);
+  const S* w = wide_weight.data();
   const std::int64_t block = rows_of_partial(rows);
   ColumnPartials<T> partials(ceil_div(rows, block), dim);
   simd::with_store(streams_rows(dx, rows, dim), [&](auto put) {
@@ -59,13 +80,14 @@ void rms_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* weig
         T* out = dx + row * dim;
         const S r = rstd[row];
         const S dot = sum_packs<V>(dim, [&](std::int64_t i, auto part) {
-          return load<V>(grad + i, part) * load<V>(weight + i, part) * load<V>(in + i, part);
+          return load<V>(grad + i, part) * load<V>(w + i, part) * load<V>(in + i, part);
         });
         const S mean = dot * r / static_cast<S>(dim);
         for_packs<V>(dim, [&](std::int64_t i, auto part) {
+          prefetch_row(in + i, dim);
           const V n = load<V>(in + i, part) * r;
           const V d = load<V>(grad + i, part);
-          put(out + i, (d * load<V>(weight + i, part) - n * mean) * r, part);
+          put(out + i, (d * load<V>(w + i, part) - n * mean) * r, part);
           simd::store(sums + i, load<V>(sums + i, part) + d * n, part);
         });
       }
@@ -80,6 +102,8 @@ void layer_forward(std::int64_t rows, std::int64_t dim, double eps, const T* x, 
                    simd::Scalar<T>* mean, simd::Scalar<T>* rstd) {
   using V = simd::Pack<T>;
   using S = simd::Scalar<T>;
+  const std::vector<S> wide_weight = widened(dim, weight);
+  const S* w = wide_weight.data();
   simd::with_store(streams_rows(y, rows, dim), [&](auto put) {
     for_pieces(rows, rows_of_tile(dim), [&](std::int64_t begin, std::int64_t count) {
       for (std::int64_t row = begin; row < begin + count; ++row) {
@@ -95,8 +119,9 @@ void layer_forward(std::int64_t rows, std::int64_t dim, double eps, const T* x, 
         mean[row] = m;
         rstd[row] = r;
         for_packs<V>(dim, [&](std::int64_t i, auto part) {
+          prefetch_row(in + i, dim);
           const V n = (load<V>(in + i, part) - m) * r;
-          put(out + i, n * load<V>(weight + i, part) + load<V>(bias + i, part), part);
+          put(out + i, n * load<V>(w + i, part) + load<V>(bias + i, part), part);
         });
       }
       put.finish();
@@ -110,6 +135,8 @@ void layer_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* we
                     const simd::Scalar<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias) {
   using V = simd::Pack<T>;
   using S = simd::Scalar<T>;
+  const std::vector<S> wide_weight = widened(dim, weight);
+  const S* w = wide_weight.data();
   const std::int64_t block = rows_of_partial(rows);
   ColumnPartials<T> weight_partials(ceil_div(rows, block), dim);
   ColumnPartials<T> bias_partials(ceil_div(rows, block), dim);
@@ -123,18 +150,18 @@ void layer_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* we
         T* out = dx + row * dim;
         const S m = mean[row];
         const S r = rstd[row];
-        const S mean_g =
-            sum_packs<V>(
-                dim, [&](std::int64_t i, auto part) { return load<V>(grad + i, part) * load<V>(weight + i, part); }) /
-            static_cast<S>(dim);
+        const S mean_g = sum_packs<V>(dim, [&](std::int64_t i,
+                                               auto part) { return load<V>(grad + i, part) * load<V>(w + i, part); }) /
+                         static_cast<S>(dim);
         const S dot = sum_packs<V>(dim, [&](std::int64_t i, auto part) {
-          return load<V>(grad + i, part) * load<V>(weight + i, part) * keep(load<V>(in + i, part) - m, part);
+          return load<V>(grad + i, part) * load<V>(w + i, part) * keep(load<V>(in + i, part) - m, part);
         });
         const S mean_gn = dot * r / static_cast<S>(dim);
         for_packs<V>(dim, [&](std::int64_t i, auto part) {
+          prefetch_row(in + i, dim);
           const V n = (load<V>(in + i, part) - m) * r;
           const V d = load<V>(grad + i, part);
-          put(out + i, (d * load<V>(weight + i, part) - mean_g - n * mean_gn) * r, part);
+          put(out + i, (d * load<V>(w + i, part) - mean_g - n * mean_gn) * r, part);
           simd::store(weight_sums + i, load<V>(weight_sums + i, part) + d * n, part);
           simd::store(bias_sums + i, load<V>(bias_sums + i, part) + d, part);
         });

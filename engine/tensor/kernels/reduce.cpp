@@ -14,27 +14,29 @@ namespace {
 // The block of sums that stays in the L1 cache while the inputs stream by.
 constexpr std::int64_t kBlockElems = 1024;
 
-template <class T>
-void sum_floats(std::span<const void* const> inputs, double factor, std::int64_t elems, T* out) {
+template <class T, class Put>
+void sum_floats(std::span<const void* const> inputs, simd::Scalar<T> factor, std::int64_t elems, T* out, Put put) {
   using V = simd::Pack<T>;
-  using S = simd::Scalar<T>;
-  const auto f = static_cast<S>(factor);
   const auto at = [&](std::size_t input, std::int64_t i) { return static_cast<const T*>(inputs[input]) + i; };
-  alignas(64) S sums[kBlockElems];
+  alignas(64) simd::Scalar<T> sums[kBlockElems];
   for (std::int64_t begin = 0; begin < elems; begin += kBlockElems) {
     const std::int64_t count = std::min(kBlockElems, elems - begin);
-    simd::for_packs<V>(
-        count, [&](std::int64_t i, auto part) { simd::store(sums + i, simd::load<V>(at(0, begin + i), part), part); });
+    const T* first = at(0, begin);
+    simd::for_packs<V>(count, [&](std::int64_t i, auto part) {
+      simd::prefetch_ahead(first + i);
+      simd::store(sums + i, simd::load<V>(first + i, part), part);
+    });
     for (std::size_t input = 1; input < inputs.size(); ++input) {
       const T* values = at(input, begin);
       simd::for_packs<V>(count, [&](std::int64_t i, auto part) {
+        simd::prefetch_ahead(values + i);
         simd::store(sums + i, simd::load<V>(sums + i, part) + simd::load<V>(values + i, part), part);
       });
     }
-    simd::for_packs<V>(count, [&](std::int64_t i, auto part) {
-      simd::store(out + begin + i, simd::load<V>(sums + i, part) * f, part);
-    });
+    simd::for_packs<V>(
+        count, [&](std::int64_t i, auto part) { put(out + begin + i, simd::load<V>(sums + i, part) * factor, part); });
   }
+  put.finish();
 }
 
 // Wraps around on overflow, like the hardware. A factor other than 1 rounds the scaled sum to the nearest integer.
@@ -58,7 +60,11 @@ void sum_in_order(DType dtype, std::span<const void* const> inputs, double facto
   require(dtype != DType::kBool, "sum_in_order cannot add bool; cast to int32 first");
   visit_dtype(dtype, [&]<class T>() {
     if constexpr (!std::is_integral_v<T>) {
-      sum_floats(inputs, factor, elems, static_cast<T*>(out));
+      const bool in_place = std::find(inputs.begin(), inputs.end(), out) != inputs.end();
+      const bool streaming = !in_place && simd::streams(out, 1, elems * static_cast<std::int64_t>(sizeof(T)));
+      simd::with_store(streaming, [&](auto put) {
+        sum_floats(inputs, static_cast<simd::Scalar<T>>(factor), elems, static_cast<T*>(out), put);
+      });
     } else {
       sum_integers(inputs, factor, elems, static_cast<T*>(out));
     }

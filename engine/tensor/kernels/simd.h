@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "engine/core/dtype.h"
@@ -76,11 +77,23 @@ LOOM_INLINE F32x16 widen(U16x16 bits, bf16 /*tag*/) {
   return std::bit_cast<F32x16>(__builtin_convertvector(bits, U32x16) << 16);
 }
 
-LOOM_INLINE U16x16 narrow(F32x16 value, bf16 /*tag*/) {
+// In integers, for every value.
+LOOM_INLINE U16x16 narrow_any(F32x16 value) {
   const auto word = std::bit_cast<U32x16>(value);
   const U32x16 upper = word >> 16;
   const U32x16 rounded = (word + 0x7fffu + (upper & 1u)) >> 16;
   return __builtin_convertvector(value != value ? upper | 0x40u : rounded, U16x16);
+}
+
+LOOM_INLINE U16x16 narrow(F32x16 value, bf16 /*tag*/) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+  // The instruction flushes subnormal numbers to zero: they are rare, so they take the other way.
+  constexpr int kSubnormal = 0x20;
+  const auto v = std::bit_cast<__m512>(value);
+  if (_mm512_fpclass_ps_mask(v, kSubnormal) == 0) [[likely]]
+    return std::bit_cast<U16x16>(_mm512_cvtneps_pbh(v));
+#endif
+  return narrow_any(value);
 }
 
 LOOM_INLINE F32x16 widen(U16x16 bits, f16 /*tag*/) {
@@ -193,6 +206,15 @@ LOOM_INLINE void store(T* to, V value, Part part) {
   T whole[lanes<V>];
   store(whole, value);
   std::memcpy(static_cast<void*>(to), whole, static_cast<std::size_t>(part.count) * sizeof(T));
+}
+
+// Asks for the line `ahead_bytes` behind `from`, which need not exist: hardware prefetchers stop at the end of a page.
+// Level 1 for a stream, level 2 for what is read again after a whole row.
+inline constexpr std::ptrdiff_t kAheadBytes = 2048;
+template <int kLevel = 1>
+LOOM_INLINE void prefetch_ahead(const void* from, std::ptrdiff_t ahead_bytes = kAheadBytes) {
+  constexpr int kLocality = 4 - kLevel;
+  __builtin_prefetch(reinterpret_cast<const void*>(std::bit_cast<std::intptr_t>(from) + ahead_bytes), 0, kLocality);
 }
 
 // Non-temporal stores: past the caches, without reading the line first. `to` is aligned to the pack.
@@ -327,9 +349,22 @@ LOOM_INLINE F32x16 exp(F32x16 x) {
 }
 LOOM_INLINE double exp(double x) { return std::exp(x); }
 
+// 1 / x for x >= 1: an estimate of 14 bits and one Newton step, within a unit in the last place.
+LOOM_INLINE double reciprocal(double x) { return 1 / x; }
+LOOM_INLINE F32x16 reciprocal(F32x16 x) {
+#if defined(__AVX512F__)
+  const auto v = std::bit_cast<__m512>(x);
+  const auto estimate = std::bit_cast<F32x16>(_mm512_maskz_rcp14_ps(kAll, v));
+  const F32x16 refined = estimate + estimate * (1.0f - x * estimate);
+  return x == splat<F32x16>(std::numeric_limits<double>::infinity()) ? F32x16{} : refined;
+#else
+  return 1.0f / x;
+#endif
+}
+
 template <class V>
 LOOM_INLINE V sigmoid(V x) {
-  return 1.0f / (1.0f + exp(-x));
+  return reciprocal(1.0f + exp(-x));
 }
 
 // tanh(x) = t / (t + 2) with t = e^(2x) - 1 = 2^n (e^r - 1) + (2^n - 1), which keeps its precision near 0.

@@ -8,7 +8,7 @@ void swiglu_forward(DType dtype, std::int64_t elems, const void* gate, const voi
   visit_float_dtype("swiglu_forward", dtype, [&]<class T>() {
     using V = simd::Pack<T>;
     map<V>(
-        elems, static_cast<T*>(y), [](V g, V u) { return g / (1.0f + simd::exp(-g)) * u; }, static_cast<const T*>(gate),
+        elems, static_cast<T*>(y), [](V g, V u) { return g * simd::sigmoid(g) * u; }, static_cast<const T*>(gate),
         static_cast<const T*>(up));
   });
 }

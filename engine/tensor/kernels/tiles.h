@@ -42,6 +42,7 @@ void map(std::int64_t elems, Out* y, Op op, const In*... x) {
   simd::with_store(streaming, [&](auto put) {
     for_pieces(elems, kTileElems, [&](std::int64_t begin, std::int64_t count) {
       simd::for_packs<V>(count, [&](std::int64_t i, auto part) {
+        (simd::prefetch_ahead(x + begin + i), ...);
         put(y + begin + i, op(simd::load<V>(x + begin + i, part)...), part);
       });
       put.finish();
