@@ -48,6 +48,7 @@ function(loom_add_library name)
   add_library(loom_${name} STATIC ${ARG_SOURCES})
   add_library(loom::${name} ALIAS loom_${name})
   set_target_properties(loom_${name} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(loom_${name} PUBLIC cxx_std_20)
   target_include_directories(loom_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/shardloom>)
   target_link_libraries(loom_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:loom_library_flags>)

@@ -7,7 +7,6 @@
 #include <iterator>
 #include <optional>
 #include <regex>
-#include <set>
 #include <sstream>
 
 namespace loom::build_test {
@@ -237,13 +236,15 @@ std::vector<std::string> include_problems(const fs::path& root, std::span<const 
   return problems;
 }
 
-std::vector<std::string> orphan_problems(const fs::path& root, std::span<const std::string> folders) {
+std::vector<std::string> orphan_problems(const fs::path& root, std::span<const std::string> folders,
+                                         const std::set<std::string>& compiled) {
   std::set<std::string> included;
   std::vector<std::string> problems;
   for (const std::string& file : files_below(root, folders, {".h", ".cpp"})) {
     for (const IncludeLine& include : quoted_includes(root / file)) included.insert(include.path);
   }
   for (const std::string& source : files_below(root, folders, {".cpp"})) {
+    if (compiled.contains(source)) continue;
     if (auto problem = unlisted_problem(root, source)) problems.push_back(std::move(*problem));
   }
   for (const std::string& header : files_below(root, folders, {".h"})) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,8 +41,9 @@ std::vector<std::string> floor_problems(std::span<const Target> targets, const H
 std::vector<std::string> include_problems(const std::filesystem::path& root, std::span<const std::string> folders,
                                           std::span<const Target> targets);
 
-// .cpp files below `folders` that the nearest CMakeLists.txt does not name, and .h files that no file below them
-// includes.
-std::vector<std::string> orphan_problems(const std::filesystem::path& root, std::span<const std::string> folders);
+// .cpp files below `folders` that this build does not compile and the nearest CMakeLists.txt does not name (as the
+// sources of another configuration), and .h files that no file below them includes.
+std::vector<std::string> orphan_problems(const std::filesystem::path& root, std::span<const std::string> folders,
+                                         const std::set<std::string>& compiled);
 
 }  // namespace loom::build_test

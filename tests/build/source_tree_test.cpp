@@ -37,7 +37,9 @@ class SourceTree : public ::testing::Test {
   std::vector<std::string> includes(std::string_view edges = kEdges) const {
     return include_problems(root_, kFolders, parse_link_edges(edges));
   }
-  std::vector<std::string> orphans() const { return orphan_problems(root_, kFolders); }
+  std::vector<std::string> orphans(const std::set<std::string>& compiled = {}) const {
+    return orphan_problems(root_, kFolders, compiled);
+  }
 
   const std::filesystem::path root_ = test::fresh_folder();
 };
@@ -105,6 +107,14 @@ TEST_F(SourceTree, NamesASourceThatIsNotListed) {
   write("low/CMakeLists.txt", "add(low SOURCES low.cpp extra.cpp)  # forgotten.cpp\n");
   EXPECT_THAT(orphans(),
               ElementsAre("low/forgotten.cpp: low/CMakeLists.txt does not name it; list it there or remove it"));
+}
+
+TEST_F(SourceTree, TakesACompiledSourceAsListedWhateverTheList) {
+  write("low/subject_test.cpp", "");
+  write("low/CMakeLists.txt", "add(low SOURCES low.cpp extra.cpp ${subject}_test.cpp)\n");
+  EXPECT_THAT(orphans({"low/subject_test.cpp"}), IsEmpty());
+  EXPECT_THAT(orphans(),
+              ElementsAre("low/subject_test.cpp: low/CMakeLists.txt does not name it; list it there or remove it"));
 }
 
 TEST_F(SourceTree, LooksForAFileOfASubfolderInTheListAboveIt) {
