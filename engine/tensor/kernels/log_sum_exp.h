@@ -42,8 +42,6 @@ simd::Scalar<T> largest(std::int64_t elems, const T* x) {
   return result;
 }
 
-inline constexpr std::int64_t kLogSumExpBlock = 4096;  // fits the L1 cache
-
 template <class T>
 simd::Scalar<T> sum_of_exp(std::int64_t elems, const T* x, simd::Scalar<T> shift) {
   using V = simd::Pack<T>;
