@@ -35,8 +35,9 @@ class Gather {
   virtual ~Gather() = default;
 
   // Collective over the shard group: `params` of group `path`, all with bytes. N = 1 needs no communication and only casts.
-  static std::unique_ptr<Gather> create(GatherLayout layout, std::vector<Param*> params, comm::ProcessGroup& group,
-                                        device::Device& device, const std::string& path);
+  static std::unique_ptr<Gather> create(GatherLayout layout, std::vector<Param*> params,
+                                        std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
+                                        const std::string& path);
 
   // Bytes of this rank's gather input.
   std::int64_t input_bytes() const { return input_bytes_; }
@@ -49,12 +50,12 @@ class Gather {
   void release();
 
  protected:
-  Gather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path);
+  Gather(std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device, std::string path);
 
   device::Stream& stream(device::StreamId id) { return device_.stream(id); }
 
   const std::vector<Param*> params_;
-  comm::ProcessGroup& group_;
+  const std::shared_ptr<comm::ProcessGroup> group_;  // shared with the work on the streams, which may outlive the model
   device::Device& device_;
   const std::string path_;
   std::int64_t input_bytes_ = 0;

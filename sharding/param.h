@@ -6,7 +6,7 @@
 //           first D of N * c.
 // States    Sharded <-> Unsharded: to_sharded(), to_unsharded() put the tensor into every slot that holds the parameter (ties stay ties).
 // Meta      a parameter without bytes stays so when it is sharded; materialize_shard() allocates only this rank's rows.
-// Errors    ConfigError for parameters that cannot be sharded (no dims).
+// Errors    InvariantError for a parameter without dims: fully_shard() refuses it.
 #pragma once
 
 #include <optional>

@@ -34,7 +34,7 @@ void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
     }
     params.push_back(param.get());
   }
-  gather_ = Gather::create(layout_, std::move(params), mesh_->shard(), *comm.device, path_);
+  gather_ = Gather::create(layout_, std::move(params), {mesh_, &mesh_->shard()}, *comm.device, path_);
 }
 
 void ParamGroup::check_dtypes() const {
@@ -76,6 +76,12 @@ void ParamGroup::reshard() {
   gather_->release();
   state_ = State::kSharded;
   mark("RE");
+}
+
+void ParamGroup::drop_gather() {
+  if (state_ != State::kGathering) return;
+  gather_->drop();
+  state_ = State::kSharded;
 }
 
 void ParamGroup::pre_forward() {
@@ -146,7 +152,7 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
   mark(mesh_->replicate() != nullptr ? "RSAR" : "RS",
        mesh_->shard_size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
        static_cast<std::int64_t>(params.size()));
-  const ReduceContext context{mesh_.get(), comm_->device, path_, gradient_divide_factor, force_sum_reduction};
+  const ReduceContext context{mesh_, comm_->device, path_, gradient_divide_factor, force_sum_reduction};
   comm_->reduction = reduce_gradients(context, params, std::move(grads));
   reduced_ = comm_->reduction->done;
 }
@@ -154,10 +160,7 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
 void ParamGroup::finalize_backward() {
   comm_->device->stream(StreamId::kCompute).wait(reduced_);
   reduced_ = {};
-  if (state_ == State::kGathering) {  // prefetched and never used
-    gather_->drop();
-    state_ = State::kSharded;
-  }
+  drop_gather();  // prefetched and never used
   post_forward_indices_.clear();
 }
 
