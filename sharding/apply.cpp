@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "engine/core/error.h"
@@ -55,6 +56,32 @@ void check_containers(nn::Module& model, const Fsdp2Config& config, const ModelT
   }
 }
 
+// The wrapped module that will own the parameters at `path`: the nearest above it; "" is the root.
+std::string group_of(std::string path, const std::unordered_set<std::string>& wrapped) {
+  while (!path.empty() && !wrapped.contains(path)) {
+    const std::size_t dot = path.rfind('.');
+    path.resize(dot == std::string::npos ? 0 : dot);
+  }
+  return path;
+}
+
+// A parameter in two places must belong to one group.
+void check_ties(nn::Module& model, const Fsdp2Config& config, const std::unordered_set<std::string>& wrapped) {
+  const auto words = [](const std::string& group) {
+    return group.empty() ? std::string("group of the root") : fmt::format("group '{}'", group);
+  };
+  std::unordered_map<const void*, std::string> first_path;
+  for (auto& [path, slot] : model.named_slots()) {
+    const auto [first, is_new] = first_path.emplace(slot->value.id(), path);
+    const std::string group = group_of(path, wrapped);
+    const std::string first_group = group_of(first->second, wrapped);
+    if (is_new || group == first_group) continue;
+    config_error("{}: sub_modules_to_wrap: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
+                 "neither module, or untie them (tie_word_embeddings: false)",
+                 config.value_mark("sub_modules_to_wrap").text(), first->second, words(first_group), path, words(group));
+  }
+}
+
 }  // namespace
 
 Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
@@ -67,6 +94,7 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
   plan.warnings = plan.layout.warnings;
   plan.warnings.insert(plan.warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
   const std::unordered_set<std::string> listed(expansion.paths.begin(), expansion.paths.end());
+  check_ties(model, config, listed);
   for (auto& [path, module] : model.named_modules()) {
     if (listed.contains(path)) plan.wrapped.push_back(path);
   }

@@ -79,13 +79,20 @@ void check_wrappable(const nn::Module& module) {
   }
 }
 
+void check_shardable(const std::vector<ParamHome>& homes) {
+  for (const ParamHome& home : homes) {
+    if (home.slots.front()->value.shape().ndim() > 0) continue;
+    config_error("parameter '{}' has no dims and cannot be sharded over dim 0; give it shape [1]", home.paths.front());
+  }
+}
+
 void claim(const std::vector<ParamHome>& homes, std::string_view type_name) {
   auto& taken = RankContext::current().slot<TakenOriginals>().taken;
   for (const ParamHome& home : homes) {
     const auto found = taken.find(home.slots.front()->value.storage().get());
     if (found != taken.end() && !found->second.original.expired()) {
       config_error("parameter '{}' of {} is tied to '{}', which another group owns; a tie must stay inside one group: wrap "
-                   "neither module, or untie them (--untie-embeddings-and-output-weights)",
+                   "neither module, or untie them (tie_word_embeddings: false)",
                    home.paths.front(), type_name, found->second.path);
     }
   }
@@ -135,6 +142,7 @@ State& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardOptio
   for (const nn::Module* module : modules) check_wrappable(*module);
   std::vector<ParamHome> homes = collect_homes(modules, options.ignored_params);
   const AfterForward after = resolve_after_forward(options);
+  check_shardable(homes);
   claim(homes, modules.front()->type_name());
   std::unique_ptr<ParamGroup> group;
   if (!homes.empty()) {

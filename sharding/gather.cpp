@@ -22,16 +22,16 @@ void run_all(const std::vector<std::function<void()>>& work) {
 
 class BufferedGather final : public Gather {
  public:
-  BufferedGather(GatherFrom from, std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path)
-      : Gather(from, std::move(params), group, device, std::move(path)) {}
+  BufferedGather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device, std::string path)
+      : Gather(from, std::move(params), std::move(group), device, std::move(path)) {}
 
   void issue() override {
-    buffer_ = Tensor::empty({group_.size() * input_bytes_}, DType::kU8, MemCategory::kGatherBuffer,
+    buffer_ = Tensor::empty({group_->size() * input_bytes_}, DType::kU8, MemCategory::kGatherBuffer,
                             "gather of '" + path_ + "'");
     auto* base = static_cast<std::byte*>(buffer_.raw());
     std::vector<std::function<void()>> work;
     if (base != nullptr) {
-      std::byte* to = base + group_.rank() * input_bytes_;
+      std::byte* to = base + group_->rank() * input_bytes_;
       for (const Param* param : params_) {
         work.push_back(copy_in(*param, to, buffer_.storage()->keep_alive()));
         to += input_bytes(*param);
@@ -39,14 +39,14 @@ class BufferedGather final : public Gather {
     }
     stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, input_bytes_, input_bytes_}, [work] { run_all(work); }});
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
-    stream(StreamId::kGather).submit({"all_gather", path_, {0, 0, 0, (group_.size() - 1) * input_bytes_}, communicate(base)});
+    stream(StreamId::kGather).submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, communicate(base)});
     gathered_ = stream(StreamId::kGather).record();
   }
 
   HeldGather finish() override {
     stream(StreamId::kCompute).wait(gathered_);
     for (Param* param : params_) param->unsharded().storage()->allocate();
-    const std::int64_t bytes = group_.size() * input_bytes_;
+    const std::int64_t bytes = group_->size() * input_bytes_;
     device_.launch("gather_copy_out", {0, bytes, bytes}, [&] { copy_out(); });
     HeldGather held{std::move(buffer_), stream(StreamId::kCompute).record()};
     buffer_ = {};
@@ -61,15 +61,15 @@ class BufferedGather final : public Gather {
  private:
   std::function<void()> communicate(std::byte* base) {
     if (base == nullptr) return nullptr;
-    return [&group = group_, path = path_, base, bytes = input_bytes_, owner = buffer_.storage()->keep_alive()] {
-      const comm::GatherPart part{base + group.rank() * bytes, base, static_cast<std::size_t>(bytes)};
-      group.all_gather(Channel::kGather, {&part, 1}, path);
+    return [group = group_, path = path_, base, bytes = input_bytes_, owner = buffer_.storage()->keep_alive()] {
+      const comm::GatherPart part{base + group->rank() * bytes, base, static_cast<std::size_t>(bytes)};
+      group->all_gather(Channel::kGather, {&part, 1}, path);
     };
   }
 
   void copy_out() {
     const auto* from = static_cast<const std::byte*>(buffer_.raw());
-    for (int rank = 0; rank < group_.size(); ++rank) {
+    for (int rank = 0; rank < group_->size(); ++rank) {
       for (const Param* param : params_) {
         const std::int64_t bytes = input_bytes(*param);
         std::memcpy(param->unsharded().storage()->data() + rank * bytes, from, static_cast<std::size_t>(bytes));
@@ -83,8 +83,8 @@ class BufferedGather final : public Gather {
 
 class InPlaceGather final : public Gather {
  public:
-  InPlaceGather(GatherFrom from, std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path)
-      : Gather(from, std::move(params), group, device, std::move(path)) {}
+  InPlaceGather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device, std::string path)
+      : Gather(from, std::move(params), std::move(group), device, std::move(path)) {}
 
   void issue() override {
     std::vector<std::function<void()>> work;
@@ -95,7 +95,7 @@ class InPlaceGather final : public Gather {
       storage->allocate();
       if (storage->data() == nullptr) continue;
       const std::int64_t bytes = input_bytes(*param);
-      std::byte* own = storage->data() + group_.rank() * bytes;
+      std::byte* own = storage->data() + group_->rank() * bytes;
       owners.push_back(storage->keep_alive());
       work.push_back(copy_in(*param, own, owners.back()));
       parts.push_back({own, storage->data(), static_cast<std::size_t>(bytes)});
@@ -103,10 +103,10 @@ class InPlaceGather final : public Gather {
     stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, input_bytes_, input_bytes_}, [work] { run_all(work); }});
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
     std::function<void()> communicate;
-    if (group_.size() > 1 && !parts.empty()) {
-      communicate = [&group = group_, path = path_, parts, owners] { group.all_gather(Channel::kGather, parts, path); };
+    if (group_->size() > 1 && !parts.empty()) {
+      communicate = [group = group_, path = path_, parts, owners] { group->all_gather(Channel::kGather, parts, path); };
     }
-    stream(StreamId::kGather).submit({"all_gather", path_, {0, 0, 0, (group_.size() - 1) * input_bytes_}, communicate});
+    stream(StreamId::kGather).submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, communicate});
     gathered_ = stream(StreamId::kGather).record();
   }
 
@@ -123,13 +123,13 @@ class InPlaceGather final : public Gather {
 
 class SharedGather final : public Gather {
  public:
-  SharedGather(std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path,
+  SharedGather(std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device, std::string path,
                std::shared_ptr<comm::SharedSegment> segment)
-      : Gather(GatherFrom::kShards, std::move(params), group, device, std::move(path)), segment_(std::move(segment)) {
+      : Gather(GatherFrom::kShards, std::move(params), std::move(group), device, std::move(path)), segment_(std::move(segment)) {
     std::int64_t at = 0;
     for (Param* param : params_) {
       places_.push_back({segment_->data() + at, param->compute_dtype() == param->original_dtype(), kNeverWritten});
-      at += aligned(group_.size() * input_bytes(*param));
+      at += aligned(group_->size() * input_bytes(*param));
       if (places_.back().holds_shard) move_shard(*param, places_.back());
     }
   }
@@ -147,7 +147,7 @@ class SharedGather final : public Gather {
       Param& param = *params_[i];
       Place& place = places_[i];
       std::shared_ptr<std::byte> memory(segment_, place.full);
-      param.unsharded().storage()->adopt(device_.memory().adopt(memory, group_.size() * input_bytes(param),
+      param.unsharded().storage()->adopt(device_.memory().adopt(memory, group_->size() * input_bytes(param),
                                                                  MemCategory::kUnsharded, "gather of '" + path_ + "'"));
       const std::uint64_t version = param.padded_shard().storage()->version();
       if (place.holds_shard || place.written_version == version) continue;
@@ -158,8 +158,8 @@ class SharedGather final : public Gather {
     stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, copied_bytes, copied_bytes}, [work] { run_all(work); }});
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
     stream(StreamId::kGather)
-        .submit({"all_gather", path_, {0, 0, 0, (group_.size() - 1) * input_bytes_},
-                 [&group = group_, path = path_] { group.barrier(Channel::kGather, path); }});
+        .submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_},
+                 [group = group_, path = path_] { group->barrier(Channel::kGather, path); }});
     gathered_ = stream(StreamId::kGather).record();
   }
 
@@ -183,7 +183,7 @@ class SharedGather final : public Gather {
   };
 
   std::byte* own_rows(const Param& param, const Place& place) const {
-    return place.full + group_.rank() * input_bytes(param);
+    return place.full + group_->rank() * input_bytes(param);
   }
 
   void move_shard(Param& param, const Place& place) {
@@ -197,9 +197,9 @@ class SharedGather final : public Gather {
 
 }  // namespace
 
-Gather::Gather(GatherFrom from, std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device,
+Gather::Gather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
                std::string path)
-    : from_(from), params_(std::move(params)), group_(group), device_(device), path_(std::move(path)) {
+    : from_(from), params_(std::move(params)), group_(std::move(group)), device_(device), path_(std::move(path)) {
   for (const Param* param : params_) input_bytes_ += input_bytes(*param);
 }
 
@@ -219,17 +219,17 @@ void Gather::release() {
 }
 
 std::unique_ptr<Gather> Gather::create(GatherLayout layout, GatherFrom from, std::vector<Param*> params,
-                                       comm::ProcessGroup& group, device::Device& device, const std::string& path) {
-  if (group.size() > 1 && layout == GatherLayout::kBuffered) {
-    return std::make_unique<BufferedGather>(from, std::move(params), group, device, path);
+                                       std::shared_ptr<comm::ProcessGroup> group, device::Device& device, const std::string& path) {
+  if (group->size() > 1 && layout == GatherLayout::kBuffered) {
+    return std::make_unique<BufferedGather>(from, std::move(params), std::move(group), device, path);
   }
-  if (group.size() > 1 && from == GatherFrom::kShards && !device.dry_run()) {
+  if (group->size() > 1 && from == GatherFrom::kShards && !device.dry_run()) {
     const auto bytes = static_cast<std::size_t>(SharedGather::segment_bytes(params));
-    if (auto segment = group.share(Channel::kHost, bytes, path)) {
-      return std::make_unique<SharedGather>(std::move(params), group, device, path, std::move(segment));
+    if (auto segment = group->share(Channel::kHost, bytes, path)) {
+      return std::make_unique<SharedGather>(std::move(params), std::move(group), device, path, std::move(segment));
     }
   }
-  return std::make_unique<InPlaceGather>(from, std::move(params), group, device, path);
+  return std::make_unique<InPlaceGather>(from, std::move(params), std::move(group), device, path);
 }
 
 }  // namespace loom::sharding

@@ -39,7 +39,7 @@ class Gather {
   virtual ~Gather() = default;
 
   // Collective over the shard group: `params` of group `path`, all with bytes. N = 1 needs no communication and only casts.
-  static std::unique_ptr<Gather> create(GatherLayout layout, GatherFrom from, std::vector<Param*> params, comm::ProcessGroup& group,
+  static std::unique_ptr<Gather> create(GatherLayout layout, GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group,
                                         device::Device& device, const std::string& path);
 
   // Bytes of this rank's gather input.
@@ -53,11 +53,11 @@ class Gather {
   void release();
 
  protected:
-  Gather(GatherFrom from, std::vector<Param*> params, comm::ProcessGroup& group, device::Device& device, std::string path);
+  Gather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device, std::string path);
 
   // This rank's gather input of a parameter, before its cast; and its bytes in the compute dtype.
   const Tensor& input(const Param& param) const;
-  std::int64_t input_bytes(const Param& param) const { return param.gather_output_bytes() / group_.size(); }
+  std::int64_t input_bytes(const Param& param) const { return param.gather_output_bytes() / group_->size(); }
   // Work that writes that input, cast, to `to`. Owns what it touches.
   std::function<void()> copy_in(const Param& param, std::byte* to, std::shared_ptr<void> to_owner) const;
 
@@ -65,7 +65,7 @@ class Gather {
 
   const GatherFrom from_;
   const std::vector<Param*> params_;
-  comm::ProcessGroup& group_;
+  const std::shared_ptr<comm::ProcessGroup> group_;  // shared with the work on the streams, which may outlive the model
   device::Device& device_;
   const std::string path_;
   std::int64_t input_bytes_ = 0;

@@ -37,9 +37,7 @@ void zero_rows_from(const Tensor& tensor, std::int64_t row) {
 Param::Param(ParamHome home, const comm::DeviceMesh& mesh, const MixedPrecisionPolicy& policy) : home_(std::move(home)) {
   const Tensor original = home_.slots.front()->value;
   shape_ = original.shape();
-  if (shape_.ndim() == 0) {
-    config_error("parameter '{}' has no dims and cannot be sharded over dim 0; give it shape [1]", path());
-  }
+  require(shape_.ndim() > 0, "parameter '{}' without dims reached the cut", path());
   row_elems_ = shape_.row_elems();
   original_dtype_ = original.dtype();
   const bool castable = is_floating(original_dtype_);

@@ -8,7 +8,7 @@
 // States    Sharded <-> Unsharded: to_sharded(), to_unsharded() put the tensor into every slot that holds the parameter (ties stay ties). While the
 //           group keeps post-forward shards the slots hold the sharded tensor.
 // Meta      a parameter without bytes stays so when it is sharded; materialize_shard() allocates only this rank's rows.
-// Errors    ConfigError for parameters that cannot be sharded (no dims).
+// Errors    InvariantError for a parameter without dims: fully_shard() refuses it.
 #pragma once
 
 #include <optional>

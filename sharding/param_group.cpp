@@ -37,10 +37,10 @@ void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
     }
     params.push_back(param.get());
   }
-  gather_ = Gather::create(layout_, GatherFrom::kShards, params, mesh_->shard(), *comm.device, path_);
+  gather_ = Gather::create(layout_, GatherFrom::kShards, params, {mesh_, &mesh_->shard()}, *comm.device, path_);
   if (post_forward_ranks_ > 0) {
     post_forward_gather_ = Gather::create(layout_, GatherFrom::kPostForwardShards, params,
-                                          mesh_->consecutive(post_forward_ranks_), *comm.device, path_);
+                                          {mesh_, &mesh_->consecutive(post_forward_ranks_)}, *comm.device, path_);
   }
 }
 
@@ -106,6 +106,13 @@ void ParamGroup::reshard() {
   gather_->release();
   state_ = State::kSharded;
   mark("RE");
+}
+
+void ParamGroup::drop_gather() {
+  if (state_ != State::kGathering) return;
+  pending_->drop();
+  drop_post_forward_shards();
+  state_ = State::kSharded;
 }
 
 void ParamGroup::pre_forward() {
@@ -180,7 +187,7 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
   mark(mesh_->replicate() != nullptr ? "RSAR" : "RS",
        mesh_->shard_size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
        static_cast<std::int64_t>(params.size()));
-  const ReduceContext context{mesh_.get(), comm_->device, reduction_tag(params), gradient_divide_factor, force_sum_reduction};
+  const ReduceContext context{mesh_, comm_->device, reduction_tag(params), gradient_divide_factor, force_sum_reduction};
   comm_->reduction = reduce_gradients(context, params, std::move(grads));
   reduced_ = comm_->reduction->done;
 }
@@ -198,11 +205,7 @@ std::string ParamGroup::reduction_tag(const std::vector<Param*>& params) const {
 void ParamGroup::finalize_backward() {
   comm_->device->stream(StreamId::kCompute).wait(reduced_);
   reduced_ = {};
-  if (state_ == State::kGathering) {  // prefetched and never used
-    pending_->drop();
-    drop_post_forward_shards();
-    state_ = State::kSharded;
-  }
+  drop_gather();  // prefetched and never used
   post_forward_indices_.clear();
 }
 

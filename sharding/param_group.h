@@ -51,6 +51,8 @@ class ParamGroup {
   // Makes the whole parameters usable. Blocks the host until the gather is done. Nothing to do unless Gathering.
   void wait_for_unshard();
   void reshard();
+  // Ends a gather that nobody waited for, without using it. Blocks the host until it is done. Nothing to do unless Gathering.
+  void drop_gather();
 
   // --- called by the hooks of the module ---
   void pre_forward();

@@ -76,16 +76,16 @@ void finish_row(const Buffers& b, double post_divide, const std::vector<Addition
 
 void submit_collectives(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
                         const std::vector<Addition>& additions, bool dry_run) {
-  const comm::DeviceMesh& mesh = *context.mesh;
+  const std::shared_ptr<const comm::DeviceMesh>& mesh = context.mesh;
   const std::int64_t size = static_cast<std::int64_t>(element_bytes(b.reduce_dtype));
   device::Stream& compute = context.device->stream(StreamId::kCompute);
   device::Stream& scatter = context.device->stream(StreamId::kReduceScatter);
   scatter.wait(compute.record());
-  const bool replicated = mesh.replicate() != nullptr;
-  std::function<void()> run_scatter = [&mesh, plan, b, path = context.path, replicated, additions] {
+  const bool replicated = mesh->replicate() != nullptr;
+  std::function<void()> run_scatter = [mesh, plan, b, path = context.path, replicated, additions] {
     scale_in_place(b.reduce_dtype, b.input_elems, plan.pre_divide, b.input);
-    if (mesh.shard_size() > 1) {
-      mesh.shard().reduce_scatter(Channel::kReduceScatter, b.input, b.reduced, b.row_elems, b.reduce_dtype,
+    if (mesh->shard_size() > 1) {
+      mesh->shard().reduce_scatter(Channel::kReduceScatter, b.input, b.reduced, b.row_elems, b.reduce_dtype,
                                   plan.reduce_scatter, path);
     } else {
       const double factor = plan.reduce_scatter.kind == comm::ReduceKind::kPremulSum ? plan.reduce_scatter.factor : 1.0;
@@ -93,16 +93,16 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
     }
     if (!replicated) finish_row(b, plan.post_divide, additions);
   };
-  const device::Cost scatter_cost{0, b.input_elems * size, b.row_elems * size, (mesh.shard_size() - 1) * b.row_elems * size};
+  const device::Cost scatter_cost{0, b.input_elems * size, b.row_elems * size, (mesh->shard_size() - 1) * b.row_elems * size};
   scatter.submit({"reduce_scatter", context.path, scatter_cost, dry_run ? nullptr : run_scatter});
   if (!replicated) return;
   device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
   all_reduce.wait(scatter.record());
-  std::function<void()> run_reduce = [&mesh, plan, b, path = context.path, additions] {
-    mesh.replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce, path);
+  std::function<void()> run_reduce = [mesh, plan, b, path = context.path, additions] {
+    mesh->replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce, path);
     finish_row(b, plan.post_divide, additions);
   };
-  const device::Cost reduce_cost{0, b.row_elems * size, b.row_elems * size, 2 * (mesh.replicate_size() - 1) * b.row_elems * size / mesh.replicate_size()};
+  const device::Cost reduce_cost{0, b.row_elems * size, b.row_elems * size, 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size()};
   all_reduce.submit({"all_reduce", context.path, reduce_cost, dry_run ? nullptr : run_reduce});
 }
 
@@ -120,6 +120,7 @@ ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size
   } else if (force_sum) {
     plan.post_divide = factor.value_or(world);
   } else if (!factor) {
+    if (world == 1) return plan;
     plan.reduce_scatter = ReduceOp::avg();
     plan.all_reduce = ReduceOp::avg();
   } else if (*factor == shard_size) {

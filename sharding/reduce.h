@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size
                           bool force_sum);
 
 struct ReduceContext {
-  const comm::DeviceMesh* mesh = nullptr;
+  std::shared_ptr<const comm::DeviceMesh> mesh;  // shared with the work on the streams, which may outlive the model
   device::Device* device = nullptr;
   std::string path;                    // of the group, with the parameters that have no gradient: ranks that differ get an error
   std::optional<double> divide_factor;

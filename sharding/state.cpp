@@ -144,9 +144,12 @@ void State::end_iteration() {
   shared_->comm.release_held();
   shared_->iteration_root = nullptr;
   if (autograd::grad_enabled()) return;
-  // Without a backward to come, nothing else would notice new weights: free what reshard_after_forward kept.
+  // Without a backward to come, nothing else would notice new weights: free what reshard_after_forward kept and what was
+  // prefetched for a module that did not run.
   for (State* state : shared_->states) {
-    if (state->group_ != nullptr) state->group_->reshard();
+    if (state->group_ == nullptr) continue;
+    state->group_->reshard();
+    state->group_->drop_gather();
   }
 }
 
@@ -176,7 +179,8 @@ void State::check_reductions() {
   const comm::DeviceMesh& mesh = *options_.mesh;
   device::Device& device = *shared_->comm.device;
   const auto meet = [&](StreamId id, comm::Channel channel, comm::ProcessGroup& group) {
-    device.stream(id).submit({"end_of_backward", path_, {}, [&group, channel] { group.barrier(channel, "end of backward"); }});
+    device.stream(id).submit(
+        {"end_of_backward", path_, {}, [mesh = options_.mesh, &group, channel] { group.barrier(channel, "end of backward"); }});
     device.stream(StreamId::kCompute).wait(device.stream(id).record());
   };
   if (device.dry_run()) return;

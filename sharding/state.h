@@ -44,6 +44,8 @@ class State : public std::enable_shared_from_this<State> {
   // Makes this the root of all states below its module. Collective; done by the first forward, or earlier by hand.
   void lazy_init();
   bool is_initialized() const { return shared_ != nullptr; }
+  // Forwards of groups that the next backward will prefetch against; 0 after it, and without grad mode.
+  std::size_t recorded_forwards() const { return shared_ == nullptr ? 0 : shared_->comm.post_forward_order.size(); }
 
  private:
   // What the states under one root share.

@@ -1,11 +1,23 @@
 #include "engine/core/rank_context.h"
 
+#include <utility>
+
 #include "engine/core/error.h"
 
 namespace loom {
 namespace {
 thread_local RankContext* t_current = nullptr;
 }  // namespace
+
+RankContext::~RankContext() {
+  while (!at_end_.empty()) {
+    const std::function<void()> stop = std::move(at_end_.back());
+    at_end_.pop_back();
+    stop();
+  }
+}
+
+void RankContext::at_end(std::function<void()> stop) { at_end_.push_back(std::move(stop)); }
 
 RankContext* RankContext::current_or_null() { return t_current; }
 

@@ -8,16 +8,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <typeindex>
 #include <unordered_map>
+#include <vector>
 
 namespace loom {
 
 class RankContext {
  public:
   RankContext(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
+  ~RankContext();
   RankContext(const RankContext&) = delete;
   RankContext& operator=(const RankContext&) = delete;
 
@@ -33,6 +36,10 @@ class RankContext {
     return *static_cast<T*>(held.get());
   }
 
+  // Runs `stop` when the context ends, the last one given first, while every slot can still be looked up: for what works for
+  // the rank on threads of its own. `stop` does not throw.
+  void at_end(std::function<void()> stop);
+
   // The context of this thread. Throws InvariantError when no rank is current.
   static RankContext& current();
   static RankContext* current_or_null();
@@ -43,6 +50,7 @@ class RankContext {
   const int world_size_;
   std::mutex mutex_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> slots_;
+  std::vector<std::function<void()>> at_end_;
 };
 
 // Makes a context current on this thread for the scope's lifetime; scopes nest.

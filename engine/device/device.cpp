@@ -29,6 +29,8 @@ void Device::synchronize() {
 
 Device& Device::install(RankContext& context, const DeviceOptions& options) {
   auto& slot = context.slot<DeviceSlot>();
+  // The streams' threads look up slots until they have ended.
+  if (slot.device == nullptr) context.at_end([&slot] { slot.device.reset(); });
   slot.device = std::make_unique<Device>(options, &context);
   return *slot.device;
 }

@@ -1,5 +1,6 @@
 // The shardloom program. Exit status: 0 done, 1 a run failed, 2 the command line or a file of the user's is wrong.
 #include <iostream>
+#include <string>
 
 #include "engine/core/error.h"
 #include "engine/train/job.h"
@@ -19,16 +20,19 @@ int run(const loom::train::ParsedCommand& command) {
   return 0;
 }
 
+// In one piece: ranks that are processes write to one terminal.
+void complain(const std::exception& error) { std::cerr << std::string("shardloom: ") + error.what() + "\n"; }
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     return run(loom::train::parse_arguments(argc, argv));
   } catch (const loom::ConfigError& error) {
-    std::cerr << "shardloom: " << error.what() << "\n";
+    complain(error);
     return loom::train::kExitUsage;
   } catch (const std::exception& error) {
-    std::cerr << "shardloom: " << error.what() << "\n";
+    complain(error);
     return 1;
   }
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "engine/core/error.h"
 #include "engine/core/log.h"
@@ -34,6 +35,17 @@ TEST(RankContext, RanksShareNothing) {
   RankContext a(0, 2), b(1, 2);
   a.slot<Counter>().value = 1;
   EXPECT_EQ(b.slot<Counter>().value, 5);
+}
+
+TEST(RankContext, WhatIsToStopAtItsEndStopsLastFirstWhileSlotsAreThere) {
+  std::vector<int> order;
+  {
+    RankContext context(0, 1);
+    context.slot<Counter>().value = 9;
+    context.at_end([&] { order.push_back(context.slot<Counter>().value); });
+    context.at_end([&] { order.push_back(context.slot<OtherCounter>().value); });  // made now
+  }
+  EXPECT_EQ(order, (std::vector<int>{7, 9}));
 }
 
 TEST(RankContext, SlotsDieWithTheirContext) {

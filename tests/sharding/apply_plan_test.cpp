@@ -1,0 +1,189 @@
+// Promise: an fsdp2_config.yaml is resolved against a model before anything changes, wrapped bottom-up, and described
+// group by group. World:   4 ranks for plans (none runs), 2 ranks as threads where models are wrapped.
+#include <gmock/gmock.h>
+
+#include "engine/core/error.h"
+#include "engine/nn/layers.h"
+#include "sharding/apply.h"
+#include "tests/support/files.h"
+#include "tests/support/toy_models.h"
+#include "tests/support/world.h"
+
+namespace loom::sharding {
+namespace {
+
+using test::message_of;
+using test::run_world;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+Fsdp2Config config(const std::string& text) { return parse_fsdp2_config(text, "f.yaml"); }
+
+Fsdp2Plan planned(const std::string& text, int world_size = 4) {
+  test::ToyChain chain(6, 4);
+  return plan_fsdp2(chain, config(text), world_size, GatherLayout::kBuffered);
+}
+
+std::string refusal(const std::string& text, int world_size = 4) {
+  return message_of<ConfigError>([&] { planned(text, world_size); });
+}
+
+// --- Plans
+
+TEST(Plan, ListsWrappedModulesInTheOrderOfRegistrationWhateverTheListsOrder) {
+  const auto expected = ElementsAre("layers.0", "layers.1", "layers.2", "layers.3");
+  EXPECT_THAT(planned("sub_modules_to_wrap: [\"layers.{*}\"]").wrapped, expected);
+  EXPECT_THAT(planned("sub_modules_to_wrap: [layers.3, \"layers.{1,0}\", layers.2, layers.2]").wrapped, expected);
+}
+
+TEST(Plan, TakesMeshAndPolicyFromTheFile) {
+  const Fsdp2Plan plan = planned(
+      "sharding_size: 2\nparam_dtype: bf16\nreduce_dtype: fp32\ncast_forward_inputs: false\n"
+      "reshard_after_forward: false\nnum_to_forward_prefetch: 2\nnum_to_backward_prefetch: 1\n");
+  EXPECT_EQ(plan.layout.replicate, 2);
+  EXPECT_EQ(plan.layout.shard, 2);
+  EXPECT_EQ(plan.options.policy.param_dtype, DType::kBF16);
+  EXPECT_EQ(plan.options.policy.reduce_dtype, DType::kF32);
+  EXPECT_EQ(plan.options.policy.output_dtype, std::nullopt);
+  EXPECT_FALSE(plan.options.policy.cast_forward_inputs);
+  EXPECT_EQ(plan.options.reshard_after_forward, false);
+  EXPECT_EQ(plan.num_to_forward_prefetch, 2);
+  EXPECT_EQ(plan.num_to_backward_prefetch, 1);
+  EXPECT_THAT(plan.wrapped, IsEmpty());
+}
+
+TEST(Plan, OfAContainerIsRefused) {
+  EXPECT_EQ(refusal("sub_modules_to_wrap:\n  - layers\n"),
+            "f.yaml:2:5: sub_modules_to_wrap: 'layers' is a ModuleList and has no forward of its own; wrap its items: "
+            "'layers.{*}'");
+}
+
+TEST(Plan, OfAPatternThatMatchesNothingIsRefusedWithTheNearestPath) {
+  EXPECT_EQ(
+      refusal("sub_modules_to_wrap:\n  - \"layer.{*}\"\n"),
+      "f.yaml:2:5: sub_modules_to_wrap: 'layer.{*}': there is no 'layer' in the model; the nearest path is 'layers'");
+}
+
+TEST(Plan, WarnsOfAnIndexPastTheEnd) {
+  const Fsdp2Plan plan = planned("sharding_size: auto\nsub_modules_to_wrap:\n  - \"layers.{2-5}\"\n");
+  EXPECT_THAT(plan.wrapped, ElementsAre("layers.2", "layers.3"));
+  EXPECT_THAT(plan.warnings,
+              ElementsAre("f.yaml:3:5: sub_modules_to_wrap: 'layers.{2-5}': 'layers' has 4 entries, 0 to 3; "
+                          "4-5 skipped"));
+}
+
+TEST(Plan, OfASizeThatDoesNotDivideTheRanksIsRefused) {
+  EXPECT_EQ(refusal("sharding_size: 3"),
+            message_of<ConfigError>([] { validate_against_world(config("sharding_size: 3"), 4); }));
+}
+
+// A model whose head is its embedding.
+class Tied final : public nn::Module {
+ public:
+  Tied()
+      : embed(register_module("embed", std::make_shared<nn::Embedding>(6, 4, 0.5))),
+        head(register_module("head", std::make_shared<nn::TiedLinear>(embed.weight))) {}
+  std::string_view type_name() const override { return "Tied"; }
+  nn::Embedding& embed;
+  nn::TiedLinear& head;
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return head(embed(args.tensor(0))); }
+};
+
+TEST(Plan, ThatWouldSpreadATieOverTwoGroupsIsRefusedNamingBothPathsInTheModel) {
+  Tied model;
+  EXPECT_EQ(
+      message_of<ConfigError>(
+          [&] { plan_fsdp2(model, config("sub_modules_to_wrap: [embed]"), 4, GatherLayout::kBuffered); }),
+      "f.yaml:1:22: sub_modules_to_wrap: 'embed.weight' (group 'embed') and 'head.weight' (group of the root) are one "
+      "parameter; a tie must stay inside one group: wrap neither module, or untie them "
+      "(tie_word_embeddings: false)");
+  EXPECT_NO_THROW(plan_fsdp2(model, config("{}"), 4, GatherLayout::kBuffered));
+}
+
+// --- Wrapped models
+
+std::vector<std::string> paths_of(const std::vector<State*>& states, nn::Module& root) {
+  std::vector<std::string> paths;
+  for (const State* state : states) {
+    for (auto& [path, module] : root.named_modules()) {
+      if (State::of(*module) == state) paths.push_back(path);
+    }
+  }
+  return paths;
+}
+
+TEST(Apply, SetsPrefetchListsOfTheNextInTheOrderOfRegistration) {
+  run_world(2, [](RankContext&, comm::World& world) {
+    test::ToyChain chain(6, 4);
+    const Fsdp2Plan plan = plan_fsdp2(chain,
+                                      config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
+                                             "num_to_forward_prefetch: 2\nnum_to_backward_prefetch: 1\n"),
+                                      2, GatherLayout::kBuffered);
+    apply_fsdp2(chain, plan, world);
+    const auto forward = [&](nn::Module& module) { return paths_of(State::of(module)->forward_prefetch(), chain); };
+    const auto backward = [&](nn::Module& module) { return paths_of(State::of(module)->backward_prefetch(), chain); };
+    EXPECT_THAT(forward(chain.layers[0]), ElementsAre("layers.1", "layers.2"));
+    EXPECT_THAT(forward(chain.layers[2]), ElementsAre("layers.3"));
+    EXPECT_THAT(forward(chain.layers[3]), IsEmpty());
+    EXPECT_THAT(backward(chain.layers[3]), ElementsAre("layers.2"));
+    EXPECT_THAT(backward(chain.layers[1]), ElementsAre("layers.0"));
+    EXPECT_THAT(backward(chain.layers[0]), IsEmpty());
+    EXPECT_THAT(forward(chain), IsEmpty());
+    EXPECT_THAT(backward(chain), IsEmpty());
+  });
+}
+
+// A listed parent stands before its listed child in both directions.
+class Nested final : public nn::Module {
+ public:
+  Nested()
+      : outer(register_module("outer", std::make_shared<test::ToyChain>(6, 1))),
+        last(register_module("last", std::make_shared<test::ToyBlock>(6))) {}
+  std::string_view type_name() const override { return "Nested"; }
+  test::ToyChain& outer;
+  test::ToyBlock& last;
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return last(outer(args.tensor(0))); }
+};
+
+TEST(Apply, WrapsChildrenBeforeTheirParentsAndPrefetchesInPreOrder) {
+  run_world(2, [](RankContext&, comm::World& world) {
+    Nested model;
+    const Fsdp2Plan plan = plan_fsdp2(model,
+                                      config("sharding_size: auto\nsub_modules_to_wrap: [outer, last, outer.layers.0]\n"
+                                             "num_to_forward_prefetch: 1\n"),
+                                      2, GatherLayout::kBuffered);
+    EXPECT_THAT(plan.wrapped, ElementsAre("outer", "outer.layers.0", "last"));
+    apply_fsdp2(model, plan, world);
+    EXPECT_EQ(State::of(model.outer)->group()->params().size(), 1u);  // its own; the block's are the block's
+    EXPECT_EQ(State::of(model.outer.layers[0])->group()->params().size(), 1u);
+    EXPECT_EQ(State::of(model)->group(), nullptr);
+    EXPECT_THAT(paths_of(State::of(model.outer)->forward_prefetch(), model), ElementsAre("outer.layers.0"));
+    EXPECT_THAT(paths_of(State::of(model.outer.layers[0])->forward_prefetch(), model), ElementsAre("last"));
+  });
+}
+
+TEST(Describe, NamesEveryGroupWithItsBytesPaddingReshardAndPrefetch) {
+  run_world(2, [](RankContext& context, comm::World& world) {
+    test::ToyChain chain(5, 2);
+    const Fsdp2Plan plan = plan_fsdp2(chain,
+                                      config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
+                                             "param_dtype: bf16\nnum_to_forward_prefetch: 1\n"),
+                                      2, GatherLayout::kBuffered);
+    apply_fsdp2(chain, plan, world);
+    if (context.rank() != 0) return;
+    // 25 elements; 2 ranks x 3 rows x 5 x 2 bytes = 60 bytes gathered (0.06 KiB), 10 of them padding: 16.67 %.
+    EXPECT_EQ(describe_groups(chain),
+              "1 x 2: shards over 2, replicates over 1\n"
+              "group                         parameters  gather KiB   padding  reshard  fwd-pref  bwd-pref\n"
+              "(root)                                25         0.1    16.67%     true  implicit  implicit\n"
+              "layers.0                              25         0.1    16.67%     true         1  implicit\n"
+              "layers.1                              25         0.1    16.67%     true  implicit  implicit\n");
+  });
+}
+
+}  // namespace
+}  // namespace loom::sharding

@@ -1,0 +1,84 @@
+// Runs of the built shardloom program, in a folder with a tiny model, a sharding file and text to train on.
+//
+// SHARDLOOM_PROGRAM, its path, is set by the test's CMakeLists.txt.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <sys/wait.h>
+#include <vector>
+
+#include "tests/support/files.h"
+
+namespace loom::test {
+
+using Words = std::vector<std::string>;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+inline Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+class ProgramFolder {
+ public:
+  ProgramFolder() : folder_(fresh_folder()) {
+    write("model.yaml",
+          "model_type: qwen2\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
+          "num_attention_heads: 2\nnum_key_value_heads: 1\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
+          "tie_word_embeddings: false\n");
+    write("fsdp2.yaml",
+          "sharding_size: auto\nsub_modules_to_wrap: [\"model.embed_tokens\", \"model.layers.{*}\", \"lm_head\"]\n");
+    for (int file = 1; file <= 6; ++file) {
+      std::string text;
+      for (int line = 0; line < 40 * file; ++line) text += fmt::format("{} times {} is {}.\n", line, file, line * file);
+      write(fmt::format("data/{}.txt", file), text);
+    }
+  }
+
+  std::filesystem::path path(const std::string& name) const { return folder_ / name; }
+  void write(const std::string& name, std::string_view text) const { write_file(folder_ / name, text); }
+  std::string read(const std::string& name) const { return read_file(folder_ / name); }
+
+  // Runs the program here, so that its messages show the names as they are given. 124: it did not end within a minute.
+  Outcome run(const Words& arguments, const Words& launcher = {}) const {
+    std::string line = "cd " + quoted(folder_.string()) + " && timeout 60";
+    for (const std::string& word : launcher + Words{SHARDLOOM_PROGRAM} + arguments) line += " " + quoted(word);
+    const int status = std::system((line + " > stdout.txt 2> stderr.txt").c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read("stdout.txt"), read("stderr.txt")};
+  }
+
+  // The lines of a metrics.jsonl.
+  std::vector<nlohmann::ordered_json> metrics(const std::string& name) const {
+    std::vector<nlohmann::ordered_json> lines;
+    std::istringstream text(read(name));
+    for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::ordered_json::parse(line));
+    return lines;
+  }
+
+ private:
+  static std::string quoted(const std::string& word) {
+    std::string text = "'";
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return text + "'";
+  }
+
+  const std::filesystem::path folder_;
+};
+
+// Two sequences of 16 bytes a rank and micro-batch, four a step; evaluation at the end.
+inline const Words kTrain{"train", "--data-path", "data", "--seq-length", "16", "--eval-iters", "2", "--seed", "5"};
+inline const Words kSharded{"--use-torch-fsdp2", "--fsdp2-config-path", "fsdp2.yaml"};
+inline const Words kFourSteps = kTrain + Words{"--model-config", "model.yaml", "--train-iters", "4", "--lr", "0.01"} +
+                                kSharded + Words{"--micro-batch-size", "2", "--global-batch-size", "4"};
+
+}  // namespace loom::test

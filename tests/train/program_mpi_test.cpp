@@ -1,0 +1,45 @@
+// Promise: processes as ranks train to the bits of threads as ranks, and refuse what is wrong without hanging.
+// World:   the built program under mpirun with 2 processes.
+#include <gmock/gmock.h>
+
+#include "tests/support/program.h"
+
+namespace loom::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Words kMpirun{SHARDLOOM_MPIRUN, "-n", "2", "--oversubscribe", "--bind-to", "none"};
+
+TEST(Mpi, HasTheBitsOfThreads) {
+  const ProgramFolder folder;
+  for (const char* grain : {"fast", "pytorch"}) {
+    const Words run = kFourSteps + Words{"--kernel-grain", grain};
+    const Outcome threads = folder.run(run + Words{"--save", "threads", "--nproc-per-node", "2"});
+    ASSERT_EQ(threads.exit_code, 0) << threads.err;
+    const Outcome processes = folder.run(run + Words{"--save", "processes"}, kMpirun);
+    ASSERT_EQ(processes.exit_code, 0) << processes.err;
+    const auto expected = folder.metrics("threads/metrics.jsonl");
+    const auto actual = folder.metrics("processes/metrics.jsonl");
+    ASSERT_EQ(actual.size(), 4u);
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      for (const char* key : {"step", "loss", "grad_norm", "lr"})
+        EXPECT_EQ(actual[i].at(key), expected[i].at(key)) << grain << key << i;
+    }
+    EXPECT_EQ(actual.back().at("held_out_loss"), expected.back().at("held_out_loss"));
+    EXPECT_EQ(folder.read("processes/model.safetensors"), folder.read("threads/model.safetensors"));
+  }
+}
+
+TEST(Mpi, RefusesWhatIsWrongWithItsLineAndExitStatus2AndDoesNotHang) {
+  const ProgramFolder folder;
+  folder.write("fsdp2.yaml", "sharding_size: 3\n");
+  const Outcome outcome = folder.run(kFourSteps, kMpirun);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("shardloom: fsdp2.yaml:1:16: sharding_size is 3, but 2 ranks are running; use 1, 2 or "
+                                     "auto (all ranks)\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("Exit code:    2"));
+}
+
+}  // namespace
+}  // namespace loom::test
