@@ -3,7 +3,8 @@
 // States   Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded. Verbs may be repeated: a verb whose work is done does nothing.
 // Training Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on it.
 // Shapes   N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded shards.
-// Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, RS/RSAR reduction issued.
+// Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, RS/RSAR reduction issued,
+//          DROP a gather that nobody waited for given back.
 // Threads  the rank's host thread; device work is ordered by streams.
 // Errors   DeviceError, CommError; a broken precondition is an InvariantError.
 // Source   PyTorch FSDP2, _fsdp_param_group.py.
@@ -65,6 +66,7 @@ class ParamGroup {
 
   // --- switches, as FSDPModule.set_* ---
   bool reduce_grads = true;
+  bool all_reduce_grads = true;  // false: HSDP keeps the reduce-scattered row instead (see reduce.h)
   bool reshard_after_forward;
   bool reshard_after_backward = true;
   bool unshard_in_backward = true;
@@ -76,8 +78,10 @@ class ParamGroup {
 
   void check_dtypes() const;
   void prefetch_previous();
+  void issue_gather(bool prefetched);
   void reduce(std::vector<Param*> params, std::vector<Tensor> grads);
-  void mark(std::string_view kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0);
+  void mark(std::string_view kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0,
+            bool prefetched = false);
 
   const std::shared_ptr<const comm::DeviceMesh> mesh_;
   const GatherLayout layout_;
@@ -90,6 +94,7 @@ class ParamGroup {
   TrainingState training_state_ = TrainingState::kIdle;
   std::vector<std::size_t> post_forward_indices_;  // places in the post-forward order, one a forward
   device::Event reduced_;                          // this group's last reduction
+  Tensor partial_;                                 // the row kept while all_reduce_grads is off
 };
 
 }  // namespace loom::sharding

@@ -9,7 +9,15 @@ namespace loom::sharding {
 using device::StreamId;
 
 State::State(nn::Module& module, const FullyShardOptions& options, std::unique_ptr<ParamGroup> group)
-    : module_(module), options_(options), group_(std::move(group)) {}
+    : module_(module),
+      options_(options),
+      group_(std::move(group)),
+      reshard_chosen_(options.reshard_after_forward.has_value()) {}
+
+void State::set_reshard_after_forward(bool on) {
+  reshard_chosen_ = true;
+  if (group_ != nullptr) group_->reshard_after_forward = on;
+}
 
 void State::install_hooks() {
   // The module owns its state through the attachment; its hooks need no ownership.
@@ -43,7 +51,7 @@ void State::lazy_init() {
     shared->states.push_back(state);
   }
   is_root_ = true;
-  if (group_ != nullptr && !options_.reshard_after_forward) group_->reshard_after_forward = false;
+  if (group_ != nullptr && !reshard_chosen_) group_->reshard_after_forward = false;
   for (State* state : shared->states) {
     state->shared_ = shared;
     if (state->group_ != nullptr) state->group_->lazy_init(state->path_, shared->comm);
