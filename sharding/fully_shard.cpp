@@ -125,6 +125,18 @@ State& state_of(nn::Module& module) {
   return *state;
 }
 
+// Of the module alone, which must be wrapped, or of all wrapped modules from it down.
+void for_each_state(nn::Module& module, bool recurse, const std::function<void(State&)>& visit) {
+  if (!recurse) return visit(state_of(module));
+  for (State* state : State::collect(module)) visit(*state);
+}
+
+void for_each_group(nn::Module& module, bool recurse, const std::function<void(ParamGroup&)>& visit) {
+  for_each_state(module, recurse, [&](State& state) {
+    if (state.group() != nullptr) visit(*state.group());
+  });
+}
+
 std::vector<State*> states_of(const std::vector<nn::Module*>& modules) {
   std::vector<State*> states;
   for (nn::Module* module : modules) states.push_back(&state_of(*module));
@@ -173,9 +185,40 @@ void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::
 }
 
 void set_requires_gradient_sync(nn::Module& root, bool on) {
-  for (State* state : State::collect(root)) {
-    if (state->group() != nullptr) state->group()->reduce_grads = on;
+  for_each_group(root, /*recurse=*/true, [on](ParamGroup& group) { group.reduce_grads = group.all_reduce_grads = on; });
+}
+
+void set_requires_all_reduce(nn::Module& root, bool on) {
+  for_each_group(root, /*recurse=*/true, [on](ParamGroup& group) { group.all_reduce_grads = on; });
+}
+
+void set_is_last_backward(nn::Module& root, bool on) {
+  for (State* state : State::collect(root)) state->is_last_backward = on;
+}
+
+void set_reshard_after_forward(nn::Module& module, bool on, bool recurse) {
+  for_each_state(module, recurse, [on](State& state) { state.set_reshard_after_forward(on); });
+}
+
+void set_reshard_after_backward(nn::Module& module, bool on, bool recurse) {
+  for_each_group(module, recurse, [on](ParamGroup& group) { group.reshard_after_backward = on; });
+}
+
+void set_unshard_in_backward(nn::Module& module, bool on) {
+  for_each_group(module, /*recurse=*/false, [on](ParamGroup& group) { group.unshard_in_backward = on; });
+}
+
+void set_gradient_divide_factor(nn::Module& module, double factor) {
+  if (!(factor > 0) || !std::isfinite(factor)) {
+    config_error("gradient divide factor of a {} is {}; use a number above 0", module.type_name(), factor);
   }
+  for_each_group(module, /*recurse=*/false, [factor](ParamGroup& group) { group.gradient_divide_factor = factor; });
+}
+
+void set_reduce_scatter_divide_factor(nn::Module& module, double factor) { set_gradient_divide_factor(module, factor); }
+
+void set_force_sum_reduction_for_comms(nn::Module& module, bool on) {
+  for_each_group(module, /*recurse=*/false, [on](ParamGroup& group) { group.force_sum_reduction = on; });
 }
 
 void unshard(nn::Module& module) {

@@ -38,8 +38,25 @@ void materialize_shards(nn::Module& root);
 // --- as the methods of FSDPModule; the module must be wrapped ---
 void set_modules_to_forward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets);
 void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets);
-// Off: backward keeps whole unsharded gradients and reduces nothing, until a backward with it on. Recursive.
+// Off: backward keeps whole unsharded gradients and reduces nothing, until a backward with it on. Sets the all-reduce below too. Recursive.
 void set_requires_gradient_sync(nn::Module& root, bool on);
+// Off, on a mesh with replicas: backward reduce-scatters and keeps the result in the reduce dtype; shards get no gradient until a backward with it
+// on, which all-reduces the sum of all that was kept. No effect on a mesh of one axis. Recursive.
+void set_requires_all_reduce(nn::Module& root, bool on);
+// On the root. Off: the end of backward leaves reductions in flight and prefetched gathers pending, for another backward to follow.
+void set_is_last_backward(nn::Module& root, bool on);
+// Free the whole parameters after forward, after backward. From the next forward or backward on. `recurse`: wrapped modules below too.
+// Off after backward: the shards must not be changed (optimizer step) before a backward with it on, or reshard().
+void set_reshard_after_forward(nn::Module& module, bool on, bool recurse = true);
+void set_reshard_after_backward(nn::Module& module, bool on, bool recurse = true);
+// Off: this module's backward needs no weights (an embedding), so they are not gathered for it.
+void set_unshard_in_backward(nn::Module& module, bool on);
+// This module's gradients are the sum over all ranks divided by `factor` (> 0) instead of by their number, whatever the mesh.
+void set_gradient_divide_factor(nn::Module& module, double factor);
+// Its name in PyTorch 2.7.
+void set_reduce_scatter_divide_factor(nn::Module& module, double factor);
+// This module's reductions sum and divide afterwards, also where they would average. The gradients are the same up to rounding.
+void set_force_sum_reduction_for_comms(nn::Module& module, bool on);
 void unshard(nn::Module& module);  // and waits; this module's group only
 void reshard(nn::Module& module);
 

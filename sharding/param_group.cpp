@@ -1,6 +1,7 @@
 #include "sharding/param_group.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/tensor/autograd.h"
@@ -56,13 +57,15 @@ void ParamGroup::check_dtypes() const {
   }
 }
 
-void ParamGroup::unshard() {
+void ParamGroup::unshard() { issue_gather(/*prefetched=*/false); }
+
+void ParamGroup::issue_gather(bool prefetched) {
   if (state_ == State::kGathering || state_ == State::kUnsharded) return;
   if (training_state_ == TrainingState::kPreBackward && !unshard_in_backward) return;
   pending_ = state_ == State::kShardedPostForward ? post_forward_gather_.get() : gather_.get();
   pending_->issue();
   state_ = State::kGathering;
-  if (mesh_->shard_size() > 1) mark("AG", pending_->input_bytes(), params_.front()->compute_dtype());
+  if (mesh_->shard_size() > 1) mark("AG", pending_->input_bytes(), params_.front()->compute_dtype(), 0, prefetched);
 }
 
 void ParamGroup::wait_for_unshard() {
@@ -113,6 +116,7 @@ void ParamGroup::drop_gather() {
   pending_->drop();
   drop_post_forward_shards();
   state_ = State::kSharded;
+  mark("DROP");
 }
 
 void ParamGroup::pre_forward() {
@@ -154,7 +158,7 @@ void ParamGroup::prefetch_previous() {
 void ParamGroup::prefetch(TrainingState on_behalf_of) {
   const TrainingState own = training_state_;
   training_state_ = on_behalf_of;
-  unshard();
+  issue_gather(/*prefetched=*/true);
   training_state_ = own;
 }
 
@@ -184,11 +188,19 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
   const DType dtype = params.front()->reduce_dtype().value_or(grads.front().dtype());
   std::int64_t elems = 0;
   for (const Param* param : params) elems += param->padded_shard_elems();
-  mark(mesh_->replicate() != nullptr ? "RSAR" : "RS",
+  const bool replicated = mesh_->replicate() != nullptr;
+  mark(replicated && all_reduce_grads ? "RSAR" : "RS",
        mesh_->shard_size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
        static_cast<std::int64_t>(params.size()));
-  const ReduceContext context{mesh_, comm_->device, reduction_tag(params), gradient_divide_factor, force_sum_reduction};
+  const ReduceContext context{.mesh = mesh_,
+                              .device = comm_->device,
+                              .path = reduction_tag(params),
+                              .divide_factor = gradient_divide_factor,
+                              .force_sum = force_sum_reduction,
+                              .all_reduce = all_reduce_grads,
+                              .partial = std::exchange(partial_, {})};
   comm_->reduction = reduce_gradients(context, params, std::move(grads));
+  if (replicated && !all_reduce_grads) partial_ = comm_->reduction->reduced;
   reduced_ = comm_->reduction->done;
 }
 
@@ -209,7 +221,7 @@ void ParamGroup::finalize_backward() {
   post_forward_indices_.clear();
 }
 
-void ParamGroup::mark(std::string_view kind, std::int64_t bytes, DType dtype, std::int64_t count) {
+void ParamGroup::mark(std::string_view kind, std::int64_t bytes, DType dtype, std::int64_t count, bool prefetched) {
   device::Trace& trace = comm_->device->trace();
   if (!trace.enabled()) return;
   device::TraceEntry entry;
@@ -218,6 +230,7 @@ void ParamGroup::mark(std::string_view kind, std::int64_t bytes, DType dtype, st
   entry.bytes = bytes;
   entry.dtype = dtype;
   entry.count = count;
+  entry.prefetched = prefetched;
   trace.mark(std::move(entry));
 }
 

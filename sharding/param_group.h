@@ -5,7 +5,7 @@
 // Training Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on it.
 // Shapes   N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded shards.
 // Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, REPF resharded to the post-forward
-//          shards, RS/RSAR reduction issued.
+//          shards, RS/RSAR reduction issued, DROP a gather that nobody waited for given back.
 // Threads  the rank's host thread; device work is ordered by streams.
 // Errors   DeviceError, CommError; a broken precondition is an InvariantError.
 // Source   PyTorch FSDP2, _fsdp_param_group.py.
@@ -73,6 +73,7 @@ class ParamGroup {
 
   // --- switches, as FSDPModule.set_* ---
   bool reduce_grads = true;
+  bool all_reduce_grads = true;  // false: HSDP keeps the reduce-scattered row instead (see reduce.h)
   bool reshard_after_forward;
   bool reshard_after_backward = true;
   bool unshard_in_backward = true;
@@ -87,8 +88,10 @@ class ParamGroup {
   void drop_post_forward_shards();
   void prefetch_previous();
   std::string reduction_tag(const std::vector<Param*>& params) const;
+  void issue_gather(bool prefetched);
   void reduce(std::vector<Param*> params, std::vector<Tensor> grads);
-  void mark(std::string_view kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0);
+  void mark(std::string_view kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0,
+            bool prefetched = false);
 
   const std::shared_ptr<const comm::DeviceMesh> mesh_;
   const GatherLayout layout_;
@@ -104,6 +107,7 @@ class ParamGroup {
   TrainingState training_state_ = TrainingState::kIdle;
   std::vector<std::size_t> post_forward_indices_;  // places in the post-forward order, one a forward
   device::Event reduced_;                          // this group's last reduction
+  Tensor partial_;                                 // the row kept while all_reduce_grads is off
 };
 
 }  // namespace loom::sharding

@@ -46,7 +46,8 @@ void fill_input(const Tensor& input, const std::vector<Param*>& params, const st
 struct Buffers {
   void* input;
   void* reduced;   // one row, reduce dtype
-  void* gradient;  // one row, original dtype; may be `reduced`
+  void* gradient;  // one row, original dtype; may be `reduced`; null: the row is kept
+  void* partial;   // the row kept so far, reduce dtype; null: none
   std::int64_t input_elems;
   std::int64_t row_elems;
   DType reduce_dtype;
@@ -74,6 +75,8 @@ void finish_row(const Buffers& b, double post_divide, const std::vector<Addition
   }
 }
 
+bool all_reduces(const ReduceContext& context) { return context.mesh->replicate() != nullptr && context.all_reduce; }
+
 void submit_collectives(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
                         const std::vector<Addition>& additions, bool dry_run) {
   const std::shared_ptr<const comm::DeviceMesh>& mesh = context.mesh;
@@ -91,11 +94,12 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
       const double factor = plan.reduce_scatter.kind == comm::ReduceKind::kPremulSum ? plan.reduce_scatter.factor : 1.0;
       kernels::scale(b.reduce_dtype, b.row_elems, factor, b.input, b.reduced);
     }
+    if (b.partial != nullptr) kernels::add(b.reduce_dtype, b.row_elems, b.reduced, b.partial, b.reduced);
     if (!replicated) finish_row(b, plan.post_divide, additions);
   };
   const device::Cost scatter_cost{0, b.input_elems * size, b.row_elems * size, (mesh->shard_size() - 1) * b.row_elems * size};
   scatter.submit({"reduce_scatter", context.path, scatter_cost, dry_run ? nullptr : run_scatter});
-  if (!replicated) return;
+  if (!all_reduces(context)) return;
   device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
   all_reduce.wait(scatter.record());
   std::function<void()> run_reduce = [mesh, plan, b, path = context.path, additions] {
@@ -104,6 +108,24 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
   };
   const device::Cost reduce_cost{0, b.row_elems * size, b.row_elems * size, 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size()};
   all_reduce.submit({"all_reduce", context.path, reduce_cost, dry_run ? nullptr : run_reduce});
+}
+
+// Makes every parameter's part of the row its shard's gradient, or what is to be added to the one that is there.
+std::vector<Addition> give_gradients(const std::vector<Param*>& params, const Tensor& row,
+                                     std::vector<std::shared_ptr<void>>& owners) {
+  std::vector<Addition> additions;
+  std::int64_t offset_elems = 0;
+  for (const Param* param : params) {
+    const Tensor& shard = param->sharded();
+    if (const Tensor before = shard.grad(); before.defined()) {
+      additions.push_back({before.raw(), offset_elems, before.numel()});
+      owners.push_back(before.storage()->keep_alive());
+    } else {
+      shard.set_grad({row.storage(), offset_elems, shard.shape(), row.dtype()});
+    }
+    offset_elems += param->padded_shard_elems();
+  }
+  return additions;
 }
 
 }  // namespace
@@ -153,30 +175,35 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
                 [&] { fill_input(state.input, params, grads, ranks); });
   grads.clear();
 
-  const Tensor gradient = Tensor::empty({row_elems}, original_dtype, MemCategory::kGradient,
-                                        "gradient shards of '" + context.path + "'");
-  state.reduced = reduce_dtype == original_dtype
-                      ? gradient
-                      : Tensor::empty({row_elems}, reduce_dtype, MemCategory::kReduceBuffer, "reduction of '" + context.path + "'");
+  const auto row = [&](DType dtype, MemCategory category, std::string_view what) {
+    return Tensor::empty({row_elems}, dtype, category, fmt::format("{} of '{}'", what, context.path));
+  };
+  const bool keeps_row = context.mesh->replicate() != nullptr && !context.all_reduce;
+  const Tensor gradient = keeps_row ? Tensor{} : row(original_dtype, MemCategory::kGradient, "gradient shards");
+  state.reduced = !keeps_row && reduce_dtype == original_dtype ? gradient : row(reduce_dtype, MemCategory::kReduceBuffer, "reduction");
+  std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), state.reduced.storage()->keep_alive()};
   std::vector<Addition> additions;
-  std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), state.reduced.storage()->keep_alive(),
-                                            gradient.storage()->keep_alive()};
-  std::int64_t offset_elems = 0;
-  for (const Param* param : params) {
-    const Tensor& shard = param->sharded();
-    if (const Tensor before = shard.grad(); before.defined()) {
-      additions.push_back({before.raw(), offset_elems, before.numel()});
-      owners.push_back(before.storage()->keep_alive());
-    } else {
-      shard.set_grad({gradient.storage(), offset_elems, shard.shape(), original_dtype});
-    }
-    offset_elems += param->padded_shard_elems();
+  if (!keeps_row) {
+    owners.push_back(gradient.storage()->keep_alive());
+    additions = give_gradients(params, gradient, owners);
   }
-  const Buffers buffers{state.input.raw(), state.reduced.raw(), gradient.raw(),  state.input.numel(),
-                        row_elems,         reduce_dtype,        original_dtype, std::move(owners)};
+  if (context.partial.defined()) {
+    require(context.partial.numel() == row_elems && context.partial.dtype() == reduce_dtype,
+            "group '{}' keeps a partial gradient of {} elements of {}, and this backward gives {} of {}", context.path,
+            context.partial.numel(), name(context.partial.dtype()), row_elems, name(reduce_dtype));
+    owners.push_back(context.partial.storage()->keep_alive());
+  }
+  const Buffers buffers{.input = state.input.raw(),
+                        .reduced = state.reduced.raw(),
+                        .gradient = keeps_row ? nullptr : gradient.raw(),
+                        .partial = context.partial.defined() ? context.partial.raw() : nullptr,
+                        .input_elems = state.input.numel(),
+                        .row_elems = row_elems,
+                        .reduce_dtype = reduce_dtype,
+                        .original_dtype = original_dtype,
+                        .owners = std::move(owners)};
   submit_collectives(context, plan, buffers, additions, device.dry_run());
-  const StreamId last = context.mesh->replicate() != nullptr ? StreamId::kAllReduce : StreamId::kReduceScatter;
-  state.done = device.stream(last).record();
+  state.done = device.stream(all_reduces(context) ? StreamId::kAllReduce : StreamId::kReduceScatter).record();
   return state;
 }
 

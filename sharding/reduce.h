@@ -5,6 +5,8 @@
 //           row; a shard gradient is a view of it at the running padded offset with the rank's own rows.
 // Cost      input N * sum(c_p * row_elems_p) elements in the reduce dtype; a rank receives (N - 1) / N of it, and with M > 1 the
 //           all-reduce of one row.
+// Partial   with a replicate axis, the all-reduce may be put off: the row is then kept in the reduce dtype, later rows are added to it on the
+//           reduce-scatter stream, and no shard gradient is written until a reduction all-reduces the sum.
 // Averages  over W, whatever the mesh: the shard gradients of HSDP(2x2), FSDP(4) and four replicas are equal.
 #pragma once
 
@@ -37,17 +39,20 @@ struct ReduceContext {
   std::string path;                    // of the group, with the parameters that have no gradient: ranks that differ get an error
   std::optional<double> divide_factor;
   bool force_sum = false;
+  bool all_reduce = true;  // false: the row is kept instead (no effect without a replicate axis)
+  Tensor partial;          // the row kept so far; undefined: none
 };
 
 // What stays alive until the reduction is over.
 struct ReduceState {
   Tensor input;
-  Tensor reduced;        // the output in the reduce dtype, where that is not the original dtype
-  device::Event done;    // the shard gradients are complete
+  Tensor reduced;        // the output in the reduce dtype, where that is not the original dtype or was kept
+  device::Event done;    // the shard gradients, or the kept row, are complete
 };
 
 // Issues the reduction of `grads` (whole gradients of `params`, all of one dtype; taken over and freed here) and gives every shard its `.grad`
-// (added to one that is there). The values are there when `done` is. Throws InvariantError when dtypes differ.
+// (added to one that is there), or, when the all-reduce is put off, none: `reduced` is then the row to hand to the next reduction of the same
+// parameters. The values are there when `done` is. Throws InvariantError when dtypes or the kept row's size differ.
 ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params, std::vector<Tensor> grads);
 
 }  // namespace loom::sharding

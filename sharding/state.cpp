@@ -13,7 +13,15 @@ namespace loom::sharding {
 using device::StreamId;
 
 State::State(std::vector<nn::Module*> modules, const FullyShardOptions& options, std::unique_ptr<ParamGroup> group)
-    : modules_(std::move(modules)), options_(options), group_(std::move(group)) {}
+    : modules_(std::move(modules)),
+      options_(options),
+      group_(std::move(group)),
+      reshard_chosen_(options.reshard_after_forward.has_value()) {}
+
+void State::set_reshard_after_forward(bool on) {
+  reshard_chosen_ = true;
+  if (group_ != nullptr) group_->reshard_after_forward = on;
+}
 
 void State::install_hooks() {
   // The module owns its state through the attachment; its hooks need no ownership.
@@ -65,7 +73,7 @@ void State::lazy_init() {
     shared->states.push_back(state);
   }
   is_root_ = true;
-  if (group_ != nullptr && !options_.reshard_after_forward) group_->reshard_after_forward = false;
+  if (group_ != nullptr && !reshard_chosen_) group_->reshard_after_forward = false;
   check_agreement(describe_for_agreement(shared->states), *options_.mesh);
   for (State* state : shared->states) {
     if (state->group_ != nullptr) state->group_->lazy_init(state->path_, shared->comm);

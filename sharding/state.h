@@ -39,6 +39,8 @@ class State : public std::enable_shared_from_this<State> {
   void set_backward_prefetch(std::vector<State*> targets) { backward_prefetch_ = std::move(targets); }
   const std::vector<State*>& forward_prefetch() const { return forward_prefetch_; }
   const std::vector<State*>& backward_prefetch() const { return backward_prefetch_; }
+  // The user's choice, instead of that of the options (root: instead of false where the options have none).
+  void set_reshard_after_forward(bool on);
   bool is_last_backward = true;
 
   // Makes this the root of all states below its module. Collective; done by the first forward, or earlier by hand.
@@ -75,6 +77,7 @@ class State : public std::enable_shared_from_this<State> {
   std::vector<State*> backward_prefetch_;
   std::string path_;
   bool is_root_ = false;
+  bool reshard_chosen_;  // by the options or the user
   TrainingState training_state_ = TrainingState::kIdle;
   std::shared_ptr<Shared> shared_;
 };

@@ -23,6 +23,7 @@ struct TraceEntry {
   std::int64_t bytes = 0;       // marks of collectives: bytes of this rank's input
   DType dtype = DType::kF32;    // marks of collectives: dtype on the wire
   std::int64_t count = 0;       // marks of reductions: parameters in it
+  bool prefetched = false;      // marks of gathers: issued on behalf of another group
 };
 
 class Trace {

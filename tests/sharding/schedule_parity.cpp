@@ -9,7 +9,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <sstream>
 
 #include "engine/comm/launch.h"
@@ -24,6 +23,7 @@
 #include "sharding/model_tree.h"
 #include "tests/support/parity_report.h"
 #include "tests/support/schedule_models.h"
+#include "tests/support/schedule_tokens.h"
 
 namespace loom {
 namespace {
@@ -145,22 +145,6 @@ void freeze(nn::Module& model, const std::vector<std::string>& prefixes) {
   }
 }
 
-// The tokens among a trace's marks; what is not in the references' vocabulary is not compared.
-Tokens tokens_of(const device::Trace& trace) {
-  static const std::set<std::string> kBare{"B", "O"};
-  static const std::set<std::string> kOfModules{"F", "f", "AG", "W", "RE", "REPF"};
-  static const std::set<std::string> kCounted{"RS", "RSAR"};
-  Tokens tokens;
-  for (const device::TraceEntry& entry : trace.entries()) {
-    if (!entry.stream.empty()) continue;
-    if (kBare.contains(entry.name)) tokens.push_back(entry.name);
-    if (kOfModules.contains(entry.name)) tokens.push_back(entry.name + ":" + entry.subject);
-    if (kCounted.contains(entry.name))
-      tokens.push_back(fmt::format("{}:{}[{}]", entry.name, entry.subject, entry.count));
-  }
-  return tokens;
-}
-
 void mark(std::string_view kind) {
   device::TraceEntry entry;
   entry.name = kind;
@@ -208,7 +192,7 @@ Tokens run_rank(const Case& c, const Way& way, RankContext& context, comm::World
     optimizer.step();
     optimizer.zero_grad();
   }
-  return tokens_of(device.trace());
+  return test::schedule_tokens(device.trace());
 }
 
 // --- Comparing
