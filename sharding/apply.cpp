@@ -39,6 +39,19 @@ void check_containers(nn::Module& model, const Fsdp2Config& config, const ModelT
   }
 }
 
+// "(root) owns a.weight, b.weight": what no wrapped module took, the first few by name.
+std::string root_owns(const State& root) {
+  constexpr std::size_t kNamed = 4;
+  if (root.group() == nullptr) return "(root) owns no parameters\n";
+  const auto& params = root.group()->params();
+  std::string text = "(root) owns ";
+  for (std::size_t i = 0; i < std::min(kNamed, params.size()); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", params[i]->path());
+  }
+  if (params.size() > kNamed) text += fmt::format(" and {} more", params.size() - kNamed);
+  return text + "\n";
+}
+
 }  // namespace
 
 Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
@@ -108,6 +121,7 @@ std::string describe_groups(nn::Module& model) {
                         state->forward_prefetch().empty() ? "implicit" : std::to_string(state->forward_prefetch().size()),
                         state->backward_prefetch().empty() ? "implicit" : std::to_string(state->backward_prefetch().size()));
   }
+  if (const State* root = State::of(model)) text += root_owns(*root);
   return text;
 }
 

@@ -32,8 +32,8 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
 // Shards `model` as planned over a mesh made from `world`. Collective.
 void apply_fsdp2(nn::Module& model, const Fsdp2Plan& plan, comm::World& world);
 
-// One line per group: path, parameters, bytes gathered, padding waste, reshard, prefetch; and the mode in words
-// ("2 x 4: shards over 4, replicates over 2").
+// One line per group: path, parameters, bytes gathered, padding waste, reshard, prefetch; the mode in words
+// ("2 x 4: shards over 4, replicates over 2") and, last, the parameters that are left to the root.
 std::string describe_groups(nn::Module& model);
 
 }  // namespace loom::sharding

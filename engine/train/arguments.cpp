@@ -197,6 +197,9 @@ void add_execution(Flags& flags, TrainArguments& a) {
   flags.group("Sharding");
   flags.toggle("--use-torch-fsdp2", a.use_torch_fsdp2, "Shard the FSDP2 way; needs --fsdp2-config-path");
   flags.text("--fsdp2-config-path", "FILE", a.fsdp2_config_path, "fsdp2_config.yaml");
+  flags.group("Schedule");
+  flags.toggle("--print-schedule", a.print_schedule,
+               "Print what the second step issued, stream by stream, and the prefetches that were in vain");
   flags.group("Execution");
   flags.whole("--nproc-per-node,--nproc_per_node", a.ranks, 1, "Ranks, as threads of this process");
   flags.whole("--compute-threads", a.compute_threads, 1, "Threads of one rank", "cores / ranks");
@@ -257,6 +260,9 @@ void check_sources(const TrainArguments& a) {
   }
   if (a.use_torch_fsdp2 && !a.fsdp2_config_path) {
     config_error("--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE");
+  }
+  if (a.print_schedule && !a.use_torch_fsdp2) {
+    config_error("--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it");
   }
 }
 

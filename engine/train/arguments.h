@@ -76,6 +76,7 @@ struct TrainArguments {
   std::int64_t log_interval = 10;
   std::int64_t eval_interval = 100;
   std::int64_t eval_iters = 10;  // batches of one evaluation; 0 = no evaluation
+  bool print_schedule = false;   // the order of events of the second step, or of the only one
   int sample_bytes = 0;          // length of the text generated after training; 0 = none
   std::string prompt;            // the text it continues
 };

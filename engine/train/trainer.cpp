@@ -19,6 +19,7 @@
 #include "models/generation.h"
 #include "models/hf_folder.h"
 #include "sharding/fully_shard.h"
+#include "sharding/schedule_view.h"
 
 namespace loom::train {
 namespace {
@@ -36,6 +37,14 @@ std::vector<std::pair<std::string, std::int64_t>> peaks_by_category(const device
   }
   peaks.emplace_back("total", stats.peak_bytes);
   return peaks;
+}
+
+void mark(std::string_view kind) {
+  device::Trace& trace = device::Device::current().trace();
+  if (!trace.enabled()) return;
+  device::TraceEntry entry;
+  entry.name = std::string(kind);
+  trace.mark(std::move(entry));
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -104,6 +113,7 @@ double Trainer::micro_batch(std::int64_t step, std::int64_t index) {
   logits = {};  // the loss may write its gradient over them
   if (micro_batches_ > 1) loss = ops::scale(loss, 1.0 / static_cast<double>(micro_batches_));
   const double value = loss.item();
+  mark("B");
   autograd::backward(loss);
   return value;
 }
@@ -137,11 +147,17 @@ StepMetrics Trainer::step(std::int64_t step) {
   metrics.grad_norm = clip();
   metrics.lr = schedule_.at(step);
   optimizer_->set_lr(metrics.lr);
+  mark("O");
   optimizer_->step();
   optimizer_->zero_grad();
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   metrics.tokens_per_second = static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length / seconds_since(start);
   return metrics;
+}
+
+bool Trainer::is_shown(std::int64_t step) const {
+  // The first step also makes what later steps find.
+  return arguments_.print_schedule && step == std::min<std::int64_t>(1, arguments_.train_iters - 1);
 }
 
 std::optional<double> Trainer::held_out_loss() {
@@ -166,7 +182,14 @@ void Trainer::run(std::ostream& out) {
                      .shown = is_first_rank()},
                     out);
   for (std::int64_t step = 0; step < arguments_.train_iters; ++step) {
+    device::Device& device = device::Device::current();
+    if (is_shown(step)) device.trace().enable(true);
     StepMetrics metrics = this->step(step);
+    if (is_shown(step)) {
+      progress.note(sharding::to_text(sharding::view_schedule(device.trace(), device.memory().stats())));
+      device.trace().enable(false);
+      device.trace().clear();
+    }
     const bool last = step + 1 == arguments_.train_iters;
     if (last || (step + 1) % arguments_.eval_interval == 0) metrics.held_out_loss = held_out_loss();
     if (writer) writer->write(metrics);

@@ -33,7 +33,7 @@ class Trainer {
 
   // Trains to the end; rank 0 reports to `out` and writes metrics.
   void run(std::ostream& out);
-  // One optimizer step, counted from 0.
+  // One optimizer step, counted from 0. Marks the trace where backward (B) and the optimizer (O) begin.
   StepMetrics step(std::int64_t step);
   // Mean loss over --eval-iters global batches of held-out data; none without such data.
   std::optional<double> held_out_loss();
@@ -50,6 +50,7 @@ class Trainer {
   double micro_batch(std::int64_t step, std::int64_t index);
   double mean_over_ranks(double value);
   double clip();
+  bool is_shown(std::int64_t step) const;
   bool is_first_rank() const { return world_group_->rank() == 0; }
 
   const TrainArguments& arguments_;

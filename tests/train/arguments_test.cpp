@@ -144,6 +144,7 @@ TEST(TrainArguments, EveryFlagIsRead) {
                                                             "--kernel-grain",
                                                             "pytorch",
                                                             "--use-flash-attn",
+                                                            "--print-schedule",
                                                             "--distributed-timeout-minutes",
                                                             "3",
                                                             "--held-out-fraction",
@@ -181,6 +182,7 @@ TEST(TrainArguments, EveryFlagIsRead) {
   EXPECT_EQ(a.device_executor, DeviceExecutor::kInline);
   EXPECT_EQ(a.kernel_grain, KernelGrain::kPytorch);
   EXPECT_TRUE(a.use_flash_attn);
+  EXPECT_TRUE(a.print_schedule);
   EXPECT_FALSE(a.use_fused_rmsnorm);
   EXPECT_EQ(a.distributed_timeout_minutes, 3);
   EXPECT_EQ(a.held_out_fraction, 0.1);
@@ -264,7 +266,7 @@ TEST(Help, OfTrainHasGroupsDefaultsAndAnExample) {
   const EarlyExit help = std::get<EarlyExit>(parsed({"train", "--help"}));
   EXPECT_EQ(help.code, 0);
   for (const char* part :
-       {"Model (one of the first two):", "Data:", "Batch and schedule:", "Optimizer (AdamW):", "Sharding:",
+       {"Model (one of the first two):", "Data:", "Batch and schedule:", "Optimizer (AdamW):", "Sharding:", "Schedule:",
         "Execution:", "Output:", "--lr X=0.0003", "--train-iters N=100",
         "--lr-decay-style {constant,linear,cosine,inverse-square-root}=linear", "--kernel-grain {fast,pytorch}=fast",
         "--global-batch-size N=micro-batch-size x ranks", "Example:\n  shardloom train "}) {
@@ -373,6 +375,8 @@ INSTANTIATE_TEST_SUITE_P(
             "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder"},
         Bad{with_model_and_data({"--fsdp2-config-path", "f.yaml"}),
             "--fsdp2-config-path is f.yaml, but --use-torch-fsdp2 is not given; add it"},
+        Bad{with_model_and_data({"--print-schedule"}),
+            "--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it"},
         Bad{with_model_and_data({"--use-torch-fsdp2"}),
             "--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE"},
         Bad{with_model_and_data({"--global-batch-size", "10", "--micro-batch-size", "2", "--nproc-per-node", "4"}),
