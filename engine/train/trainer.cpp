@@ -43,7 +43,7 @@ void mark(std::string_view kind) {
   device::Trace& trace = device::Device::current().trace();
   if (!trace.enabled()) return;
   device::TraceEntry entry;
-  entry.name = kind;
+  entry.name = std::string(kind);
   trace.mark(std::move(entry));
 }
 
