@@ -43,8 +43,8 @@ struct Setting {
   std::size_t forward_prefetch = 0;
   std::size_t backward_prefetch = 0;
   bool reshard_after_forward = true;
-  std::optional<DType> param_dtype;
-  std::optional<DType> reduce_dtype;
+  std::optional<DType> param_dtype = std::nullopt;
+  std::optional<DType> reduce_dtype = std::nullopt;
 };
 
 std::int64_t bytes_of(const device::CategoryBytes& bytes, MemCategory category) {
