@@ -46,7 +46,7 @@ TEST(Plan, TakesMeshAndPolicyFromTheFile) {
   EXPECT_EQ(plan.options.policy.reduce_dtype, DType::kF32);
   EXPECT_EQ(plan.options.policy.output_dtype, std::nullopt);
   EXPECT_FALSE(plan.options.policy.cast_forward_inputs);
-  EXPECT_EQ(plan.options.reshard_after_forward, false);
+  EXPECT_EQ(plan.options.reshard_after_forward, (std::variant<bool, int>(false)));
   EXPECT_EQ(plan.num_to_forward_prefetch, 2);
   EXPECT_EQ(plan.num_to_backward_prefetch, 1);
   EXPECT_THAT(plan.wrapped, IsEmpty());
