@@ -6,33 +6,10 @@
 
 #include "engine/core/error.h"
 #include "sharding/fully_shard.h"
+#include "sharding/model_tree.h"
 
 namespace loom::sharding {
 namespace {
-
-class ModelTree final : public ModuleTreeView {
- public:
-  explicit ModelTree(nn::Module& root) : root_(root) {}
-
-  bool exists(std::string_view path) const override { return root_.find(path) != nullptr; }
-
-  std::optional<int> container_size(std::string_view path) const override {
-    const nn::Module* module = root_.find(path);
-    if (module == nullptr || module->has_forward()) return std::nullopt;
-    return static_cast<int>(module->children().size());
-  }
-
-  std::vector<std::string> known_paths() const override {
-    std::vector<std::string> paths;
-    for (auto& [path, module] : root_.named_modules()) {
-      if (!path.empty()) paths.push_back(path);
-    }
-    return paths;
-  }
-
- private:
-  nn::Module& root_;
-};
 
 void for_each_post_order(nn::Module& module, std::unordered_set<nn::Module*>& seen,
                          const std::function<void(nn::Module&)>& visit) {

@@ -1,0 +1,21 @@
+#include "sharding/model_tree.h"
+
+namespace loom::sharding {
+
+bool ModelTree::exists(std::string_view path) const { return root_.find(path) != nullptr; }
+
+std::optional<int> ModelTree::container_size(std::string_view path) const {
+  const nn::Module* module = root_.find(path);
+  if (module == nullptr || module->has_forward()) return std::nullopt;
+  return static_cast<int>(module->children().size());
+}
+
+std::vector<std::string> ModelTree::known_paths() const {
+  std::vector<std::string> paths;
+  for (auto& [path, module] : root_.named_modules()) {
+    if (!path.empty()) paths.push_back(path);
+  }
+  return paths;
+}
+
+}  // namespace loom::sharding

@@ -1,0 +1,285 @@
+// schedule_parity DIR: the same order of events as PyTorch FSDP2.
+//
+// Every DIR/*.json is a case: the module tree of tests/support/schedule_models.h, sharded by the case's `yaml` through
+// the YAML route, and trained for a few steps. What rank 0's host issued in the last one must be `last_iteration`,
+// token for token; the contract of the tokens is in tests/reference/README.md. Each case runs in both gather layouts,
+// with the executor that belongs to each. Ranks are threads.
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "engine/comm/launch.h"
+#include "engine/core/error.h"
+#include "engine/device/device.h"
+#include "engine/nn/adamw.h"
+#include "engine/nn/init.h"
+#include "engine/tensor/autograd.h"
+#include "engine/tensor/ops.h"
+#include "sharding/apply.h"
+#include "sharding/fully_shard.h"
+#include "sharding/model_tree.h"
+#include "tests/support/parity_report.h"
+#include "tests/support/schedule_models.h"
+
+namespace loom {
+namespace {
+
+using nlohmann::json;
+using Tokens = std::vector<std::string>;
+
+struct Way {
+  const char* name;
+  sharding::GatherLayout layout;
+  device::ExecutorKind executor;
+};
+constexpr Way kWays[] = {{"buffered", sharding::GatherLayout::kBuffered, device::ExecutorKind::kInline},
+                         {"fast", sharding::GatherLayout::kFast, device::ExecutorKind::kThreaded}};
+
+struct Case {
+  std::string name;
+  std::string model;
+  int layers = 4;
+  int world = 2;
+  int iterations = 2;
+  int accum = 1;
+  std::vector<std::string> frozen;
+  std::string yaml;
+  Tokens expected;
+};
+
+// --- Reading a case
+
+// The case's `yaml` as a user writes it, with what an absent key means there.
+std::string yaml_text(json keys) {
+  const json absent = {{"sharding_size", "auto"},
+                       {"reshard_after_forward", true},
+                       {"num_to_forward_prefetch", 0},
+                       {"num_to_backward_prefetch", 0},
+                       {"use_reentrant", true}};
+  for (const auto& [key, value] : absent.items()) {
+    if (!keys.contains(key)) keys[key] = value;
+  }
+  if (keys.value("param_dtype", "") == "bf16" && !keys.contains("reduce_dtype")) keys["reduce_dtype"] = "fp32";
+  std::string text;
+  for (const auto& [key, value] : keys.items()) {
+    text += fmt::format("{}: {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return text;
+}
+
+// Leaves out the ends of forwards after a micro-batch's first B: a recompute that stops early has none.
+Tokens comparable(const Tokens& tokens) {
+  Tokens kept;
+  bool in_backward = false;
+  for (const std::string& token : tokens) {
+    if (token == "B") in_backward = true;
+    if (token == "F:") in_backward = false;  // the root's forward: the next micro-batch
+    if (!in_backward || !token.starts_with("f:")) kept.push_back(token);
+  }
+  return kept;
+}
+
+Tokens split(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+Case read_case(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  const json content = json::parse(stream);
+  const json& scenario = content.at("scenario");
+  Case c;
+  c.name = file.stem().string();
+  c.model = scenario.at("model");
+  c.layers = scenario.value("n", c.layers);
+  c.world = scenario.value("world", c.world);
+  c.iterations = scenario.value("iters", c.iterations);
+  c.accum = scenario.value("accum", c.accum);
+  c.frozen = scenario.value("frozen", c.frozen);
+  c.yaml = yaml_text(scenario.at("yaml"));
+  c.expected = comparable(split(content.at("last_iteration")));
+  return c;
+}
+
+std::shared_ptr<test::RecordedModule> build(const Case& c) {
+  if (c.model == "toy") return std::make_shared<test::Toy>(c.layers, false);
+  if (c.model == "toy_tied") return std::make_shared<test::Toy>(c.layers, true);
+  if (c.model == "two_tower") return std::make_shared<test::TwoTower>();
+  config_error("the module tree '{}' is not one this program has; use toy, toy_tied or two_tower", c.model);
+}
+
+// Why this version of the engine cannot run the case, or nothing.
+std::optional<std::string> not_built(const Case& c) {
+  const sharding::Fsdp2Config config = sharding::parse_fsdp2_config(c.yaml, c.name + ".yaml");
+  const sharding::WorldLayout layout = sharding::validate_against_world(config, c.world);
+  try {
+    sharding::reject_not_built(config, layout);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
+// --- Running it
+
+// An `.up` or `.down` is recorded only where an `.up` itself is recomputed.
+void record_forwards(nn::Module& model, const sharding::Fsdp2Config& config) {
+  const auto recomputed = sharding::expand(config.recompute_modules, sharding::ModelTree(model)).paths;
+  for (auto& [path, module] : model.named_modules()) {
+    auto* recorded = dynamic_cast<test::RecordedModule*>(module);
+    if (recorded == nullptr) continue;
+    const bool inner = path.ends_with(".up") || path.ends_with(".down");
+    const bool itself = path.ends_with(".up") && std::ranges::find(recomputed, path) != recomputed.end();
+    if (!inner || itself) recorded->record_as(path);
+  }
+}
+
+void freeze(nn::Module& model, const std::vector<std::string>& prefixes) {
+  for (auto& [path, parameter] : model.named_parameters()) {
+    for (const std::string& prefix : prefixes) {
+      if (path.starts_with(prefix)) parameter.set_requires_grad(false);
+    }
+  }
+}
+
+// The tokens among a trace's marks; what is not in the references' vocabulary is not compared.
+Tokens tokens_of(const device::Trace& trace) {
+  static const std::set<std::string> kBare{"B", "O"};
+  static const std::set<std::string> kOfModules{"F", "f", "AG", "W", "RE", "REPF"};
+  static const std::set<std::string> kCounted{"RS", "RSAR"};
+  Tokens tokens;
+  for (const device::TraceEntry& entry : trace.entries()) {
+    if (!entry.stream.empty()) continue;
+    if (kBare.contains(entry.name)) tokens.push_back(entry.name);
+    if (kOfModules.contains(entry.name)) tokens.push_back(entry.name + ":" + entry.subject);
+    if (kCounted.contains(entry.name))
+      tokens.push_back(fmt::format("{}:{}[{}]", entry.name, entry.subject, entry.count));
+  }
+  return tokens;
+}
+
+void mark(std::string_view kind) {
+  device::TraceEntry entry;
+  entry.name = kind;
+  device::Device::current().trace().mark(std::move(entry));
+}
+
+// Numbers below `limit`; their values do not matter to the order of events.
+Tensor some_ids(const Shape& shape, std::int64_t limit) {
+  const Tensor ids = Tensor::host(shape, DType::kI32, "ids");
+  for (std::int64_t i = 0; i < ids.numel(); ++i) ids.data<std::int32_t>()[i] = static_cast<std::int32_t>(7 * i % limit);
+  return ids;
+}
+
+void train_micro_batch(nn::Module& model, const Case& c) {
+  const Tensor ids = some_ids({2, 6}, test::kToyVocab);
+  const Tensor output = c.model == "two_tower"
+                            ? model(ids, Tensor::full({2, 3, test::kPatchDim}, DType::kF32, 0.5)).tensor()
+                            : model(ids).tensor();
+  const Tensor targets = some_ids({output.shape()[0], output.shape()[1]}, test::kToyVocab);
+  const Tensor loss = ops::cross_entropy(ops::cast(output, DType::kF32), targets);
+  mark("B");
+  autograd::backward(loss);
+}
+
+Tokens run_rank(const Case& c, const Way& way, RankContext& context, comm::World& world) {
+  device::DeviceOptions options;
+  options.executor = way.executor;
+  device::Device& device = device::Device::install(context, options);
+  const std::shared_ptr<test::RecordedModule> model = build(c);
+  const sharding::Fsdp2Config config = sharding::parse_fsdp2_config(c.yaml, c.name + ".yaml");
+  record_forwards(*model, config);
+  freeze(*model, c.frozen);
+  sharding::apply_fsdp2(*model, sharding::plan_fsdp2(*model, config, c.world, way.layout), world);
+  sharding::materialize_shards(*model);
+  nn::init_weights(*model, /*seed=*/0);
+  nn::AdamW optimizer(model->parameters(), {});
+  device.trace().enable(true);
+  for (int i = 0; i < c.iterations; ++i) {
+    device.trace().clear();
+    for (int a = 0; a < c.accum; ++a) {
+      if (c.accum > 1) sharding::set_requires_gradient_sync(*model, a == c.accum - 1);
+      train_micro_batch(*model, c);
+    }
+    mark("O");
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  return tokens_of(device.trace());
+}
+
+// --- Comparing
+
+// "the same N events", or where the two part.
+std::pair<bool, std::string> compare(const Tokens& expected, const Tokens& actual) {
+  const auto [e, a] = std::ranges::mismatch(expected, actual);
+  if (e == expected.end() && a == actual.end()) return {true, fmt::format("the same {} events", expected.size())};
+  const auto at = e - expected.begin();
+  const auto show = [at](const Tokens& tokens) {
+    const auto from = std::min<std::ptrdiff_t>(at, std::ssize(tokens));
+    const auto to = std::min<std::ptrdiff_t>(at + 6, std::ssize(tokens));
+    return from == to ? std::string("nothing more")
+                      : fmt::format("{}", fmt::join(tokens.begin() + from, tokens.begin() + to, " "));
+  };
+  const auto before = std::max<std::ptrdiff_t>(0, at - 3);
+  return {false,
+          fmt::format("event {} of {}: after '{}' expected '{}', got '{}'", at + 1, expected.size(),
+                      fmt::join(expected.begin() + before, expected.begin() + at, " "), show(expected), show(actual))};
+}
+
+void run_case(const Case& c, test::ParityReport& report) {
+  if (const auto reason = not_built(c)) {
+    report.skipped(c.name, *reason);
+    return;
+  }
+  bool agrees = true;
+  std::string detail;
+  for (const Way& way : kWays) {
+    Tokens tokens;
+    comm::run_ranks(c.world, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
+      Tokens own = run_rank(c, way, context, world);
+      if (context.rank() == 0) tokens = std::move(own);
+    });
+    const auto [same, text] = compare(c.expected, comparable(tokens));
+    agrees = agrees && same;
+    detail += fmt::format("{}{}: {}", detail.empty() ? "" : "; ", way.name, text);
+  }
+  agrees ? report.passed(c.name, detail) : report.failed(c.name, detail);
+}
+
+int run(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  test::ParityReport report;
+  for (const auto& file : files) {
+    try {
+      run_case(read_case(file), report);
+    } catch (const std::exception& error) {
+      report.failed(file.stem().string(), error.what());
+    }
+  }
+  return report.finish();
+}
+
+}  // namespace
+}  // namespace loom
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    fmt::print(stderr, "usage: schedule_parity DIR\n");
+    return 2;
+  }
+  try {
+    return loom::run(argv[1]);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 2;
+  }
+}
