@@ -393,7 +393,6 @@ void reject_not_built(const Fsdp2Config& config, const WorldLayout& layout) {
   const bool between = layout.reshard_ranks != 1 && layout.reshard_ranks != layout.shard;
   refuse_if(config.output_dtype.has_value(), "output_dtype", "output_dtype");
   refuse_if(!config.ignored_modules.empty(), "ignored_modules", "ignored_modules");
-  refuse_if(!config.recompute_modules.empty(), "recompute_modules", "recompute_modules");
   refuse_if(between, "reshard_after_forward",
             fmt::format("reshard_after_forward: {} of {} ranks", layout.reshard_ranks, layout.shard));
   refuse_if(config.offload_to_cpu, "offload_to_cpu", "offload_to_cpu: true");

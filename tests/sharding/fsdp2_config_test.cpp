@@ -420,7 +420,6 @@ TEST_P(NotBuilt, IsRefusedByNameAndPlace) {
 INSTANTIATE_TEST_SUITE_P(Keys, NotBuilt,
                          ::testing::Values(Bad{"output_dtype: fp32", "output_dtype"},
                                            Bad{"ignored_modules: [a]", "ignored_modules"},
-                                           Bad{"recompute_modules: [a]", "recompute_modules"},
                                            Bad{"reshard_after_forward: 2", "reshard_after_forward: 2 of 4 ranks"},
                                            Bad{"offload_to_cpu: True", "offload_to_cpu: true"},
                                            Bad{"pin_memory: True", "pin_memory: true"},
@@ -430,7 +429,7 @@ INSTANTIATE_TEST_SUITE_P(Keys, NotBuilt,
 
 TEST(BuiltYet, ValuesThatAskForNothingPass) {
   const Fsdp2Config config = parsed(
-      "sharding_size: auto\noutput_dtype: null\nignored_modules: []\nrecompute_modules: []\nreshard_after_forward: 4\n"
+      "sharding_size: auto\noutput_dtype: null\nignored_modules: []\nrecompute_modules: [a]\nreshard_after_forward: 4\n"
       "offload_to_cpu: False\npin_memory: False\nalign_fsdp_param_groups: False\nexpert_parallel_size: 1\nmoe_modules: "
       "[]");
   EXPECT_NO_THROW(reject_not_built(config, validate_against_world(config, 4)));
