@@ -32,7 +32,7 @@ void check_containers(nn::Module& model, std::span<const ModulePattern> patterns
   for (const ModulePattern& pattern : patterns) {
     for (const std::string& path : expand(pattern, tree).paths) {
       if (!model.find(path)->has_forward()) {
-        config_error("{}: {}: '{}' is a {} and has no forward of its own; name its items: '{}.{{*}}'", pattern.mark().text(),
+        config_error("{}: {}: '{}' is a {} and has no forward of its own; wrap its items: '{}.{{*}}'", pattern.mark().text(),
                      pattern.key(), path, model.find(path)->type_name(), path);
       }
     }
