@@ -47,7 +47,7 @@ models::DecoderConfig shape() {
   return config;
 }
 
-struct Run {
+struct Trained {
   std::vector<double> losses;
   std::vector<std::vector<float>> gradients;  // of this rank's rows, by parameter
   std::vector<std::string> events;            // AG, W, RE, RS marks of the last step
@@ -94,7 +94,7 @@ Tensor tokens(int first) {
   return ids;
 }
 
-Run rank_run(RankContext& context, comm::World& world, const Way& way, bool recomputed, int forward_prefetch) {
+Trained train_rank(RankContext& context, comm::World& world, const Way& way, bool recomputed, int forward_prefetch) {
   device::Device& device = device::Device::install(context, {});
   context.slot<nn::KernelOptions>() =
       way.grain == Grain::kFast ? nn::KernelOptions::fast() : nn::KernelOptions::pytorch();
@@ -104,30 +104,30 @@ Run rank_run(RankContext& context, comm::World& world, const Way& way, bool reco
   if (recomputed && way.order == Order::kOutside) recompute_layers(*model, way.use_reentrant);
   nn::init_weights(*model, /*seed=*/5);
   device.trace().enable(true);
-  Run run;
+  Trained trained;
   for (int step = 0; step < 2; ++step) {  // gradients of both are added up
     device.trace().clear();
     const Tensor logits = (*model)(tokens(step + context.rank()));
     const Tensor loss = ops::cross_entropy(logits, tokens(step + context.rank() + 1));
-    run.losses.push_back(loss.item());
+    trained.losses.push_back(loss.item());
     autograd::backward(loss);
   }
   device.synchronize();
   for (const Tensor& parameter : model->parameters()) {
     EXPECT_TRUE(parameter.grad().defined());
-    run.gradients.push_back(parameter.grad().to_vector<float>());
+    trained.gradients.push_back(parameter.grad().to_vector<float>());
   }
   for (const device::TraceEntry& entry : device.trace().entries()) {
-    if (entry.stream.empty()) run.events.push_back(fmt::format("{}:{}", entry.name, entry.subject));
+    if (entry.stream.empty()) trained.events.push_back(fmt::format("{}:{}", entry.name, entry.subject));
   }
-  return run;
+  return trained;
 }
 
 // Of rank 0.
-Run run(const Way& way, bool recomputed, int forward_prefetch = 0) {
-  Run first;
+Trained train(const Way& way, bool recomputed, int forward_prefetch = 0) {
+  Trained first;
   comm::run_ranks(way.ranks, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
-    Run own = rank_run(context, world, way, recomputed, forward_prefetch);
+    Trained own = train_rank(context, world, way, recomputed, forward_prefetch);
     if (context.rank() == 0) first = std::move(own);
   });
   return first;
@@ -155,13 +155,13 @@ INSTANTIATE_TEST_SUITE_P(TwoRanks, RecomputeWithSharding, ::testing::ValuesIn(wa
                          [](const auto& i) { return text(i.param); });
 
 TEST_P(RecomputeWithSharding, GivesTheSameBits) {
-  const Run plain = run(GetParam(), false), recomputed = run(GetParam(), true);
+  const Trained plain = train(GetParam(), false), recomputed = train(GetParam(), true);
   EXPECT_EQ(recomputed.losses, plain.losses);
   EXPECT_EQ(recomputed.gradients, plain.gradients);
 }
 
 TEST_P(RecomputeWithSharding, GathersNothingTwice) {
-  const Run plain = run(GetParam(), false), recomputed = run(GetParam(), true);
+  const Trained plain = train(GetParam(), false), recomputed = train(GetParam(), true);
   // Embedding, layers, head and root: each once in forward and once in backward; none on one rank, where nothing is
   // sent.
   EXPECT_EQ(plain.gathers(), GetParam().ranks == 1 ? 0 : 2 * (kLayers + 3));
@@ -172,7 +172,7 @@ TEST_P(RecomputeWithSharding, GathersNothingTwice) {
 }
 
 TEST_P(RecomputeWithSharding, DoesNotPrefetchForwardInBackward) {
-  const Run plain = run(GetParam(), false, 1), recomputed = run(GetParam(), true, 1);
+  const Trained plain = train(GetParam(), false, 1), recomputed = train(GetParam(), true, 1);
   EXPECT_EQ(recomputed.events, plain.events);
   EXPECT_EQ(recomputed.gradients, plain.gradients);
 }
