@@ -45,8 +45,8 @@ std::variant<bool, int> after_forward(const WorldLayout& layout) {
   return layout.reshard_ranks;
 }
 
-void check_containers(nn::Module& model, const Fsdp2Config& config, const ModelTree& tree) {
-  for (const ModulePattern& pattern : config.sub_modules_to_wrap) {
+void check_containers(nn::Module& model, std::span<const ModulePattern> patterns, const ModelTree& tree) {
+  for (const ModulePattern& pattern : patterns) {
     for (const std::string& path : expand(pattern, tree).paths) {
       if (!model.find(path)->has_forward()) {
         config_error("{}: {}: '{}' is a {} and has no forward of its own; wrap its items: '{}.{{*}}'", pattern.mark().text(),
@@ -95,6 +95,20 @@ std::string root_owns(const State& root) {
   return text + "\n";
 }
 
+// The paths of the modules the patterns mean, in pre-order of registration, each module once.
+std::vector<std::string> listed_modules(nn::Module& model, std::span<const ModulePattern> patterns, const ModelTree& tree,
+                                        std::vector<std::string>& warnings) {
+  const ModuleExpansion expansion = expand(patterns, tree);
+  check_containers(model, patterns, tree);
+  warnings.insert(warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
+  const std::unordered_set<std::string> listed(expansion.paths.begin(), expansion.paths.end());
+  std::vector<std::string> paths;
+  for (auto& [path, module] : model.named_modules()) {
+    if (listed.contains(path)) paths.push_back(path);
+  }
+  return paths;
+}
+
 }  // namespace
 
 Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
@@ -102,15 +116,11 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
   plan.layout = validate_against_world(config, world_size);
   reject_not_built(config);
   const ModelTree tree(model);
-  const ModuleExpansion expansion = expand(config.sub_modules_to_wrap, tree);
-  check_containers(model, config, tree);
   plan.warnings = plan.layout.warnings;
-  plan.warnings.insert(plan.warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
-  const std::unordered_set<std::string> listed(expansion.paths.begin(), expansion.paths.end());
-  check_ties(model, config, listed);
-  for (auto& [path, module] : model.named_modules()) {
-    if (listed.contains(path)) plan.wrapped.push_back(path);
-  }
+  plan.wrapped = listed_modules(model, config.sub_modules_to_wrap, tree, plan.warnings);
+  plan.recomputed = listed_modules(model, config.recompute_modules, tree, plan.warnings);
+  plan.use_reentrant = config.use_reentrant;
+  check_ties(model, config, {plan.wrapped.begin(), plan.wrapped.end()});
   plan.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
   plan.options.reshard_after_forward = after_forward(plan.layout);
   const ModuleExpansion ignored = expand(config.ignored_modules, tree);

@@ -24,13 +24,15 @@ struct Fsdp2Plan {
   FullyShardOptions options;              // the mesh is set by apply_fsdp2
   std::vector<std::string> wrapped;       // paths, pre-order of registration
   std::vector<std::string> ignored;       // paths of modules whose parameters are left out of sharding
+  std::vector<std::string> recomputed;    // the same; who composes recompute with sharding wraps them first
+  bool use_reentrant = true;              // the kind of that recompute
   int num_to_forward_prefetch = 0;
   int num_to_backward_prefetch = 0;
   std::vector<std::string> warnings;
 };
 Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout);
 
-// Shards `model` as planned over a mesh made from `world`. Collective.
+// Shards `model` as planned (recompute is not done here) over a mesh made from `world`. Collective.
 void apply_fsdp2(nn::Module& model, const Fsdp2Plan& plan, comm::World& world);
 
 // One line per group: path, parameters, bytes gathered, padding waste, reshard, prefetch; the mode in words

@@ -79,7 +79,7 @@ void ParamGroup::wait_for_unshard() {
   comm_->release_held();
   if (!held.buffer.defined()) return;
   comm_->held = std::move(held);
-  if (training_state_ != TrainingState::kForward) comm_->release_held();
+  if (training_state_ != TrainingState::kForward || autograd::in_backward()) comm_->release_held();
 }
 
 void ParamGroup::drop_post_forward_shards() {
@@ -132,7 +132,7 @@ void ParamGroup::post_forward() {
     } else if (reshard_after_forward) {
       reshard();
     }
-    if (autograd::grad_enabled()) {
+    if (autograd::backward_expected()) {
       post_forward_indices_.push_back(comm_->post_forward_order.size());
       comm_->post_forward_order.push_back(this);
     }

@@ -82,7 +82,7 @@ void State::lazy_init() {
 
 void State::begin_iteration() {
   lazy_init();
-  if (shared_->iteration_root != nullptr) return;
+  if (shared_->iteration_root != nullptr || autograd::in_backward()) return;
   shared_->iteration_root = this;
   device::Device& device = *shared_->comm.device;
   const device::Event computed = device.stream(StreamId::kCompute).record();
@@ -94,6 +94,18 @@ void State::cast_inputs(nn::Args& args) const {
   const MixedPrecisionPolicy& policy = options_.policy;
   if (!policy.cast_forward_inputs || !policy.param_dtype) return;
   args.map_tensors([&](const Tensor& t) { return is_floating(t.dtype()) ? ops::cast(t, *policy.param_dtype) : t; });
+}
+
+nn::Value State::cast_outputs(nn::Value output) const {
+  const MixedPrecisionPolicy& policy = options_.policy;
+  if (!policy.output_dtype) return output;
+  return output.map_tensors(
+      [&](const Tensor& t) { return is_floating(t.dtype()) ? ops::cast(t, *policy.output_dtype) : t; });
+}
+
+bool State::is_recomputed_for_its_backward() const {
+  return training_state_ == TrainingState::kPreBackward &&
+         (group_ == nullptr || group_->training_state() == TrainingState::kPreBackward);
 }
 
 void State::hook_inputs(nn::Args& args) {
@@ -110,8 +122,8 @@ void State::hook_inputs(nn::Args& args) {
 }
 
 void State::pre_forward(nn::Args& args) {
-  if (training_state_ == TrainingState::kPreBackward) {  // recompute inside backward: the same dtypes as in forward
-    cast_inputs(args);
+  if (is_recomputed_for_its_backward()) {
+    cast_inputs(args);  // the same dtypes as in forward
     if (group_ != nullptr && !group_->is_unsharded()) {
       group_->unshard();
       group_->wait_for_unshard();
@@ -123,13 +135,14 @@ void State::pre_forward(nn::Args& args) {
   cast_inputs(args);
   if (group_ != nullptr) group_->pre_forward();
   hook_inputs(args);
+  if (autograd::in_backward()) return;  // what comes next in forward has been through backward already
   for (State* target : forward_prefetch_) {
     if (target->group_ != nullptr) target->group_->prefetch(TrainingState::kForward);
   }
 }
 
 nn::Value State::post_forward(nn::Value output) {
-  if (training_state_ == TrainingState::kPreBackward) return output;
+  if (is_recomputed_for_its_backward()) return cast_outputs(std::move(output));
   if (group_ != nullptr) group_->post_forward();
   std::vector<Tensor> outputs;
   output.collect_tensors(outputs);
@@ -142,16 +155,13 @@ nn::Value State::post_forward(nn::Value output) {
   }
   training_state_ = TrainingState::kIdle;
   if (shared_->iteration_root == this) end_iteration();
-  const MixedPrecisionPolicy& policy = options_.policy;
-  if (!policy.output_dtype) return output;
-  return output.map_tensors(
-      [&](const Tensor& t) { return is_floating(t.dtype()) ? ops::cast(t, *policy.output_dtype) : t; });
+  return cast_outputs(std::move(output));
 }
 
 void State::end_iteration() {
   shared_->comm.release_held();
   shared_->iteration_root = nullptr;
-  if (autograd::grad_enabled()) return;
+  if (autograd::backward_expected()) return;
   // Without a backward to come, nothing else would notice new weights: free what reshard_after_forward kept and what was
   // prefetched for a module that did not run.
   for (State* state : shared_->states) {

@@ -12,11 +12,19 @@ std::string join_path(std::string_view prefix, std::string_view name) {
   return fmt::format("{}.{}", prefix, name);
 }
 
-Value Module::call(Args args) {
-  for (const PreHook& hook : pre_hooks_) hook(*this, args);
-  Value result = forward(args);
-  args = {};  // what forward needed for backward is on the tape; the rest is free now
-  for (const PostHook& hook : post_hooks_) result = hook(*this, std::move(result));
+Value Module::call(Args args) { return call_layer(call_layers_.size() - 1, std::move(args)); }
+
+Value Module::call_layer(std::size_t index, Args args) {
+  const CallLayer& layer = call_layers_[index];
+  for (const PreHook& hook : layer.pre_hooks) hook(*this, args);
+  Value result;
+  if (index == 0) {
+    result = forward(args);
+    args = {};  // what forward needed for backward is on the tape; the rest is free now
+  } else {
+    result = layer.wrapper([this, index](Args inner) { return call_layer(index - 1, std::move(inner)); }, std::move(args));
+  }
+  for (const PostHook& hook : layer.post_hooks) result = hook(*this, std::move(result));
   return result;
 }
 
@@ -81,10 +89,13 @@ std::int64_t Module::parameter_count() {
 }
 
 void Module::register_pre_hook(PreHook hook, bool prepend) {
-  pre_hooks_.insert(prepend ? pre_hooks_.begin() : pre_hooks_.end(), std::move(hook));
+  std::vector<PreHook>& hooks = call_layers_.back().pre_hooks;
+  hooks.insert(prepend ? hooks.begin() : hooks.end(), std::move(hook));
 }
 
-void Module::register_post_hook(PostHook hook) { post_hooks_.push_back(std::move(hook)); }
+void Module::register_post_hook(PostHook hook) { call_layers_.back().post_hooks.push_back(std::move(hook)); }
+
+void Module::wrap_call(CallWrapper wrapper) { call_layers_.push_back({{}, {}, std::move(wrapper)}); }
 
 ParamSlot& Module::register_parameter(std::string name, const Shape& shape, Init init, DType dtype) {
   Tensor value = Tensor::meta(shape, dtype, name);

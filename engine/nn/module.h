@@ -4,6 +4,8 @@
 //             until they are materialised (init.h), whole or as the rows a rank owns. A model's code reads `slot.value`; who shards the model
 //             puts other tensors there. Two slots that hold the same tensor are tied.
 // Forward     calls go through operator(), which runs pre-hooks, forward, post-hooks. Pre-hooks may replace the arguments, post-hooks the result.
+// Around      wrap_call() puts a wrapper around what a call does at that moment; hooks registered later run outside it. So the order in which
+//             recompute and sharding are applied is the order in which they enclose each other, and no path changes.
 // Names       paths as in Hugging Face: "model.layers.0.mlp.gate_proj.weight"; the root's path is "".
 // Threads     the rank's host thread.
 #pragma once
@@ -95,6 +97,12 @@ class Module {
   void register_pre_hook(PreHook hook, bool prepend = false);
   void register_post_hook(PostHook hook);
 
+  // Runs what a call did before the wrapper came: the hooks registered until then and forward. May be called any number of times while the
+  // module lives, also from backward.
+  using Run = std::function<Value(Args)>;
+  using CallWrapper = std::function<Value(const Run& inner, Args args)>;
+  void wrap_call(CallWrapper wrapper);
+
  protected:
   virtual Value forward(const Args& args) = 0;
 
@@ -111,14 +119,21 @@ class Module {
   }
 
  private:
+  // What a call passes through, innermost first: layer 0 ends in forward, every other one in a wrapper around the layer before it.
+  struct CallLayer {
+    std::vector<PreHook> pre_hooks;
+    std::vector<PostHook> post_hooks;
+    CallWrapper wrapper;  // null in layer 0
+  };
+
+  Value call_layer(std::size_t index, Args args);
   void add_child(std::string name, std::shared_ptr<Module> child);
 
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
   std::vector<std::unique_ptr<ParamSlot>> parameters_;
   std::vector<std::pair<std::string, Tensor>> buffers_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> attachments_;
-  std::vector<PreHook> pre_hooks_;
-  std::vector<PostHook> post_hooks_;
+  std::vector<CallLayer> call_layers_{1};
 };
 
 // "prefix.name", or "name" under the root.

@@ -158,8 +158,28 @@ Tensor SavedTensor::unpack() const {
 
 bool grad_enabled() { return TapeState::current().grad_enabled; }
 
-GradMode::GradMode(bool on) : previous_(TapeState::current().grad_enabled) { TapeState::current().grad_enabled = on; }
-GradMode::~GradMode() { TapeState::current().grad_enabled = previous_; }
+GradMode::GradMode(bool on)
+    : previous_(TapeState::current().grad_enabled), previous_deferred_(TapeState::current().grad_deferred) {
+  TapeState::current().grad_enabled = on;
+  TapeState::current().grad_deferred = false;
+}
+GradMode::~GradMode() {
+  TapeState::current().grad_enabled = previous_;
+  TapeState::current().grad_deferred = previous_deferred_;
+}
+
+GradDeferred::GradDeferred() {
+  TapeState& state = TapeState::current();
+  require(state.grad_enabled, "a graph is deferred while the grad mode is off");
+  state.grad_enabled = false;
+  state.grad_deferred = true;
+}
+GradDeferred::~GradDeferred() {
+  TapeState::current().grad_enabled = true;
+  TapeState::current().grad_deferred = false;
+}
+
+bool backward_expected() { return TapeState::current().grad_enabled || TapeState::current().grad_deferred; }
 
 SavedTensorHooksScope::SavedTensorHooksScope(SavedTensorHooks hooks) {
   TapeState::current().saved_hooks.push_back(std::move(hooks));

@@ -94,6 +94,12 @@ std::vector<Tensor> identity_with_backward(std::string_view name, const std::vec
 
 // Runs backward from `loss`; `grad` is its gradient (default: ones for a loss with one element).
 void backward(const Tensor& loss, const Tensor& grad = {});
+// The same from several results at once, in one graph task; what is shared on the way runs once. A result may lead to another one.
+struct Root {
+  Tensor result;
+  Tensor grad;
+};
+void backward(std::span<const Root> roots);
 
 // Runs `callback` when the innermost running backward is done. Precondition: in_backward().
 void queue_callback(std::function<void()> callback);
@@ -112,11 +118,24 @@ class GradMode {
 
  private:
   const bool previous_;
+  const bool previous_deferred_;
 };
 class NoGrad : public GradMode {
  public:
   NoGrad() : GradMode(false) {}
 };
+
+// No graph is recorded in this scope, but backward will run again what runs in it: the first forward of reentrant recompute.
+// Precondition: grad_enabled().
+class GradDeferred {
+ public:
+  GradDeferred();
+  ~GradDeferred();
+  GradDeferred(const GradDeferred&) = delete;
+  GradDeferred& operator=(const GradDeferred&) = delete;
+};
+// True when what runs now will have a backward: the grad mode is on, or a graph is deferred.
+bool backward_expected();
 
 // While in scope, every saved tensor goes through `pack` and comes back through `unpack`. Scopes nest; the innermost pair acts.
 struct SavedTensorHooks {

@@ -1,4 +1,5 @@
 // Backward: dependencies are counted first, then ready nodes run, largest sequence number first.
+#include <algorithm>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
@@ -23,10 +24,13 @@ struct Ready {
 
 class Backward {
  public:
-  Backward(const Edge& root, const Tensor& grad) {
-    count_dependencies(root.node);
-    put_gradient(root, grad);
-    push(root.node);
+  explicit Backward(std::span<const Root> roots) {
+    for (const Root& root : roots) put_root(root);
+    count_dependencies();
+    for (const std::shared_ptr<Node>& node : roots_) {
+      if (dependencies_[node.get()] == 0) push(node);
+    }
+    roots_.clear();
   }
 
   void run() {
@@ -38,9 +42,19 @@ class Backward {
   }
 
  private:
-  void count_dependencies(const std::shared_ptr<Node>& root) {
-    std::vector<Node*> stack{root.get()};
-    std::unordered_set<Node*> seen{root.get()};
+  void put_root(const Root& root) {
+    const Edge edge = gradient_edge(root.result);
+    require(edge.node != nullptr, "backward from a tensor that requires no gradient");
+    require(root.grad.defined() || root.result.numel() == 1, "backward from a tensor with {} elements needs its gradient",
+            root.result.numel());
+    put_gradient(edge, root.grad.defined() ? root.grad : Tensor::full(root.result.shape(), root.result.dtype(), 1.0));
+    if (std::ranges::find(roots_, edge.node) == roots_.end()) roots_.push_back(edge.node);
+  }
+
+  void count_dependencies() {
+    std::vector<Node*> stack;
+    for (const std::shared_ptr<Node>& root : roots_) stack.push_back(root.get());
+    std::unordered_set<Node*> seen(stack.begin(), stack.end());
     while (!stack.empty()) {
       Node* node = stack.back();
       stack.pop_back();
@@ -102,6 +116,7 @@ class Backward {
   void push(const std::shared_ptr<Node>& node) { ready_.push({node, arrivals_++}); }
 
   using Cost = device::Cost;
+  std::vector<std::shared_ptr<Node>> roots_;  // each once, until they are in the queue
   std::priority_queue<Ready> ready_;
   std::uint64_t arrivals_ = 0;
   std::unordered_map<Node*, int> dependencies_;
@@ -123,12 +138,15 @@ class TaskScope {
 }  // namespace
 
 void backward(const Tensor& loss, const Tensor& grad) {
-  const Edge root = gradient_edge(loss);
-  require(root.node != nullptr, "backward from a tensor that requires no gradient");
-  require(grad.defined() || loss.numel() == 1, "backward from a tensor with {} elements needs its gradient", loss.numel());
-  const TaskScope task;
+  const Root root{loss, grad};
+  backward({&root, 1});
+}
+
+void backward(std::span<const Root> roots) {
   const NoGrad no_grad;
-  Backward(root, grad.defined() ? grad : Tensor::full(loss.shape(), loss.dtype(), 1.0)).run();
+  Backward graph(roots);
+  const TaskScope task;
+  graph.run();
   // A callback may queue another.
   for (std::size_t i = 0; i < TapeState::current().tasks.back().callbacks.size(); ++i) {
     const std::function<void()> callback = TapeState::current().tasks.back().callbacks[i];

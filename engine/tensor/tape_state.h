@@ -17,6 +17,7 @@ struct GraphTask {
 
 struct TapeState {
   bool grad_enabled = true;
+  bool grad_deferred = false;  // off, and backward will run it again
   std::uint64_t next_sequence = 0;
   std::uint64_t next_task = 1;
   std::vector<SavedTensorHooks> saved_hooks;

@@ -109,6 +109,15 @@ class Flags {
     app_.add_flag(name, value, about)->disable_flag_override()->group(group_);
   }
 
+  // Notes in `given` that a flag with `values` values is there; not shown in the help.
+  void noted(const std::string& name, int values, std::vector<std::string>& given) {
+    const auto note = [name, &given](const std::vector<std::string>&) {
+      given.push_back(name);
+      return true;
+    };
+    app_.add_option(name, note)->expected(values)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->group("");
+  }
+
  private:
   static std::string first_name(const std::string& names) { return names.substr(0, names.find(',')); }
 
@@ -197,6 +206,10 @@ void add_execution(Flags& flags, TrainArguments& a) {
   flags.group("Sharding");
   flags.toggle("--use-torch-fsdp2", a.use_torch_fsdp2, "Shard the FSDP2 way; needs --fsdp2-config-path");
   flags.text("--fsdp2-config-path", "FILE", a.fsdp2_config_path, "fsdp2_config.yaml");
+  for (const char* name : {"--recompute-granularity", "--recompute-method", "--recompute-num-layers"}) {
+    flags.noted(name, 1, a.megatron_recompute_flags);
+  }
+  flags.noted("--recompute-activations", 0, a.megatron_recompute_flags);
   flags.group("Schedule");
   flags.toggle("--print-schedule", a.print_schedule,
                "Print what the second step issued, stream by stream, and the prefetches that were in vain");
@@ -347,9 +360,6 @@ const std::map<std::string, std::string, std::less<>>& moved_flags() {
   static const std::map<std::string, std::string, std::less<>> moved = {
       {"--bf16", "set param_dtype: bf16 in the file of --fsdp2-config-path"},
       {"--fp16", "set param_dtype: fp16 in the file of --fsdp2-config-path"},
-      {"--recompute-granularity", "list recompute_modules in the file of --fsdp2-config-path"},
-      {"--recompute-method", "list recompute_modules in the file of --fsdp2-config-path"},
-      {"--recompute-num-layers", "list recompute_modules in the file of --fsdp2-config-path"},
       {"--use-distributed-optimizer", "remove it; with FSDP2 the optimizer state is sharded with the parameters"},
       {"--load", "use --init-from-hf-path DIR"},
   };

@@ -57,6 +57,7 @@ struct TrainArguments {
   // Sharding
   bool use_torch_fsdp2 = false;
   std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
+  std::vector<std::string> megatron_recompute_flags;       // --recompute-*: taken to be refused beside that file (compose.h)
 
   // Execution
   int ranks = 1;            // W: --nproc-per-node, or what the MPI launcher started

@@ -1,6 +1,7 @@
 #include "engine/train/inputs.h"
 
 #include "engine/core/error.h"
+#include "engine/train/compose.h"
 #include "models/decoder.h"
 #include "models/hf_folder.h"
 
@@ -30,11 +31,13 @@ TrainingInputs read_inputs(const TrainArguments& arguments) {
   const models::DecoderConfig model =
       models::load_decoder_config(arguments.init_from_hf_path ? *arguments.init_from_hf_path : *arguments.model_config);
   check_model(model, arguments);
+  if (!arguments.use_torch_fsdp2) refuse_recompute_flags(arguments.megatron_recompute_flags, nullptr);
   const auto shape = models::build_decoder(model);
   std::optional<sharding::Fsdp2Plan> fsdp2;
   if (arguments.use_torch_fsdp2) {
-    fsdp2 = sharding::plan_fsdp2(*shape, sharding::load_fsdp2_config(*arguments.fsdp2_config_path), arguments.ranks,
-                                 gather_layout(arguments));
+    const sharding::Fsdp2Config config = sharding::load_fsdp2_config(*arguments.fsdp2_config_path);
+    refuse_recompute_flags(arguments.megatron_recompute_flags, &config);
+    fsdp2 = sharding::plan_fsdp2(*shape, config, arguments.ranks, gather_layout(arguments));
   } else if (arguments.ranks > 1) {
     config_error("{} ranks need --use-torch-fsdp2 --fsdp2-config-path FILE; without sharding use --nproc-per-node 1",
                  arguments.ranks);

@@ -24,6 +24,9 @@ void describe(const TrainArguments& arguments, const TrainingInputs& inputs, Tra
   if (!inputs.fsdp2) return;
   for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
   out << sharding::describe_groups(trainer.model());
+  if (inputs.fsdp2->recomputed.empty()) return;
+  out << fmt::format("{} of the modules recomputed in backward, {}\n", inputs.fsdp2->recomputed.size(),
+                     inputs.fsdp2->use_reentrant ? "reentrant" : "not reentrant");
 }
 
 void train_rank(const TrainArguments& arguments, const TrainingInputs& inputs, RankContext& context, comm::World& world,

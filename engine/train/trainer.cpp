@@ -13,6 +13,7 @@
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "engine/train/compose.h"
 #include "engine/train/progress.h"
 #include "engine/train/sampling.h"
 #include "models/decoder.h"
@@ -71,7 +72,7 @@ Trainer::Trainer(const TrainArguments& arguments, const TrainingInputs& inputs, 
       schedule_{arguments.lr, arguments.min_lr, arguments.lr_decay_style, arguments.lr_warmup_iters, arguments.lr_decay_iters},
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)) {
   if (inputs.fsdp2) {
-    sharding::apply_fsdp2(*model_, *inputs.fsdp2, world);
+    apply_fsdp2_config(*model_, *inputs.fsdp2, world);
     sharding::materialize_shards(*model_);
   } else {
     nn::materialize(*model_);

@@ -181,7 +181,8 @@ TEST(Describe, NamesEveryGroupWithItsBytesPaddingReshardAndPrefetch) {
               "group                         parameters  gather KiB   padding  reshard  fwd-pref  bwd-pref\n"
               "(root)                                25         0.1    16.67%     true  implicit  implicit\n"
               "layers.0                              25         0.1    16.67%     true         1  implicit\n"
-              "layers.1                              25         0.1    16.67%     true  implicit  implicit\n");
+              "layers.1                              25         0.1    16.67%     true  implicit  implicit\n"
+              "(root) owns tail.weight\n");
   });
 }
 

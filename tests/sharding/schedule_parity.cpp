@@ -18,6 +18,7 @@
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "engine/train/compose.h"
 #include "sharding/apply.h"
 #include "sharding/fully_shard.h"
 #include "sharding/model_tree.h"
@@ -177,7 +178,7 @@ Tokens run_rank(const Case& c, const Way& way, RankContext& context, comm::World
   const sharding::Fsdp2Config config = sharding::parse_fsdp2_config(c.yaml, c.name + ".yaml");
   record_forwards(*model, config);
   freeze(*model, c.frozen);
-  sharding::apply_fsdp2(*model, sharding::plan_fsdp2(*model, config, c.world, way.layout), world);
+  train::apply_fsdp2_config(*model, sharding::plan_fsdp2(*model, config, c.world, way.layout), world);
   sharding::materialize_shards(*model);
   nn::init_weights(*model, /*seed=*/0);
   nn::AdamW optimizer(model->parameters(), {});

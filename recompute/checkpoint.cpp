@@ -1,0 +1,33 @@
+#include "recompute/checkpoint.h"
+
+#include "engine/tensor/autograd.h"
+#include "recompute/recorded.h"
+#include "recompute/reentrant.h"
+
+namespace loom::recompute {
+namespace {
+
+// That a module is checkpointed.
+struct Mark {};
+
+}  // namespace
+
+bool is_checkpointed(const nn::Module& module) { return module.attachment<Mark>() != nullptr; }
+
+void checkpoint(nn::Module& module, const CheckpointOptions& options) {
+  if (!module.has_forward()) {
+    config_error("recompute of '{}': a {} has no forward of its own; name its items: '{}.{{*}}'", options.path,
+                 module.type_name(), options.path);
+  }
+  if (is_checkpointed(module)) {
+    config_error("recompute of '{}' was asked for twice; each module can be recomputed once", options.path);
+  }
+  module.attach(std::make_shared<Mark>());
+  module.wrap_call([&module, options](const nn::Module::Run& inner, nn::Args args) {
+    if (!autograd::grad_enabled()) return inner(std::move(args));
+    return options.use_reentrant ? run_reentrant(module, options, inner, std::move(args))
+                                 : run_recorded(options, inner, std::move(args));
+  });
+}
+
+}  // namespace loom::recompute
