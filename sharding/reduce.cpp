@@ -106,6 +106,61 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
   all_reduce.submit({"all_reduce", context.path, reduce_cost, dry_run ? nullptr : run_reduce});
 }
 
+// Every shard's `.grad` becomes a view of `gradient`, or is what its part is added to.
+std::vector<Addition> give_shards_gradients(const std::vector<Param*>& params, const Tensor& gradient,
+                                            std::vector<std::shared_ptr<void>>& owners) {
+  std::vector<Addition> additions;
+  std::int64_t offset_elems = 0;
+  for (const Param* param : params) {
+    const Tensor& shard = param->sharded();
+    if (const Tensor before = shard.grad(); before.defined()) {
+      additions.push_back({before.raw(), offset_elems, before.numel()});
+      owners.push_back(before.storage()->keep_alive());
+    } else {
+      shard.set_grad({gradient.storage(), offset_elems, shard.shape(), gradient.dtype()});
+    }
+    offset_elems += param->padded_shard_elems();
+  }
+  return additions;
+}
+
+// A copy of `part` in host memory beside the parameter's shard. It does not block: reading the copy waits until it has landed.
+Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stream) {
+  const Tensor copy =
+      Tensor::empty_beside(param.sharded(), part.shape(), part.dtype(), MemCategory::kGradient, param.path() + " (gradient)");
+  std::function<void()> run;
+  if (copy.raw() != nullptr) {
+    run = [to = copy.raw(), from = part.raw(), bytes = static_cast<std::size_t>(part.nbytes()),
+           to_owner = copy.storage()->keep_alive(),
+           from_owner = part.storage()->keep_alive()] { std::memcpy(to, from, bytes); };
+  }
+  stream.submit({"d2h", param.path(), {0, part.nbytes(), part.nbytes()}, std::move(run)});
+  copy.storage()->set_landed(stream.record());
+  return copy;
+}
+
+// Copies every shard's part of `gradient` to the host after what is on `stream`, and gives or adds it to the shard's `.grad`.
+void move_to_host(const std::vector<Param*>& params, const Tensor& gradient, device::Stream& stream) {
+  std::int64_t offset_elems = 0;
+  for (const Param* param : params) {
+    const Tensor& shard = param->sharded();
+    const Tensor part(gradient.storage(), offset_elems, shard.shape(), gradient.dtype());
+    offset_elems += param->padded_shard_elems();
+    const Tensor copy = copy_to_host(*param, part, stream);
+    const Tensor before = shard.grad();
+    if (!param->cpu_offload()->pin_memory || before.defined()) copy.storage()->wait_landed();
+    if (!before.defined()) {
+      shard.set_grad(copy);
+      continue;
+    }
+    const device::Cost cost{static_cast<double>(copy.numel()), 2 * copy.nbytes(), copy.nbytes()};
+    device::Device::current().run_on_host("grad_accumulate", cost, [&] {
+      kernels::add(before.dtype(), before.numel(), before.raw(), copy.raw(), before.raw());
+    });
+    before.storage()->bump_version();
+  }
+}
+
 }  // namespace
 
 ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size, std::optional<double> factor,
@@ -154,28 +209,20 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
 
   const Tensor gradient = Tensor::empty({row_elems}, original_dtype, MemCategory::kGradient,
                                         "gradient shards of '" + context.path + "'");
-  state.reduced = reduce_dtype == original_dtype
-                      ? gradient
-                      : Tensor::empty({row_elems}, reduce_dtype, MemCategory::kReduceBuffer, "reduction of '" + context.path + "'");
-  std::vector<Addition> additions;
-  std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), state.reduced.storage()->keep_alive(),
+  const Tensor reduced = reduce_dtype == original_dtype
+                             ? gradient
+                             : Tensor::empty({row_elems}, reduce_dtype, MemCategory::kReduceBuffer, "reduction of '" + context.path + "'");
+  std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), reduced.storage()->keep_alive(),
                                             gradient.storage()->keep_alive()};
-  std::int64_t offset_elems = 0;
-  for (const Param* param : params) {
-    const Tensor& shard = param->sharded();
-    if (const Tensor before = shard.grad(); before.defined()) {
-      additions.push_back({before.raw(), offset_elems, before.numel()});
-      owners.push_back(before.storage()->keep_alive());
-    } else {
-      shard.set_grad({gradient.storage(), offset_elems, shard.shape(), original_dtype});
-    }
-    offset_elems += param->padded_shard_elems();
-  }
-  const Buffers buffers{state.input.raw(), state.reduced.raw(), gradient.raw(),  state.input.numel(),
-                        row_elems,         reduce_dtype,        original_dtype, std::move(owners)};
+  const bool offloads = params.front()->cpu_offload().has_value();
+  const std::vector<Addition> additions = offloads ? std::vector<Addition>{} : give_shards_gradients(params, gradient, owners);
+  const Buffers buffers{state.input.raw(), reduced.raw(), gradient.raw(),  state.input.numel(),
+                        row_elems,         reduce_dtype,  original_dtype, std::move(owners)};
   submit_collectives(context, plan, buffers, additions, device.dry_run());
-  const StreamId last = context.mesh->replicate() != nullptr ? StreamId::kAllReduce : StreamId::kReduceScatter;
-  state.done = device.stream(last).record();
+  device::Stream& last = device.stream(context.mesh->replicate() != nullptr ? StreamId::kAllReduce : StreamId::kReduceScatter);
+  state.done = last.record();
+  if (offloads) move_to_host(params, gradient, last);
+  if (!offloads || reduce_dtype != original_dtype) state.reduced = reduced;
   return state;
 }
 

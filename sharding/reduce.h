@@ -5,6 +5,10 @@
 //           row; a shard gradient is a view of it at the running padded offset with the rank's own rows.
 // Cost      input N * sum(c_p * row_elems_p) elements in the reduce dtype; a rank receives (N - 1) / N of it, and with M > 1 the
 //           all-reduce of one row.
+// Offload   after the last collective, on its stream, each shard's gradient is copied to host memory. With pinned memory and no gradient there
+//           yet the copy does not block the host, and the gradient's storage makes readers wait until it has landed (Storage::data()).
+//           Otherwise the host waits for the copy at once; a gradient that is there already is added to by the CPU. Whether memory
+//           counts as pinned is the policy's word, not what the system granted: the order of events is the same everywhere.
 // Averages  over W, whatever the mesh: the shard gradients of HSDP(2x2), FSDP(4) and four replicas are equal.
 #pragma once
 
@@ -42,11 +46,11 @@ struct ReduceContext {
 struct ReduceState {
   Tensor input;
   Tensor reduced;        // the output in the reduce dtype, where that is not the original dtype
-  device::Event done;    // the shard gradients are complete
+  device::Event done;    // the shard gradients are complete on the device
 };
 
 // Issues the reduction of `grads` (whole gradients of `params`, all of one dtype; taken over and freed here) and gives every shard its `.grad`
-// (added to one that is there). The values are there when `done` is. Throws InvariantError when dtypes differ.
+// (added to one that is there). The values are on the device when `done` is, and on the host when Tensor::raw() of the gradient returns. Throws InvariantError when dtypes differ.
 ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params, std::vector<Tensor> grads);
 
 }  // namespace loom::sharding
