@@ -396,8 +396,6 @@ void reject_not_built(const Fsdp2Config& config, const WorldLayout& layout) {
   refuse_if(!config.recompute_modules.empty(), "recompute_modules", "recompute_modules");
   refuse_if(between, "reshard_after_forward",
             fmt::format("reshard_after_forward: {} of {} ranks", layout.reshard_ranks, layout.shard));
-  refuse_if(config.offload_to_cpu, "offload_to_cpu", "offload_to_cpu: true");
-  refuse_if(config.pin_memory, "pin_memory", "pin_memory: true");
   refuse_if(config.align_fsdp_param_groups, "align_fsdp_param_groups", "align_fsdp_param_groups: true");
   refuse_if(config.expert_parallel_size > 1, "expert_parallel_size",
             fmt::format("expert_parallel_size: {}", config.expert_parallel_size));

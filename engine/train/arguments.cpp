@@ -198,6 +198,9 @@ void add_execution(Flags& flags, TrainArguments& a) {
   flags.toggle("--use-torch-fsdp2", a.use_torch_fsdp2, "Shard the FSDP2 way; needs --fsdp2-config-path");
   flags.text("--fsdp2-config-path", "FILE", a.fsdp2_config_path, "fsdp2_config.yaml");
   flags.group("Execution");
+  flags.choice<std::string>("--distributed-backend", a.distributed_backend,
+                            {{"nccl", "nccl"}, {"gloo", "gloo"}, {"npu:hccl,cpu:gloo", "npu:hccl,cpu:gloo"}},
+                            "Accepted as Megatron has it; changes nothing here, offload_to_cpu included");
   flags.whole("--nproc-per-node,--nproc_per_node", a.ranks, 1, "Ranks, as threads of this process");
   flags.whole("--compute-threads", a.compute_threads, 1, "Threads of one rank", "cores / ranks");
   flags.choice<DeviceExecutor>(

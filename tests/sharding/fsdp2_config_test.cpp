@@ -422,16 +422,14 @@ INSTANTIATE_TEST_SUITE_P(Keys, NotBuilt,
                                            Bad{"ignored_modules: [a]", "ignored_modules"},
                                            Bad{"recompute_modules: [a]", "recompute_modules"},
                                            Bad{"reshard_after_forward: 2", "reshard_after_forward: 2 of 4 ranks"},
-                                           Bad{"offload_to_cpu: True", "offload_to_cpu: true"},
-                                           Bad{"pin_memory: True", "pin_memory: true"},
                                            Bad{"align_fsdp_param_groups: true", "align_fsdp_param_groups: true"},
                                            Bad{"expert_parallel_size: 2", "expert_parallel_size: 2"},
                                            Bad{"moe_modules: [a]", "moe_modules"}));
 
-TEST(BuiltYet, ValuesThatAskForNothingPass) {
+TEST(BuiltYet, OffloadAndValuesThatAskForNothingPass) {
   const Fsdp2Config config = parsed(
       "sharding_size: auto\noutput_dtype: null\nignored_modules: []\nrecompute_modules: []\nreshard_after_forward: 4\n"
-      "offload_to_cpu: False\npin_memory: False\nalign_fsdp_param_groups: False\nexpert_parallel_size: 1\nmoe_modules: "
+      "offload_to_cpu: True\npin_memory: True\nalign_fsdp_param_groups: False\nexpert_parallel_size: 1\nmoe_modules: "
       "[]");
   EXPECT_NO_THROW(reject_not_built(config, validate_against_world(config, 4)));
 }
