@@ -73,9 +73,9 @@ struct Scene {
   std::int64_t width = 10;
 };
 
-Scene with(Scene setup, std::optional<CpuOffloadPolicy> offload) {
-  setup.options.cpu_offload = offload;
-  return setup;
+Scene with(Scene scene, std::optional<CpuOffloadPolicy> offload) {
+  scene.options.cpu_offload = offload;
+  return scene;
 }
 
 constexpr CpuOffloadPolicy kPageable{.pin_memory = false};
@@ -84,15 +84,15 @@ constexpr CpuOffloadPolicy kPinned{.pin_memory = true};
 // A rank that trains a Net.
 class Rank {
  public:
-  Rank(const Scene& setup, RankContext& context, comm::World& world) : options_(setup.options) {
+  Rank(const Scene& scene, RankContext& context, comm::World& world) : options_(scene.options) {
     device::DeviceOptions device;
-    device.executor = setup.executor;
-    device.dry_run = setup.dry_run;
-    device.host_allocator = setup.allocator;
+    device.executor = scene.executor;
+    device.dry_run = scene.dry_run;
+    device.host_allocator = scene.allocator;
     device_ = &device::Device::install(context, device);
-    net_ = std::make_shared<Net>(setup.width);
-    options_.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, setup.world.shard));
-    if (!setup.one_group) {
+    net_ = std::make_shared<Net>(scene.width);
+    options_.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, scene.world.shard));
+    if (!scene.one_group) {
       fully_shard(net_->first, options_);
       fully_shard(net_->second, options_);
     }
@@ -102,15 +102,17 @@ class Rank {
     optimizer_ = std::make_unique<nn::AdamW>(net_->parameters(), nn::AdamWOptions{.lr = 0.05});
   }
 
-  // Forward and backward over `rows` rows that depend on the rank and `index`.
-  double micro_batch(int index, std::int64_t rows = 4) {
+  // The loss over `rows` rows that depend on the rank and `index`.
+  Tensor forward(int index, std::int64_t rows = 4) {
     std::vector<float> x(static_cast<std::size_t>(6 * rows));
     std::vector<std::int32_t> y(static_cast<std::size_t>(rows));
     const int seed = 100 * index + RankContext::current().rank();
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((static_cast<int>(i) * 37 + seed * 11) % 23) / 11.5f - 1.0f;
     for (std::size_t i = 0; i < y.size(); ++i) y[i] = (static_cast<int>(i) + seed) % 5;
-    const Tensor logits = (*net_)(Tensor::from(x, {rows, 6}));
-    const Tensor loss = ops::cross_entropy(logits, Tensor::from(y, {rows}));
+    return ops::cross_entropy((*net_)(Tensor::from(x, {rows, 6})), Tensor::from(y, {rows}));
+  }
+  double micro_batch(int index) {
+    const Tensor loss = forward(index);
     const double value = loss.item();
     autograd::backward(loss);
     return value;
@@ -148,9 +150,9 @@ class Rank {
 };
 
 // Runs `main` on every rank.
-void on_ranks(const Scene& setup, const std::function<void(Rank&)>& main) {
-  comm::run_ranks(setup.world.ranks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
-    Rank rank(setup, context, world);
+void on_ranks(const Scene& scene, const std::function<void(Rank&)>& main) {
+  comm::run_ranks(scene.world.ranks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
+    Rank rank(scene, context, world);
     main(rank);
   });
 }
@@ -165,9 +167,9 @@ struct Trained {
 };
 
 // Three steps of two micro-batches: the second one accumulates. What rank 0 sees.
-Trained trained(const Scene& setup) {
+Trained trained(const Scene& scene) {
   Trained result;
-  on_ranks(setup, [&](Rank& rank) {
+  on_ranks(scene, [&](Rank& rank) {
     Trained own;
     for (int step = 0; step < 3; ++step) own.losses.push_back(rank.step());
     own.norms = rank.norms;  // before clipping
@@ -183,14 +185,14 @@ class Offload : public ::testing::TestWithParam<Variant> {};
 
 TEST_P(Offload, GivesTheSameBitsAsTheDevice) {
   const auto& [world, layout, param_dtype, executor] = GetParam();
-  Scene setup{.world = world, .executor = executor};
-  setup.options.layout = layout;
-  setup.options.policy.param_dtype = param_dtype;
-  if (param_dtype) setup.options.policy.reduce_dtype = DType::kF32;
-  const Trained on_device = trained(setup);
+  Scene scene{.world = world, .executor = executor};
+  scene.options.layout = layout;
+  scene.options.policy.param_dtype = param_dtype;
+  if (param_dtype) scene.options.policy.reduce_dtype = DType::kF32;
+  const Trained on_device = trained(scene);
   EXPECT_LT(on_device.losses.back(), on_device.losses.front());
-  EXPECT_EQ(trained(with(setup, kPageable)), on_device);
-  EXPECT_EQ(trained(with(setup, kPinned)), on_device);
+  EXPECT_EQ(trained(with(scene, kPageable)), on_device);
+  EXPECT_EQ(trained(with(scene, kPinned)), on_device);
 }
 
 INSTANTIATE_TEST_SUITE_P(Everywhere, Offload,
@@ -200,10 +202,10 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, Offload,
                                             ::testing::Values(ExecutorKind::kInline, ExecutorKind::kThreaded)));
 
 TEST(OffloadedPostForwardShards, GiveTheSameBitsAsTheDevice) {
-  Scene setup{.world = {4, 4}};
-  setup.options.reshard_after_forward = 2;
-  const Trained on_device = trained(setup);
-  EXPECT_EQ(trained(with(setup, kPinned)), on_device);
+  Scene scene{.world = {4, 4}};
+  scene.options.reshard_after_forward = 2;
+  const Trained on_device = trained(scene);
+  EXPECT_EQ(trained(with(scene, kPinned)), on_device);
 }
 
 // --- Where things are
@@ -303,17 +305,26 @@ TEST(OffloadedTensors, OfTheDeviceAtTheFirstForwardAreAnError) {
                   "that fully_shard() put there and give it memory with materialize_shards()");
 }
 
-// The bytes of a step in which gradients are already there, at its peak: wide activations make that the end of forward.
-device::MemStats peak_of_second_micro_batch(const Scene& setup) {
-  device::MemStats stats;
-  on_ranks(setup, [&](Rank& rank) {
+struct Peaks {
+  std::int64_t forward_bytes = 0;
+  std::int64_t backward_bytes = 0;
+};
+
+// Of the device in a second micro-batch: optimizer state and gradients are there already.
+Peaks second_micro_batch(const Scene& scene) {
+  Peaks peaks;
+  on_ranks(scene, [&](Rank& rank) {
     rank.step();
-    rank.micro_batch(2, 256);
-    rank.device().memory().reset_peaks();
-    rank.micro_batch(3, 256);
-    if (is_first()) stats = rank.device().memory().stats();
+    rank.micro_batch(0);
+    device::DeviceMemory& memory = rank.device().memory();
+    memory.reset_peaks();
+    const Tensor loss = rank.forward(1, 256);
+    const std::int64_t forward_bytes = memory.stats().peak_bytes;
+    memory.reset_peaks();
+    autograd::backward(loss);
+    if (is_first()) peaks = {forward_bytes, memory.stats().peak_bytes};
   });
-  return stats;
+  return peaks;
 }
 
 std::int64_t blocks_of_512(std::initializer_list<std::int64_t> bytes) {
@@ -323,14 +334,17 @@ std::int64_t blocks_of_512(std::initializer_list<std::int64_t> bytes) {
 
 TEST(OffloadedTensors, LowerTheDevicesPeakByShardsGradientsAndOptimizerState) {
   for (const GatherLayout layout : {GatherLayout::kBuffered, GatherLayout::kFast}) {
-    Scene setup{.world = {2, 2}, .width = 64};
-    setup.options.layout = layout;
-    const device::MemStats without = peak_of_second_micro_batch(setup);
-    const device::MemStats with_offload = peak_of_second_micro_batch(with(setup, kPinned));
-    // Of rank 0, in bytes: first 32 x 6 + 32, second 5 x 64 + 5, norm 5, head 3 x 9.
-    const std::int64_t by_param = blocks_of_512({32 * 6 * 4, 32 * 4, 5 * 64 * 4, 5 * 4, 5 * 4, 3 * 9 * 4});
-    const std::int64_t by_group = blocks_of_512({(32 * 6 + 32) * 4, (5 * 64 + 5) * 4, (5 + 3 * 9) * 4});
-    EXPECT_EQ(without.peak_bytes - with_offload.peak_bytes, by_param + by_group + 2 * by_param);  // shards, gradients, two moments
+    Scene scene{.world = {2, 2}, .width = 64};
+    scene.options.layout = layout;
+    const Peaks on_device = second_micro_batch(scene);
+    const Peaks offloaded = second_micro_batch(with(scene, kPinned));
+    // Of rank 0, in bytes: first 32 x 6 + 32, second 5 x 64 + 5, norm 5, head 5 / 2 -> 3 x 9. Gradients are one block a group.
+    const std::int64_t shards = blocks_of_512({32 * 6 * 4, 32 * 4, 5 * 64 * 4, 5 * 4, 5 * 4, 3 * 9 * 4});
+    const std::int64_t second = blocks_of_512({(5 * 64 + 5) * 4});
+    const std::int64_t gradients = blocks_of_512({(32 * 6 + 32) * 4, (5 + 3 * 9) * 4}) + second;
+    EXPECT_EQ(on_device.forward_bytes - offloaded.forward_bytes, shards + gradients + 2 * shards);
+    // Backward is at its peak in `first`, where `second` is being added to its gradients: its part has left the device already.
+    EXPECT_EQ(on_device.backward_bytes - offloaded.backward_bytes, shards + gradients + 2 * shards + second);
   }
 }
 
@@ -354,11 +368,11 @@ std::vector<std::string> items(Rank& rank, const std::function<void()>& work, st
 
 // The groups' parameters call themselves "weight" and "bias".
 TEST(OffloadedGather, CopiesFullPrecisionParameterByParameterAndThenCasts) {
-  Scene setup = with({.world = {2, 2}}, kPinned);
-  setup.options.policy.param_dtype = DType::kBF16;
+  Scene scene = with({.world = {2, 2}}, kPinned);
+  scene.options.policy.param_dtype = DType::kBF16;
   for (const GatherLayout layout : {GatherLayout::kBuffered, GatherLayout::kFast}) {
-    setup.options.layout = layout;
-    on_ranks(setup, [](Rank& rank) {
+    scene.options.layout = layout;
+    on_ranks(scene, [](Rank& rank) {
       State::of(rank.net())->lazy_init();
       EXPECT_THAT(items(rank, [&] { unshard(rank.net().first); }),
                   ElementsAre("gather_copy_in h2d:weight", "gather_copy_in cast:weight", "gather_copy_in h2d:bias",
@@ -395,10 +409,10 @@ TEST(OffloadedGather, NeedsTheDeviceBytesItSays) {
   for (const Case& c : {Case{GatherLayout::kBuffered, {}, fp32_inputs + buffer, buffer}, Case{GatherLayout::kFast, {}, 0, 0},
                         Case{GatherLayout::kBuffered, DType::kBF16, std::max(bf16_inputs + one_shard, bf16_inputs + buffer), buffer},
                         Case{GatherLayout::kFast, DType::kBF16, one_shard, 0}}) {
-    Scene setup = with({.world = {2, 2}}, kPinned);
-    setup.options.layout = c.layout;
-    setup.options.policy.param_dtype = c.dtype;
-    on_ranks(setup, [&](Rank& rank) {
+    Scene scene = with({.world = {2, 2}}, kPinned);
+    scene.options.layout = c.layout;
+    scene.options.policy.param_dtype = c.dtype;
+    on_ranks(scene, [&](Rank& rank) {
       State::of(rank.net())->lazy_init();
       ParamGroup& group = *State::of(rank.net().first)->group();
       group.unshard();
@@ -553,8 +567,8 @@ TEST(OffloadedDryRun, CountsTheSameBytesAndTakesNone) {
   const auto allocator = std::make_shared<CountingAllocator>();
   device::MemStats real;
   device::MemStats dry;
-  const auto run = [](const Scene& setup, device::MemStats& stats) {
-    on_ranks(setup, [&](Rank& rank) {
+  const auto run = [](const Scene& scene, device::MemStats& stats) {
+    on_ranks(scene, [&](Rank& rank) {
       rank.step();
       stats = rank.device().host_memory().stats();
     });
