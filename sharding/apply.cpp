@@ -133,6 +133,7 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
         path));
   }
   plan.options.layout = layout;
+  if (config.offload_to_cpu) plan.options.cpu_offload = CpuOffloadPolicy{config.pin_memory};
   plan.num_to_forward_prefetch = config.num_to_forward_prefetch;
   plan.num_to_backward_prefetch = config.num_to_backward_prefetch;
   return plan;
@@ -164,6 +165,9 @@ std::string describe_groups(nn::Module& model) {
     if (text.empty()) {
       text = fmt::format("{} x {}: shards over {}, replicates over {}\n", mesh.replicate_size(), mesh.shard_size(),
                          mesh.shard_size(), mesh.replicate_size());
+      if (const auto& offload = state->options().cpu_offload) {
+        text += fmt::format("shards, gradients and optimizer state in {} host memory\n", offload->pin_memory ? "pinned" : "pageable");
+      }
       text += fmt::format("{:<28}{:>12}{:>12}{:>10}{:>9}{:>10}{:>10}\n", "group", "parameters", "gather KiB", "padding",
                           "reshard", "fwd-pref", "bwd-pref");
     }

@@ -390,8 +390,6 @@ void reject_not_built(const Fsdp2Config& config) {
     if (!used) return;
     config_error("{}: {} is not built yet in this version; remove the key", config.key_mark(key).text(), what);
   };
-  refuse_if(config.offload_to_cpu, "offload_to_cpu", "offload_to_cpu: true");
-  refuse_if(config.pin_memory, "pin_memory", "pin_memory: true");
   refuse_if(config.align_fsdp_param_groups, "align_fsdp_param_groups", "align_fsdp_param_groups: true");
   refuse_if(config.expert_parallel_size > 1, "expert_parallel_size",
             fmt::format("expert_parallel_size: {}", config.expert_parallel_size));

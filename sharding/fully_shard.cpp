@@ -159,7 +159,7 @@ State& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardOptio
   std::unique_ptr<ParamGroup> group;
   if (!homes.empty()) {
     std::vector<std::unique_ptr<Param>> params;
-    for (ParamHome& home : homes) params.push_back(std::make_unique<Param>(std::move(home), *options.mesh, options.policy));
+    for (ParamHome& home : homes) params.push_back(std::make_unique<Param>(std::move(home), options));
     group = std::make_unique<ParamGroup>(std::move(params), options, after.reshard, after.ranks);
   }
   auto state = std::make_shared<State>(modules, options, std::move(group));

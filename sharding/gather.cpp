@@ -26,18 +26,19 @@ class BufferedGather final : public Gather {
       : Gather(from, std::move(params), std::move(group), device, std::move(path)) {}
 
   void issue() override {
+    const std::vector<Tensor> inputs = inputs_on_device();
     buffer_ = Tensor::empty({group_->size() * input_bytes_}, DType::kU8, MemCategory::kGatherBuffer,
                             "gather of '" + path_ + "'");
     auto* base = static_cast<std::byte*>(buffer_.raw());
     std::vector<std::function<void()>> work;
     if (base != nullptr) {
       std::byte* to = base + group_->rank() * input_bytes_;
-      for (const Param* param : params_) {
-        work.push_back(copy_in(*param, to, buffer_.storage()->keep_alive()));
-        to += input_bytes(*param);
+      for (std::size_t i = 0; i < params_.size(); ++i) {
+        work.push_back(copy_in(*params_[i], inputs[i], to, buffer_.storage()->keep_alive()));
+        to += input_bytes(*params_[i]);
       }
     }
-    stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, input_bytes_, input_bytes_}, [work] { run_all(work); }});
+    submit_copy_in(std::move(work), input_bytes_);
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
     stream(StreamId::kGather).submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, communicate(base)});
     gathered_ = stream(StreamId::kGather).record();
@@ -59,6 +60,20 @@ class BufferedGather final : public Gather {
   }
 
  private:
+  // The gather inputs; those on the host as copies in the compute dtype.
+  std::vector<Tensor> inputs_on_device() {
+    std::vector<Tensor> inputs;
+    for (const Param* param : params_) {
+      inputs.push_back(input(*param));
+      if (!input_on_host(*param)) continue;
+      const Tensor copy = Tensor::empty(inputs.back().shape(), param->compute_dtype(), MemCategory::kGatherBuffer,
+                                        "gather input of '" + param->path() + "'");
+      copy_from_host(*param, static_cast<std::byte*>(copy.raw()), copy.storage()->keep_alive());
+      inputs.back() = copy;
+    }
+    return inputs;
+  }
+
   std::function<void()> communicate(std::byte* base) {
     if (base == nullptr) return nullptr;
     return [group = group_, path = path_, base, bytes = input_bytes_, owner = buffer_.storage()->keep_alive()] {
@@ -90,17 +105,19 @@ class InPlaceGather final : public Gather {
     std::vector<std::function<void()>> work;
     std::vector<comm::GatherPart> parts;
     std::vector<std::shared_ptr<void>> owners;
+    std::int64_t copied_bytes = 0;
     for (Param* param : params_) {
       const auto& storage = param->unsharded().storage();
       storage->allocate();
-      if (storage->data() == nullptr) continue;
       const std::int64_t bytes = input_bytes(*param);
-      std::byte* own = storage->data() + group_->rank() * bytes;
+      if (!input_on_host(*param)) copied_bytes += bytes;
+      std::byte* own = storage->data() == nullptr ? nullptr : storage->data() + group_->rank() * bytes;
+      bring_in(*param, own, storage->keep_alive(), work);
+      if (own == nullptr) continue;
       owners.push_back(storage->keep_alive());
-      work.push_back(copy_in(*param, own, owners.back()));
       parts.push_back({own, storage->data(), static_cast<std::size_t>(bytes)});
     }
-    stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, input_bytes_, input_bytes_}, [work] { run_all(work); }});
+    submit_copy_in(std::move(work), copied_bytes);
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
     std::function<void()> communicate;
     if (group_->size() > 1 && !parts.empty()) {
@@ -128,7 +145,8 @@ class SharedGather final : public Gather {
       : Gather(GatherFrom::kShards, std::move(params), std::move(group), device, std::move(path)), segment_(std::move(segment)) {
     std::int64_t at = 0;
     for (Param* param : params_) {
-      places_.push_back({segment_->data() + at, param->compute_dtype() == param->original_dtype(), kNeverWritten});
+      const bool holds_shard = param->compute_dtype() == param->original_dtype() && !input_on_host(*param);
+      places_.push_back({segment_->data() + at, holds_shard, kNeverWritten});
       at += aligned(group_->size() * input_bytes(*param));
       if (places_.back().holds_shard) move_shard(*param, places_.back());
     }
@@ -152,10 +170,10 @@ class SharedGather final : public Gather {
       const std::uint64_t version = param.padded_shard().storage()->version();
       if (place.holds_shard || place.written_version == version) continue;
       place.written_version = version;
-      work.push_back(copy_in(param, own_rows(param, place), segment_));
-      copied_bytes += input_bytes(param);
+      if (!input_on_host(param)) copied_bytes += input_bytes(param);
+      bring_in(param, own_rows(param, place), segment_, work);
     }
-    stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, copied_bytes, copied_bytes}, [work] { run_all(work); }});
+    submit_copy_in(std::move(work), copied_bytes);
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
     stream(StreamId::kGather)
         .submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_},
@@ -207,11 +225,42 @@ const Tensor& Gather::input(const Param& param) const {
   return from_ == GatherFrom::kShards ? param.padded_shard() : param.post_forward_shard();
 }
 
-std::function<void()> Gather::copy_in(const Param& param, std::byte* to, std::shared_ptr<void> to_owner) const {
-  const Tensor& from = input(param);
+std::function<void()> Gather::copy_in(const Param& param, const Tensor& from, std::byte* to, std::shared_ptr<void> to_owner) {
   return [elems = from.numel(), from_dtype = from.dtype(), to_dtype = param.compute_dtype(), from = from.raw(), to,
           from_owner = from.storage()->keep_alive(),
           to_owner = std::move(to_owner)] { kernels::cast(elems, from_dtype, from, to_dtype, to); };
+}
+
+void Gather::bring_in(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner,
+                      std::vector<std::function<void()>>& work) {
+  if (input_on_host(param)) {
+    copy_from_host(param, to, to_owner);
+  } else if (to != nullptr) {
+    work.push_back(copy_in(param, input(param), to, to_owner));
+  }
+}
+
+void Gather::copy_from_host(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner) {
+  const Tensor& from = input(param);
+  const bool casts = from.dtype() != param.compute_dtype();
+  Tensor copy;  // in the shard's dtype; the work keeps its memory
+  if (casts) copy = Tensor::empty(from.shape(), from.dtype(), MemCategory::kGatherBuffer, "shard of '" + param.path() + "'");
+  auto* device_bytes = casts ? static_cast<std::byte*>(copy.raw()) : to;
+  std::function<void()> run;
+  if (device_bytes != nullptr) {
+    run = [host_bytes = from.raw(), device_bytes, bytes = static_cast<std::size_t>(from.nbytes()),
+           from_owner = from.storage()->keep_alive(), owner = casts ? copy.storage()->keep_alive() : to_owner] {
+      std::memcpy(device_bytes, host_bytes, bytes);
+    };
+  }
+  stream(StreamId::kGatherCopyIn).submit({"h2d", param.path(), {0, from.nbytes(), from.nbytes()}, std::move(run)});
+  if (!casts) return;
+  stream(StreamId::kGatherCopyIn)
+      .submit({"cast", param.path(), {0, from.nbytes(), input_bytes(param)}, to == nullptr ? nullptr : copy_in(param, copy, to, to_owner)});
+}
+
+void Gather::submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes) {
+  stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, bytes, bytes}, [work = std::move(work)] { run_all(work); }});
 }
 
 void Gather::release() {

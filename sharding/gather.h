@@ -8,6 +8,11 @@
 //              A write to a shard is ordered after the peers' reads by the reduction of the group's gradients, which each rank enters after its
 //              last read; that holds for every optimizer that steps on reduced gradients.
 //
+// Offload   shards on the host come to the device in the gather-copy-in stream, one non-blocking copy a parameter and gather: the shard's bytes as
+//           they are, then the cast on the device. Without a cast the in-place and shared layouts copy straight to the place; a cast needs a
+//           device copy of one parameter's shard at a time. The buffered layout keeps a device copy of every gather input of the group until
+//           they are in the buffer, as PyTorch does. All of it is in category gather_buffer, freed when issue() returns. In the shared layout
+//           the shard cannot live in the segment; it is copied there once per change.
 // From      the shards over the N ranks of the shard axis, or the post-forward shards over k consecutive ones (always in the rank's own memory).
 // Order     issue() when the gather is issued, then finish() when it is waited for, or drop() when it is never used. release() at reshard.
 // Bytes     the same on the accounts of every rank, whoever owns the memory.
@@ -55,11 +60,17 @@ class Gather {
  protected:
   Gather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device, std::string path);
 
-  // This rank's gather input of a parameter, before its cast; and its bytes in the compute dtype.
+  // This rank's gather input of a parameter, before its cast (on the host under offload); and its bytes in the compute dtype.
   const Tensor& input(const Param& param) const;
+  bool input_on_host(const Param& param) const { return input(param).storage()->place() == Place::kHost; }
   std::int64_t input_bytes(const Param& param) const { return param.gather_output_bytes() / group_->size(); }
-  // Work that writes that input, cast, to `to`. Owns what it touches.
-  std::function<void()> copy_in(const Param& param, std::byte* to, std::shared_ptr<void> to_owner) const;
+  // Work that writes `from`, cast to the parameter's compute dtype, to `to`. Owns what it touches.
+  static std::function<void()> copy_in(const Param& param, const Tensor& from, std::byte* to, std::shared_ptr<void> to_owner);
+  // Submits what writes the input of a parameter, cast, to `to` (null in a dry run): from the host straight away, else as part of the item
+  // that submit_copy_in() makes of `work`.
+  void bring_in(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner, std::vector<std::function<void()>>& work);
+  void copy_from_host(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner);
+  void submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes);
 
   device::Stream& stream(device::StreamId id) { return device_.stream(id); }
 

@@ -19,9 +19,11 @@ Shape with_rows(const Shape& shape, std::int64_t rows) {
 }
 
 // A tensor whose storage has no bytes yet.
-Tensor released(const Shape& shape, std::int64_t storage_rows, DType dtype, MemCategory category, std::string what) {
+Tensor released(const Shape& shape, std::int64_t storage_rows, DType dtype, MemCategory category, std::string what,
+                const std::optional<CpuOffloadPolicy>& offload = std::nullopt) {
   const std::int64_t bytes = storage_rows * shape.row_elems() * static_cast<std::int64_t>(element_bytes(dtype));
-  auto storage = std::make_shared<Storage>(Place::kDevice, &device::Device::current(), bytes, category, std::move(what));
+  auto storage = std::make_shared<Storage>(offload ? Place::kHost : Place::kDevice, &device::Device::current(), bytes, category,
+                                           std::move(what), offload && offload->pin_memory);
   return {std::move(storage), 0, shape, dtype};
 }
 
@@ -34,7 +36,9 @@ void zero_rows_from(const Tensor& tensor, std::int64_t row) {
 
 }  // namespace
 
-Param::Param(ParamHome home, const comm::DeviceMesh& mesh, const MixedPrecisionPolicy& policy) : home_(std::move(home)) {
+Param::Param(ParamHome home, const FullyShardOptions& options) : home_(std::move(home)), cpu_offload_(options.cpu_offload) {
+  const comm::DeviceMesh& mesh = *options.mesh;
+  const MixedPrecisionPolicy& policy = options.policy;
   const Tensor original = home_.slots.front()->value;
   shape_ = original.shape();
   require(shape_.ndim() > 0, "parameter '{}' without dims reached the cut", path());
@@ -47,7 +51,7 @@ Param::Param(ParamHome home, const comm::DeviceMesh& mesh, const MixedPrecisionP
 
   const std::string& what = home_.paths.front();
   padded_shard_ = released(with_rows(shape_, chunk_.padded_rows), chunk_.padded_rows, original_dtype_,
-                           MemCategory::kShard, what + " (sharded)");
+                           MemCategory::kShard, what + " (sharded)", cpu_offload_);
   sharded_ = padded_shard_.rows(0, chunk_.rows);
   sharded_.set_requires_grad(original.requires_grad());
   unsharded_ = released(shape_, chunk_.padded_rows * mesh.shard_size(), compute_dtype_, MemCategory::kUnsharded,
@@ -70,6 +74,7 @@ void Param::materialize_shard() {
 }
 
 void Param::rehome_shard(std::shared_ptr<device::Block> block) {
+  require(!cpu_offload_, "the shard of '{}' is on the host and was to move into device memory", path());
   if (padded_shard_.storage()->data() != nullptr) {
     std::memcpy(block->data(), padded_shard_.raw(), static_cast<std::size_t>(padded_shard_.nbytes()));
   }
@@ -116,6 +121,10 @@ void Param::move_grad_to_accumulator() {
   accumulated_grad_ = ops::cast(grad, *reduce_dtype_);
   accumulated_grad_.storage()->recategorize(MemCategory::kGradient);
   unsharded_.set_grad({});
+}
+
+void Param::wait_for_shard_grad() const {
+  if (const Tensor grad = sharded_.grad(); grad.defined()) grad.storage()->wait_landed();
 }
 
 Tensor Param::take_unsharded_grad() {

@@ -7,6 +7,7 @@
 //           post-forward shard: between forward and backward, an equal part of the N * c rows, in the compute dtype, on each of k consecutive ranks.
 // States    Sharded <-> Unsharded: to_sharded(), to_unsharded() put the tensor into every slot that holds the parameter (ties stay ties). While the
 //           group keeps post-forward shards the slots hold the sharded tensor.
+// Offload   with a CpuOffloadPolicy the padded shard is in host memory, and so is the sharded tensor's gradient; what is gathered is on the device.
 // Meta      a parameter without bytes stays so when it is sharded; materialize_shard() allocates only this rank's rows.
 // Errors    InvariantError for a parameter without dims: fully_shard() refuses it.
 #pragma once
@@ -31,7 +32,7 @@ struct ParamHome {
 class Param {
  public:
   // Cuts the parameter and puts the shard into the slots. Values are taken from this rank's own copy.
-  Param(ParamHome home, const comm::DeviceMesh& mesh, const MixedPrecisionPolicy& policy);
+  Param(ParamHome home, const FullyShardOptions& options);
 
   const std::string& path() const { return home_.paths.front(); }
   void set_paths(std::vector<std::string> paths) { home_.paths = std::move(paths); }
@@ -44,6 +45,7 @@ class Param {
   // The dtype asked for its reduction, none: that of the gradient.
   std::optional<DType> reduce_dtype() const { return reduce_dtype_; }
   bool requires_grad() const { return sharded_.requires_grad(); }
+  const std::optional<CpuOffloadPolicy>& cpu_offload() const { return cpu_offload_; }
   std::int64_t padded_shard_elems() const { return chunk_.padded_rows * row_elems_; }
   std::int64_t shard_elems() const { return chunk_.rows * row_elems_; }
   // Of the shard, on each of the N ranks.
@@ -58,6 +60,7 @@ class Param {
   // Gives a meta shard bytes, zero-padded. Nothing to do when it has some.
   void materialize_shard();
   // Moves the padded shard's bytes into memory that is shared with peers; values are kept.
+  // Precondition: it is on the device.
   void rehome_shard(std::shared_ptr<device::Block> block);
 
   // Copies part `rank` of `ranks` of the unsharded bytes; they stay until drop_post_forward_shard().
@@ -78,6 +81,9 @@ class Param {
   // The accumulator, else `.grad`, cleared here; undefined when there is none.
   Tensor take_unsharded_grad();
 
+  // Offload: blocks the host until the shard's gradient has landed there.
+  void wait_for_shard_grad() const;
+
  private:
   void put_into_slots(const Tensor& tensor, std::int64_t row_begin);
 
@@ -88,6 +94,7 @@ class Param {
   DType original_dtype_;
   DType compute_dtype_;
   std::optional<DType> reduce_dtype_;
+  std::optional<CpuOffloadPolicy> cpu_offload_;
   Tensor padded_shard_;
   Tensor sharded_;
   Tensor unsharded_;

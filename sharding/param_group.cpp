@@ -32,6 +32,7 @@ void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
   check_dtypes();
   std::vector<Param*> params;
   for (const auto& param : params_) {
+    check_place(*param);
     if (!param->padded_shard().storage()->allocated()) {
       config_error("parameter '{}' of group '{}' has no values yet; initialise or load the weights before the first forward",
                    param->path(), path_);
@@ -54,6 +55,17 @@ void ParamGroup::check_dtypes() const {
       config_error("group '{}' mixes trained parameters of {} ('{}') and {} ('{}'); wrap them apart or give them one dtype",
                    path_, name(first->original_dtype()), first->path(), name(param->original_dtype()), param->path());
     }
+  }
+}
+
+// Whoever filled the model in may have put tensors of the device into its slots.
+void ParamGroup::check_place(const Param& param) const {
+  if (!param.cpu_offload()) return;
+  for (const nn::ParamSlot* slot : param.home().slots) {
+    if (slot->value.storage()->place() != Place::kDevice) continue;
+    config_error("parameter '{}' of group '{}' is on the device, but offload_to_cpu keeps its shard on the host; keep the tensor that "
+                 "fully_shard() put there and give it memory with materialize_shards()",
+                 param.path(), path_);
   }
 }
 
@@ -217,6 +229,7 @@ std::string ParamGroup::reduction_tag(const std::vector<Param*>& params) const {
 void ParamGroup::finalize_backward() {
   comm_->device->stream(StreamId::kCompute).wait(reduced_);
   reduced_ = {};
+  for (const auto& param : params_) param->wait_for_shard_grad();
   drop_gather();  // prefetched and never used
   post_forward_indices_.clear();
 }

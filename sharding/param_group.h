@@ -42,7 +42,7 @@ class ParamGroup {
   std::int64_t padding_bytes() const;
 
   // Once, at the root's first forward, in the same order on all ranks: names the group, checks dtypes and that no parameter is left on the meta
-  // device (ConfigError naming it), and prepares the gather (collective).
+  // device, nor under offload on the device (ConfigError naming it), and prepares the gather (collective).
   void lazy_init(const std::string& path, CommContext& comm);
 
   // --- verbs ---
@@ -59,7 +59,7 @@ class ParamGroup {
   void post_forward();
   void pre_backward(bool default_prefetch);
   void post_backward();
-  // End of the whole backward: reductions are complete for the compute stream, gathers nobody used are dropped.
+  // End of the whole backward: reductions are complete for the compute stream, offloaded gradients have landed on the host (blocks it), gathers nobody used are dropped.
   void finalize_backward();
   // Issues the gather on behalf of another group's forward or backward.
   void prefetch(TrainingState on_behalf_of);
@@ -84,6 +84,7 @@ class ParamGroup {
   enum class State : std::uint8_t { kSharded, kShardedPostForward, kGathering, kUnsharded };
 
   void check_dtypes() const;
+  void check_place(const Param& param) const;
   void reshard_to_post_forward();
   void drop_post_forward_shards();
   void prefetch_previous();

@@ -26,6 +26,13 @@ enum class GatherLayout : std::uint8_t {
   kFast,      // straight into the parameters, or the peers' own memory where ranks share it
 };
 
+// Shards, their gradients and (through nn::AdamW) the optimizer state are kept in host memory, Device::host_memory(): whoever makes the device
+// chooses where that comes from (NUMA placement and page-locking: offload/host_allocator.h). Buffers and ignored parameters stay on the device.
+struct CpuOffloadPolicy {
+  // Page-locked; gradients are then copied to the host without blocking it. Default false, as in the migration guide.
+  bool pin_memory = false;
+};
+
 struct FullyShardOptions {
   std::shared_ptr<const comm::DeviceMesh> mesh;
   MixedPrecisionPolicy policy;
@@ -35,6 +42,7 @@ struct FullyShardOptions {
   // Identities (Tensor::id) of parameters that are neither sharded, nor moved, nor reduced.
   std::unordered_set<const void*> ignored_params;
   GatherLayout layout = GatherLayout::kBuffered;
+  std::optional<CpuOffloadPolicy> cpu_offload;  // none: everything is on the device
 };
 
 }  // namespace loom::sharding

@@ -128,6 +128,43 @@ std::vector<Addition> give_gradients(const std::vector<Param*>& params, const Te
   return additions;
 }
 
+// A copy of `part` in host memory beside the parameter's shard. It does not block: reading the copy waits until it has landed.
+Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stream) {
+  const Tensor copy =
+      Tensor::empty_beside(param.sharded(), part.shape(), part.dtype(), MemCategory::kGradient, param.path() + " (gradient)");
+  std::function<void()> run;
+  if (copy.raw() != nullptr) {
+    run = [to = copy.raw(), from = part.raw(), bytes = static_cast<std::size_t>(part.nbytes()),
+           to_owner = copy.storage()->keep_alive(),
+           from_owner = part.storage()->keep_alive()] { std::memcpy(to, from, bytes); };
+  }
+  stream.submit({"d2h", param.path(), {0, part.nbytes(), part.nbytes()}, std::move(run)});
+  copy.storage()->set_landed(stream.record());
+  return copy;
+}
+
+// Copies every shard's part of `gradient` to the host after what is on `stream`, and gives or adds it to the shard's `.grad`.
+void move_to_host(const std::vector<Param*>& params, const Tensor& gradient, device::Stream& stream) {
+  std::int64_t offset_elems = 0;
+  for (const Param* param : params) {
+    const Tensor& shard = param->sharded();
+    const Tensor part(gradient.storage(), offset_elems, shard.shape(), gradient.dtype());
+    offset_elems += param->padded_shard_elems();
+    const Tensor copy = copy_to_host(*param, part, stream);
+    const Tensor before = shard.grad();
+    if (!param->cpu_offload()->pin_memory || before.defined()) copy.storage()->wait_landed();
+    if (!before.defined()) {
+      shard.set_grad(copy);
+      continue;
+    }
+    const device::Cost cost{static_cast<double>(copy.numel()), 2 * copy.nbytes(), copy.nbytes()};
+    device::Device::current().run_on_host("grad_accumulate", cost, [&] {
+      kernels::add(before.dtype(), before.numel(), before.raw(), copy.raw(), before.raw());
+    });
+    before.storage()->bump_version();
+  }
+}
+
 }  // namespace
 
 ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size, std::optional<double> factor,
@@ -179,13 +216,15 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
     return Tensor::empty({row_elems}, dtype, category, fmt::format("{} of '{}'", what, context.path));
   };
   const bool keeps_row = context.mesh->replicate() != nullptr && !context.all_reduce;
+  const bool offloads = params.front()->cpu_offload().has_value();
   const Tensor gradient = keeps_row ? Tensor{} : row(original_dtype, MemCategory::kGradient, "gradient shards");
-  state.reduced = !keeps_row && reduce_dtype == original_dtype ? gradient : row(reduce_dtype, MemCategory::kReduceBuffer, "reduction");
-  std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), state.reduced.storage()->keep_alive()};
+  const Tensor reduced =
+      !keeps_row && reduce_dtype == original_dtype ? gradient : row(reduce_dtype, MemCategory::kReduceBuffer, "reduction");
+  std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), reduced.storage()->keep_alive()};
   std::vector<Addition> additions;
   if (!keeps_row) {
     owners.push_back(gradient.storage()->keep_alive());
-    additions = give_gradients(params, gradient, owners);
+    if (!offloads) additions = give_gradients(params, gradient, owners);
   }
   if (context.partial.defined()) {
     require(context.partial.numel() == row_elems && context.partial.dtype() == reduce_dtype,
@@ -194,7 +233,7 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
     owners.push_back(context.partial.storage()->keep_alive());
   }
   const Buffers buffers{.input = state.input.raw(),
-                        .reduced = state.reduced.raw(),
+                        .reduced = reduced.raw(),
                         .gradient = keeps_row ? nullptr : gradient.raw(),
                         .partial = context.partial.defined() ? context.partial.raw() : nullptr,
                         .input_elems = state.input.numel(),
@@ -203,7 +242,10 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
                         .original_dtype = original_dtype,
                         .owners = std::move(owners)};
   submit_collectives(context, plan, buffers, additions, device.dry_run());
-  state.done = device.stream(all_reduces(context) ? StreamId::kAllReduce : StreamId::kReduceScatter).record();
+  device::Stream& last = device.stream(all_reduces(context) ? StreamId::kAllReduce : StreamId::kReduceScatter);
+  state.done = last.record();
+  if (offloads && !keeps_row) move_to_host(params, gradient, last);
+  if (keeps_row || !offloads || reduce_dtype != original_dtype) state.reduced = reduced;
   return state;
 }
 

@@ -7,6 +7,10 @@
 //           all-reduce of one row.
 // Partial   with a replicate axis, the all-reduce may be put off: the row is then kept in the reduce dtype, later rows are added to it on the
 //           reduce-scatter stream, and no shard gradient is written until a reduction all-reduces the sum.
+// Offload   after the last collective, on its stream, each shard's gradient is copied to host memory. With pinned memory and no gradient there
+//           yet the copy does not block the host, and the gradient's storage makes readers wait until it has landed (Storage::data()).
+//           Otherwise the host waits for the copy at once; a gradient that is there already is added to by the CPU. Whether memory
+//           counts as pinned is the policy's word, not what the system granted: the order of events is the same everywhere.
 // Averages  over W, whatever the mesh: the shard gradients of HSDP(2x2), FSDP(4) and four replicas are equal.
 #pragma once
 
@@ -52,7 +56,8 @@ struct ReduceState {
 
 // Issues the reduction of `grads` (whole gradients of `params`, all of one dtype; taken over and freed here) and gives every shard its `.grad`
 // (added to one that is there), or, when the all-reduce is put off, none: `reduced` is then the row to hand to the next reduction of the same
-// parameters. The values are there when `done` is. Throws InvariantError when dtypes or the kept row's size differ.
+// parameters. The values are on the device when `done` is, and on the host when Tensor::raw() of the
+// gradient returns. Throws InvariantError when dtypes or the kept row's size differ.
 ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params, std::vector<Tensor> grads);
 
 }  // namespace loom::sharding

@@ -2,6 +2,7 @@
 //
 // Streams  compute (runs on the host thread), gather-copy-in, gather, reduce-scatter, all-reduce, h2d, d2h.
 // Dry run  kernels have shapes, accounts and costs, and no bytes: launch() skips the arithmetic.
+// Host     host_memory() is the host's memory beside it, for shards, gradients and optimizer state that are kept off the device.
 // Seat     DeviceProfile is where the timing model's figures go; it holds the capacity today.
 // Threads  the rank's host thread.
 #pragma once
@@ -15,6 +16,7 @@
 
 #include "engine/core/rank_context.h"
 #include "engine/device/arena.h"
+#include "engine/device/host_memory.h"
 #include "engine/device/memory.h"
 #include "engine/device/stream.h"
 #include "engine/device/trace.h"
@@ -30,7 +32,8 @@ struct DeviceOptions {
   DeviceProfile profile{};
   ExecutorKind executor = ExecutorKind::kInline;
   bool dry_run = false;
-  std::shared_ptr<Arena> arena{};  // null: one of its own
+  std::shared_ptr<Arena> arena{};                  // null: one of its own
+  std::shared_ptr<HostAllocator> host_allocator{};  // of host_memory(); null: ordinary memory
 };
 
 enum class StreamId : std::uint8_t { kCompute, kGatherCopyIn, kGather, kReduceScatter, kAllReduce, kH2D, kD2H };
@@ -41,6 +44,7 @@ class Device {
   Device(const DeviceOptions& options, RankContext* context);
 
   DeviceMemory& memory() { return memory_; }
+  HostMemory& host_memory() { return host_memory_; }
   Trace& trace() { return trace_; }
   Stream& stream(StreamId id) { return *streams_[static_cast<std::size_t>(id)]; }
   bool dry_run() const { return memory_.dry_run(); }
@@ -50,6 +54,13 @@ class Device {
   template <class F>
   void launch(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("compute", {kernel, "", cost, nullptr});
+    if (!dry_run()) run();
+  }
+
+  // Runs work of the CPU on tensors of the host (now), unless this is a dry run; traced as an item of "host". Errors are thrown.
+  template <class F>
+  void run_on_host(std::string_view kernel, const Cost& cost, F&& run) {
+    if (trace_.enabled()) trace_.add_item("host", {kernel, "", cost, nullptr});
     if (!dry_run()) run();
   }
 
@@ -64,6 +75,7 @@ class Device {
  private:
   const DeviceProfile profile_;
   DeviceMemory memory_;
+  HostMemory host_memory_;
   Trace trace_;
   std::array<std::unique_ptr<Stream>, kStreams> streams_;
 };

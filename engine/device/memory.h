@@ -45,7 +45,7 @@ struct MemStats {
 
 class MemLedger;
 
-// A piece of device memory; freed (and no longer counted) at destruction.
+// A piece of accounted memory; freed (and no longer counted) at destruction.
 class Block {
  public:
   Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memory, std::int64_t bytes, MemCategory category);

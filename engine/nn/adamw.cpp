@@ -8,7 +8,21 @@ namespace {
 
 Tensor moment_like(const Tensor& parameter) {
   const DType dtype = parameter.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
-  return Tensor::zeros(parameter.shape(), dtype, device::MemCategory::kOptimizerState, "optimizer state");
+  Tensor moment =
+      Tensor::empty_beside(parameter, parameter.shape(), dtype, device::MemCategory::kOptimizerState, "optimizer state");
+  moment.fill(0);
+  return moment;
+}
+
+// Work on `tensor` and what lies beside it, on the device or on the CPU.
+template <class F>
+void run_beside(const Tensor& tensor, std::string_view kernel, const device::Cost& cost, F&& run) {
+  device::Device& device = device::Device::current();
+  if (tensor.storage()->place() == Place::kHost) {
+    device.run_on_host(kernel, cost, run);
+  } else {
+    device.launch(kernel, cost, run);
+  }
 }
 
 }  // namespace
@@ -40,7 +54,7 @@ void AdamW::step() {
                             .step = state.step};
     const device::Cost cost{12.0 * static_cast<double>(parameter.numel()), grad.nbytes() + 3 * parameter.nbytes(),
                             3 * parameter.nbytes()};
-    device::Device::current().launch("adamw", cost, [&] {
+    run_beside(parameter, "adamw", cost, [&] {
       kernels::adamw(op, parameter.dtype(), parameter.numel(), parameter.raw(), grad.dtype(), grad.raw(), state.m.raw(),
                      state.v.raw());
     });
@@ -58,8 +72,7 @@ double gradient_sum_of_squares(const std::vector<Tensor>& parameters) {
     const Tensor grad = parameter.grad();
     if (!grad.defined()) continue;
     const device::Cost cost{2.0 * static_cast<double>(grad.numel()), grad.nbytes()};
-    device::Device::current().launch("grad_norm", cost,
-                                     [&] { sum += kernels::sum_of_squares(grad.dtype(), grad.numel(), grad.raw()); });
+    run_beside(grad, "grad_norm", cost, [&] { sum += kernels::sum_of_squares(grad.dtype(), grad.numel(), grad.raw()); });
   }
   return sum;
 }
@@ -69,8 +82,7 @@ void scale_gradients(const std::vector<Tensor>& parameters, double factor) {
     const Tensor grad = parameter.grad();
     if (!grad.defined()) continue;
     const device::Cost cost{static_cast<double>(grad.numel()), grad.nbytes(), grad.nbytes()};
-    device::Device::current().launch(
-        "grad_clip", cost, [&] { kernels::scale(grad.dtype(), grad.numel(), factor, grad.raw(), grad.raw()); });
+    run_beside(grad, "grad_clip", cost, [&] { kernels::scale(grad.dtype(), grad.numel(), factor, grad.raw(), grad.raw()); });
   }
 }
 

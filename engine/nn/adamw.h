@@ -2,7 +2,9 @@
 //
 // Parameters  are leaves with bytes, usually this rank's shards: make the optimizer after sharding. Parameters without gradient are skipped
 //             and keep their step count. Empty shards take part and do nothing.
-// Memory      two moments per parameter, category optimizer_state, made at the first step that has a gradient.
+// Memory      two moments per parameter, category optimizer_state, made beside it (on its device, or on the host with the same pinning) at the
+//             first step that has a gradient.
+// Where       on the device for tensors of the device; on the CPU for tensors of the host. Reading a gradient waits until it has landed there.
 #pragma once
 
 #include <cstdint>

@@ -7,9 +7,9 @@ namespace loom {
 namespace {
 
 Tensor make(Place place, device::Device* device, const Shape& shape, DType dtype, device::MemCategory category,
-            std::string what) {
+            std::string what, bool pinned = false) {
   const std::int64_t bytes = shape.numel() * static_cast<std::int64_t>(element_bytes(dtype));
-  return {std::make_shared<Storage>(place, device, bytes, category, std::move(what)), 0, shape, dtype};
+  return {std::make_shared<Storage>(place, device, bytes, category, std::move(what), pinned), 0, shape, dtype};
 }
 
 }  // namespace
@@ -29,6 +29,15 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, device::MemCategory catego
 Tensor Tensor::full(const Shape& shape, DType dtype, double value) {
   Tensor tensor = empty(shape, dtype);
   tensor.fill(value);
+  return tensor;
+}
+
+Tensor Tensor::empty_beside(const Tensor& other, const Shape& shape, DType dtype, device::MemCategory category,
+                            std::string what) {
+  const Storage& storage = *other.storage();
+  require(!other.is_meta(), "memory beside '{}', which is on the meta device", storage.what());
+  Tensor tensor = make(storage.place(), storage.device(), shape, dtype, category, std::move(what), storage.pinned());
+  tensor.storage()->allocate();
   return tensor;
 }
 

@@ -1,37 +1,29 @@
 #include "engine/tensor/storage.h"
 
-#include <new>
-
 #include "engine/core/error.h"
 
 namespace loom {
-namespace {
 
-constexpr std::align_val_t kAlign{64};
-
-std::shared_ptr<std::byte> host_memory(std::int64_t bytes) {
-  auto* memory = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kAlign));
-  return {memory, [](std::byte* piece) { ::operator delete(piece, kAlign); }};
-}
-
-}  // namespace
-
-Storage::Storage(Place place, device::Device* device, std::int64_t bytes, device::MemCategory category, std::string what)
-    : place_(place), device_(device), bytes_(bytes), category_(category), what_(std::move(what)) {}
+Storage::Storage(Place place, device::Device* device, std::int64_t bytes, device::MemCategory category, std::string what,
+                 bool pinned)
+    : place_(place), device_(device), bytes_(bytes), category_(category), what_(std::move(what)), pinned_(pinned) {}
 
 void Storage::allocate() {
   require(place_ != Place::kMeta, "'{}' is on the meta device and cannot be allocated there", what_);
   if (allocated()) return;
   if (place_ == Place::kDevice) {
     block_ = device_->memory().allocate(bytes_, category_, what_);
+  } else if (device_ != nullptr) {
+    block_ = device_->host_memory().allocate(bytes_, category_, pinned_);
   } else {
-    host_ = host_memory(bytes_);
+    host_ = device::HostAllocator::ordinary()->allocate(static_cast<std::size_t>(bytes_), false);
   }
 }
 
 void Storage::release() {
   block_.reset();
   host_.reset();
+  landed_ = {};
 }
 
 void Storage::adopt(std::shared_ptr<device::Block> block) {
@@ -43,6 +35,7 @@ void Storage::adopt(std::shared_ptr<device::Block> block) {
 std::byte* Storage::data() const {
   require(allocated(), "'{}' was read while it has no memory ({})", what_,
           place_ == Place::kMeta ? "it is on the meta device" : "it was released");
+  wait_landed();
   return block_ ? block_->data() : host_.get();
 }
 

@@ -46,7 +46,9 @@ class Tensor {
   static Tensor from(const std::vector<T>& values, const Shape& shape, DType dtype = dtype_of<T>) {
     return from(std::span<const T>(values), shape, dtype);
   }
-  // Not accounted; contents undefined.
+  // Where `other` is - on its device, or in host memory with the same pinning; contents undefined. Precondition: `other` is not meta.
+  static Tensor empty_beside(const Tensor& other, const Shape& shape, DType dtype, device::MemCategory category, std::string what);
+  // Ordinary host memory, not accounted; contents undefined.
   static Tensor host(const Shape& shape, DType dtype, std::string what = "host tensor");
   // A shape without bytes.
   static Tensor meta(const Shape& shape, DType dtype, std::string what = "tensor");

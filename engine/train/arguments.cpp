@@ -214,6 +214,9 @@ void add_execution(Flags& flags, TrainArguments& a) {
   flags.toggle("--print-schedule", a.print_schedule,
                "Print what the second step issued, stream by stream, and the prefetches that were in vain");
   flags.group("Execution");
+  flags.choice<std::string>("--distributed-backend", a.distributed_backend,
+                            {{"nccl", "nccl"}, {"gloo", "gloo"}, {"npu:hccl,cpu:gloo", "npu:hccl,cpu:gloo"}},
+                            "Accepted as Megatron has it; changes nothing here, offload_to_cpu included");
   flags.whole("--nproc-per-node,--nproc_per_node", a.ranks, 1, "Ranks, as threads of this process");
   flags.whole("--compute-threads", a.compute_threads, 1, "Threads of one rank", "cores / ranks");
   flags.choice<DeviceExecutor>(

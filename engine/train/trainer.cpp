@@ -19,6 +19,7 @@
 #include "models/decoder.h"
 #include "models/generation.h"
 #include "models/hf_folder.h"
+#include "offload/host_allocator.h"
 #include "sharding/fully_shard.h"
 #include "sharding/schedule_view.h"
 
@@ -58,6 +59,7 @@ void set_up_rank(RankContext& context, const TrainArguments& arguments) {
   device::DeviceOptions device;
   device.executor = arguments.device_executor == DeviceExecutor::kThreaded ? device::ExecutorKind::kThreaded
                                                                            : device::ExecutorKind::kInline;
+  device.host_allocator = offload::make_host_allocator();  // for offload_to_cpu; takes nothing before it is asked
   device::Device::install(context, device);
   context.slot<ComputePool>().resize(arguments.compute_threads);
   context.slot<nn::KernelOptions>() = {arguments.use_fused_rmsnorm, arguments.use_fused_swiglu,

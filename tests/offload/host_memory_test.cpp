@@ -9,56 +9,20 @@
 #include <cstdint>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <new>
 #include <utility>
 
 #include "engine/core/error.h"
+#include "tests/offload/fake_machine.h"
 #include "tests/support/files.h"
 
 namespace loom::offload {
 namespace {
 
+using test::FakeMachine;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr std::size_t kPage = 4096;
-
-class FakeMachine : public HostMemoryCalls {
- public:
-  std::vector<int> nodes() override { return node_list; }
-  std::optional<int> node_of_this_thread() override { return this_node; }
-  void* map(std::size_t bytes) override {
-    if (full) return nullptr;
-    ++mapped;
-    void* data = ::operator new (bytes, std::align_val_t{kPage});
-    std::fill_n(static_cast<std::byte*>(data), bytes, std::byte{0});
-    return data;
-  }
-  void unmap(void* data, std::size_t bytes) override {
-    --mapped;
-    unmapped_bytes.push_back(bytes);
-    ::operator delete (data, std::align_val_t{kPage});
-  }
-  int prefer_node(void*, std::size_t, int node) override {
-    preferred.push_back(node);
-    return placement_error;
-  }
-  int lock(void*, std::size_t) override { return lock_error; }
-
-  std::vector<int> node_list = {0, 1};
-  std::optional<int> this_node = 1;
-  int placement_error = 0;
-  int lock_error = 0;
-  bool full = false;
-
-  int mapped = 0;
-  std::vector<std::size_t> unmapped_bytes;
-  std::vector<int> preferred;
-  std::vector<std::string> said;
-
- protected:
-  void say(const std::string& text) override { said.push_back(text); }
-};
+constexpr std::size_t kPage = test::FakeMachine::kPage;
 
 TEST(HostBuffer, PrefersTheNodeOfTheCallingThread) {
   FakeMachine machine;

@@ -182,7 +182,7 @@ TEST(Describe, NamesEveryGroupWithItsBytesPaddingReshardAndPrefetch) {
               "(root)                                25         0.1    16.67%     true  implicit  implicit\n"
               "layers.0                              25         0.1    16.67%     true         1  implicit\n"
               "layers.1                              25         0.1    16.67%     true  implicit  implicit\n"
-              "(root) owns tail.weight\n");
+              "(root) owns weight\n");
   });
 }
 

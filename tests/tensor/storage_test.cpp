@@ -2,7 +2,10 @@
 // it.
 #include "engine/tensor/storage.h"
 
+#include <algorithm>
+#include <chrono>
 #include <gmock/gmock.h>
+#include <thread>
 
 #include "engine/core/error.h"
 #include "tests/tensor/tensors.h"
@@ -95,6 +98,54 @@ TEST(Storage, HasNoBytesInADryRun) {
   EXPECT_EQ(x.raw(), nullptr);
   EXPECT_EQ(rank.bytes(), std::int64_t{4} << 30);
   EXPECT_EQ(Tensor::full({}, DType::kF32, 3).item(), 0);
+}
+
+// --- Host memory beside a device
+
+Tensor host_like_a_gradient(device::Device& device, bool pinned) {
+  auto storage = std::make_shared<Storage>(Place::kHost, &device, 16, MemCategory::kGradient, "gradient", pinned);
+  storage->allocate();
+  return {std::move(storage), 0, {4}, DType::kF32};
+}
+
+TEST(HostStorage, BesideADeviceIsCountedInItsHostMemory) {
+  test::OneRank rank;
+  const Tensor x = host_like_a_gradient(rank.device(), true);
+  const Tensor y = Tensor::empty_beside(x, {2}, DType::kF32, MemCategory::kOptimizerState, "moment");
+  EXPECT_EQ(y.storage()->place(), Place::kHost);
+  EXPECT_TRUE(y.storage()->pinned());
+  EXPECT_EQ(rank.device().host_memory().stats().total_bytes, 16 + 8);
+  EXPECT_EQ(rank.bytes(), 0);
+  x.storage()->release();
+  EXPECT_EQ(rank.device().host_memory().stats().total_bytes, 8);
+  EXPECT_EQ(Tensor::host({4}, DType::kF32).storage()->device(), nullptr);  // belongs to no account
+  EXPECT_EQ(rank.device().host_memory().stats().total_bytes, 8);
+}
+
+TEST(HostStorage, IsReadOnlyAfterItsBytesHaveLanded) {
+  test::OneRank rank;
+  const Tensor x = host_like_a_gradient(rank.device(), false);
+  x.fill(0);
+  auto* bytes = x.data<float>();
+  const device::Event landed = device::Event::pending();
+  x.storage()->set_landed(landed);
+  EXPECT_FALSE(x.storage()->has_landed());
+  const std::jthread stream([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a reader that does not wait would see zeros
+    std::fill_n(bytes, 4, 3.0f);
+    landed.settle(nullptr);
+  });
+  EXPECT_THAT(x.to_vector<float>(), ElementsAre(3, 3, 3, 3));
+  EXPECT_TRUE(x.storage()->has_landed());
+}
+
+TEST(HostStorage, WhoseCopyFailedTellsTheReaderWhy) {
+  test::OneRank rank;
+  const Tensor x = host_like_a_gradient(rank.device(), false);
+  const device::Event landed = device::Event::pending();
+  x.storage()->set_landed(landed);
+  landed.settle(std::make_exception_ptr(CommError("rank 1 is gone")));
+  EXPECT_THAT([&] { x.raw(); }, ThrowsMessage<CommError>(StrEq("rank 1 is gone")));
 }
 
 }  // namespace

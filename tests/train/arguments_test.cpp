@@ -190,6 +190,15 @@ TEST(TrainArguments, EveryFlagIsRead) {
   EXPECT_EQ(a.prompt, "Once upon");
 }
 
+TEST(TrainArguments, TheGuidesDistributedBackendsAreAccepted) {
+  EXPECT_EQ(train({}).distributed_backend, "nccl");
+  for (const char* backend : {"nccl", "gloo", "npu:hccl,cpu:gloo"}) {
+    EXPECT_EQ(train({"--distributed-backend", backend}).distributed_backend, backend);
+  }
+  EXPECT_EQ(refusal(with_model_and_data({"--distributed-backend", "glo"})),
+            "--distributed-backend is glo; use nccl, gloo, npu:hccl,cpu:gloo (did you mean gloo?)");
+}
+
 TEST(TrainArguments, TheGlobalBatchDefaultsToOneMicroBatchARank) {
   EXPECT_EQ(train({"--nproc-per-node", "4", "--micro-batch-size", "3"}).global_batch_size, 12);
 }

@@ -3,8 +3,8 @@
 // Every subfolder of DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding and head (GPT-2: its
 // blocks) and the root are wrapped by fully_shard over the case's mesh, and trained on the case's tokens. Losses, gradient norms, the first
 // step's gradients and the last weights must agree within the contract of tests/reference/README.md; in 16-bit cases the dtype and bytes of
-// every gather and reduction are checked too. Each case runs in both grains. Ranks are threads; under mpirun, processes, and the cases are
-// those of that many ranks.
+// every gather and reduction are checked too. Each case runs in both grains, in fp32 also with CPU offload. Ranks are threads; under mpirun,
+// processes, and the cases are those of that many ranks.
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -22,6 +22,7 @@
 #include "engine/tensor/ops.h"
 #include "models/decoder.h"
 #include "models/hf_folder.h"
+#include "offload/host_allocator.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/parity_report.h"
 
@@ -34,9 +35,12 @@ struct Grain {
   const char* name;
   nn::KernelOptions kernels;
   sharding::GatherLayout layout;
+  std::optional<sharding::CpuOffloadPolicy> cpu_offload;
 };
-const Grain kGrains[] = {{"pytorch", nn::KernelOptions::pytorch(), sharding::GatherLayout::kBuffered},
-                         {"fast", nn::KernelOptions::fast(), sharding::GatherLayout::kFast}};
+const Grain kGrains[] = {{"pytorch", nn::KernelOptions::pytorch(), sharding::GatherLayout::kBuffered, {}},
+                         {"fast", nn::KernelOptions::fast(), sharding::GatherLayout::kFast, {}},
+                         {"pytorch+offload", nn::KernelOptions::pytorch(), sharding::GatherLayout::kBuffered,
+                          sharding::CpuOffloadPolicy{.pin_memory = true}}};
 
 struct Tolerance {
   double loss;
@@ -154,7 +158,9 @@ std::string check_wire(const device::Trace& trace, nn::Module& model) {
 class Run {
  public:
   Run(const Case& c, const Grain& grain, RankContext& context, comm::World& world) : case_(c), world_(world) {
-    device::Device::install(context, {});
+    device::DeviceOptions device;
+    device.host_allocator = offload::make_host_allocator();
+    device::Device::install(context, device);
     context.slot<nn::KernelOptions>() = grain.kernels;
     const models::DecoderConfig config = models::load_decoder_config(c.folder);
     model_ = models::build_decoder(config);
@@ -165,6 +171,7 @@ class Run {
     }
     sharding::FullyShardOptions options = c.options;
     options.layout = grain.layout;
+    options.cpu_offload = grain.cpu_offload;
     options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, c.world / c.replicate));
     std::vector<int> all(static_cast<std::size_t>(c.world));
     std::iota(all.begin(), all.end(), 0);
@@ -288,6 +295,7 @@ void run_case(Case c, const Ranks& run_ranks, test::ParityReport& report) {
   bool agrees = true;
   std::string detail;
   for (const Grain& grain : kGrains) {
+    if (grain.cpu_offload && c.sixteen_bit) continue;
     Results results;
     run_ranks(c.world, [&](RankContext& context, comm::World& world) {
       Results own = Run(c, grain, context, world).train();

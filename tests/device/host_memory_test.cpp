@@ -1,0 +1,75 @@
+// Promise: host memory is counted by purpose while it is owned, comes from the allocator that was given, and is not counted as the device's.
+#include "engine/device/host_memory.h"
+
+#include <gmock/gmock.h>
+
+#include "engine/core/rank_context.h"
+#include "engine/device/device.h"
+
+namespace loom::device {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+class Requests final : public HostAllocator {
+ public:
+  std::shared_ptr<std::byte> allocate(std::size_t bytes, bool pinned) override {
+    made.emplace_back(bytes, pinned);
+    return memory_->allocate(bytes, pinned);
+  }
+  std::vector<std::pair<std::size_t, bool>> made;
+
+ private:
+  const std::shared_ptr<HostAllocator> memory_ = HostAllocator::ordinary();
+};
+
+std::int64_t bytes_of(const CategoryBytes& bytes, MemCategory category) { return bytes[static_cast<std::size_t>(category)]; }
+
+TEST(HostMemory, CountsBytesAsAskedForByPurposeUntilTheBlockEnds) {
+  HostMemory memory(HostAllocator::ordinary(), /*dry_run=*/false);
+  const auto shard = memory.allocate(100, MemCategory::kShard, false);
+  auto gradient = memory.allocate(28, MemCategory::kGradient, false);
+  EXPECT_EQ(bytes_of(memory.stats().by_category, MemCategory::kShard), 100);
+  EXPECT_EQ(memory.stats().total_bytes, 128);
+  gradient.reset();
+  EXPECT_EQ(memory.stats().total_bytes, 100);
+  EXPECT_EQ(bytes_of(memory.stats().peak_by_category, MemCategory::kGradient), 28);
+  memory.reset_peaks();
+  EXPECT_EQ(memory.stats().peak_bytes, 100);
+  EXPECT_EQ(bytes_of(memory.stats().peak_by_category, MemCategory::kGradient), 0);
+}
+
+TEST(HostMemory, AsksTheAllocatorForWhatIsAskedOfIt) {
+  const auto requests = std::make_shared<Requests>();
+  HostMemory memory(requests, /*dry_run=*/false);
+  const auto pinned = memory.allocate(64, MemCategory::kShard, true);
+  const auto pageable = memory.allocate(0, MemCategory::kShard, false);
+  EXPECT_NE(pinned->data(), nullptr);
+  EXPECT_NE(pageable->data(), nullptr);
+  EXPECT_THAT(requests->made, ElementsAre(Pair(64u, true), Pair(0u, false)));
+}
+
+TEST(HostMemory, OfADryRunIsCountedAndNotTaken) {
+  const auto requests = std::make_shared<Requests>();
+  HostMemory memory(requests, /*dry_run=*/true);
+  const auto block = memory.allocate(64, MemCategory::kOptimizerState, true);
+  EXPECT_EQ(block->data(), nullptr);
+  EXPECT_EQ(bytes_of(memory.stats().by_category, MemCategory::kOptimizerState), 64);
+  EXPECT_THAT(requests->made, IsEmpty());
+}
+
+TEST(HostMemory, BelongsToItsDeviceAndIsNotItsMemory) {
+  const auto requests = std::make_shared<Requests>();
+  RankContext context(0, 1);
+  DeviceOptions options;
+  options.host_allocator = requests;
+  Device& device = Device::install(context, options);
+  const auto block = device.host_memory().allocate(64, MemCategory::kShard, false);
+  EXPECT_EQ(requests->made.size(), 1u);
+  EXPECT_EQ(device.memory().stats().total_bytes, 0);
+}
+
+}  // namespace
+}  // namespace loom::device
