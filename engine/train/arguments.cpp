@@ -372,6 +372,7 @@ const std::map<std::string, std::string, std::less<>>& moved_flags() {
 std::vector<std::string> flag_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // not for users
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;

@@ -1,4 +1,5 @@
-// Promise: backward may run inside a node of another one; callbacks run at the end of the graph they were queued in.
+// Promise: backward may run inside a node of another one, and from several results at once; callbacks run at the end of
+// the graph they were queued in.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
@@ -78,6 +79,59 @@ TEST(ReentrantBackward, EachCallHasItsOwnNumber) {
   EXPECT_NE(inside[0], 0u);
   EXPECT_NE(outside[0], 0u);
   EXPECT_EQ(autograd::graph_task_id(), 0u);
+}
+
+TEST(BackwardFromSeveralResults, RunsWhatTheyShareOnce) {
+  test::OneRank rank;
+  const Tensor x = leaf({3});
+  const Tensor h = ops::mul(x, x);
+  int runs = 0;
+  h.register_hook([&](const Tensor&) {
+    ++runs;
+    return Tensor{};
+  });
+  const std::vector<autograd::Root> roots{{ops::scale(h, 2), constant({1})}, {ops::scale(h, 5), constant({10})}};
+  backward(roots);
+  EXPECT_EQ(runs, 1);
+  EXPECT_THAT(grad(x), ElementsAre((2 + 50) * 2 * 3));  // (2 * 1 + 5 * 10) * dh/dx
+}
+
+TEST(BackwardFromSeveralResults, OneMayLeadToAnother) {
+  test::OneRank rank;
+  const Tensor x = leaf({3});
+  const Tensor h = ops::scale(x, 2);
+  const std::vector<autograd::Root> roots{{h, constant({7})}, {ops::scale(h, 5), constant({1})}, {h, constant({100})}};
+  backward(roots);
+  EXPECT_THAT(grad(x), ElementsAre(2 * (7 + 5 + 100)));
+}
+
+TEST(BackwardFromSeveralResults, ALeafIsOneToo) {
+  test::OneRank rank;
+  const Tensor x = leaf({3});
+  const std::vector<autograd::Root> roots{{x, constant({7})}, {ops::scale(x, 5), constant({1})}};
+  backward(roots);
+  EXPECT_THAT(grad(x), ElementsAre(12));
+}
+
+TEST(DeferredGraph, RecordsNothingAndExpectsBackward) {
+  test::OneRank rank;
+  EXPECT_TRUE(autograd::backward_expected());
+  {
+    const autograd::GradDeferred deferred;
+    EXPECT_FALSE(ops::scale(leaf({1}), 2).requires_grad());
+    EXPECT_TRUE(autograd::backward_expected());
+    {
+      const autograd::NoGrad no_grad;
+      EXPECT_FALSE(autograd::backward_expected());
+    }
+    EXPECT_TRUE(autograd::backward_expected());
+  }
+  EXPECT_TRUE(autograd::grad_enabled());
+  const autograd::NoGrad no_grad;
+  EXPECT_FALSE(autograd::backward_expected());
+  EXPECT_THAT(
+      [] { const autograd::GradDeferred deferred; },
+      ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: a graph is deferred while the grad mode is off")));
 }
 
 TEST(BackwardCallbacks, RunAtTheEndInTheOrderTheyWereQueued) {

@@ -14,6 +14,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 const LaunchContext kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
 using Words = std::vector<std::string>;
@@ -281,6 +283,17 @@ TEST(Help, OfTrainHasGroupsDefaultsAndAnExample) {
         "--global-batch-size N=micro-batch-size x ranks", "Example:\n  shardloom train "}) {
     EXPECT_THAT(help.text, HasSubstr(part));
   }
+}
+
+TEST(MegatronsRecomputeFlags, AreTakenToBeRefusedBesideTheFile) {
+  const TrainArguments a = train({"--recompute-granularity", "full", "--recompute-method=uniform",
+                                  "--recompute-num-layers", "1", "--recompute-activations", "--train-iters", "7"});
+  EXPECT_THAT(a.megatron_recompute_flags, UnorderedElementsAre("--recompute-granularity", "--recompute-method",
+                                                               "--recompute-num-layers", "--recompute-activations"));
+  EXPECT_EQ(a.train_iters, 7);
+  EXPECT_THAT(std::get<EarlyExit>(parsed({"train", "--help"})).text, Not(HasSubstr("recompute")));
+  EXPECT_EQ(refusal(with_model_and_data({"--recompute-numlayers", "1"})),
+            "unknown flag --recompute-numlayers; see shardloom train --help");
 }
 
 TEST(Help, OfGenerateHasAnExample) {
