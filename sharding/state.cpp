@@ -198,7 +198,7 @@ void State::check_reductions() {
   device::Device& device = *shared_->comm.device;
   const auto meet = [&](StreamId id, comm::Channel channel, comm::ProcessGroup& group) {
     device.stream(id).submit(
-        {"end_of_backward", path_, {}, [mesh = options_.mesh, &group, channel] { group.barrier(channel, "end of backward"); }});
+        {{}, path_, {}, [mesh = options_.mesh, &group, channel] { group.barrier(channel, "end of backward"); }});
     device.stream(StreamId::kCompute).wait(device.stream(id).record());
   };
   if (device.dry_run()) return;

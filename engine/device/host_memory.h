@@ -1,8 +1,11 @@
 // HostMemory: memory of the host beside one device, for what is kept off the device; accounted by category.
 //
-// Who gives it  a HostAllocator, injected when the device is made (DeviceOptions::host_allocator). Lower floors only say "on the host, pinned
-//               or not"; the floor that knows NUMA and mlock implements it. Without one it is ordinary memory of the process.
-// Accounting    as DeviceMemory: from allocate() to the end of the block's last owner, in the order of the host's calls. Bytes are what was asked
+// Who gives it  a HostAllocator, injected when the device is made (DeviceOptions::host_allocator). Lower floors only
+// say "on the host, pinned
+//               or not"; the floor that knows NUMA and mlock implements it. Without one it is ordinary memory of the
+//               process.
+// Accounting    as DeviceMemory: from allocate() to the end of the block's last owner, in the order of the host's
+// calls. Bytes are what was asked
 //               for. The host has no capacity here: running out is the allocator's error.
 // Dry run       blocks have sizes and no bytes.
 // Threads       HostMemory: the rank's host thread. HostAllocator: its pieces may end on any thread.
@@ -24,8 +27,8 @@ class HostAllocator {
   HostAllocator& operator=(const HostAllocator&) = delete;
   virtual ~HostAllocator() = default;
 
-  // `bytes` >= 0 of memory, 64-byte aligned, contents undefined; never null. `pinned`: page-locked where the system grants it. The piece
-  // may outlive the allocator. Throws DeviceError when the system has no memory.
+  // `bytes` >= 0 of memory, 64-byte aligned, contents undefined; never null. `pinned`: page-locked where the system
+  // grants it. The piece may outlive the allocator. Throws DeviceError when the system has no memory.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes, bool pinned) = 0;
 
   // Memory of the process; cannot pin.

@@ -15,7 +15,9 @@ class MemLedger {
   // A block counts as the next multiple of `rounding_bytes`.
   explicit MemLedger(std::int64_t rounding_bytes) : rounding_bytes_(rounding_bytes) {}
 
-  std::int64_t rounded(std::int64_t bytes) const { return (bytes + rounding_bytes_ - 1) / rounding_bytes_ * rounding_bytes_; }
+  std::int64_t rounded(std::int64_t bytes) const {
+    return (bytes + rounding_bytes_ - 1) / rounding_bytes_ * rounding_bytes_;
+  }
 
   void add(MemCategory category, std::int64_t bytes) { change(category, rounded(bytes)); }
   void remove(MemCategory category, std::int64_t bytes) { change(category, -rounded(bytes)); }

@@ -3,7 +3,7 @@
 namespace loom::device {
 
 void Trace::add_item(std::string_view stream, const StreamItem& item) {
-  if (!enabled_) return;
+  if (!enabled_ || item.name.empty()) return;
   entries_.push_back({std::string(stream), std::string(item.name), std::string(item.subject), item.cost});
 }
 

@@ -1,4 +1,5 @@
-// Promise: host memory is counted by purpose while it is owned, comes from the allocator that was given, and is not counted as the device's.
+// Promise: host memory is counted by purpose while it is owned, comes from the allocator that was given, and is not
+// counted as the device's.
 #include "engine/device/host_memory.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +26,9 @@ class Requests final : public HostAllocator {
   const std::shared_ptr<HostAllocator> memory_ = HostAllocator::ordinary();
 };
 
-std::int64_t bytes_of(const CategoryBytes& bytes, MemCategory category) { return bytes[static_cast<std::size_t>(category)]; }
+std::int64_t bytes_of(const CategoryBytes& bytes, MemCategory category) {
+  return bytes[static_cast<std::size_t>(category)];
+}
 
 TEST(HostMemory, CountsBytesAsAskedForByPurposeUntilTheBlockEnds) {
   HostMemory memory(HostAllocator::ordinary(), /*dry_run=*/false);

@@ -1,10 +1,9 @@
-// Promise: an offloading rank's host memory lies on its node and is locked iff asked; what comes and goes is mapped and locked once.
-// World:   a machine of two nodes made of fakes.
+// Promise: an offloading rank's host memory lies on its node and is locked iff asked; what comes and goes is mapped and
+// locked once. World:   a machine of two nodes made of fakes.
 #include "offload/host_allocator.h"
 
-#include <gmock/gmock.h>
-
 #include <cerrno>
+#include <gmock/gmock.h>
 #include <thread>
 
 #include "engine/core/rank_context.h"

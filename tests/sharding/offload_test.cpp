@@ -1,12 +1,13 @@
-// Promise: with CPU offload shards, gradients and optimizer state are in host memory and everything computed is the same, bit by bit; nothing
+// Promise: with CPU offload shards, gradients and optimizer state are in host memory and everything computed is the
+// same, bit by bit; nothing
 //          reads a gradient before it has landed.
-// World:   1, 2 or 4 ranks as threads; Net = Linear 6 -> 10 -> 9 with biases, each a group, then RMSNorm(9) and Linear 9 -> 5 in the root's
+// World:   1, 2 or 4 ranks as threads; Net = Linear 6 -> 10 -> 9 with biases, each a group, then RMSNorm(9) and Linear
+// 9 -> 5 in the root's
 //          group. Over 4 ranks rows are 3,3,3,1 / 3,3,3,0 / 2,2,1,0: padding and empty shards.
-#include <gmock/gmock.h>
-
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <gmock/gmock.h>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -68,7 +69,7 @@ struct Scene {
   ExecutorKind executor = ExecutorKind::kInline;
   FullyShardOptions options{};  // without the mesh
   std::shared_ptr<device::HostAllocator> allocator{};
-  bool one_group = false;       // the root's only
+  bool one_group = false;  // the root's only
   bool dry_run = false;
   std::int64_t width = 10;
 };
@@ -107,7 +108,8 @@ class Rank {
     std::vector<float> x(static_cast<std::size_t>(6 * rows));
     std::vector<std::int32_t> y(static_cast<std::size_t>(rows));
     const int seed = 100 * index + RankContext::current().rank();
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((static_cast<int>(i) * 37 + seed * 11) % 23) / 11.5f - 1.0f;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>((static_cast<int>(i) * 37 + seed * 11) % 23) / 11.5f - 1.0f;
     for (std::size_t i = 0; i < y.size(); ++i) y[i] = (static_cast<int>(i) + seed) % 5;
     return ops::cross_entropy((*net_)(Tensor::from(x, {rows, 6})), Tensor::from(y, {rows}));
   }
@@ -173,7 +175,8 @@ Trained trained(const Scene& scene) {
     Trained own;
     for (int step = 0; step < 3; ++step) own.losses.push_back(rank.step());
     own.norms = rank.norms;  // before clipping
-    for_each_full_parameter(rank.net(), [&](const std::string&, const Tensor& full) { own.weights.push_back(full.to_vector<float>()); });
+    for_each_full_parameter(
+        rank.net(), [&](const std::string&, const Tensor& full) { own.weights.push_back(full.to_vector<float>()); });
     if (is_first()) result = std::move(own);
   });
   return result;
@@ -230,7 +233,8 @@ class CountingAllocator final : public device::HostAllocator {
   std::vector<bool> pins_;
 };
 
-// Rows of 4 bytes a parameter: 6 x 10 + 10, 10 x 9 + 9, 9 + 9 x 5. Rank 0 of 4 owns full chunks, so nothing of its shards is padding.
+// Rows of 4 bytes a parameter: 6 x 10 + 10, 10 x 9 + 9, 9 + 9 x 5. Rank 0 of 4 owns full chunks, so nothing of its
+// shards is padding.
 constexpr std::int64_t kShardBytes = 4 * (3 * 6 + 3 + 3 * 10 + 3 + 3 + 2 * 9);
 
 // Of the rank's own rows, without padding.
@@ -301,8 +305,10 @@ TEST(OffloadedTensors, OfTheDeviceAtTheFirstForwardAreAnError) {
     rank.net().second.weight.value = Tensor::empty({9, 10}, DType::kF32);
     text = test::message_of<ConfigError>([&] { rank.micro_batch(0); });
   });
-  EXPECT_EQ(text, "parameter 'weight' of group 'second' is on the device, but offload_to_cpu keeps its shard on the host; keep the tensor "
-                  "that fully_shard() put there and give it memory with materialize_shards()");
+  EXPECT_EQ(text,
+            "parameter 'weight' of group 'second' is on the device, but offload_to_cpu keeps its shard on the host; "
+            "keep the tensor "
+            "that fully_shard() put there and give it memory with materialize_shards()");
 }
 
 struct Peaks {
@@ -338,12 +344,14 @@ TEST(OffloadedTensors, LowerTheDevicesPeakByShardsGradientsAndOptimizerState) {
     scene.options.layout = layout;
     const Peaks on_device = second_micro_batch(scene);
     const Peaks offloaded = second_micro_batch(with(scene, kPinned));
-    // Of rank 0, in bytes: first 32 x 6 + 32, second 5 x 64 + 5, norm 5, head 5 / 2 -> 3 x 9. Gradients are one block a group.
+    // Of rank 0, in bytes: first 32 x 6 + 32, second 5 x 64 + 5, norm 5, head 5 / 2 -> 3 x 9. Gradients are one block a
+    // group.
     const std::int64_t shards = blocks_of_512({32 * 6 * 4, 32 * 4, 5 * 64 * 4, 5 * 4, 5 * 4, 3 * 9 * 4});
     const std::int64_t second = blocks_of_512({(5 * 64 + 5) * 4});
     const std::int64_t gradients = blocks_of_512({(32 * 6 + 32) * 4, (5 + 3 * 9) * 4}) + second;
     EXPECT_EQ(on_device.forward_bytes - offloaded.forward_bytes, shards + gradients + 2 * shards);
-    // Backward is at its peak in `first`, where `second` is being added to its gradients: its part has left the device already.
+    // Backward is at its peak in `first`, where `second` is being added to its gradients: its part has left the device
+    // already.
     EXPECT_EQ(on_device.backward_bytes - offloaded.backward_bytes, shards + gradients + 2 * shards + second);
   }
 }
@@ -374,9 +382,10 @@ TEST(OffloadedGather, CopiesFullPrecisionParameterByParameterAndThenCasts) {
     scene.options.layout = layout;
     on_ranks(scene, [](Rank& rank) {
       State::of(rank.net())->lazy_init();
-      EXPECT_THAT(items(rank, [&] { unshard(rank.net().first); }),
-                  ElementsAre("gather_copy_in h2d:weight", "gather_copy_in cast:weight", "gather_copy_in h2d:bias",
-                              "gather_copy_in cast:bias", "gather_copy_in gather_copy_in:first", "gather all_gather:first"));
+      EXPECT_THAT(
+          items(rank, [&] { unshard(rank.net().first); }),
+          ElementsAre("gather_copy_in h2d:weight", "gather_copy_in cast:weight", "gather_copy_in h2d:bias",
+                      "gather_copy_in cast:bias", "gather_copy_in gather_copy_in:first", "gather all_gather:first"));
       const auto& entries = rank.device().trace().entries();
       EXPECT_EQ(entries[0].cost.read_bytes, 5 * 6 * 4);     // the shard's own dtype over the wire
       EXPECT_EQ(entries[1].cost.written_bytes, 5 * 6 * 2);  // cast on the device
@@ -388,13 +397,14 @@ TEST(OffloadedGather, NeedsNoCastWhereTheDtypesAgree) {
   on_ranks(with({.world = {2, 2}}, kPinned), [](Rank& rank) {
     State::of(rank.net())->lazy_init();
     EXPECT_THAT(items(rank, [&] { unshard(rank.net().first); }),
-                ElementsAre("gather_copy_in h2d:weight", "gather_copy_in h2d:bias", "gather_copy_in gather_copy_in:first",
-                            "gather all_gather:first"));
+                ElementsAre("gather_copy_in h2d:weight", "gather_copy_in h2d:bias",
+                            "gather_copy_in gather_copy_in:first", "gather all_gather:first"));
   });
 }
 
-// In fp32 the buffered layout keeps the group's inputs (as PyTorch), the other layouts copy to the place. In bf16 the first keep the
-// group's cast inputs and one fp32 shard, the second one fp32 shard. Nothing of it stays. first: weight 5 x 6, bias 5.
+// In fp32 the buffered layout keeps the group's inputs (as PyTorch), the other layouts copy to the place. In bf16 the
+// first keep the group's cast inputs and one fp32 shard, the second one fp32 shard. Nothing of it stays. first: weight
+// 5 x 6, bias 5.
 TEST(OffloadedGather, NeedsTheDeviceBytesItSays) {
   struct Case {
     GatherLayout layout;
@@ -406,9 +416,10 @@ TEST(OffloadedGather, NeedsTheDeviceBytesItSays) {
   const std::int64_t bf16_inputs = blocks_of_512({5 * 6 * 2, 5 * 2});
   const std::int64_t one_shard = blocks_of_512({5 * 6 * 4});
   const std::int64_t buffer = blocks_of_512({2 * (5 * 6 + 5) * 4});
-  for (const Case& c : {Case{GatherLayout::kBuffered, {}, fp32_inputs + buffer, buffer}, Case{GatherLayout::kFast, {}, 0, 0},
-                        Case{GatherLayout::kBuffered, DType::kBF16, std::max(bf16_inputs + one_shard, bf16_inputs + buffer), buffer},
-                        Case{GatherLayout::kFast, DType::kBF16, one_shard, 0}}) {
+  for (const Case& c :
+       {Case{GatherLayout::kBuffered, {}, fp32_inputs + buffer, buffer}, Case{GatherLayout::kFast, {}, 0, 0},
+        Case{GatherLayout::kBuffered, DType::kBF16, std::max(bf16_inputs + one_shard, bf16_inputs + buffer), buffer},
+        Case{GatherLayout::kFast, DType::kBF16, one_shard, 0}}) {
     Scene scene = with({.world = {2, 2}}, kPinned);
     scene.options.layout = c.layout;
     scene.options.policy.param_dtype = c.dtype;
@@ -446,16 +457,20 @@ TEST(OffloadedReduction, AddsOnTheCpuWhenGradientsAreThere) {
     EXPECT_THAT(items(rank, [&] { rank.micro_batch(0); }), Not(Contains("host grad_accumulate:")));
     const auto found = items(rank, [&] { rank.micro_batch(1); });
     EXPECT_EQ(std::count(found.begin(), found.end(), "host grad_accumulate:"), 6);
-    EXPECT_THAT(items(rank, [&] { rank.update(); }), AllOf(Contains("host adamw:"), Each(::testing::StartsWith("host "))));
+    EXPECT_THAT(items(rank, [&] { rank.update(); }),
+                AllOf(Contains("host adamw:"), Each(::testing::StartsWith("host "))));
   });
 }
 
-// --- Landing. One group, one rank, threaded streams; an item that waits at a gate stands in the reduce-scatter stream before the reduction.
+// --- Landing. One group, one rank, threaded streams; an item that waits at a gate stands in the reduce-scatter stream
+// before the reduction.
 
 class Gate {
  public:
   explicit Gate(Rank& rank) {
-    rank.device().stream(StreamId::kReduceScatter).submit({"gate", "", {}, [open = opened_.get_future().share()] { open.wait(); }});
+    rank.device().stream(StreamId::kReduceScatter).submit({"gate", "", {}, [open = opened_.get_future().share()] {
+                                                             open.wait();
+                                                           }});
   }
   void open() { opened_.set_value(); }
   // From another thread, a moment after this returns: whoever does not wait until then reads what is not there yet.
@@ -482,7 +497,8 @@ std::vector<std::vector<float>> gradients(Rank& rank) {
 
 bool all_landed(Rank& rank) {
   const auto parameters = rank.net().parameters();
-  return std::all_of(parameters.begin(), parameters.end(), [](const Tensor& p) { return p.grad().storage()->has_landed(); });
+  return std::all_of(parameters.begin(), parameters.end(),
+                     [](const Tensor& p) { return p.grad().storage()->has_landed(); });
 }
 
 std::vector<std::vector<float>> expected_gradients(int micro_batches) {
@@ -501,7 +517,8 @@ TEST(OffloadedGradients, InPinnedMemoryDoNotBlockTheHostUntilTheyAreRead) {
     rank.micro_batch(0);
     EXPECT_FALSE(all_landed(rank));
     const std::jthread opener = gate.open_soon();
-    EXPECT_EQ(gradients(rank), expected_gradients(1));
+    const auto read = gradients(rank);
+    EXPECT_EQ(read, expected_gradients(1));
     EXPECT_TRUE(all_landed(rank));
   });
 }
@@ -584,8 +601,9 @@ TEST(OffloadInTheYaml, ReachesEveryGroup) {
   comm::run_ranks(2, {std::chrono::seconds(60)}, [](RankContext& context, comm::World& world) {
     device::Device::install(context, {});
     const auto plan_of = [](Net& net, std::string_view keys) {
-      return plan_fsdp2(net, parse_fsdp2_config("sharding_size: auto\nsub_modules_to_wrap: [first]\n" + std::string(keys), "f.yaml"), 2,
-                        GatherLayout::kFast);
+      return plan_fsdp2(
+          net, parse_fsdp2_config("sharding_size: auto\nsub_modules_to_wrap: [first]\n" + std::string(keys), "f.yaml"),
+          2, GatherLayout::kFast);
     };
     Net on_device;
     EXPECT_FALSE(plan_of(on_device, "pin_memory: true").options.cpu_offload.has_value());
@@ -598,7 +616,8 @@ TEST(OffloadInTheYaml, ReachesEveryGroup) {
       EXPECT_EQ(parameter.storage()->place(), Place::kHost);
       EXPECT_TRUE(parameter.storage()->pinned());
     }
-    EXPECT_THAT(describe_groups(pinned), ::testing::HasSubstr("shards, gradients and optimizer state in pinned host memory\n"));
+    EXPECT_THAT(describe_groups(pinned),
+                ::testing::HasSubstr("shards, gradients and optimizer state in pinned host memory\n"));
   });
 }
 
