@@ -424,7 +424,7 @@ INSTANTIATE_TEST_SUITE_P(Keys, NotBuilt,
 TEST(BuiltYet, OffloadAndValuesThatAskForNothingPass) {
   const Fsdp2Config config = parsed(
       "sharding_size: auto\noutput_dtype: null\nignored_modules: []\nrecompute_modules: [a]\nreshard_after_forward: 4\n"
-      "offload_to_cpu: False\npin_memory: False\nalign_fsdp_param_groups: False\nexpert_parallel_size: 1\nmoe_modules: "
+      "offload_to_cpu: True\npin_memory: True\nalign_fsdp_param_groups: False\nexpert_parallel_size: 1\nmoe_modules: "
       "[]");
   EXPECT_NO_THROW(reject_not_built(config));
 }
