@@ -22,9 +22,9 @@ run=(
   --use-torch-fsdp2 --fsdp2-config-path configs/fsdp2/quickstart.yaml
   --nproc-per-node 2
   --data-path "$headers" --seq-length 256 --held-out-fraction 0.05
-  --micro-batch-size 8 --train-iters 200
-  --lr 1e-3 --min-lr 1e-4 --lr-decay-style cosine --lr-warmup-iters 20 --weight-decay 0.1 --adam-beta2 0.95
-  --log-interval 10 --eval-interval 100 --eval-iters 8
+  --micro-batch-size 4 --train-iters 500
+  --lr 2e-3 --min-lr 1e-4 --lr-decay-style cosine --lr-warmup-iters 30 --weight-decay 0.1 --adam-beta2 0.95
+  --log-interval 10 --eval-interval 250 --eval-iters 20
   --sample-bytes 300 --prompt "template <class T>"
   --save build/quickstart-model
 )
