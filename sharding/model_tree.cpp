@@ -10,6 +10,14 @@ std::optional<int> ModelTree::container_size(std::string_view path) const {
   return static_cast<int>(module->children().size());
 }
 
+std::vector<std::string> ModelTree::paths_of_class(std::string_view name) const {
+  std::vector<std::string> paths;
+  for (auto& [path, module] : root_.named_modules()) {
+    if (!path.empty() && module->type_name() == name) paths.push_back(path);
+  }
+  return paths;
+}
+
 std::vector<std::string> ModelTree::known_paths() const {
   std::vector<std::string> paths;
   for (auto& [path, module] : root_.named_modules()) {

@@ -18,6 +18,7 @@ class ModelTree final : public ModuleTreeView {
 
   bool exists(std::string_view path) const override;
   std::optional<int> container_size(std::string_view path) const override;
+  std::vector<std::string> paths_of_class(std::string_view name) const override;
   std::vector<std::string> known_paths() const override;
 
  private:

@@ -241,6 +241,9 @@ std::vector<std::string> expand_one(const ModulePattern& pattern, const ModuleTr
                                     std::vector<std::string>& warnings) {
   if (pattern.kind() == ModulePattern::Kind::kPath) {
     if (tree.exists(pattern.prefix())) return {pattern.prefix()};
+    const std::string& path = pattern.prefix();
+    const std::string_view class_name = std::string_view(path).substr(path.rfind('.') + 1);
+    if (std::vector<std::string> found = tree.paths_of_class(class_name); !found.empty()) return found;
     config_error("{}: there is no such module; {}", subject_of(pattern).head(), path_hint(pattern.prefix(), tree));
   }
   const int size = container_of(pattern, tree);

@@ -6,6 +6,8 @@
 //          before it; inside a list of indices spaces may stand around the numbers. Ranges are inclusive, their union
 //          is taken in ascending order whatever the order written, and a range a-b with a > b contributes nothing.
 // Paths    from the module that owns fully_shard, its own name excluded: "model.layers.3.mlp".
+// Classes  a plain path that no module has may be a class instead, with or without its Python package
+//          ("transformers.models.qwen2.modeling_qwen2.Qwen2DecoderLayer"): it then means every module of that class.
 // Errors   ConfigError, in one line: file:line:column, key, pattern, what is wrong, what to write. A pattern that
 // matches nothing
 //          is an error; an index past the end only warns while the pattern matches something.
@@ -39,6 +41,8 @@ class ModuleTreeView {
   // Entries of a container (a module list), which are its children "0", "1", ...; nothing when there is no such path or
   // it is no container.
   virtual std::optional<int> container_size(std::string_view path) const = 0;
+  // Every module of a class, by its registered name ("Qwen2DecoderLayer"), in pre-order; the root excluded. None by default.
+  virtual std::vector<std::string> paths_of_class(std::string_view) const { return {}; }
   // Every path of the tree, the root excluded; used for hints only.
   virtual std::vector<std::string> known_paths() const = 0;
 };

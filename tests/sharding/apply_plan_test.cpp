@@ -36,6 +36,12 @@ TEST(Plan, ListsWrappedModulesInTheOrderOfRegistrationWhateverTheListsOrder) {
   EXPECT_THAT(planned("sub_modules_to_wrap: [layers.3, \"layers.{1,0}\", layers.2, layers.2]").wrapped, expected);
 }
 
+TEST(Plan, TakesAClassForEveryModuleOfIt) {
+  const auto expected = ElementsAre("layers.0", "layers.1", "layers.2", "layers.3");
+  EXPECT_THAT(planned("sub_modules_to_wrap: [toy.models.ToyBlock]").wrapped, expected);
+  EXPECT_THAT(planned("sub_modules_to_wrap: [ToyBlock]").wrapped, expected);
+}
+
 TEST(Plan, TakesMeshAndPolicyFromTheFile) {
   const Fsdp2Plan plan = planned(
       "sharding_size: 2\nparam_dtype: bf16\nreduce_dtype: fp32\ncast_forward_inputs: false\n"
