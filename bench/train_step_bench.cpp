@@ -5,9 +5,8 @@
 //           FMA peak of as many cores, measured in the same run. Recomputation, norms, the optimizer and communication count as overhead.
 // Sharding  time per token of FSDP over the ranks over that of as many unsharded ranks, run in turn in the same process.
 // Check     before anything is timed: the sharded and the unsharded model have the same first loss (1e-5 in fp32, 2e-2 in bf16).
-#include <benchmark/benchmark.h>
-
 #include <algorithm>
+#include <benchmark/benchmark.h>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -133,7 +132,8 @@ Measured measure(int ranks, bool sharded, DType compute) {
       const auto start = std::chrono::steady_clock::now();
       for (int i = 0; i < kStepsPerRound; ++i) rank.step();
       everyone->barrier(comm::Channel::kHost, "round");
-      rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kStepsPerRound);
+      rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
+                       kStepsPerRound);
     }
     if (context.rank() == 0) result = {first, *std::min_element(rounds.begin(), rounds.end())};
   });

@@ -1,9 +1,8 @@
 #include "sharding/agreement.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstring>
+#include <fmt/ranges.h>
 
 #include "engine/core/error.h"
 #include "engine/core/rng.h"
@@ -66,10 +65,10 @@ std::vector<std::vector<std::string>> exchange_lines(ProcessGroup& group, const 
     }
     if (other == 0) ++first;
   }
-  config_error("ranks {} do not shard the same model the same way: rank {} has {}, rank {} has {}; give every rank the same "
-               "model, fsdp2_config.yaml and frozen parameters",
-               fmt::join(group.ranks(), ","), group.ranks()[0], line_of(0, first), group.ranks()[other],
-               line_of(other, first));
+  config_error(
+      "ranks {} do not shard the same model the same way: rank {} has {}, rank {} has {}; give every rank the same "
+      "model, fsdp2_config.yaml and frozen parameters",
+      fmt::join(group.ranks(), ","), group.ranks()[0], line_of(0, first), group.ranks()[other], line_of(other, first));
 }
 
 void check_group(ProcessGroup& group, const std::string& text) {
@@ -86,17 +85,19 @@ std::vector<std::string> describe_for_agreement(const std::vector<State*>& state
   for (const State* state : states) {
     const ParamGroup* group = state->group();
     const MixedPrecisionPolicy& policy = state->options().policy;
-    lines.push_back(fmt::format("group '{}' (param_dtype {}, reduce_dtype {}, reshard_after_forward {}, {} forward and {} "
-                                "backward prefetches)",
-                                state->path(), dtype_name(policy.param_dtype), dtype_name(policy.reduce_dtype),
-                                group == nullptr                   ? "none"
-                                : group->post_forward_ranks() > 0 ? std::to_string(group->post_forward_ranks())
-                                                                   : (group->reshard_after_forward ? "true" : "false"),
-                                state->forward_prefetch().size(), state->backward_prefetch().size()));
+    lines.push_back(
+        fmt::format("group '{}' (param_dtype {}, reduce_dtype {}, reshard_after_forward {}, {} forward and {} "
+                    "backward prefetches)",
+                    state->path(), dtype_name(policy.param_dtype), dtype_name(policy.reduce_dtype),
+                    group == nullptr                  ? "none"
+                    : group->post_forward_ranks() > 0 ? std::to_string(group->post_forward_ranks())
+                                                      : (group->reshard_after_forward ? "true" : "false"),
+                    state->forward_prefetch().size(), state->backward_prefetch().size()));
     if (group == nullptr) continue;
     for (const auto& param : group->params()) {
-      lines.push_back(fmt::format("'{}' {} {} {}{}", nn::join_path(state->path(), param->path()), to_string(param->shape()),
-                                  name(param->original_dtype()), param->requires_grad() ? "trained" : "frozen",
+      lines.push_back(fmt::format("'{}' {} {} {}{}", nn::join_path(state->path(), param->path()),
+                                  to_string(param->shape()), name(param->original_dtype()),
+                                  param->requires_grad() ? "trained" : "frozen",
                                   param->home().slots.size() > 1 ? ", tied" : ""));
     }
   }

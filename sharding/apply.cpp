@@ -25,12 +25,14 @@ using PrefetchSetter = void (*)(nn::Module&, const std::vector<nn::Module*>&);
 void set_prefetch(const std::vector<nn::Module*>& order, int count, PrefetchSetter set) {
   for (std::size_t i = 0; count > 0 && i + 1 < order.size(); ++i) {
     const std::size_t end = std::min(order.size(), i + 1 + static_cast<std::size_t>(count));
-    set(*order[i], {order.begin() + static_cast<std::ptrdiff_t>(i) + 1, order.begin() + static_cast<std::ptrdiff_t>(end)});
+    set(*order[i],
+        {order.begin() + static_cast<std::ptrdiff_t>(i) + 1, order.begin() + static_cast<std::ptrdiff_t>(end)});
   }
 }
 
 // Every parameter below the ignored modules, with its path.
-std::vector<std::pair<std::string, Tensor>> ignored_parameters(nn::Module& model, const std::vector<std::string>& modules) {
+std::vector<std::pair<std::string, Tensor>> ignored_parameters(nn::Module& model,
+                                                               const std::vector<std::string>& modules) {
   std::vector<std::pair<std::string, Tensor>> found;
   for (const std::string& module : modules) {
     for (auto& [name, parameter] : model.find(module)->named_parameters()) {
@@ -49,8 +51,8 @@ void check_containers(nn::Module& model, std::span<const ModulePattern> patterns
   for (const ModulePattern& pattern : patterns) {
     for (const std::string& path : expand(pattern, tree).paths) {
       if (!model.find(path)->has_forward()) {
-        config_error("{}: {}: '{}' is a {} and has no forward of its own; wrap its items: '{}.{{*}}'", pattern.mark().text(),
-                     pattern.key(), path, model.find(path)->type_name(), path);
+        config_error("{}: {}: '{}' is a {} and has no forward of its own; wrap its items: '{}.{{*}}'",
+                     pattern.mark().text(), pattern.key(), path, model.find(path)->type_name(), path);
       }
     }
   }
@@ -76,9 +78,10 @@ void check_ties(nn::Module& model, const Fsdp2Config& config, const std::unorder
     const std::string group = group_of(path, wrapped);
     const std::string first_group = group_of(first->second, wrapped);
     if (is_new || group == first_group) continue;
-    config_error("{}: sub_modules_to_wrap: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
-                 "neither module, or untie them (tie_word_embeddings: false)",
-                 config.value_mark("sub_modules_to_wrap").text(), first->second, words(first_group), path, words(group));
+    config_error(
+        "{}: sub_modules_to_wrap: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
+        "neither module, or untie them (tie_word_embeddings: false)",
+        config.value_mark("sub_modules_to_wrap").text(), first->second, words(first_group), path, words(group));
   }
 }
 
@@ -96,8 +99,8 @@ std::string root_owns(const State& root) {
 }
 
 // The paths of the modules the patterns mean, in pre-order of registration, each module once.
-std::vector<std::string> listed_modules(nn::Module& model, std::span<const ModulePattern> patterns, const ModelTree& tree,
-                                        std::vector<std::string>& warnings) {
+std::vector<std::string> listed_modules(nn::Module& model, std::span<const ModulePattern> patterns,
+                                        const ModelTree& tree, std::vector<std::string>& warnings) {
   const ModuleExpansion expansion = expand(patterns, tree);
   check_containers(model, patterns, tree);
   warnings.insert(warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
@@ -128,9 +131,10 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
   plan.ignored = ignored.paths;
   for (auto& [path, parameter] : ignored_parameters(model, plan.ignored)) {
     if (!parameter.requires_grad()) continue;
-    plan.warnings.push_back(fmt::format(
-        "ignored_modules: '{}' is trained, but ignored parameters are not reduced: its values drift apart between ranks; freeze it",
-        path));
+    plan.warnings.push_back(
+        fmt::format("ignored_modules: '{}' is trained, but ignored parameters are not reduced: its values drift apart "
+                    "between ranks; freeze it",
+                    path));
   }
   plan.options.layout = layout;
   if (config.offload_to_cpu) plan.options.cpu_offload = CpuOffloadPolicy{config.pin_memory};
@@ -166,7 +170,8 @@ std::string describe_groups(nn::Module& model) {
       text = fmt::format("{} x {}: shards over {}, replicates over {}\n", mesh.replicate_size(), mesh.shard_size(),
                          mesh.shard_size(), mesh.replicate_size());
       if (const auto& offload = state->options().cpu_offload) {
-        text += fmt::format("shards, gradients and optimizer state in {} host memory\n", offload->pin_memory ? "pinned" : "pageable");
+        text += fmt::format("shards, gradients and optimizer state in {} host memory\n",
+                            offload->pin_memory ? "pinned" : "pageable");
       }
       text += fmt::format("{:<28}{:>12}{:>12}{:>10}{:>9}{:>10}{:>10}\n", "group", "parameters", "gather KiB", "padding",
                           "reshard", "fwd-pref", "bwd-pref");
@@ -183,11 +188,14 @@ std::string describe_groups(nn::Module& model) {
         needed_bytes += param->unsharded().nbytes();
       }
     }
-    const double waste = gathered_bytes == 0 ? 0.0 : 100.0 * static_cast<double>(gathered_bytes - needed_bytes) / static_cast<double>(gathered_bytes);
-    text += fmt::format("{:<28}{:>12}{:>12.1f}{:>9.2f}%{:>9}{:>10}{:>10}\n", path.empty() ? "(root)" : path, elems,
-                        static_cast<double>(gathered_bytes) / 1024, waste, reshard ? "true" : "false",
-                        state->forward_prefetch().empty() ? "implicit" : std::to_string(state->forward_prefetch().size()),
-                        state->backward_prefetch().empty() ? "implicit" : std::to_string(state->backward_prefetch().size()));
+    const double waste = gathered_bytes == 0 ? 0.0
+                                             : 100.0 * static_cast<double>(gathered_bytes - needed_bytes) /
+                                                   static_cast<double>(gathered_bytes);
+    text += fmt::format(
+        "{:<28}{:>12}{:>12.1f}{:>9.2f}%{:>9}{:>10}{:>10}\n", path.empty() ? "(root)" : path, elems,
+        static_cast<double>(gathered_bytes) / 1024, waste, reshard ? "true" : "false",
+        state->forward_prefetch().empty() ? "implicit" : std::to_string(state->forward_prefetch().size()),
+        state->backward_prefetch().empty() ? "implicit" : std::to_string(state->backward_prefetch().size()));
   }
   if (const State* root = State::of(model)) text += root_owns(*root);
   return text;

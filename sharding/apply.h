@@ -21,11 +21,11 @@ namespace loom::sharding {
 // The configuration resolved against a model and a world: nothing is allocated or changed yet.
 struct Fsdp2Plan {
   WorldLayout layout;
-  FullyShardOptions options;              // the mesh is set by apply_fsdp2
-  std::vector<std::string> wrapped;       // paths, pre-order of registration
-  std::vector<std::string> ignored;       // paths of modules whose parameters are left out of sharding
-  std::vector<std::string> recomputed;    // the same; who composes recompute with sharding wraps them first
-  bool use_reentrant = true;              // the kind of that recompute
+  FullyShardOptions options;            // the mesh is set by apply_fsdp2
+  std::vector<std::string> wrapped;     // paths, pre-order of registration
+  std::vector<std::string> ignored;     // paths of modules whose parameters are left out of sharding
+  std::vector<std::string> recomputed;  // the same; who composes recompute with sharding wraps them first
+  bool use_reentrant = true;            // the kind of that recompute
   int num_to_forward_prefetch = 0;
   int num_to_backward_prefetch = 0;
   std::vector<std::string> warnings;

@@ -27,7 +27,8 @@ void collect_managed(nn::Module& module, const std::string& path, std::unordered
   managed.emplace_back(path, &module);
 }
 
-std::vector<ParamHome> collect_homes(const std::vector<nn::Module*>& modules, const std::unordered_set<const void*>& ignored) {
+std::vector<ParamHome> collect_homes(const std::vector<nn::Module*>& modules,
+                                     const std::unordered_set<const void*>& ignored) {
   std::unordered_set<nn::Module*> seen;
   std::vector<std::pair<std::string, nn::Module*>> managed;
   for (nn::Module* module : modules) collect_managed(*module, "", seen, managed);
@@ -91,9 +92,10 @@ void claim(const std::vector<ParamHome>& homes, std::string_view type_name) {
   for (const ParamHome& home : homes) {
     const auto found = taken.find(home.slots.front()->value.storage().get());
     if (found != taken.end() && !found->second.original.expired()) {
-      config_error("parameter '{}' of {} is tied to '{}', which another group owns; a tie must stay inside one group: wrap "
-                   "neither module, or untie them (tie_word_embeddings: false)",
-                   home.paths.front(), type_name, found->second.path);
+      config_error(
+          "parameter '{}' of {} is tied to '{}', which another group owns; a tie must stay inside one group: wrap "
+          "neither module, or untie them (tie_word_embeddings: false)",
+          home.paths.front(), type_name, found->second.path);
     }
   }
   for (const ParamHome& home : homes) {
@@ -113,8 +115,8 @@ AfterForward resolve_after_forward(const FullyShardOptions& options) {
   const int ranks = std::get<int>(*options.reshard_after_forward);
   const int shard_size = options.mesh->shard_size();
   if (ranks < 1 || ranks > shard_size || shard_size % ranks != 0) {
-    config_error("reshard_after_forward is {}, but {} ranks share the parameters; use true, false or a factor of {}", ranks,
-                 shard_size, shard_size);
+    config_error("reshard_after_forward is {}, but {} ranks share the parameters; use true, false or a factor of {}",
+                 ranks, shard_size, shard_size);
   }
   return {ranks > 1, ranks == 1 || ranks == shard_size ? 0 : ranks};
 }

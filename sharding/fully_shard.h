@@ -67,6 +67,7 @@ double clip_grad_norm(nn::Module& root, double max_norm);
 
 // Gathers one whole parameter after another, in its original dtype, and hands it over as a host tensor. Collective; `visit` runs on every rank.
 // Parameters of modules that are not wrapped are handed over as they are.
-void for_each_full_parameter(nn::Module& root, const std::function<void(const std::string& path, const Tensor& full)>& visit);
+void for_each_full_parameter(nn::Module& root,
+                             const std::function<void(const std::string& path, const Tensor& full)>& visit);
 
 }  // namespace loom::sharding

@@ -22,7 +22,8 @@ void run_all(const std::vector<std::function<void()>>& work) {
 
 class BufferedGather final : public Gather {
  public:
-  BufferedGather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device, std::string path)
+  BufferedGather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group,
+                 device::Device& device, std::string path)
       : Gather(from, std::move(params), std::move(group), device, std::move(path)) {}
 
   void issue() override {
@@ -40,7 +41,8 @@ class BufferedGather final : public Gather {
     }
     submit_copy_in(std::move(work), input_bytes_);
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
-    stream(StreamId::kGather).submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, communicate(base)});
+    stream(StreamId::kGather)
+        .submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, communicate(base)});
     gathered_ = stream(StreamId::kGather).record();
   }
 
@@ -98,7 +100,8 @@ class BufferedGather final : public Gather {
 
 class InPlaceGather final : public Gather {
  public:
-  InPlaceGather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device, std::string path)
+  InPlaceGather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group,
+                device::Device& device, std::string path)
       : Gather(from, std::move(params), std::move(group), device, std::move(path)) {}
 
   void issue() override {
@@ -123,7 +126,8 @@ class InPlaceGather final : public Gather {
     if (group_->size() > 1 && !parts.empty()) {
       communicate = [group = group_, path = path_, parts, owners] { group->all_gather(Channel::kGather, parts, path); };
     }
-    stream(StreamId::kGather).submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, communicate});
+    stream(StreamId::kGather)
+        .submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, communicate});
     gathered_ = stream(StreamId::kGather).record();
   }
 
@@ -140,9 +144,10 @@ class InPlaceGather final : public Gather {
 
 class SharedGather final : public Gather {
  public:
-  SharedGather(std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device, std::string path,
-               std::shared_ptr<comm::SharedSegment> segment)
-      : Gather(GatherFrom::kShards, std::move(params), std::move(group), device, std::move(path)), segment_(std::move(segment)) {
+  SharedGather(std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
+               std::string path, std::shared_ptr<comm::SharedSegment> segment)
+      : Gather(GatherFrom::kShards, std::move(params), std::move(group), device, std::move(path)),
+        segment_(std::move(segment)) {
     std::int64_t at = 0;
     for (Param* param : params_) {
       const bool holds_shard = param->compute_dtype() == param->original_dtype() && !input_on_host(*param);
@@ -166,7 +171,7 @@ class SharedGather final : public Gather {
       Place& place = places_[i];
       std::shared_ptr<std::byte> memory(segment_, place.full);
       param.unsharded().storage()->adopt(device_.memory().adopt(memory, group_->size() * input_bytes(param),
-                                                                 MemCategory::kUnsharded, "gather of '" + path_ + "'"));
+                                                                MemCategory::kUnsharded, "gather of '" + path_ + "'"));
       const std::uint64_t version = param.padded_shard().storage()->version();
       if (place.holds_shard || place.written_version == version) continue;
       place.written_version = version;
@@ -176,8 +181,9 @@ class SharedGather final : public Gather {
     submit_copy_in(std::move(work), copied_bytes);
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
     stream(StreamId::kGather)
-        .submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_},
-                 [group = group_, path = path_] { group->barrier(Channel::kGather, path); }});
+        .submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, [group = group_, path = path_] {
+                   group->barrier(Channel::kGather, path);
+                 }});
     gathered_ = stream(StreamId::kGather).record();
   }
 
@@ -215,8 +221,8 @@ class SharedGather final : public Gather {
 
 }  // namespace
 
-Gather::Gather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
-               std::string path)
+Gather::Gather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group,
+               device::Device& device, std::string path)
     : from_(from), params_(std::move(params)), group_(std::move(group)), device_(device), path_(std::move(path)) {
   for (const Param* param : params_) input_bytes_ += input_bytes(*param);
 }
@@ -225,7 +231,8 @@ const Tensor& Gather::input(const Param& param) const {
   return from_ == GatherFrom::kShards ? param.padded_shard() : param.post_forward_shard();
 }
 
-std::function<void()> Gather::copy_in(const Param& param, const Tensor& from, std::byte* to, std::shared_ptr<void> to_owner) {
+std::function<void()> Gather::copy_in(const Param& param, const Tensor& from, std::byte* to,
+                                      std::shared_ptr<void> to_owner) {
   return [elems = from.numel(), from_dtype = from.dtype(), to_dtype = param.compute_dtype(), from = from.raw(), to,
           from_owner = from.storage()->keep_alive(),
           to_owner = std::move(to_owner)] { kernels::cast(elems, from_dtype, from, to_dtype, to); };
@@ -244,23 +251,28 @@ void Gather::copy_from_host(const Param& param, std::byte* to, const std::shared
   const Tensor& from = input(param);
   const bool casts = from.dtype() != param.compute_dtype();
   Tensor copy;  // in the shard's dtype; the work keeps its memory
-  if (casts) copy = Tensor::empty(from.shape(), from.dtype(), MemCategory::kGatherBuffer, "shard of '" + param.path() + "'");
+  if (casts)
+    copy = Tensor::empty(from.shape(), from.dtype(), MemCategory::kGatherBuffer, "shard of '" + param.path() + "'");
   auto* device_bytes = casts ? static_cast<std::byte*>(copy.raw()) : to;
   std::function<void()> run;
   if (device_bytes != nullptr) {
     run = [host_bytes = from.raw(), device_bytes, bytes = static_cast<std::size_t>(from.nbytes()),
-           from_owner = from.storage()->keep_alive(), owner = casts ? copy.storage()->keep_alive() : to_owner] {
-      std::memcpy(device_bytes, host_bytes, bytes);
-    };
+           from_owner = from.storage()->keep_alive(),
+           owner = casts ? copy.storage()->keep_alive() : to_owner] { std::memcpy(device_bytes, host_bytes, bytes); };
   }
   stream(StreamId::kGatherCopyIn).submit({"h2d", param.path(), {0, from.nbytes(), from.nbytes()}, std::move(run)});
   if (!casts) return;
   stream(StreamId::kGatherCopyIn)
-      .submit({"cast", param.path(), {0, from.nbytes(), input_bytes(param)}, to == nullptr ? nullptr : copy_in(param, copy, to, to_owner)});
+      .submit({"cast",
+               param.path(),
+               {0, from.nbytes(), input_bytes(param)},
+               to == nullptr ? nullptr : copy_in(param, copy, to, to_owner)});
 }
 
 void Gather::submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes) {
-  stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, bytes, bytes}, [work = std::move(work)] { run_all(work); }});
+  stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, bytes, bytes}, [work = std::move(work)] {
+                                            run_all(work);
+                                          }});
 }
 
 void Gather::release() {
@@ -268,7 +280,8 @@ void Gather::release() {
 }
 
 std::unique_ptr<Gather> Gather::create(GatherLayout layout, GatherFrom from, std::vector<Param*> params,
-                                       std::shared_ptr<comm::ProcessGroup> group, device::Device& device, const std::string& path) {
+                                       std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
+                                       const std::string& path) {
   if (group->size() > 1 && layout == GatherLayout::kBuffered) {
     return std::make_unique<BufferedGather>(from, std::move(params), std::move(group), device, path);
   }

@@ -44,8 +44,9 @@ class Gather {
   virtual ~Gather() = default;
 
   // Collective over the shard group: `params` of group `path`, all with bytes. N = 1 needs no communication and only casts.
-  static std::unique_ptr<Gather> create(GatherLayout layout, GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group,
-                                        device::Device& device, const std::string& path);
+  static std::unique_ptr<Gather> create(GatherLayout layout, GatherFrom from, std::vector<Param*> params,
+                                        std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
+                                        const std::string& path);
 
   // Bytes of this rank's gather input.
   std::int64_t input_bytes() const { return input_bytes_; }
@@ -58,17 +59,20 @@ class Gather {
   void release();
 
  protected:
-  Gather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device, std::string path);
+  Gather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
+         std::string path);
 
   // This rank's gather input of a parameter, before its cast (on the host under offload); and its bytes in the compute dtype.
   const Tensor& input(const Param& param) const;
   bool input_on_host(const Param& param) const { return input(param).storage()->place() == Place::kHost; }
   std::int64_t input_bytes(const Param& param) const { return param.gather_output_bytes() / group_->size(); }
   // Work that writes `from`, cast to the parameter's compute dtype, to `to`. Owns what it touches.
-  static std::function<void()> copy_in(const Param& param, const Tensor& from, std::byte* to, std::shared_ptr<void> to_owner);
+  static std::function<void()> copy_in(const Param& param, const Tensor& from, std::byte* to,
+                                       std::shared_ptr<void> to_owner);
   // Submits what writes the input of a parameter, cast, to `to` (null in a dry run): from the host straight away, else as part of the item
   // that submit_copy_in() makes of `work`.
-  void bring_in(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner, std::vector<std::function<void()>>& work);
+  void bring_in(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner,
+                std::vector<std::function<void()>>& work);
   void copy_from_host(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner);
   void submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes);
 

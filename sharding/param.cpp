@@ -22,8 +22,8 @@ Shape with_rows(const Shape& shape, std::int64_t rows) {
 Tensor released(const Shape& shape, std::int64_t storage_rows, DType dtype, MemCategory category, std::string what,
                 const std::optional<CpuOffloadPolicy>& offload = std::nullopt) {
   const std::int64_t bytes = storage_rows * shape.row_elems() * static_cast<std::int64_t>(element_bytes(dtype));
-  auto storage = std::make_shared<Storage>(offload ? Place::kHost : Place::kDevice, &device::Device::current(), bytes, category,
-                                           std::move(what), offload && offload->pin_memory);
+  auto storage = std::make_shared<Storage>(offload ? Place::kHost : Place::kDevice, &device::Device::current(), bytes,
+                                           category, std::move(what), offload && offload->pin_memory);
   return {std::move(storage), 0, shape, dtype};
 }
 
@@ -36,7 +36,8 @@ void zero_rows_from(const Tensor& tensor, std::int64_t row) {
 
 }  // namespace
 
-Param::Param(ParamHome home, const FullyShardOptions& options) : home_(std::move(home)), cpu_offload_(options.cpu_offload) {
+Param::Param(ParamHome home, const FullyShardOptions& options)
+    : home_(std::move(home)), cpu_offload_(options.cpu_offload) {
   const comm::DeviceMesh& mesh = *options.mesh;
   const MixedPrecisionPolicy& policy = options.policy;
   const Tensor original = home_.slots.front()->value;
@@ -85,9 +86,11 @@ void Param::rehome_shard(std::shared_ptr<device::Block> block) {
 void Param::keep_post_forward_shard(int rank, int ranks) {
   const std::int64_t bytes = gather_output_bytes() / ranks;
   const auto size = static_cast<std::int64_t>(element_bytes(compute_dtype_));
-  post_forward_shard_ = Tensor::empty({bytes / size}, compute_dtype_, MemCategory::kUnsharded, path() + " (post-forward shard)");
+  post_forward_shard_ =
+      Tensor::empty({bytes / size}, compute_dtype_, MemCategory::kUnsharded, path() + " (post-forward shard)");
   device::Device::current().launch("post_forward_shard", {0, bytes, bytes}, [&] {
-    std::memcpy(post_forward_shard_.raw(), unsharded_.storage()->data() + rank * bytes, static_cast<std::size_t>(bytes));
+    std::memcpy(post_forward_shard_.raw(), unsharded_.storage()->data() + rank * bytes,
+                static_cast<std::size_t>(bytes));
   });
 }
 

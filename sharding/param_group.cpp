@@ -24,7 +24,9 @@ std::int64_t ParamGroup::unsharded_bytes() const {
   return bytes;
 }
 
-std::int64_t ParamGroup::padding_bytes() const { return mesh_->shard_size() * gather_input_bytes() - unsharded_bytes(); }
+std::int64_t ParamGroup::padding_bytes() const {
+  return mesh_->shard_size() * gather_input_bytes() - unsharded_bytes();
+}
 
 void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
   path_ = path;
@@ -34,8 +36,9 @@ void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
   for (const auto& param : params_) {
     check_place(*param);
     if (!param->padded_shard().storage()->allocated()) {
-      config_error("parameter '{}' of group '{}' has no values yet; initialise or load the weights before the first forward",
-                   param->path(), path_);
+      config_error(
+          "parameter '{}' of group '{}' has no values yet; initialise or load the weights before the first forward",
+          param->path(), path_);
     }
     params.push_back(param.get());
   }
@@ -52,8 +55,9 @@ void ParamGroup::check_dtypes() const {
     if (!param->requires_grad()) continue;
     if (first == nullptr) first = param.get();
     if (param->original_dtype() != first->original_dtype() || param->reduce_dtype() != first->reduce_dtype()) {
-      config_error("group '{}' mixes trained parameters of {} ('{}') and {} ('{}'); wrap them apart or give them one dtype",
-                   path_, name(first->original_dtype()), first->path(), name(param->original_dtype()), param->path());
+      config_error(
+          "group '{}' mixes trained parameters of {} ('{}') and {} ('{}'); wrap them apart or give them one dtype",
+          path_, name(first->original_dtype()), first->path(), name(param->original_dtype()), param->path());
     }
   }
 }
@@ -63,9 +67,11 @@ void ParamGroup::check_place(const Param& param) const {
   if (!param.cpu_offload()) return;
   for (const nn::ParamSlot* slot : param.home().slots) {
     if (slot->value.storage()->place() != Place::kDevice) continue;
-    config_error("parameter '{}' of group '{}' is on the device, but offload_to_cpu keeps its shard on the host; keep the tensor that "
-                 "fully_shard() put there and give it memory with materialize_shards()",
-                 param.path(), path_);
+    config_error(
+        "parameter '{}' of group '{}' is on the device, but offload_to_cpu keeps its shard on the host; keep the "
+        "tensor that "
+        "fully_shard() put there and give it memory with materialize_shards()",
+        param.path(), path_);
   }
 }
 

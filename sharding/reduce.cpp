@@ -71,7 +71,8 @@ void finish_row(const Buffers& b, double post_divide, const std::vector<Addition
   if (b.gradient != b.reduced) kernels::cast(b.row_elems, b.reduce_dtype, b.reduced, b.original_dtype, b.gradient);
   const auto size = static_cast<std::int64_t>(element_bytes(b.original_dtype));
   for (const Addition& a : additions) {
-    kernels::add(b.original_dtype, a.elems, a.sum, static_cast<const std::byte*>(b.gradient) + a.offset_elems * size, a.sum);
+    kernels::add(b.original_dtype, a.elems, a.sum, static_cast<const std::byte*>(b.gradient) + a.offset_elems * size,
+                 a.sum);
   }
 }
 
@@ -89,7 +90,7 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
     scale_in_place(b.reduce_dtype, b.input_elems, plan.pre_divide, b.input);
     if (mesh->shard_size() > 1) {
       mesh->shard().reduce_scatter(Channel::kReduceScatter, b.input, b.reduced, b.row_elems, b.reduce_dtype,
-                                  plan.reduce_scatter, path);
+                                   plan.reduce_scatter, path);
     } else {
       const double factor = plan.reduce_scatter.kind == comm::ReduceKind::kPremulSum ? plan.reduce_scatter.factor : 1.0;
       kernels::scale(b.reduce_dtype, b.row_elems, factor, b.input, b.reduced);
@@ -97,7 +98,8 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
     if (b.partial != nullptr) kernels::add(b.reduce_dtype, b.row_elems, b.reduced, b.partial, b.reduced);
     if (!replicated) finish_row(b, plan.post_divide, additions);
   };
-  const device::Cost scatter_cost{0, b.input_elems * size, b.row_elems * size, (mesh->shard_size() - 1) * b.row_elems * size};
+  const device::Cost scatter_cost{0, b.input_elems * size, b.row_elems * size,
+                                  (mesh->shard_size() - 1) * b.row_elems * size};
   scatter.submit({"reduce_scatter", context.path, scatter_cost, dry_run ? nullptr : run_scatter});
   if (!all_reduces(context)) return;
   device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
@@ -106,7 +108,8 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
     mesh->replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce, path);
     finish_row(b, plan.post_divide, additions);
   };
-  const device::Cost reduce_cost{0, b.row_elems * size, b.row_elems * size, 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size()};
+  const device::Cost reduce_cost{0, b.row_elems * size, b.row_elems * size,
+                                 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size()};
   all_reduce.submit({"all_reduce", context.path, reduce_cost, dry_run ? nullptr : run_reduce});
 }
 
@@ -130,8 +133,8 @@ std::vector<Addition> give_gradients(const std::vector<Param*>& params, const Te
 
 // A copy of `part` in host memory beside the parameter's shard. It does not block: reading the copy waits until it has landed.
 Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stream) {
-  const Tensor copy =
-      Tensor::empty_beside(param.sharded(), part.shape(), part.dtype(), MemCategory::kGradient, param.path() + " (gradient)");
+  const Tensor copy = Tensor::empty_beside(param.sharded(), part.shape(), part.dtype(), MemCategory::kGradient,
+                                           param.path() + " (gradient)");
   std::function<void()> run;
   if (copy.raw() != nullptr) {
     run = [to = copy.raw(), from = part.raw(), bytes = static_cast<std::size_t>(part.nbytes()),
@@ -190,7 +193,8 @@ ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size
   return plan;
 }
 
-ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params, std::vector<Tensor> grads) {
+ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params,
+                             std::vector<Tensor> grads) {
   const int ranks = context.mesh->shard_size();
   const DType grad_dtype = grads.front().dtype();
   for (std::size_t i = 0; i < grads.size(); ++i) {
@@ -199,8 +203,8 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   }
   const DType reduce_dtype = params.front()->reduce_dtype().value_or(grad_dtype);
   const DType original_dtype = params.front()->original_dtype();
-  const ReducePlan plan = plan_reduction(reduce_dtype, ranks, context.mesh->replicate_size(), context.divide_factor,
-                                         context.force_sum);
+  const ReducePlan plan =
+      plan_reduction(reduce_dtype, ranks, context.mesh->replicate_size(), context.divide_factor, context.force_sum);
   std::int64_t row_elems = 0;
   for (const Param* param : params) row_elems += param->padded_shard_elems();
 
@@ -208,7 +212,8 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   ReduceState state;
   state.input = Tensor::empty({ranks * row_elems}, reduce_dtype, MemCategory::kReduceBuffer,
                               "reduction of '" + context.path + "'");
-  device.launch("reduce_copy_in", {0, ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)), state.input.nbytes()},
+  device.launch("reduce_copy_in",
+                {0, ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)), state.input.nbytes()},
                 [&] { fill_input(state.input, params, grads, ranks); });
   grads.clear();
 
@@ -218,8 +223,9 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   const bool keeps_row = context.mesh->replicate() != nullptr && !context.all_reduce;
   const bool offloads = params.front()->cpu_offload().has_value();
   const Tensor gradient = keeps_row ? Tensor{} : row(original_dtype, MemCategory::kGradient, "gradient shards");
-  const Tensor reduced =
-      !keeps_row && reduce_dtype == original_dtype ? gradient : row(reduce_dtype, MemCategory::kReduceBuffer, "reduction");
+  const Tensor reduced = !keeps_row && reduce_dtype == original_dtype
+                             ? gradient
+                             : row(reduce_dtype, MemCategory::kReduceBuffer, "reduction");
   std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), reduced.storage()->keep_alive()};
   std::vector<Addition> additions;
   if (!keeps_row) {

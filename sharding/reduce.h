@@ -40,7 +40,7 @@ ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size
 struct ReduceContext {
   std::shared_ptr<const comm::DeviceMesh> mesh;  // shared with the work on the streams, which may outlive the model
   device::Device* device = nullptr;
-  std::string path;                    // of the group, with the parameters that have no gradient: ranks that differ get an error
+  std::string path;  // of the group, with the parameters that have no gradient: ranks that differ get an error
   std::optional<double> divide_factor;
   bool force_sum = false;
   bool all_reduce = true;  // false: the row is kept instead (no effect without a replicate axis)
@@ -50,14 +50,15 @@ struct ReduceContext {
 // What stays alive until the reduction is over.
 struct ReduceState {
   Tensor input;
-  Tensor reduced;        // the output in the reduce dtype, where that is not the original dtype or was kept
-  device::Event done;    // the shard gradients, or the kept row, are complete
+  Tensor reduced;      // the output in the reduce dtype, where that is not the original dtype or was kept
+  device::Event done;  // the shard gradients, or the kept row, are complete
 };
 
 // Issues the reduction of `grads` (whole gradients of `params`, all of one dtype; taken over and freed here) and gives every shard its `.grad`
 // (added to one that is there), or, when the all-reduce is put off, none: `reduced` is then the row to hand to the next reduction of the same
 // parameters. The values are on the device when `done` is, and on the host when Tensor::raw() of the
 // gradient returns. Throws InvariantError when dtypes or the kept row's size differ.
-ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params, std::vector<Tensor> grads);
+ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params,
+                             std::vector<Tensor> grads);
 
 }  // namespace loom::sharding

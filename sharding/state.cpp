@@ -56,18 +56,20 @@ void State::lazy_init() {
   auto shared = std::make_shared<Shared>();
   shared->comm.device = &device::Device::current();
   if (modules_.size() > 1) {
-    config_error("the outermost wrapped module must be a single one, but {} modules wrapped together ('{}', ...) run first; "
-                 "wrap the model that holds them too",
-                 modules_.size(), modules_.front()->type_name());
+    config_error(
+        "the outermost wrapped module must be a single one, but {} modules wrapped together ('{}', ...) run first; "
+        "wrap the model that holds them too",
+        modules_.size(), modules_.front()->type_name());
   }
   for (auto& [path, child] : modules_.front()->named_modules()) {
     State* state = of(*child);
     if (state == nullptr || (!shared->states.empty() && state->shared_ == shared)) continue;
     state->shared_ = state->is_initialized() ? state->shared_ : shared;
     if (state->shared_ != shared) {
-      config_error("module '{}' has run forward on its own before '{}' did, and is its own root now; run forward through "
-                   "the outer module first",
-                   path, modules_.front()->type_name());
+      config_error(
+          "module '{}' has run forward on its own before '{}' did, and is its own root now; run forward through "
+          "the outer module first",
+          path, modules_.front()->type_name());
     }
     state->path_ = path;
     shared->states.push_back(state);
@@ -186,9 +188,10 @@ void State::pre_backward() {
 
 void State::check_all_ran() {
   if (to_run_.empty()) return;
-  logger().warn("{}{} of the modules wrapped together as '{}' did not run in forward (a {} first); their group was not resharded "
-                "by it",
-                rank_prefix(), to_run_.size(), path_, to_run_.front()->type_name());
+  logger().warn(
+      "{}{} of the modules wrapped together as '{}' did not run in forward (a {} first); their group was not resharded "
+      "by it",
+      rank_prefix(), to_run_.size(), path_, to_run_.front()->type_name());
   to_run_.clear();
 }
 

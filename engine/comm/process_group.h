@@ -67,10 +67,10 @@ class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
 
-  int rank() const { return rank_; }                          // within the group
+  int rank() const { return rank_; }  // within the group
   int size() const { return static_cast<int>(ranks_.size()); }
-  const std::vector<int>& ranks() const { return ranks_; }    // members as world ranks, in group order
-  const std::string& name() const { return name_; }           // "world", "shard", "replicate"
+  const std::vector<int>& ranks() const { return ranks_; }  // members as world ranks, in group order
+  const std::string& name() const { return name_; }         // "world", "shard", "replicate"
 
   // `tag` names the work in errors and is compared between members ("layers.3").
   virtual void all_gather(Channel channel, std::span<const GatherPart> parts, std::string_view tag) = 0;

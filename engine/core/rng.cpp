@@ -31,9 +31,7 @@ std::uint64_t stream_key(std::uint64_t seed, std::string_view stream) {
   return static_cast<std::uint64_t>(mixed[1]) << 32 | mixed[0];
 }
 
-double uniform_at(std::uint64_t key, std::uint64_t index) {
-  return philox(key, index / 4)[index % 4] * 0x1p-32;
-}
+double uniform_at(std::uint64_t key, std::uint64_t index) { return philox(key, index / 4)[index % 4] * 0x1p-32; }
 
 double normal_at(std::uint64_t key, std::uint64_t index) {
   const Philox4 bits = philox(key, index / 2);

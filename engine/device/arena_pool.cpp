@@ -1,11 +1,10 @@
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sys/mman.h>
 #include <vector>
 
 #include "engine/core/error.h"

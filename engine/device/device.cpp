@@ -5,8 +5,8 @@
 namespace loom::device {
 namespace {
 
-constexpr std::array<std::string_view, kStreams> kStreamNames{"compute",        "gather_copy_in", "gather", "reduce_scatter",
-                                                              "all_reduce", "h2d",            "d2h"};
+constexpr std::array<std::string_view, kStreams> kStreamNames{
+    "compute", "gather_copy_in", "gather", "reduce_scatter", "all_reduce", "h2d", "d2h"};
 
 struct DeviceSlot {
   std::unique_ptr<Device> device;

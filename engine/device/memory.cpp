@@ -62,8 +62,8 @@ void DeviceMemory::check_room(std::int64_t bytes, std::string_view what) const {
     table += fmt::format("\n  {:<16}{:>12.1f} MiB", kNames[c], stats.by_category[c] / kMiB);
   }
   if (table.empty()) table = " nothing";
-  raise<OutOfMemoryError>("{} needs {:.1f} MiB, the device has {:.1f} of {:.1f} MiB free; in use:{}", what, bytes / kMiB,
-                          (capacity_bytes_ - stats.total_bytes) / kMiB, capacity_bytes_ / kMiB, table);
+  raise<OutOfMemoryError>("{} needs {:.1f} MiB, the device has {:.1f} of {:.1f} MiB free; in use:{}", what,
+                          bytes / kMiB, (capacity_bytes_ - stats.total_bytes) / kMiB, capacity_bytes_ / kMiB, table);
 }
 
 }  // namespace loom::device

@@ -20,14 +20,14 @@
 namespace loom::device {
 
 enum class MemCategory : std::uint8_t {
-  kShard,           // this rank's rows of parameters
-  kGatherBuffer,    // input and output of all-gathers in flight
-  kUnsharded,       // full parameters
-  kGradient,        // gradients of parameters, full or sharded
-  kReduceBuffer,    // input and output of reductions in flight
+  kShard,         // this rank's rows of parameters
+  kGatherBuffer,  // input and output of all-gathers in flight
+  kUnsharded,     // full parameters
+  kGradient,      // gradients of parameters, full or sharded
+  kReduceBuffer,  // input and output of reductions in flight
   kOptimizerState,
-  kActivation,      // outputs of operators, their gradients, inputs
-  kTemporary,       // workspace inside an operator
+  kActivation,  // outputs of operators, their gradients, inputs
+  kTemporary,   // workspace inside an operator
 };
 inline constexpr int kMemCategories = 8;
 // "shard", "gather_buffer", ... as in metrics.jsonl.

@@ -37,10 +37,11 @@ struct Cost {
 };
 
 struct StreamItem {
-  std::string_view name;        // "all_gather"; a literal or longer-lived than the call. Without one the item is not traced: it is no work
-  std::string_view subject;     // "layers.3"; copied when traced
+  std::string_view
+      name;  // "all_gather"; a literal or longer-lived than the call. Without one the item is not traced: it is no work
+  std::string_view subject;  // "layers.3"; copied when traced
   Cost cost;
-  std::function<void()> run;    // null in a dry run; must own or outlive what it touches
+  std::function<void()> run;  // null in a dry run; must own or outlive what it touches
 };
 
 class Stream {

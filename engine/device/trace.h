@@ -20,10 +20,10 @@ struct TraceEntry {
   std::string name{};     // item name, or a mark's kind: "AG", "W", "RE", "RS", ...
   std::string subject{};  // "layers.3"
   Cost cost{};
-  std::int64_t bytes = 0;       // marks of collectives: bytes of this rank's input
-  DType dtype = DType::kF32;    // marks of collectives: dtype on the wire
-  std::int64_t count = 0;       // marks of reductions: parameters in it
-  bool prefetched = false;      // marks of gathers: issued on behalf of another group
+  std::int64_t bytes = 0;     // marks of collectives: bytes of this rank's input
+  DType dtype = DType::kF32;  // marks of collectives: dtype on the wire
+  std::int64_t count = 0;     // marks of reductions: parameters in it
+  bool prefetched = false;    // marks of gathers: issued on behalf of another group
 };
 
 class Trace {

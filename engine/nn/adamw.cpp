@@ -8,8 +8,8 @@ namespace {
 
 Tensor moment_like(const Tensor& parameter) {
   const DType dtype = parameter.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
-  Tensor moment =
-      Tensor::empty_beside(parameter, parameter.shape(), dtype, device::MemCategory::kOptimizerState, "optimizer state");
+  Tensor moment = Tensor::empty_beside(parameter, parameter.shape(), dtype, device::MemCategory::kOptimizerState,
+                                       "optimizer state");
   moment.fill(0);
   return moment;
 }
@@ -72,7 +72,8 @@ double gradient_sum_of_squares(const std::vector<Tensor>& parameters) {
     const Tensor grad = parameter.grad();
     if (!grad.defined()) continue;
     const device::Cost cost{2.0 * static_cast<double>(grad.numel()), grad.nbytes()};
-    run_beside(grad, "grad_norm", cost, [&] { sum += kernels::sum_of_squares(grad.dtype(), grad.numel(), grad.raw()); });
+    run_beside(grad, "grad_norm", cost,
+               [&] { sum += kernels::sum_of_squares(grad.dtype(), grad.numel(), grad.raw()); });
   }
   return sum;
 }
@@ -82,7 +83,8 @@ void scale_gradients(const std::vector<Tensor>& parameters, double factor) {
     const Tensor grad = parameter.grad();
     if (!grad.defined()) continue;
     const device::Cost cost{static_cast<double>(grad.numel()), grad.nbytes(), grad.nbytes()};
-    run_beside(grad, "grad_clip", cost, [&] { kernels::scale(grad.dtype(), grad.numel(), factor, grad.raw(), grad.raw()); });
+    run_beside(grad, "grad_clip", cost,
+               [&] { kernels::scale(grad.dtype(), grad.numel(), factor, grad.raw(), grad.raw()); });
   }
 }
 

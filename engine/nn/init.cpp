@@ -52,8 +52,12 @@ void init_weights(Module& root, std::uint64_t seed) {
   for (auto& [path, slot] : root.named_slots()) {
     if (!seen.insert(slot->value.id()).second) continue;
     switch (slot->init.kind) {
-      case Init::Kind::kOnes: slot->value.fill(1); break;
-      case Init::Kind::kZeros: slot->value.fill(0); break;
+      case Init::Kind::kOnes:
+        slot->value.fill(1);
+        break;
+      case Init::Kind::kZeros:
+        slot->value.fill(0);
+        break;
       case Init::Kind::kNormal:
         write_normal(slot->value, stream_key(seed, path), slot->row_begin * slot->global_shape.row_elems(),
                      slot->init.std);

@@ -22,7 +22,8 @@ Value Module::call_layer(std::size_t index, Args args) {
     result = forward(args);
     args = {};  // what forward needed for backward is on the tape; the rest is free now
   } else {
-    result = layer.wrapper([this, index](Args inner) { return call_layer(index - 1, std::move(inner)); }, std::move(args));
+    result =
+        layer.wrapper([this, index](Args inner) { return call_layer(index - 1, std::move(inner)); }, std::move(args));
   }
   for (const PostHook& hook : layer.post_hooks) result = hook(*this, std::move(result));
   return result;
@@ -110,7 +111,9 @@ ParamSlot& Module::register_tied(std::string name, const ParamSlot& other) {
   return *parameters_.back();
 }
 
-void Module::register_buffer(std::string name, Tensor buffer) { buffers_.emplace_back(std::move(name), std::move(buffer)); }
+void Module::register_buffer(std::string name, Tensor buffer) {
+  buffers_.emplace_back(std::move(name), std::move(buffer));
+}
 
 void Module::add_child(std::string name, std::shared_ptr<Module> child) {
   require(name.find('.') == std::string::npos && !name.empty(), "a module named '{}'", name);
@@ -121,6 +124,8 @@ void ModuleList::append(std::shared_ptr<Module> module) {
   register_module(std::to_string(children().size()), std::move(module));
 }
 
-Value ModuleList::forward(const Args&) { raise<InvariantError>("internal: a ModuleList was called; it has no forward"); }
+Value ModuleList::forward(const Args&) {
+  raise<InvariantError>("internal: a ModuleList was called; it has no forward");
+}
 
 }  // namespace loom::nn

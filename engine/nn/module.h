@@ -38,9 +38,9 @@ struct Init {
 // Where a module keeps one parameter.
 struct ParamSlot {
   std::string name;
-  Tensor value;             // the whole parameter, or the rows this rank owns, or what a wrapper put there
+  Tensor value;  // the whole parameter, or the rows this rank owns, or what a wrapper put there
   Init init;
-  Shape global_shape;       // of the whole parameter
+  Shape global_shape;          // of the whole parameter
   std::int64_t row_begin = 0;  // first global row of `value` while it holds this rank's rows
 };
 

@@ -8,8 +8,8 @@ namespace loom::nn {
 
 template <class T>
 const T& Value::get(std::string_view wanted) const {
-  static constexpr std::array<std::string_view, 8> kHeld{"none", "a tensor", "a flag", "an integer",
-                                                         "a number", "a text", "a list", "a dict"};
+  static constexpr std::array<std::string_view, 8> kHeld{"none",     "a tensor", "a flag", "an integer",
+                                                         "a number", "a text",   "a list", "a dict"};
   const T* held = std::get_if<T>(&held_);
   require(held != nullptr, "a value is {} where {} is expected", kHeld[held_.index()], wanted);
   return *held;

@@ -89,9 +89,8 @@ class AccumulateGrad final : public Node {
               loom::name(grad.dtype()), to_string(grad.shape()), loom::name(sum.dtype()), to_string(sum.shape()),
               leaf_.storage()->what());
       const device::Cost cost{static_cast<double>(sum.numel()), 2 * sum.nbytes(), sum.nbytes()};
-      device::Device::current().launch("grad_accumulate", cost, [&] {
-        kernels::add(sum.dtype(), sum.numel(), sum.raw(), grad.raw(), sum.raw());
-      });
+      device::Device::current().launch(
+          "grad_accumulate", cost, [&] { kernels::add(sum.dtype(), sum.numel(), sum.raw(), grad.raw(), sum.raw()); });
       sum.storage()->bump_version();
       return;
     }

@@ -66,9 +66,9 @@ class Node {
 struct Meta {
   bool requires_grad = false;
   Tensor grad;
-  std::shared_ptr<Node> node;           // of a result
+  std::shared_ptr<Node> node;  // of a result
   int output = 0;
-  std::weak_ptr<Node> accumulator;      // of a leaf
+  std::weak_ptr<Node> accumulator;  // of a leaf
   std::vector<Tensor::Hook> leaf_hooks;
   std::vector<std::function<void(const Tensor&)>> post_accumulate_hooks;
 };

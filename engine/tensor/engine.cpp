@@ -45,8 +45,8 @@ class Backward {
   void put_root(const Root& root) {
     const Edge edge = gradient_edge(root.result);
     require(edge.node != nullptr, "backward from a tensor that requires no gradient");
-    require(root.grad.defined() || root.result.numel() == 1, "backward from a tensor with {} elements needs its gradient",
-            root.result.numel());
+    require(root.grad.defined() || root.result.numel() == 1,
+            "backward from a tensor with {} elements needs its gradient", root.result.numel());
     put_gradient(edge, root.grad.defined() ? root.grad : Tensor::full(root.result.shape(), root.result.dtype(), 1.0));
     if (std::ranges::find(roots_, edge.node) == roots_.end()) roots_.push_back(edge.node);
   }
@@ -96,7 +96,8 @@ class Backward {
   // The sum of what arrived at one output of a node, in order of arrival.
   void put_gradient(const Edge& edge, const Tensor& grad) {
     std::vector<Tensor>& buffer = buffers_[edge.node.get()];
-    if (buffer.size() <= static_cast<std::size_t>(edge.output)) buffer.resize(static_cast<std::size_t>(edge.output) + 1);
+    if (buffer.size() <= static_cast<std::size_t>(edge.output))
+      buffer.resize(static_cast<std::size_t>(edge.output) + 1);
     if (!grad.defined()) return;
     Tensor& sum = buffer[static_cast<std::size_t>(edge.output)];
     if (!sum.defined()) {
@@ -107,9 +108,8 @@ class Backward {
             name(sum.dtype()), to_string(sum.shape()), name(grad.dtype()), to_string(grad.shape()), edge.node->name());
     const Tensor target = sum.is_owned_by(1) ? sum : Tensor::empty(sum.shape(), sum.dtype());
     const Cost cost{static_cast<double>(sum.numel()), 2 * sum.nbytes(), sum.nbytes()};
-    device::Device::current().launch("grad_add", cost, [&] {
-      kernels::add(sum.dtype(), sum.numel(), sum.raw(), grad.raw(), target.raw());
-    });
+    device::Device::current().launch(
+        "grad_add", cost, [&] { kernels::add(sum.dtype(), sum.numel(), sum.raw(), grad.raw(), target.raw()); });
     sum = target;
   }
 

@@ -11,20 +11,20 @@
 namespace loom::ops {
 
 // Building blocks, recorded on the tape.
-Tensor mul(const Tensor& a, const Tensor& b);           // same shapes, or b is a suffix of a's shape
+Tensor mul(const Tensor& a, const Tensor& b);            // same shapes, or b is a suffix of a's shape
 Tensor mul_rows(const Tensor& x, const Tensor& factor);  // x [..., dim] times factor [...] (one a row)
 Tensor neg(const Tensor& x);
 Tensor silu(const Tensor& x);
-Tensor mean_square(const Tensor& x);                     // over the last dim: x [..., dim] -> [...], fp32 (fp64)
-Tensor rsqrt_eps(const Tensor& x, double eps);           // 1 / sqrt(x + eps)
-Tensor rotate_half(const Tensor& x);                     // last dim: [a, b] -> [-b, a]
-Tensor swap_dims_1_2(const Tensor& x);                   // [B,S,H,D] -> [B,H,S,D], a copy
-Tensor repeat_kv(const Tensor& x, std::int64_t times);   // [B,G,S,D] -> [B,G*times,S,D]
+Tensor mean_square(const Tensor& x);                    // over the last dim: x [..., dim] -> [...], fp32 (fp64)
+Tensor rsqrt_eps(const Tensor& x, double eps);          // 1 / sqrt(x + eps)
+Tensor rotate_half(const Tensor& x);                    // last dim: [a, b] -> [-b, a]
+Tensor swap_dims_1_2(const Tensor& x);                  // [B,S,H,D] -> [B,H,S,D], a copy
+Tensor repeat_kv(const Tensor& x, std::int64_t times);  // [B,G,S,D] -> [B,G*times,S,D]
 // Batched over the leading dims: a [..., M, K] . b [..., K, N], or b [..., N, K] when transposed.
 Tensor bmm(const Tensor& a, const Tensor& b, bool transpose_b);
-Tensor causal_mask(const Tensor& scores);                // [..., S, S]: the smallest number above the diagonal is added
-Tensor softmax(const Tensor& x);                         // last dim, in fp32 (fp64), result in x's dtype
-Tensor log_softmax(const Tensor& x);                     // last dim
+Tensor causal_mask(const Tensor& scores);  // [..., S, S]: the smallest number above the diagonal is added
+Tensor softmax(const Tensor& x);           // last dim, in fp32 (fp64), result in x's dtype
+Tensor log_softmax(const Tensor& x);       // last dim
 Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, std::int64_t ignore_index);  // mean, scalar
 
 namespace composed {

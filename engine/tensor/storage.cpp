@@ -4,8 +4,8 @@
 
 namespace loom {
 
-Storage::Storage(Place place, device::Device* device, std::int64_t bytes, device::MemCategory category, std::string what,
-                 bool pinned)
+Storage::Storage(Place place, device::Device* device, std::int64_t bytes, device::MemCategory category,
+                 std::string what, bool pinned)
     : place_(place), device_(device), bytes_(bytes), category_(category), what_(std::move(what)), pinned_(pinned) {}
 
 void Storage::allocate() {
@@ -27,7 +27,8 @@ void Storage::release() {
 }
 
 void Storage::adopt(std::shared_ptr<device::Block> block) {
-  require(!allocated() && block->bytes() >= bytes_, "'{}' needs {} bytes and was offered {}", what_, bytes_, block->bytes());
+  require(!allocated() && block->bytes() >= bytes_, "'{}' needs {} bytes and was offered {}", what_, bytes_,
+          block->bytes());
   category_ = block->category();
   block_ = std::move(block);
 }

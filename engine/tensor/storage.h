@@ -25,7 +25,8 @@ enum class Place : std::uint8_t { kDevice, kHost, kMeta };
 class Storage {
  public:
   // Made released; `what` names it in errors. `pinned` is for the host beside a device.
-  Storage(Place place, device::Device* device, std::int64_t bytes, device::MemCategory category, std::string what, bool pinned = false);
+  Storage(Place place, device::Device* device, std::int64_t bytes, device::MemCategory category, std::string what,
+          bool pinned = false);
 
   Place place() const { return place_; }
   std::int64_t bytes() const { return bytes_; }

@@ -20,8 +20,9 @@ struct Tensor::Impl {
 Tensor::Tensor(std::shared_ptr<Storage> storage, std::int64_t offset_elems, Shape shape, DType dtype)
     : impl_(std::make_shared<Impl>(Impl{std::move(storage), offset_elems, std::move(shape), dtype, {}})) {
   const auto size = static_cast<std::int64_t>(element_bytes(dtype));
-  require((offset_elems + numel()) * size <= impl_->storage->bytes(), "a {} tensor at element {} does not fit '{}' of {} bytes",
-          to_string(impl_->shape), offset_elems, impl_->storage->what(), impl_->storage->bytes());
+  require((offset_elems + numel()) * size <= impl_->storage->bytes(),
+          "a {} tensor at element {} does not fit '{}' of {} bytes", to_string(impl_->shape), offset_elems,
+          impl_->storage->what(), impl_->storage->bytes());
 }
 
 const Shape& Tensor::shape() const {
@@ -41,9 +42,7 @@ const std::shared_ptr<Storage>& Tensor::storage() const {
 
 std::int64_t Tensor::offset_elems() const { return impl_->offset_elems; }
 
-bool Tensor::is_owned_by(long handles) const {
-  return impl_.use_count() <= handles && impl_->storage.use_count() == 1;
-}
+bool Tensor::is_owned_by(long handles) const { return impl_.use_count() <= handles && impl_->storage.use_count() == 1; }
 
 void* Tensor::raw() const {
   std::byte* bytes = storage()->data();
@@ -79,8 +78,8 @@ Tensor Tensor::view(const Shape& shape) const {
 }
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t rows) const {
-  require(shape().ndim() >= 1 && begin >= 0 && rows >= 0 && begin + rows <= shape()[0],
-          "rows [{}, {}) of a {} tensor", begin, begin + rows, to_string(shape()));
+  require(shape().ndim() >= 1 && begin >= 0 && rows >= 0 && begin + rows <= shape()[0], "rows [{}, {}) of a {} tensor",
+          begin, begin + rows, to_string(shape()));
   Shape part = shape();
   part[0] = rows;
   return {storage(), offset_elems() + begin * shape().row_elems(), part, dtype()};

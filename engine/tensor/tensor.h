@@ -47,7 +47,8 @@ class Tensor {
     return from(std::span<const T>(values), shape, dtype);
   }
   // Where `other` is - on its device, or in host memory with the same pinning; contents undefined. Precondition: `other` is not meta.
-  static Tensor empty_beside(const Tensor& other, const Shape& shape, DType dtype, device::MemCategory category, std::string what);
+  static Tensor empty_beside(const Tensor& other, const Shape& shape, DType dtype, device::MemCategory category,
+                             std::string what);
   // Ordinary host memory, not accounted; contents undefined.
   static Tensor host(const Shape& shape, DType dtype, std::string what = "host tensor");
   // A shape without bytes.

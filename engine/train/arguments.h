@@ -57,7 +57,7 @@ struct TrainArguments {
   // Sharding
   bool use_torch_fsdp2 = false;
   std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
-  std::vector<std::string> megatron_recompute_flags;       // --recompute-*: taken to be refused beside that file (compose.h)
+  std::vector<std::string> megatron_recompute_flags;  // --recompute-*: taken to be refused beside that file (compose.h)
 
   // Execution
   // Megatron's --distributed-backend, accepted so that launch commands work unchanged; it changes nothing. The guide asks for

@@ -12,17 +12,18 @@ constexpr std::int64_t kByteVocab = 256;
 
 void check_model(const models::DecoderConfig& model, const TrainArguments& arguments) {
   if (model.vocab_size < kByteVocab) {
-    config_error("vocab_size is {}, but bytes need {}; use a model with vocab_size: {} or more", model.vocab_size, kByteVocab,
-                 kByteVocab);
+    config_error("vocab_size is {}, but bytes need {}; use a model with vocab_size: {} or more", model.vocab_size,
+                 kByteVocab, kByteVocab);
   }
   if (arguments.seq_length > model.max_position_embeddings) {
-    config_error("--seq-length is {}, but max_position_embeddings of the model is {}; use at most {}", arguments.seq_length,
-                 model.max_position_embeddings, model.max_position_embeddings);
+    config_error("--seq-length is {}, but max_position_embeddings of the model is {}; use at most {}",
+                 arguments.seq_length, model.max_position_embeddings, model.max_position_embeddings);
   }
 }
 
 sharding::GatherLayout gather_layout(const TrainArguments& arguments) {
-  return arguments.kernel_grain == KernelGrain::kFast ? sharding::GatherLayout::kFast : sharding::GatherLayout::kBuffered;
+  return arguments.kernel_grain == KernelGrain::kFast ? sharding::GatherLayout::kFast
+                                                      : sharding::GatherLayout::kBuffered;
 }
 
 }  // namespace

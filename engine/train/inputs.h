@@ -17,8 +17,8 @@ namespace loom::train {
 
 struct TrainingInputs {
   models::DecoderConfig model;
-  std::optional<io::HfWeights> weights;        // --init-from-hf-path
-  std::optional<sharding::Fsdp2Plan> fsdp2;    // --use-torch-fsdp2
+  std::optional<io::HfWeights> weights;      // --init-from-hf-path
+  std::optional<sharding::Fsdp2Plan> fsdp2;  // --use-torch-fsdp2
   ByteData data;
 };
 

@@ -17,10 +17,11 @@ namespace loom::train {
 namespace {
 
 void describe(const TrainArguments& arguments, const TrainingInputs& inputs, Trainer& trainer, std::ostream& out) {
-  out << fmt::format("{} of {} parameters on {} rank{}; {} held out of {} bytes of text\n", architecture(inputs.model.family),
-                     trainer.model().parameter_count(), arguments.ranks, arguments.ranks == 1 ? "" : "s",
-                     inputs.data.held_out ? inputs.data.held_out->stream_bytes() : 0,
-                     inputs.data.train.stream_bytes() + (inputs.data.held_out ? inputs.data.held_out->stream_bytes() : 0));
+  out << fmt::format(
+      "{} of {} parameters on {} rank{}; {} held out of {} bytes of text\n", architecture(inputs.model.family),
+      trainer.model().parameter_count(), arguments.ranks, arguments.ranks == 1 ? "" : "s",
+      inputs.data.held_out ? inputs.data.held_out->stream_bytes() : 0,
+      inputs.data.train.stream_bytes() + (inputs.data.held_out ? inputs.data.held_out->stream_bytes() : 0));
   if (!inputs.fsdp2) return;
   for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
   out << sharding::describe_groups(trainer.model());

@@ -35,7 +35,8 @@ std::vector<int> all_ranks(int world_size) {
 std::vector<std::pair<std::string, std::int64_t>> peaks_by_category(const device::MemStats& stats) {
   std::vector<std::pair<std::string, std::int64_t>> peaks;
   for (int c = 0; c < device::kMemCategories; ++c) {
-    peaks.emplace_back(device::name(static_cast<device::MemCategory>(c)), stats.peak_by_category[static_cast<std::size_t>(c)]);
+    peaks.emplace_back(device::name(static_cast<device::MemCategory>(c)),
+                       stats.peak_by_category[static_cast<std::size_t>(c)]);
   }
   peaks.emplace_back("total", stats.peak_bytes);
   return peaks;
@@ -71,7 +72,8 @@ Trainer::Trainer(const TrainArguments& arguments, const TrainingInputs& inputs, 
       inputs_(inputs),
       world_group_(world.group(all_ranks(world.size()), "world")),
       model_(models::build_decoder(inputs.model)),
-      schedule_{arguments.lr, arguments.min_lr, arguments.lr_decay_style, arguments.lr_warmup_iters, arguments.lr_decay_iters},
+      schedule_{arguments.lr, arguments.min_lr, arguments.lr_decay_style, arguments.lr_warmup_iters,
+                arguments.lr_decay_iters},
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)) {
   if (inputs.fsdp2) {
     apply_fsdp2_config(*model_, *inputs.fsdp2, world);
@@ -84,12 +86,12 @@ Trainer::Trainer(const TrainArguments& arguments, const TrainingInputs& inputs, 
   } else {
     nn::init_weights(*model_, arguments.seed);
   }
-  optimizer_ = std::make_unique<nn::AdamW>(
-      model_->parameters(), nn::AdamWOptions{.lr = arguments.lr,
-                                             .beta1 = arguments.adam_beta1,
-                                             .beta2 = arguments.adam_beta2,
-                                             .eps = arguments.adam_eps,
-                                             .weight_decay = arguments.weight_decay});
+  optimizer_ =
+      std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = arguments.lr,
+                                                                         .beta1 = arguments.adam_beta1,
+                                                                         .beta2 = arguments.adam_beta2,
+                                                                         .eps = arguments.adam_eps,
+                                                                         .weight_decay = arguments.weight_decay});
 }
 
 std::pair<Tensor, Tensor> Trainer::batch(const ByteDataset& data, std::span<const std::int64_t> rows) const {
@@ -129,7 +131,8 @@ double Trainer::mean_over_ranks(double value) {
 
 double Trainer::clip() {
   if (inputs_.fsdp2) {
-    return arguments_.clip_grad > 0 ? sharding::clip_grad_norm(*model_, arguments_.clip_grad) : sharding::grad_norm(*model_);
+    return arguments_.clip_grad > 0 ? sharding::clip_grad_norm(*model_, arguments_.clip_grad)
+                                    : sharding::grad_norm(*model_);
   }
   const double norm = std::sqrt(nn::gradient_sum_of_squares(optimizer_->parameters()));
   if (arguments_.clip_grad > 0) {
@@ -154,7 +157,8 @@ StepMetrics Trainer::step(std::int64_t step) {
   optimizer_->step();
   optimizer_->zero_grad();
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
-  metrics.tokens_per_second = static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length / seconds_since(start);
+  metrics.tokens_per_second =
+      static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length / seconds_since(start);
   return metrics;
 }
 
@@ -168,8 +172,8 @@ std::optional<double> Trainer::held_out_loss() {
   const autograd::NoGrad no_grad;
   double sum = 0;
   for (std::int64_t i = 0; i < arguments_.eval_iters * micro_batches_; ++i) {
-    const auto rows = rank_rows(i / micro_batches_, arguments_.global_batch_size, world_group_->rank(), world_group_->size(),
-                                arguments_.micro_batch_size, i % micro_batches_);
+    const auto rows = rank_rows(i / micro_batches_, arguments_.global_batch_size, world_group_->rank(),
+                                world_group_->size(), arguments_.micro_batch_size, i % micro_batches_);
     const auto [inputs, targets] = batch(*inputs_.data.held_out, rows);
     sum += ops::cross_entropy((*model_)(inputs), targets).item();
   }
@@ -220,7 +224,8 @@ std::string Trainer::sample(const std::string& prompt, int count) {
   }();
   const std::uint64_t key = stream_key(arguments_.seed, "sample");
   const models::Generation generation = models::generate(
-      *model_, tokens, {.max_new_tokens = count, .max_positions = inputs_.model.max_position_embeddings, .end_token_ids = {}},
+      *model_, tokens,
+      {.max_new_tokens = count, .max_positions = inputs_.model.max_position_embeddings, .end_token_ids = {}},
       [&](std::span<const float> logits, std::int64_t position) {
         return choose_token(logits, {.temperature = 0.7, .top_k = 40}, key, static_cast<std::uint64_t>(position));
       });

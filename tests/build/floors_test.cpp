@@ -34,7 +34,7 @@ const House kHouse{.floors = {{"engine/core", 1},
                               {"examples", 8}},
                    .level_edges = {{"engine/tensor", "engine/tensor/kernels"},
                                    {"engine/comm", "engine/tensor/kernels"},  // the ordered sum
-                                   {"offload", "sharding"}}};  // calls the group's verbs
+                                   {"offload", "sharding"}}};                 // calls the group's verbs
 
 std::vector<Target> targets_of_this_build() {
   std::ifstream file(LOOM_EDGES_FILE);

@@ -33,7 +33,8 @@ TEST(Agreement, OfShapes) {
   });
   for (const std::string& text : texts) {
     EXPECT_EQ(text,
-              "ranks 0,1 do not shard the same model the same way: rank 0 has 'weight' [4, 4] fp32 trained, rank 1 has 'weight' "
+              "ranks 0,1 do not shard the same model the same way: rank 0 has 'weight' [4, 4] fp32 trained, rank 1 has "
+              "'weight' "
               "[6, 6] fp32 trained; give every rank the same model, fsdp2_config.yaml and frozen parameters");
   }
 }

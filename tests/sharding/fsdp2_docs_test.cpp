@@ -1,9 +1,8 @@
 // Promise: docs/fsdp2-config.md has every key the reader knows and no other, with defaults that read as written; the files in configs/fsdp2 are
 // fit for use.
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <map>
 #include <regex>
 #include <set>
@@ -70,8 +69,8 @@ TEST(Fsdp2Page, DefaultsReadAsWritten) {
     EXPECT_EQ(config.align_fsdp_param_groups, plain.align_fsdp_param_groups) << key;
     EXPECT_EQ(config.expert_parallel_size, plain.expert_parallel_size) << key;
     EXPECT_EQ(config.reshard_local_experts, plain.reshard_local_experts) << key;
-    EXPECT_TRUE(config.sub_modules_to_wrap.empty() && config.ignored_modules.empty() && config.recompute_modules.empty() &&
-                config.moe_modules.empty())
+    EXPECT_TRUE(config.sub_modules_to_wrap.empty() && config.ignored_modules.empty() &&
+                config.recompute_modules.empty() && config.moe_modules.empty())
         << key;
     EXPECT_EQ(validate_against_world(config, 4).shard, bare.shard) << key;
   }

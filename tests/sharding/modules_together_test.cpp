@@ -1,10 +1,9 @@
 // Promise: modules wrapped together are one group, gathered before the first of them runs and resharded after the last; ignored parameters are left
 // whole, out of the reduction, and count once in the gradient norm.
 // World:   2 ranks as threads; root and 3 blocks of width 4.
+#include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "engine/core/error.h"
 #include "tests/support/toy_models.h"
@@ -34,7 +33,8 @@ TEST(ModulesTogether, AreGatheredAndReducedOnce) {
     test::forward_backward(*chain, test::toy_input(context.rank(), 3, kWidth));
     std::string events;
     for (const device::TraceEntry& entry : device::Device::current().trace().entries()) {
-      if (entry.stream.empty() && entry.subject == "layers.0") events += fmt::format("{}[{}] ", entry.name, entry.count);
+      if (entry.stream.empty() && entry.subject == "layers.0")
+        events += fmt::format("{}[{}] ", entry.name, entry.count);
     }
     EXPECT_EQ(events, "AG[0] W[0] RE[0] AG[0] W[0] RE[0] RS[2] ");
   });
@@ -59,9 +59,10 @@ TEST(ModulesTogether, CannotBeTheOutermost) {
       chain.layers[0](test::toy_input(0, 3, kWidth));
       ADD_FAILURE() << "not refused";
     } catch (const ConfigError& error) {
-      EXPECT_STREQ(error.what(),
-                   "the outermost wrapped module must be a single one, but 2 modules wrapped together ('ToyBlock', ...) run "
-                   "first; wrap the model that holds them too");
+      EXPECT_STREQ(
+          error.what(),
+          "the outermost wrapped module must be a single one, but 2 modules wrapped together ('ToyBlock', ...) run "
+          "first; wrap the model that holds them too");
     }
   });
 }

@@ -17,32 +17,36 @@ constexpr int kBlocks = 3;
 struct Step {
   double loss = 0;
   std::vector<std::pair<std::string, std::vector<double>>> gradients;
-  std::string events;      // AG, REPF and RE of layers.0, in order
+  std::string events;              // AG, REPF and RE of layers.0, in order
   std::int64_t between_bytes = 0;  // unsharded bytes between forward and backward
 };
 
 Step step_with(std::variant<bool, int> after_forward, GatherLayout layout) {
-  return test::of_each_rank(4, [&](RankContext& context, comm::World& world) {
-    FullyShardOptions options = test::sharded_over_all(world, layout);
-    options.reshard_after_forward = after_forward;
-    const auto chain = test::sharded_chain(kWidth, kBlocks, options);
-    device::Device& device = device::Device::current();
-    device.trace().enable(true);
-    Step step;
-    const Tensor loss = ops::mean((*chain)(test::toy_input(context.rank(), 3, kWidth)));
-    step.between_bytes =
-        device.memory().stats().by_category[static_cast<std::size_t>(device::MemCategory::kUnsharded)];
-    autograd::backward(loss);
-    step.loss = loss.item();
-    step.gradients = test::gradients(*chain);
-    for (const device::TraceEntry& entry : device.trace().entries()) {
-      if (!entry.stream.empty() || entry.subject != "layers.0") continue;
-      if (entry.name == "AG" || entry.name == "REPF" || entry.name == "RE") {
-        step.events += fmt::format("{}{} ", entry.name, entry.name == "AG" ? fmt::format("[{}]", entry.bytes) : "");
-      }
-    }
-    return step;
-  }).front();
+  return test::of_each_rank(
+             4,
+             [&](RankContext& context, comm::World& world) {
+               FullyShardOptions options = test::sharded_over_all(world, layout);
+               options.reshard_after_forward = after_forward;
+               const auto chain = test::sharded_chain(kWidth, kBlocks, options);
+               device::Device& device = device::Device::current();
+               device.trace().enable(true);
+               Step step;
+               const Tensor loss = ops::mean((*chain)(test::toy_input(context.rank(), 3, kWidth)));
+               step.between_bytes =
+                   device.memory().stats().by_category[static_cast<std::size_t>(device::MemCategory::kUnsharded)];
+               autograd::backward(loss);
+               step.loss = loss.item();
+               step.gradients = test::gradients(*chain);
+               for (const device::TraceEntry& entry : device.trace().entries()) {
+                 if (!entry.stream.empty() || entry.subject != "layers.0") continue;
+                 if (entry.name == "AG" || entry.name == "REPF" || entry.name == "RE") {
+                   step.events +=
+                       fmt::format("{}{} ", entry.name, entry.name == "AG" ? fmt::format("[{}]", entry.bytes) : "");
+                 }
+               }
+               return step;
+             })
+      .front();
 }
 
 class EachLayout : public ::testing::TestWithParam<GatherLayout> {};

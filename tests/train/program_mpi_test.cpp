@@ -36,8 +36,9 @@ TEST(Mpi, RefusesWhatIsWrongWithItsLineAndExitStatus2AndDoesNotHang) {
   folder.write("fsdp2.yaml", "sharding_size: 3\n");
   const Outcome outcome = folder.run(kFourSteps, kMpirun);
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("shardloom: fsdp2.yaml:1:16: sharding_size is 3, but 2 ranks are running; use 1, 2 or "
-                                     "auto (all ranks)\n"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("shardloom: fsdp2.yaml:1:16: sharding_size is 3, but 2 ranks are running; use 1, 2 or "
+                        "auto (all ranks)\n"));
   EXPECT_THAT(outcome.err, HasSubstr("Exit code:    2"));
 }
 

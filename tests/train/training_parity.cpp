@@ -67,15 +67,17 @@ struct Case {
 
 // Why this case cannot run, or nothing.
 std::optional<std::string> read_scenario(Case& c) {
-  static const std::set<std::string> kKnown{"model", "world",   "replicate", "param", "reduce", "output", "reshard",
+  static const std::set<std::string> kKnown{"model", "world",  "replicate", "param", "reduce", "output", "reshard",
                                             "accum", "freeze", "save_at",   "steps", "gb",     "seq"};
-  if (!c.curve.contains("scenario")) return "its batches are images and text: the vision-language model is not built yet";
+  if (!c.curve.contains("scenario"))
+    return "its batches are images and text: the vision-language model is not built yet";
   const json scenario = c.scenario();
   for (const auto& [key, value] : scenario.items()) {
     if (!kKnown.contains(key)) return fmt::format("its scenario has '{}', which this program does not know", key);
   }
   const auto dtype = [&](const char* key) -> std::optional<DType> {
-    return scenario.contains(key) && !scenario[key].is_null() ? parse_dtype(scenario[key].get<std::string>()) : std::nullopt;
+    return scenario.contains(key) && !scenario[key].is_null() ? parse_dtype(scenario[key].get<std::string>())
+                                                              : std::nullopt;
   };
   c.world = c.curve.at("world");
   c.replicate = scenario.value("replicate", 1);
@@ -181,7 +183,8 @@ class Run {
     sharding::materialize_shards(*model_);
     models::load_weights(*model_, io::HfWeights(c.folder));
     optimizer_ = std::make_unique<nn::AdamW>(
-        model_->parameters(), nn::AdamWOptions{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1});
+        model_->parameters(),
+        nn::AdamWOptions{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1});
   }
 
   Results train() {
@@ -268,7 +271,8 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
   Worst loss;
   Worst norm;
   const json& curve = c.curve.at("curve");
-  if (curve.size() != results.loss.size()) return {false, fmt::format("{} steps, expected {}", results.loss.size(), curve.size())};
+  if (curve.size() != results.loss.size())
+    return {false, fmt::format("{} steps, expected {}", results.loss.size(), curve.size())};
   for (std::size_t i = 0; i < curve.size(); ++i) {
     const std::string step = fmt::format("step {}", i + 1);
     const double expected_norm = curve[i].at("grad_norm");
@@ -276,7 +280,8 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
     norm.add(std::abs(results.grad_norm[i] - expected_norm) / expected_norm, step);
   }
   bool agrees = loss.value <= tolerance.loss && norm.value <= tolerance.grad_norm && results.wire_error.empty();
-  std::string text = fmt::format("loss {:.1e} ({}), grad norm {:.1e} ({})", loss.value, loss.where, norm.value, norm.where);
+  std::string text =
+      fmt::format("loss {:.1e} ({}), grad norm {:.1e} ({})", loss.value, loss.where, norm.value, norm.where);
   if (c.sixteen_bit) {
     text += results.wire_error.empty() ? ", dtype and bytes of every gather and reduction" : ", " + results.wire_error;
     return {agrees, text};
@@ -284,8 +289,8 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
   const Worst grads = worst_of_map(c.curve.at("step1_grad_norm_by_param"), results.step1_grad_norm);
   const Worst weights = worst_of_map(c.curve.at("final_weight_norm_by_param"), results.final_weight_norm);
   agrees = agrees && grads.value <= kStep1GradNorm && weights.value <= kFinalWeightNorm;
-  text += fmt::format(", step-1 gradients {:.1e} ({}), last weights {:.1e} ({})", grads.value, grads.where, weights.value,
-                      weights.where);
+  text += fmt::format(", step-1 gradients {:.1e} ({}), last weights {:.1e} ({})", grads.value, grads.where,
+                      weights.value, weights.where);
   return {agrees, text};
 }
 
