@@ -1,10 +1,14 @@
 // A whole training step of a 25 M-parameter decoder: model-FLOPs utilisation, and what sharding costs.
 //
-// Model     Qwen2 architecture, d 512, 8 layers, sequence 512, 4 sequences a step and rank; one rank a core, one compute thread a rank.
-// MFU       FLOPs of the model's mathematics (2 per weight and token forward, twice that backward; attention over the causal half) over the
-//           FMA peak of as many cores, measured in the same run. Recomputation, norms, the optimizer and communication count as overhead.
-// Sharding  time per token of FSDP over the ranks over that of as many unsharded ranks, run in turn in the same process.
-// Check     before anything is timed: the sharded and the unsharded model have the same first loss (1e-5 in fp32, 2e-2 in bf16).
+// Model     Qwen2 architecture, d 512, 8 layers, sequence 512, 4 sequences a step and rank; one rank a core, one
+//           compute thread a rank.
+// MFU       FLOPs of the model's mathematics (2 per weight and token forward, twice that backward; attention over the
+//           causal half) over the FMA peak of as many cores, measured in the same run. Recomputation, norms, the
+//           optimizer and communication count as overhead.
+// Sharding  time per token of FSDP over the ranks over that of as many unsharded ranks, run in turn in the same
+//           process.
+// Check     before anything is timed: the sharded and the unsharded model have the same first loss (1e-5 in fp32, 2e-2
+//           in bf16).
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <chrono>

@@ -1,7 +1,10 @@
-// Agreement between ranks: the same groups, parameters, shapes, dtypes and switches everywhere, or one error on every rank.
+// Agreement between ranks: the same groups, parameters, shapes, dtypes and switches everywhere, or one error on every
+// rank.
 //
-// Cost     one 8-byte exchange per shard group (and replicate group) at the first forward; texts are exchanged only when the digests differ.
-// Errors   ConfigError on every rank of the group that disagrees, naming the ranks and the first line in which they differ.
+// Cost     one 8-byte exchange per shard group (and replicate group) at the first forward; texts are exchanged only
+//          when the digests differ.
+// Errors   ConfigError on every rank of the group that disagrees, naming the ranks and the first line in which they
+//          differ.
 #pragma once
 
 #include <string>

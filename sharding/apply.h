@@ -1,8 +1,11 @@
-// apply_fsdp2: an fsdp2_config.yaml applied to a model. The order is the design: check everything, wrap bottom-up, the root last, prefetch lists.
+// apply_fsdp2: an fsdp2_config.yaml applied to a model. The order is the design: check everything, wrap bottom-up, the
+// root last, prefetch lists.
 //
-// Wrapping   post-order over the module tree, so that a parent owns what its wrapped descendants do not; the order in the list does not matter.
-// Prefetch   candidates are the listed modules in pre-order of registration, the root excluded. Forward: the next n; backward: the next n of the
-//            reversed list. 0 leaves the implicit order (backward: one group ahead in the order of execution).
+// Wrapping   post-order over the module tree, so that a parent owns what its wrapped descendants do not; the order in
+//            the list does not matter.
+// Prefetch   candidates are the listed modules in pre-order of registration, the root excluded. Forward: the next n;
+//            backward: the next n of the reversed list. 0 leaves the implicit order (backward: one group ahead in the
+//            order of execution).
 // Errors     ConfigError before anything is allocated, on every rank alike.
 // Source     MindSpeed-MM, mixin route.
 #pragma once

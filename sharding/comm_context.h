@@ -1,4 +1,5 @@
-// CommContext: what the groups under one root share - the order of the last forward, the gather buffer that is held, the reduction in flight.
+// CommContext: what the groups under one root share - the order of the last forward, the gather buffer that is held,
+// the reduction in flight.
 //
 // Threads  the rank's host thread.
 #pragma once
@@ -18,7 +19,8 @@ class ParamGroup;
 
 struct CommContext {
   device::Device* device = nullptr;
-  // Groups in the order their forwards ended, with grad mode on; backward prefetches against it. Cleared at the end of backward.
+  // Groups in the order their forwards ended, with grad mode on; backward prefetches against it. Cleared at the end of
+  // backward.
   std::vector<ParamGroup*> post_forward_order;
   // Forward: the buffer of the last copied-out gather, held until the next group has its parameters.
   std::optional<HeldGather> held;

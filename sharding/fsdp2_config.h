@@ -57,8 +57,8 @@ struct Fsdp2Config {
   // value.
   std::variant<bool, int> reshard_after_forward = true;
 
-  // Shards, gradients and optimizer state stay in host memory. Needs no CPU backend of the collectives (the guide's --distributed-backend
-  // npu:hccl,cpu:gloo): every group here reduces host memory too. Default false.
+  // Shards, gradients and optimizer state stay in host memory. Needs no CPU backend of the collectives (the guide's
+  // --distributed-backend npu:hccl,cpu:gloo): every group here reduces host memory too. Default false.
   bool offload_to_cpu = false;
   // Page-locked host memory for offload; means nothing without offload_to_cpu. Default false.
   bool pin_memory = false;

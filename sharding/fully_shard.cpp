@@ -46,7 +46,8 @@ std::vector<ParamHome> collect_homes(const std::vector<nn::Module*>& modules,
   return homes;
 }
 
-// The originals that groups of this rank have taken over, so that a tie into another group is found: a slot outside still holds one.
+// The originals that groups of this rank have taken over, so that a tie into another group is found: a slot outside
+// still holds one.
 struct TakenOriginals {
   struct Taken {
     std::weak_ptr<Storage> original;

@@ -9,8 +9,8 @@
 //
 // Names      module and parameter paths do not change.
 // Values     are never broadcast: ranks must hold the same values before the call (or the meta device).
-// Errors     ConfigError before anything is allocated: a container without forward, a module wrapped twice, a parameter without dims, a tie that would
-//            span two groups (both paths are named).
+// Errors     ConfigError before anything is allocated: a container without forward, a module wrapped twice, a parameter
+//            without dims, a tie that would span two groups (both paths are named).
 // Threads    the rank's host thread.
 // Source     PyTorch FSDP2, _fully_shard.py.
 #pragma once
@@ -28,34 +28,41 @@ namespace loom::sharding {
 // Wraps one module: its own group are the parameters no wrapped descendant owns.
 State& fully_shard(nn::Module& module, const FullyShardOptions& options);
 
-// Wraps several modules as one group; a module inside another one of the list belongs to that one. Gathered before the first runs, resharded
-// after the last.
+// Wraps several modules as one group; a module inside another one of the list belongs to that one. Gathered before the
+// first runs, resharded after the last.
 State& fully_shard(const std::vector<nn::Module*>& modules, const FullyShardOptions& options);
 
-// Gives every meta shard under `root` this rank's rows of bytes, zero-padded. Values are undefined in the rank's own rows.
+// Gives every meta shard under `root` this rank's rows of bytes, zero-padded. Values are undefined in the rank's own
+// rows.
 void materialize_shards(nn::Module& root);
 
 // --- as the methods of FSDPModule; the module must be wrapped ---
 void set_modules_to_forward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets);
 void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets);
-// Off: backward keeps whole unsharded gradients and reduces nothing, until a backward with it on. Sets the all-reduce below too. Recursive.
+// Off: backward keeps whole unsharded gradients and reduces nothing, until a backward with it on. Sets the all-reduce
+// below too. Recursive.
 void set_requires_gradient_sync(nn::Module& root, bool on);
-// Off, on a mesh with replicas: backward reduce-scatters and keeps the result in the reduce dtype; shards get no gradient until a backward with it
-// on, which all-reduces the sum of all that was kept. No effect on a mesh of one axis. Recursive.
+// Off, on a mesh with replicas: backward reduce-scatters and keeps the result in the reduce dtype; shards get no
+// gradient until a backward with it on, which all-reduces the sum of all that was kept. No effect on a mesh of one
+// axis. Recursive.
 void set_requires_all_reduce(nn::Module& root, bool on);
-// On the root. Off: the end of backward leaves reductions in flight and prefetched gathers pending, for another backward to follow.
+// On the root. Off: the end of backward leaves reductions in flight and prefetched gathers pending, for another
+// backward to follow.
 void set_is_last_backward(nn::Module& root, bool on);
-// Free the whole parameters after forward, after backward. From the next forward or backward on. `recurse`: wrapped modules below too.
-// Off after backward: the shards must not be changed (optimizer step) before a backward with it on, or reshard().
+// Free the whole parameters after forward, after backward. From the next forward or backward on. `recurse`: wrapped
+// modules below too. Off after backward: the shards must not be changed (optimizer step) before a backward with it on,
+// or reshard().
 void set_reshard_after_forward(nn::Module& module, bool on, bool recurse = true);
 void set_reshard_after_backward(nn::Module& module, bool on, bool recurse = true);
 // Off: this module's backward needs no weights (an embedding), so they are not gathered for it.
 void set_unshard_in_backward(nn::Module& module, bool on);
-// This module's gradients are the sum over all ranks divided by `factor` (> 0) instead of by their number, whatever the mesh.
+// This module's gradients are the sum over all ranks divided by `factor` (> 0) instead of by their number, whatever the
+// mesh.
 void set_gradient_divide_factor(nn::Module& module, double factor);
 // Its name in PyTorch 2.7.
 void set_reduce_scatter_divide_factor(nn::Module& module, double factor);
-// This module's reductions sum and divide afterwards, also where they would average. The gradients are the same up to rounding.
+// This module's reductions sum and divide afterwards, also where they would average. The gradients are the same up to
+// rounding.
 void set_force_sum_reduction_for_comms(nn::Module& module, bool on);
 void unshard(nn::Module& module);  // and waits; this module's group only
 void reshard(nn::Module& module);
@@ -65,8 +72,8 @@ double grad_norm(nn::Module& root);
 // Multiplies every gradient by min(1, max_norm / (norm + 1e-6)); returns the norm before.
 double clip_grad_norm(nn::Module& root, double max_norm);
 
-// Gathers one whole parameter after another, in its original dtype, and hands it over as a host tensor. Collective; `visit` runs on every rank.
-// Parameters of modules that are not wrapped are handed over as they are.
+// Gathers one whole parameter after another, in its original dtype, and hands it over as a host tensor. Collective;
+// `visit` runs on every rank. Parameters of modules that are not wrapped are handed over as they are.
 void for_each_full_parameter(nn::Module& root,
                              const std::function<void(const std::string& path, const Tensor& full)>& visit);
 

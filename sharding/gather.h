@@ -1,20 +1,27 @@
 // Gather: how a group's parameters become whole. One object a group; the layouts differ in whose memory is used.
 //
-//   buffered   one flat buffer [N * bytes]: each rank's row is its parameters' gather inputs one after another; gathered in place, then
-//              copied out into the unsharded parameters. Peak 3 U in forward: the buffer is held until the next group has its parameters.
+//   buffered   one flat buffer [N * bytes]: each rank's row is its parameters' gather inputs one after another;
+//   gathered in place, then
+//              copied out into the unsharded parameters. Peak 3 U in forward: the buffer is held until the next group
+//              has its parameters.
 //   in place   each parameter is gathered straight into its unsharded storage.
-//   shared     ranks that share memory keep the gather output in one segment: a rank writes its own rows (once per change of its shard)
-//              and reads its peers' where they are. Where no cast is needed the shard itself lives there and nothing is copied.
-//              A write to a shard is ordered after the peers' reads by the reduction of the group's gradients, which each rank enters after its
-//              last read; that holds for every optimizer that steps on reduced gradients.
+//   shared     ranks that share memory keep the gather output in one segment: a rank writes its own rows (once per
+//   change of its shard)
+//              and reads its peers' where they are. Where no cast is needed the shard itself lives there and nothing is
+//              copied. A write to a shard is ordered after the peers' reads by the reduction of the group's gradients,
+//              which each rank enters after its last read; that holds for every optimizer that steps on reduced
+//              gradients.
 //
-// Offload   shards on the host come to the device in the gather-copy-in stream, one non-blocking copy a parameter and gather: the shard's bytes as
-//           they are, then the cast on the device. Without a cast the in-place and shared layouts copy straight to the place; a cast needs a
-//           device copy of one parameter's shard at a time. The buffered layout keeps a device copy of every gather input of the group until
-//           they are in the buffer, as PyTorch does. All of it is in category gather_buffer, freed when issue() returns. In the shared layout
-//           the shard cannot live in the segment; it is copied there once per change.
-// From      the shards over the N ranks of the shard axis, or the post-forward shards over k consecutive ones (always in the rank's own memory).
-// Order     issue() when the gather is issued, then finish() when it is waited for, or drop() when it is never used. release() at reshard.
+// Offload   shards on the host come to the device in the gather-copy-in stream, one non-blocking copy a parameter and
+//           gather: the shard's bytes as they are, then the cast on the device. Without a cast the in-place and shared
+//           layouts copy straight to the place; a cast needs a device copy of one parameter's shard at a time. The
+//           buffered layout keeps a device copy of every gather input of the group until they are in the buffer, as
+//           PyTorch does. All of it is in category gather_buffer, freed when issue() returns. In the shared layout the
+//           shard cannot live in the segment; it is copied there once per change.
+// From      the shards over the N ranks of the shard axis, or the post-forward shards over k consecutive ones (always
+//           in the rank's own memory).
+// Order     issue() when the gather is issued, then finish() when it is waited for, or drop() when it is never used.
+//           release() at reshard.
 // Bytes     the same on the accounts of every rank, whoever owns the memory.
 // Errors    DeviceError at issue()/finish() when a buffer does not fit; CommError surfaces at finish().
 // Threads   the rank's host thread; the work runs on the gather-copy-in and gather streams.
@@ -43,7 +50,8 @@ class Gather {
  public:
   virtual ~Gather() = default;
 
-  // Collective over the shard group: `params` of group `path`, all with bytes. N = 1 needs no communication and only casts.
+  // Collective over the shard group: `params` of group `path`, all with bytes. N = 1 needs no communication and only
+  // casts.
   static std::unique_ptr<Gather> create(GatherLayout layout, GatherFrom from, std::vector<Param*> params,
                                         std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
                                         const std::string& path);
@@ -52,7 +60,8 @@ class Gather {
   std::int64_t input_bytes() const { return input_bytes_; }
 
   virtual void issue() = 0;
-  // Blocks the host (compute stream) until the parameters are whole. Returns the buffer to be held, if the layout has one.
+  // Blocks the host (compute stream) until the parameters are whole. Returns the buffer to be held, if the layout has
+  // one.
   virtual HeldGather finish() = 0;
   virtual void drop() = 0;
   // Frees the unsharded parameters.
@@ -62,15 +71,16 @@ class Gather {
   Gather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
          std::string path);
 
-  // This rank's gather input of a parameter, before its cast (on the host under offload); and its bytes in the compute dtype.
+  // This rank's gather input of a parameter, before its cast (on the host under offload); and its bytes in the compute
+  // dtype.
   const Tensor& input(const Param& param) const;
   bool input_on_host(const Param& param) const { return input(param).storage()->place() == Place::kHost; }
   std::int64_t input_bytes(const Param& param) const { return param.gather_output_bytes() / group_->size(); }
   // Work that writes `from`, cast to the parameter's compute dtype, to `to`. Owns what it touches.
   static std::function<void()> copy_in(const Param& param, const Tensor& from, std::byte* to,
                                        std::shared_ptr<void> to_owner);
-  // Submits what writes the input of a parameter, cast, to `to` (null in a dry run): from the host straight away, else as part of the item
-  // that submit_copy_in() makes of `work`.
+  // Submits what writes the input of a parameter, cast, to `to` (null in a dry run): from the host straight away, else
+  // as part of the item that submit_copy_in() makes of `work`.
   void bring_in(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner,
                 std::vector<std::function<void()>>& work);
   void copy_from_host(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner);

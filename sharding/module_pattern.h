@@ -41,7 +41,8 @@ class ModuleTreeView {
   // Entries of a container (a module list), which are its children "0", "1", ...; nothing when there is no such path or
   // it is no container.
   virtual std::optional<int> container_size(std::string_view path) const = 0;
-  // Every module of a class, by its registered name ("Qwen2DecoderLayer"), in pre-order; the root excluded. None by default.
+  // Every module of a class, by its registered name ("Qwen2DecoderLayer"), in pre-order; the root excluded. None by
+  // default.
   virtual std::vector<std::string> paths_of_class(std::string_view) const { return {}; }
   // Every path of the tree, the root excluded; used for hints only.
   virtual std::vector<std::string> known_paths() const = 0;

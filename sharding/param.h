@@ -2,12 +2,13 @@
 //
 // Tensors   sharded: this rank's rows, a leaf, what the optimizer sees; a view of the padded shard of c rows.
 //           gather input: the padded shard in the compute dtype. gather output: N of them in rank order.
-//           unsharded: the whole parameter in the compute dtype, a leaf made once whose storage is allocated and released; its rows are the
-//           first D of N * c.
-//           post-forward shard: between forward and backward, an equal part of the N * c rows, in the compute dtype, on each of k consecutive ranks.
-// States    Sharded <-> Unsharded: to_sharded(), to_unsharded() put the tensor into every slot that holds the parameter (ties stay ties). While the
-//           group keeps post-forward shards the slots hold the sharded tensor.
-// Offload   with a CpuOffloadPolicy the padded shard is in host memory, and so is the sharded tensor's gradient; what is gathered is on the device.
+//           unsharded: the whole parameter in the compute dtype, a leaf made once whose storage is allocated and
+//           released; its rows are the first D of N * c. post-forward shard: between forward and backward, an equal
+//           part of the N * c rows, in the compute dtype, on each of k consecutive ranks.
+// States    Sharded <-> Unsharded: to_sharded(), to_unsharded() put the tensor into every slot that holds the parameter
+//           (ties stay ties). While the group keeps post-forward shards the slots hold the sharded tensor.
+// Offload   with a CpuOffloadPolicy the padded shard is in host memory, and so is the sharded tensor's gradient; what
+//           is gathered is on the device.
 // Meta      a parameter without bytes stays so when it is sharded; materialize_shard() allocates only this rank's rows.
 // Errors    InvariantError for a parameter without dims: fully_shard() refuses it.
 #pragma once

@@ -1,11 +1,14 @@
 // ParamGroup: the parameters that are gathered and reduced together.
 //
-// States   Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded; with an integer reshard_after_forward k, Unsharded ->
-//          ShardedPostForward after forward, from which the next gather is over k ranks. Verbs may be repeated: a verb whose work is done does nothing.
+// States   Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded; with an integer reshard_after_forward
+//          k, Unsharded -> ShardedPostForward after forward, from which the next gather is over k ranks. Verbs may be
+//          repeated: a verb whose work is done does nothing.
 // Training Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on it.
-// Shapes   N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded shards.
-// Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, REPF resharded to the post-forward
-//          shards, RS/RSAR reduction issued, DROP a gather that nobody waited for given back.
+// Shapes   N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded
+//          shards.
+// Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, REPF
+//          resharded to the post-forward shards, RS/RSAR reduction issued, DROP a gather that nobody waited for given
+//          back.
 // Threads  the rank's host thread; device work is ordered by streams.
 // Errors   DeviceError, CommError; a broken precondition is an InvariantError.
 // Source   PyTorch FSDP2, _fsdp_param_group.py.
@@ -41,17 +44,20 @@ class ParamGroup {
   // Bytes of padding in this rank's gather input times N: what is gathered and thrown away.
   std::int64_t padding_bytes() const;
 
-  // Once, at the root's first forward, in the same order on all ranks: names the group, checks dtypes and that no parameter is left on the meta
-  // device, nor under offload on the device (ConfigError naming it), and prepares the gather (collective).
+  // Once, at the root's first forward, in the same order on all ranks: names the group, checks dtypes and that no
+  // parameter is left on the meta device, nor under offload on the device (ConfigError naming it), and prepares the
+  // gather (collective).
   void lazy_init(const std::string& path, CommContext& comm);
 
   // --- verbs ---
-  // Starts the gather. Does not block the host. Nothing to do unless Sharded, or in backward when unshard_in_backward is off.
+  // Starts the gather. Does not block the host. Nothing to do unless Sharded, or in backward when unshard_in_backward
+  // is off.
   void unshard();
   // Makes the whole parameters usable. Blocks the host until the gather is done. Nothing to do unless Gathering.
   void wait_for_unshard();
   void reshard();
-  // Ends a gather that nobody waited for, without using it. Blocks the host until it is done. Nothing to do unless Gathering.
+  // Ends a gather that nobody waited for, without using it. Blocks the host until it is done. Nothing to do unless
+  // Gathering.
   void drop_gather();
 
   // --- called by the hooks of the module ---
@@ -59,7 +65,8 @@ class ParamGroup {
   void post_forward();
   void pre_backward(bool default_prefetch);
   void post_backward();
-  // End of the whole backward: reductions are complete for the compute stream, offloaded gradients have landed on the host (blocks it), gathers nobody used are dropped.
+  // End of the whole backward: reductions are complete for the compute stream, offloaded gradients have landed on the
+  // host (blocks it), gathers nobody used are dropped.
   void finalize_backward();
   // Issues the gather on behalf of another group's forward or backward.
   void prefetch(TrainingState on_behalf_of);

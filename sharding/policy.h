@@ -26,8 +26,9 @@ enum class GatherLayout : std::uint8_t {
   kFast,      // straight into the parameters, or the peers' own memory where ranks share it
 };
 
-// Shards, their gradients and (through nn::AdamW) the optimizer state are kept in host memory, Device::host_memory(): whoever makes the device
-// chooses where that comes from (NUMA placement and page-locking: offload/host_allocator.h). Buffers and ignored parameters stay on the device.
+// Shards, their gradients and (through nn::AdamW) the optimizer state are kept in host memory, Device::host_memory():
+// whoever makes the device chooses where that comes from (NUMA placement and page-locking: offload/host_allocator.h).
+// Buffers and ignored parameters stay on the device.
 struct CpuOffloadPolicy {
   // Page-locked; gradients are then copied to the host without blocking it. Default false, as in the migration guide.
   bool pin_memory = false;
@@ -36,8 +37,8 @@ struct CpuOffloadPolicy {
 struct FullyShardOptions {
   std::shared_ptr<const comm::DeviceMesh> mesh;
   MixedPrecisionPolicy policy;
-  // After forward: true frees the gathered parameters, false keeps them for backward; k splits them over k consecutive ranks, from which
-  // backward gathers (1 = false, N = true, else k must divide N). None: true, but false for the root.
+  // After forward: true frees the gathered parameters, false keeps them for backward; k splits them over k consecutive
+  // ranks, from which backward gathers (1 = false, N = true, else k must divide N). None: true, but false for the root.
   std::optional<std::variant<bool, int>> reshard_after_forward;
   // Identities (Tensor::id) of parameters that are neither sharded, nor moved, nor reduced.
   std::unordered_set<const void*> ignored_params;

@@ -131,7 +131,8 @@ std::vector<Addition> give_gradients(const std::vector<Param*>& params, const Te
   return additions;
 }
 
-// A copy of `part` in host memory beside the parameter's shard. It does not block: reading the copy waits until it has landed.
+// A copy of `part` in host memory beside the parameter's shard. It does not block: reading the copy waits until it has
+// landed.
 Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stream) {
   const Tensor copy = Tensor::empty_beside(param.sharded(), part.shape(), part.dtype(), MemCategory::kGradient,
                                            param.path() + " (gradient)");
@@ -146,7 +147,8 @@ Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stre
   return copy;
 }
 
-// Copies every shard's part of `gradient` to the host after what is on `stream`, and gives or adds it to the shard's `.grad`.
+// Copies every shard's part of `gradient` to the host after what is on `stream`, and gives or adds it to the shard's
+// `.grad`.
 void move_to_host(const std::vector<Param*>& params, const Tensor& gradient, device::Stream& stream) {
   std::int64_t offset_elems = 0;
   for (const Param* param : params) {

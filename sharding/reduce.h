@@ -1,16 +1,19 @@
 // Gradient reduction of one group: a reduce-scatter over the shard axis, an all-reduce over the replicate axis.
 //
 // Letters   N shard axis, M replicate axis, W = N * M. c_p: padded rows of parameter p per rank (chunk.h).
-// Layout    the input is N rows; row r holds, for every parameter with a gradient in group order, its zero-padded chunk r. The output is one
-//           row; a shard gradient is a view of it at the running padded offset with the rank's own rows.
-// Cost      input N * sum(c_p * row_elems_p) elements in the reduce dtype; a rank receives (N - 1) / N of it, and with M > 1 the
-//           all-reduce of one row.
-// Partial   with a replicate axis, the all-reduce may be put off: the row is then kept in the reduce dtype, later rows are added to it on the
-//           reduce-scatter stream, and no shard gradient is written until a reduction all-reduces the sum.
-// Offload   after the last collective, on its stream, each shard's gradient is copied to host memory. With pinned memory and no gradient there
-//           yet the copy does not block the host, and the gradient's storage makes readers wait until it has landed (Storage::data()).
-//           Otherwise the host waits for the copy at once; a gradient that is there already is added to by the CPU. Whether memory
-//           counts as pinned is the policy's word, not what the system granted: the order of events is the same everywhere.
+// Layout    the input is N rows; row r holds, for every parameter with a gradient in group order, its zero-padded chunk
+//           r. The output is one row; a shard gradient is a view of it at the running padded offset with the rank's own
+//           rows.
+// Cost      input N * sum(c_p * row_elems_p) elements in the reduce dtype; a rank receives (N - 1) / N of it, and with
+//           M > 1 the all-reduce of one row.
+// Partial   with a replicate axis, the all-reduce may be put off: the row is then kept in the reduce dtype, later rows
+//           are added to it on the reduce-scatter stream, and no shard gradient is written until a reduction
+//           all-reduces the sum.
+// Offload   after the last collective, on its stream, each shard's gradient is copied to host memory. With pinned
+//           memory and no gradient there yet the copy does not block the host, and the gradient's storage makes readers
+//           wait until it has landed (Storage::data()). Otherwise the host waits for the copy at once; a gradient that
+//           is there already is added to by the CPU. Whether memory counts as pinned is the policy's word, not what the
+//           system granted: the order of events is the same everywhere.
 // Averages  over W, whatever the mesh: the shard gradients of HSDP(2x2), FSDP(4) and four replicas are equal.
 #pragma once
 
@@ -26,8 +29,8 @@
 
 namespace loom::sharding {
 
-// How a reduction divides (PyTorch FSDP2, 2.11): fp32, fp64 and bf16 average in the collective; fp16 divides before and after, so that neither
-// the sum overflows nor the gradient vanishes. A custom factor f replaces W.
+// How a reduction divides (PyTorch FSDP2, 2.11): fp32, fp64 and bf16 average in the collective; fp16 divides before and
+// after, so that neither the sum overflows nor the gradient vanishes. A custom factor f replaces W.
 struct ReducePlan {
   double pre_divide = 1;
   comm::ReduceOp reduce_scatter = comm::ReduceOp::sum();
@@ -54,10 +57,10 @@ struct ReduceState {
   device::Event done;  // the shard gradients, or the kept row, are complete
 };
 
-// Issues the reduction of `grads` (whole gradients of `params`, all of one dtype; taken over and freed here) and gives every shard its `.grad`
-// (added to one that is there), or, when the all-reduce is put off, none: `reduced` is then the row to hand to the next reduction of the same
-// parameters. The values are on the device when `done` is, and on the host when Tensor::raw() of the
-// gradient returns. Throws InvariantError when dtypes or the kept row's size differ.
+// Issues the reduction of `grads` (whole gradients of `params`, all of one dtype; taken over and freed here) and gives
+// every shard its `.grad` (added to one that is there), or, when the all-reduce is put off, none: `reduced` is then the
+// row to hand to the next reduction of the same parameters. The values are on the device when `done` is, and on the
+// host when Tensor::raw() of the gradient returns. Throws InvariantError when dtypes or the kept row's size differ.
 ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params,
                              std::vector<Tensor> grads);
 

@@ -164,8 +164,8 @@ void State::end_iteration() {
   shared_->comm.release_held();
   shared_->iteration_root = nullptr;
   if (autograd::backward_expected()) return;
-  // Without a backward to come, nothing else would notice new weights: free what reshard_after_forward kept and what was
-  // prefetched for a module that did not run.
+  // Without a backward to come, nothing else would notice new weights: free what reshard_after_forward kept and what
+  // was prefetched for a module that did not run.
   for (State* state : shared_->states) {
     if (state->group_ == nullptr) continue;
     state->group_->reshard();

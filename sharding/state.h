@@ -1,11 +1,14 @@
 // State: what one fully_shard call keeps with its module - hooks, the group, prefetch lists - and the root's duties.
 //
-// Root      not known when modules are wrapped: the first state that runs forward initialises all states below its module (lazily, once) and is the
-//           real root. Any state may be the root of one forward (an encoder run alone) without becoming the real root.
-// Hooks     pre-forward: root duties, input cast, gather, the identity node whose backward is post-backward, forward prefetch.
-//           post-forward: reshard, pre-backward hooks on outputs, output cast last.
-// Recompute a forward inside backward casts as the first one did, gathers only what is not there, does not reshard, prefetches nothing ahead and
-//           leaves no trace in the order of forwards. What it leaves unfinished (an early stop) the end of backward puts right.
+// Root      not known when modules are wrapped: the first state that runs forward initialises all states below its
+//           module (lazily, once) and is the real root. Any state may be the root of one forward (an encoder run alone)
+//           without becoming the real root.
+// Hooks     pre-forward: root duties, input cast, gather, the identity node whose backward is post-backward, forward
+//           prefetch. post-forward: reshard, pre-backward hooks on outputs, output cast last.
+// Recompute a forward inside backward casts as the first one did, gathers only what is not there, does not reshard,
+// prefetches nothing ahead and
+//           leaves no trace in the order of forwards. What it leaves unfinished (an early stop) the end of backward
+//           puts right.
 // Threads   the rank's host thread.
 // Source    PyTorch FSDP2, _fsdp_state.py.
 #pragma once
@@ -70,7 +73,8 @@ class State : public std::enable_shared_from_this<State> {
   void end_iteration();
   void cast_inputs(nn::Args& args) const;
   nn::Value cast_outputs(nn::Value output) const;
-  // The module runs again inside backward, between its pre-backward and its post-backward: it is gathered and its hooks are in the graph.
+  // The module runs again inside backward, between its pre-backward and its post-backward: it is gathered and its hooks
+  // are in the graph.
   bool is_recomputed_for_its_backward() const;
   void hook_inputs(nn::Args& args);
 

@@ -1,4 +1,5 @@
-// DeviceMesh: W ranks as M x N. The replicate axis (M) is outer, the shard axis (N) inner: consecutive ranks share a shard group.
+// DeviceMesh: W ranks as M x N. The replicate axis (M) is outer, the shard axis (N) inner: consecutive ranks share a
+// shard group.
 //
 // Rank w is row w / N, column w % N. M = 1 is a plain 1-D mesh.
 #pragma once
@@ -22,8 +23,8 @@ class DeviceMesh {
   ProcessGroup& shard() const { return *shard_; }
   // Null when M = 1.
   ProcessGroup* replicate() const { return replicate_.get(); }
-  // The `ranks` consecutive ranks this one is among, on one shard group. Collective at its first use for a number; made once.
-  // Precondition: ranks divides shard_size().
+  // The `ranks` consecutive ranks this one is among, on one shard group. Collective at its first use for a number; made
+  // once. Precondition: ranks divides shard_size().
   ProcessGroup& consecutive(int ranks) const;
 
  private:

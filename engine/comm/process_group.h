@@ -1,18 +1,21 @@
 // ProcessGroup: the ranks that communicate with one another, and their collectives.
 //
-// Model     A collective is called by every member in the same order on the same Channel; calls on different channels do not
-//           wait for each other (the gather stream and the reduce-scatter stream each have their own). Every call blocks the
-//           calling thread until its result is ready and its inputs may be reused; it is normally the body of a stream item.
-// Bits      Reductions add in rank order 0..N-1 in fp32 (fp64 for fp64, exact for integers) and round once: threads and processes
-//           give the same bits.
-// Errors    CommError. Every wait has a deadline (CommOptions::timeout). The text names the collective, its tag, the group, who was
-//           waiting for whom and, when a rank failed, which rank failed first and why:
+// Model     A collective is called by every member in the same order on the same Channel; calls on different channels
+//           do not wait for each other (the gather stream and the reduce-scatter stream each have their own). Every
+//           call blocks the calling thread until its result is ready and its inputs may be reused; it is normally the
+//           body of a stream item.
+// Bits      Reductions add in rank order 0..N-1 in fp32 (fp64 for fp64, exact for integers) and round once: threads and
+//           processes give the same bits.
+// Errors    CommError. Every wait has a deadline (CommOptions::timeout). The text names the collective, its tag, the
+//           group, who was waiting for whom and, when a rank failed, which rank failed first and why:
 //             [rank 1] all_gather 'layers.3' in group 'shard' (ranks 0,1): rank 0 failed first: <its message>
-//             [rank 1] reduce_scatter 'layers.3' in group 'shard' (ranks 0,1): rank 0 did not come within 600 s (it last entered
-//             all_gather 'layers.2'); raise --distributed-timeout-minutes or look at rank 0
-//           Members that disagree about a collective (kind, bytes, dtype, tag) get one error each that names the difference.
+//             [rank 1] reduce_scatter 'layers.3' in group 'shard' (ranks 0,1): rank 0 did not come within 600 s (it
+//             last entered all_gather 'layers.2'); raise --distributed-timeout-minutes or look at rank 0
+//           Members that disagree about a collective (kind, bytes, dtype, tag) get one error each that names the
+//           difference.
 // Threads   One thread a channel at a time; several channels at once.
-// Source    inprocess.h (threads as ranks; peers' memory read directly), mpi.h (processes as ranks); a simulated group comes with the planner.
+// Source    inprocess.h (threads as ranks; peers' memory read directly), mpi.h (processes as ranks); a simulated group
+//           comes with the planner.
 #pragma once
 
 #include <chrono>
@@ -74,7 +77,8 @@ class ProcessGroup {
 
   // `tag` names the work in errors and is compared between members ("layers.3").
   virtual void all_gather(Channel channel, std::span<const GatherPart> parts, std::string_view tag) = 0;
-  // input [size() * elems], output [elems]: output = op over ranks of their input's row rank(). output may lie in own input's own row.
+  // input [size() * elems], output [elems]: output = op over ranks of their input's row rank(). output may lie in own
+  // input's own row.
   virtual void reduce_scatter(Channel channel, const void* input, void* output, std::int64_t elems, DType dtype,
                               ReduceOp op, std::string_view tag) = 0;
   virtual void all_reduce(Channel channel, void* data, std::int64_t elems, DType dtype, ReduceOp op,
@@ -82,7 +86,8 @@ class ProcessGroup {
   virtual void broadcast(Channel channel, void* data, std::size_t bytes, int root, std::string_view tag) = 0;
   virtual void barrier(Channel channel, std::string_view tag) = 0;
 
-  // Collective: makes (at once on all members) a segment of `bytes`, or returns null on every member where members cannot share memory.
+  // Collective: makes (at once on all members) a segment of `bytes`, or returns null on every member where members
+  // cannot share memory.
   virtual std::shared_ptr<SharedSegment> share(Channel channel, std::size_t bytes, std::string_view tag) = 0;
 
  protected:
@@ -101,9 +106,11 @@ class World {
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Collective over `ranks` (ascending world ranks); null on a rank that is not a member. All ranks of the world call it.
+  // Collective over `ranks` (ascending world ranks); null on a rank that is not a member. All ranks of the world call
+  // it.
   virtual std::shared_ptr<ProcessGroup> group(std::span<const int> ranks, std::string name) = 0;
-  // Tells every other rank that this one has failed, so that their waits end with `reason`. The first failure wins. Never blocks, never throws.
+  // Tells every other rank that this one has failed, so that their waits end with `reason`. The first failure wins.
+  // Never blocks, never throws.
   virtual void fail(const std::string& reason) noexcept = 0;
 };
 

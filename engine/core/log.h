@@ -1,4 +1,5 @@
-// Logging: one spdlog logger to stderr. Level from SPDLOG_LEVEL (trace debug info warning error off), `info` by default.
+// Logging: one spdlog logger to stderr. Level from SPDLOG_LEVEL (trace debug info warning error off), `info` by
+// default.
 #pragma once
 
 #include <spdlog/spdlog.h>

@@ -4,7 +4,8 @@
 // something per rank (the device, the grad mode, the compute pool) keeps it in a slot of its own type here.
 // A thread works for at most one rank at a time; RankScope says which.
 //
-// Threads  any thread working for the rank may look up a slot; what is in it has its own rule (mostly: the host thread's).
+// Threads  any thread working for the rank may look up a slot; what is in it has its own rule (mostly: the host
+//          thread's).
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,8 @@ class RankContext {
     return *static_cast<T*>(held.get());
   }
 
-  // Runs `stop` when the context ends, the last one given first, while every slot can still be looked up: for what works for
-  // the rank on threads of its own. `stop` does not throw.
+  // Runs `stop` when the context ends, the last one given first, while every slot can still be looked up: for what
+  // works for the rank on threads of its own. `stop` does not throw.
   void at_end(std::function<void()> stop);
 
   // The context of this thread. Throws InvariantError when no rank is current.

@@ -1,8 +1,9 @@
 // Arena: where the emulated device's bytes really live - host memory of this process.
 //
-// The pooled arena (arena_pool.cpp) takes huge pages in large chunks, touches them at once and keeps them as long as it lives: a page
-// that went back to a VM's host costs a hundred times a resident one. Freed pieces are kept by size and reused. Pieces keep their arena.
-// The heap arena (arena_heap.cpp, in sanitizer builds) asks the heap each time, so that the sanitizer sees every piece.
+// The pooled arena (arena_pool.cpp) takes huge pages in large chunks, touches them at once and keeps them as long as it
+// lives: a page that went back to a VM's host costs a hundred times a resident one. Freed pieces are kept by size and
+// reused. Pieces keep their arena. The heap arena (arena_heap.cpp, in sanitizer builds) asks the heap each time, so
+// that the sanitizer sees every piece.
 //
 // Threads  all members, from any thread.
 #pragma once
@@ -17,8 +18,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   static std::shared_ptr<Arena> create();
   virtual ~Arena() = default;
 
-  // At least `bytes` of memory, 64-byte aligned (4096 for large pieces), contents undefined; returned to the arena when the last
-  // owner lets go. bytes = 0 gives a non-null pointer. Throws DeviceError when the system has no memory.
+  // At least `bytes` of memory, 64-byte aligned (4096 for large pieces), contents undefined; returned to the arena when
+  // the last owner lets go. bytes = 0 gives a non-null pointer. Throws DeviceError when the system has no memory.
   virtual std::shared_ptr<std::byte> take(std::size_t bytes) = 0;
 
   // Bytes taken from the system so far.

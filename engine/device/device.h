@@ -2,7 +2,8 @@
 //
 // Streams  compute (runs on the host thread), gather-copy-in, gather, reduce-scatter, all-reduce, h2d, d2h.
 // Dry run  kernels have shapes, accounts and costs, and no bytes: launch() skips the arithmetic.
-// Host     host_memory() is the host's memory beside it, for shards, gradients and optimizer state that are kept off the device.
+// Host     host_memory() is the host's memory beside it, for shards, gradients and optimizer state that are kept off
+//          the device.
 // Seat     DeviceProfile is where the timing model's figures go; it holds the capacity today.
 // Threads  the rank's host thread.
 #pragma once
@@ -57,7 +58,8 @@ class Device {
     if (!dry_run()) run();
   }
 
-  // Runs work of the CPU on tensors of the host (now), unless this is a dry run; traced as an item of "host". Errors are thrown.
+  // Runs work of the CPU on tensors of the host (now), unless this is a dry run; traced as an item of "host". Errors
+  // are thrown.
   template <class F>
   void run_on_host(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("host", {kernel, "", cost, nullptr});

@@ -1,7 +1,7 @@
 // Event: a point in a stream's order. Copies share one state.
 //
-// States   pending -> done, or pending -> failed; a default-made event is done. An event that failed carries the first cause
-//          and shares its ownership.
+// States   pending -> done, or pending -> failed; a default-made event is done. An event that failed carries the first
+//          cause and shares its ownership.
 // Threads  any.
 #pragma once
 
@@ -17,7 +17,8 @@ class Event {
 
   // Does not block.
   bool done() const;
-  // Blocks the calling thread until the event is done. Rethrows the cause when it failed. Bounded by the deadlines of the work before it.
+  // Blocks the calling thread until the event is done. Rethrows the cause when it failed. Bounded by the deadlines of
+  // the work before it.
   void wait() const;
   // As wait(), but hands the cause over instead of throwing it; null when done.
   std::exception_ptr wait_for_cause() const;

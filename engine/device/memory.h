@@ -1,8 +1,9 @@
 // DeviceMemory: the HBM of one emulated device, accounted by category in host order.
 //
-// Accounting  a block counts from allocate() to the end of its last owner, whatever the executor: the numbers depend on the order of the
-//             host's calls alone. Bytes are rounded up to 512, as PyTorch's caching allocator does. The memory itself may live on while a
-//             stream item still uses it (Block::keep_alive) and does not count then.
+// Accounting  a block counts from allocate() to the end of its last owner, whatever the executor: the numbers depend on
+//             the order of the host's calls alone. Bytes are rounded up to 512, as PyTorch's caching allocator does.
+//             The memory itself may live on while a stream item still uses it (Block::keep_alive) and does not count
+//             then.
 // Dry run     blocks have sizes and no bytes (data() is null): nothing is computed, everything is accounted.
 // Errors      OutOfMemoryError with the table by category when capacity would be exceeded; nothing has changed then.
 // Threads     the rank's host thread; keep-alives may end on any thread.

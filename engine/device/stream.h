@@ -1,12 +1,13 @@
 // Stream: an ordered queue of device work.
 //
-// Order     items of one stream run one after another in the order they were submitted; items of different streams are ordered by
-//           events only.
-// Executor  inline: submit() runs the item before it returns (tests, plans). threaded: a worker thread of the stream runs it behind the
-//           host; the worker starts at the first submit. The compute stream always runs on the host thread: its items are the host's work.
-// Errors    an item that throws poisons its stream: later items are skipped and every event recorded afterwards fails with the first
-//           cause. Waiting for a failed event poisons the waiting stream with the same cause. The cause surfaces at the host's
-//           first wait. On the compute stream an item's error is thrown to the host at once.
+// Order     items of one stream run one after another in the order they were submitted; items of different streams are
+//           ordered by events only.
+// Executor  inline: submit() runs the item before it returns (tests, plans). threaded: a worker thread of the stream
+//           runs it behind the host; the worker starts at the first submit. The compute stream always runs on the host
+//           thread: its items are the host's work.
+// Errors    an item that throws poisons its stream: later items are skipped and every event recorded afterwards fails
+//           with the first cause. Waiting for a failed event poisons the waiting stream with the same cause. The cause
+//           surfaces at the host's first wait. On the compute stream an item's error is thrown to the host at once.
 // Threads   submit, wait, record and synchronize: the rank's host thread.
 #pragma once
 

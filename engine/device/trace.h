@@ -1,7 +1,7 @@
 // Trace: what the host issued, in host order. The observable order of a run: the same under both executors.
 //
-// Two kinds of entries: stream items (stream, name, subject, cost) and marks (a token such as "AG:layers.3", with bytes and dtype), which
-// floors above add for what happens without device work. Off by default; nothing is stored then.
+// Two kinds of entries: stream items (stream, name, subject, cost) and marks (a token such as "AG:layers.3", with bytes
+// and dtype), which floors above add for what happens without device work. Off by default; nothing is stored then.
 // Threads  the rank's host thread.
 #pragma once
 

@@ -1,10 +1,11 @@
 // AdamW, as torch.optim.AdamW: decoupled weight decay, bias correction, fp32 moments (fp64 for fp64 parameters).
 //
-// Parameters  are leaves with bytes, usually this rank's shards: make the optimizer after sharding. Parameters without gradient are skipped
-//             and keep their step count. Empty shards take part and do nothing.
-// Memory      two moments per parameter, category optimizer_state, made beside it (on its device, or on the host with the same pinning) at the
-//             first step that has a gradient.
-// Where       on the device for tensors of the device; on the CPU for tensors of the host. Reading a gradient waits until it has landed there.
+// Parameters  are leaves with bytes, usually this rank's shards: make the optimizer after sharding. Parameters without
+//             gradient are skipped and keep their step count. Empty shards take part and do nothing.
+// Memory      two moments per parameter, category optimizer_state, made beside it (on its device, or on the host with
+//             the same pinning) at the first step that has a gradient.
+// Where       on the device for tensors of the device; on the CPU for tensors of the host. Reading a gradient waits
+//             until it has landed there.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // First values of parameters, by global element index: independent of world size, replica and the order of ranks.
 //
-// Element i (row-major, in the whole parameter) of parameter `path` is drawn from the stream (seed, path). Tied slots are one parameter under
-// its first path.
+// Element i (row-major, in the whole parameter) of parameter `path` is drawn from the stream (seed, path). Tied slots
+// are one parameter under its first path.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace loom::nn {
 
-// Gives every parameter that is still on the meta device bytes on the current rank's device (whole: for models that are not sharded),
-// keeping ties and requires_grad. Values are undefined until init_weights() or a loader writes them.
+// Gives every parameter that is still on the meta device bytes on the current rank's device (whole: for models that are
+// not sharded), keeping ties and requires_grad. Values are undefined until init_weights() or a loader writes them.
 void materialize(Module& root);
 
 // Writes the rows held by each slot (global rows from slot.row_begin). Precondition: parameters have bytes.

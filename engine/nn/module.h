@@ -1,11 +1,14 @@
 // Module: a named tree of layers with parameters and buffers.
 //
-// Parameters  are declared with a shape, a dtype and a rule for their initial values, and start on the meta device: nothing is allocated
-//             until they are materialised (init.h), whole or as the rows a rank owns. A model's code reads `slot.value`; who shards the model
-//             puts other tensors there. Two slots that hold the same tensor are tied.
-// Forward     calls go through operator(), which runs pre-hooks, forward, post-hooks. Pre-hooks may replace the arguments, post-hooks the result.
-// Around      wrap_call() puts a wrapper around what a call does at that moment; hooks registered later run outside it. So the order in which
-//             recompute and sharding are applied is the order in which they enclose each other, and no path changes.
+// Parameters  are declared with a shape, a dtype and a rule for their initial values, and start on the meta device:
+//             nothing is allocated until they are materialised (init.h), whole or as the rows a rank owns. A model's
+//             code reads `slot.value`; who shards the model puts other tensors there. Two slots that hold the same
+//             tensor are tied.
+// Forward     calls go through operator(), which runs pre-hooks, forward, post-hooks. Pre-hooks may replace the
+//             arguments, post-hooks the result.
+// Around      wrap_call() puts a wrapper around what a call does at that moment; hooks registered later run outside it.
+//             So the order in which recompute and sharding are applied is the order in which they enclose each other,
+//             and no path changes.
 // Names       paths as in Hugging Face: "model.layers.0.mlp.gate_proj.weight"; the root's path is "".
 // Threads     the rank's host thread.
 #pragma once
@@ -97,8 +100,8 @@ class Module {
   void register_pre_hook(PreHook hook, bool prepend = false);
   void register_post_hook(PostHook hook);
 
-  // Runs what a call did before the wrapper came: the hooks registered until then and forward. May be called any number of times while the
-  // module lives, also from backward.
+  // Runs what a call did before the wrapper came: the hooks registered until then and forward. May be called any number
+  // of times while the module lives, also from backward.
   using Run = std::function<Value(Args)>;
   using CallWrapper = std::function<Value(const Run& inner, Args args)>;
   void wrap_call(CallWrapper wrapper);
@@ -119,7 +122,8 @@ class Module {
   }
 
  private:
-  // What a call passes through, innermost first: layer 0 ends in forward, every other one in a wrapper around the layer before it.
+  // What a call passes through, innermost first: layer 0 ends in forward, every other one in a wrapper around the layer
+  // before it.
   struct CallLayer {
     std::vector<PreHook> pre_hooks;
     std::vector<PostHook> post_hooks;

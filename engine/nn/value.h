@@ -1,7 +1,8 @@
-// Value: what goes into and comes out of a module's forward - a tensor, or a list or dict of values, or a plain number, flag or text.
+// Value: what goes into and comes out of a module's forward - a tensor, or a list or dict of values, or a plain number,
+// flag or text.
 //
-// Wrappers (sharding, recompute) walk values without knowing the model: map_tensors() reaches every tensor in nested containers.
-// Args: positional and named arguments of one call.
+// Wrappers (sharding, recompute) walk values without knowing the model: map_tensors() reaches every tensor in nested
+// containers. Args: positional and named arguments of one call.
 #pragma once
 
 #include <cstdint>

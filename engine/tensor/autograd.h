@@ -1,12 +1,14 @@
 // The tape: define-by-run, reverse mode, one per rank.
 //
-// Recording   an operator computes its result, then calls record(): when the grad mode is on and an input requires grad, the outputs
-//             get a Node whose edges lead to the inputs' nodes. Nodes carry a sequence number, later is larger.
-// Backward    backward(loss) counts dependencies, then runs ready nodes, largest sequence number first; gradient accumulation into leaves goes
-//             before everything else. This is PyTorch's order, and what is observable through hooks depends on it. A node's saved tensors are freed
-//             after it ran: a second backward through it is an error. No gradients of gradients.
-// Hooks       tensor hooks run when a gradient is complete; saved-tensor hooks see every tensor that is saved (recompute, swap); callbacks
-//             queued during a backward run when its graph is done.
+// Recording   an operator computes its result, then calls record(): when the grad mode is on and an input requires
+//             grad, the outputs get a Node whose edges lead to the inputs' nodes. Nodes carry a sequence number, later
+//             is larger.
+// Backward    backward(loss) counts dependencies, then runs ready nodes, largest sequence number first; gradient
+//             accumulation into leaves goes before everything else. This is PyTorch's order, and what is observable
+//             through hooks depends on it. A node's saved tensors are freed after it ran: a second backward through it
+//             is an error. No gradients of gradients.
+// Hooks       tensor hooks run when a gradient is complete; saved-tensor hooks see every tensor that is saved
+//             (recompute, swap); callbacks queued during a backward run when its graph is done.
 // Nesting     backward may be called from inside a node (reentrant recompute); each call has its own graph task.
 // State       grad mode, saved-tensor hooks and running tasks belong to the rank (RankContext slot).
 // Threads     the rank's host thread.
@@ -38,7 +40,8 @@ class SavedTensor {
  public:
   SavedTensor() = default;
   explicit SavedTensor(const Tensor& tensor);
-  // The tensor, without graph; undefined if an undefined one was saved. Throws InvariantError when it was overwritten since.
+  // The tensor, without graph; undefined if an undefined one was saved. Throws InvariantError when it was overwritten
+  // since.
   Tensor unpack() const;
 
  private:
@@ -83,18 +86,21 @@ using BackwardFn = std::function<Grads(Saved saved, const Grads& outputs, const 
 // True when an operator on these inputs will be recorded.
 bool will_record(std::span<const Tensor> inputs);
 
-// Gives `outputs` a node with edges to `inputs`. Inputs may be undefined. Nothing happens when nothing is to be recorded.
+// Gives `outputs` a node with edges to `inputs`. Inputs may be undefined. Nothing happens when nothing is to be
+// recorded.
 void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tensor> saved, std::vector<Tensor> outputs,
             BackwardFn backward);
 
-// Passes tensors through one identity node: the results share the bytes of the inputs; `after` runs in backward once the gradients of all
-// results are complete, before they go on to the inputs. Inputs that need no gradient are returned as they are.
+// Passes tensors through one identity node: the results share the bytes of the inputs; `after` runs in backward once
+// the gradients of all results are complete, before they go on to the inputs. Inputs that need no gradient are returned
+// as they are.
 std::vector<Tensor> identity_with_backward(std::string_view name, const std::vector<Tensor>& inputs,
                                            std::function<void()> after);
 
 // Runs backward from `loss`; `grad` is its gradient (default: ones for a loss with one element).
 void backward(const Tensor& loss, const Tensor& grad = {});
-// The same from several results at once, in one graph task; what is shared on the way runs once. A result may lead to another one.
+// The same from several results at once, in one graph task; what is shared on the way runs once. A result may lead to
+// another one.
 struct Root {
   Tensor result;
   Tensor grad;
@@ -125,8 +131,8 @@ class NoGrad : public GradMode {
   NoGrad() : GradMode(false) {}
 };
 
-// No graph is recorded in this scope, but backward will run again what runs in it: the first forward of reentrant recompute.
-// Precondition: grad_enabled().
+// No graph is recorded in this scope, but backward will run again what runs in it: the first forward of reentrant
+// recompute. Precondition: grad_enabled().
 class GradDeferred {
  public:
   GradDeferred();
@@ -137,7 +143,8 @@ class GradDeferred {
 // True when what runs now will have a backward: the grad mode is on, or a graph is deferred.
 bool backward_expected();
 
-// While in scope, every saved tensor goes through `pack` and comes back through `unpack`. Scopes nest; the innermost pair acts.
+// While in scope, every saved tensor goes through `pack` and comes back through `unpack`. Scopes nest; the innermost
+// pair acts.
 struct SavedTensorHooks {
   std::function<std::any(const Tensor&)> pack;
   std::function<Tensor(const std::any&)> unpack;

@@ -1,9 +1,13 @@
-// Operators on tensors: shape rule, cost and arithmetic of each, recorded on the tape. The fused grain; ops_composed.h has the composed one.
+// Operators on tensors: shape rule, cost and arithmetic of each, recorded on the tape. The fused grain; ops_composed.h
+// has the composed one.
 //
-// Letters  B batch, S sequence, H query heads, G key/value heads, D head dim, V vocabulary, rows: all dims but the last.
-// Places   inputs and results live on the current rank's device; token ids and targets (int32/int64) may be host tensors.
+// Letters  B batch, S sequence, H query heads, G key/value heads, D head dim, V vocabulary, rows: all dims but the
+//          last.
+// Places   inputs and results live on the current rank's device; token ids and targets (int32/int64) may be host
+//          tensors.
 // dtypes   all floating inputs of one operator share a dtype, which the result has, unless it is said otherwise.
-// Errors   InvariantError naming operator and shapes for shapes or dtypes that do not fit; ConfigError for token ids out of range.
+// Errors   InvariantError naming operator and shapes for shapes or dtypes that do not fit; ConfigError for token ids
+//          out of range.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +46,8 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
 // q [B,S,H,D]; k, v [B,S,G,D] -> [B,S,H,D]. Keeps q, k, v, out and one fp32 per row and head.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true);
 
-// Mean over the rows whose target is not ignore_index; logits [..., V], targets [...] -> fp32 (fp64) scalar. 0 when no row counts.
-// Backward writes the gradient over the logits when nobody else holds them.
+// Mean over the rows whose target is not ignore_index; logits [..., V], targets [...] -> fp32 (fp64) scalar. 0 when no
+// row counts. Backward writes the gradient over the logits when nobody else holds them.
 inline constexpr std::int64_t kIgnoreIndex = -100;
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index = kIgnoreIndex);
 

@@ -1,14 +1,17 @@
 // Storage: the bytes behind one or more tensors.
 //
 // Places   device: an accounted block of the rank's device. meta: a size and nothing else.
-//          host: with a device, a block of its host memory (device/host_memory.h: accounted, from the injected allocator, pinned when asked);
-//          without one, ordinary memory that is not accounted (inputs, tensors read from files).
-// States   allocated or released. A storage may be released and allocated again any number of times and stays the same object, so tensors
-//          saved for backward see the values that are there when they are read. Reading a released storage is an error that names it.
-// Version  counts writes by operators; a saved tensor whose version moved on is an error in backward. Writers that restore values (a gather)
-//          do not bump it.
-// Landing  bytes that a stream is still writing (a copy from the device that does not block) can be read through data() only after they have
-//          landed: it blocks the host until then and throws the cause when the copy failed. There is no other way to the bytes.
+//          host: with a device, a block of its host memory (device/host_memory.h: accounted, from the injected
+//          allocator, pinned when asked); without one, ordinary memory that is not accounted (inputs, tensors read from
+//          files).
+// States   allocated or released. A storage may be released and allocated again any number of times and stays the same
+//          object, so tensors saved for backward see the values that are there when they are read. Reading a released
+//          storage is an error that names it.
+// Version  counts writes by operators; a saved tensor whose version moved on is an error in backward. Writers that
+//          restore values (a gather) do not bump it.
+// Landing  bytes that a stream is still writing (a copy from the device that does not block) can be read through data()
+//          only after they have landed: it blocks the host until then and throws the cause when the copy failed. There
+//          is no other way to the bytes.
 // Threads  the rank's host thread. Stream items take keep_alive().
 #pragma once
 
@@ -35,14 +38,16 @@ class Storage {
   bool pinned() const { return pinned_; }
   bool allocated() const { return block_ != nullptr || host_ != nullptr; }
 
-  // Gives it bytes (contents undefined); nothing to do when it has some. Throws OutOfMemoryError; InvariantError on meta.
+  // Gives it bytes (contents undefined); nothing to do when it has some. Throws OutOfMemoryError; InvariantError on
+  // meta.
   void allocate();
   // Frees the bytes; nothing to do when there are none.
   void release();
   // Uses a block made elsewhere. Precondition: released, block->bytes() >= bytes().
   void adopt(std::shared_ptr<device::Block> block);
 
-  // Null in a dry run. Throws InvariantError naming the storage when it is released or meta. Blocks the host until the bytes have landed.
+  // Null in a dry run. Throws InvariantError naming the storage when it is released or meta. Blocks the host until the
+  // bytes have landed.
   std::byte* data() const;
   // From now on data() waits for `landed`: streams write the bytes until then.
   void set_landed(device::Event landed) { landed_ = std::move(landed); }

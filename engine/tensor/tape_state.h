@@ -29,7 +29,8 @@ struct TapeState {
 // Leaves' gradients go before everything else.
 inline constexpr std::uint64_t kAccumulateFirst = ~std::uint64_t{0};
 
-// The node behind a tensor that requires grad: its own, or the accumulator of a leaf (made at first use). Null otherwise.
+// The node behind a tensor that requires grad: its own, or the accumulator of a leaf (made at first use). Null
+// otherwise.
 Edge gradient_edge(const Tensor& tensor);
 
 }  // namespace loom::autograd

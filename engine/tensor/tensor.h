@@ -1,8 +1,10 @@
 // Tensor: a dense, row-major array with a place in the autograd graph. Copies share it.
 //
 // Layout   always contiguous: a shape and an offset into a storage. Views are whole reshapes and ranges of rows.
-// Places   see Storage. Operators run on the device of the rank that is current; host tensors are read by them where that is said.
-// Autograd a leaf with requires_grad collects `grad`; a result of a recorded operator knows its node. detach() shares the bytes only.
+// Places   see Storage. Operators run on the device of the rank that is current; host tensors are read by them where
+//          that is said.
+// Autograd a leaf with requires_grad collects `grad`; a result of a recorded operator knows its node. detach() shares
+// the bytes only.
 // Errors   InvariantError on wrong dtype, shape or a released storage.
 // Threads  the rank's host thread.
 #pragma once
@@ -46,7 +48,8 @@ class Tensor {
   static Tensor from(const std::vector<T>& values, const Shape& shape, DType dtype = dtype_of<T>) {
     return from(std::span<const T>(values), shape, dtype);
   }
-  // Where `other` is - on its device, or in host memory with the same pinning; contents undefined. Precondition: `other` is not meta.
+  // Where `other` is - on its device, or in host memory with the same pinning; contents undefined. Precondition:
+  // `other` is not meta.
   static Tensor empty_beside(const Tensor& other, const Shape& shape, DType dtype, device::MemCategory category,
                              std::string what);
   // Ordinary host memory, not accounted; contents undefined.
@@ -65,7 +68,8 @@ class Tensor {
   // True when both are the same tensor object (not merely the same bytes).
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   const void* id() const { return impl_.get(); }
-  // True when at most `handles` handles to this tensor exist and no other tensor shares its storage: its bytes may be taken.
+  // True when at most `handles` handles to this tensor exist and no other tensor shares its storage: its bytes may be
+  // taken.
   bool is_owned_by(long handles) const;
 
   // The first element. Null in a dry run.
@@ -101,8 +105,8 @@ class Tensor {
   // The collected gradient of a leaf; undefined when there is none.
   Tensor grad() const;
   void set_grad(Tensor grad) const;
-  // Runs when the gradient of this tensor is complete, before it goes on; may return another gradient (undefined: unchanged).
-  // Hooks of one tensor run in registration order. Precondition: requires_grad().
+  // Runs when the gradient of this tensor is complete, before it goes on; may return another gradient (undefined:
+  // unchanged). Hooks of one tensor run in registration order. Precondition: requires_grad().
   using Hook = std::function<Tensor(const Tensor& grad)>;
   void register_hook(Hook hook) const;
   // On a leaf: runs after its gradient was added to grad().

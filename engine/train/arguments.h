@@ -60,8 +60,9 @@ struct TrainArguments {
   std::vector<std::string> megatron_recompute_flags;  // --recompute-*: taken to be refused beside that file (compose.h)
 
   // Execution
-  // Megatron's --distributed-backend, accepted so that launch commands work unchanged; it changes nothing. The guide asks for
-  // npu:hccl,cpu:gloo under offload_to_cpu because PyTorch's device backend cannot reduce host memory; the groups here can.
+  // Megatron's --distributed-backend, accepted so that launch commands work unchanged; it changes nothing. The guide
+  // asks for npu:hccl,cpu:gloo under offload_to_cpu because PyTorch's device backend cannot reduce host memory; the
+  // groups here can.
   std::string distributed_backend = "nccl";
   int ranks = 1;            // W: --nproc-per-node, or what the MPI launcher started
   int compute_threads = 1;  // of one rank; filled in: default cores / ranks of this node, at least 1

@@ -1,7 +1,7 @@
 // TrainingInputs: the user's files, read and checked against one another before anything is allocated.
 //
-// Checked   model shape, fsdp2_config.yaml against the model's tree and the number of ranks, weights against the shape, data against the
-//           sequence length. Const afterwards: the rank threads of a process share one.
+// Checked   model shape, fsdp2_config.yaml against the model's tree and the number of ranks, weights against the shape,
+//           data against the sequence length. Const afterwards: the rank threads of a process share one.
 // Errors    ConfigError, the same on every rank.
 #pragma once
 

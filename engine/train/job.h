@@ -1,7 +1,7 @@
 // The two jobs of the program: training a model and continuing a text.
 //
-// Order    everything that can be wrong with the user's files is found first (TrainingInputs), on every rank, before anything is allocated;
-//          then the ranks start.
+// Order    everything that can be wrong with the user's files is found first (TrainingInputs), on every rank, before
+//          anything is allocated; then the ranks start.
 // Errors   ConfigError for the user's input; DeviceError, CommError from a run.
 // Threads  called once by the process's main thread; starts the ranks.
 #pragma once
@@ -12,7 +12,8 @@
 
 namespace loom::train {
 
-// Trains as asked; rank 0 writes progress and results to `out`, the model folder and metrics.jsonl. Under MPI this process is one rank.
+// Trains as asked; rank 0 writes progress and results to `out`, the model folder and metrics.jsonl. Under MPI this
+// process is one rank.
 void run_train(const TrainArguments& arguments, std::ostream& out);
 
 // Continues the prompt with the model in a folder; writes the text to `out`.

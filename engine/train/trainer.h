@@ -1,8 +1,9 @@
 // Trainer: one rank's training run.
 //
-// Step      for every micro-batch: gather, forward, loss / micro-batches, backward, reduction (every micro-batch is reduced); then the global
-//           gradient norm, clipping, AdamW.
-// Batch     rank r takes rows [r * B / W, (r + 1) * B / W) of every global batch B (byte_dataset.h): the curve does not depend on W, up to rounding.
+// Step      for every micro-batch: gather, forward, loss / micro-batches, backward, reduction (every micro-batch is
+//           reduced); then the global gradient norm, clipping, AdamW.
+// Batch     rank r takes rows [r * B / W, (r + 1) * B / W) of every global batch B (byte_dataset.h): the curve does not
+//           depend on W, up to rounding.
 // Loss      mean over the global batch, in nats per byte, the same on every rank.
 // Threads   the rank's host thread.
 #pragma once

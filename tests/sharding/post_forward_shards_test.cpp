@@ -1,5 +1,6 @@
-// Promise: reshard_after_forward k keeps 1 / k of each parameter on each of k consecutive ranks between forward and backward, gathers from those
-// in backward, and changes no bit. k = 1 is false, k = N is true, other k that do not divide N are refused.
+// Promise: reshard_after_forward k keeps 1 / k of each parameter on each of k consecutive ranks between forward and
+// backward, gathers from those in backward, and changes no bit. k = 1 is false, k = N is true, other k that do not
+// divide N are refused.
 // World:   4 ranks as threads; root and 3 blocks of width 5 (uneven shards: 2, 2, 1, 0 rows).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,7 +59,8 @@ TEST_P(EachLayout, TwoOfFourGivesTheBitsOfTrue) {
   EXPECT_EQ(split.gradients, freed.gradients);
 }
 
-// c = ceil(5 / 4) = 2 rows of 5 fp32: 40 bytes a rank from shards; 8 padded rows over 2 ranks: 80 bytes a rank in backward.
+// c = ceil(5 / 4) = 2 rows of 5 fp32: 40 bytes a rank from shards; 8 padded rows over 2 ranks: 80 bytes a rank in
+// backward.
 TEST_P(EachLayout, BackwardGathersFromTwoRanks) {
   EXPECT_EQ(step_with(2, GetParam()).events, "AG[40] REPF AG[80] RE ");
 }

@@ -99,8 +99,8 @@ class CrossEntropyMemory : public ::testing::Test {
   Tensor targets = test::ids(std::vector<std::int64_t>(kRows, 3));
 };
 
-// Backward makes the gradient of the scaled weights when the rows' statistics are gone; the gradient of the logits is written over the
-// logits, or made beside it.
+// Backward makes the gradient of the scaled weights when the rows' statistics are gone; the gradient of the logits is
+// written over the logits, or made beside it.
 TEST_F(CrossEntropyMemory, BackwardReusesTheLogitsWhenNobodyElseHoldsThem) {
   const Tensor loss = ops::cross_entropy(logits(), targets);
   EXPECT_EQ(backward_bytes(loss), kLogitsBytes - rounded(4 * kRows));

@@ -1,10 +1,11 @@
 // training_parity DIR: the same curves as PyTorch FSDP2.
 //
-// Every subfolder of DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding and head (GPT-2: its
-// blocks) and the root are wrapped by fully_shard over the case's mesh, and trained on the case's tokens. Losses, gradient norms, the first
-// step's gradients and the last weights must agree within the contract of tests/reference/README.md; in 16-bit cases the dtype and bytes of
-// every gather and reduction are checked too. Each case runs in both grains, in fp32 also with CPU offload. Ranks are threads; under mpirun,
-// processes, and the cases are those of that many ranks.
+// Every subfolder of DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding
+// and head (GPT-2: its blocks) and the root are wrapped by fully_shard over the case's mesh, and trained on the case's
+// tokens. Losses, gradient norms, the first step's gradients and the last weights must agree within the contract of
+// tests/reference/README.md; in 16-bit cases the dtype and bytes of every gather and reduction are checked too. Each
+// case runs in both grains, in fp32 also with CPU offload. Ranks are threads; under mpirun, processes, and the cases
+// are those of that many ranks.
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -127,7 +128,8 @@ std::map<std::string, double> norms(nn::Module& model, comm::ProcessGroup& shard
   return result;
 }
 
-// Checks the marks of one step: every gather in the compute dtype, every reduction in the reduce dtype, with the bytes of the padded shards.
+// Checks the marks of one step: every gather in the compute dtype, every reduction in the reduce dtype, with the bytes
+// of the padded shards.
 std::string check_wire(const device::Trace& trace, nn::Module& model) {
   std::map<std::string, std::vector<const sharding::Param*>> groups;
   for (const sharding::State* state : sharding::State::collect(model)) {
