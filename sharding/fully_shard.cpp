@@ -307,4 +307,20 @@ void for_each_full_parameter(nn::Module& root,
   }
 }
 
+void load_full_parameters(nn::Module& root, const std::function<Tensor(const std::string& path)>& full) {
+  for (State* state : State::collect(root)) {
+    if (state->group() != nullptr) state->group()->reshard();
+  }
+  std::unordered_set<const void*> seen;
+  for (auto& [path, slot] : root.named_slots()) {
+    if (!seen.insert(slot->value.id()).second) continue;
+    const Tensor whole = full(path);
+    if (whole.shape() != slot->global_shape) {
+      config_error("parameter '{}' is {}, and {} was given for it", path, to_string(slot->global_shape),
+                   to_string(whole.shape()));
+    }
+    slot->value.copy_from(whole.rows(slot->row_begin, slot->value.shape()[0]));
+  }
+}
+
 }  // namespace loom::sharding

@@ -77,4 +77,8 @@ double clip_grad_norm(nn::Module& root, double max_norm);
 void for_each_full_parameter(nn::Module& root,
                              const std::function<void(const std::string& path, const Tensor& full)>& visit);
 
+// The other way: every rank takes its rows of the whole parameters `full` gives by path (host tensors of any floating
+// dtype), whatever number of ranks they came from. Parameters that are gathered are resharded first.
+void load_full_parameters(nn::Module& root, const std::function<Tensor(const std::string& path)>& full);
+
 }  // namespace loom::sharding
