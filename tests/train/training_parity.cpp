@@ -85,7 +85,12 @@ std::optional<std::string> read_scenario(Case& c) {
   c.accum = scenario.value("accum", 1);
   c.freeze = scenario.value("freeze", std::vector<std::string>{});
   c.options.policy = {dtype("param"), dtype("reduce"), dtype("output"), true};
-  c.options.reshard_after_forward = scenario.value("reshard", true);
+  const json reshard = scenario.value("reshard", json(true));
+  if (reshard.is_boolean()) {
+    c.options.reshard_after_forward = reshard.get<bool>();
+  } else {
+    c.options.reshard_after_forward = reshard.get<int>();
+  }
   c.sixteen_bit = c.options.policy.param_dtype.value_or(DType::kF32) != DType::kF32;
   return std::nullopt;
 }
