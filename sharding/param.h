@@ -36,7 +36,6 @@ class Param {
   Param(ParamHome home, const FullyShardOptions& options);
 
   const std::string& path() const { return home_.paths.front(); }
-  void set_paths(std::vector<std::string> paths) { home_.paths = std::move(paths); }
   const ParamHome& home() const { return home_; }
   const Shape& shape() const { return shape_; }
   const Chunk& chunk() const { return chunk_; }

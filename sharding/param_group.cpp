@@ -18,16 +18,6 @@ ParamGroup::ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullySh
       params_(std::move(params)),
       post_forward_ranks_(post_forward_ranks) {}
 
-std::int64_t ParamGroup::unsharded_bytes() const {
-  std::int64_t bytes = 0;
-  for (const auto& param : params_) bytes += param->unsharded().nbytes();
-  return bytes;
-}
-
-std::int64_t ParamGroup::padding_bytes() const {
-  return mesh_->shard_size() * gather_input_bytes() - unsharded_bytes();
-}
-
 void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
   path_ = path;
   comm_ = &comm;

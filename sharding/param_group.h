@@ -40,9 +40,6 @@ class ParamGroup {
   const std::vector<std::unique_ptr<Param>>& params() const { return params_; }
   const comm::DeviceMesh& mesh() const { return *mesh_; }
   std::int64_t gather_input_bytes() const { return gather_->input_bytes(); }
-  std::int64_t unsharded_bytes() const;
-  // Bytes of padding in this rank's gather input times N: what is gathered and thrown away.
-  std::int64_t padding_bytes() const;
 
   // Once, at the root's first forward, in the same order on all ranks: names the group, checks dtypes and that no
   // parameter is left on the meta device, nor under offload on the device (ConfigError naming it), and prepares the

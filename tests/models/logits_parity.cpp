@@ -137,15 +137,4 @@ int run(const std::filesystem::path& folder) {
 }  // namespace
 }  // namespace loom
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    fmt::print(stderr, "usage: logits_parity DIR\n");
-    return 2;
-  }
-  try {
-    return loom::run(argv[1]);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "logits_parity", loom::run); }

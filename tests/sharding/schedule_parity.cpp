@@ -255,15 +255,4 @@ int run(const std::filesystem::path& folder) {
 }  // namespace
 }  // namespace loom
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    fmt::print(stderr, "usage: schedule_parity DIR\n");
-    return 2;
-  }
-  try {
-    return loom::run(argv[1]);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "schedule_parity", loom::run); }

@@ -53,4 +53,19 @@ inline std::vector<std::filesystem::path> case_folders(const std::filesystem::pa
   return cases;
 }
 
+// The main of a parity program `NAME DIR`: 2 for a wrong command line or a folder that cannot be read, else what `run` returns.
+template <class Run>
+int parity_main(int argc, char** argv, std::string_view name, Run&& run) {
+  if (argc != 2) {
+    fmt::print(stderr, "usage: {} DIR\n", name);
+    return 2;
+  }
+  try {
+    return run(std::filesystem::path(argv[1]));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 2;
+  }
+}
+
 }  // namespace loom::test

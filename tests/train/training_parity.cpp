@@ -375,14 +375,6 @@ int run_processes(const std::filesystem::path& folder) {
 }  // namespace loom
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    fmt::print(stderr, "usage: training_parity DIR\n");
-    return 2;
-  }
-  try {
-    return loom::comm::launched_by_mpi() ? loom::run_processes(argv[1]) : loom::run_threads(argv[1]);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 2;
-  }
+  return loom::test::parity_main(argc, argv, "training_parity",
+                                 loom::comm::launched_by_mpi() ? loom::run_processes : loom::run_threads);
 }
