@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -140,10 +141,14 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
   if (config.offload_to_cpu) plan.options.cpu_offload = CpuOffloadPolicy{config.pin_memory};
   plan.num_to_forward_prefetch = config.num_to_forward_prefetch;
   plan.num_to_backward_prefetch = config.num_to_backward_prefetch;
+  plan.entries = effective_config(config, plan);
   return plan;
 }
 
 void apply_fsdp2(nn::Module& model, const Fsdp2Plan& plan, comm::World& world) {
+  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  if (world.size() > 1) check_same_config(plan.entries, *world.group(everyone, "world"));
   FullyShardOptions options = plan.options;
   for (auto& [path, parameter] : ignored_parameters(model, plan.ignored)) options.ignored_params.insert(parameter.id());
   options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, plan.layout.shard));

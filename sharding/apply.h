@@ -16,6 +16,7 @@
 
 #include "engine/comm/process_group.h"
 #include "engine/nn/module.h"
+#include "sharding/effective_config.h"
 #include "sharding/fsdp2_config.h"
 #include "sharding/policy.h"
 
@@ -32,10 +33,12 @@ struct Fsdp2Plan {
   int num_to_forward_prefetch = 0;
   int num_to_backward_prefetch = 0;
   std::vector<std::string> warnings;
+  std::vector<ConfigEntry> entries;  // every key of the file as it takes effect: what all ranks must have alike
 };
 Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout);
 
-// Shards `model` as planned (recompute is not done here) over a mesh made from `world`. Collective.
+// Shards `model` as planned (recompute is not done here) over a mesh made from `world`. Collective. ConfigError, before
+// anything has changed and with the same text on every rank, when the ranks' plans differ (effective_config.h).
 void apply_fsdp2(nn::Module& model, const Fsdp2Plan& plan, comm::World& world);
 
 // One line per group: path, parameters, bytes gathered, padding waste, reshard, prefetch; the mode in words
