@@ -4,7 +4,9 @@
 //          ("wte.weight" for "transformer.wte.weight"); attention masks and rotary frequencies that old versions
 //          stored are read over.
 // Ties     slots that hold one parameter need one tensor, under any of their names.
-// Rows     a slot gets rows [row_begin, row_begin + rows of its value) of its tensor: each rank reads its own.
+// Experts  both spellings of their weights are read (expert_weights.h); what is written is the caller's choice.
+// Rows     a slot gets rows [row_begin, row_begin + rows of its value) of its tensor: each rank reads its own, of experts
+//          in either spelling too.
 // Threads  the rank's host thread.
 #pragma once
 
@@ -16,6 +18,7 @@
 #include "engine/nn/module.h"
 #include "engine/tensor/io/hf_weights.h"
 #include "models/decoder_config.h"
+#include "models/expert_weights.h"
 
 namespace loom::models {
 
@@ -27,9 +30,13 @@ void check_weights(nn::Module& root, const io::HfWeights& weights);
 // check_weights(), then fills every slot, converted to its dtype. Precondition: parameters have bytes.
 void load_weights(nn::Module& root, const io::HfWeights& weights);
 
+// How `weights` spells experts' weights; per expert, as models are published, when there are none.
+ExpertSpelling expert_spelling(const io::HfWeights& weights);
+
 // Writes config.json and model.safetensors, making the folder; a tied lm_head.weight is left out. `tensors` are whole
 // parameters under their paths, in any dtype; each file appears whole or not at all.
 void write_hf_folder(const std::filesystem::path& folder, const DecoderConfig& config,
-                     const std::vector<std::pair<std::string, Tensor>>& tensors);
+                     const std::vector<std::pair<std::string, Tensor>>& tensors,
+                     ExpertSpelling experts = ExpertSpelling::kPerExpert);
 
 }  // namespace loom::models
