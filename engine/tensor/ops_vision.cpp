@@ -152,6 +152,13 @@ void check_count(std::size_t positions, std::int64_t rows, std::int64_t id) {
 
 }  // namespace
 
+std::int64_t count_ids(const Tensor& ids, std::int64_t id) {
+  std::int64_t count = 0;
+  launch("count_ids", pass_cost(0, {ids}, {}),
+         [&] { count = static_cast<std::int64_t>(positions_of(ids, id).size()); });
+  return count;
+}
+
 Tensor masked_scatter(const Tensor& x, const Tensor& ids, std::int64_t id, const Tensor& rows) {
   const Shape s = x.shape();
   require(s.ndim() == 3 && ids.numel() == s[0] * s[1] && rows.shape().ndim() >= 1 && rows.shape()[-1] == s[2] &&

@@ -34,5 +34,7 @@ Tensor pixel_shuffle(const Tensor& x, std::int64_t factor);
 // x [B,S,D] with the positions where ids [B,S] is `id` replaced by rows [..., D], one after another in reading order.
 // Throws ConfigError with both numbers when there are not as many rows as such positions.
 Tensor masked_scatter(const Tensor& x, const Tensor& ids, std::int64_t id, const Tensor& rows);
+// How often `id` stands in ids; 0 in a dry run.
+std::int64_t count_ids(const Tensor& ids, std::int64_t id);
 
 }  // namespace loom::ops
