@@ -58,6 +58,9 @@ void init_weights(Module& root, std::uint64_t seed) {
       case Init::Kind::kZeros:
         slot->value.fill(0);
         break;
+      case Init::Kind::kConstant:
+        slot->value.fill(slot->init.value);
+        break;
       case Init::Kind::kNormal:
         write_normal(slot->value, stream_key(seed, path), slot->row_begin * slot->global_shape.row_elems(),
                      slot->init.std);
