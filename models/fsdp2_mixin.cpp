@@ -2,6 +2,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/init.h"
+#include "models/weight_init_mixin.h"
 #include "recompute/checkpoint.h"
 #include "sharding/fully_shard.h"
 
@@ -29,6 +30,78 @@ std::vector<std::string> paths_of(nn::Module& model, const std::vector<std::stri
   std::vector<std::string> warnings;
   return sharding::paths_of(model, parsed, warnings);
 }
+
+void check_root_is_sharded(nn::Module& model) {
+  if (sharding::State::of(model) != nullptr) return;
+  config_error(
+      "_fully_shard of {} left the model itself unwrapped, and what no wrapped module owns unsharded; end it with "
+      "set_fullyshard_modules_to_wrap(model, patterns, fsdp2_kwargs) or sharding::fully_shard(model, fsdp2_kwargs)",
+      model.type_name());
+}
+
+void refuse_sharded(nn::Module& model, std::string_view what) {
+  const auto sharded = sharding::State::collect(model);
+  if (sharded.empty()) return;
+  config_error(
+      "freeze of {} after {} was sharded: the optimizer and the reduction of gradients may be made already; freeze in "
+      "the model's freeze(config), or before fully_shard()",
+      what, model.type_name());
+}
+
+// What had no bytes, and has to be written.
+class Unwritten {
+ public:
+  explicit Unwritten(nn::Module& model) {
+    for (auto& [path, slot] : model.named_slots()) {
+      if (!slot->value.storage()->allocated()) slots_.push_back({path, slot, 0});
+    }
+    for (auto& [path, module] : model.named_modules()) {
+      for (auto& [name, buffer] : module->own_buffers()) {
+        if (buffer.is_meta()) buffers_.push_back({nn::join_path(path, name), &buffer, 0});
+      }
+    }
+  }
+  bool empty() const { return slots_.empty() && buffers_.empty(); }
+
+  // Now they have bytes. Returns the parameters that had some before.
+  nn::KeptValues begin(nn::Module& model) {
+    nn::KeptValues kept;
+    for (const Tensor& parameter : model.parameters()) kept.insert(parameter.id());
+    for (Entry<nn::ParamSlot>& entry : slots_) {
+      kept.erase(entry.holder->value.id());
+      entry.version = entry.holder->value.storage()->version();
+    }
+    for (Entry<Tensor>& entry : buffers_) entry.version = entry.holder->storage()->version();
+    return kept;
+  }
+
+  void check() const {
+    for (const auto& [path, slot, version] : slots_) {
+      if (slot->value.numel() == 0 || slot->value.storage()->version() != version) continue;
+      config_error(
+          "parameter '{}' was never written: it has memory and no values; draw it in _init_weights(), fill it in "
+          "post_meta_init(), or load it",
+          path);
+    }
+    for (const auto& [path, buffer, version] : buffers_) {
+      if (buffer->numel() == 0 || buffer->storage()->version() != version) continue;
+      config_error(
+          "buffer '{}' was never written: it was on the meta device and has memory now, but no values; fill it in "
+          "post_meta_init(), or register it with values",
+          path);
+    }
+  }
+
+ private:
+  template <class T>
+  struct Entry {
+    std::string path;
+    T* holder;
+    std::uint64_t version;
+  };
+  std::vector<Entry<nn::ParamSlot>> slots_;
+  std::vector<Entry<Tensor>> buffers_;
+};
 
 }  // namespace
 
@@ -61,6 +134,7 @@ bool FSDP2Mixin::fully_shard(comm::World& world, const sharding::Fsdp2Config& fs
                              const Fsdp2Options& options) {
   _pre_fully_shard(world, fsdp2_config, options);
   _fully_shard(fsdp2_kwargs(), this->fsdp2_config());
+  check_root_is_sharded(sharded_module());
   _post_fully_shard(options);
   return true;
 }
@@ -95,21 +169,37 @@ std::optional<sharding::Fsdp2Plan> fully_shard(nn::Module& model, comm::World& w
   return mixin->fsdp2_plan();
 }
 
+void freeze(nn::Module& model, const ConfigReader& config) {
+  refuse_sharded(model, model.type_name());
+  if (auto* mixin = dynamic_cast<FSDP2Mixin*>(&model)) mixin->freeze(config);
+}
+
+void freeze_modules(nn::Module& model, const std::vector<std::string>& patterns) {
+  for (const std::string& path : paths_of(model, patterns, "freeze_modules")) {
+    refuse_sharded(model, fmt::format("'{}'", path));
+    for (const Tensor& parameter : model.find(path)->parameters()) parameter.set_requires_grad(false);
+  }
+}
+
 bool to_empty_if_needed(nn::Module& model) {
-  bool found = false;
-  for (auto& [path, slot] : model.named_slots()) found = found || !slot->value.storage()->allocated();
-  if (found) sharding::materialize_shards(model);
-  return found;
+  if (Unwritten(model).empty()) return false;
+  sharding::materialize_shards(model);
+  return true;
 }
 
 void init_on_device(nn::Module& model, const WeightSource& source) {
+  Unwritten unwritten(model);
   if (!to_empty_if_needed(model)) return;
+  const nn::KeptValues kept = unwritten.begin(model);
   if (source.load) {
     source.load(model);
+  } else if (auto* mixin = dynamic_cast<WeightInitMixin*>(&model)) {
+    mixin->init_weights(source.seed, kept);
   } else {
-    nn::init_weights(model, source.seed);
+    nn::init_weights(model, source.seed, kept);
   }
   if (auto* mixin = dynamic_cast<FSDP2Mixin*>(&model)) mixin->post_meta_init();
+  unwritten.check();
 }
 
 void set_recompute_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns, bool use_reentrant) {

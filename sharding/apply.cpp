@@ -85,7 +85,7 @@ std::string group_of(std::string path, const std::unordered_set<std::string>& wr
 }
 
 // A parameter in two places must belong to one group.
-void check_ties(nn::Module& model, const Fsdp2Config& config, const std::unordered_set<std::string>& wrapped) {
+void check_ties(nn::Module& model, std::string_view where, const std::unordered_set<std::string>& wrapped) {
   const auto words = [](const std::string& group) {
     return group.empty() ? std::string("group of the root") : fmt::format("group '{}'", group);
   };
@@ -96,9 +96,9 @@ void check_ties(nn::Module& model, const Fsdp2Config& config, const std::unorder
     const std::string first_group = group_of(first->second, wrapped);
     if (is_new || group == first_group) continue;
     config_error(
-        "{}: sub_modules_to_wrap: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
+        "{}: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
         "neither module, or untie them (tie_word_embeddings: false)",
-        config.value_mark("sub_modules_to_wrap").text(), first->second, words(first_group), path, words(group));
+        where, first->second, words(first_group), path, words(group));
   }
 }
 
@@ -142,7 +142,8 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
   plan.wrapped = listed_modules(model, config.sub_modules_to_wrap, tree, plan.warnings, plan.written_as);
   plan.recomputed = listed_modules(model, config.recompute_modules, tree, plan.warnings, plan.written_as);
   plan.use_reentrant = config.use_reentrant;
-  check_ties(model, config, {plan.wrapped.begin(), plan.wrapped.end()});
+  check_ties(model, fmt::format("{}: sub_modules_to_wrap", config.value_mark("sub_modules_to_wrap").text()),
+             {plan.wrapped.begin(), plan.wrapped.end()});
   plan.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
   plan.options.reshard_after_forward = after_forward(plan.layout);
   const ModuleExpansion ignored = expand(config.ignored_modules, tree);
@@ -183,6 +184,7 @@ FullyShardOptions options_for(nn::Module& model, const Fsdp2Plan& plan, comm::Wo
 }
 
 void shard_modules(nn::Module& model, const std::vector<std::string>& paths, const FullyShardOptions& options) {
+  check_ties(model, model.type_name(), {paths.begin(), paths.end()});
   std::unordered_set<nn::Module*> wrapped;
   for (const std::string& path : paths) wrapped.insert(model.find(path));
   std::unordered_set<nn::Module*> seen;
