@@ -95,6 +95,20 @@ struct GenerateArguments {
   std::uint64_t seed = 1234;
 };
 
+// Flags a pretrain program adds to the loop's own (pretrain.h). The variables outlive the parse, which writes them;
+// what they hold now is the default that --help shows.
+class ExtraArguments {
+ public:
+  virtual ~ExtraArguments() = default;
+
+  // The flags added from here on stand under this heading in --help.
+  virtual void group(const std::string& heading) = 0;
+  virtual void whole(const std::string& flag, std::int64_t& value, std::int64_t least, const std::string& about) = 0;
+  virtual void real(const std::string& flag, double& value, const std::string& about) = 0;  // finite
+  virtual void text(const std::string& flag, std::string& value, const std::string& about) = 0;
+  virtual void toggle(const std::string& flag, bool& value, const std::string& about) = 0;
+};
+
 // The command line asked for help: print `text` to standard output and end with `code`.
 struct EarlyExit {
   int code = 0;
