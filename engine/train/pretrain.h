@@ -59,7 +59,7 @@ struct DataLoaders {
   std::string about = {};  // one line on the data, printed at the start
 };
 
-// The micro-batches of one rank in their order. Per step the loop takes as many as forward_step asks for.
+// The micro-batches of one rank in their order, without end: one for each forward_step.
 class DataIterator {
  public:
   using Next = std::function<Batch()>;
@@ -106,10 +106,11 @@ struct PretrainCallbacks {
   ForwardStep forward_step = {};
   ExtraArgsProvider extra_args_provider = {};
 
-  // With --save: writes config files beside the weights, on rank 0. None: the folder's model.safetensors only, and the
-  // config.json of --init-from-hf-path.
-  using WriteConfig = std::function<void(const std::filesystem::path& folder, const TrainArguments&)>;
-  WriteConfig write_config = {};
+  // With --save, on rank 0: writes the model folder from the whole parameters under their paths. None: model.safetensors
+  // and the config.json of --init-from-hf-path.
+  using SaveModel = std::function<void(const std::filesystem::path& folder, const TrainArguments&,
+                                       const std::vector<std::pair<std::string, Tensor>>& tensors)>;
+  SaveModel save_model = {};
   // After training and saving, on every rank; rank 0's `out` is the program's.
   std::function<void(nn::Module& model, const TrainArguments&, std::ostream& out)> after_training = {};
   std::string loss_unit = {};  // "nats per byte", printed behind evaluations
