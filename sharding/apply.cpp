@@ -143,21 +143,39 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
   return plan;
 }
 
-void apply_fsdp2(nn::Module& model, const Fsdp2Plan& plan, comm::World& world) {
+std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePattern> patterns,
+                                  std::vector<std::string>& warnings) {
+  return listed_modules(model, patterns, ModelTree(model), warnings);
+}
+
+FullyShardOptions options_for(nn::Module& model, const Fsdp2Plan& plan, comm::World& world) {
   FullyShardOptions options = plan.options;
   for (auto& [path, parameter] : ignored_parameters(model, plan.ignored)) options.ignored_params.insert(parameter.id());
   options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, plan.layout.shard));
-  std::vector<nn::Module*> order;
-  for (const std::string& path : plan.wrapped) order.push_back(model.find(path));
-  const std::unordered_set<nn::Module*> wrapped(order.begin(), order.end());
+  return options;
+}
+
+void shard_modules(nn::Module& model, const std::vector<std::string>& paths, const FullyShardOptions& options) {
+  std::unordered_set<nn::Module*> wrapped;
+  for (const std::string& path : paths) wrapped.insert(model.find(path));
   std::unordered_set<nn::Module*> seen;
   for_each_post_order(model, seen, [&](nn::Module& module) {
-    if (wrapped.contains(&module)) fully_shard(module, options);
+    if (&module != &model && wrapped.contains(&module)) fully_shard(module, options);
   });
   fully_shard(model, options);
-  set_prefetch(order, plan.num_to_forward_prefetch, set_modules_to_forward_prefetch);
+}
+
+void set_prefetch_lists(nn::Module& model, const std::vector<std::string>& paths, int forward, int backward) {
+  std::vector<nn::Module*> order;
+  for (const std::string& path : paths) order.push_back(model.find(path));
+  set_prefetch(order, forward, set_modules_to_forward_prefetch);
   std::reverse(order.begin(), order.end());
-  set_prefetch(order, plan.num_to_backward_prefetch, set_modules_to_backward_prefetch);
+  set_prefetch(order, backward, set_modules_to_backward_prefetch);
+}
+
+void apply_fsdp2(nn::Module& model, const Fsdp2Plan& plan, comm::World& world) {
+  shard_modules(model, plan.wrapped, options_for(model, plan, world));
+  set_prefetch_lists(model, plan.wrapped, plan.num_to_forward_prefetch, plan.num_to_backward_prefetch);
 }
 
 std::string describe_groups(nn::Module& model) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,20 @@ struct Fsdp2Plan {
   std::vector<std::string> warnings;
 };
 Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout);
+
+// --- the pieces of apply_fsdp2, for who does something else in between ---
+
+// The plan's options with what the model and the world add: the mesh, made from `world` (collective), and the
+// parameters below plan.ignored.
+FullyShardOptions options_for(nn::Module& model, const Fsdp2Plan& plan, comm::World& world);
+// Wraps the modules at `paths` bottom-up, whatever their order, and the root last.
+void shard_modules(nn::Module& model, const std::vector<std::string>& paths, const FullyShardOptions& options);
+// Explicit prefetch: each module at `paths` gets the next `forward` of the list, and the next `backward` of the
+// reversed list; 0 leaves the implicit order. The modules are wrapped.
+void set_prefetch_lists(nn::Module& model, const std::vector<std::string>& paths, int forward, int backward);
+// The modules that `patterns` mean, in pre-order of registration, each once. Warnings are appended.
+std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePattern> patterns,
+                                  std::vector<std::string>& warnings);
 
 // Shards `model` as planned (recompute is not done here) over a mesh made from `world`. Collective.
 void apply_fsdp2(nn::Module& model, const Fsdp2Plan& plan, comm::World& world);

@@ -30,6 +30,7 @@ void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
           "parameter '{}' of group '{}' has no values yet; initialise or load the weights before the first forward",
           param->path(), path_);
     }
+    param->guard_shard(path_);
     params.push_back(param.get());
   }
   gather_ = Gather::create(layout_, GatherFrom::kShards, params, {mesh_, &mesh_->shard()}, *comm.device, path_);

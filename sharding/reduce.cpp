@@ -98,9 +98,13 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
     if (b.partial != nullptr) kernels::add(b.reduce_dtype, b.row_elems, b.reduced, b.partial, b.reduced);
     if (!replicated) finish_row(b, plan.post_divide, additions);
   };
-  const device::Cost scatter_cost{0, b.input_elems * size, b.row_elems * size,
-                                  (mesh->shard_size() - 1) * b.row_elems * size};
-  scatter.submit({"reduce_scatter", context.path, scatter_cost, dry_run ? nullptr : run_scatter});
+  const device::Cost scatter_cost{.read_bytes = b.input_elems * size,
+                                  .written_bytes = b.row_elems * size,
+                                  .link_bytes = (mesh->shard_size() - 1) * b.row_elems * size,
+                                  .unit = device::Unit::kLink};
+  scatter.submit(
+      {"reduce_scatter", context.path, scatter_cost, dry_run ? nullptr : run_scatter,
+       device::Collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &mesh->shard().ranks()}});
   if (!all_reduces(context)) return;
   device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
   all_reduce.wait(scatter.record());
@@ -108,9 +112,14 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
     mesh->replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce, path);
     finish_row(b, plan.post_divide, additions);
   };
-  const device::Cost reduce_cost{0, b.row_elems * size, b.row_elems * size,
-                                 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size()};
-  all_reduce.submit({"all_reduce", context.path, reduce_cost, dry_run ? nullptr : run_reduce});
+  const device::Cost reduce_cost{
+      .read_bytes = b.row_elems * size,
+      .written_bytes = b.row_elems * size,
+      .link_bytes = 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size(),
+      .unit = device::Unit::kLink};
+  all_reduce.submit(
+      {"all_reduce", context.path, reduce_cost, dry_run ? nullptr : run_reduce,
+       device::Collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &mesh->replicate()->ranks()}});
 }
 
 // Makes every parameter's part of the row its shard's gradient, or what is to be added to the one that is there.
@@ -142,7 +151,11 @@ Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stre
            to_owner = copy.storage()->keep_alive(),
            from_owner = part.storage()->keep_alive()] { std::memcpy(to, from, bytes); };
   }
-  stream.submit({"d2h", param.path(), {0, part.nbytes(), part.nbytes()}, std::move(run)});
+  const device::Cost cost{.read_bytes = part.nbytes(),
+                          .written_bytes = part.nbytes(),
+                          .unit = device::Unit::kHostLink,
+                          .pinned = copy.storage()->pinned()};
+  stream.submit({"d2h", param.path(), cost, std::move(run)});
   copy.storage()->set_landed(stream.record());
   return copy;
 }
@@ -215,11 +228,14 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   state.input = Tensor::empty({ranks * row_elems}, reduce_dtype, MemCategory::kReduceBuffer,
                               "reduction of '" + context.path + "'");
   device.launch("reduce_copy_in",
-                {0, ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)), state.input.nbytes()},
+                {.read_bytes = ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)),
+                 .written_bytes = state.input.nbytes(),
+                 .unit = device::Unit::kCopy},
                 [&] { fill_input(state.input, params, grads, ranks); });
   grads.clear();
 
   const auto row = [&](DType dtype, MemCategory category, std::string_view what) {
+    const device::PoolScope pool(device.memory(), StreamId::kReduceScatter);
     return Tensor::empty({row_elems}, dtype, category, fmt::format("{} of '{}'", what, context.path));
   };
   const bool keeps_row = context.mesh->replicate() != nullptr && !context.all_reduce;
