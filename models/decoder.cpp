@@ -22,6 +22,10 @@ void register_decoders(ModelHub& hub) {
   }
 }
 
+std::string class_name(const DecoderConfig& config, std::string_view part) {
+  return std::string(entry_of(config.family).class_prefix).append(part);
+}
+
 std::int64_t check_length(const Shape& input, int dims, const DecoderConfig& config) {
   require(input.ndim() == dims, "input {}, expected [batch, sequence{}]", to_string(input),
           dims == 2 ? "" : ", hidden");

@@ -69,6 +69,9 @@ void init_weights(Module& root, std::uint64_t seed, const KeptValues& kept) {
       case Init::Kind::kZeros:
         slot->value.fill(0);
         break;
+      case Init::Kind::kConstant:
+        slot->value.fill(slot->init.value);
+        break;
       case Init::Kind::kNormal:
         write_normal(*slot, path, seed, slot->init.std);
     }

@@ -9,16 +9,24 @@
 namespace loom::ops {
 namespace {
 
-Cost gemm_cost(const kernels::Gemm& op, const Tensor& a, const Tensor& b, const Tensor& c) {
-  return pass_cost(2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k), {a, b},
-                   {c});
+Cost gemm_cost(const kernels::Gemm& op, std::int64_t batch, const Tensor& a, const Tensor& b, const Tensor& c) {
+  Cost cost = pass_cost(2.0 * static_cast<double>(batch) * static_cast<double>(op.m) * static_cast<double>(op.n) *
+                            static_cast<double>(op.k),
+                        {a, b}, {c});
+  cost.unit = device::Unit::kMatrix;
+  cost.dtype = a.dtype();
+  cost.batch = batch;
+  cost.m = op.m;
+  cost.n = op.n;
+  cost.k = op.k;
+  return cost;
 }
 
 void run_gemm(std::string_view name, kernels::Gemm op, const Tensor& a, const Tensor& b, const Tensor& c,
               const Tensor& bias = {}) {
   op.ab = a.dtype();
   op.c = c.dtype();
-  launch(name, gemm_cost(op, a, b, c), [&] {
+  launch(name, gemm_cost(op, 1, a, b, c), [&] {
     if (bias.defined()) op.bias = bias.raw();
     kernels::gemm(op, a.raw(), b.raw(), c.raw());
   });
@@ -113,8 +121,7 @@ Tensor run_batched(std::string_view name, Batched product, const Tensor& a, cons
   op.ab = a.dtype();
   op.c = a.dtype();
   Tensor c = Tensor::empty(shape, a.dtype());
-  const double flops = 2.0 * static_cast<double>(c.numel()) * static_cast<double>(op.k);
-  launch(name, pass_cost(flops, {a, b}, {c}), [&] {
+  launch(name, gemm_cost(op, product.batch, a, b, c), [&] {
     const kernels::BatchStride stride{op.m * op.k, op.k * op.n, op.m * op.n};
     kernels::gemm_batched(op, product.batch, stride, a.raw(), b.raw(), c.raw());
   });

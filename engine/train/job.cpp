@@ -24,7 +24,7 @@ void describe(const TrainArguments& arguments, const TrainingInputs& inputs, Tra
       inputs.data.train.stream_bytes() + (inputs.data.held_out ? inputs.data.held_out->stream_bytes() : 0));
   if (!inputs.fsdp2) return;
   for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
-  out << sharding::describe_groups(trainer.model());
+  out << sharding::describe_groups(trainer.model(), inputs.fsdp2->written_as);
   if (inputs.fsdp2->recomputed.empty()) return;
   out << fmt::format("{} of the modules recomputed in backward, {}\n", inputs.fsdp2->recomputed.size(),
                      inputs.fsdp2->use_reentrant ? "reentrant" : "not reentrant");
