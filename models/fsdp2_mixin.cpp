@@ -48,6 +48,11 @@ void refuse_sharded(nn::Module& model, std::string_view what) {
       what, model.type_name());
 }
 
+void draw(nn::Module& model, std::uint64_t seed, const nn::KeptValues& kept) {
+  if (auto* mixin = dynamic_cast<WeightInitMixin*>(&model)) return mixin->init_weights(seed, kept);
+  nn::init_weights(model, seed, kept);
+}
+
 // What had no bytes, and has to be written.
 class Unwritten {
  public:
@@ -111,10 +116,16 @@ nn::Module& FSDP2Mixin::sharded_module() {
   if (adapted_ != nullptr) return *adapted_;
   auto* module = dynamic_cast<nn::Module*>(this);
   require(module != nullptr,
-          "a class inherits FSDP2Mixin without nn::Module; write 'class M : public nn::Module, "
-          "public FSDP2Mixin'");
+          "a class inherits FSDP2Mixin without nn::Module; write 'class M : public nn::Module, public FSDP2Mixin'");
   return *module;
 }
+
+nn::Module& sharded_module(nn::Module& model) {
+  auto* mixin = dynamic_cast<FSDP2Mixin*>(&model);
+  return mixin == nullptr ? model : mixin->sharded_module();
+}
+
+void FSDP2Mixin::adopt_plan(const sharding::Fsdp2Plan& plan) { adopted_plan_ = plan; }
 
 const FSDP2Mixin::Prepared& FSDP2Mixin::prepared() const {
   require(prepared_ != nullptr, "fsdp2_config() and fsdp2_kwargs() are asked for before fully_shard()");
@@ -123,7 +134,7 @@ const FSDP2Mixin::Prepared& FSDP2Mixin::prepared() const {
 
 const sharding::Fsdp2Config& FSDP2Mixin::fsdp2_config() const { return prepared().config; }
 const sharding::FullyShardOptions& FSDP2Mixin::fsdp2_kwargs() const { return prepared().kwargs; }
-const sharding::Fsdp2Plan& FSDP2Mixin::fsdp2_plan() const { return prepared().plan; }
+const sharding::Fsdp2Plan& FSDP2Mixin::fsdp2_plan() const { return adopted_plan_ ? *adopted_plan_ : prepared().plan; }
 
 bool FSDP2Mixin::fully_shard(comm::World& world, const std::filesystem::path& fsdp2_config_path,
                              const Fsdp2Options& options) {
@@ -191,14 +202,14 @@ void init_on_device(nn::Module& model, const WeightSource& source) {
   Unwritten unwritten(model);
   if (!to_empty_if_needed(model)) return;
   const nn::KeptValues kept = unwritten.begin(model);
+  nn::Module& inner = sharded_module(model);
+  auto* outer_mixin = dynamic_cast<FSDP2Mixin*>(&model);
   if (source.load) {
-    source.load(model);
-  } else if (auto* mixin = dynamic_cast<WeightInitMixin*>(&model)) {
-    mixin->init_weights(source.seed, kept);
-  } else {
-    nn::init_weights(model, source.seed, kept);
+    source.load(inner);
+  } else if (outer_mixin == nullptr || !outer_mixin->load_pretrained()) {
+    draw(inner, source.seed, kept);
   }
-  if (auto* mixin = dynamic_cast<FSDP2Mixin*>(&model)) mixin->post_meta_init();
+  if (auto* mixin = dynamic_cast<FSDP2Mixin*>(&inner)) mixin->post_meta_init();
   unwritten.check();
 }
 
