@@ -3,7 +3,8 @@
 //   buffered   one flat buffer [N * bytes]: each rank's row is its parameters' gather inputs one after another;
 //   gathered in place, then
 //              copied out into the unsharded parameters. Peak 3 U in forward: the buffer is held until the next group
-//              has its parameters.
+//              has its parameters. Shards that need a cast are cast into one flat copy first, as PyTorch does. All of
+//              it comes from the gather-copy-in stream's pool.
 //   in place   each parameter is gathered straight into its unsharded storage.
 //   shared     ranks that share memory keep the gather output in one segment: a rank writes its own rows (once per
 //   change of its shard)
@@ -88,6 +89,8 @@ class Gather {
                 std::vector<std::function<void()>>& work);
   void copy_from_host(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner);
   void submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes);
+  device::Cost gather_cost() const;
+  device::Collective collective() const;
 
   device::Stream& stream(device::StreamId id) { return device_.stream(id); }
 

@@ -58,6 +58,9 @@ class Param {
   const Tensor& padded_shard() const { return padded_shard_; }
   const Tensor& unsharded() const { return unsharded_; }
 
+  // From now on an operator that reads the sharded tensor in the forward of some module is refused (ConfigError).
+  void guard_shard(const std::string& group_path);
+
   // Gives a meta shard bytes, zero-padded. Nothing to do when it has some.
   void materialize_shard();
   // Moves the padded shard's bytes into memory that is shared with peers; values are kept.

@@ -29,6 +29,7 @@ void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
           "parameter '{}' of group '{}' has no values yet; initialise or load the weights before the first forward",
           param->path(), path_);
     }
+    param->guard_shard(path_);
   }
   make_comm();
   make_gathers();

@@ -94,6 +94,7 @@ struct Step {
   std::string_view name;
   device::Cost cost;
   std::function<void()> run;
+  std::optional<device::Collective> collective{};
 };
 
 std::function<void()> scatter_work(const ReduceContext& context, const ReducePlan& plan, const Buffers& b) {
@@ -147,7 +148,7 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
   device::Stream* before = &context.device->stream(StreamId::kCompute);
   for (auto& [stream, step] : steps) {
     if (stream != before) stream->wait(before->record());
-    stream->submit({step.name, context.path, step.cost, dry_run ? nullptr : std::move(step.run)});
+    stream->submit({step.name, context.path, step.cost, dry_run ? nullptr : std::move(step.run), step.collective});
     before = stream;
   }
 }
@@ -181,7 +182,11 @@ Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stre
            to_owner = copy.storage()->keep_alive(),
            from_owner = part.storage()->keep_alive()] { std::memcpy(to, from, bytes); };
   }
-  stream.submit({"d2h", param.path(), {0, part.nbytes(), part.nbytes()}, std::move(run)});
+  const device::Cost cost{.read_bytes = part.nbytes(),
+                          .written_bytes = part.nbytes(),
+                          .unit = device::Unit::kHostLink,
+                          .pinned = copy.storage()->pinned()};
+  stream.submit({"d2h", param.path(), cost, std::move(run)});
   copy.storage()->set_landed(stream.record());
   return copy;
 }
@@ -255,12 +260,15 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   state.input = comm_buffer(comm, CommBufferUse::kReduceInput, ranks * row_elems, reduce_dtype,
                             MemCategory::kReduceBuffer, fmt::format("reduction of '{}'", context.path));
   device.launch("reduce_copy_in",
-                {0, ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)), state.input.nbytes()},
+                {.read_bytes = ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)),
+                 .written_bytes = state.input.nbytes(),
+                 .unit = device::Unit::kCopy},
                 [&] { fill_input(state.input, params, grads, ranks); });
   grads.clear();
 
   const bool keeps = keeps_row(context);
   const bool offloads = params.front()->cpu_offload().has_value();
+  const device::PoolScope pool(device.memory(), StreamId::kReduceScatter);
   const Tensor gradient = keeps ? Tensor{}
                                 : Tensor::empty({row_elems}, original_dtype, MemCategory::kGradient,
                                                 fmt::format("gradient shards of '{}'", context.path));
