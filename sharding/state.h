@@ -62,7 +62,7 @@ class State : public std::enable_shared_from_this<State> {
   void share(std::shared_ptr<InFlight> in_flight);
   // `module` is one of modules().
   void register_forward_method(const nn::Module& module, std::string name, ForwardMethod method);
-  nn::Value call_method(const nn::Module& module, std::string_view name, nn::Args args);
+  nn::Value call_method(nn::Module& module, std::string_view name, nn::Args args);
 
   // Makes this the root of all states below its module. Collective; done by the first forward, or earlier by hand.
   void lazy_init();

@@ -110,8 +110,9 @@ TEST(AllReduceHook, SeesTheSumOfAllPartialsOnce) {
 TEST(AllReduceHook, RunsOnTheStreamItIsGiven) {
   run_world(2,
             [](RankContext& context, comm::World& world) {
-              device::Stream own("own", device::ExecutorKind::kThreaded, /*runs_on_host=*/false, &context,
-                                 &device::Device::current().trace());
+              device::Device& device = device::Device::current();
+              device::Stream own(device::StreamId::kAllReduce, "own", device::ExecutorKind::kThreaded, &context,
+                                 &device.trace(), &device.timeline());
               std::thread::id thread_of_own, thread_of_hook;
               own.submit({"look", "", {}, [&] { thread_of_own = std::this_thread::get_id(); }});
               const auto chain = test::sharded_chain(kWidth, 1, test::sharded_over_all(world));
