@@ -1,5 +1,6 @@
 // Promise: a registered method of a wrapped module is gathered for, resharded after and differentiated as its forward.
 // World:   2 ranks as threads; an encoder and decoder of one parameter each under a root with one of its own, width 4.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"

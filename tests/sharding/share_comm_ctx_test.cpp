@@ -1,5 +1,6 @@
 // Promise: roots that share a comm context hold one reduction between them, with the bits and the order of roots apart.
 // World:   2 ranks as threads; two chains of 2 blocks of width 8 after one another, one backward through both.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
