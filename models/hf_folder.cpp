@@ -10,6 +10,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"
+#include "engine/nn/path_aliases.h"
 #include "engine/tensor/io/atomic_file.h"
 #include "engine/tensor/io/safetensors.h"
 
@@ -19,7 +20,7 @@ namespace {
 // Values are converted in pieces of at most this size.
 constexpr std::int64_t kPieceBytes = 4 << 20;
 
-// One parameter: its slots' paths, and the first of the slots.
+// One parameter: its slots' paths, each followed by its other names, and the first of the slots.
 struct Parameter {
   std::vector<std::string> paths;
   nn::ParamSlot* slot = nullptr;
@@ -31,7 +32,9 @@ std::vector<Parameter> parameters_of(nn::Module& root) {
   for (auto& [path, slot] : root.named_slots()) {
     const auto [found, is_new] = index.try_emplace(slot->value.id(), parameters.size());
     if (is_new) parameters.push_back({{}, slot});
-    parameters[found->second].paths.push_back(path);
+    std::vector<std::string>& paths = parameters[found->second].paths;
+    paths.push_back(path);
+    for (std::string& name : nn::other_names(root, path)) paths.push_back(std::move(name));
   }
   return parameters;
 }
