@@ -5,12 +5,17 @@
 #include "engine/core/error.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
+#include "models/decoder_families.h"
 #include "models/decoder_parts.h"
 
 namespace loom::models {
 
 std::shared_ptr<nn::Module> build_decoder(const DecoderConfig& config) {
   return config.family == DecoderFamily::kGpt2 ? make_gpt2(config) : make_rotary_decoder(config);
+}
+
+std::string class_name(const DecoderConfig& config, std::string_view part) {
+  return std::string(entry_of(config.family).class_prefix).append(part);
 }
 
 std::int64_t check_length(const Shape& input, int dims, const DecoderConfig& config) {

@@ -3,11 +3,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "engine/nn/module.h"
 #include "models/decoder_config.h"
 
 namespace loom::models {
+
+// transformers' name of a family's class: "Qwen2" + part.
+std::string class_name(const DecoderConfig& config, std::string_view part);
 
 // S of a model's input of `dims` dims: ids [B,S] or embeddings [B,S,hidden]. Throws ConfigError when it exceeds
 // max_position_embeddings.

@@ -3,8 +3,8 @@
 #include "engine/core/error.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/ops.h"
-#include "models/decoder_families.h"
 #include "models/decoder_parts.h"
+#include "models/moe.h"
 #include "models/rotary_embedding.h"
 
 namespace loom::models {
@@ -87,12 +87,17 @@ class Mlp final : public NamedModule {
   nn::Module& down_proj_;
 };
 
+std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, std::int64_t layer) {
+  if (is_sparse_layer(config, layer)) return make_moe_block(config);
+  return std::make_shared<Mlp>(config);
+}
+
 class DecoderLayer final : public NamedModule {
  public:
-  explicit DecoderLayer(const DecoderConfig& c)
+  DecoderLayer(const DecoderConfig& c, std::int64_t index)
       : NamedModule(class_name(c, "DecoderLayer")),
         self_attn_(register_module("self_attn", std::make_shared<Attention>(c))),
-        mlp_(register_module("mlp", std::make_shared<Mlp>(c))),
+        mlp_(register_module("mlp", make_mlp(c, index))),
         input_layernorm_(register_module("input_layernorm", norm(c))),
         post_attention_layernorm_(register_module("post_attention_layernorm", norm(c))) {}
 
@@ -117,10 +122,6 @@ class DecoderLayer final : public NamedModule {
 
 }  // namespace
 
-std::string class_name(const DecoderConfig& config, std::string_view part) {
-  return std::string(entry_of(config.family).class_prefix).append(part);
-}
-
 DecoderModel::DecoderModel(const DecoderConfig& c)
     : NamedModule(class_name(c, "Model")),
       embed_tokens(register_module("embed_tokens",
@@ -131,8 +132,7 @@ DecoderModel::DecoderModel(const DecoderConfig& c)
       rotary_emb_(
           register_module("rotary_emb", std::make_shared<RotaryEmbedding>(class_name(c, "RotaryEmbedding"), c.head_dim,
                                                                           c.max_position_embeddings, c.rope_theta))) {
-  if (c.moe) config_error("{}: expert layers are not built", type_name());
-  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers_.append(std::make_shared<DecoderLayer>(c));
+  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers_.append(std::make_shared<DecoderLayer>(c, i));
 }
 
 Tensor DecoderModel::embeddings(const Args& args) {

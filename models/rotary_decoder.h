@@ -6,17 +6,11 @@
 // Errors   ConfigError for neither or both of them, or for more than max_position_embeddings positions.
 #pragma once
 
-#include <string>
-#include <string_view>
-
 #include "engine/nn/layers.h"
 #include "models/decoder_config.h"
 #include "models/named_module.h"
 
 namespace loom::models {
-
-// transformers' name of a family's class: "Qwen2" + part.
-std::string class_name(const DecoderConfig& config, std::string_view part);
 
 // Qwen2Model, LlamaModel, ...: -> the last hidden state [B,S,hidden_size], normed.
 class DecoderModel final : public NamedModule {

@@ -212,7 +212,9 @@ void Trainer::save(const std::filesystem::path& folder) {
   sharding::for_each_full_parameter(*model_, [&](const std::string& path, const Tensor& full) {
     if (is_first_rank()) tensors.emplace_back(path, full);
   });
-  if (is_first_rank()) models::write_hf_folder(folder, inputs_.model, tensors);
+  if (!is_first_rank()) return;
+  const auto experts = inputs_.weights ? models::expert_spelling(*inputs_.weights) : models::ExpertSpelling::kPerExpert;
+  models::write_hf_folder(folder, inputs_.model, tensors, experts);
 }
 
 std::string Trainer::sample(const std::string& prompt, int count) {
