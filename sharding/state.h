@@ -68,6 +68,7 @@ class State : public std::enable_shared_from_this<State> {
   void pre_backward();
   void root_post_backward();
   void check_all_ran();
+  void check_ignored_have_values() const;
   void check_reductions();
   void begin_iteration();
   void end_iteration();
