@@ -7,11 +7,19 @@
 #include "engine/tensor/ops.h"
 #include "models/decoder_families.h"
 #include "models/decoder_parts.h"
+#include "models/model_hub.h"
 
 namespace loom::models {
 
 std::shared_ptr<nn::Module> build_decoder(const DecoderConfig& config) {
   return config.family == DecoderFamily::kGpt2 ? make_gpt2(config) : make_rotary_decoder(config);
+}
+
+void register_decoders(ModelHub& hub) {
+  for (const DecoderFamilyEntry& family : decoder_families()) {
+    hub.add({std::string(family.architecture), std::string(family.model_type)},
+            [](const ConfigReader& config) { return build_decoder(read_decoder_config(config)); });
+  }
 }
 
 std::string class_name(const DecoderConfig& config, std::string_view part) {

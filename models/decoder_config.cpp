@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/core/spelling.h"
-#include "engine/tensor/io/mapped_file.h"
 #include "models/config_reader.h"
 #include "models/decoder_families.h"
 
@@ -90,14 +89,7 @@ DecoderConfig parse_decoder_yaml(std::string_view text, std::string_view file_na
 }
 
 DecoderConfig load_decoder_config(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) return load_decoder_config(path / "config.json");
-  const std::string extension = path.extension().string();
-  if (extension != ".json" && extension != ".yaml" && extension != ".yml") {
-    config_error("{}: a model is described by a folder with config.json, a .json or a .yaml file", path.string());
-  }
-  const io::MappedFile file(path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  return extension == ".json" ? parse_decoder_json(text, path.string()) : parse_decoder_yaml(text, path.string());
+  return read_decoder_config(ConfigReader::load(path));
 }
 
 nlohmann::ordered_json decoder_json(const DecoderConfig& config) {

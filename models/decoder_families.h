@@ -11,6 +11,8 @@
 
 namespace loom::models {
 
+class ModelHub;
+
 struct DecoderFamilyEntry {
   DecoderFamily family;
   std::string_view model_type;    // of config.json
@@ -28,5 +30,8 @@ const DecoderFamilyEntry& entry_of(DecoderFamily family);
 // back.
 DecoderConfig read_decoder_config(const ConfigReader& reader);
 nlohmann::ordered_json decoder_json(const DecoderConfig& config);
+
+// Every family of the table, under its architecture and its model_type.
+void register_decoders(ModelHub& hub);
 
 }  // namespace loom::models

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -84,7 +85,7 @@ std::string group_of(std::string path, const std::unordered_set<std::string>& wr
 }
 
 // A parameter in two places must belong to one group.
-void check_ties(nn::Module& model, const Fsdp2Config& config, const std::unordered_set<std::string>& wrapped) {
+void check_ties(nn::Module& model, std::string_view where, const std::unordered_set<std::string>& wrapped) {
   const auto words = [](const std::string& group) {
     return group.empty() ? std::string("group of the root") : fmt::format("group '{}'", group);
   };
@@ -95,9 +96,9 @@ void check_ties(nn::Module& model, const Fsdp2Config& config, const std::unorder
     const std::string first_group = group_of(first->second, wrapped);
     if (is_new || group == first_group) continue;
     config_error(
-        "{}: sub_modules_to_wrap: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
+        "{}: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
         "neither module, or untie them (tie_word_embeddings: false)",
-        config.value_mark("sub_modules_to_wrap").text(), first->second, words(first_group), path, words(group));
+        where, first->second, words(first_group), path, words(group));
   }
 }
 
@@ -141,7 +142,8 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
   plan.wrapped = listed_modules(model, config.sub_modules_to_wrap, tree, plan.warnings, plan.written_as);
   plan.recomputed = listed_modules(model, config.recompute_modules, tree, plan.warnings, plan.written_as);
   plan.use_reentrant = config.use_reentrant;
-  check_ties(model, config, {plan.wrapped.begin(), plan.wrapped.end()});
+  check_ties(model, fmt::format("{}: sub_modules_to_wrap", config.value_mark("sub_modules_to_wrap").text()),
+             {plan.wrapped.begin(), plan.wrapped.end()});
   plan.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
   plan.options.reshard_after_forward = after_forward(plan.layout);
   const ModuleExpansion ignored = expand(config.ignored_modules, tree);
@@ -161,6 +163,7 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
   if (config.offload_to_cpu) plan.options.cpu_offload = CpuOffloadPolicy{config.pin_memory};
   plan.num_to_forward_prefetch = config.num_to_forward_prefetch;
   plan.num_to_backward_prefetch = config.num_to_backward_prefetch;
+  plan.entries = effective_config(config, plan);
   return plan;
 }
 
@@ -171,6 +174,9 @@ std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePatte
 }
 
 FullyShardOptions options_for(nn::Module& model, const Fsdp2Plan& plan, comm::World& world) {
+  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  if (world.size() > 1) check_same_config(plan.entries, *world.group(everyone, "world"));
   FullyShardOptions options = plan.options;
   for (auto& [path, parameter] : ignored_parameters(model, plan.ignored)) options.ignored_params.insert(parameter.id());
   options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, plan.layout.shard));
@@ -178,6 +184,7 @@ FullyShardOptions options_for(nn::Module& model, const Fsdp2Plan& plan, comm::Wo
 }
 
 void shard_modules(nn::Module& model, const std::vector<std::string>& paths, const FullyShardOptions& options) {
+  check_ties(model, model.type_name(), {paths.begin(), paths.end()});
   std::unordered_set<nn::Module*> wrapped;
   for (const std::string& path : paths) wrapped.insert(model.find(path));
   std::unordered_set<nn::Module*> seen;

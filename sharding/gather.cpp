@@ -1,6 +1,7 @@
 #include "sharding/gather.h"
 
 #include <cstring>
+#include <optional>
 
 #include "engine/core/error.h"
 #include "engine/tensor/kernels/fused.h"
@@ -23,13 +24,14 @@ void run_all(const std::vector<std::function<void()>>& work) {
 class BufferedGather final : public Gather {
  public:
   BufferedGather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group,
-                 device::Device& device, std::string path)
-      : Gather(from, std::move(params), std::move(group), device, std::move(path)) {}
+                 device::Device& device, std::string path, std::shared_ptr<AllGather> comm)
+      : Gather(from, std::move(params), std::move(group), device, std::move(path)), comm_(std::move(comm)) {}
 
   void issue() override {
+    const device::PoolScope pool(device_.memory(), StreamId::kGatherCopyIn);
     const std::vector<Tensor> inputs = inputs_on_device();
-    buffer_ = Tensor::empty({group_->size() * input_bytes_}, DType::kU8, MemCategory::kGatherBuffer,
-                            "gather of '" + path_ + "'");
+    buffer_ = comm_buffer(comm_.get(), CommBufferUse::kGatherOutput, group_->size() * input_bytes_, DType::kU8,
+                          MemCategory::kGatherBuffer, "gather of '" + path_ + "'");
     auto* base = static_cast<std::byte*>(buffer_.raw());
     std::vector<std::function<void()>> work;
     if (base != nullptr) {
@@ -41,8 +43,7 @@ class BufferedGather final : public Gather {
     }
     submit_copy_in(std::move(work), input_bytes_);
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
-    stream(StreamId::kGather)
-        .submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, communicate(base)});
+    stream(StreamId::kGather).submit({"all_gather", path_, gather_cost(), communicate(base), collective()});
     gathered_ = stream(StreamId::kGather).record();
   }
 
@@ -50,7 +51,8 @@ class BufferedGather final : public Gather {
     stream(StreamId::kCompute).wait(gathered_);
     for (Param* param : params_) param->unsharded().storage()->allocate();
     const std::int64_t bytes = group_->size() * input_bytes_;
-    device_.launch("gather_copy_out", {0, bytes, bytes}, [&] { copy_out(); });
+    device_.launch("gather_copy_out", {.read_bytes = bytes, .written_bytes = bytes, .unit = device::Unit::kCopy},
+                   [&] { copy_out(); });
     HeldGather held{std::move(buffer_), stream(StreamId::kCompute).record()};
     buffer_ = {};
     return held;
@@ -62,11 +64,18 @@ class BufferedGather final : public Gather {
   }
 
  private:
-  // The gather inputs; those on the host as copies in the compute dtype.
+  // The gather inputs in the compute dtype: those on the host as copies of their own, those that need a cast in one
+  // flat copy.
   std::vector<Tensor> inputs_on_device() {
+    Tensor flat = flat_casts();
+    std::int64_t flat_offset = 0;
     std::vector<Tensor> inputs;
     for (const Param* param : params_) {
       inputs.push_back(input(*param));
+      if (casts_on_device(*param)) {
+        inputs.back() = {flat.storage(), flat_offset, input(*param).shape(), param->compute_dtype()};
+        flat_offset += input(*param).numel();
+      }
       if (!input_on_host(*param)) continue;
       const Tensor copy = Tensor::empty(inputs.back().shape(), param->compute_dtype(), MemCategory::kGatherBuffer,
                                         "gather input of '" + param->path() + "'");
@@ -76,11 +85,48 @@ class BufferedGather final : public Gather {
     return inputs;
   }
 
+  bool casts_on_device(const Param& param) const {
+    return !input_on_host(param) && input(param).dtype() != param.compute_dtype();
+  }
+
+  // The shards that need a cast, cast, one after another; undefined when there are none.
+  Tensor flat_casts() {
+    std::int64_t elems = 0;
+    std::int64_t read_bytes = 0;
+    std::optional<DType> dtype;
+    for (const Param* param : params_) {
+      if (!casts_on_device(*param)) continue;
+      elems += input(*param).numel();
+      read_bytes += input(*param).nbytes();
+      dtype = param->compute_dtype();
+    }
+    if (!dtype) return {};
+    Tensor flat = Tensor::empty({elems}, *dtype, MemCategory::kGatherBuffer, "gather inputs of '" + path_ + "'");
+    std::vector<std::function<void()>> work;
+    auto* to = static_cast<std::byte*>(flat.raw());
+    for (const Param* param : params_) {
+      if (to == nullptr || !casts_on_device(*param)) continue;
+      work.push_back(copy_in(*param, input(*param), to, flat.storage()->keep_alive()));
+      to += input_bytes(*param);
+    }
+    stream(StreamId::kGatherCopyIn)
+        .submit({"cast",
+                 path_,
+                 {.read_bytes = read_bytes, .written_bytes = flat.nbytes(), .unit = device::Unit::kCopy},
+                 [work = std::move(work)] { run_all(work); }});
+    return flat;
+  }
+
   std::function<void()> communicate(std::byte* base) {
     if (base == nullptr) return nullptr;
-    return [group = group_, path = path_, base, bytes = input_bytes_, owner = buffer_.storage()->keep_alive()] {
+    return [group = group_, path = path_, comm = comm_, base, bytes = input_bytes_,
+            owner = buffer_.storage()->keep_alive()] {
       const comm::GatherPart part{base + group->rank() * bytes, base, static_cast<std::size_t>(bytes)};
-      group->all_gather(Channel::kGather, {&part, 1}, path);
+      if (comm != nullptr) {
+        (*comm)(part.full, part.shard, part.bytes, *group, path);
+      } else {
+        group->all_gather(Channel::kGather, {&part, 1}, path);
+      }
     };
   }
 
@@ -95,6 +141,7 @@ class BufferedGather final : public Gather {
     }
   }
 
+  const std::shared_ptr<AllGather> comm_;  // null: the process group's
   Tensor buffer_;
 };
 
@@ -126,8 +173,7 @@ class InPlaceGather final : public Gather {
     if (group_->size() > 1 && !parts.empty()) {
       communicate = [group = group_, path = path_, parts, owners] { group->all_gather(Channel::kGather, parts, path); };
     }
-    stream(StreamId::kGather)
-        .submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, communicate});
+    stream(StreamId::kGather).submit({"all_gather", path_, gather_cost(), communicate, collective()});
     gathered_ = stream(StreamId::kGather).record();
   }
 
@@ -181,9 +227,8 @@ class SharedGather final : public Gather {
     submit_copy_in(std::move(work), copied_bytes);
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
     stream(StreamId::kGather)
-        .submit({"all_gather", path_, {0, 0, 0, (group_->size() - 1) * input_bytes_}, [group = group_, path = path_] {
-                   group->barrier(Channel::kGather, path);
-                 }});
+        .submit({"all_gather", path_, gather_cost(),
+                 [group = group_, path = path_] { group->barrier(Channel::kGather, path); }, collective()});
     gathered_ = stream(StreamId::kGather).record();
   }
 
@@ -260,19 +305,30 @@ void Gather::copy_from_host(const Param& param, std::byte* to, const std::shared
            from_owner = from.storage()->keep_alive(),
            owner = casts ? copy.storage()->keep_alive() : to_owner] { std::memcpy(device_bytes, host_bytes, bytes); };
   }
-  stream(StreamId::kGatherCopyIn).submit({"h2d", param.path(), {0, from.nbytes(), from.nbytes()}, std::move(run)});
+  const device::Cost cost{.read_bytes = from.nbytes(),
+                          .written_bytes = from.nbytes(),
+                          .unit = device::Unit::kHostLink,
+                          .pinned = from.storage()->pinned()};
+  stream(StreamId::kGatherCopyIn).submit({"h2d", param.path(), cost, std::move(run)});
   if (!casts) return;
   stream(StreamId::kGatherCopyIn)
       .submit({"cast",
                param.path(),
-               {0, from.nbytes(), input_bytes(param)},
+               {.read_bytes = from.nbytes(), .written_bytes = input_bytes(param), .unit = device::Unit::kCopy},
                to == nullptr ? nullptr : copy_in(param, copy, to, to_owner)});
 }
 
 void Gather::submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes) {
-  stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, {0, bytes, bytes}, [work = std::move(work)] {
-                                            run_all(work);
-                                          }});
+  const device::Cost cost{.read_bytes = bytes, .written_bytes = bytes, .unit = device::Unit::kCopy};
+  stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, cost, [work = std::move(work)] { run_all(work); }});
+}
+
+device::Cost Gather::gather_cost() const {
+  return {.link_bytes = (group_->size() - 1) * input_bytes_, .unit = device::Unit::kLink};
+}
+
+device::Collective Gather::collective() const {
+  return {device::CollectiveKind::kAllGather, group_->size() * input_bytes_, &group_->ranks()};
 }
 
 void Gather::release() {
@@ -281,9 +337,9 @@ void Gather::release() {
 
 std::unique_ptr<Gather> Gather::create(GatherLayout layout, GatherFrom from, std::vector<Param*> params,
                                        std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
-                                       const std::string& path) {
-  if (group->size() > 1 && layout == GatherLayout::kBuffered) {
-    return std::make_unique<BufferedGather>(from, std::move(params), std::move(group), device, path);
+                                       const std::string& path, std::shared_ptr<AllGather> comm) {
+  if (group->size() > 1 && (layout == GatherLayout::kBuffered || comm != nullptr)) {
+    return std::make_unique<BufferedGather>(from, std::move(params), std::move(group), device, path, std::move(comm));
   }
   if (group->size() > 1 && from == GatherFrom::kShards && !device.dry_run()) {
     const auto bytes = static_cast<std::size_t>(SharedGather::segment_bytes(params));

@@ -3,7 +3,8 @@
 //   buffered   one flat buffer [N * bytes]: each rank's row is its parameters' gather inputs one after another;
 //   gathered in place, then
 //              copied out into the unsharded parameters. Peak 3 U in forward: the buffer is held until the next group
-//              has its parameters.
+//              has its parameters. Shards that need a cast are cast into one flat copy first, as PyTorch does. All of
+//              it comes from the gather-copy-in stream's pool.
 //   in place   each parameter is gathered straight into its unsharded storage.
 //   shared     ranks that share memory keep the gather output in one segment: a rank writes its own rows (once per
 //   change of its shard)
@@ -18,6 +19,8 @@
 //           buffered layout keeps a device copy of every gather input of the group until they are in the buffer, as
 //           PyTorch does. All of it is in category gather_buffer, freed when issue() returns. In the shared layout the
 //           shard cannot live in the segment; it is copied there once per change.
+// Custom    an AllGather of the user's, or of the process group's memory, moves one flat buffer: its group has the
+//           buffered layout whatever was asked for.
 // From      the shards over the N ranks of the shard axis, or the post-forward shards over k consecutive ones (always
 //           in the rank's own memory).
 // Order     issue() when the gather is issued, then finish() when it is waited for, or drop() when it is never used.
@@ -34,6 +37,7 @@
 
 #include "engine/comm/process_group.h"
 #include "engine/device/device.h"
+#include "sharding/custom_comm.h"
 #include "sharding/param.h"
 
 namespace loom::sharding {
@@ -51,10 +55,10 @@ class Gather {
   virtual ~Gather() = default;
 
   // Collective over the shard group: `params` of group `path`, all with bytes. N = 1 needs no communication and only
-  // casts.
+  // casts. `comm`: null for the process group's own.
   static std::unique_ptr<Gather> create(GatherLayout layout, GatherFrom from, std::vector<Param*> params,
                                         std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
-                                        const std::string& path);
+                                        const std::string& path, std::shared_ptr<AllGather> comm);
 
   // Bytes of this rank's gather input.
   std::int64_t input_bytes() const { return input_bytes_; }
@@ -85,6 +89,8 @@ class Gather {
                 std::vector<std::function<void()>>& work);
   void copy_from_host(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner);
   void submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes);
+  device::Cost gather_cost() const;
+  device::Collective collective() const;
 
   device::Stream& stream(device::StreamId id) { return device_.stream(id); }
 

@@ -14,8 +14,8 @@
 //           Members that disagree about a collective (kind, bytes, dtype, tag) get one error each that names the
 //           difference.
 // Threads   One thread a channel at a time; several channels at once.
-// Source    inprocess.h (threads as ranks; peers' memory read directly), mpi.h (processes as ranks); a simulated group
-//           comes with the planner.
+// Source    inprocess.h (threads as ranks; peers' memory read directly), mpi.h (processes as ranks), simulated.h (one
+//           rank of a world of any size).
 #pragma once
 
 #include <chrono>

@@ -18,9 +18,9 @@ Device::Device(const DeviceOptions& options, RankContext* context)
     : profile_(options.profile),
       memory_(options.profile.memory_bytes, options.arena ? options.arena : Arena::create(), options.dry_run),
       host_memory_(options.host_allocator ? options.host_allocator : HostAllocator::ordinary(), options.dry_run) {
-  for (int id = 0; id < kStreams; ++id) {
-    const bool on_host = id == static_cast<int>(StreamId::kCompute);
-    streams_[id] = std::make_unique<Stream>(std::string(kStreamNames[id]), options.executor, on_host, context, &trace_);
+  for (std::size_t id = 0; id < kStreams; ++id) {
+    streams_[id] = std::make_unique<Stream>(static_cast<StreamId>(id), std::string(kStreamNames[id]), options.executor,
+                                            context, &trace_, &timeline_);
   }
 }
 

@@ -1,6 +1,9 @@
 // Device: the emulated NPU of one rank - memory, streams and a trace.
 //
 // Streams  compute (runs on the host thread), gather-copy-in, gather, reduce-scatter, all-reduce, h2d, d2h.
+// Pools    memory is taken from the pool of the stream that current_pool() names, as PyTorch does inside
+//          `with torch.cuda.stream(s)`; PoolScope changes it for a scope.
+// Time     the timeline, when enabled, notes what virtual time is made of.
 // Dry run  kernels have shapes, accounts and costs, and no bytes: launch() skips the arithmetic.
 // Host     host_memory() is the host's memory beside it, for shards, gradients and optimizer state that are kept off
 //          the device.
@@ -20,6 +23,7 @@
 #include "engine/device/host_memory.h"
 #include "engine/device/memory.h"
 #include "engine/device/stream.h"
+#include "engine/device/timeline.h"
 #include "engine/device/trace.h"
 
 namespace loom::device {
@@ -37,9 +41,6 @@ struct DeviceOptions {
   std::shared_ptr<HostAllocator> host_allocator{};  // of host_memory(); null: ordinary memory
 };
 
-enum class StreamId : std::uint8_t { kCompute, kGatherCopyIn, kGather, kReduceScatter, kAllReduce, kH2D, kD2H };
-inline constexpr int kStreams = 7;
-
 class Device {
  public:
   Device(const DeviceOptions& options, RankContext* context);
@@ -47,6 +48,7 @@ class Device {
   DeviceMemory& memory() { return memory_; }
   HostMemory& host_memory() { return host_memory_; }
   Trace& trace() { return trace_; }
+  Timeline& timeline() { return timeline_; }
   Stream& stream(StreamId id) { return *streams_[static_cast<std::size_t>(id)]; }
   bool dry_run() const { return memory_.dry_run(); }
   const DeviceProfile& profile() const { return profile_; }
@@ -55,6 +57,7 @@ class Device {
   template <class F>
   void launch(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("compute", {kernel, "", cost, nullptr});
+    timeline_.add_kernel(StreamId::kCompute, kernel, cost);
     if (!dry_run()) run();
   }
 
@@ -63,6 +66,7 @@ class Device {
   template <class F>
   void run_on_host(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("host", {kernel, "", cost, nullptr});
+    timeline_.add_host_work(kernel, cost);
     if (!dry_run()) run();
   }
 
@@ -79,6 +83,7 @@ class Device {
   DeviceMemory memory_;
   HostMemory host_memory_;
   Trace trace_;
+  Timeline timeline_;
   std::array<std::unique_ptr<Stream>, kStreams> streams_;
 };
 

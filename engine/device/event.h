@@ -5,6 +5,7 @@
 // Threads  any.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 
@@ -23,12 +24,17 @@ class Event {
   // As wait(), but hands the cause over instead of throwing it; null when done.
   std::exception_ptr wait_for_cause() const;
 
+  // The number of the timeline's entry it stands behind (timeline.h).
+  std::int64_t entry() const { return entry_; }
+  void set_entry(std::int64_t entry) { entry_ = entry; }
+
   // For streams: settles the event, once.
   void settle(std::exception_ptr cause) const;
 
  private:
   struct State;
   std::shared_ptr<State> state_;
+  std::int64_t entry_ = -1;
 };
 
 }  // namespace loom::device

@@ -22,7 +22,21 @@ Block::Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memor
   ledger_->add(category_, bytes_);
 }
 
-Block::~Block() { ledger_->remove(category_, bytes_); }
+Block::Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memory, std::int64_t bytes,
+             MemCategory category, std::shared_ptr<CachingAllocator> allocator, CachingAllocator::Piece* piece)
+    : ledger_(std::move(ledger)),
+      memory_(std::move(memory)),
+      bytes_(bytes),
+      category_(category),
+      allocator_(std::move(allocator)),
+      piece_(piece) {
+  ledger_->add(category_, bytes_);
+}
+
+Block::~Block() {
+  ledger_->remove(category_, bytes_);
+  if (piece_ != nullptr) allocator_->free(piece_);
+}
 
 void Block::recategorize(MemCategory category) {
   if (category == category_) return;
@@ -32,38 +46,55 @@ void Block::recategorize(MemCategory category) {
 }
 
 DeviceMemory::DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run)
-    : capacity_bytes_(capacity_bytes),
+    : allocator_(std::make_shared<CachingAllocator>(capacity_bytes)),
       arena_(std::move(arena)),
       dry_run_(dry_run),
       ledger_(std::make_shared<MemLedger>(kRoundingBytes)) {}
 
 std::shared_ptr<Block> DeviceMemory::allocate(std::int64_t bytes, MemCategory category, std::string_view what) {
-  check_room(bytes, what);
-  auto memory = dry_run_ ? nullptr : arena_->take(static_cast<std::size_t>(bytes));
-  return std::make_shared<Block>(ledger_, std::move(memory), bytes, category);
+  return make_block(bytes, category, what, [&] { return arena_->take(static_cast<std::size_t>(bytes)); });
 }
 
 std::shared_ptr<Block> DeviceMemory::adopt(std::shared_ptr<std::byte> memory, std::int64_t bytes, MemCategory category,
                                            std::string_view what) {
-  check_room(bytes, what);
-  return std::make_shared<Block>(ledger_, dry_run_ ? nullptr : std::move(memory), bytes, category);
+  return make_block(bytes, category, what, [&] { return std::move(memory); });
 }
 
-MemStats DeviceMemory::stats() const { return ledger_->stats(); }
-
-void DeviceMemory::reset_peaks() { ledger_->reset_peaks(); }
-
-void DeviceMemory::check_room(std::int64_t bytes, std::string_view what) const {
-  const MemStats& stats = ledger_->stats();
-  if (stats.total_bytes + ledger_->rounded(bytes) <= capacity_bytes_) return;
-  std::string table;
-  for (int c = 0; c < kMemCategories; ++c) {
-    if (stats.by_category[c] == 0) continue;
-    table += fmt::format("\n  {:<16}{:>12.1f} MiB", kNames[c], stats.by_category[c] / kMiB);
+std::shared_ptr<Block> DeviceMemory::make_block(std::int64_t bytes, MemCategory category, std::string_view what,
+                                                const std::function<std::shared_ptr<std::byte>()>& memory) {
+  CachingAllocator::Piece* piece = bytes == 0 ? nullptr : allocator_->allocate(bytes, current_pool_);
+  if (bytes > 0 && piece == nullptr) raise_out_of_memory(bytes, what);
+  try {
+    return std::make_shared<Block>(ledger_, dry_run_ ? nullptr : memory(), bytes, category, allocator_, piece);
+  } catch (...) {
+    if (piece != nullptr) allocator_->free(piece);
+    throw;
   }
+}
+
+MemStats DeviceMemory::stats() const {
+  MemStats stats = ledger_->stats();
+  stats.allocator = allocator_->stats();
+  return stats;
+}
+
+void DeviceMemory::reset_peaks() {
+  ledger_->reset_peaks();
+  allocator_->reset_peaks();
+}
+
+void DeviceMemory::raise_out_of_memory(std::int64_t bytes, std::string_view what) const {
+  const MemStats stats = this->stats();
+  std::string table;
+  const auto line = [&](std::string_view name, std::int64_t in_use) {
+    if (in_use > 0) table += fmt::format("\n  {:<16}{:>12.1f} MiB", name, in_use / kMiB);
+  };
+  for (std::size_t c = 0; c < kMemCategories; ++c) line(kNames[c], stats.by_category[c]);
   if (table.empty()) table = " nothing";
+  line("reserved", stats.allocator.reserved_bytes);
+  const std::int64_t capacity = capacity_bytes();
   raise<OutOfMemoryError>("{} needs {:.1f} MiB, the device has {:.1f} of {:.1f} MiB free; in use:{}", what,
-                          bytes / kMiB, (capacity_bytes_ - stats.total_bytes) / kMiB, capacity_bytes_ / kMiB, table);
+                          bytes / kMiB, (capacity - stats.allocator.reserved_bytes) / kMiB, capacity / kMiB, table);
 }
 
 }  // namespace loom::device

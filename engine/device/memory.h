@@ -5,18 +5,24 @@
 //             The memory itself may live on while a stream item still uses it (Block::keep_alive) and does not count
 //             then.
 // Dry run     blocks have sizes and no bytes (data() is null): nothing is computed, everything is accounted.
-// Errors      OutOfMemoryError with the table by category when capacity would be exceeded; nothing has changed then.
+// Allocator   beside the categories, what PyTorch's caching allocator would have allocated and reserved for the same
+//             requests (caching_allocator.h), pool by stream. Its segments are what the capacity is spent on.
+// Errors      OutOfMemoryError with the table by category when a segment would exceed the capacity; nothing has changed
+//             then.
 // Threads     the rank's host thread; keep-alives may end on any thread.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "engine/device/arena.h"
+#include "engine/device/caching_allocator.h"
+#include "engine/device/stream_id.h"
 
 namespace loom::device {
 
@@ -42,6 +48,7 @@ struct MemStats {
   CategoryBytes by_category{};          // now
   CategoryBytes peak_by_category{};     // each category's own peak
   CategoryBytes by_category_at_peak{};  // when the total was at its peak
+  AllocatorStats allocator{};           // of the device's memory; zero for the host's
 };
 
 class MemLedger;
@@ -50,6 +57,9 @@ class MemLedger;
 class Block {
  public:
   Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memory, std::int64_t bytes, MemCategory category);
+  // Holds a piece of the emulated allocator too.
+  Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memory, std::int64_t bytes, MemCategory category,
+        std::shared_ptr<CachingAllocator> allocator, CachingAllocator::Piece* piece);
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -67,31 +77,53 @@ class Block {
   const std::shared_ptr<std::byte> memory_;
   const std::int64_t bytes_;
   MemCategory category_;
+  const std::shared_ptr<CachingAllocator> allocator_;  // null: none
+  CachingAllocator::Piece* const piece_ = nullptr;     // null: none
 };
 
 class DeviceMemory {
  public:
   DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run);
 
-  // `what` names the purpose in errors ("gather of 'layers.3'").
+  // `what` names the purpose in errors ("gather of 'layers.3'"). From the current pool.
   std::shared_ptr<Block> allocate(std::int64_t bytes, MemCategory category, std::string_view what);
   // Counts memory that lives elsewhere (a segment shared between ranks) as this device's own.
   std::shared_ptr<Block> adopt(std::shared_ptr<std::byte> memory, std::int64_t bytes, MemCategory category,
                                std::string_view what);
 
   bool dry_run() const { return dry_run_; }
-  std::int64_t capacity_bytes() const { return capacity_bytes_; }
+  std::int64_t capacity_bytes() const { return allocator_->capacity_bytes(); }
+  StreamId current_pool() const { return current_pool_; }
+  void set_current_pool(StreamId pool) { current_pool_ = pool; }
   MemStats stats() const;
   // Peaks restart from the present values.
   void reset_peaks();
 
  private:
-  void check_room(std::int64_t bytes, std::string_view what) const;
+  std::shared_ptr<Block> make_block(std::int64_t bytes, MemCategory category, std::string_view what,
+                                    const std::function<std::shared_ptr<std::byte>()>& memory);
+  [[noreturn]] void raise_out_of_memory(std::int64_t bytes, std::string_view what) const;
 
-  const std::int64_t capacity_bytes_;
+  const std::shared_ptr<CachingAllocator> allocator_;
+  StreamId current_pool_ = StreamId::kCompute;
   const std::shared_ptr<Arena> arena_;
   const bool dry_run_;
   const std::shared_ptr<MemLedger> ledger_;
+};
+
+// While it lives, memory comes from the pool of `pool`.
+class PoolScope {
+ public:
+  PoolScope(DeviceMemory& memory, StreamId pool) : memory_(memory), before_(memory.current_pool()) {
+    memory_.set_current_pool(pool);
+  }
+  ~PoolScope() { memory_.set_current_pool(before_); }
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+
+ private:
+  DeviceMemory& memory_;
+  const StreamId before_;
 };
 
 }  // namespace loom::device

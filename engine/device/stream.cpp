@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "engine/core/rank_context.h"
+#include "engine/device/timeline.h"
 #include "engine/device/trace.h"
 
 namespace loom::device {
@@ -70,17 +71,21 @@ void run_unless_poisoned(const std::function<void()>& run, std::exception_ptr& c
 
 }  // namespace
 
-Stream::Stream(std::string name, ExecutorKind executor, bool runs_on_host, RankContext* context, Trace* trace)
-    : name_(std::move(name)),
-      executor_(runs_on_host ? ExecutorKind::kInline : executor),
-      runs_on_host_(runs_on_host),
+Stream::Stream(StreamId id, std::string name, ExecutorKind executor, RankContext* context, Trace* trace,
+               Timeline* timeline)
+    : id_(id),
+      name_(std::move(name)),
+      executor_(id == StreamId::kCompute ? ExecutorKind::kInline : executor),
+      runs_on_host_(id == StreamId::kCompute),
       context_(context),
-      trace_(trace) {}
+      trace_(trace),
+      timeline_(timeline) {}
 
 Stream::~Stream() = default;
 
 void Stream::submit(StreamItem item) {
   trace_->add_item(name_, item);
+  timeline_->add_work(id_, item);
   if (runs_on_host_) {
     if (item.run) item.run();
     return;
@@ -95,6 +100,11 @@ void Stream::submit(StreamItem item) {
 }
 
 void Stream::wait(const Event& event) {
+  timeline_->add_stream_wait(id_, event.entry());
+  do_wait(event);
+}
+
+void Stream::do_wait(const Event& event) {
   if (runs_on_host_) {
     event.wait();
     return;
@@ -111,6 +121,12 @@ void Stream::wait(const Event& event) {
 }
 
 Event Stream::record() {
+  Event event = do_record();
+  if (timeline_->enabled()) event.set_entry(timeline_->last_of(id_));
+  return event;
+}
+
+Event Stream::do_record() {
   if (executor_ == ExecutorKind::kInline) {
     if (!cause_) return {};
     Event failed = Event::pending();
@@ -123,6 +139,10 @@ Event Stream::record() {
   return event;
 }
 
-void Stream::synchronize() { record().wait(); }
+void Stream::synchronize() {
+  const Event event = record();
+  timeline_->add_host_wait(event.entry());
+  event.wait();
+}
 
 }  // namespace loom::device

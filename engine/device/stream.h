@@ -14,10 +14,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "engine/device/cost.h"
 #include "engine/device/event.h"
+#include "engine/device/stream_id.h"
 
 namespace loom {
 class RankContext;
@@ -25,17 +28,10 @@ class RankContext;
 
 namespace loom::device {
 
+class Timeline;
 class Trace;
 
 enum class ExecutorKind : std::uint8_t { kInline, kThreaded };
-
-// What an item costs on the real device; the timing model reads it.
-struct Cost {
-  double flops = 0;
-  std::int64_t read_bytes = 0;
-  std::int64_t written_bytes = 0;
-  std::int64_t link_bytes = 0;  // bytes this rank receives over links
-};
 
 struct StreamItem {
   std::string_view
@@ -43,11 +39,12 @@ struct StreamItem {
   std::string_view subject;  // "layers.3"; copied when traced
   Cost cost;
   std::function<void()> run;  // null in a dry run; must own or outlive what it touches
+  std::optional<Collective> collective{};
 };
 
 class Stream {
  public:
-  Stream(std::string name, ExecutorKind executor, bool runs_on_host, RankContext* context, Trace* trace);
+  Stream(StreamId id, std::string name, ExecutorKind executor, RankContext* context, Trace* trace, Timeline* timeline);
   ~Stream();  // waits for the items already submitted
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -66,11 +63,16 @@ class Stream {
  private:
   class Worker;
 
+  void do_wait(const Event& event);
+  Event do_record();
+
+  const StreamId id_;
   const std::string name_;
   const ExecutorKind executor_;
   const bool runs_on_host_;
   RankContext* const context_;
   Trace* const trace_;
+  Timeline* const timeline_;
   std::exception_ptr cause_;        // inline executor only
   std::unique_ptr<Worker> worker_;  // threaded executor only
 };

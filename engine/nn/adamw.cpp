@@ -34,16 +34,32 @@ AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options) : opti
   states_.resize(parameters_.size());
 }
 
+// The square roots of the second moments, which PyTorch's foreach implementation holds all at once.
+std::vector<Tensor> AdamW::foreach_temporaries() const {
+  std::vector<Tensor> temporaries;
+  if (!options_.foreach) return temporaries;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& parameter = parameters_[i];
+    if (!parameter.grad().defined() || parameter.storage()->place() == Place::kHost) continue;
+    temporaries.push_back(Tensor::empty(parameter.shape(), parameter.dtype(), device::MemCategory::kTemporary,
+                                        "square root of a second moment"));
+  }
+  return temporaries;
+}
+
 void AdamW::step() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    State& state = states_[i];
+    if (state.m.defined() || !parameters_[i].grad().defined()) continue;
+    state.m = moment_like(parameters_[i]);
+    state.v = moment_like(parameters_[i]);
+  }
+  const std::vector<Tensor> temporaries = foreach_temporaries();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];
     const Tensor grad = parameter.grad();
     if (!grad.defined()) continue;
     State& state = states_[i];
-    if (!state.m.defined()) {
-      state.m = moment_like(parameter);
-      state.v = moment_like(parameter);
-    }
     ++state.step;
     const kernels::AdamW op{.lr = options_.lr,
                             .beta1 = options_.beta1,

@@ -3,7 +3,7 @@
 // Parameters  are leaves with bytes, usually this rank's shards: make the optimizer after sharding. Parameters without
 //             gradient are skipped and keep their step count. Empty shards take part and do nothing.
 // Memory      two moments per parameter, category optimizer_state, made beside it (on its device, or on the host with
-//             the same pinning) at the first step that has a gradient.
+//             the same pinning) at the first step that has a gradient; with foreach also the temporaries of a step.
 // Where       on the device for tensors of the device; on the CPU for tensors of the host. Reading a gradient waits
 //             until it has landed there.
 #pragma once
@@ -21,6 +21,9 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
+  // torch.optim.AdamW(foreach=True): a step holds one temporary as large as all parameters it updates on the device.
+  // The values are the same.
+  bool foreach = false;
 };
 
 class AdamW {
@@ -41,6 +44,8 @@ class AdamW {
     Tensor v;
     std::int64_t step = 0;
   };
+  std::vector<Tensor> foreach_temporaries() const;
+
   AdamWOptions options_;
   std::vector<Tensor> parameters_;
   std::vector<State> states_;

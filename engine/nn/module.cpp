@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
+#include "engine/nn/call_stack.h"
 
 namespace loom::nn {
 
@@ -12,13 +13,17 @@ std::string join_path(std::string_view prefix, std::string_view name) {
   return fmt::format("{}.{}", prefix, name);
 }
 
-Value Module::call(Args args) { return call_layer(call_layers_.size() - 1, std::move(args)); }
+Value Module::call(Args args) {
+  const RunningCall running(*this);
+  return call_layer(call_layers_.size() - 1, std::move(args));
+}
 
 Value Module::call_layer(std::size_t index, Args args) {
   const CallLayer& layer = call_layers_[index];
   for (const PreHook& hook : layer.pre_hooks) hook(*this, args);
   Value result;
   if (index == 0) {
+    check_callable(*this);
     result = forward(args);
     args = {};  // what forward needed for backward is on the tape; the rest is free now
   } else {

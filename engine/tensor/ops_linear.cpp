@@ -9,16 +9,24 @@
 namespace loom::ops {
 namespace {
 
-Cost gemm_cost(const kernels::Gemm& op, const Tensor& a, const Tensor& b, const Tensor& c) {
-  return pass_cost(2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k), {a, b},
-                   {c});
+Cost gemm_cost(const kernels::Gemm& op, std::int64_t batch, const Tensor& a, const Tensor& b, const Tensor& c) {
+  Cost cost = pass_cost(2.0 * static_cast<double>(batch) * static_cast<double>(op.m) * static_cast<double>(op.n) *
+                            static_cast<double>(op.k),
+                        {a, b}, {c});
+  cost.unit = device::Unit::kMatrix;
+  cost.dtype = a.dtype();
+  cost.batch = batch;
+  cost.m = op.m;
+  cost.n = op.n;
+  cost.k = op.k;
+  return cost;
 }
 
 void run_gemm(std::string_view name, kernels::Gemm op, const Tensor& a, const Tensor& b, const Tensor& c,
               const Tensor& bias = {}) {
   op.ab = a.dtype();
   op.c = c.dtype();
-  launch(name, gemm_cost(op, a, b, c), [&] {
+  launch(name, gemm_cost(op, 1, a, b, c), [&] {
     if (bias.defined()) op.bias = bias.raw();
     kernels::gemm(op, a.raw(), b.raw(), c.raw());
   });
@@ -33,15 +41,16 @@ Tensor bias_gradient(const Tensor& dy) {
 
 // out_in: the weight is [N, K] (torch.nn.Linear), else [K, N] (Conv1D).
 Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool out_in) {
-  require(x.shape().ndim() >= 1 && weight.shape().ndim() == 2 && weight.shape()[out_in ? 1 : 0] == x.shape()[-1] &&
-              weight.dtype() == x.dtype(),
-          "linear: input {} {} with weight {} {}", name(x.dtype()), to_string(x.shape()), name(weight.dtype()),
-          to_string(weight.shape()));
+  const bool fits = x.shape().ndim() >= 1 && weight.shape().ndim() == 2 &&
+                    weight.shape()[out_in ? 1 : 0] == x.shape()[-1] && weight.dtype() == x.dtype();
+  require(shapes_hold(fits, "linear", {x, weight}), "linear: input {} {} with weight {} {}", name(x.dtype()),
+          to_string(x.shape()), name(weight.dtype()), to_string(weight.shape()));
   const std::int64_t k = x.shape()[-1];
   const std::int64_t n = weight.shape()[out_in ? 0 : 1];
-  require(!bias.defined() || (bias.shape() == Shape{n} && bias.dtype() == x.dtype()),
-          "linear: bias {} {} for {} outputs", name(bias.defined() ? bias.dtype() : x.dtype()),
-          bias.defined() ? to_string(bias.shape()) : "", n);
+  require(
+      shapes_hold(!bias.defined() || (bias.shape() == Shape{n} && bias.dtype() == x.dtype()), "linear", {weight, bias}),
+      "linear: bias {} {} for {} outputs", name(bias.defined() ? bias.dtype() : x.dtype()),
+      bias.defined() ? to_string(bias.shape()) : "", n);
   const std::int64_t m = row_count(x);
   Tensor y = Tensor::empty(with_last(x.shape(), n), x.dtype());
   run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, y, bias);
@@ -112,8 +121,7 @@ Tensor run_batched(std::string_view name, Batched product, const Tensor& a, cons
   op.ab = a.dtype();
   op.c = a.dtype();
   Tensor c = Tensor::empty(shape, a.dtype());
-  const double flops = 2.0 * static_cast<double>(c.numel()) * static_cast<double>(op.k);
-  launch(name, pass_cost(flops, {a, b}, {c}), [&] {
+  launch(name, gemm_cost(op, product.batch, a, b, c), [&] {
     const kernels::BatchStride stride{op.m * op.k, op.k * op.n, op.m * op.n};
     kernels::gemm_batched(op, product.batch, stride, a.raw(), b.raw(), c.raw());
   });

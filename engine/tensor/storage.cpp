@@ -40,6 +40,11 @@ std::byte* Storage::data() const {
   return block_ ? block_->data() : host_.get();
 }
 
+void Storage::wait_landed() const {
+  if (device_ != nullptr) device_->timeline().add_host_wait(landed_.entry());
+  landed_.wait();
+}
+
 std::shared_ptr<void> Storage::keep_alive() const {
   if (block_) return block_->keep_alive();
   return host_;

@@ -52,7 +52,7 @@ class Storage {
   // From now on data() waits for `landed`: streams write the bytes until then.
   void set_landed(device::Event landed) { landed_ = std::move(landed); }
   // Blocks the host until the bytes have landed; throws the cause when that failed.
-  void wait_landed() const { landed_.wait(); }
+  void wait_landed() const;
   bool has_landed() const { return landed_.done(); }
   std::shared_ptr<void> keep_alive() const;
   void recategorize(device::MemCategory category);

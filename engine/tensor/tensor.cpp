@@ -62,6 +62,10 @@ double Tensor::item() const {
 }
 
 void Tensor::read_into(void* values, DType dtype) const {
+  if (storage()->place() == Place::kDevice) {
+    device::Timeline& timeline = storage()->device()->timeline();
+    timeline.add_host_wait(timeline.last_of(device::StreamId::kCompute));
+  }
   const void* bytes = raw();
   if (bytes == nullptr) {  // dry run: no values exist
     std::memset(values, 0, static_cast<std::size_t>(numel()) * element_bytes(dtype));

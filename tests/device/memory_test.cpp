@@ -21,7 +21,7 @@ constexpr std::int64_t kMiB = 1 << 20;
 std::int64_t of(const CategoryBytes& bytes, MemCategory category) { return bytes[static_cast<std::size_t>(category)]; }
 
 TEST(DeviceMemory, CountsEachBlockRoundedUpTo512Bytes) {
-  DeviceMemory memory(kMiB, shared_arena(), false);
+  DeviceMemory memory(64 * kMiB, shared_arena(), false);
   const auto one = memory.allocate(1, kShard, "one");
   const auto more = memory.allocate(513, kActivation, "more");
   const auto exact = memory.allocate(512, kActivation, "exact");
@@ -34,7 +34,7 @@ TEST(DeviceMemory, CountsEachBlockRoundedUpTo512Bytes) {
 }
 
 TEST(DeviceMemory, KeepsThePeakAndWhatItWasMadeOf) {
-  DeviceMemory memory(kMiB, shared_arena(), false);
+  DeviceMemory memory(64 * kMiB, shared_arena(), false);
   const auto shard = memory.allocate(1024, kShard, "shard");
   auto early = memory.allocate(4096, kActivation, "early");  // peak: 1024 + 4096
   early.reset();
@@ -49,7 +49,7 @@ TEST(DeviceMemory, KeepsThePeakAndWhatItWasMadeOf) {
 }
 
 TEST(DeviceMemory, PeaksRestartFromThePresentValues) {
-  DeviceMemory memory(kMiB, shared_arena(), false);
+  DeviceMemory memory(64 * kMiB, shared_arena(), false);
   const auto kept = memory.allocate(1024, kShard, "kept");
   memory.allocate(8192, kTemporary, "gone").reset();
   memory.reset_peaks();
@@ -59,7 +59,7 @@ TEST(DeviceMemory, PeaksRestartFromThePresentValues) {
 }
 
 TEST(DeviceMemory, RecategorizingMovesBytesAndChangesNoTotal) {
-  DeviceMemory memory(kMiB, shared_arena(), false);
+  DeviceMemory memory(64 * kMiB, shared_arena(), false);
   auto block = memory.allocate(1000, kActivation, "block");
   block->recategorize(kGradient);
   EXPECT_EQ(block->category(), kGradient);
@@ -72,17 +72,32 @@ TEST(DeviceMemory, RecategorizingMovesBytesAndChangesNoTotal) {
 }
 
 TEST(DeviceMemory, SaysWhatFillsItWhenItIsFullAndChangesNothing) {
-  DeviceMemory memory(4 * kMiB, shared_arena(), false);
-  const auto unsharded = memory.allocate(3 * kMiB, kUnsharded, "unsharded");
+  DeviceMemory memory(24 * kMiB, shared_arena(), false);
+  const auto unsharded = memory.allocate(12 * kMiB, kUnsharded, "unsharded");
   const auto activation = memory.allocate(kMiB / 2, kActivation, "activation");
-  EXPECT_THAT([&] { memory.allocate(kMiB, kGatherBuffer, "gather of 'layers.3'"); },
+  EXPECT_THAT([&] { memory.allocate(11 * kMiB, kGatherBuffer, "gather of 'layers.3'"); },
               ThrowsMessage<OutOfMemoryError>(
-                  StrEq("gather of 'layers.3' needs 1.0 MiB, the device has 0.5 of 4.0 MiB free; in use:\n"
-                        "  unsharded                3.0 MiB\n"
-                        "  activation               0.5 MiB")));
-  EXPECT_EQ(memory.stats().total_bytes, 3 * kMiB + kMiB / 2);
-  EXPECT_EQ(memory.stats().peak_bytes, 3 * kMiB + kMiB / 2);
-  EXPECT_NO_THROW(memory.allocate(kMiB / 2, kGatherBuffer, "what fits exactly"));
+                  StrEq("gather of 'layers.3' needs 11.0 MiB, the device has 10.0 of 24.0 MiB free; in use:\n"
+                        "  unsharded               12.0 MiB\n"
+                        "  activation               0.5 MiB\n"
+                        "  reserved                14.0 MiB")));
+  EXPECT_EQ(memory.stats().total_bytes, 12 * kMiB + kMiB / 2);
+  EXPECT_EQ(memory.stats().peak_bytes, 12 * kMiB + kMiB / 2);
+  EXPECT_NO_THROW(memory.allocate(10 * kMiB, kGatherBuffer, "what fits exactly"));
+}
+
+TEST(DeviceMemory, PoolScopesChooseThePoolAndNest) {
+  DeviceMemory memory(64 * kMiB, shared_arena(), true);
+  {
+    const PoolScope gather(memory, StreamId::kGatherCopyIn);
+    memory.allocate(12 * kMiB, kGatherBuffer, "gather").reset();
+    const PoolScope compute(memory, StreamId::kCompute);
+    memory.allocate(12 * kMiB, kUnsharded, "cannot reuse another stream's memory").reset();
+  }
+  EXPECT_EQ(memory.current_pool(), StreamId::kCompute);
+  EXPECT_EQ(memory.stats().allocator.reserved_bytes, 24 * kMiB);
+  memory.allocate(12 * kMiB, kUnsharded, "reuses its own stream's").reset();
+  EXPECT_EQ(memory.stats().allocator.reserved_bytes, 24 * kMiB);
 }
 
 TEST(DeviceMemory, HasNoBytesInADryRunAndTheSameAccounts) {
@@ -93,7 +108,7 @@ TEST(DeviceMemory, HasNoBytesInADryRunAndTheSameAccounts) {
 }
 
 TEST(DeviceMemory, CountsAdoptedMemoryAsItsOwn) {
-  DeviceMemory memory(kMiB, shared_arena(), false);
+  DeviceMemory memory(64 * kMiB, shared_arena(), false);
   const auto bytes = shared_arena()->take(2048);
   auto block = memory.adopt(bytes, 2048, kGatherBuffer, "a shared segment");
   EXPECT_EQ(block->data(), bytes.get());
@@ -103,7 +118,7 @@ TEST(DeviceMemory, CountsAdoptedMemoryAsItsOwn) {
 }
 
 TEST(DeviceMemory, MemoryOutlivesItsAccountWhileAnItemKeepsIt) {
-  DeviceMemory memory(kMiB, shared_arena(), false);
+  DeviceMemory memory(64 * kMiB, shared_arena(), false);
   auto block = memory.allocate(4096, kActivation, "block");
   std::byte* bytes = block->data();
   const std::shared_ptr<void> kept = block->keep_alive();
@@ -117,7 +132,7 @@ TEST(DeviceMemory, MemoryOutlivesItsAccountWhileAnItemKeepsIt) {
 TEST(DeviceMemory, BlocksOutliveTheDeviceMemory) {
   std::shared_ptr<Block> block;
   {
-    DeviceMemory memory(kMiB, shared_arena(), false);
+    DeviceMemory memory(64 * kMiB, shared_arena(), false);
     block = memory.allocate(64, kShard, "block");
   }
   std::memset(block->data(), 1, 64);

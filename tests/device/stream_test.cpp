@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "engine/core/rank_context.h"
+#include "engine/device/timeline.h"
 #include "engine/device/trace.h"
 
 namespace loom::device {
@@ -44,13 +45,14 @@ StreamItem fails(const char* cause) {
 
 struct Streams {
   explicit Streams(ExecutorKind executor)
-      : a("a", executor, false, &context, &trace),
-        b("b", executor, false, &context, &trace),
-        c("c", executor, false, &context, &trace),
-        compute("compute", executor, true, &context, &trace) {}
+      : a(StreamId::kGather, "a", executor, &context, &trace, &timeline),
+        b(StreamId::kReduceScatter, "b", executor, &context, &trace, &timeline),
+        c(StreamId::kAllReduce, "c", executor, &context, &trace, &timeline),
+        compute(StreamId::kCompute, "compute", executor, &context, &trace, &timeline) {}
 
   RankContext context{3, 4};
   Trace trace;
+  Timeline timeline;
   Log log;
   Stream a, b, c, compute;
 };
@@ -142,7 +144,7 @@ TEST_P(BothExecutors, OnTheComputeStreamAnErrorIsThrownAtOnceAndPoisonsNothing) 
 TEST_P(BothExecutors, DestructionRunsWhatWasSubmitted) {
   std::atomic<int> ran = 0;
   {
-    Stream stream("short", GetParam(), false, &s.context, &s.trace);
+    Stream stream(StreamId::kH2D, "short", GetParam(), &s.context, &s.trace, &s.timeline);
     for (int i = 0; i < 50; ++i) stream.submit(runs([&ran] { ++ran; }));
   }
   EXPECT_EQ(ran, 50);

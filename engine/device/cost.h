@@ -1,0 +1,48 @@
+// Cost: what a piece of device work asks of the hardware. Given with every kernel and stream item; a time model
+// (time_model.h) makes nanoseconds of it.
+//
+// Letters  matrix products: batch times [m, k] x [k, n]. Attention: batch = batch * heads, m = queries, n = keys, k =
+//          head_dim.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/core/dtype.h"
+
+namespace loom::device {
+
+// What does the work.
+enum class Unit : std::uint8_t {
+  kVector,     // element-wise and reductions: memory-bound
+  kMatrix,     // matrix products
+  kAttention,  // fused attention
+  kCopy,       // copies inside the device, also with a cast
+  kHostLink,   // copies from and to the host
+  kLink,       // collectives
+};
+
+struct Cost {
+  double flops = 0;
+  std::int64_t read_bytes = 0;
+  std::int64_t written_bytes = 0;
+  std::int64_t link_bytes = 0;  // bytes this rank receives over links
+  Unit unit = Unit::kVector;
+  DType dtype = DType::kF32;  // of matrix products and attention
+  std::int64_t batch = 1;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  bool pinned = false;  // kHostLink: the host's side is page-locked
+};
+
+enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce };
+
+// A collective as the links see it.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kAllGather;
+  std::int64_t bytes = 0;  // of the whole tensor: N times a rank's part; all-reduce: of a rank's tensor
+  const std::vector<int>* ranks = nullptr;  // members as world ranks, ascending; outlives the call
+};
+
+}  // namespace loom::device

@@ -1,0 +1,90 @@
+// Timeline: what one rank's host issued, as the resolution of virtual time needs it (simulate.h). Host order.
+//
+// Entries   work on a stream; a stream that waits for an entry; the host that works, or waits for an entry. Entries are
+//           numbered from 0 on, for good; an event of the device holds the number of the entry it stands behind.
+// Virtual   nothing here takes time: durations come from a time model when the timeline is resolved.
+// Off by default; nothing is stored then and events hold no number.
+// Threads   the rank's host thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/device/cost.h"
+#include "engine/device/stream_id.h"
+
+namespace loom::device {
+
+struct StreamItem;
+
+enum class TimelineKind : std::uint8_t {
+  kWork,        // a stream works
+  kStreamWait,  // a stream waits for an entry
+  kHostWork,    // the host works
+  kHostWait,    // the host waits for an entry
+  kMark,        // a point in the host's time: a phase of the step begins
+};
+
+// Number of an entry that is always done.
+inline constexpr std::int64_t kDone = -1;
+
+struct TimelineEntry {
+  TimelineKind kind = TimelineKind::kWork;
+  StreamId stream = StreamId::kCompute;
+  CollectiveKind collective = CollectiveKind::kAllGather;
+  std::int32_t name = 0;     // of the kernel, collective or mark: a number for Timeline::text()
+  std::int32_t subject = 0;  // "layers.3"
+  std::int32_t group = -1;   // the ranks of a collective: a number for Timeline::group(); -1: no collective
+  std::int64_t other = kDone;
+  std::int64_t bytes = 0;  // of a collective's whole tensor
+  Cost cost;
+};
+
+class Timeline {
+ public:
+  void enable(bool on) { enabled_ = on; }
+  bool enabled() const { return enabled_; }
+
+  void add_work(StreamId stream, const StreamItem& item);
+  void add_kernel(StreamId stream, std::string_view name, const Cost& cost);
+  void add_stream_wait(StreamId stream, std::int64_t entry);
+  void add_host_work(std::string_view name, const Cost& cost);
+  void add_host_wait(std::int64_t entry);
+  void add_mark(std::string_view name, std::string_view subject = {});
+  // The last entry of a stream, or kDone: what an event recorded now stands behind.
+  std::int64_t last_of(StreamId stream) const { return last_[static_cast<std::size_t>(stream)]; }
+  // Forgets every entry so far: all are over (the host has waited for the device).
+  void clear();
+
+  // Those since clear(); the first has the number first_entry(). What an entry waits for may be older: it is over.
+  const std::vector<TimelineEntry>& entries() const { return entries_; }
+  std::int64_t first_entry() const { return first_entry_; }
+  const std::string& text(std::int32_t number) const { return texts_[static_cast<std::size_t>(number)]; }
+  const std::vector<int>& group(std::int32_t number) const { return groups_[static_cast<std::size_t>(number)]; }
+  std::int32_t groups() const { return static_cast<std::int32_t>(groups_.size()); }
+
+ private:
+  std::int64_t add(TimelineEntry entry);
+  std::int64_t add_on(StreamId stream, TimelineEntry entry);
+  std::int32_t number_of(std::string_view text);
+  std::int32_t number_of(const std::vector<int>& ranks);
+
+  struct TextHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+
+  bool enabled_ = false;
+  std::int64_t first_entry_ = 0;
+  std::vector<TimelineEntry> entries_;
+  std::int64_t last_[kStreams] = {kDone, kDone, kDone, kDone, kDone, kDone, kDone};
+  std::vector<std::string> texts_{""};
+  std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> text_numbers_{{"", 0}};
+  std::vector<std::vector<int>> groups_;
+  std::unordered_map<const std::vector<int>*, std::int32_t> group_numbers_;
+};
+
+}  // namespace loom::device

@@ -1,0 +1,114 @@
+// Promise: the same requests give the same allocated and reserved bytes as PyTorch's caching allocator, by its rules.
+#include "engine/device/caching_allocator.h"
+
+#include <gtest/gtest.h>
+
+namespace loom::device {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kKiB = 1 << 10;
+constexpr StreamId kPool = StreamId::kCompute;
+
+class CachingAllocatorRules : public ::testing::Test {
+ protected:
+  CachingAllocator::Piece* take(std::int64_t bytes, StreamId pool = kPool) { return allocator.allocate(bytes, pool); }
+  std::int64_t allocated() const { return allocator.stats().allocated_bytes; }
+  std::int64_t reserved() const { return allocator.stats().reserved_bytes; }
+
+  CachingAllocator allocator{std::int64_t{1} << 40};
+};
+
+TEST_F(CachingAllocatorRules, SmallRequestsShareSegmentsOfTwoMiBAndCountRoundedTo512Bytes) {
+  take(1);
+  EXPECT_EQ(allocated(), 512);
+  take(513);
+  EXPECT_EQ(allocated(), 512 + 1024);
+  take(kMiB);  // the largest small request still finds room
+  EXPECT_EQ(reserved(), 2 * kMiB);
+  take(kMiB);
+  EXPECT_EQ(reserved(), 4 * kMiB);
+}
+
+TEST_F(CachingAllocatorRules, RequestsBelowTenMiBShareSegmentsOfTwenty) {
+  take(9 * kMiB);
+  EXPECT_EQ(reserved(), 20 * kMiB);
+  take(9 * kMiB);
+  EXPECT_EQ(reserved(), 20 * kMiB);
+  take(3 * kMiB);  // 2 MiB are left
+  EXPECT_EQ(reserved(), 40 * kMiB);
+}
+
+TEST_F(CachingAllocatorRules, LargerRequestsGetASegmentRoundedToTwoMiB) {
+  take(10 * kMiB);
+  EXPECT_EQ(reserved(), 10 * kMiB);
+  take(11 * kMiB);
+  EXPECT_EQ(reserved(), 22 * kMiB);
+}
+
+TEST_F(CachingAllocatorRules, ARestOfOneMiBOrLessIsNotSplitOffAndCounts) {
+  take(11 * kMiB);  // of a segment of 12
+  EXPECT_EQ(allocated(), 12 * kMiB);
+  take(11 * kMiB - 512);  // 1 MiB and 512 bytes are left
+  EXPECT_EQ(allocated(), 12 * kMiB + 11 * kMiB - 512);
+}
+
+TEST_F(CachingAllocatorRules, TheSmallestFreePieceThatFitsIsUsedThenTheLowestAddress) {
+  CachingAllocator::Piece* large = take(40 * kMiB);
+  CachingAllocator::Piece* first = take(20 * kMiB);
+  CachingAllocator::Piece* second = take(20 * kMiB);
+  allocator.free(large);
+  allocator.free(second);
+  allocator.free(first);
+  EXPECT_EQ(take(20 * kMiB), first);
+  EXPECT_EQ(take(19 * kMiB), second);  // and keeps its rest
+  EXPECT_EQ(allocated(), 40 * kMiB);
+  EXPECT_EQ(take(12 * kMiB), large);
+  EXPECT_EQ(allocated(), 52 * kMiB);
+  EXPECT_EQ(reserved(), 80 * kMiB);
+}
+
+TEST_F(CachingAllocatorRules, FreeNeighboursOfASegmentMerge) {
+  CachingAllocator::Piece* a = take(5 * kMiB);
+  CachingAllocator::Piece* b = take(5 * kMiB);
+  CachingAllocator::Piece* c = take(5 * kMiB);
+  allocator.free(a);
+  allocator.free(c);  // with the free rest behind it: 10 MiB
+  allocator.free(b);
+  EXPECT_EQ(allocated(), 0);
+  take(18 * kMiB);
+  EXPECT_EQ(reserved(), 20 * kMiB);
+  EXPECT_EQ(allocated(), 18 * kMiB);
+}
+
+TEST_F(CachingAllocatorRules, StreamsAndSizesHavePoolsOfTheirOwn) {
+  allocator.free(take(12 * kMiB));
+  take(12 * kMiB, StreamId::kReduceScatter);
+  EXPECT_EQ(reserved(), 24 * kMiB);
+  take(512);  // small: not from the free large piece
+  EXPECT_EQ(reserved(), 26 * kMiB);
+}
+
+TEST_F(CachingAllocatorRules, PeaksRestartFromThePresentValues) {
+  CachingAllocator::Piece* piece = take(12 * kMiB);
+  take(512);
+  allocator.free(piece);
+  EXPECT_EQ(allocator.stats().peak_allocated_bytes, 12 * kMiB + 512);
+  allocator.reset_peaks();
+  EXPECT_EQ(allocator.stats().peak_allocated_bytes, 512);
+  EXPECT_EQ(allocator.stats().peak_reserved_bytes, 14 * kMiB);
+}
+
+TEST(CachingAllocatorOfASmallDevice, GivesCachedSegmentsBackBeforeItRefuses) {
+  CachingAllocator allocator(30 * kMiB);
+  allocator.free(allocator.allocate(20 * kMiB, StreamId::kGather));
+  CachingAllocator::Piece* half = allocator.allocate(5 * kMiB, kPool);  // 20 MiB do not fit beside the cached 20
+  ASSERT_NE(half, nullptr);
+  EXPECT_EQ(allocator.stats().reserved_bytes, 20 * kMiB);
+  EXPECT_EQ(allocator.allocate(16 * kMiB, kPool), nullptr);
+  EXPECT_EQ(allocator.stats().reserved_bytes, 20 * kMiB);
+  EXPECT_EQ(allocator.stats().segments, 1);
+}
+
+}  // namespace
+}  // namespace loom::device
