@@ -131,6 +131,17 @@ void State::lazy_init() {
   for (State* state : shared->states) {
     if (state->group_ != nullptr) state->group_->lazy_init(state->path_, shared->comm);
   }
+  check_ignored_have_values();
+}
+
+// What no group owns was left out by ignored_params; its owner gives it values.
+void State::check_ignored_have_values() const {
+  for (auto& [path, slot] : modules_.front()->named_slots()) {
+    if (slot->value.storage()->allocated()) continue;
+    config_error(
+        "parameter '{}' is ignored and has no values yet; initialise or load the weights before the first forward",
+        path);
+  }
 }
 
 void State::begin_iteration() {
