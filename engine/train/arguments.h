@@ -1,6 +1,8 @@
-// The command line of the program: `shardloom train ...`, `shardloom generate ...`.
+// The command lines: `shardloom train ...`, `shardloom generate ...`, and that of a pretrain program (pretrain.h).
 //
-// Names    Megatron-LM's where Megatron has the flag; the meaning is then the same.
+// Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
+//          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
+//          (foreign_flags.cpp).
 // Units    iterations are optimizer steps; batch sizes are sequences.
 // Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling. The program prints it and exits
 // with kExitUsage.
@@ -11,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -26,14 +29,20 @@ enum class DeviceExecutor { kThreaded, kInline };
 enum class KernelGrain { kFast, kPytorch };
 
 struct TrainArguments {
-  // Model: exactly one of the two is given.
-  std::optional<std::filesystem::path> model_config;       // a shape; fresh weights
+  // Model. `shardloom train` is given exactly one of the first two.
+  std::optional<std::filesystem::path> model_config;       // a shape; fresh weights. `shardloom train` only
   std::optional<std::filesystem::path> init_from_hf_path;  // folder with config.json and safetensors
+  // Where an embedding and the output layer hold one parameter, each gets its own, loaded from the same weights.
+  bool untie_embeddings_and_output_weights = false;
+  bool downcast_to_bf16 = false;  // loaded fp32 weights are rounded to bf16 once; they stay fp32
+  // Accepted as MindSpeed has it; it changes nothing: models are always built without bytes.
+  bool init_model_with_meta_device = false;
 
   // Data
-  std::vector<std::filesystem::path> data_path;  // at least one
+  std::vector<std::filesystem::path> data_path;  // `shardloom train`: at least one
   int seq_length = 128;                          // tokens of a sequence
-  double held_out_fraction = 0.05;               // share of the data kept for evaluation, [0, 1); 0 = no evaluation
+  double held_out_fraction = 0.05;  // share of the data kept for evaluation, [0, 1); 0 = no evaluation. `shardloom
+                                    // train` only
 
   // Batch
   int micro_batch_size = 1;   // sequences of one forward/backward on a rank
@@ -59,6 +68,9 @@ struct TrainArguments {
   std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
   std::vector<std::string> megatron_recompute_flags;  // --recompute-*: taken to be refused beside that file (compose.h)
 
+  // torch_dcp or torch_dist, as MindSpeed has it. Neither is written yet: refused together with `save`.
+  std::optional<std::string> ckpt_format;
+
   // Execution
   // Megatron's --distributed-backend, accepted so that launch commands work unchanged; it changes nothing. The guide
   // asks for npu:hccl,cpu:gloo under offload_to_cpu because PyTorch's device backend cannot reduce host memory; the
@@ -82,8 +94,8 @@ struct TrainArguments {
   std::int64_t eval_interval = 100;
   std::int64_t eval_iters = 10;  // batches of one evaluation; 0 = no evaluation
   bool print_schedule = false;   // the order of events of the second step, or of the only one
-  int sample_bytes = 0;          // length of the text generated after training; 0 = none
-  std::string prompt;            // the text it continues
+  int sample_bytes = 0;          // length of the text generated after training; 0 = none. `shardloom train` only
+  std::string prompt;            // the text it continues. `shardloom train` only
 };
 
 struct GenerateArguments {
@@ -93,6 +105,20 @@ struct GenerateArguments {
   double temperature = 0.0;  // 0 = greedy
   int top_k = 0;             // tokens drawn from; 0 = all
   std::uint64_t seed = 1234;
+};
+
+// Flags a pretrain program adds to the loop's own (pretrain.h). The variables outlive the parse, which writes them;
+// what they hold now is the default that --help shows.
+class ExtraArguments {
+ public:
+  virtual ~ExtraArguments() = default;
+
+  // The flags added from here on stand under this heading in --help.
+  virtual void group(const std::string& heading) = 0;
+  virtual void whole(const std::string& flag, std::int64_t& value, std::int64_t least, const std::string& about) = 0;
+  virtual void real(const std::string& flag, double& value, const std::string& about) = 0;  // finite
+  virtual void text(const std::string& flag, std::string& value, const std::string& about) = 0;
+  virtual void toggle(const std::string& flag, bool& value, const std::string& about) = 0;
 };
 
 // The command line asked for help: print `text` to standard output and end with `code`.
@@ -113,8 +139,14 @@ struct LaunchContext {
   static LaunchContext detect();
 };
 
-// argv[0] is the program's name. Throws ConfigError.
+// Of the shardloom program; argv[0] is its name. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv,
                               const LaunchContext& context = LaunchContext::detect());
+
+// Of a program of pretrain(): the flags of `shardloom train` except those that are its own, and what `extra` adds.
+using ParsedProgram = std::variant<TrainArguments, EarlyExit>;
+ParsedProgram parse_program_arguments(int argc, const char* const* argv,
+                                      const std::function<void(ExtraArguments&)>& extra,
+                                      const LaunchContext& context = LaunchContext::detect());
 
 }  // namespace loom::train
