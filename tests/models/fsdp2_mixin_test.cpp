@@ -258,5 +258,26 @@ TEST(Freeze, AfterShardingIsRefused) {
   });
 }
 
+sharding::Fsdp2Plan plan_of(nn::Module& model, const std::string& text) {
+  return sharding::plan_fsdp2(model, own_config(text), /*world_size=*/1, sharding::GatherLayout::kBuffered);
+}
+
+TEST(RecomputeModules, AreResolvedLikeTheWrappedOnes) {
+  test::PlainModel model;
+  const auto plan = plan_of(
+      model, "sub_modules_to_wrap: ['layers.{*}']\nrecompute_modules: ['layers.{2,0}', 'layers.0', 'layers.1.up']\n");
+  EXPECT_THAT(plan.recomputed, ElementsAre("layers.0", "layers.1.up", "layers.2"));
+  EXPECT_TRUE(plan.use_reentrant);
+  EXPECT_FALSE(plan_of(model, "use_reentrant: false\n").use_reentrant);
+  EXPECT_THAT(plan_of(model, "use_reentrant: false\n").recomputed, IsEmpty());
+}
+
+TEST(RecomputeModules, AContainerIsRefused) {
+  test::PlainModel model;
+  EXPECT_EQ(test::message_of<ConfigError>([&] { plan_of(model, "recompute_modules: [layers]\n"); }),
+            "f.yaml:1:21: recompute_modules: 'layers' is a ModuleList and has no forward of its own; wrap its items: "
+            "'layers.{*}'");
+}
+
 }  // namespace
 }  // namespace loom::models
