@@ -80,7 +80,7 @@ void check_ties(nn::Module& model, const Fsdp2Config& config, const std::unorder
     if (is_new || group == first_group) continue;
     config_error(
         "{}: sub_modules_to_wrap: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
-        "neither module, or untie them (tie_word_embeddings: false)",
+        "neither module, or untie them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false)",
         config.value_mark("sub_modules_to_wrap").text(), first->second, words(first_group), path, words(group));
   }
 }

@@ -9,13 +9,12 @@
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
 #include "engine/nn/functional.h"
-#include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/byte_dataset.h"
-#include "engine/train/compose.h"
 #include "engine/train/model_folder.h"
 #include "engine/train/progress.h"
+#include "models/fsdp2_mixin.h"
 #include "models/hf_folder.h"
 #include "offload/host_allocator.h"
 #include "sharding/fully_shard.h"
@@ -104,24 +103,30 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
                 arguments.lr_decay_iters},
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)),
       train_data_(iterate(inputs.data.train)) {
-  if (inputs.fsdp2) {
-    apply_fsdp2_config(*model_, *inputs.fsdp2, world);
-    sharding::materialize_shards(*model_);
-  } else {
-    nn::materialize(*model_);
-  }
-  if (inputs.weights) {
-    models::load_weights(*model_, *inputs.weights);
-    if (arguments.downcast_to_bf16) round_to_bf16(*model_);
-  } else {
-    nn::init_weights(*model_, arguments.seed);
-  }
+  shard_and_fill(world);
   optimizer_ =
       std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = arguments.lr,
                                                                          .beta1 = arguments.adam_beta1,
                                                                          .beta2 = arguments.adam_beta2,
                                                                          .eps = arguments.adam_eps,
                                                                          .weight_decay = arguments.weight_decay});
+}
+
+void Trainer::shard_and_fill(comm::World& world) {
+  models::WeightSource source{.seed = arguments_.seed};
+  if (inputs_.weights) {
+    source.load = [this](nn::Module& model) {
+      models::load_weights(model, *inputs_.weights);
+      if (arguments_.downcast_to_bf16) round_to_bf16(model);
+    };
+  }
+  if (!inputs_.fsdp2_config) return models::init_on_device(*model_, source);
+  if (!models::fully_shard(*model_, world, *inputs_.fsdp2_config, {gather_layout(arguments_), source})) {
+    config_error(
+        "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "
+        "--use-torch-fsdp2",
+        model_->type_name());
+  }
 }
 
 DataIterator Trainer::iterate(const DataLoader& loader) const {

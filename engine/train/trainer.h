@@ -48,6 +48,7 @@ class Trainer {
 
  private:
   using Reports = std::vector<std::pair<std::string, double>>;
+  void shard_and_fill(comm::World& world);
   // This rank's micro-batches of a loader, from sample 0 on.
   DataIterator iterate(const DataLoader& loader) const;
   Loss forward(DataIterator& data);
