@@ -54,8 +54,11 @@ class FSDP2Mixin {
   // Switches off requires_grad as the model's configuration asks for. Runs before sharding: call it through
   // models::freeze(), which refuses it afterwards.
   virtual void freeze(const ConfigReader& config);
-  // Writes what init_weights() cannot know (tables, buffers that were on the meta device). Not called when nothing was.
+  // Writes what init_weights() cannot know (buffers that were on the meta device). Not called when nothing was there.
   virtual void post_meta_init() {}
+
+  // Writes pretrained values of its own, this rank's rows, where none are given from outside. False: it has none.
+  virtual bool load_pretrained() { return false; }
 
   // Shards the model this mixin stands in. True when it was done; a model that cannot may answer false.
   virtual bool fully_shard(comm::World& world, const std::filesystem::path& fsdp2_config_path,
@@ -63,6 +66,10 @@ class FSDP2Mixin {
   // The same with a file that has been read.
   virtual bool fully_shard(comm::World& world, const sharding::Fsdp2Config& fsdp2_config,
                            const Fsdp2Options& options = {});
+
+  // What patterns, and the names in checkpoints, are relative to: this object, which must be an nn::Module too
+  // (InvariantError), unless it stands for another one.
+  virtual nn::Module& sharded_module();
 
   // --- from _pre_fully_shard on; InvariantError before ---
   const sharding::Fsdp2Config& fsdp2_config() const;
@@ -81,9 +88,8 @@ class FSDP2Mixin {
   virtual void _fully_shard(const sharding::FullyShardOptions& fsdp2_kwargs, const sharding::Fsdp2Config& fsdp2_config);
   virtual void _fully_shard();
   virtual void _post_fully_shard(const Fsdp2Options& options);
-
-  // The module that is sharded: this object, which must be an nn::Module too (InvariantError), or the adapted one.
-  nn::Module& sharded_module();
+  // The plan of another model's fully_shard, which this one's was delegated to.
+  void adopt_plan(const sharding::Fsdp2Plan& plan);
 
  private:
   struct Prepared {
@@ -95,7 +101,11 @@ class FSDP2Mixin {
 
   nn::Module* const adapted_ = nullptr;
   std::shared_ptr<const Prepared> prepared_;
+  std::optional<sharding::Fsdp2Plan> adopted_plan_;
 };
+
+// mixin.sharded_module() of a model, or the model itself.
+nn::Module& sharded_module(nn::Module& model);
 
 // Through the model's own mixin, or, for a model without one, by the same steps.
 // Returns the plan that was followed, or none when the model's fully_shard answered false.
@@ -103,10 +113,19 @@ std::optional<sharding::Fsdp2Plan> fully_shard(nn::Module& model, comm::World& w
                                                const sharding::Fsdp2Config& fsdp2_config,
                                                const Fsdp2Options& options = {});
 
+// Calls the model's freeze(config); nothing happens for a model without the mixin. ConfigError when the model is
+// sharded: by then the reduction of its gradients is made.
+void freeze(nn::Module& model, const ConfigReader& config);
+// Switches requires_grad off below the modules that `patterns` mean (as in the YAML, relative to `model`). ConfigError
+// when the model is sharded.
+void freeze_modules(nn::Module& model, const std::vector<std::string>& patterns);
+
 // Bytes and first values for a model that has been sharded, or is not going to be (its parameters are then whole):
-// to_empty_if_needed, then the source's loader or init_weights, then post_meta_init. Values that were there before are
-// kept; nothing is done when nothing was on the meta device.
-// Throws   ConfigError naming the first parameter or buffer that nothing has written.
+// to_empty_if_needed; the source's loader, else load_pretrained(), else the model's WeightInitMixin, else the rules its
+// parameters were registered with; post_meta_init. Drawn values never replace those that were there before; nothing is done when
+// nothing was on the meta device.
+// Throws   ConfigError naming a parameter or buffer that nothing has written. A write is what moves on the version of
+//          its storage: copy_from(), fill(), or raw bytes and bump_version().
 void init_on_device(nn::Module& model, const WeightSource& source);
 
 // What is still on the meta device under `model` gets bytes: this rank's rows, or the whole where nothing shards it.

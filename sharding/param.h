@@ -24,8 +24,9 @@
 
 namespace loom::sharding {
 
-// Every place that holds one parameter; the first names it.
+// Every place that holds one parameter; the first names it. Paths start at the module that was wrapped.
 struct ParamHome {
+  std::string wrapped_type;
   std::vector<nn::ParamSlot*> slots;
   std::vector<std::string> paths;
 };

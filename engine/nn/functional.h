@@ -22,7 +22,7 @@ namespace functional {
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 Tensor swiglu(const Tensor& gate, const Tensor& up);
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale);
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true);
 
 }  // namespace functional
 }  // namespace loom::nn

@@ -66,8 +66,10 @@ void run_train(const TrainArguments& arguments, std::ostream& out) {
   PretrainCallbacks callbacks{byte_data_loaders,
                               [config](const TrainArguments&) { return models::build_decoder(config); }, forward_step};
   if (arguments.untie_embeddings_and_output_weights) config.tie_word_embeddings = false;  // from here on: when saved
-  callbacks.save_model = [config](const auto& folder, const auto&, const auto& tensors) {
-    models::write_hf_folder(folder, config, tensors);
+  callbacks.save_model = [config](const auto& folder, const TrainArguments& asked, const auto& tensors) {
+    const auto experts = asked.init_from_hf_path ? models::expert_spelling(io::HfWeights(*asked.init_from_hf_path))
+                                                 : models::ExpertSpelling::kPerExpert;
+    models::write_hf_folder(folder, config, tensors, experts);
   };
   callbacks.after_training = [config](nn::Module& model, const TrainArguments& asked, std::ostream& rank_out) {
     if (asked.sample_bytes == 0) return;

@@ -8,6 +8,7 @@
 #include "engine/core/log.h"
 #include "engine/train/inputs.h"
 #include "engine/train/trainer.h"
+#include "models/fsdp2_mixin.h"
 #include "sharding/apply.h"
 
 namespace loom::train {
@@ -19,7 +20,7 @@ void describe(const TrainArguments& arguments, const TrainingInputs& inputs, nn:
                      inputs.data.about);
   if (!inputs.fsdp2) return;
   for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
-  out << sharding::describe_groups(model);
+  out << sharding::describe_groups(models::sharded_module(model), inputs.fsdp2->written_as);
   if (inputs.fsdp2->recomputed.empty()) return;
   out << fmt::format("{} of the modules recomputed in backward, {}\n", inputs.fsdp2->recomputed.size(),
                      inputs.fsdp2->use_reentrant ? "reentrant" : "not reentrant");

@@ -99,6 +99,7 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       inputs_(inputs),
       world_group_(world.group(all_ranks(world.size()), "world")),
       model_(provide_model(arguments, callbacks)),
+      sharded_(models::sharded_module(*model_)),
       schedule_{arguments.lr, arguments.min_lr, arguments.lr_decay_style, arguments.lr_warmup_iters,
                 arguments.lr_decay_iters},
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)),
@@ -169,8 +170,8 @@ void Trainer::mean_over_ranks(std::span<double> values) {
 
 double Trainer::clip() {
   if (inputs_.fsdp2) {
-    return arguments_.clip_grad > 0 ? sharding::clip_grad_norm(*model_, arguments_.clip_grad)
-                                    : sharding::grad_norm(*model_);
+    return arguments_.clip_grad > 0 ? sharding::clip_grad_norm(sharded_, arguments_.clip_grad)
+                                    : sharding::grad_norm(sharded_);
   }
   const double norm = std::sqrt(nn::gradient_sum_of_squares(optimizer_->parameters()));
   if (arguments_.clip_grad > 0) {
@@ -250,7 +251,7 @@ void Trainer::run(std::ostream& out) {
 
 void Trainer::save(const std::filesystem::path& folder) {
   std::vector<std::pair<std::string, Tensor>> tensors;
-  sharding::for_each_full_parameter(*model_, [&](const std::string& path, const Tensor& full) {
+  sharding::for_each_full_parameter(sharded_, [&](const std::string& path, const Tensor& full) {
     if (is_first_rank()) tensors.emplace_back(path, full);
   });
   if (!is_first_rank()) return;

@@ -63,6 +63,7 @@ class Trainer {
   const TrainingInputs& inputs_;
   std::shared_ptr<comm::ProcessGroup> world_group_;
   std::shared_ptr<nn::Module> model_;
+  nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
   std::unique_ptr<nn::AdamW> optimizer_;
   LrSchedule schedule_;
   std::int64_t micro_batches_;  // per rank and step
