@@ -323,7 +323,7 @@ TEST(ProgramArguments, HaveTheProgramsOwnFlags) {
 }
 
 TEST(ProgramArguments, HaveNotWhatOnlyShardloomTrainReads) {
-  for (const char* flag : {"--model-config", "--held-out-fraction", "--sample-bytes", "--prompt"}) {
+  for (const char* flag : {"--model-config", "--sample-bytes", "--prompt"}) {
     EXPECT_EQ(program_refusal({flag, "1"}), fmt::format("unknown flag {}; see my_pretrain --help", flag));
   }
 }
