@@ -15,9 +15,10 @@ namespace loom::train {
 namespace {
 
 void describe(const TrainArguments& arguments, const TrainingInputs& inputs, nn::Module& model, std::ostream& out) {
-  out << fmt::format("{} of {} parameters on {} rank{}{}{}\n", model.type_name(), model.parameter_count(),
-                     arguments.ranks, arguments.ranks == 1 ? "" : "s", inputs.data.about.empty() ? "" : "; ",
-                     inputs.data.about);
+  // The model inside a wrapper of one (models::TransformersModel) is what users know.
+  out << fmt::format("{} of {} parameters on {} rank{}{}{}\n", models::sharded_module(model).type_name(),
+                     model.parameter_count(), arguments.ranks, arguments.ranks == 1 ? "" : "s",
+                     inputs.data.about.empty() ? "" : "; ", inputs.data.about);
   if (!inputs.fsdp2) return;
   for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
   out << sharding::describe_groups(models::sharded_module(model), inputs.fsdp2->written_as);
