@@ -177,6 +177,8 @@ bool is_internvl(const std::filesystem::path& path) {
 
 InternVLConfig load_internvl_config(const std::filesystem::path& path) { return with_file(path, read_config); }
 
+InternVLConfig read_internvl_config(const ConfigReader& reader) { return read_config(reader); }
+
 InternVLConfig parse_internvl_json(std::string_view text, std::string_view file_name) {
   return read_config(ConfigReader::from_json(text, file_name));
 }
