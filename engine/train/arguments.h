@@ -41,8 +41,7 @@ struct TrainArguments {
   // Data
   std::vector<std::filesystem::path> data_path;  // `shardloom train`: at least one
   int seq_length = 128;                          // tokens of a sequence
-  double held_out_fraction = 0.05;  // share of the data kept for evaluation, [0, 1); 0 = no evaluation. `shardloom
-                                    // train` only
+  double held_out_fraction = 0.05;               // share of the data kept for evaluation, [0, 1); 0 = no evaluation
 
   // Batch
   int micro_batch_size = 1;   // sequences of one forward/backward on a rank
