@@ -32,7 +32,7 @@ void check_model(const models::DecoderConfig& model, const TrainArguments& argum
 ForwardResult forward_step(DataIterator& data, nn::Module& model) {
   const Batch batch = data.next();
   const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
-    return ops::cross_entropy(logits, targets);
+    return nn::functional::cross_entropy(logits, targets);
   };
   return {model(batch["input_ids"]), loss_func};
 }
