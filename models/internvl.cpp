@@ -7,6 +7,7 @@
 #include "engine/tensor/ops_vision.h"
 #include "models/decoder_parts.h"
 #include "models/internvl_vision.h"
+#include "models/model_hub.h"
 #include "models/rotary_decoder.h"
 
 namespace loom::models {
@@ -144,6 +145,11 @@ class ForConditionalGeneration final : public MultiModalModule {
 
 std::shared_ptr<MultiModalModule> build_internvl(const InternVLConfig& config) {
   return std::make_shared<ForConditionalGeneration>(config);
+}
+
+void register_internvl(ModelHub& hub) {
+  hub.add({"InternVLForConditionalGeneration", "internvl"},
+          [](const ConfigReader& config) { return build_internvl(read_internvl_config(config)); });
 }
 
 }  // namespace loom::models

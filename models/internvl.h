@@ -23,7 +23,11 @@
 
 namespace loom::models {
 
+class ModelHub;
+
 // Every parameter is on the meta device; towers are frozen as the config says.
 std::shared_ptr<MultiModalModule> build_internvl(const InternVLConfig& config);
+
+void register_internvl(ModelHub& hub);
 
 }  // namespace loom::models

@@ -18,6 +18,8 @@
 
 namespace loom::models {
 
+class ConfigReader;
+
 struct InternVLVisionConfig {
   std::int64_t hidden_size = 1024;
   std::int64_t num_hidden_layers = 24;
@@ -63,6 +65,9 @@ InternVLConfig load_internvl_config(const std::filesystem::path& path);
 // The same from text; messages call it `file_name`.
 InternVLConfig parse_internvl_json(std::string_view text, std::string_view file_name);
 InternVLConfig parse_internvl_yaml(std::string_view text, std::string_view file_name);
+
+// The same from a file that is open.
+InternVLConfig read_internvl_config(const ConfigReader& reader);
 
 // A config.json for transformers; parses back to an equal config.
 std::string to_json(const InternVLConfig& config);

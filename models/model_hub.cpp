@@ -3,6 +3,7 @@
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"
 #include "models/decoder_families.h"
+#include "models/internvl.h"
 
 namespace loom::models {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 ModelHub built_in() {
   ModelHub hub;
   register_decoders(hub);
+  register_internvl(hub);
   return hub;
 }
 

@@ -97,7 +97,7 @@ void check_ties(nn::Module& model, std::string_view where, const std::unordered_
     if (is_new || group == first_group) continue;
     config_error(
         "{}: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
-        "neither module, or untie them (tie_word_embeddings: false)",
+        "neither module, or untie them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false)",
         where, first->second, words(first_group), path, words(group));
   }
 }

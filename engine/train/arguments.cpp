@@ -37,10 +37,8 @@ void add_model_and_data(Flags& flags, Program program, TrainArguments& a) {
   flags.group("Data");
   flags.paths("--data-path", "PATH", a.data_path, "Training data, one or more");
   flags.whole("--seq-length", a.seq_length, 1, "Tokens of a sequence");
-  if (own) {
-    flags.real("--held-out-fraction", a.held_out_fraction, below_one, "a number from 0 to below 1",
-               "Share of the data kept for evaluation; 0 = no evaluation");
-  }
+  flags.real("--held-out-fraction", a.held_out_fraction, below_one, "a number from 0 to below 1",
+             "Share of the data kept for evaluation; 0 = no evaluation");
 }
 
 void add_batch_and_schedule(Flags& flags, TrainArguments& a) {

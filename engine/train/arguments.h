@@ -41,8 +41,7 @@ struct TrainArguments {
   // Data
   std::vector<std::filesystem::path> data_path;  // `shardloom train`: at least one
   int seq_length = 128;                          // tokens of a sequence
-  double held_out_fraction = 0.05;  // share of the data kept for evaluation, [0, 1); 0 = no evaluation. `shardloom
-                                    // train` only
+  double held_out_fraction = 0.05;               // share of the data kept for evaluation, [0, 1); 0 = no evaluation
 
   // Batch
   int micro_batch_size = 1;   // sequences of one forward/backward on a rank
@@ -66,7 +65,7 @@ struct TrainArguments {
   // Sharding
   bool use_torch_fsdp2 = false;
   std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
-  std::vector<std::string> megatron_recompute_flags;  // --recompute-*: taken to be refused beside that file (compose.h)
+  std::vector<std::string> megatron_recompute_flags;  // --recompute-*: taken to be refused beside that file (recompute_flags.h)
 
   // torch_dcp or torch_dist, as MindSpeed has it. Neither is written yet: refused together with `save`.
   std::optional<std::string> ckpt_format;

@@ -6,8 +6,8 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/device/device.h"
-#include "engine/train/compose.h"
-#include "engine/train/untie.h"
+#include "engine/train/recompute_flags.h"
+#include "models/fsdp2_mixin.h"
 #include "models/hf_folder.h"
 
 namespace loom::train {
@@ -70,10 +70,14 @@ sharding::GatherLayout gather_layout(const TrainArguments& arguments) {
                                                       : sharding::GatherLayout::kBuffered;
 }
 
-std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks) {
+std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                                          std::vector<Untied>* untied) {
   auto model = callbacks.model_provider(arguments);
   if (!model) config_error("model_provider returned no model");
-  if (arguments.untie_embeddings_and_output_weights) untie_embeddings_and_output_weights(*model);
+  if (arguments.untie_embeddings_and_output_weights) {
+    auto found = untie_embeddings_and_output_weights(models::sharded_module(*model));
+    if (untied != nullptr) *untied = std::move(found);
+  }
   return model;
 }
 
@@ -84,15 +88,14 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
   RankContext context(0, 1);
   const RankScope scope(context);
   device::Device::install(context, {});
-  auto model = callbacks.model_provider(arguments);
-  if (!model) config_error("model_provider returned no model");
   std::vector<Untied> untied;
-  if (arguments.untie_embeddings_and_output_weights) untied = untie_embeddings_and_output_weights(*model);
-  read_sharding(arguments, *model, inputs);
+  const auto model = provide_model(arguments, callbacks, &untied);
+  nn::Module& sharded = models::sharded_module(*model);
+  read_sharding(arguments, sharded, inputs);
   if (arguments.init_from_hf_path) {
     inputs.weights.emplace(*arguments.init_from_hf_path);
     for (const Untied& tie : untied) share_stored(*inputs.weights, tie);
-    models::check_weights(*model, *inputs.weights);
+    models::check_weights(sharded, *inputs.weights);
   }
   inputs.data = callbacks.train_valid_test_datasets_provider(arguments);
   if (!inputs.data.train) config_error("train_valid_test_datasets_provider returned no train loader");

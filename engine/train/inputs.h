@@ -11,6 +11,7 @@
 #include "engine/tensor/io/hf_weights.h"
 #include "engine/train/arguments.h"
 #include "engine/train/pretrain.h"
+#include "engine/train/untie.h"
 #include "sharding/apply.h"
 
 namespace loom::train {
@@ -25,8 +26,9 @@ struct TrainingInputs {
 // Called once a process, before the ranks start.
 TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallbacks& callbacks);
 
-// What model_provider gives, its ties undone where that is asked for. Parameters are on the meta device.
-std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks);
+// What model_provider gives, its ties undone where that is asked for; which ones, is written to `untied` unless null.
+std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                                          std::vector<Untied>* untied = nullptr);
 
 // How gathered parameters are laid out in this kernel grain.
 sharding::GatherLayout gather_layout(const TrainArguments& arguments);

@@ -8,18 +8,20 @@
 #include "engine/core/log.h"
 #include "engine/train/inputs.h"
 #include "engine/train/trainer.h"
+#include "models/fsdp2_mixin.h"
 #include "sharding/apply.h"
 
 namespace loom::train {
 namespace {
 
 void describe(const TrainArguments& arguments, const TrainingInputs& inputs, nn::Module& model, std::ostream& out) {
-  out << fmt::format("{} of {} parameters on {} rank{}{}{}\n", model.type_name(), model.parameter_count(),
-                     arguments.ranks, arguments.ranks == 1 ? "" : "s", inputs.data.about.empty() ? "" : "; ",
-                     inputs.data.about);
+  // The model inside a wrapper of one (models::TransformersModel) is what users know.
+  out << fmt::format("{} of {} parameters on {} rank{}{}{}\n", models::sharded_module(model).type_name(),
+                     model.parameter_count(), arguments.ranks, arguments.ranks == 1 ? "" : "s",
+                     inputs.data.about.empty() ? "" : "; ", inputs.data.about);
   if (!inputs.fsdp2) return;
   for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
-  out << sharding::describe_groups(model, inputs.fsdp2->written_as);
+  out << sharding::describe_groups(models::sharded_module(model), inputs.fsdp2->written_as);
   if (inputs.fsdp2->recomputed.empty()) return;
   out << fmt::format("{} of the modules recomputed in backward, {}\n", inputs.fsdp2->recomputed.size(),
                      inputs.fsdp2->use_reentrant ? "reentrant" : "not reentrant");

@@ -9,13 +9,12 @@
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
 #include "engine/nn/functional.h"
-#include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/byte_dataset.h"
-#include "engine/train/compose.h"
 #include "engine/train/model_folder.h"
 #include "engine/train/progress.h"
+#include "models/fsdp2_mixin.h"
 #include "models/hf_folder.h"
 #include "offload/host_allocator.h"
 #include "sharding/fully_shard.h"
@@ -100,28 +99,35 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       inputs_(inputs),
       world_group_(world.group(all_ranks(world.size()), "world")),
       model_(provide_model(arguments, callbacks)),
+      sharded_(models::sharded_module(*model_)),
       schedule_{arguments.lr, arguments.min_lr, arguments.lr_decay_style, arguments.lr_warmup_iters,
                 arguments.lr_decay_iters},
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)),
       train_data_(iterate(inputs.data.train)) {
-  if (inputs.fsdp2) {
-    apply_fsdp2_config(*model_, *inputs.fsdp2, world);
-    sharding::materialize_shards(*model_);
-  } else {
-    nn::materialize(*model_);
-  }
-  if (inputs.weights) {
-    models::load_weights(*model_, *inputs.weights);
-    if (arguments.downcast_to_bf16) round_to_bf16(*model_);
-  } else {
-    nn::init_weights(*model_, arguments.seed);
-  }
+  shard_and_fill(world);
   optimizer_ =
       std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = arguments.lr,
                                                                          .beta1 = arguments.adam_beta1,
                                                                          .beta2 = arguments.adam_beta2,
                                                                          .eps = arguments.adam_eps,
                                                                          .weight_decay = arguments.weight_decay});
+}
+
+void Trainer::shard_and_fill(comm::World& world) {
+  models::WeightSource source{.seed = arguments_.seed};
+  if (inputs_.weights) {
+    source.load = [this](nn::Module& model) {
+      models::load_weights(model, *inputs_.weights);
+      if (arguments_.downcast_to_bf16) round_to_bf16(model);
+    };
+  }
+  if (!inputs_.fsdp2_config) return models::init_on_device(*model_, source);
+  if (!models::fully_shard(*model_, world, *inputs_.fsdp2_config, {gather_layout(arguments_), source})) {
+    config_error(
+        "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "
+        "--use-torch-fsdp2",
+        model_->type_name());
+  }
 }
 
 DataIterator Trainer::iterate(const DataLoader& loader) const {
@@ -164,8 +170,8 @@ void Trainer::mean_over_ranks(std::span<double> values) {
 
 double Trainer::clip() {
   if (inputs_.fsdp2) {
-    return arguments_.clip_grad > 0 ? sharding::clip_grad_norm(*model_, arguments_.clip_grad)
-                                    : sharding::grad_norm(*model_);
+    return arguments_.clip_grad > 0 ? sharding::clip_grad_norm(sharded_, arguments_.clip_grad)
+                                    : sharding::grad_norm(sharded_);
   }
   const double norm = std::sqrt(nn::gradient_sum_of_squares(optimizer_->parameters()));
   if (arguments_.clip_grad > 0) {
@@ -245,7 +251,7 @@ void Trainer::run(std::ostream& out) {
 
 void Trainer::save(const std::filesystem::path& folder) {
   std::vector<std::pair<std::string, Tensor>> tensors;
-  sharding::for_each_full_parameter(*model_, [&](const std::string& path, const Tensor& full) {
+  sharding::for_each_full_parameter(sharded_, [&](const std::string& path, const Tensor& full) {
     if (is_first_rank()) tensors.emplace_back(path, full);
   });
   if (!is_first_rank()) return;

@@ -48,6 +48,7 @@ class Trainer {
 
  private:
   using Reports = std::vector<std::pair<std::string, double>>;
+  void shard_and_fill(comm::World& world);
   // This rank's micro-batches of a loader, from sample 0 on.
   DataIterator iterate(const DataLoader& loader) const;
   Loss forward(DataIterator& data);
@@ -62,6 +63,7 @@ class Trainer {
   const TrainingInputs& inputs_;
   std::shared_ptr<comm::ProcessGroup> world_group_;
   std::shared_ptr<nn::Module> model_;
+  nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
   std::unique_ptr<nn::AdamW> optimizer_;
   LrSchedule schedule_;
   std::int64_t micro_batches_;  // per rank and step
