@@ -98,6 +98,7 @@ Sharded sharded(int ranks, const std::string& yaml) {
       if (entry.stream.empty() && entry.name == "AG") result.gathers.push_back(entry.subject);
     }
     for (const sharding::State* state : sharding::State::collect(*model)) {
+      if (state->group() == nullptr) continue;  // everything below belongs to others
       for (const auto& param : state->group()->params()) {
         for (auto& [path, slot] : model->named_slots()) {
           if (slot->value.is_same(param->sharded())) result.group_of[path] = state->path();
@@ -122,6 +123,11 @@ const std::string kLayers = "sharding_size: auto\nsub_modules_to_wrap: ['model.l
 const std::string kLayersAndExperts =
     "sharding_size: auto\nsub_modules_to_wrap: ['model.layers.{*}', 'model.layers.{*}.mlp.experts']\n";
 
+// The router apart too: it returns weights and indices.
+const std::string kEveryPart =
+    "sharding_size: auto\nsub_modules_to_wrap: ['model.layers.{*}.mlp', 'model.layers.{*}.mlp.experts', "
+    "'model.layers.{*}.mlp.gate']\noutput_dtype: fp32\n";
+
 TEST(ShardedExperts, BelongToTheirLayersGroup) {
   const Sharded result = sharded(2, kLayers);
   EXPECT_EQ(result.group_of.at("model.layers.1.mlp.experts.gate_up_proj"), "model.layers.1");
@@ -142,6 +148,7 @@ TEST(ShardedExperts, HaveTheGradientsOfOneRank) {
     const Gradients expected = on_one_rank(ranks);
     expect_same(sharded(ranks, kLayers).gradients, expected);
     expect_same(sharded(ranks, kLayersAndExperts).gradients, expected);
+    expect_same(sharded(ranks, kEveryPart).gradients, expected);
   }
 }
 
