@@ -266,7 +266,14 @@ std::string describe_groups(nn::Module& model, const std::map<std::string, std::
   for (auto& [path, module] : model.named_modules()) {
     const State* state = State::of(*module);
     if (state == nullptr) continue;
-    groups.emplace_back(path, state);
+    const auto together = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.second == state; });
+    if (together != groups.end()) {
+      together->first += ", " + path;
+    } else {
+      groups.emplace_back(path, state);
+    }
+  }
+  for (const auto& [path, state] : groups) {
     width = std::max(width, path.size() + 2);
   }
   if (groups.empty()) return "";
