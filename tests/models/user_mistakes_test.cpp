@@ -198,7 +198,7 @@ TEST(ATieAcrossGroups, IsNamedByBothPaths) {
                   [&] { model.fully_shard(world, own_config("sub_modules_to_wrap: [tied_head]\n")); }),
               "f.yaml:1:22: sub_modules_to_wrap: 'embed.weight' (group of the root) and 'tied_head.weight' (group "
               "'tied_head') are one parameter; a tie must stay inside one group: wrap neither module, or untie them "
-              "(tie_word_embeddings: false)");
+              "(--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
   });
 }
 
@@ -208,7 +208,7 @@ TEST(ATieAcrossGroups, OfAStrategyOfItsOwnIsNamedToo) {
     EXPECT_EQ(
         test::message_of<ConfigError>([&] { model.fully_shard(world, own_config("sharding_size: auto\n")); }),
         "OwnModel: 'embed.weight' (group 'embed') and 'tied_head.weight' (group of the root) are one parameter; a "
-        "tie must stay inside one group: wrap neither module, or untie them (tie_word_embeddings: false)");
+        "tie must stay inside one group: wrap neither module, or untie them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
   });
 }
 
