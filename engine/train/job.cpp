@@ -4,6 +4,7 @@
 #include "engine/core/log.h"
 #include "engine/core/rng.h"
 #include "engine/device/device.h"
+#include "engine/nn/functional.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/byte_batches.h"
