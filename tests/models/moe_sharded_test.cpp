@@ -8,8 +8,8 @@
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "engine/train/compose.h"
 #include "models/decoder.h"
+#include "models/fsdp2_mixin.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/world.h"
 
@@ -75,11 +75,8 @@ Sharded sharded(int ranks, const std::string& yaml) {
   Sharded result;
   test::run_world(ranks, [&](RankContext& context, comm::World& world) {
     const auto model = build_decoder(tiny());
-    const auto plan = sharding::plan_fsdp2(*model, sharding::parse_fsdp2_config(yaml, "f.yaml"), ranks,
-                                           sharding::GatherLayout::kBuffered);
-    train::apply_fsdp2_config(*model, plan, world);
-    sharding::materialize_shards(*model);
-    nn::init_weights(*model, 3);
+    fully_shard(*model, world, sharding::parse_fsdp2_config(yaml, "f.yaml"),
+                {.layout = sharding::GatherLayout::kBuffered, .weights = {.seed = 3}});
     device::Trace& trace = device::Device::current().trace();
     trace.enable(true);
     backward_of_sequence(*model, context.rank());
