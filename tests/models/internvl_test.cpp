@@ -2,6 +2,7 @@
 // images reach the decoder, gradients reach the images' tower, and a frozen tower records nothing.
 #include "models/internvl.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gmock/gmock.h>
 #include <map>
@@ -187,6 +188,21 @@ TEST_P(Spelling, OfStoredNamesLoadsTheSameValues) {
   }
 }
 
+TEST(InternVLFolder, IsReadBackAsItWasWritten) {
+  const test::TestRank rank;
+  const auto model = loaded();
+  const auto folder = test::fresh_folder() / "saved";
+  write_hf_folder(folder, config(), model->named_parameters());
+  EXPECT_TRUE(load_internvl_config(folder) == config());
+  const io::SafetensorsFile before(kCase / "model.safetensors"), after(folder / "model.safetensors");
+  ASSERT_EQ(after.tensors().size(), before.tensors().size());
+  for (const auto& stored : before.tensors()) {
+    const auto& saved = after.at(stored.name);
+    ASSERT_EQ(saved.shape, stored.shape);
+    EXPECT_TRUE(std::ranges::equal(saved.bytes, stored.bytes)) << stored.name;
+  }
+}
+
 // --- Calls
 
 TEST(InternVLCall, GivesLogitsThatDependOnTheImage) {
@@ -210,6 +226,17 @@ TEST(InternVLCall, OnTextAloneIsTheDecoders) {
   const autograd::NoGrad no_grad;
   const nn::Value hidden = (*model->find("model.language_model"))(ids);
   EXPECT_EQ((*model)(ids).tensor().to_vector<float>(), (*model->find("lm_head"))(hidden).tensor().to_vector<float>());
+}
+
+TEST(InternVLCall, TakesImagesInHostMemory) {
+  const test::TestRank rank;
+  const auto model = loaded();
+  const Batch b = batch();
+  const Tensor on_host = Tensor::host(b.pixel_values.shape(), DType::kF32);
+  on_host.copy_from(b.pixel_values);
+  const autograd::NoGrad no_grad;
+  EXPECT_EQ((*model)(b.input_ids, on_host).tensor().to_vector<float>(),
+            (*model)(b.input_ids, b.pixel_values).tensor().to_vector<float>());
 }
 
 TEST(InternVLCall, RefusesImagesAndTokensThatDoNotFit) {
@@ -256,6 +283,18 @@ TEST(InternVLFrozen, ATowersParametersGetNoGradientTheOthersDo) {
   autograd::backward(ops::mean((*model)(b.input_ids, b.pixel_values)));
   for (const auto& [path, parameter] : model->named_parameters()) {
     EXPECT_EQ(parameter.grad().defined(), path.find("vision_tower") == std::string::npos) << path;
+  }
+}
+
+TEST(InternVLFrozen, ADecoderPassesGradientsOnToTheTower) {
+  const test::TestRank rank;
+  const auto model = loaded();
+  model->freeze_tower("language_model");
+  const Batch b = batch();
+  autograd::backward(ops::mean((*model)(b.input_ids, b.pixel_values)));
+  for (const auto& [path, parameter] : model->named_parameters()) {
+    const bool decoder = path.find("language_model") != std::string::npos || path == "lm_head.weight";
+    EXPECT_EQ(parameter.grad().defined(), !decoder) << path;
   }
 }
 

@@ -19,6 +19,7 @@ namespace loom::models {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const std::filesystem::path kSource = LOOM_SOURCE_DIR;
@@ -215,14 +216,15 @@ TEST(MultiModalAliases, AreSaidBesideTheRealPath) {
 }
 
 TEST(MultiModalAliases, OfAnIgnoredTowerThatIsTrainedAreSaidInTheWarning) {
-  const auto plan =
-      plan_fsdp2(*build(false), sharding::parse_fsdp2_config("ignored_modules: [image_encoder]", "f.yaml"), 2,
-                 sharding::GatherLayout::kBuffered);
+  const auto plan = plan_fsdp2(
+      *build(false), sharding::parse_fsdp2_config("sharding_size: 2\nignored_modules: [image_encoder]", "f.yaml"), 2,
+      sharding::GatherLayout::kBuffered);
   EXPECT_THAT(plan.ignored, ElementsAre("model.vision_tower"));
-  EXPECT_THAT(plan.warnings, ::testing::Contains(
-                                 "ignored_modules: 'model.vision_tower.embeddings.cls_token' (written 'image_encoder') "
-                                 "is trained, but ignored parameters are not reduced: its values drift apart between "
-                                 "ranks; freeze it"));
+  // 4 of the embeddings, 18 of each of two layers.
+  EXPECT_THAT(plan.warnings,
+              ElementsAre("ignored_modules: 'model.vision_tower.embeddings.cls_token' and 39 more below "
+                          "'model.vision_tower' (written 'image_encoder') are trained, but ignored parameters are not "
+                          "reduced: their values drift apart between ranks; freeze them"));
 }
 
 // --- The vision tower
@@ -323,6 +325,46 @@ TEST(WrappedTower, TrainsWithTheGradientsOfTheModelThatIsNotSharded) {
       EXPECT_EQ(slot->value.grad().to_vector<float>(), rows.to_vector<float>()) << path;
     }
   });
+}
+
+// The second rank's batch is text: its projector has no gradient.
+TEST(Images, OnSomeRanksOnlyAreAnErrorNotAHang) {
+  std::vector<std::string> messages(2);
+  test::run_world(2, [&](RankContext& context, comm::World& world) {
+    const auto model = build(true);
+    model->fully_shard(world, sharding::parse_fsdp2_config(kIgnored, "f.yaml"), from_the_reference());
+    const Tensor text = Tensor::host({1, 8}, DType::kI32);
+    for (int i = 0; i < 8; ++i) text.data<std::int32_t>()[i] = 10 + i;
+    try {
+      Tensor logits = context.rank() == 0 ? logits_of(*model, 0) : (*model)(text).tensor();
+      autograd::backward(ops::mean(logits));
+      device::Device::current().synchronize();
+    } catch (const Error& error) {
+      messages[static_cast<std::size_t>(context.rank())] = error.what();
+    }
+  });
+  EXPECT_THAT(messages[0], HasSubstr("rank 0 asks for reduce_scatter '', rank 1 for reduce_scatter ' without "
+                                     "model.multi_modal_projector.layer_norm.weight, "));
+  EXPECT_THAT(messages[1], HasSubstr("all members must make the same calls in the same order"));
+}
+
+TEST(ShardedDryRun, HasTheAccountsOfARealStep) {
+  std::vector<device::MemStats> found;
+  for (const bool dry : {false, true}) {
+    found.push_back(test::of_each_rank(2,
+                                       [](RankContext&, comm::World& world) {
+                                         const auto model = build(true);
+                                         model->fully_shard(
+                                             world, kSource / "configs/fsdp2/multimodal_ignored_vision.yaml",
+                                             {.layout = sharding::GatherLayout::kBuffered, .weights = {}});
+                                         step(*model, 0);
+                                         return device::Device::current().memory().stats();
+                                       },
+                                       {.dry_run = dry})
+                        .front());
+  }
+  EXPECT_EQ(found[0].peak_bytes, found[1].peak_bytes);
+  EXPECT_EQ(found[0].total_bytes, found[1].total_bytes);
 }
 
 }  // namespace
