@@ -29,11 +29,11 @@ std::string_view architecture(DecoderFamily family);
 struct MoeConfig {
   std::int64_t num_experts = 0;  // also read as num_local_experts
   std::int64_t num_experts_per_tok = 0;
-  std::int64_t moe_intermediate_size = 0;     // of one expert
-  bool norm_topk_prob = false;                // a token's routing weights sum to 1
-  std::int64_t decoder_sparse_step = 1;       // layers step - 1, 2 step - 1, ... are sparse,
-  std::vector<std::int64_t> mlp_only_layers;  // but for these
-  double router_aux_loss_coef = 0.001;        // kept for writing it back: its loss needs output_router_logits
+  std::int64_t moe_intermediate_size = 0;       // of one expert
+  bool norm_topk_prob = false;                  // a token's routing weights sum to 1
+  std::int64_t decoder_sparse_step = 1;         // layers step - 1, 2 step - 1, ... are sparse,
+  std::vector<std::int64_t> mlp_only_layers{};  // but for these
+  double router_aux_loss_coef = 0.001;          // kept for writing it back: its loss needs output_router_logits
 
   bool operator==(const MoeConfig&) const = default;
 };

@@ -43,7 +43,7 @@ struct WeightSource {
 
 struct Fsdp2Options {
   sharding::GatherLayout layout = sharding::GatherLayout::kFast;
-  WeightSource weights;
+  WeightSource weights = {};
 };
 
 class FSDP2Mixin {

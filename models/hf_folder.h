@@ -20,6 +20,7 @@
 #include "engine/tensor/io/hf_weights.h"
 #include "models/decoder_config.h"
 #include "models/expert_weights.h"
+#include "models/internvl_config.h"
 
 namespace loom::models {
 
@@ -37,6 +38,9 @@ ExpertSpelling expert_spelling(const io::HfWeights& weights);
 // Writes config.json and model.safetensors, making the folder; a tied lm_head.weight is left out. `tensors` are whole
 // parameters under their paths, in any dtype; each file appears whole or not at all.
 void write_hf_folder(const std::filesystem::path& folder, const DecoderConfig& config,
+                     const std::vector<std::pair<std::string, Tensor>>& tensors,
+                     ExpertSpelling experts = ExpertSpelling::kPerExpert);
+void write_hf_folder(const std::filesystem::path& folder, const InternVLConfig& config,
                      const std::vector<std::pair<std::string, Tensor>>& tensors,
                      ExpertSpelling experts = ExpertSpelling::kPerExpert);
 

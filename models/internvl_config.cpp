@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "engine/tensor/io/mapped_file.h"
 #include "models/config_reader.h"
 #include "models/decoder_families.h"
 
@@ -106,44 +105,6 @@ DecoderConfig read_text(const ConfigReader& reader) {
   return config;
 }
 
-InternVLConfig read_config(const ConfigReader& reader) {
-  InternVLConfig config;
-  if (reader.text("model_type") != "internvl") reader.reject("model_type", "internvl is expected");
-  config.vision = read_vision(section(reader, "vision_config"));
-  const ConfigReader text = section(reader, "text_config");
-  config.freeze_text = text.flag("freeze", false);
-  config.text = read_text(text);
-  config.text.tie_word_embeddings = reader.flag("tie_word_embeddings", config.text.tie_word_embeddings);
-  config.downsample_factor = read_downsample_factor(reader, config.vision);
-  config.image_seq_length = reader.count("image_seq_length", config.image_seq_length);
-  config.image_token_id = reader.integer("image_token_id").value_or(config.image_token_id);
-  if (config.image_token_id < 0 || config.image_token_id >= config.text.vocab_size) {
-    reader.reject("image_token_id", "ids go from 0 to {} (text_config.vocab_size is {})", config.text.vocab_size - 1,
-                  config.text.vocab_size);
-  }
-  if (reader.integer("vision_feature_layer").value_or(-1) != -1) {
-    reader.reject("vision_feature_layer", "only -1, the last layer, is built");
-  }
-  only_text(reader, "vision_feature_select_strategy", "default");
-  only_text(reader, "projector_hidden_act", "gelu");
-  if (reader.strict()) reader.refuse_unread();
-  return config;
-}
-
-// The file's text; a folder means its config.json.
-template <class F>
-auto with_file(const std::filesystem::path& path, F&& parse) {
-  const std::filesystem::path file_path = std::filesystem::is_directory(path) ? path / "config.json" : path;
-  const std::string extension = file_path.extension().string();
-  if (extension != ".json" && extension != ".yaml" && extension != ".yml") {
-    config_error("{}: a model is described by a folder with config.json, a .json or a .yaml file", path.string());
-  }
-  const io::MappedFile file(file_path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  return parse(extension == ".json" ? ConfigReader::from_json(text, file_path.string())
-                                    : ConfigReader::from_yaml(text, file_path.string()));
-}
-
 Json vision_json(const InternVLVisionConfig& config) {
   Json json;
   json["model_type"] = "internvl_vision";
@@ -171,20 +132,44 @@ Json vision_json(const InternVLVisionConfig& config) {
 
 }  // namespace
 
-bool is_internvl(const std::filesystem::path& path) {
-  return with_file(path, [](const ConfigReader& reader) { return reader.text("model_type", "") == "internvl"; });
+InternVLConfig read_internvl_config(const ConfigReader& reader) {
+  InternVLConfig config;
+  if (reader.text("model_type") != "internvl") reader.reject("model_type", "internvl is expected");
+  config.vision = read_vision(section(reader, "vision_config"));
+  const ConfigReader text = section(reader, "text_config");
+  config.freeze_text = text.flag("freeze", false);
+  config.text = read_text(text);
+  config.text.tie_word_embeddings = reader.flag("tie_word_embeddings", config.text.tie_word_embeddings);
+  config.downsample_factor = read_downsample_factor(reader, config.vision);
+  config.image_seq_length = reader.count("image_seq_length", config.image_seq_length);
+  config.image_token_id = reader.integer("image_token_id").value_or(config.image_token_id);
+  if (config.image_token_id < 0 || config.image_token_id >= config.text.vocab_size) {
+    reader.reject("image_token_id", "ids go from 0 to {} (text_config.vocab_size is {})", config.text.vocab_size - 1,
+                  config.text.vocab_size);
+  }
+  if (reader.integer("vision_feature_layer").value_or(-1) != -1) {
+    reader.reject("vision_feature_layer", "only -1, the last layer, is built");
+  }
+  only_text(reader, "vision_feature_select_strategy", "default");
+  only_text(reader, "projector_hidden_act", "gelu");
+  if (reader.strict()) reader.refuse_unread();
+  return config;
 }
 
-InternVLConfig load_internvl_config(const std::filesystem::path& path) { return with_file(path, read_config); }
+bool is_internvl(const std::filesystem::path& path) {
+  return ConfigReader::load(path).text("model_type", "") == "internvl";
+}
 
-InternVLConfig read_internvl_config(const ConfigReader& reader) { return read_config(reader); }
+InternVLConfig load_internvl_config(const std::filesystem::path& path) {
+  return read_internvl_config(ConfigReader::load(path));
+}
 
 InternVLConfig parse_internvl_json(std::string_view text, std::string_view file_name) {
-  return read_config(ConfigReader::from_json(text, file_name));
+  return read_internvl_config(ConfigReader::from_json(text, file_name));
 }
 
 InternVLConfig parse_internvl_yaml(std::string_view text, std::string_view file_name) {
-  return read_config(ConfigReader::from_yaml(text, file_name));
+  return read_internvl_config(ConfigReader::from_yaml(text, file_name));
 }
 
 std::string to_json(const InternVLConfig& config) {

@@ -22,6 +22,7 @@ TransformersModel::TransformersModel(const std::filesystem::path& path, const Tr
     check_weights(*model_, *weights_);
   }
   models::freeze(*model_, config);
+  if (config.strict()) config.refuse_unread();
 }
 
 nn::Module& TransformersModel::sharded_module() { return models::sharded_module(*model_); }

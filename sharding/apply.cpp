@@ -62,6 +62,24 @@ std::string alias_note(const std::string& path, const WrittenAs& written_as) {
   return found == written_as.end() ? "" : fmt::format(" (written '{}')", found->second);
 }
 
+// An ignored module that is trained: one line, naming its first trained parameter.
+void warn_if_trained(nn::Module& model, const std::string& module, const WrittenAs& written_as,
+                     std::vector<std::string>& warnings) {
+  std::vector<std::string> trained;
+  for (auto& [path, parameter] : ignored_parameters(model, {module})) {
+    if (parameter.requires_grad()) trained.push_back(path);
+  }
+  if (trained.empty()) return;
+  const std::string note = alias_note(module, written_as);
+  const bool one = trained.size() == 1;
+  warnings.push_back(fmt::format(
+      "ignored_modules: '{}'{}{} trained, but ignored parameters are not reduced: {} values drift apart between ranks; "
+      "freeze {}",
+      trained.front(), one ? note : "",
+      one ? " is" : fmt::format(" and {} more below '{}'{} are", trained.size() - 1, module, note),
+      one ? "its" : "their", one ? "it" : "them"));
+}
+
 void check_containers(nn::Module& model, std::span<const ModulePattern> patterns, const ModelTree& tree) {
   for (const ModulePattern& pattern : patterns) {
     const ModuleExpansion expansion = expand(pattern, tree);
@@ -150,15 +168,7 @@ Fsdp2Plan plan_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_siz
   plan.warnings.insert(plan.warnings.end(), ignored.warnings.begin(), ignored.warnings.end());
   plan.ignored = ignored.paths;
   plan.written_as.insert(ignored.written_as.begin(), ignored.written_as.end());
-  for (const std::string& module : plan.ignored) {
-    for (auto& [path, parameter] : ignored_parameters(model, {module})) {
-      if (!parameter.requires_grad()) continue;
-      plan.warnings.push_back(
-          fmt::format("ignored_modules: '{}'{} is trained, but ignored parameters are not reduced: its values drift "
-                      "apart between ranks; freeze it",
-                      path, alias_note(module, ignored.written_as)));
-    }
-  }
+  for (const std::string& module : plan.ignored) warn_if_trained(model, module, ignored.written_as, plan.warnings);
   plan.options.layout = layout;
   if (config.offload_to_cpu) plan.options.cpu_offload = CpuOffloadPolicy{config.pin_memory};
   plan.num_to_forward_prefetch = config.num_to_forward_prefetch;
@@ -256,7 +266,14 @@ std::string describe_groups(nn::Module& model, const std::map<std::string, std::
   for (auto& [path, module] : model.named_modules()) {
     const State* state = State::of(*module);
     if (state == nullptr) continue;
-    groups.emplace_back(path, state);
+    const auto together = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.second == state; });
+    if (together != groups.end()) {
+      together->first += ", " + path;
+    } else {
+      groups.emplace_back(path, state);
+    }
+  }
+  for (const auto& [path, state] : groups) {
     width = std::max(width, path.size() + 2);
   }
   if (groups.empty()) return "";

@@ -89,7 +89,7 @@ device::Stream& last_stream(const ReduceContext& context) {
   return context.device->stream(further ? StreamId::kAllReduce : StreamId::kReduceScatter);
 }
 
-// A collective, and what follows it when it is the last one.
+// A collective or the hook, and what follows it when it is the last one.
 struct Step {
   std::string_view name;
   device::Cost cost;
@@ -120,19 +120,28 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
   device::Stream& scatter = context.device->stream(StreamId::kReduceScatter);
   device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
   std::vector<std::pair<device::Stream*, Step>> steps;
-  steps.push_back({&scatter,
-                   {"reduce_scatter",
-                    {0, b.input_elems * size, b.row_elems * size, (mesh->shard_size() - 1) * b.row_elems * size},
-                    scatter_work(context, plan, b)}});
+  steps.push_back(
+      {&scatter,
+       {"reduce_scatter",
+        {.read_bytes = b.input_elems * size,
+         .written_bytes = b.row_elems * size,
+         .link_bytes = (mesh->shard_size() - 1) * b.row_elems * size,
+         .unit = device::Unit::kLink},
+        scatter_work(context, plan, b),
+        device::Collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &mesh->shard().ranks()}}});
   if (all_reduces(context)) {
-    steps.push_back({&all_reduce,
-                     {"all_reduce",
-                      {0, b.row_elems * size, b.row_elems * size,
-                       2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size()},
-                      [mesh, plan, b, path = context.path] {
-                        mesh->replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype,
-                                                      plan.all_reduce, path);
-                      }}});
+    steps.push_back(
+        {&all_reduce,
+         {"all_reduce",
+          {.read_bytes = b.row_elems * size,
+           .written_bytes = b.row_elems * size,
+           .link_bytes = 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size(),
+           .unit = device::Unit::kLink},
+          [mesh, plan, b, path = context.path] {
+            mesh->replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce,
+                                          path);
+          },
+          device::Collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &mesh->replicate()->ranks()}}});
   }
   if (runs_hook(context)) {
     steps.push_back({&last_stream(context), {"all_reduce_hook", {}, [hook = context.hook, b] {

@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/log.h"
+#include "engine/nn/call_stack.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "sharding/agreement.h"
@@ -73,7 +74,7 @@ void State::register_forward_method(const nn::Module& module, std::string name, 
   config_error("a {} has a forward method '{}' already; register each name once", module.type_name(), name);
 }
 
-nn::Value State::call_method(const nn::Module& module, std::string_view name, nn::Args args) {
+nn::Value State::call_method(nn::Module& module, std::string_view name, nn::Args args) {
   const auto found = methods_.find({&module, std::string(name)});
   if (found == methods_.end()) {
     std::vector<std::string_view> names;
@@ -83,6 +84,7 @@ nn::Value State::call_method(const nn::Module& module, std::string_view name, nn
     config_error("a {} has no forward method '{}' (it has {}); add it with register_fsdp_forward_method()",
                  module.type_name(), name, names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
   }
+  const nn::RunningCall running(module);
   pre_forward(args);
   return post_forward(found->second(std::move(args)));
 }
@@ -128,6 +130,17 @@ void State::lazy_init() {
   check_agreement(describe_for_agreement(shared->states), *options_.mesh);
   for (State* state : shared->states) {
     if (state->group_ != nullptr) state->group_->lazy_init(state->path_, shared->comm);
+  }
+  check_ignored_have_values();
+}
+
+// What no group owns was left out by ignored_params; its owner gives it values.
+void State::check_ignored_have_values() const {
+  for (auto& [path, slot] : modules_.front()->named_slots()) {
+    if (slot->value.storage()->allocated()) continue;
+    config_error(
+        "parameter '{}' is ignored and has no values yet; initialise or load the weights before the first forward",
+        path);
   }
 }
 

@@ -62,7 +62,7 @@ class State : public std::enable_shared_from_this<State> {
   void share(std::shared_ptr<InFlight> in_flight);
   // `module` is one of modules().
   void register_forward_method(const nn::Module& module, std::string name, ForwardMethod method);
-  nn::Value call_method(const nn::Module& module, std::string_view name, nn::Args args);
+  nn::Value call_method(nn::Module& module, std::string_view name, nn::Args args);
 
   // Makes this the root of all states below its module. Collective; done by the first forward, or earlier by hand.
   void lazy_init();
@@ -87,6 +87,7 @@ class State : public std::enable_shared_from_this<State> {
   std::vector<nn::Module*>& to_run();
   bool is_first_to_run(const nn::Module& module);
   void check_all_ran();
+  void check_ignored_have_values() const;
   // ConfigError: what belongs to a root was set here, and `root` is above.
   void check_not_set_up_as_root(const std::string& path, const nn::Module& root) const;
   void check_reductions();

@@ -65,7 +65,7 @@ struct TrainArguments {
   // Sharding
   bool use_torch_fsdp2 = false;
   std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
-  std::vector<std::string> megatron_recompute_flags;  // --recompute-*: taken to be refused beside that file (compose.h)
+  std::vector<std::string> megatron_recompute_flags;  // --recompute-*: taken to be refused beside that file (recompute_flags.h)
 
   // torch_dcp or torch_dist, as MindSpeed has it. Neither is written yet: refused together with `save`.
   std::optional<std::string> ckpt_format;

@@ -6,7 +6,7 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/device/device.h"
-#include "engine/train/compose.h"
+#include "engine/train/recompute_flags.h"
 #include "models/fsdp2_mixin.h"
 #include "models/hf_folder.h"
 

@@ -1,0 +1,96 @@
+// TimeModel: how long a piece of work takes on a kind of device, in virtual ns.
+//
+//   element-wise, copies  max(bytes / (bandwidth * streaming * relative rate), flops / rate) + ramp + launch
+//   matrix products       max(flops / (peak * eff(m, n, k)), bytes as above) + launch; eff is the best over the tiles of
+//                           efficiency * waves * k / (k + k_half) * reuse / (reuse + half) * power limit,
+//                         times the correction of the profile's measured points of that kernel: e to the mean of
+//                         log(measured / formula), each weighted with exp(-(distance / reach)^2 / 2), distances in
+//                         doublings of m, n and k, and no correction with 1 / point_weight
+//   attention             flops / (peak * efficiency * s / (s + s_half) * d / (d + d_half) * h / (h + h_half)) + launch
+//   host links            bytes / rate of the direction, pinned or pageable, + latency
+//   collectives           launch + legs, one for each level of links that the group crosses. A leg of n members that
+//                         moves S bytes in all, B = bandwidth * efficiency, B(x) = B * x / (x + half) for messages of x:
+//                           ring      (n - 1) * (latency + (S / n) / B(S / n)); all-reduce twice that, or a tree's
+//                                     2 ceil(log2 n) * (latency + S / B(S)) where that is less
+//                           doubling  ceil(log2 n) * latency + (n - 1) * (S / n) / B(S / n); all-reduce twice that
+//                           direct    latency + (S / n) / (B(S / n) / (devices of the domain - 1)); all-reduce twice that
+//                         The farther level moves what the nearer ones share out (S over the members of those), and the
+//                         legs overlap: the longest + (the sum of the others) / pipeline_chunks.
+// Kernels  are known by their names where the profile gives them a relative rate, and by the ending "_grad" of
+//          attention's backward; "d2h" is the way to the host, any other host-link item the way to the device.
+// Threads  any; nothing changes after construction.
+// Errors   DeviceError when the profile gives no peak for a dtype.
+// Source   the formulas of published planners (Calculon, SimuMax) and of NCCL's and HCCL's documentation: rings, trees,
+//          halving and doubling.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/device/cost.h"
+#include "engine/device/profile.h"
+
+namespace loom::device {
+
+// How a group lies on the links: for each level, how many domains of the level below (on the nearest: devices) it has in
+// one domain of this level; where domains differ, the most.
+struct GroupShape {
+  std::vector<std::int64_t> members;
+};
+
+// One level's part in a collective.
+struct CollectiveLeg {
+  std::int64_t level = 0;     // of LinkProfile::levels
+  std::int64_t members = 0;   // n
+  double bytes = 0;           // S
+  double received_bytes = 0;  // by one rank over this level's links
+  double time_ns = 0;
+};
+
+struct CollectiveTime {
+  std::int64_t time_ns = 0;
+  std::vector<CollectiveLeg> legs;  // empty for a group of one
+  std::uint32_t levels = 0;         // bit l: a leg on level l
+};
+
+class TimeModel {
+ public:
+  explicit TimeModel(HardwareProfile profile);
+
+  const HardwareProfile& profile() const { return profile_; }
+
+  // Work on the device: a kernel, a copy, a host-link copy.
+  std::int64_t work_ns(std::string_view kernel, const Cost& cost) const;
+  // Work of the CPU on host tensors.
+  std::int64_t host_work_ns(const Cost& cost) const;
+  // `ranks`: world ranks, ascending.
+  GroupShape shape_of(std::span<const int> ranks) const;
+  CollectiveTime collective(CollectiveKind kind, std::int64_t bytes, const GroupShape& shape) const;
+
+  // Share of the peak that a product reaches by the formula alone, without memory, launch and measured points.
+  double matrix_efficiency(std::int64_t m, std::int64_t n, std::int64_t k, double flops) const;
+
+ private:
+  double stream_ns(std::string_view kernel, double bytes) const;
+  double peak(DType dtype) const;
+  double matrix_formula_ns(const Cost& cost) const;
+  double matrix_ns(std::string_view kernel, const Cost& cost) const;
+  double attention_ns(const Cost& cost, bool backward) const;
+  double host_link_ns(std::string_view kernel, const Cost& cost) const;
+
+  // log(measured / formula) at a measured product.
+  struct Deviation {
+    std::string kernel;
+    DType dtype;
+    double m, n, k;  // log2
+    double log_ratio;
+  };
+
+  const HardwareProfile profile_;
+  std::vector<Deviation> deviations_;
+};
+
+}  // namespace loom::device
