@@ -318,8 +318,11 @@ std::vector<std::string> flag_names(const CLI::App& app) {
 }
 
 constexpr const char* kProgramExample =
-    "Example:\n  shardloom train --model-config configs/models/quickstart.yaml --data-path engine --train-iters 20\n"
-    "Flags of a command: shardloom train --help\n";
+    "Example:\n"
+    "  shardloom train --model-config configs/models/quickstart.yaml --data-path engine --train-iters 20 --save out\n"
+    "  shardloom generate out --prompt \"template <class T>\"\n"
+    "Flags of a command: shardloom train --help, shardloom generate --help\n"
+    "Exit status: 0 done, 1 a run failed, 2 the command line or a file is wrong\n";
 constexpr const char* kTrainExample =
     "Example:\n  shardloom train --model-config configs/models/quickstart.yaml --data-path corpus.txt --nproc-per-node "
     "2 \\\n"
@@ -358,6 +361,9 @@ class TrainingFlags final : public ExtraArguments {
   }
   void toggle(const std::string& flag, bool& value, const std::string& about) override {
     flags_.toggle(flag, value, about);
+  }
+  void example(const std::string& flags) override {
+    app_.footer(fmt::format("Example:\n  {} {}\n", app_.get_name(), flags));
   }
 
   // Flags of the command beside those of training.
@@ -504,12 +510,9 @@ ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(ExtraArguments&)>& extra, const LaunchContext& context) {
   CLI::App app("Trains a model on one or more ranks.", std::filesystem::path(argv[0]).filename().string());
   app.get_formatter()->column_width(kHelpColumn);
-  app.footer(
-      fmt::format("Example:\n  {} --nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config-path fsdp2_config.yaml "
-                  "--train-iters 20\n",
-                  app.get_name()));
   app.allow_extras();
   TrainingFlags training(app, Program::kUsers);
+  training.example("--nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config-path fsdp2_config.yaml --train-iters 20");
   if (extra) extra(training);
   if (auto help = parse_words(app, reversed_words(argc, argv, {&app}))) return *help;
   if (const auto extras = app.remaining(); !extras.empty()) refuse_extra(app, extras);

@@ -133,6 +133,8 @@ class ExtraArguments {
   virtual void real(const std::string& flag, double& value, const std::string& about) = 0;  // finite
   virtual void text(const std::string& flag, std::string& value, const std::string& about) = 0;
   virtual void toggle(const std::string& flag, bool& value, const std::string& about) = 0;
+  // The flags of a command line that runs, shown at the end of --help behind the program's name.
+  virtual void example(const std::string& flags) = 0;
 };
 
 // The command line asked for help: print `text` to standard output and end with `code`.

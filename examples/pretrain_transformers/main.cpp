@@ -14,6 +14,9 @@ int main(int argc, char** argv) {
   std::string config;
   const auto extra_args_provider = [&](train::ExtraArguments& flags) {
     flags.text("--config", config, "Folder or file of a config.json; fresh weights");
+    flags.example(
+        "--init-from-hf-path DIR --data-path FILES --nproc-per-node 2 \\\n"
+        "    --use-torch-fsdp2 --fsdp2-config-path examples/pretrain_transformers/fsdp2_config.yaml");
   };
 
   const auto model_provider = [&](const TrainArguments& arguments) -> std::shared_ptr<nn::Module> {

@@ -62,6 +62,9 @@ int main(int argc, char** argv) {
   std::string config_path = "examples/pretrain_vlm/model.yaml";
   const auto extra_args_provider = [&](train::ExtraArguments& flags) {
     flags.text("--config", config_path, "Shape of the model: an InternVL folder, config.json or YAML");
+    flags.example(
+        "--use-torch-fsdp2 --fsdp2-config-path examples/pretrain_vlm/fsdp2_config.yaml --nproc-per-node 2 \\\n"
+        "    --seq-length 35 --micro-batch-size 8 --lr 3e-3 --train-iters 300");
   };
   const auto train_valid_test_datasets_provider = [&](const TrainArguments& arguments) {
     const models::InternVLConfig config = models::load_internvl_config(config_path);

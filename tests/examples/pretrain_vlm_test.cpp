@@ -83,6 +83,14 @@ TEST(PretrainVlm, LeavesTheVisionTowerAsItIs) {
   EXPECT_EQ(save("1", "1", "single"), tower);
 }
 
+TEST(PretrainVlm, TeachesItsFlags) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run({"--help"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("--config TEXT=examples/pretrain_vlm/model.yaml"));
+  EXPECT_THAT(outcome.out, HasSubstr("Example:\n  pretrain_vlm --use-torch-fsdp2 "));
+}
+
 TEST(PretrainVlm, SaysWhichSequenceLengthFits) {
   const ProgramFolder folder;
   const Outcome outcome = folder.run({"--config", kExample + "model.yaml"});

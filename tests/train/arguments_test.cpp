@@ -307,6 +307,7 @@ TEST(ProgramArguments, HaveTheProgramsOwnFlags) {
     flags.real("--mask-ratio", ratio, "Share that is masked");
     flags.text("--tower", name, "Name of the tower");
     flags.toggle("--flip", flip, "Mirror images");
+    flags.example("--image-size 64 --flip");
   };
   parsed_program({"--image-size", "64", "--mask_ratio", "0.25", "--tower=vit", "--flip"}, extra);
   EXPECT_EQ(size, 64);
@@ -314,8 +315,8 @@ TEST(ProgramArguments, HaveTheProgramsOwnFlags) {
   EXPECT_EQ(name, "vit");
   EXPECT_TRUE(flip);
   const std::string help = std::get<EarlyExit>(parsed_program({"--help"}, extra)).text;
-  for (const char* part :
-       {"Images:", "--image-size N=64", "Pixels of a side", "--train-iters N=100", "Example:\n  my_pretrain "}) {
+  for (const char* part : {"Images:", "--image-size N=64", "Pixels of a side", "--train-iters N=100",
+                           "Example:\n  my_pretrain --image-size 64 --flip\n"}) {
     EXPECT_THAT(help, HasSubstr(part));
   }
   EXPECT_EQ(program_refusal({"--image-size", "0"}, extra), "--image-size is 0; use a whole number of at least 1");
