@@ -11,6 +11,8 @@
 #include "engine/tensor/io/atomic_file.h"
 #include "engine/train/plan_output.h"
 #include "engine/train/planner.h"
+#include "engine/train/report_page.h"
+#include "engine/train/report_plan.h"
 #include "models/model_hub.h"
 
 namespace loom::train {
@@ -67,15 +69,19 @@ PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
   return callbacks;
 }
 
-device::HardwareProfile find_profile(const std::string& device) {
-  if (fs::exists(device)) return device::load_profile(device);
+fs::path find_profile_file(const std::string& device) {
+  if (fs::exists(device)) return device;
   const fs::path path = profiles_folder() / (device + ".yaml");
-  if (fs::exists(path)) return device::load_profile(path);
+  if (fs::exists(path)) return path;
   const std::vector<std::string> names = profile_names();
   const auto nearest = nearest_spelling(device, names);
   config_error("--device is {}, neither a file nor a profile in {}; {}use one of {}", device,
                profiles_folder().string(), nearest ? fmt::format("did you mean {}? ", *nearest) : "",
                fmt::join(names, ", "));
+}
+
+device::HardwareProfile find_profile(const std::string& device) {
+  return device::load_profile(find_profile_file(device));
 }
 
 int run_plan(const PlanArguments& arguments, std::ostream& out) {
@@ -87,6 +93,10 @@ int run_plan(const PlanArguments& arguments, std::ostream& out) {
   } else {
     out << to_text(plan);
     if (arguments.json) write_text(*arguments.json, to_json(plan).dump(1) + "\n");
+  }
+  if (arguments.train.report) {
+    const auto profile_file = find_profile_file(arguments.device);
+    write_report(*arguments.train.report, plan_report(plan, to_json(plan), arguments.train, profile_file));
   }
   return plan.memory.fits() ? 0 : kExitDoesNotFit;
 }

@@ -188,9 +188,11 @@ StepPlan plan_step(const TrainArguments& arguments, const PretrainCallbacks& cal
 
   device.timeline().enable(true);
   device.trace().enable(true);
+  device::MemoryRecorder recorder(device);
   MemoryWatch watch(device.memory(), plan.memory);
   trainer.observe_phases([&](std::string_view phase) { watch.begin_phase(phase); });
   trainer.step(kStepsBefore);
+  plan.run.memory = recorder.take();
   device.timeline().enable(false);
 
   plan.model = trainer.model().type_name();
