@@ -186,20 +186,22 @@ ordered_json memory_over_step_json(const device::Timeline& timeline, const devic
                                    std::span<const device::MemorySample> samples, std::int64_t limit) {
   std::vector<Point> points = thinned(points_of(timeline, times, samples), limit);
   if (!samples.empty()) points.push_back({times.end_ns, &samples.back()});
-  ordered_json json;
-  ordered_json& time = json["time_ns"] = ordered_json::array();
-  ordered_json& categories = json["by_category"] = ordered_json::object();
-  ordered_json& allocated = json["allocated_bytes"] = ordered_json::array();
-  ordered_json& reserved = json["reserved_bytes"] = ordered_json::array();
+  std::vector<std::int64_t> time, allocated, reserved;
+  std::array<std::vector<std::int64_t>, device::kMemCategories> categories;
   for (const Point& point : points) {
     time.push_back(point.time_ns);
-    for (std::size_t c = 0; c < point.sample->by_category.size(); ++c) {
-      const auto category = static_cast<device::MemCategory>(c);
-      categories[std::string(device::name(category)) + "_bytes"].push_back(point.sample->by_category[c]);
-    }
+    for (std::size_t c = 0; c < categories.size(); ++c) categories[c].push_back(point.sample->by_category[c]);
     allocated.push_back(point.sample->allocated_bytes);
     reserved.push_back(point.sample->reserved_bytes);
   }
+  ordered_json json;
+  json["time_ns"] = time;
+  json["by_category"] = ordered_json::object();
+  for (std::size_t c = 0; c < categories.size(); ++c) {
+    json["by_category"][std::string(device::name(static_cast<device::MemCategory>(c))) + "_bytes"] = categories[c];
+  }
+  json["allocated_bytes"] = allocated;
+  json["reserved_bytes"] = reserved;
   json["changes_of_step"] = samples.empty() ? 0 : samples.size() - 1;
   json["points_shown"] = points.size();
   return json;
