@@ -1,10 +1,6 @@
 #include "engine/train/inputs.h"
 
-#include <cstdlib>
-#include <string_view>
-
 #include "engine/core/error.h"
-#include "engine/core/log.h"
 #include "engine/device/device.h"
 #include "engine/train/recompute_flags.h"
 #include "models/fsdp2_mixin.h"
@@ -40,13 +36,6 @@ void check_torch_dist(nn::Module& model, const sharding::Fsdp2Plan& plan, const 
   }
 }
 
-void warn_of_max_connections() {
-  const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  if (connections == nullptr || std::string_view(connections) != "1") return;
-  logger().warn(
-      "CUDA_DEVICE_MAX_CONNECTIONS is 1, which changes nothing here; MindSpeed refuses it with FSDP2: export 2 there");
-}
-
 void read_sharding(const TrainArguments& arguments, nn::Module& model, TrainingInputs& inputs) {
   if (!arguments.use_torch_fsdp2) {
     refuse_recompute_flags(arguments.megatron_recompute_flags, nullptr);
@@ -60,7 +49,6 @@ void read_sharding(const TrainArguments& arguments, nn::Module& model, TrainingI
   inputs.fsdp2 = sharding::plan_fsdp2(model, config, arguments.ranks, gather_layout(arguments));
   check_sharding_size_is_given(config, arguments.ranks);
   if (arguments.ckpt_format == "torch_dist") check_torch_dist(model, *inputs.fsdp2, config);
-  warn_of_max_connections();
 }
 
 }  // namespace

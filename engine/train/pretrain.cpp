@@ -1,5 +1,6 @@
 #include "engine/train/pretrain.h"
 
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 
@@ -14,12 +15,20 @@
 namespace loom::train {
 namespace {
 
+void warn_of_max_connections() {
+  const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (connections == nullptr || std::string_view(connections) != "1") return;
+  logger().warn(
+      "CUDA_DEVICE_MAX_CONNECTIONS is 1, which changes nothing here; MindSpeed refuses it with FSDP2: export 2 there");
+}
+
 void describe(const TrainArguments& arguments, const TrainingInputs& inputs, nn::Module& model, std::ostream& out) {
   // The model inside a wrapper of one (models::TransformersModel) is what users know.
   out << fmt::format("{} of {} parameters on {} rank{}{}{}\n", models::sharded_module(model).type_name(),
                      model.parameter_count(), arguments.ranks, arguments.ranks == 1 ? "" : "s",
                      inputs.data.about.empty() ? "" : "; ", inputs.data.about);
   if (!inputs.fsdp2) return;
+  warn_of_max_connections();
   for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
   out << sharding::describe_groups(models::sharded_module(model), inputs.fsdp2->written_as);
   if (inputs.fsdp2->recomputed.empty()) return;
