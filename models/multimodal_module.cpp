@@ -36,9 +36,11 @@ void MultiModalModule::register_tower(Tower tower) {
   towers_.push_back(std::move(tower));
 }
 
-void MultiModalModule::set_requires_grad(std::string_view name, bool on) {
+void MultiModalModule::freeze_tower(std::string_view name) { freeze_modules(*this, tower(name).paths); }
+
+void MultiModalModule::unfreeze_tower(std::string_view name) {
   for (const std::string& path : tower(name).paths) {
-    for (const Tensor& parameter : find(path)->parameters()) parameter.set_requires_grad(on);
+    for (const Tensor& parameter : find(path)->parameters()) parameter.set_requires_grad(true);
   }
 }
 

@@ -44,8 +44,9 @@ class MultiModalModule : public NamedModule, public FSDP2Mixin {
   const Tower& tower(std::string_view name) const;
 
   // Switches requires_grad of every parameter of the tower off (on). Precondition: no optimizer holds them yet.
-  void freeze_tower(std::string_view name) { set_requires_grad(name, false); }
-  void unfreeze_tower(std::string_view name) { set_requires_grad(name, true); }
+  // Freezing throws ConfigError once the model is sharded.
+  void freeze_tower(std::string_view name);
+  void unfreeze_tower(std::string_view name);
   // True when no parameter of the tower requires a gradient.
   bool is_frozen(std::string_view name);
 
@@ -60,8 +61,6 @@ class MultiModalModule : public NamedModule, public FSDP2Mixin {
   nn::Value forward(const nn::Args& args) final;
 
  private:
-  void set_requires_grad(std::string_view name, bool on);
-
   std::vector<Tower> towers_;
 };
 

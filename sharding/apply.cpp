@@ -246,10 +246,9 @@ std::string describe_group(const State& state, const std::string& path, std::siz
                      found == written_as.end() ? "" : "  as " + found->second);
 }
 
-std::string describe_mode(const FullyShardOptions& options) {
+std::string mode_lines(const FullyShardOptions& options) {
   const comm::DeviceMesh& mesh = *options.mesh;
-  std::string text = fmt::format("{} x {}: shards over {}, replicates over {}\n", mesh.replicate_size(),
-                                 mesh.shard_size(), mesh.shard_size(), mesh.replicate_size());
+  std::string text = describe_mode(mesh.replicate_size(), mesh.shard_size()) + "\n";
   if (const auto& offload = options.cpu_offload) {
     text += fmt::format("shards, gradients and optimizer state in {} host memory\n",
                         offload->pin_memory ? "pinned" : "pageable");
@@ -258,6 +257,10 @@ std::string describe_mode(const FullyShardOptions& options) {
 }
 
 }  // namespace
+
+std::string describe_mode(int replicate, int shard) {
+  return fmt::format("{} x {}: shards over {}, replicates over {}", replicate, shard, shard, replicate);
+}
 
 std::string describe_groups(nn::Module& model, const std::map<std::string, std::string>& written_as) {
   constexpr std::size_t kPathWidth = 28;
@@ -277,7 +280,7 @@ std::string describe_groups(nn::Module& model, const std::map<std::string, std::
     width = std::max(width, path.size() + 2);
   }
   if (groups.empty()) return "";
-  std::string text = describe_mode(groups.front().second->options());
+  std::string text = mode_lines(groups.front().second->options());
   text += fmt::format("{:<{}}{:>12}{:>12}{:>10}{:>9}{:>10}{:>10}\n", "group", width, "parameters", "gather KiB",
                       "padding", "reshard", "fwd-pref", "bwd-pref");
   for (const auto& [path, state] : groups) text += describe_group(*state, path, width, written_as);

@@ -58,6 +58,9 @@ std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePatte
 // Shards `model` as planned (recompute is not done here) over a mesh made from `world`. Collective.
 void apply_fsdp2(nn::Module& model, const Fsdp2Plan& plan, comm::World& world);
 
+// "2 x 4: shards over 4, replicates over 2".
+std::string describe_mode(int replicate, int shard);
+
 // One line per group: path, parameters, bytes gathered, padding waste, reshard, prefetch; the mode in words
 // ("2 x 4: shards over 4, replicates over 2") and, last, the parameters that are left to the root. Paths are the real
 // ones; what was selected by an alias (Fsdp2Plan::written_as) says "as ALIAS".

@@ -20,6 +20,8 @@ struct MemoryProfile {
   std::int64_t capacity_bytes = 0;
   // Taken before the allocator sees the device: driver context, buffers of the communication library.
   std::int64_t context_bytes = 0;
+  // What the library of matrix products takes from the allocator at its first call, for good.
+  std::int64_t matrix_workspace_bytes = 0;
   double bandwidth_bytes_per_s = 0;  // nominal
   double streaming_efficiency = 1;   // share of it that long copies reach
   std::int64_t half_rate_bytes = 0;  // bytes read and written
@@ -29,16 +31,6 @@ struct MemoryProfile {
 struct MatrixTile {
   std::int64_t m = 0;
   std::int64_t n = 0;
-};
-
-// A product whose time is known, of one kernel: layouts differ ("linear", "linear_dx", "linear_dw").
-struct MatrixPoint {
-  std::string kernel;
-  DType dtype = DType::kBF16;
-  std::int64_t m = 0;
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-  double time_ns = 0;
 };
 
 struct MatrixProfile {
@@ -51,10 +43,6 @@ struct MatrixProfile {
   double wave_quantisation = 1;  // 1: a last wave of tiles costs as much as a full one; 0: only its share
   double power_limit_share = 0;  // share of the rate lost by products of far more than power_limit_flops
   double power_limit_flops = 0;
-  // Measured products, by which the formula is corrected in their neighbourhood (time_model.h). May be empty.
-  std::vector<MatrixPoint> points{};
-  double point_reach = 1;   // in doublings of m, n and k
-  double point_weight = 1;  // of a point at its own place, against 1 for the formula
 };
 
 // Fused attention, forward or backward.
@@ -70,6 +58,34 @@ struct AttentionProfile {
   AttentionCurve backward;
 };
 
+// A product whose time is known, of one kernel: layouts differ ("linear", "linear_dx", "linear_dw").
+struct ProductPoint {
+  std::string kernel;
+  DType dtype = DType::kBF16;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  double time_ns = 0;
+};
+
+// Causal attention of as many queries as keys.
+struct AttentionPoint {
+  std::string kernel;  // "attention", "attention_grad"
+  DType dtype = DType::kBF16;
+  std::int64_t heads = 0;  // batch * heads
+  std::int64_t seq = 0;
+  std::int64_t head_dim = 0;
+  double time_ns = 0;
+};
+
+// Measured kernels, without their launch, that correct the formulas in their neighbourhood (time_model.h). May be empty.
+struct MeasuredProfile {
+  double reach = 1;   // of a point, in doublings of each size
+  double weight = 1;  // of a point at its own place, against 1 for the formula
+  std::vector<ProductPoint> products{};
+  std::vector<AttentionPoint> attention{};
+};
+
 struct VectorProfile {
   double flops_per_s = 0;
   // Kernels that reach another share of the memory's streaming rate than a copy does, by name; 1 = as a copy.
@@ -80,6 +96,7 @@ struct VectorProfile {
 struct LaunchProfile {
   std::int64_t kernel_launch_ns = 0;  // on the device, each kernel
   std::int64_t dispatch_ns = 0;       // on the host, each kernel or copy
+  std::int64_t library_ns = 0;        // on the host, more for each matrix product or attention: the library chooses
   std::int64_t collective_ns = 0;     // on the host, each collective, the bookkeeping of its group included
   std::int64_t stream_wait_ns = 0;    // on the host, each wait of a stream for an event
 };
@@ -105,6 +122,7 @@ struct LinkLevel {
   double bandwidth_bytes_per_s = 0;          // of a device, one way, all its links of this level together
   double efficiency = 1;                     // share of it that long messages reach
   std::int64_t half_rate_message_bytes = 0;  // of the message between two devices in one step
+  double compute_slowdown = 0;  // share of its rate that compute loses while a collective of its rank uses this level
 };
 
 struct LinkProfile {
@@ -112,7 +130,6 @@ struct LinkProfile {
   std::int64_t launch_ns = 0;       // of a collective, on the device
   // Pieces in which a collective over several levels is passed on: 1 = one level after the other.
   std::int64_t pipeline_chunks = 1;
-  double compute_slowdown = 0;  // share of its rate that compute loses while a collective of its rank runs
 };
 
 struct HostLinkProfile {
@@ -128,7 +145,7 @@ struct HostProfile {
   double memory_bandwidth_bytes_per_s = 0;  // what the CPU's work on host tensors reaches
   double flops_per_s = 0;
   std::int64_t kernel_ns = 0;              // each piece of work
-  std::vector<int> numa_node_of_device{};  // of the devices of a node
+  std::vector<int> numa_node_of_device{};  // of the devices of one host
 };
 
 struct HardwareProfile {
@@ -136,14 +153,15 @@ struct HardwareProfile {
   MemoryProfile memory;
   MatrixProfile matrix;
   AttentionProfile attention;
+  MeasuredProfile measured{};
   VectorProfile vector;
   LaunchProfile launch;
   LinkProfile links;
   HostLinkProfile host_link;
   HostProfile host{};
 
-  // Devices of the nearest level.
-  std::int64_t devices_per_node() const { return links.levels.front().devices; }
+  // Devices of one host.
+  std::int64_t devices_per_node() const { return static_cast<std::int64_t>(host.numa_node_of_device.size()); }
 };
 
 }  // namespace loom::device

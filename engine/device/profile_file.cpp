@@ -175,7 +175,8 @@ class Section {
 
 using Keys = std::vector<std::string_view>;
 
-DType floating(const Value& value, std::string_view text) {
+DType floating(const Value& value) {
+  const std::string text = value.text();
   const auto dtype = parse_dtype(text);
   if (!dtype || !is_floating(*dtype)) {
     config_error("{}: {} is {}; use bf16, fp16, fp32 or fp64", value.where(), value.path(), text);
@@ -184,12 +185,18 @@ DType floating(const Value& value, std::string_view text) {
 }
 
 MemoryProfile read_memory(const Value& value) {
-  const Keys keys{"source",         "capacity_bytes", "context_bytes", "bandwidth_bytes_per_s", "streaming_efficiency",
+  const Keys keys{"source",
+                  "capacity_bytes",
+                  "context_bytes",
+                  "matrix_workspace_bytes",
+                  "bandwidth_bytes_per_s",
+                  "streaming_efficiency",
                   "half_rate_bytes"};
   const Section s(value, keys);
   s["source"].text();
   MemoryProfile memory{.capacity_bytes = s["capacity_bytes"].whole(kCount),
                        .context_bytes = s["context_bytes"].whole(kWhole),
+                       .matrix_workspace_bytes = s["matrix_workspace_bytes"].whole(kWhole),
                        .bandwidth_bytes_per_s = s["bandwidth_bytes_per_s"].number(kRate),
                        .streaming_efficiency = s["streaming_efficiency"].number(kShare),
                        .half_rate_bytes = s["half_rate_bytes"].whole(kWhole)};
@@ -219,44 +226,18 @@ MatrixTile read_tile(const Value& value) {
   return {s["m"].whole(kCount), s["n"].whole(kCount)};
 }
 
-MatrixPoint read_point(const Value& value) {
-  const Keys keys{"kernel", "dtype", "m", "n", "k", "time_ns"};
-  const Section s(value, keys);
-  return {.kernel = s["kernel"].text(),
-          .dtype = floating(s["dtype"], s["dtype"].text()),
-          .m = s["m"].whole(kCount),
-          .n = s["n"].whole(kCount),
-          .k = s["k"].whole(kCount),
-          .time_ns = s["time_ns"].number(kRate)};
-}
-
-void read_points(const Section& s, MatrixProfile& matrix) {
-  if (!s.has("points")) return;
-  matrix.point_reach = s["point_reach"].number(kRate);
-  matrix.point_weight = s["point_weight"].number(kRate);
-  for (const Value& point : s["points"].list("measured products")) {
-    matrix.points.push_back(read_point(point));
-    if (matrix.peak_flops_per_s.contains(matrix.points.back().dtype)) continue;
-    config_error("{}: {} is of {}, and matrix.peak_flops_per_s has none; add it there", point.where(), point.path(),
-                 name(matrix.points.back().dtype));
-  }
-}
-
 MatrixProfile read_matrix(const Value& value) {
-  Keys keys{"source",
-            "peak_flops_per_s",
-            "cores",
-            "tiles",
-            "efficiency",
-            "half_rate_k",
-            "half_rate_tile",
-            "wave_quantisation",
-            "power_limit_share",
-            "power_limit_flops"};
-  const Keys point_keys{"points", "point_reach", "point_weight"};
-  const bool has_points = value.node().IsMap() && value.node()["points"].IsDefined();
-  if (has_points) keys.insert(keys.end(), {"point_reach", "point_weight"});
-  const Section s(value, keys, point_keys);
+  const Keys keys{"source",
+                  "peak_flops_per_s",
+                  "cores",
+                  "tiles",
+                  "efficiency",
+                  "half_rate_k",
+                  "half_rate_tile",
+                  "wave_quantisation",
+                  "power_limit_share",
+                  "power_limit_flops"};
+  const Section s(value, keys);
   s["source"].text();
   MatrixProfile matrix{.peak_flops_per_s = read_peaks(s["peak_flops_per_s"]),
                        .cores = s["cores"].whole(kCount),
@@ -267,7 +248,6 @@ MatrixProfile read_matrix(const Value& value) {
                        .power_limit_share = s["power_limit_share"].number(kLoss),
                        .power_limit_flops = s["power_limit_flops"].number(kSize)};
   for (const Value& tile : s["tiles"].list("tiles, as in - {m: 128, n: 128}")) matrix.tiles.push_back(read_tile(tile));
-  read_points(s, matrix);
   return matrix;
 }
 
@@ -285,6 +265,48 @@ AttentionProfile read_attention(const Value& value) {
   const Section s(value, keys);
   s["source"].text();
   return {read_curve(s["forward"]), read_curve(s["backward"])};
+}
+
+ProductPoint read_product(const Value& value) {
+  const Keys keys{"kernel", "dtype", "m", "n", "k", "time_ns"};
+  const Section s(value, keys);
+  return {.kernel = s["kernel"].text(),
+          .dtype = floating(s["dtype"]),
+          .m = s["m"].whole(kCount),
+          .n = s["n"].whole(kCount),
+          .k = s["k"].whole(kCount),
+          .time_ns = s["time_ns"].number(kRate)};
+}
+
+AttentionPoint read_attention_point(const Value& value) {
+  const Keys keys{"kernel", "dtype", "heads", "seq", "head_dim", "time_ns"};
+  const Section s(value, keys);
+  return {.kernel = s["kernel"].text(),
+          .dtype = floating(s["dtype"]),
+          .heads = s["heads"].whole(kCount),
+          .seq = s["seq"].whole(kCount),
+          .head_dim = s["head_dim"].whole(kCount),
+          .time_ns = s["time_ns"].number(kRate)};
+}
+
+MeasuredProfile read_measured(const Value& value, const MatrixProfile& matrix) {
+  const Keys keys{"source", "reach", "weight"};
+  const Keys optional{"products", "attention"};
+  const Section s(value, keys, optional);
+  s["source"].text();
+  MeasuredProfile measured{.reach = s["reach"].number(kRate), .weight = s["weight"].number(kRate)};
+  const auto read = [&](std::string_view key, auto& points, auto read_point) {
+    if (!s.has(key)) return;
+    for (const Value& point : s[key].list("measured kernels")) {
+      points.push_back(read_point(point));
+      if (matrix.peak_flops_per_s.contains(points.back().dtype)) continue;
+      config_error("{}: {} is of {}, and matrix.peak_flops_per_s has none; add it there", point.where(), point.path(),
+                   name(points.back().dtype));
+    }
+  };
+  read("products", measured.products, read_product);
+  read("attention", measured.attention, read_attention_point);
+  return measured;
 }
 
 VectorProfile read_vector(const Value& value) {
@@ -306,11 +328,12 @@ VectorProfile read_vector(const Value& value) {
 }
 
 LaunchProfile read_launch(const Value& value) {
-  const Keys keys{"source", "kernel_launch_ns", "dispatch_ns", "collective_ns", "stream_wait_ns"};
+  const Keys keys{"source", "kernel_launch_ns", "dispatch_ns", "library_ns", "collective_ns", "stream_wait_ns"};
   const Section s(value, keys);
   s["source"].text();
   return {.kernel_launch_ns = s["kernel_launch_ns"].whole(kWhole),
           .dispatch_ns = s["dispatch_ns"].whole(kWhole),
+          .library_ns = s["library_ns"].whole(kWhole),
           .collective_ns = s["collective_ns"].whole(kWhole),
           .stream_wait_ns = s["stream_wait_ns"].whole(kWhole)};
 }
@@ -319,8 +342,14 @@ LaunchProfile read_launch(const Value& value) {
 LinkLevel read_level(const Value& value, const LinkLevel* inner, bool last) {
   static const std::vector<std::string> kTopologies{"switch", "full_mesh"};
   static const std::vector<std::string> kAlgorithms{"ring", "doubling", "direct"};
-  Keys keys{
-      "name", "topology", "algorithm", "latency_ns", "bandwidth_bytes_per_s", "efficiency", "half_rate_message_bytes"};
+  Keys keys{"name",
+            "topology",
+            "algorithm",
+            "latency_ns",
+            "bandwidth_bytes_per_s",
+            "efficiency",
+            "half_rate_message_bytes",
+            "compute_slowdown"};
   if (!last) keys.insert(keys.begin() + 1, "devices");
   const Section s(value, keys);
   LinkLevel level{.name = s["name"].text(),
@@ -330,7 +359,8 @@ LinkLevel read_level(const Value& value, const LinkLevel* inner, bool last) {
                   .latency_ns = s["latency_ns"].whole(kWhole),
                   .bandwidth_bytes_per_s = s["bandwidth_bytes_per_s"].number(kRate),
                   .efficiency = s["efficiency"].number(kShare),
-                  .half_rate_message_bytes = s["half_rate_message_bytes"].whole(kWhole)};
+                  .half_rate_message_bytes = s["half_rate_message_bytes"].whole(kWhole),
+                  .compute_slowdown = s["compute_slowdown"].number(kLoss)};
   if (!last && inner != nullptr && (level.devices <= inner->devices || level.devices % inner->devices != 0)) {
     s["devices"].refuse(
         fmt::format("a multiple of the {} devices of {}, the level before", inner->devices, inner->name));
@@ -345,12 +375,10 @@ LinkLevel read_level(const Value& value, const LinkLevel* inner, bool last) {
 }
 
 LinkProfile read_links(const Value& value) {
-  const Keys keys{"source", "levels", "launch_ns", "pipeline_chunks", "compute_slowdown"};
+  const Keys keys{"source", "levels", "launch_ns", "pipeline_chunks"};
   const Section s(value, keys);
   s["source"].text();
-  LinkProfile links{.launch_ns = s["launch_ns"].whole(kWhole),
-                    .pipeline_chunks = s["pipeline_chunks"].whole(kCount),
-                    .compute_slowdown = s["compute_slowdown"].number(kLoss)};
+  LinkProfile links{.launch_ns = s["launch_ns"].whole(kWhole), .pipeline_chunks = s["pipeline_chunks"].whole(kCount)};
   const std::vector<Value> levels = s["levels"].list("levels of links, from the nearest to the farthest");
   if (levels.size() > 8) s["levels"].refuse("at most 8 levels");
   if (levels.size() < 2) s["levels"].refuse("at least 2 levels: inside a node, and between nodes");
@@ -377,7 +405,7 @@ HostLinkProfile read_host_link(const Value& value) {
           .d2h_pageable_bytes_per_s = s["d2h_pageable_bytes_per_s"].number(kRate)};
 }
 
-HostProfile read_host(const Value& value, std::int64_t devices_per_node) {
+HostProfile read_host(const Value& value, const LinkProfile& links) {
   const Keys keys{"source", "memory_bandwidth_bytes_per_s", "flops_per_s", "kernel_ns", "numa_node_of_device"};
   const Section s(value, keys);
   s["source"].text();
@@ -386,19 +414,24 @@ HostProfile read_host(const Value& value, std::int64_t devices_per_node) {
                    .kernel_ns = s["kernel_ns"].whole(kWhole)};
   constexpr Range kNode{.most = 1023, .whole = true, .words = "the number of a NUMA node, 0 to 1023"};
   const Value& nodes = s["numa_node_of_device"];
-  for (const Value& node : nodes.list("NUMA nodes")) {
+  for (const Value& node : nodes.list("NUMA nodes, one for each device of a host")) {
     host.numa_node_of_device.push_back(static_cast<int>(node.whole(kNode)));
   }
-  if (static_cast<std::int64_t>(host.numa_node_of_device.size()) != devices_per_node) {
-    config_error("{}: {} has {} entries; use one for each of the {} devices of the nearest level", nodes.where(),
-                 nodes.path(), host.numa_node_of_device.size(), devices_per_node);
+  std::vector<std::int64_t> domains;
+  for (const LinkLevel& level : links.levels) domains.push_back(level.devices);
+  domains.pop_back();
+  const auto devices = static_cast<std::int64_t>(host.numa_node_of_device.size());
+  if (std::ranges::find(domains, devices) == domains.end()) {
+    config_error("{}: {} has {} entries; use one for each device of a host, as many as a level of links joins: {}",
+                 nodes.where(), nodes.path(), devices, fmt::join(domains, " or "));
   }
   return host;
 }
 
 HardwareProfile read_profile(const Value& document) {
   const Keys keys{"name", "source", "memory", "matrix", "attention", "vector", "launch", "links", "host_link", "host"};
-  const Section s(document, keys);
+  const Keys optional{"measured"};
+  const Section s(document, keys, optional);
   s["source"].text();
   HardwareProfile profile{.name = s["name"].text(),
                           .memory = read_memory(s["memory"]),
@@ -408,7 +441,8 @@ HardwareProfile read_profile(const Value& document) {
                           .launch = read_launch(s["launch"]),
                           .links = read_links(s["links"]),
                           .host_link = read_host_link(s["host_link"])};
-  profile.host = read_host(s["host"], profile.devices_per_node());
+  if (s.has("measured")) profile.measured = read_measured(s["measured"], profile.matrix);
+  profile.host = read_host(s["host"], profile.links);
   return profile;
 }
 

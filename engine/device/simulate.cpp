@@ -40,6 +40,7 @@ struct Meeting {
   CollectiveKind kind{};
   std::int64_t bytes = 0;
   std::uint32_t levels = 0;
+  double compute_slowdown = 0;
 };
 
 struct Member {
@@ -139,6 +140,7 @@ class Simulation {
   void begin_meeting(std::int32_t m);
   void end_meeting(std::int32_t m);
   void collectives_changed(const Meeting& meeting);
+  double compute_rate(const RankState& state) const;
   double share_of_links(const Meeting& meeting) const;
   std::span<const Member> members_of(const Meeting& meeting) const {
     return {members_.data() + meeting.first_member, static_cast<std::size_t>(meeting.came)};
@@ -240,7 +242,7 @@ bool Simulation::pass(std::int32_t r, std::size_t index) {
   EntryTime& time = state.times.entries[index];
   switch (entry.kind) {
     case TimelineKind::kWork:
-      issue(r, index, entry.group >= 0 ? host_.collective_ns : host_.dispatch_ns);
+      issue(r, index, entry.group >= 0 ? host_.collective_ns : TimeModel::dispatch_ns(host_, entry.cost));
       return true;
     case TimelineKind::kStreamWait:
       issue(r, index, host_.stream_wait_ns);
@@ -319,8 +321,7 @@ void Simulation::begin_head(Member who, std::int64_t index) {
   s.slowed = is_compute(entry.cost);
   const double remaining = static_cast<double>(model_.work_ns(state.timeline->text(entry.name), entry.cost));
   s.task = {remaining, 0, now_, s.task.version};
-  const bool overlapped = s.slowed && !state.running.empty();
-  set_rate(s.task, overlapped ? 1 - model_.profile().links.compute_slowdown : 1, Happening::kItemEnds, who);
+  set_rate(s.task, s.slowed ? compute_rate(state) : 1, Happening::kItemEnds, who);
 }
 
 // The head is over: so may be what streams and the host wait for.
@@ -365,7 +366,8 @@ std::int32_t Simulation::meeting_for(Member who, const TimelineEntry& entry) {
           fmt::join(group.ranks, ","));
   const auto [time, fresh] = collective_times_.try_emplace({g, entry.collective, entry.bytes});
   if (fresh) time->second = model_.collective(entry.collective, entry.bytes, group.shape);
-  Meeting meeting{{}, g, 0, members_.size(), entry.collective, entry.bytes, time->second.levels};
+  Meeting meeting{
+      {}, g, 0, members_.size(), entry.collective, entry.bytes, time->second.levels, time->second.compute_slowdown};
   meeting.task.remaining_ns = static_cast<double>(time->second.time_ns);
   members_.resize(members_.size() + static_cast<std::size_t>(group.present));
   meetings_.push_back(meeting);
@@ -405,7 +407,7 @@ void Simulation::end_meeting(std::int32_t m) {
 void Simulation::collectives_changed(const Meeting& changed) {
   for (const Member& member : members_of(changed)) {
     const RankState& state = rank(member.rank);
-    const double rate = state.running.empty() ? 1 : 1 - model_.profile().links.compute_slowdown;
+    const double rate = compute_rate(state);
     for (std::int32_t other = 0; other < static_cast<std::int32_t>(kStreams); ++other) {
       StreamState& s = stream({member.rank, other});
       if (s.slowed && s.task.rate != rate) set_rate(s.task, rate, Happening::kItemEnds, {member.rank, other});
@@ -416,6 +418,14 @@ void Simulation::collectives_changed(const Meeting& changed) {
       if (meeting.task.rate != share) set_rate(meeting.task, share, Happening::kMeetingEnds, {m, 0});
     }
   }
+}
+
+double Simulation::compute_rate(const RankState& state) const {
+  double slowdown = 0;
+  for (const std::int32_t m : state.running) {
+    slowdown = std::max(slowdown, meetings_[static_cast<std::size_t>(m)].compute_slowdown);
+  }
+  return 1 - slowdown;
 }
 
 // Of the links it runs on, at the member where it is smallest.

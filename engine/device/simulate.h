@@ -6,7 +6,8 @@
 //           no length.
 // Meeting   a collective starts when it is at the head of its stream on every member that is here, and ends on all of
 //           them together. Members that are not here are taken to be alike: nobody waits for them.
-// Sharing   while collectives of a rank run, its compute (everything but links) loses the profile's share of its rate;
+// Sharing   while collectives of a rank run, its compute (everything but links) loses the share of its rate that the profile
+//           gives for their links, the largest;
 //           collectives of one rank on the same level of links share it equally, and a collective is as fast as its
 //           slowest member lets it be.
 // Bits      int64 ns; the same timelines give the same answer every time.

@@ -19,20 +19,62 @@ std::int64_t rounded(double ns) { return std::llround(ns); }
 
 double square(double x) { return x * x; }
 
+bool is_backward(std::string_view kernel) { return kernel.ends_with("_grad"); }
+
 }  // namespace
 
 TimeModel::TimeModel(HardwareProfile profile) : profile_(std::move(profile)) {
   require(!profile_.links.levels.empty() && !profile_.matrix.tiles.empty() && profile_.matrix.cores > 0,
           "profile '{}' has no links, no tiles or no cores", profile_.name);
-  for (const MatrixPoint& point : profile_.matrix.points) {
-    const double flops =
-        2.0 * static_cast<double>(point.m) * static_cast<double>(point.n) * static_cast<double>(point.k);
-    const Cost cost{
-        .flops = flops, .unit = Unit::kMatrix, .dtype = point.dtype, .m = point.m, .n = point.n, .k = point.k};
-    deviations_.push_back({point.kernel, point.dtype, std::log2(static_cast<double>(point.m)),
-                           std::log2(static_cast<double>(point.n)), std::log2(static_cast<double>(point.k)),
-                           std::log(point.time_ns / matrix_formula_ns(cost))});
+  for (const ProductPoint& p : profile_.measured.products) {
+    const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+    add_deviation(p.kernel, {.flops = flops, .unit = Unit::kMatrix, .dtype = p.dtype, .m = p.m, .n = p.n, .k = p.k},
+                  p.time_ns);
   }
+  for (const AttentionPoint& p : profile_.measured.attention) {
+    const double pairs = 0.5 * static_cast<double>(p.heads) * static_cast<double>(p.seq) * static_cast<double>(p.seq);
+    const double flops = (is_backward(p.kernel) ? 10.0 : 4.0) * pairs * static_cast<double>(p.head_dim);
+    add_deviation(p.kernel,
+                  {.flops = flops,
+                   .unit = Unit::kAttention,
+                   .dtype = p.dtype,
+                   .batch = p.heads,
+                   .m = p.seq,
+                   .n = p.seq,
+                   .k = p.head_dim},
+                  p.time_ns);
+  }
+}
+
+std::array<double, 3> TimeModel::sizes_of(const Cost& cost) {
+  const bool attention = cost.unit == Unit::kAttention;
+  return {std::log2(static_cast<double>(attention ? cost.batch : cost.m)), std::log2(static_cast<double>(cost.n)),
+          std::log2(static_cast<double>(cost.k))};
+}
+
+void TimeModel::add_deviation(const std::string& kernel, const Cost& cost, double time_ns) {
+  deviations_.push_back({kernel, cost.dtype, sizes_of(cost), std::log(time_ns / formula_ns(kernel, cost))});
+}
+
+double TimeModel::correction(std::string_view kernel, const Cost& cost) const {
+  if (deviations_.empty() || (cost.unit == Unit::kMatrix && cost.batch > 1)) return 1;
+  const std::array<double, 3> sizes = sizes_of(cost);
+  const double scale = -0.5 / square(profile_.measured.reach);
+  double weights = 1 / profile_.measured.weight;
+  double sum = 0;
+  for (const Deviation& point : deviations_) {
+    if (point.dtype != cost.dtype || point.kernel != kernel) continue;
+    double distance = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) distance += square(sizes[i] - point.sizes[i]);
+    const double weight = std::exp(scale * distance);
+    weights += weight;
+    sum += weight * point.log_ratio;
+  }
+  return std::exp(sum / weights);
+}
+
+double TimeModel::formula_ns(std::string_view kernel, const Cost& cost) const {
+  return cost.unit == Unit::kMatrix ? matrix_ns(cost) : attention_ns(kernel, cost);
 }
 
 std::int64_t TimeModel::work_ns(std::string_view kernel, const Cost& cost) const {
@@ -40,9 +82,9 @@ std::int64_t TimeModel::work_ns(std::string_view kernel, const Cost& cost) const
   const double passes = stream_ns(kernel, static_cast<double>(cost.read_bytes + cost.written_bytes));
   switch (cost.unit) {
     case Unit::kMatrix:
-      return rounded(launch + std::max(matrix_ns(kernel, cost), passes));
     case Unit::kAttention:
-      return rounded(launch + std::max(attention_ns(cost, kernel.ends_with("_grad")), passes));
+      if (cost.flops <= 0) return rounded(launch + passes);
+      return rounded(launch + std::max(formula_ns(kernel, cost) * correction(kernel, cost), passes));
     case Unit::kHostLink:
       return rounded(host_link_ns(kernel, cost));
     case Unit::kVector:
@@ -51,6 +93,11 @@ std::int64_t TimeModel::work_ns(std::string_view kernel, const Cost& cost) const
       break;  // a collective of one rank is a pass over its own bytes
   }
   return rounded(launch + std::max(cost.flops / profile_.vector.flops_per_s * kNsPerS, passes));
+}
+
+std::int64_t TimeModel::dispatch_ns(const LaunchProfile& launch, const Cost& cost) {
+  const bool library = cost.unit == Unit::kMatrix || cost.unit == Unit::kAttention;
+  return launch.dispatch_ns + (library ? launch.library_ns : 0);
 }
 
 std::int64_t TimeModel::host_work_ns(const Cost& cost) const {
@@ -100,34 +147,15 @@ double TimeModel::matrix_efficiency(std::int64_t m, std::int64_t n, std::int64_t
   return matrix.efficiency * best * share_of_rate(static_cast<double>(k), matrix.half_rate_k) * power;
 }
 
-double TimeModel::matrix_formula_ns(const Cost& cost) const {
+double TimeModel::matrix_ns(const Cost& cost) const {
   const double one = cost.flops / static_cast<double>(std::max<std::int64_t>(cost.batch, 1));
   // The tiles of a batch fill the cores together: as a product of batch times as many rows.
   const double efficiency = matrix_efficiency(cost.m * std::max<std::int64_t>(cost.batch, 1), cost.n, cost.k, one);
   return kNsPerS * cost.flops / (peak(cost.dtype) * efficiency);
 }
 
-double TimeModel::matrix_ns(std::string_view kernel, const Cost& cost) const {
-  if (cost.flops <= 0) return 0;
-  const double formula = matrix_formula_ns(cost);
-  if (deviations_.empty() || cost.batch > 1) return formula;
-  const double m = std::log2(static_cast<double>(cost.m));
-  const double n = std::log2(static_cast<double>(cost.n));
-  const double k = std::log2(static_cast<double>(cost.k));
-  const double scale = -0.5 / square(profile_.matrix.point_reach);
-  double weights = 1 / profile_.matrix.point_weight;
-  double sum = 0;
-  for (const Deviation& point : deviations_) {
-    if (point.dtype != cost.dtype || point.kernel != kernel) continue;
-    const double weight = std::exp(scale * (square(m - point.m) + square(n - point.n) + square(k - point.k)));
-    weights += weight;
-    sum += weight * point.log_ratio;
-  }
-  return formula * std::exp(sum / weights);
-}
-
-double TimeModel::attention_ns(const Cost& cost, bool backward) const {
-  const AttentionCurve& curve = backward ? profile_.attention.backward : profile_.attention.forward;
+double TimeModel::attention_ns(std::string_view kernel, const Cost& cost) const {
+  const AttentionCurve& curve = is_backward(kernel) ? profile_.attention.backward : profile_.attention.forward;
   const double efficiency = curve.efficiency * share_of_rate(static_cast<double>(cost.n), curve.half_rate_seq) *
                             share_of_rate(static_cast<double>(cost.k), curve.half_rate_head_dim) *
                             share_of_rate(static_cast<double>(cost.batch), curve.half_rate_heads);
@@ -226,6 +254,7 @@ CollectiveTime TimeModel::collective(CollectiveKind kind, std::int64_t bytes, co
     const double received = (all_reduce ? 2 : 1) * shared * (members - 1) / members;
     result.legs.push_back({static_cast<std::int64_t>(l), shape.members[l], shared, received, time});
     result.levels |= 1u << l;
+    result.compute_slowdown = std::max(result.compute_slowdown, level.compute_slowdown);
     longest = std::max(longest, time);
     sum += time;
     shared /= members;

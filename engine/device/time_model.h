@@ -3,10 +3,11 @@
 //   element-wise, copies  max(bytes / (bandwidth * streaming * relative rate), flops / rate) + ramp + launch
 //   matrix products       max(flops / (peak * eff(m, n, k)), bytes as above) + launch; eff is the best over the tiles of
 //                           efficiency * waves * k / (k + k_half) * reuse / (reuse + half) * power limit,
-//                         times the correction of the profile's measured points of that kernel: e to the mean of
-//                         log(measured / formula), each weighted with exp(-(distance / reach)^2 / 2), distances in
-//                         doublings of m, n and k, and no correction with 1 / point_weight
 //   attention             flops / (peak * efficiency * s / (s + s_half) * d / (d + d_half) * h / (h + h_half)) + launch
+//   measured kernels      products and attention near those that the profile lists are corrected by them: times e to the
+//                         mean of log(measured / formula) over the points of that kernel and dtype, each weighted with
+//                         exp(-(distance / reach)^2 / 2), distance in doublings of the sizes, and no correction with
+//                         1 / weight
 //   host links            bytes / rate of the direction, pinned or pageable, + latency
 //   collectives           launch + legs, one for each level of links that the group crosses. A leg of n members that
 //                         moves S bytes in all, B = bandwidth * efficiency, B(x) = B * x / (x + half) for messages of x:
@@ -24,6 +25,7 @@
 //          halving and doubling.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -54,6 +56,7 @@ struct CollectiveTime {
   std::int64_t time_ns = 0;
   std::vector<CollectiveLeg> legs;  // empty for a group of one
   std::uint32_t levels = 0;         // bit l: a leg on level l
+  double compute_slowdown = 0;      // of the members' compute: the most that a level takes
 };
 
 class TimeModel {
@@ -64,6 +67,8 @@ class TimeModel {
 
   // Work on the device: a kernel, a copy, a host-link copy.
   std::int64_t work_ns(std::string_view kernel, const Cost& cost) const;
+  // What the host pays to issue work that is no collective.
+  static std::int64_t dispatch_ns(const LaunchProfile& launch, const Cost& cost);
   // Work of the CPU on host tensors.
   std::int64_t host_work_ns(const Cost& cost) const;
   // `ranks`: world ranks, ascending.
@@ -76,18 +81,22 @@ class TimeModel {
  private:
   double stream_ns(std::string_view kernel, double bytes) const;
   double peak(DType dtype) const;
-  double matrix_formula_ns(const Cost& cost) const;
-  double matrix_ns(std::string_view kernel, const Cost& cost) const;
-  double attention_ns(const Cost& cost, bool backward) const;
+  double matrix_ns(const Cost& cost) const;
+  double attention_ns(std::string_view kernel, const Cost& cost) const;
+  // By the formula alone.
+  double formula_ns(std::string_view kernel, const Cost& cost) const;
   double host_link_ns(std::string_view kernel, const Cost& cost) const;
 
-  // log(measured / formula) at a measured product.
+  // log(measured / formula) at a measured kernel.
   struct Deviation {
     std::string kernel;
     DType dtype;
-    double m, n, k;  // log2
+    std::array<double, 3> sizes;  // log2
     double log_ratio;
   };
+  static std::array<double, 3> sizes_of(const Cost& cost);
+  void add_deviation(const std::string& kernel, const Cost& cost, double time_ns);
+  double correction(std::string_view kernel, const Cost& cost) const;
 
   const HardwareProfile profile_;
   std::vector<Deviation> deviations_;

@@ -30,24 +30,6 @@ std::string words(Module& root, const Module& module) {
   return path->empty() ? std::string(module.type_name()) : fmt::format("'{}' ({})", *path, module.type_name());
 }
 
-// The outermost module that a module was found below; kept with it, so that the tree is walked once.
-struct Below {
-  const Module* root = nullptr;
-};
-
-bool is_below(Module& root, Module& module) {
-  if (&root == &module) return true;
-  if (const auto known = module.attachment<Below>(); known != nullptr && known->root == &root) return true;
-  if (!path_below(root, module)) return false;
-  module.attach(std::make_shared<Below>(Below{&root}));
-  return true;
-}
-
-bool has_trained_parameters(Module& module) {
-  const auto& slots = module.own_parameters();
-  return std::any_of(slots.begin(), slots.end(), [](const auto& slot) { return slot->value.requires_grad(); });
-}
-
 }  // namespace
 
 std::optional<std::string> running_module() {
@@ -65,22 +47,32 @@ RunningCall::~RunningCall() {
 }
 
 void check_callable(Module& module) {
+  const auto& slots = module.own_parameters();
+  const auto unwritten =
+      std::find_if(slots.begin(), slots.end(), [](const auto& slot) { return slot->value.is_meta(); });
   const std::vector<Module*>* stack = current_stack();
-  if (stack == nullptr || stack->empty() || module.own_parameters().empty()) return;
+  if (unwritten == slots.end() || stack == nullptr) return;
   Module& root = *stack->front();
-  if (stack->size() > 1 && has_trained_parameters(module) && !is_below(root, module)) {
+  const auto path = path_below(root, module);
+  if (!path) {
     config_error(
-        "a {} with parameters of its own was called in the forward of {}, but is not part of {}: its parameters are "
-        "not sharded, trained or saved; make it in the constructor and keep it with register_module()",
-        module.type_name(), words(root, *(*stack)[stack->size() - 2]), root.type_name());
+        "a {} without values was called in the forward of {}, but is not part of {}: its parameter '{}' would not be "
+        "sharded, trained or saved; keep the module with register_module()",
+        module.type_name(), words(root, *(*stack)[stack->size() - 2]), root.type_name(), (*unwritten)->name);
   }
-  for (const auto& slot : module.own_parameters()) {
-    if (!slot->value.is_meta()) continue;
-    config_error(
-        "parameter '{}' has no values in the forward of {}: initialise or load the weights before the first forward, "
-        "and make modules in the constructor, not in forward",
-        join_path(path_below(root, module).value_or(""), slot->name), words(root, module));
-  }
+  config_error(
+      "parameter '{}' has no values in the forward of {}; initialise or load the weights before the first "
+      "forward",
+      join_path(*path, (*unwritten)->name), words(root, module));
+}
+
+void check_registration(std::string_view parameter) {
+  const auto running = running_module();
+  if (!running) return;
+  config_error(
+      "a module with a parameter '{}' was made in the forward of {}: it would not be sharded, trained or saved; make "
+      "modules in the constructor and keep them with register_module()",
+      parameter, *running);
 }
 
 }  // namespace loom::nn

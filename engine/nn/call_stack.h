@@ -26,8 +26,12 @@ class RunningCall {
   std::vector<Module*>* const stack_;  // null without a rank
 };
 
-// Before a module's own forward. Throws ConfigError, naming the module, when one of its parameters has no values, or
-// when it has trained parameters and is not below the outermost module that is running: a module made in forward.
+// Before a module's own forward. Throws ConfigError, naming module and parameter, when one of its parameters has no
+// values.
 void check_callable(Module& module);
+
+// Before a module registers a parameter. Throws ConfigError, naming the module whose forward is running, when one is:
+// modules are made in constructors.
+void check_registration(std::string_view parameter);
 
 }  // namespace loom::nn

@@ -26,4 +26,9 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale
                               : ops::composed::attention(q, k, v, scale, causal);
 }
 
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index) {
+  return options().fused_cross_entropy ? ops::cross_entropy(logits, targets, ignore_index)
+                                       : ops::composed::cross_entropy(logits, targets, ignore_index);
+}
+
 }  // namespace loom::nn::functional

@@ -104,6 +104,7 @@ void Module::register_post_hook(PostHook hook) { call_layers_.back().post_hooks.
 void Module::wrap_call(CallWrapper wrapper) { call_layers_.push_back({{}, {}, std::move(wrapper)}); }
 
 ParamSlot& Module::register_parameter(std::string name, const Shape& shape, Init init, DType dtype) {
+  check_registration(name);
   Tensor value = Tensor::meta(shape, dtype, name);
   value.set_requires_grad(is_floating(dtype));
   parameters_.push_back(std::make_unique<ParamSlot>(ParamSlot{std::move(name), std::move(value), init, shape, 0}));
@@ -111,6 +112,7 @@ ParamSlot& Module::register_parameter(std::string name, const Shape& shape, Init
 }
 
 ParamSlot& Module::register_tied(std::string name, const ParamSlot& other) {
+  check_registration(name);
   parameters_.push_back(
       std::make_unique<ParamSlot>(ParamSlot{std::move(name), other.value, other.init, other.global_shape, 0}));
   return *parameters_.back();

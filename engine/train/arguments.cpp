@@ -21,10 +21,10 @@ bool finite(double) { return true; }
 // --- The flags of training
 
 // Whose command line it is: `shardloom train` has a few flags that other programs of pretrain() have not.
-enum class Program { kShardloomTrain, kUsers };
+enum class Program { kShardloomTrain, kShardloomPlan, kUsers };
 
 void add_model_and_data(Flags& flags, Program program, TrainArguments& a) {
-  const bool own = program == Program::kShardloomTrain;
+  const bool own = program != Program::kUsers;
   flags.group(own ? "Model (one of the first two)" : "Model");
   if (own) flags.text("--model-config", "FILE", a.model_config, "Shape of a model that starts with fresh weights");
   flags.text("--init-from-hf-path", "DIR", a.init_from_hf_path, "Model to start from: config.json and safetensors");
@@ -96,6 +96,8 @@ void add_execution(Flags& flags, TrainArguments& a) {
   flags.toggle("--use-fused-rotary-pos-emb", a.use_fused_rotary_pos_emb,
                "Fused rotary embedding; always on in the fast grain");
   flags.toggle("--use-flash-attn", a.use_flash_attn, "Flash attention; always on in the fast grain");
+  flags.toggle("--cross-entropy-loss-fusion", a.cross_entropy_loss_fusion,
+               "Fused cross-entropy; always on in the fast grain");
   flags.whole("--distributed-timeout-minutes", a.distributed_timeout_minutes, 1, "How long a rank waits for its peers");
   flags.whole("--seed", a.seed, 0, "Seed of weights and data order");
 }
@@ -133,7 +135,7 @@ bool given(const CLI::App& app, const std::string& name) {
   return option != nullptr && option->count() > 0;
 }
 
-void check_sources(const TrainArguments& a) {
+void check_sources(const TrainArguments& a, Program program) {
   if (a.model_config && a.init_from_hf_path) {
     config_error(
         "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder");
@@ -141,7 +143,9 @@ void check_sources(const TrainArguments& a) {
   if (!a.model_config && !a.init_from_hf_path) {
     config_error("no model is given; use --model-config FILE (fresh weights) or --init-from-hf-path DIR");
   }
-  if (a.data_path.empty()) config_error("no data is given; use --data-path PATH");
+  if (a.data_path.empty() && program == Program::kShardloomTrain) {
+    config_error("no data is given; use --data-path PATH");
+  }
 }
 
 void check_weights(const TrainArguments& a) {
@@ -238,6 +242,7 @@ void settle_output(const CLI::App& app, TrainArguments& a) {
 void settle_kernels(TrainArguments& a) {
   if (a.kernel_grain != KernelGrain::kFast) return;
   a.use_fused_rmsnorm = a.use_fused_swiglu = a.use_fused_rotary_pos_emb = a.use_flash_attn = true;
+  a.cross_entropy_loss_fusion = true;
 }
 
 void settle(const CLI::App& app, const LaunchContext& context, const ForeignFlags& foreign, TrainArguments& a) {
@@ -291,12 +296,13 @@ std::vector<std::string> flag_names(const CLI::App& app) {
 }
 
 [[noreturn]] void refuse_command(const std::vector<std::string>& words) {
-  const std::vector<std::string> commands = {"train", "generate"};
+  const std::vector<std::string> commands = {"train", "plan", "generate"};
   if (words.empty())
-    config_error("no command is given; use shardloom train or shardloom generate (--help lists their flags)");
+    config_error(
+        "no command is given; use shardloom train, shardloom plan or shardloom generate (--help lists their flags)");
   const auto nearest = nearest_spelling(words.front(), commands);
   config_error("'{}' is not a command; {}", words.front(),
-               nearest ? fmt::format("did you mean {}?", *nearest) : "use train or generate");
+               nearest ? fmt::format("did you mean {}?", *nearest) : "use train, plan or generate");
 }
 
 // CLI11's own refusals: a flag without its value, a flag with one it does not take.
@@ -321,6 +327,9 @@ constexpr const char* kTrainExample =
     "Example:\n  shardloom train --model-config configs/models/quickstart.yaml --data-path corpus.txt --nproc-per-node "
     "2 \\\n"
     "    --use-torch-fsdp2 --fsdp2-config-path configs/fsdp2/quickstart.yaml --train-iters 200 --save out\n";
+constexpr const char* kPlanExample =
+    "Example:\n  shardloom plan --model-config configs/models/llama3_8b.yaml --use-torch-fsdp2 \\\n"
+    "    --fsdp2-config-path configs/fsdp2/full_shard.yaml --world-size 64 --device h200 --seq-length 8192\n";
 constexpr const char* kGenerateExample =
     "Example:\n  shardloom generate out --prompt \"Once upon a time\" --max-new-tokens 40\n";
 
@@ -330,7 +339,7 @@ class TrainingFlags final : public ExtraArguments {
   TrainingFlags(CLI::App& app, Program program) : app_(app), program_(program), flags_(app) {
     // These default to what the grain says, which is known only later.
     values_.use_fused_rmsnorm = values_.use_fused_swiglu = false;
-    values_.use_fused_rotary_pos_emb = values_.use_flash_attn = false;
+    values_.use_fused_rotary_pos_emb = values_.use_flash_attn = values_.cross_entropy_loss_fusion = false;
     add_model_and_data(flags_, program, values_);
     add_batch_and_schedule(flags_, values_);
     add_optimizer(flags_, values_);
@@ -357,9 +366,13 @@ class TrainingFlags final : public ExtraArguments {
     app_.footer(fmt::format("Example:\n  {} {}\n", app_.get_name(), flags));
   }
 
+  // Flags of the command beside those of training.
+  Flags& flags() { return flags_; }
+  void set_ranks(int ranks) { values_.ranks = ranks; }
+
   // After the parse.
   TrainArguments settled(const LaunchContext& context) {
-    if (program_ == Program::kShardloomTrain) check_sources(values_);
+    if (program_ != Program::kUsers) check_sources(values_, program_);
     settle(app_, context, foreign_, values_);
     return values_;
   }
@@ -371,6 +384,20 @@ class TrainingFlags final : public ExtraArguments {
   TrainArguments values_;
   ForeignFlags foreign_;
 };
+
+void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
+  flags.group("Plan");
+  flags.whole("--world-size", world_size, 1, "Devices", "--nproc-per-node");
+  flags.text("--device", "PROFILE", a.device, "Device profile: a file, or a name in configs/devices", a.device);
+  flags.text("--json", "FILE", a.json, "Write the plan as JSON; - is standard output");
+  flags.text("--trace", "FILE", a.trace, "Write the planned step for Perfetto (ui.perfetto.dev)");
+  flags.toggle("--sweep", a.sweep, "Try sharding sizes, reshard, recompute, prefetch, micro-batches; rank what fits");
+  flags.choice<PlanArguments::Fit>("--fit", a.fit,
+                                   {{"nothing", PlanArguments::Fit::kNothing},
+                                    {"micro-batch", PlanArguments::Fit::kMicroBatch},
+                                    {"world-size", PlanArguments::Fit::kWorldSize}},
+                                   "Search the largest micro-batch, or the smallest world, that fits");
+}
 
 // The words of a command line for CLI11 (last one first, without the program), with dashes for underscores in the names
 // of known flags: torchrun takes both.
@@ -412,26 +439,40 @@ class Parser {
     app_.footer(kProgramExample);
     train_.footer(kTrainExample);
     generate_.footer(kGenerateExample);
-    for (CLI::App* app : {&app_, &train_, &generate_}) app->allow_extras();
+    plan_.footer(kPlanExample);
+    for (CLI::App* app : {&app_, &train_, &plan_, &generate_}) app->allow_extras();
+    add_plan(planning_.flags(), plan_values_, world_size_);
     Flags generate(generate_);
     add_generate(generate, generate_values_);
   }
 
   ParsedCommand run(int argc, const char* const* argv, const LaunchContext& context) {
-    if (auto help = parse_words(app_, reversed_words(argc, argv, {&train_, &generate_}))) return *help;
+    if (auto help = parse_words(app_, reversed_words(argc, argv, {&train_, &plan_, &generate_}))) return *help;
     if (!app_.remaining().empty() || app_.get_subcommands().empty()) refuse_command(app_.remaining());
     const CLI::App& chosen = *app_.get_subcommands().front();
     if (const auto extras = chosen.remaining(); !extras.empty()) refuse_extra(chosen, extras);
     if (&chosen == &train_) return training_.settled(context);
+    if (&chosen == &plan_) return settled_plan();
     check(generate_values_);
     return generate_values_;
   }
 
  private:
+  PlanArguments settled_plan() {
+    if (world_size_ > 0) planning_.set_ranks(world_size_);
+    plan_values_.train = planning_.settled({.cores = 1});
+    return plan_values_;
+  }
+
   CLI::App app_{"Shardloom: train sharded models and see what the sharding does.", "shardloom"};
   CLI::App& train_ = *app_.add_subcommand("train", "Train a model on one or more ranks.");
+  CLI::App& plan_ =
+      *app_.add_subcommand("plan", "Predict memory and time of a training step on any number of devices.");
   CLI::App& generate_ = *app_.add_subcommand("generate", "Continue a text with a trained model.");
   TrainingFlags training_{train_, Program::kShardloomTrain};
+  TrainingFlags planning_{plan_, Program::kShardloomPlan};
+  PlanArguments plan_values_;
+  int world_size_ = 0;  // 0: not given
   GenerateArguments generate_values_;
 };
 

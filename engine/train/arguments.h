@@ -1,4 +1,5 @@
-// The command lines: `shardloom train ...`, `shardloom generate ...`, and that of a pretrain program (pretrain.h).
+// The command lines: `shardloom train ...`, `shardloom plan ...`, `shardloom generate ...`, and that of a pretrain
+// program (pretrain.h).
 //
 // Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
@@ -65,7 +66,8 @@ struct TrainArguments {
   // Sharding
   bool use_torch_fsdp2 = false;
   std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
-  std::vector<std::string> megatron_recompute_flags;  // --recompute-*: taken to be refused beside that file (recompute_flags.h)
+  std::vector<std::string>
+      megatron_recompute_flags;  // --recompute-*: taken to be refused beside that file (recompute_flags.h)
 
   // torch_dcp or torch_dist, as MindSpeed has it. Neither is written yet: refused together with `save`.
   std::optional<std::string> ckpt_format;
@@ -79,10 +81,11 @@ struct TrainArguments {
   int compute_threads = 1;  // of one rank; filled in: default cores / ranks of this node, at least 1
   DeviceExecutor device_executor = DeviceExecutor::kThreaded;
   KernelGrain kernel_grain = KernelGrain::kFast;
-  bool use_fused_rmsnorm = true;  // these four: always in the fast grain, by flag in the other
+  bool use_fused_rmsnorm = true;  // these five: always in the fast grain, by flag in the other
   bool use_fused_swiglu = true;
   bool use_fused_rotary_pos_emb = true;
   bool use_flash_attn = true;
+  bool cross_entropy_loss_fusion = true;
   int distributed_timeout_minutes = 10;
   std::uint64_t seed = 1234;
 
@@ -104,6 +107,18 @@ struct GenerateArguments {
   double temperature = 0.0;  // 0 = greedy
   int top_k = 0;             // tokens drawn from; 0 = all
   std::uint64_t seed = 1234;
+};
+
+// `shardloom plan`: the training flags, and what is planned with them.
+struct PlanArguments {
+  enum class Fit : std::uint8_t { kNothing, kMicroBatch, kWorldSize };
+
+  TrainArguments train;                        // ranks: --world-size; data and outputs of training are not used
+  std::string device = "h200";                 // a profile: a file, or the name of one in configs/devices
+  std::optional<std::filesystem::path> json;   // where the plan is written as JSON; "-": standard output, alone
+  std::optional<std::filesystem::path> trace;  // where the step's virtual time is written for Perfetto
+  bool sweep = false;       // try sharding sizes, reshard, recompute, prefetch and micro-batches; rank those that fit
+  Fit fit = Fit::kNothing;  // search the largest micro-batch, or the smallest world, that fits
 };
 
 // Flags a pretrain program adds to the loop's own (pretrain.h). The variables outlive the parse, which writes them;
@@ -128,7 +143,7 @@ struct EarlyExit {
   std::string text;
 };
 
-using ParsedCommand = std::variant<TrainArguments, GenerateArguments, EarlyExit>;
+using ParsedCommand = std::variant<TrainArguments, GenerateArguments, PlanArguments, EarlyExit>;
 
 // What the defaults depend on besides the command line.
 struct LaunchContext {

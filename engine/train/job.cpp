@@ -4,6 +4,7 @@
 #include "engine/core/log.h"
 #include "engine/core/rng.h"
 #include "engine/device/device.h"
+#include "engine/nn/functional.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/byte_batches.h"
@@ -32,7 +33,7 @@ void check_model(const models::DecoderConfig& model, const TrainArguments& argum
 ForwardResult forward_step(DataIterator& data, nn::Module& model) {
   const Batch batch = data.next();
   const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
-    return ops::cross_entropy(logits, targets);
+    return nn::functional::cross_entropy(logits, targets);
   };
   return {model(batch["input_ids"]), loss_func};
 }

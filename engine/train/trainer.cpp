@@ -88,8 +88,15 @@ void set_up_rank(RankContext& context, const TrainArguments& arguments) {
   device.host_allocator = offload::make_host_allocator();  // for offload_to_cpu; takes nothing before it is asked
   device::Device::install(context, device);
   context.slot<ComputePool>().resize(arguments.compute_threads);
-  context.slot<nn::KernelOptions>() = {arguments.use_fused_rmsnorm, arguments.use_fused_swiglu,
-                                       arguments.use_fused_rotary_pos_emb, arguments.use_flash_attn};
+  set_kernel_grain(context, arguments);
+}
+
+void set_kernel_grain(RankContext& context, const TrainArguments& arguments) {
+  context.slot<nn::KernelOptions>() = {.fused_rmsnorm = arguments.use_fused_rmsnorm,
+                                       .fused_swiglu = arguments.use_fused_swiglu,
+                                       .fused_rotary_pos_emb = arguments.use_fused_rotary_pos_emb,
+                                       .flash_attn = arguments.use_flash_attn,
+                                       .fused_cross_entropy = arguments.cross_entropy_loss_fusion};
 }
 
 Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
@@ -105,12 +112,14 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)),
       train_data_(iterate(inputs.data.train)) {
   shard_and_fill(world);
+  const bool foreach = arguments.kernel_grain == KernelGrain::kPytorch;
   optimizer_ =
       std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = arguments.lr,
                                                                          .beta1 = arguments.adam_beta1,
                                                                          .beta2 = arguments.adam_beta2,
                                                                          .eps = arguments.adam_eps,
-                                                                         .weight_decay = arguments.weight_decay});
+                                                                         .weight_decay = arguments.weight_decay,
+                                                                         .foreach = foreach});
 }
 
 void Trainer::shard_and_fill(comm::World& world) {
@@ -150,7 +159,13 @@ Loss Trainer::forward(DataIterator& data) {
   return loss;
 }
 
+void Trainer::begin_phase(std::string_view phase) {
+  device::Device::current().timeline().add_mark(phase);
+  if (phase_observer_) phase_observer_(phase);
+}
+
 double Trainer::micro_batch(Reports& reports) {
+  begin_phase("forward");
   Loss result = forward(train_data_);
   add_reports(reports, result.reports);
   Tensor loss = std::move(result.loss);
@@ -160,6 +175,7 @@ double Trainer::micro_batch(Reports& reports) {
   if (micro_batches_ > 1) loss = ops::scale(loss, 1.0 / static_cast<double>(micro_batches_));
   const double value = loss.item();
   mark("B");
+  begin_phase("backward");
   autograd::backward(loss);
   return value;
 }
@@ -195,12 +211,14 @@ StepMetrics Trainer::step(std::int64_t step) {
   mean_over_ranks(means);
   metrics.loss = means[0];
   for (std::size_t i = 0; i < metrics.reports.size(); ++i) metrics.reports[i].second = means[i + 1];
+  begin_phase("optimizer");
   metrics.grad_norm = clip();
   metrics.lr = schedule_.at(step);
   optimizer_->set_lr(metrics.lr);
   mark("O");
   optimizer_->step();
   optimizer_->zero_grad();
+  begin_phase("end");
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   metrics.tokens_per_second =
       static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length / seconds_since(start);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -28,6 +29,8 @@ namespace loom::train {
 
 // Gives the rank its device, compute threads and kernel grain, as asked for. Before any tensor is made.
 void set_up_rank(RankContext& context, const TrainArguments& arguments);
+// The kernel grain alone, for a rank with a device of another kind.
+void set_kernel_grain(RankContext& context, const TrainArguments& arguments);
 
 class Trainer {
  public:
@@ -44,6 +47,11 @@ class Trainer {
   // Writes the model folder. Collective; rank 0 writes.
   void save(const std::filesystem::path& folder);
 
+  // Called when a phase of a step begins: "forward" and "backward" for every micro-batch, "optimizer" (clipping
+  // included), "end". The timeline, where enabled, gets the same marks.
+  using PhaseObserver = std::function<void(std::string_view phase)>;
+  void observe_phases(PhaseObserver observer) { phase_observer_ = std::move(observer); }
+
   nn::Module& model() { return *model_; }
 
  private:
@@ -53,6 +61,7 @@ class Trainer {
   DataIterator iterate(const DataLoader& loader) const;
   Loss forward(DataIterator& data);
   double micro_batch(Reports& reports);
+  void begin_phase(std::string_view phase);
   void mean_over_ranks(std::span<double> values);
   double clip();
   bool is_shown(std::int64_t step) const;
@@ -68,6 +77,7 @@ class Trainer {
   LrSchedule schedule_;
   std::int64_t micro_batches_;  // per rank and step
   DataIterator train_data_;
+  PhaseObserver phase_observer_;
 };
 
 }  // namespace loom::train

@@ -7,6 +7,7 @@
 #include "engine/nn/layers.h"
 #include "tests/models/test_rank.h"
 #include "tests/support/files.h"
+#include "tests/support/world.h"
 
 namespace loom::models {
 namespace {
@@ -48,6 +49,17 @@ TEST(Towers, AreFrozenAndUnfrozenAsOneAtAllTheirPaths) {
   model.unfreeze_tower("language_model");
   model.freeze_tower("vision_tower");
   EXPECT_THAT(trained(model), ElementsAre("mouth.weight", "head.weight"));
+}
+
+TEST(Towers, AreNotFrozenAfterSharding) {
+  test::run_world(1, [](RankContext&, comm::World& world) {
+    Pair model;
+    model.fully_shard(world, sharding::parse_fsdp2_config("sharding_size: 1\n", "f.yaml"));
+    EXPECT_EQ(
+        test::message_of<ConfigError>([&] { model.freeze_tower("vision_tower"); }),
+        "freeze of 'eye' after Pair was sharded: the optimizer and the reduction of gradients may be made already; "
+        "freeze in the model's freeze(config), or before fully_shard()");
+  });
 }
 
 TEST(Towers, ThatDoNotExistAreTheUsersErrorWithTheNamesOfThoseThatDo) {

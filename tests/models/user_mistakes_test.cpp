@@ -106,8 +106,8 @@ class MakesAModule final : public test::OwnModel {
 
 TEST(AModuleMadeInForward, IsNamedWithTheModuleThatMadeIt) {
   const std::string text =
-      "a Linear with parameters of its own was called in the forward of OwnModel, but is not part of OwnModel: its "
-      "parameters are not sharded, trained or saved; make it in the constructor and keep it with register_module()";
+      "a module with a parameter 'weight' was made in the forward of OwnModel: it would not be sharded, trained or "
+      "saved; make modules in the constructor and keep them with register_module()";
   EXPECT_EQ(refusal_on<MakesAModule>(2, test::kWrapLayers), text);
   test::run_world(1, [&](RankContext&, comm::World&) {  // unsharded too
     MakesAModule model;
@@ -131,13 +131,28 @@ class RegistersLate final : public test::OwnModel {
   RegistersLate() : OwnModel(1) { layers.append(std::make_shared<LateBlock>()); }
 };
 
-TEST(AModuleMadeInForward, IsNamedByItsPathWhereItWasRegistered) {
+TEST(AModuleMadeInForward, IsNamedWithThePathThatMadeItAlsoWhereItRegistersIt) {
   EXPECT_EQ(refusal_on<RegistersLate>(1, test::kWrapLayers),
-            "parameter 'layers.1.late.weight' has no values in the forward of 'layers.1.late' (Linear): initialise or "
-            "load the weights before the first forward, and make modules in the constructor, not in forward");
+            "a module with a parameter 'weight' was made in the forward of 'layers.1' (LateBlock): it would not be "
+            "sharded, trained or saved; make modules in the constructor and keep them with register_module()");
 }
 
-// A frozen helper that is kept out of the tree on purpose.
+// Made in the constructor, but kept beside the tree.
+class ForgetsToRegister final : public test::OwnModel {
+ protected:
+  nn::Value forward(const nn::Args& args) override { return extra_(embed(args.tensor(0))); }
+
+ private:
+  nn::Linear extra_{kOwnWidth, kOwnWidth, false, 0.02};
+};
+
+TEST(AModuleThatIsNotRegistered, IsNamedWithTheModuleThatCallsIt) {
+  EXPECT_EQ(refusal_on<ForgetsToRegister>(2, test::kWrapLayers),
+            "a Linear without values was called in the forward of OwnModel, but is not part of OwnModel: its parameter "
+            "'weight' would not be sharded, trained or saved; keep the module with register_module()");
+}
+
+// A helper that is kept out of the tree on purpose, with values of its own.
 class HoldsATeacher final : public test::OwnModel {
  public:
   HoldsATeacher() { teacher_.weight.value = Tensor::full({kOwnWidth, kOwnWidth}, DType::kF32, 0.5); }
@@ -149,7 +164,7 @@ class HoldsATeacher final : public test::OwnModel {
   nn::Linear teacher_{kOwnWidth, kOwnWidth, false, 0.02};
 };
 
-TEST(AFrozenModuleOutsideTheModel, MayBeCalled) {
+TEST(AModuleOutsideTheModel, MayBeCalledWhenItHasValues) {
   test::run_world(2, [](RankContext&, comm::World& world) {
     HoldsATeacher model;
     fully_shard(model, world, own_config(test::kWrapLayers));
@@ -162,9 +177,10 @@ TEST(AFrozenModuleOutsideTheModel, MayBeCalled) {
 TEST(WeightsNeverInitialised, AreNamedAtTheFirstForward) {
   test::run_world(1, [](RankContext&, comm::World&) {
     test::PlainModel model;
-    EXPECT_EQ(test::message_of<ConfigError>([&] { model(input()); }),
-              "parameter 'embed.weight' has no values in the forward of 'embed' (Linear): initialise or load the "
-              "weights before the first forward, and make modules in the constructor, not in forward");
+    EXPECT_EQ(
+        test::message_of<ConfigError>([&] { model(input()); }),
+        "parameter 'embed.weight' has no values in the forward of 'embed' (Linear); initialise or load the weights "
+        "before the first forward");
   });
 }
 
@@ -208,7 +224,8 @@ TEST(ATieAcrossGroups, OfAStrategyOfItsOwnIsNamedToo) {
     EXPECT_EQ(
         test::message_of<ConfigError>([&] { model.fully_shard(world, own_config("sharding_size: auto\n")); }),
         "OwnModel: 'embed.weight' (group 'embed') and 'tied_head.weight' (group of the root) are one parameter; a "
-        "tie must stay inside one group: wrap neither module, or untie them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
+        "tie must stay inside one group: wrap neither module, or untie them (--untie-embeddings-and-output-weights, or "
+        "tie_word_embeddings: false)");
   });
 }
 
