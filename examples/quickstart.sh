@@ -29,4 +29,12 @@ run=(
   --save build/quickstart-model
 )
 # --------------------------------------------------------------------------------------------------------------------
+# A flag given to this script takes the place of its line above.
+for word in "$@"; do
+  for i in "${!run[@]}"; do
+    [[ "$word" == --* && "${run[i]:-}" == "${word%%=*}" ]] || continue
+    if [[ "${run[i + 1]:---}" != --* ]]; then unset "run[i + 1]"; fi
+    unset "run[i]"
+  done
+done
 exec build/run/examples/shardloom train "${run[@]}" "$@"

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "engine/core/spelling.h"
+#include "engine/tensor/io/mapped_file.h"
 
 namespace loom::models {
 
@@ -91,6 +92,17 @@ ConfigReader ConfigReader::from_yaml(std::string_view text, std::string_view fil
   }
   if (!values.is_object()) config_error("{}: a mapping of keys to values is expected", file_name);
   return {std::move(values), std::string(file_name), std::make_shared<Marks>(std::move(converter.marks)), "", true};
+}
+
+ConfigReader ConfigReader::load(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) return load(path / "config.json");
+  const std::string extension = path.extension().string();
+  if (extension != ".json" && extension != ".yaml" && extension != ".yml") {
+    config_error("{}: a model is described by a folder with config.json, a .json or a .yaml file", path.string());
+  }
+  const io::MappedFile file(path);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  return extension == ".json" ? from_json(text, path.string()) : from_yaml(text, path.string());
 }
 
 std::string ConfigReader::where(std::string_view key) const {

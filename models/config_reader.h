@@ -1,4 +1,4 @@
-// ConfigReader: typed look-ups in one mapping of a JSON or YAML file. Private to models.
+// ConfigReader: a model's configuration, as typed look-ups in one mapping of a JSON or YAML file.
 //
 // A look-up notes its key: the keys nobody asked for are the unknown ones (refuse_unread). null counts as absent.
 //
@@ -25,6 +25,9 @@ class ConfigReader {
  public:
   static ConfigReader from_json(std::string_view text, std::string_view file_name);
   static ConfigReader from_yaml(std::string_view text, std::string_view file_name);
+
+  // A folder's config.json, a .json file, or a .yaml/.yml file.
+  static ConfigReader load(const std::filesystem::path& path);
 
   // YAML is ours: unknown keys are errors there. JSON is Hugging Face's: it may hold more than we read.
   bool strict() const { return strict_; }

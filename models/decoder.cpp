@@ -5,7 +5,9 @@
 #include "engine/core/error.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
+#include "models/decoder_families.h"
 #include "models/decoder_parts.h"
+#include "models/model_hub.h"
 
 namespace loom::models {
 
@@ -13,9 +15,21 @@ std::shared_ptr<nn::Module> build_decoder(const DecoderConfig& config) {
   return config.family == DecoderFamily::kGpt2 ? make_gpt2(config) : make_rotary_decoder(config);
 }
 
-std::int64_t checked_length(const Tensor& input_ids, const DecoderConfig& config) {
-  require(input_ids.shape().ndim() == 2, "input_ids {}, expected [batch, sequence]", to_string(input_ids.shape()));
-  const std::int64_t length = input_ids.shape()[1];
+void register_decoders(ModelHub& hub) {
+  for (const DecoderFamilyEntry& family : decoder_families()) {
+    hub.add({std::string(family.architecture), std::string(family.model_type)},
+            [](const ConfigReader& config) { return build_decoder(read_decoder_config(config)); });
+  }
+}
+
+std::string class_name(const DecoderConfig& config, std::string_view part) {
+  return std::string(entry_of(config.family).class_prefix).append(part);
+}
+
+std::int64_t check_length(const Shape& input, int dims, const DecoderConfig& config) {
+  require(input.ndim() == dims, "input {}, expected [batch, sequence{}]", to_string(input),
+          dims == 2 ? "" : ", hidden");
+  const std::int64_t length = input[1];
   if (length > config.max_position_embeddings) {
     config_error("a sequence of {} tokens, but the model's max_position_embeddings is {}; use shorter sequences",
                  length, config.max_position_embeddings);

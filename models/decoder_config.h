@@ -6,7 +6,7 @@
 // Names    fields are called as in Llama's config.json, GPT-2's too: hidden_size is its n_embd, and so on.
 // Errors   ConfigError with file (in YAML line and column), key and value: a missing key, sizes that do not fit
 //          together, and whatever would change the arithmetic and is not built (dropout, sliding windows, scaled
-//          rotary embeddings, quantised weights, other activations).
+//          rotary embeddings, quantised weights, other activations, the routers' load-balancing loss).
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,25 @@
 
 namespace loom::models {
 
-enum class DecoderFamily : std::uint8_t { kQwen2, kLlama, kGpt2 };
-// "qwen2", "llama", "gpt2": model_type in config.json.
+enum class DecoderFamily : std::uint8_t { kQwen2, kLlama, kQwen3, kQwen3Moe, kGpt2 };
+// "qwen2", "llama", "qwen3", "qwen3_moe", "gpt2": model_type in config.json.
 std::string_view model_type(DecoderFamily family);
 // The causal model's class in transformers: "Qwen2ForCausalLM", "LlamaForCausalLM", "GPT2LMHeadModel".
 std::string_view architecture(DecoderFamily family);
+
+// Mixture of experts: in sparse layers the MLP is a router and `num_experts` small MLPs, of which every token uses the
+// `num_experts_per_tok` with the largest routing probabilities.
+struct MoeConfig {
+  std::int64_t num_experts = 0;  // also read as num_local_experts
+  std::int64_t num_experts_per_tok = 0;
+  std::int64_t moe_intermediate_size = 0;       // of one expert
+  bool norm_topk_prob = false;                  // a token's routing weights sum to 1
+  std::int64_t decoder_sparse_step = 1;         // layers step - 1, 2 step - 1, ... are sparse,
+  std::vector<std::int64_t> mlp_only_layers{};  // but for these
+  double router_aux_loss_coef = 0.001;          // kept for writing it back: its loss needs output_router_logits
+
+  bool operator==(const MoeConfig&) const = default;
+};
 
 struct DecoderConfig {
   DecoderFamily family = DecoderFamily::kQwen2;
@@ -32,14 +46,16 @@ struct DecoderConfig {
   std::int64_t num_hidden_layers = 0;
   std::int64_t num_attention_heads = 0;
   std::int64_t num_key_value_heads = 0;      // divides num_attention_heads
-  std::int64_t head_dim = 0;                 // hidden_size / num_attention_heads when absent
+  std::int64_t head_dim = 0;                 // hidden_size / num_attention_heads when absent; Qwen3: 128
   std::int64_t max_position_embeddings = 0;  // longest sequence
   double norm_eps = 1e-6;
-  double rope_theta = 10000.0;         // Qwen2, Llama
+  double rope_theta = 10000.0;         // all but GPT-2
   double initializer_range = 0.02;     // standard deviation of the first weights
-  bool qkv_bias = false;               // Qwen2, GPT-2: true; Llama: attention_bias
-  bool attention_output_bias = false;  // GPT-2: true; Llama: attention_bias
+  bool qkv_bias = false;               // Qwen2, GPT-2: true; Llama, Qwen3: attention_bias
+  bool attention_output_bias = false;  // GPT-2: true; Llama, Qwen3: attention_bias
   bool mlp_bias = false;
+  bool qk_norm = false;            // Qwen3: RMSNorm over every head of q and k
+  std::optional<MoeConfig> moe{};  // Qwen3-MoE
   bool tie_word_embeddings = false;
   // Not used by the model itself (the padding token's row is trained like any other); kept for generation and for
   // writing them back.
@@ -49,6 +65,9 @@ struct DecoderConfig {
 
   bool operator==(const DecoderConfig&) const = default;
 };
+
+// Whether layer `layer`, counted from 0, has experts.
+bool is_sparse_layer(const DecoderConfig& config, std::int64_t layer);
 
 // Reads a folder's config.json, a .json file, or a .yaml/.yml file.
 DecoderConfig load_decoder_config(const std::filesystem::path& path);

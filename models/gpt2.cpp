@@ -119,7 +119,7 @@ class Gpt2Model final : public nn::Module {
 
  protected:
   Value forward(const Args& args) override {
-    const std::int64_t length = checked_length(args.tensor(0), config_);
+    const std::int64_t length = check_length(args.tensor(0).shape(), 2, config_);
     Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(position_ids(length)));
     for (std::size_t i = 0; i < h_.size(); ++i) hidden = h_[i](hidden).tensor();
     return ln_f_(hidden);

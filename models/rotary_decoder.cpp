@@ -1,10 +1,10 @@
-// Qwen2 and Llama: RMSNorm, rotary positions, grouped key/value heads, SwiGLU. They differ in class names and in which
-// projections have a bias; both are in the config.
+#include "models/rotary_decoder.h"
+
+#include "engine/core/error.h"
 #include "engine/nn/functional.h"
-#include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
 #include "models/decoder_parts.h"
-#include "models/named_module.h"
+#include "models/moe.h"
 #include "models/rotary_embedding.h"
 
 namespace loom::models {
@@ -12,10 +12,6 @@ namespace {
 
 using nn::Args;
 using nn::Value;
-
-std::string class_name(const DecoderConfig& config, std::string_view part) {
-  return std::string(config.family == DecoderFamily::kQwen2 ? "Qwen2" : "Llama").append(part);
-}
 
 std::shared_ptr<nn::Linear> projection(const DecoderConfig& config, std::int64_t in, std::int64_t out, bool bias) {
   return std::make_shared<nn::Linear>(in, out, bias, config.initializer_range);
@@ -36,20 +32,28 @@ class Attention final : public NamedModule {
         k_proj_(register_module("k_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
         v_proj_(register_module("v_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
         o_proj_(register_module("o_proj", projection(c, heads_ * c.head_dim, c.hidden_size, c.attention_output_bias))) {
+    if (!c.qk_norm) return;
+    q_norm_ = &register_module("q_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
+    k_norm_ = &register_module("k_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
   }
 
  protected:
   Value forward(const Args& args) override {
     const Tensor &hidden = args.tensor(0), &cos = args.tensor(1), &sin = args.tensor(2);
-    Tensor q = split_heads(q_proj_(hidden), heads_);
-    Tensor k = split_heads(k_proj_(hidden), kv_heads_);
-    const Tensor v = split_heads(v_proj_(hidden), kv_heads_);
+    Tensor q = heads_of(q_proj_, q_norm_, hidden, heads_);
+    Tensor k = heads_of(k_proj_, k_norm_, hidden, kv_heads_);
+    const Tensor v = heads_of(v_proj_, nullptr, hidden, kv_heads_);
     q = nn::functional::rope(q, cos, sin);
     k = nn::functional::rope(k, cos, sin);
     return o_proj_(join_heads(nn::functional::attention(q, k, v, scale_)));
   }
 
  private:
+  static Tensor heads_of(nn::Module& projection, nn::Module* norm, const Tensor& hidden, std::int64_t heads) {
+    const Tensor x = split_heads(projection(hidden), heads);
+    return norm == nullptr ? x : (*norm)(x).tensor();
+  }
+
   const std::int64_t heads_;
   const std::int64_t kv_heads_;
   const double scale_;
@@ -57,6 +61,8 @@ class Attention final : public NamedModule {
   nn::Module& k_proj_;
   nn::Module& v_proj_;
   nn::Module& o_proj_;
+  nn::Module* q_norm_ = nullptr;  // over each head's dims
+  nn::Module* k_norm_ = nullptr;
 };
 
 class Mlp final : public NamedModule {
@@ -81,12 +87,17 @@ class Mlp final : public NamedModule {
   nn::Module& down_proj_;
 };
 
+std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, std::int64_t layer) {
+  if (is_sparse_layer(config, layer)) return make_moe_block(config);
+  return std::make_shared<Mlp>(config);
+}
+
 class DecoderLayer final : public NamedModule {
  public:
-  explicit DecoderLayer(const DecoderConfig& c)
+  DecoderLayer(const DecoderConfig& c, std::int64_t index)
       : NamedModule(class_name(c, "DecoderLayer")),
         self_attn_(register_module("self_attn", std::make_shared<Attention>(c))),
-        mlp_(register_module("mlp", std::make_shared<Mlp>(c))),
+        mlp_(register_module("mlp", make_mlp(c, index))),
         input_layernorm_(register_module("input_layernorm", norm(c))),
         post_attention_layernorm_(register_module("post_attention_layernorm", norm(c))) {}
 
@@ -109,60 +120,55 @@ class DecoderLayer final : public NamedModule {
   nn::Module& post_attention_layernorm_;
 };
 
-class Model final : public NamedModule {
- public:
-  explicit Model(const DecoderConfig& c)
-      : NamedModule(class_name(c, "Model")),
-        embed_tokens(register_module(
-            "embed_tokens", std::make_shared<nn::Embedding>(c.vocab_size, c.hidden_size, c.initializer_range))),
-        config_(c),
-        layers_(register_module("layers", std::make_shared<nn::ModuleList>())),
-        norm_(register_module("norm", norm(c))),
-        rotary_emb_(register_module("rotary_emb",
-                                    std::make_shared<RotaryEmbedding>(class_name(c, "RotaryEmbedding"), c.head_dim,
-                                                                      c.max_position_embeddings, c.rope_theta))) {
-    for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers_.append(std::make_shared<DecoderLayer>(c));
-  }
-
-  nn::Embedding& embed_tokens;
-
- protected:
-  Value forward(const Args& args) override {
-    const Tensor& input_ids = args.tensor(0);
-    checked_length(input_ids, config_);
-    Tensor hidden = embed_tokens(input_ids);
-    const Value tables = rotary_emb_(hidden);
-    const Tensor &cos = tables.list()[0], &sin = tables.list()[1];
-    for (std::size_t i = 0; i < layers_.size(); ++i) hidden = layers_[i](hidden, cos, sin).tensor();
-    return norm_(hidden);
-  }
-
- private:
-  const DecoderConfig config_;
-  nn::ModuleList& layers_;
-  nn::Module& norm_;
-  nn::Module& rotary_emb_;
-};
-
-class ForCausalLM final : public NamedModule {
- public:
-  explicit ForCausalLM(const DecoderConfig& c)
-      : NamedModule(class_name(c, "ForCausalLM")),
-        model_(register_module("model", std::make_shared<Model>(c))),
-        lm_head_(register_module("lm_head", make_lm_head(c, model_.embed_tokens.weight))) {}
-
- protected:
-  Value forward(const Args& args) override { return lm_head_(model_(args.tensor(0))); }
-
- private:
-  Model& model_;
-  nn::Module& lm_head_;
-};
-
 }  // namespace
 
+DecoderModel::DecoderModel(const DecoderConfig& c)
+    : NamedModule(class_name(c, "Model")),
+      embed_tokens(register_module("embed_tokens",
+                                   std::make_shared<nn::Embedding>(c.vocab_size, c.hidden_size, c.initializer_range))),
+      config_(c),
+      layers_(register_module("layers", std::make_shared<nn::ModuleList>())),
+      norm_(register_module("norm", norm(c))),
+      rotary_emb_(
+          register_module("rotary_emb", std::make_shared<RotaryEmbedding>(class_name(c, "RotaryEmbedding"), c.head_dim,
+                                                                          c.max_position_embeddings, c.rope_theta))) {
+  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers_.append(std::make_shared<DecoderLayer>(c, i));
+}
+
+Tensor DecoderModel::embeddings(const Args& args) {
+  const Value& given = args.find("inputs_embeds");
+  if (given.is_none() == args.positional.empty()) {
+    config_error("{} was called with {}; give either input_ids or inputs_embeds", type_name(),
+                 given.is_none() ? "neither" : "both");
+  }
+  if (given.is_none()) {
+    check_length(args.tensor(0).shape(), 2, config_);
+    return embed_tokens(args.tensor(0));
+  }
+  const Shape& shape = given.tensor().shape();
+  check_length(shape, 3, config_);
+  require(shape[2] == config_.hidden_size, "inputs_embeds {}, but hidden_size is {}", to_string(shape),
+          config_.hidden_size);
+  return given.tensor();
+}
+
+Value DecoderModel::forward(const Args& args) {
+  Tensor hidden = embeddings(args);
+  const Value tables = rotary_emb_(hidden);
+  const Tensor &cos = tables.list()[0], &sin = tables.list()[1];
+  for (std::size_t i = 0; i < layers_.size(); ++i) hidden = layers_[i](hidden, cos, sin).tensor();
+  return norm_(hidden);
+}
+
+DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
+    : NamedModule(class_name(c, "ForCausalLM")),
+      model(register_module("model", std::make_shared<DecoderModel>(c))),
+      lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens.weight))) {}
+
+Value DecoderForCausalLM::forward(const Args& args) { return lm_head(model.call(args)); }
+
 std::shared_ptr<nn::Module> make_rotary_decoder(const DecoderConfig& config) {
-  return std::make_shared<ForCausalLM>(config);
+  return std::make_shared<DecoderForCausalLM>(config);
 }
 
 }  // namespace loom::models

@@ -4,8 +4,8 @@
 //          kept in fp32.
 // Call     (hidden [B,S,...]) -> [cos, sin], each [S, D]: fp32 where the rank's rope is fused, rounded to hidden's
 //          dtype where it is composed.
-// Memory   nothing before the first call; then at least as many rows as the longest sequence so far, for good
-//          (category activation).
+// Memory   fused: nothing before the first call; then at least as many rows as the longest sequence so far, for good
+//          (category activation). Composed: nothing is kept, the tables are made at every call as Hugging Face does.
 // Threads  the rank's host thread.
 #pragma once
 
@@ -24,8 +24,6 @@ class RotaryEmbedding final : public NamedModule {
   nn::Value forward(const nn::Args& args) override;
 
  private:
-  void make_tables(std::int64_t rows);
-
   const std::int64_t head_dim_;
   const std::int64_t max_positions_;
   const double theta_;

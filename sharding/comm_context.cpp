@@ -5,16 +5,16 @@ namespace loom::sharding {
 using device::StreamId;
 
 void CommContext::release_held() {
-  if (!held) return;
-  device->stream(StreamId::kGatherCopyIn).wait(held->copied_out);
-  device->stream(StreamId::kGather).wait(held->copied_out);
-  held.reset();
+  if (!in_flight->held) return;
+  device->stream(StreamId::kGatherCopyIn).wait(in_flight->held->copied_out);
+  device->stream(StreamId::kGather).wait(in_flight->held->copied_out);
+  in_flight->held.reset();
 }
 
 void CommContext::wait_for_reduction() {
-  if (!reduction) return;
-  device->stream(StreamId::kCompute).wait(reduction->done);
-  reduction.reset();
+  if (!in_flight->reduction) return;
+  device->stream(StreamId::kCompute).wait(in_flight->reduction->done);
+  in_flight->reduction.reset();
 }
 
 }  // namespace loom::sharding

@@ -27,20 +27,27 @@ void collect_managed(nn::Module& module, const std::string& path, std::unordered
   managed.emplace_back(path, &module);
 }
 
+// "'weight' of the wrapped Linear": paths in the whole model are not known before the root's first forward.
+std::string in_words(const ParamHome& home) {
+  return fmt::format("'{}' of the wrapped {}", home.paths.front(), home.wrapped_type);
+}
+
 std::vector<ParamHome> collect_homes(const std::vector<nn::Module*>& modules,
                                      const std::unordered_set<const void*>& ignored) {
   std::unordered_set<nn::Module*> seen;
-  std::vector<std::pair<std::string, nn::Module*>> managed;
-  for (nn::Module* module : modules) collect_managed(*module, "", seen, managed);
   std::vector<ParamHome> homes;
   std::unordered_map<const void*, std::size_t> index_of;
-  for (auto& [path, owner] : managed) {
-    for (auto& slot : owner->own_parameters()) {
-      if (ignored.contains(slot->value.id())) continue;
-      const auto [found, is_new] = index_of.emplace(slot->value.id(), homes.size());
-      if (is_new) homes.emplace_back();
-      homes[found->second].slots.push_back(slot.get());
-      homes[found->second].paths.push_back(nn::join_path(path, slot->name));
+  for (nn::Module* module : modules) {
+    std::vector<std::pair<std::string, nn::Module*>> managed;
+    collect_managed(*module, "", seen, managed);
+    for (auto& [path, owner] : managed) {
+      for (auto& slot : owner->own_parameters()) {
+        if (ignored.contains(slot->value.id())) continue;
+        const auto [found, is_new] = index_of.emplace(slot->value.id(), homes.size());
+        if (is_new) homes.emplace_back().wrapped_type = module->type_name();
+        homes[found->second].slots.push_back(slot.get());
+        homes[found->second].paths.push_back(nn::join_path(path, slot->name));
+      }
     }
   }
   return homes;
@@ -51,7 +58,7 @@ std::vector<ParamHome> collect_homes(const std::vector<nn::Module*>& modules,
 struct TakenOriginals {
   struct Taken {
     std::weak_ptr<Storage> original;
-    std::string path;
+    std::string in_words;
   };
   std::unordered_map<const Storage*, Taken> taken;
 };
@@ -84,24 +91,24 @@ void check_wrappable(const nn::Module& module) {
 void check_shardable(const std::vector<ParamHome>& homes) {
   for (const ParamHome& home : homes) {
     if (home.slots.front()->value.shape().ndim() > 0) continue;
-    config_error("parameter '{}' has no dims and cannot be sharded over dim 0; give it shape [1]", home.paths.front());
+    config_error("parameter {} has no dims and cannot be sharded over dim 0; give it shape [1]", in_words(home));
   }
 }
 
-void claim(const std::vector<ParamHome>& homes, std::string_view type_name) {
+void claim(const std::vector<ParamHome>& homes) {
   auto& taken = RankContext::current().slot<TakenOriginals>().taken;
   for (const ParamHome& home : homes) {
     const auto found = taken.find(home.slots.front()->value.storage().get());
     if (found != taken.end() && !found->second.original.expired()) {
       config_error(
-          "parameter '{}' of {} is tied to '{}', which another group owns; a tie must stay inside one group: wrap "
+          "parameter {} is tied to {}, which another group owns; a tie must stay inside one group: wrap "
           "neither module, or untie them (tie_word_embeddings: false)",
-          home.paths.front(), type_name, found->second.path);
+          in_words(home), found->second.in_words);
     }
   }
   for (const ParamHome& home : homes) {
     const std::shared_ptr<Storage>& original = home.slots.front()->value.storage();
-    taken[original.get()] = {original, home.paths.front()};
+    taken[original.get()] = {original, in_words(home)};
   }
 }
 
@@ -140,6 +147,14 @@ void for_each_group(nn::Module& module, bool recurse, const std::function<void(P
   });
 }
 
+// Whose memory a group's buffers are in has one answer.
+void refuse_two_memories(const nn::Module& module) {
+  config_error(
+      "a {} cannot have a custom all-gather or reduce-scatter and buffers from the process group: allocate() of the "
+      "custom one gives the buffers; take one of them away first",
+      module.type_name());
+}
+
 std::vector<State*> states_of(const std::vector<nn::Module*>& modules) {
   std::vector<State*> states;
   for (nn::Module* module : modules) states.push_back(&state_of(*module));
@@ -158,7 +173,7 @@ State& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardOptio
   std::vector<ParamHome> homes = collect_homes(modules, options.ignored_params);
   const AfterForward after = resolve_after_forward(options);
   check_shardable(homes);
-  claim(homes, modules.front()->type_name());
+  claim(homes);
   std::unique_ptr<ParamGroup> group;
   if (!homes.empty()) {
     std::vector<std::unique_ptr<Param>> params;
@@ -222,6 +237,68 @@ void set_reduce_scatter_divide_factor(nn::Module& module, double factor) { set_g
 
 void set_force_sum_reduction_for_comms(nn::Module& module, bool on) {
   for_each_group(module, /*recurse=*/false, [on](ParamGroup& group) { group.force_sum_reduction = on; });
+}
+
+void set_post_optim_event(nn::Module& root, device::Event event) {
+  state_of(root).set_post_optim_event(std::move(event));
+}
+
+void set_custom_all_gather(nn::Module& module, std::shared_ptr<AllGather> comm) {
+  for_each_group(module, /*recurse=*/false, [&](ParamGroup& group) {
+    if (comm != nullptr && group.has_memory_from_process_group()) refuse_two_memories(module);
+    group.set_custom_all_gather(std::move(comm));
+  });
+}
+
+void set_custom_reduce_scatter(nn::Module& module, std::shared_ptr<ReduceScatter> comm) {
+  for_each_group(module, /*recurse=*/false, [&](ParamGroup& group) {
+    if (comm != nullptr && group.has_memory_from_process_group()) refuse_two_memories(module);
+    group.set_custom_reduce_scatter(std::move(comm));
+  });
+}
+
+void set_allocate_memory_from_process_group_for_comm(nn::Module& module, bool on) {
+  for_each_group(module, /*recurse=*/false, [&](ParamGroup& group) {
+    if (on && group.has_custom_comm()) refuse_two_memories(module);
+    group.set_memory_from_process_group(on);
+  });
+}
+
+void set_all_reduce_hook(nn::Module& module, AllReduceHook hook, device::Stream* stream) {
+  const int replicas = state_of(module).options().mesh->replicate_size();
+  if (stream != nullptr && replicas > 1) {
+    config_error(
+        "set_all_reduce_hook of a {}: stream '{}' is given, but the mesh has {} replicas and the hook follows their "
+        "all-reduce on its stream; give no stream",
+        module.type_name(), stream->name(), replicas);
+  }
+  for_each_group(module, /*recurse=*/false,
+                 [&](ParamGroup& group) { group.set_all_reduce_hook(std::move(hook), stream); });
+}
+
+void share_comm_ctx(const std::vector<nn::Module*>& roots) {
+  const auto in_flight = std::make_shared<InFlight>();
+  for (State* state : states_of(roots)) state->share(in_flight);
+}
+
+void register_fsdp_forward_method(nn::Module& module, std::string name, ForwardMethod method) {
+  State* state = State::of(module);
+  if (state == nullptr) {
+    config_error("register_fsdp_forward_method('{}') of a {} that is not wrapped; call fully_shard() on it first", name,
+                 module.type_name());
+  }
+  state->register_forward_method(module, std::move(name), std::move(method));
+}
+
+nn::Value call_method(nn::Module& module, std::string_view name, nn::Args args) {
+  State* state = State::of(module);
+  if (state == nullptr) {
+    config_error(
+        "call_method('{}') of a {} that is not wrapped; call its own method, or fully_shard() it and register the name "
+        "with register_fsdp_forward_method()",
+        name, module.type_name());
+  }
+  return state->call_method(module, name, std::move(args));
 }
 
 void unshard(nn::Module& module) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine/nn/module.h"
+#include "sharding/custom_comm.h"
 #include "sharding/policy.h"
 #include "sharding/state.h"
 
@@ -66,6 +67,54 @@ void set_reduce_scatter_divide_factor(nn::Module& module, double factor);
 void set_force_sum_reduction_for_comms(nn::Module& module, bool on);
 void unshard(nn::Module& module);  // and waits; this module's group only
 void reshard(nn::Module& module);
+
+// The root's next forward, or that of a module below it that runs alone, gathers after `event` - the end of the
+// optimizer's work on the stream where that runs - instead of after all that the compute stream has done. One forward:
+// the one after it waits for compute again, unless it is given an event of its own. ConfigError for a module that is
+// not the root: at once where the root is known, else at its first forward.
+void set_post_optim_event(nn::Module& root, device::Event event);
+
+// --- this module's group only: how it communicates; on all ranks alike. Set before the first forward or between steps.
+// A gather in flight is given up; after the first forward the two that change buffers are collective. ---
+// Gathers with `comm`, in its memory; null: as the process group does. N = 1 gathers nothing. Its group then has the
+// buffered layout.
+void set_custom_all_gather(nn::Module& module, std::shared_ptr<AllGather> comm);
+// Reduce-scatters with `comm`, in its memory; null: as the process group does. A following all-reduce (replicas) stays
+// the process group's.
+void set_custom_reduce_scatter(nn::Module& module, std::shared_ptr<ReduceScatter> comm);
+// On: gather buffers and the inputs and outputs of reductions lie in memory that the process group gives and all its
+// members address. Not together with the two above (ConfigError); ConfigError, naming both groups, where the members
+// share no memory.
+void set_allocate_memory_from_process_group_for_comm(nn::Module& module, bool on);
+// Runs `hook` on every reduced row of gradients of this module: after the reduce-scatter, and after the all-reduce of a
+// mesh with replicas; before the row is divided (fp16, force-sum), cast to the original dtype and added to the shards'
+// gradients. It may change the row, for example reduce it over ranks outside the mesh; averages count the mesh's ranks
+// alone. Not while requires_all_reduce is off. It runs on the thread of the all-reduce stream, or of `stream`, which
+// must live as long as the module trains; a stream on a mesh with replicas is a ConfigError: the row must follow the
+// all-reduce. An empty hook takes it away. Never in a dry run.
+void set_all_reduce_hook(nn::Module& module, AllReduceHook hook, device::Stream* stream = nullptr);
+
+// Several roots of one rank (the stages of a pipeline, a model and its teacher) hold one gather buffer and one
+// reduction between them instead of one each. Before their first forward; ConfigError for a module that has run, or
+// that turns out to be no root.
+void share_comm_ctx(const std::vector<nn::Module*>& roots);
+
+// Makes `method` an entry of the wrapped `module` as its forward is one: call_method() gathers the module's group
+// before it and reshards after it, casts inputs and outputs, and takes part in backward. Calls of wrapped modules
+// inside it run their own hooks. ConfigError: the module is not wrapped, the name is taken. Recompute of the module does
+// not reach it.
+//
+//   register_fsdp_forward_method(*model, "encode", [model](nn::Args args) { return model->encode(std::move(args)); });
+//   Tensor features = call_method(*model, "encode", image);
+void register_fsdp_forward_method(nn::Module& module, std::string name, ForwardMethod method);
+// ConfigError: the module is not wrapped; a name that was not registered (those that were are named).
+nn::Value call_method(nn::Module& module, std::string_view name, nn::Args args);
+template <class... T>
+nn::Value call_method(nn::Module& module, std::string_view name, const T&... positional) {
+  nn::Args args;
+  (args.positional.emplace_back(positional), ...);
+  return call_method(module, name, std::move(args));
+}
 
 // The p = 2 norm over all gradients, each parameter once whatever the mesh; the same bits on every rank.
 double grad_norm(nn::Module& root);

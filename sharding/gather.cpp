@@ -24,14 +24,14 @@ void run_all(const std::vector<std::function<void()>>& work) {
 class BufferedGather final : public Gather {
  public:
   BufferedGather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm::ProcessGroup> group,
-                 device::Device& device, std::string path)
-      : Gather(from, std::move(params), std::move(group), device, std::move(path)) {}
+                 device::Device& device, std::string path, std::shared_ptr<AllGather> comm)
+      : Gather(from, std::move(params), std::move(group), device, std::move(path)), comm_(std::move(comm)) {}
 
   void issue() override {
     const device::PoolScope pool(device_.memory(), StreamId::kGatherCopyIn);
     const std::vector<Tensor> inputs = inputs_on_device();
-    buffer_ = Tensor::empty({group_->size() * input_bytes_}, DType::kU8, MemCategory::kGatherBuffer,
-                            "gather of '" + path_ + "'");
+    buffer_ = comm_buffer(comm_.get(), CommBufferUse::kGatherOutput, group_->size() * input_bytes_, DType::kU8,
+                          MemCategory::kGatherBuffer, "gather of '" + path_ + "'");
     auto* base = static_cast<std::byte*>(buffer_.raw());
     std::vector<std::function<void()>> work;
     if (base != nullptr) {
@@ -119,9 +119,14 @@ class BufferedGather final : public Gather {
 
   std::function<void()> communicate(std::byte* base) {
     if (base == nullptr) return nullptr;
-    return [group = group_, path = path_, base, bytes = input_bytes_, owner = buffer_.storage()->keep_alive()] {
+    return [group = group_, path = path_, comm = comm_, base, bytes = input_bytes_,
+            owner = buffer_.storage()->keep_alive()] {
       const comm::GatherPart part{base + group->rank() * bytes, base, static_cast<std::size_t>(bytes)};
-      group->all_gather(Channel::kGather, {&part, 1}, path);
+      if (comm != nullptr) {
+        (*comm)(part.full, part.shard, part.bytes, *group, path);
+      } else {
+        group->all_gather(Channel::kGather, {&part, 1}, path);
+      }
     };
   }
 
@@ -136,6 +141,7 @@ class BufferedGather final : public Gather {
     }
   }
 
+  const std::shared_ptr<AllGather> comm_;  // null: the process group's
   Tensor buffer_;
 };
 
@@ -331,9 +337,9 @@ void Gather::release() {
 
 std::unique_ptr<Gather> Gather::create(GatherLayout layout, GatherFrom from, std::vector<Param*> params,
                                        std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
-                                       const std::string& path) {
-  if (group->size() > 1 && layout == GatherLayout::kBuffered) {
-    return std::make_unique<BufferedGather>(from, std::move(params), std::move(group), device, path);
+                                       const std::string& path, std::shared_ptr<AllGather> comm) {
+  if (group->size() > 1 && (layout == GatherLayout::kBuffered || comm != nullptr)) {
+    return std::make_unique<BufferedGather>(from, std::move(params), std::move(group), device, path, std::move(comm));
   }
   if (group->size() > 1 && from == GatherFrom::kShards && !device.dry_run()) {
     const auto bytes = static_cast<std::size_t>(SharedGather::segment_bytes(params));

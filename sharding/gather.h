@@ -19,6 +19,8 @@
 //           buffered layout keeps a device copy of every gather input of the group until they are in the buffer, as
 //           PyTorch does. All of it is in category gather_buffer, freed when issue() returns. In the shared layout the
 //           shard cannot live in the segment; it is copied there once per change.
+// Custom    an AllGather of the user's, or of the process group's memory, moves one flat buffer: its group has the
+//           buffered layout whatever was asked for.
 // From      the shards over the N ranks of the shard axis, or the post-forward shards over k consecutive ones (always
 //           in the rank's own memory).
 // Order     issue() when the gather is issued, then finish() when it is waited for, or drop() when it is never used.
@@ -35,6 +37,7 @@
 
 #include "engine/comm/process_group.h"
 #include "engine/device/device.h"
+#include "sharding/custom_comm.h"
 #include "sharding/param.h"
 
 namespace loom::sharding {
@@ -52,10 +55,10 @@ class Gather {
   virtual ~Gather() = default;
 
   // Collective over the shard group: `params` of group `path`, all with bytes. N = 1 needs no communication and only
-  // casts.
+  // casts. `comm`: null for the process group's own.
   static std::unique_ptr<Gather> create(GatherLayout layout, GatherFrom from, std::vector<Param*> params,
                                         std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
-                                        const std::string& path);
+                                        const std::string& path, std::shared_ptr<AllGather> comm);
 
   // Bytes of this rank's gather input.
   std::int64_t input_bytes() const { return input_bytes_; }

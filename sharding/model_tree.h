@@ -17,6 +17,8 @@ class ModelTree final : public ModuleTreeView {
   explicit ModelTree(nn::Module& root) : root_(root) {}
 
   bool exists(std::string_view path) const override;
+  // Through the aliases that the model declares (engine/nn/path_aliases.h).
+  std::optional<std::string> real_path(std::string_view path) const override;
   std::optional<int> container_size(std::string_view path) const override;
   std::vector<std::string> paths_of_class(std::string_view name) const override;
   std::vector<std::string> known_paths() const override;

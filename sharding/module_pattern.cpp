@@ -151,7 +151,7 @@ std::vector<std::string> children_of(std::string_view parent, const std::vector<
 
 // The longest beginning of `path` that exists; "" is the model itself.
 std::string_view existing_part(std::string_view path, const ModuleTreeView& tree) {
-  while (!path.empty() && !tree.exists(path)) {
+  while (!path.empty() && !tree.real_path(path)) {
     const auto dot = path.rfind('.');
     path = dot == std::string_view::npos ? std::string_view{} : path.substr(0, dot);
   }
@@ -163,7 +163,8 @@ std::string path_hint(std::string_view wanted, const ModuleTreeView& tree) {
   constexpr std::size_t kListed = 8;
   const std::vector<std::string> known = tree.known_paths();
   if (const auto nearest = nearest_path(wanted, known)) return fmt::format("the nearest path is '{}'", *nearest);
-  const std::string_view parent = existing_part(wanted, tree);
+  const std::string_view existing = existing_part(wanted, tree);
+  const std::string parent = existing.empty() ? std::string() : *tree.real_path(existing);
   const std::string holder = parent.empty() ? "the model" : fmt::format("'{}'", parent);
   std::vector<std::string> children = children_of(parent, known);
   if (children.empty()) return fmt::format("{} holds no modules", holder);
@@ -174,31 +175,55 @@ std::string path_hint(std::string_view wanted, const ModuleTreeView& tree) {
 
 // --- Expansion
 
+struct Named {
+  std::string path;     // real
+  std::string written;  // the same, or with the alias that led there
+};
+
+// 'model.layers', or 'model.layers' (written 'text_decoder.layers').
+std::string quoted(const Named& module) {
+  if (module.path == module.written) return fmt::format("'{}'", module.path);
+  return fmt::format("'{}' (written '{}')", module.path, module.written);
+}
+
 // What one entry selects, and what it names without there being such a module.
 struct Selection {
-  std::vector<std::string> found;
-  std::vector<std::string> missing;  // inside the container, but without the tail
+  std::vector<Named> found;
+  std::vector<Named> missing;  // inside the container, but without the tail
   std::vector<Range> past_end;
 };
 
-int container_of(const ModulePattern& pattern, const ModuleTreeView& tree) {
-  const auto size = tree.container_size(pattern.prefix());
-  if (size) return *size;
+struct Container {
+  Named name;
+  int size = 0;
+};
+
+Container container_of(const ModulePattern& pattern, const ModuleTreeView& tree) {
   const std::string head = subject_of(pattern).head();
-  if (tree.exists(pattern.prefix())) {
-    config_error("{}: '{}' is a single module, not a list of modules; remove the braces", head, pattern.prefix());
+  const auto path = tree.real_path(pattern.prefix());
+  if (!path) {
+    config_error("{}: there is no '{}' in the model; {}", head, pattern.prefix(), path_hint(pattern.prefix(), tree));
   }
-  config_error("{}: there is no '{}' in the model; {}", head, pattern.prefix(), path_hint(pattern.prefix(), tree));
+  const Named name{*path, pattern.prefix()};
+  const auto size = tree.container_size(*path);
+  if (!size) config_error("{}: {} is a single module, not a list of modules; remove the braces", head, quoted(name));
+  return {name, *size};
 }
 
-Selection select(const ModulePattern& pattern, int size, const ModuleTreeView& tree) {
+Named entry_of(const Container& container, int index, const std::string& tail) {
+  const std::string number = fmt::to_string(index);
+  return {join(join(container.name.path, number), tail), join(join(container.name.written, number), tail)};
+}
+
+Selection select(const ModulePattern& pattern, const Container& container, const ModuleTreeView& tree) {
   Selection selection;
+  const int size = container.size;
   const std::vector<Range> all = {{0, size - 1}};
   for (const Range& range : pattern.kind() == ModulePattern::Kind::kAll ? all : pattern.ranges()) {
     for (int index = range.first; index <= std::min(range.last, size - 1); ++index) {
-      std::string path = join(join(pattern.prefix(), fmt::to_string(index)), pattern.tail());
-      auto& list = tree.exists(path) ? selection.found : selection.missing;
-      list.push_back(std::move(path));
+      Named entry = entry_of(container, index, pattern.tail());
+      auto& list = tree.exists(entry.path) ? selection.found : selection.missing;
+      list.push_back(std::move(entry));
     }
     if (range.last >= size) selection.past_end.push_back({std::max(range.first, size), range.last});
   }
@@ -207,49 +232,56 @@ Selection select(const ModulePattern& pattern, int size, const ModuleTreeView& t
 
 std::string entries(int size) { return size == 1 ? "1 entry, 0" : fmt::format("{} entries, 0 to {}", size, size - 1); }
 
-[[noreturn]] void refuse_empty(const ModulePattern& pattern, int size, const Selection& selection,
+[[noreturn]] void refuse_empty(const ModulePattern& pattern, const Container& container, const Selection& selection,
                                const ModuleTreeView& tree) {
   const std::string head = subject_of(pattern).head();
   if (!selection.missing.empty()) {
-    config_error("{} matches nothing: there is no '{}' in the model; {}", head, selection.missing.front(),
-                 path_hint(selection.missing.front(), tree));
+    config_error("{} matches nothing: there is no {} in the model; {}", head, quoted(selection.missing.front()),
+                 path_hint(selection.missing.front().path, tree));
   }
-  if (size == 0) config_error("{} matches nothing: '{}' is empty; remove the entry", head, pattern.prefix());
+  if (container.size == 0) {
+    config_error("{} matches nothing: {} is empty; remove the entry", head, quoted(container.name));
+  }
   if (pattern.ranges().empty()) {
     config_error("{} selects no index: the smaller number of a range comes first; {}", head, kIndexForms);
   }
-  config_error("{} matches nothing: '{}' has {}; use indices among these", head, pattern.prefix(), entries(size));
+  config_error("{} matches nothing: {} has {}; use indices among these", head, quoted(container.name),
+               entries(container.size));
 }
 
-void warn_of_rest(const ModulePattern& pattern, int size, const Selection& selection,
+void warn_of_rest(const ModulePattern& pattern, const Container& container, const Selection& selection,
                   std::vector<std::string>& warnings) {
   const std::string head = subject_of(pattern).head();
   if (!selection.past_end.empty()) {
     std::vector<std::string> skipped;
     std::ranges::transform(selection.past_end, std::back_inserter(skipped), printed);
-    warnings.push_back(
-        fmt::format("{}: '{}' has {}; {} skipped", head, pattern.prefix(), entries(size), fmt::join(skipped, ",")));
+    warnings.push_back(fmt::format("{}: {} has {}; {} skipped", head, quoted(container.name), entries(container.size),
+                                   fmt::join(skipped, ",")));
   }
   if (!selection.missing.empty()) {
     warnings.push_back(fmt::format(
-        "{}: there is no '{}' in the model{}; skipped", head, selection.missing.front(),
+        "{}: there is no {} in the model{}; skipped", head, quoted(selection.missing.front()),
         selection.missing.size() == 1 ? "" : fmt::format(" (nor {} more of the entry)", selection.missing.size() - 1)));
   }
 }
 
-std::vector<std::string> expand_one(const ModulePattern& pattern, const ModuleTreeView& tree,
-                                    std::vector<std::string>& warnings) {
-  if (pattern.kind() == ModulePattern::Kind::kPath) {
-    if (tree.exists(pattern.prefix())) return {pattern.prefix()};
-    const std::string& path = pattern.prefix();
-    const std::string_view class_name = std::string_view(path).substr(path.rfind('.') + 1);
-    if (std::vector<std::string> found = tree.paths_of_class(class_name); !found.empty()) return found;
-    config_error("{}: there is no such module; {}", subject_of(pattern).head(), path_hint(pattern.prefix(), tree));
-  }
-  const int size = container_of(pattern, tree);
-  Selection selection = select(pattern, size, tree);
-  if (selection.found.empty()) refuse_empty(pattern, size, selection, tree);
-  warn_of_rest(pattern, size, selection, warnings);
+std::vector<Named> expand_path(const ModulePattern& pattern, const ModuleTreeView& tree) {
+  const std::string& path = pattern.prefix();
+  if (auto real = tree.real_path(path)) return {{std::move(*real), path}};
+  const std::string_view class_name = std::string_view(path).substr(path.rfind('.') + 1);
+  std::vector<Named> found;
+  for (const std::string& of_class : tree.paths_of_class(class_name)) found.push_back({of_class, of_class});
+  if (!found.empty()) return found;
+  config_error("{}: there is no such module; {}", subject_of(pattern).head(), path_hint(path, tree));
+}
+
+std::vector<Named> expand_one(const ModulePattern& pattern, const ModuleTreeView& tree,
+                              std::vector<std::string>& warnings) {
+  if (pattern.kind() == ModulePattern::Kind::kPath) return expand_path(pattern, tree);
+  const Container container = container_of(pattern, tree);
+  Selection selection = select(pattern, container, tree);
+  if (selection.found.empty()) refuse_empty(pattern, container, selection, tree);
+  warn_of_rest(pattern, container, selection, warnings);
   return std::move(selection.found);
 }
 
@@ -300,8 +332,10 @@ ModuleExpansion expand(std::span<const ModulePattern> patterns, const ModuleTree
   ModuleExpansion expansion;
   std::set<std::string> seen;
   for (const ModulePattern& pattern : patterns) {
-    for (std::string& path : expand_one(pattern, tree, expansion.warnings)) {
-      if (seen.insert(path).second) expansion.paths.push_back(std::move(path));
+    for (Named& module : expand_one(pattern, tree, expansion.warnings)) {
+      if (!seen.insert(module.path).second) continue;
+      if (module.path != module.written) expansion.written_as[module.path] = std::move(module.written);
+      expansion.paths.push_back(std::move(module.path));
     }
   }
   return expansion;

@@ -6,6 +6,8 @@
 //          before it; inside a list of indices spaces may stand around the numbers. Ranges are inclusive, their union
 //          is taken in ascending order whatever the order written, and a range a-b with a > b contributes nothing.
 // Paths    from the module that owns fully_shard, its own name excluded: "model.layers.3.mlp".
+// Aliases  a model may have other names for its modules (ModuleTreeView::real_path): what a pattern selects are real
+//          paths, and a real path always wins. Messages give the real path, then the one that was written.
 // Classes  a plain path that no module has may be a class instead, with or without its Python package
 //          ("transformers.models.qwen2.modeling_qwen2.Qwen2DecoderLayer"): it then means every module of that class.
 // Errors   ConfigError, in one line: file:line:column, key, pattern, what is wrong, what to write. A pattern that
@@ -14,6 +16,7 @@
 // Source   the pattern table of the MindSpeed-MM mixin route; there, a pattern that matches nothing is skipped.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,13 +41,17 @@ class ModuleTreeView {
  public:
   virtual ~ModuleTreeView() = default;
   virtual bool exists(std::string_view path) const = 0;
+  // The path of the module that `path` names, itself or as an alias; nothing when there is none. No aliases by default.
+  virtual std::optional<std::string> real_path(std::string_view path) const {
+    return exists(path) ? std::optional<std::string>(path) : std::nullopt;
+  }
   // Entries of a container (a module list), which are its children "0", "1", ...; nothing when there is no such path or
   // it is no container.
   virtual std::optional<int> container_size(std::string_view path) const = 0;
   // Every module of a class, by its registered name ("Qwen2DecoderLayer"), in pre-order; the root excluded. None by
   // default.
   virtual std::vector<std::string> paths_of_class(std::string_view) const { return {}; }
-  // Every path of the tree, the root excluded; used for hints only.
+  // Every path of the tree, the root excluded, and the aliases; used for hints only.
   virtual std::vector<std::string> known_paths() const = 0;
 };
 
@@ -91,6 +98,8 @@ class ModulePattern {
 struct ModuleExpansion {
   // In order of the entries, indices ascending inside an entry; a path selected twice is kept at its first place.
   std::vector<std::string> paths;
+  // Of each path that was selected by an alias: the name that was written for it.
+  std::map<std::string, std::string> written_as;
   // One line each, with file:line:column; for rank 0 to print.
   std::vector<std::string> warnings;
 };

@@ -4,6 +4,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
+#include "engine/nn/call_stack.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 
@@ -33,6 +34,30 @@ void zero_rows_from(const Tensor& tensor, std::int64_t row) {
   std::memset(static_cast<std::byte*>(tensor.raw()) + row * row_bytes, 0,
               static_cast<std::size_t>((tensor.shape()[0] - row) * row_bytes));
 }
+
+// The shard in an operator: between steps these are this rank's rows; in a forward they were taken for the whole.
+class ShardedUse final : public autograd::UseGuard {
+ public:
+  ShardedUse(const std::string& group_path, const std::string& path)
+      : group_(group_path), path_(nn::join_path(group_path, path)) {}
+
+  void check(std::string_view op) const override {
+    const auto running = nn::running_module();
+    if (!running) return;
+    const std::string at = fmt::format(
+        "parameter '{}' was read by {} in the forward of {}, where this rank has its rows only", path_, op, *running);
+    if (group_.empty()) config_error("{}: it is whole while the forward of the root runs; call the root", at);
+    config_error(
+        "{}: it is whole while the forward of '{}' runs; use it there and return the result, or leave '{}' unwrapped, "
+        "so "
+        "that the group above owns it",
+        at, group_, group_);
+  }
+
+ private:
+  const std::string group_;
+  const std::string path_;
+};
 
 }  // namespace
 
@@ -66,6 +91,10 @@ Param::Param(ParamHome home, const FullyShardOptions& options)
 
 std::int64_t Param::gather_input_bytes() const {
   return padded_shard_elems() * static_cast<std::int64_t>(element_bytes(compute_dtype_));
+}
+
+void Param::guard_shard(const std::string& group_path) {
+  sharded_.meta_data().guard = std::make_shared<ShardedUse>(group_path, path());
 }
 
 void Param::materialize_shard() {

@@ -24,8 +24,9 @@
 
 namespace loom::sharding {
 
-// Every place that holds one parameter; the first names it.
+// Every place that holds one parameter; the first names it. Paths start at the module that was wrapped.
 struct ParamHome {
+  std::string wrapped_type;
   std::vector<nn::ParamSlot*> slots;
   std::vector<std::string> paths;
 };
@@ -56,6 +57,9 @@ class Param {
   const Tensor& sharded() const { return sharded_; }
   const Tensor& padded_shard() const { return padded_shard_; }
   const Tensor& unsharded() const { return unsharded_; }
+
+  // From now on an operator that reads the sharded tensor in the forward of some module is refused (ConfigError).
+  void guard_shard(const std::string& group_path);
 
   // Gives a meta shard bytes, zero-padded. Nothing to do when it has some.
   void materialize_shard();

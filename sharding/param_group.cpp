@@ -22,7 +22,6 @@ void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
   path_ = path;
   comm_ = &comm;
   check_dtypes();
-  std::vector<Param*> params;
   for (const auto& param : params_) {
     check_place(*param);
     if (!param->padded_shard().storage()->allocated()) {
@@ -30,13 +29,73 @@ void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
           "parameter '{}' of group '{}' has no values yet; initialise or load the weights before the first forward",
           param->path(), path_);
     }
-    params.push_back(param.get());
+    param->guard_shard(path_);
   }
-  gather_ = Gather::create(layout_, GatherFrom::kShards, params, {mesh_, &mesh_->shard()}, *comm.device, path_);
+  make_comm();
+  make_gathers();
+}
+
+void ParamGroup::make_gathers() {
+  std::vector<Param*> params;
+  for (const auto& param : params_) params.push_back(param.get());
+  const std::shared_ptr<AllGather>& all_gather = comm_in_use_.all_gather;
+  device::Device& device = *comm_->device;
+  gather_ = Gather::create(layout_, GatherFrom::kShards, params, {mesh_, &mesh_->shard()}, device, path_, all_gather);
   if (post_forward_ranks_ > 0) {
     post_forward_gather_ = Gather::create(layout_, GatherFrom::kPostForwardShards, params,
-                                          {mesh_, &mesh_->consecutive(post_forward_ranks_)}, *comm.device, path_);
+                                          {mesh_, &mesh_->consecutive(post_forward_ranks_)}, device, path_, all_gather);
   }
+}
+
+void ParamGroup::make_comm() {
+  comm_in_use_ = {custom_all_gather_, custom_reduce_scatter_};
+  if (!memory_from_process_group_ || mesh_->shard_size() == 1 || comm_->device->dry_run()) return;
+  CommBufferSizes sizes;
+  for (const auto& param : params_) {
+    const auto elems = static_cast<std::size_t>(param->padded_shard_elems());
+    sizes.gather_output += static_cast<std::size_t>(param->gather_output_bytes());
+    sizes.reduce_output += elems * element_bytes(param->reduce_dtype().value_or(param->compute_dtype()));
+  }
+  sizes.reduce_input = sizes.reduce_output * static_cast<std::size_t>(mesh_->shard_size());
+  comm_in_use_ = comm_in_group_memory(mesh_->shard(), sizes, path_);
+}
+
+// Once there is something to renew: before, lazy_init() makes it.
+void ParamGroup::renew_comm() {
+  if (comm_ == nullptr) return;
+  drop_gather();
+  make_comm();
+  make_gathers();
+}
+
+void ParamGroup::set_custom_all_gather(std::shared_ptr<AllGather> comm) {
+  custom_all_gather_ = std::move(comm);
+  renew_comm();
+}
+
+void ParamGroup::set_custom_reduce_scatter(std::shared_ptr<ReduceScatter> comm) {
+  custom_reduce_scatter_ = std::move(comm);
+  if (comm_ != nullptr && !memory_from_process_group_) comm_in_use_.reduce_scatter = custom_reduce_scatter_;
+}
+
+void ParamGroup::set_memory_from_process_group(bool on) {
+  if (on == memory_from_process_group_) return;
+  memory_from_process_group_ = on;
+  renew_comm();
+}
+
+void ParamGroup::set_all_reduce_hook(AllReduceHook hook, device::Stream* stream) {
+  all_reduce_hook_ = std::move(hook);
+  all_reduce_hook_stream_ = stream;
+}
+
+std::string ParamGroup::describe_comm() const {
+  std::string text;
+  if (custom_all_gather_ != nullptr) text += ", custom all-gather";
+  if (custom_reduce_scatter_ != nullptr) text += ", custom reduce-scatter";
+  if (memory_from_process_group_) text += ", buffers from the process group";
+  if (all_reduce_hook_ != nullptr) text += ", all-reduce hook";
+  return text;
 }
 
 void ParamGroup::check_dtypes() const {
@@ -86,7 +145,7 @@ void ParamGroup::wait_for_unshard() {
   // The buffer before this one goes only now, when this group's parameters have their memory.
   comm_->release_held();
   if (!held.buffer.defined()) return;
-  comm_->held = std::move(held);
+  comm_->in_flight->held = std::move(held);
   if (training_state_ != TrainingState::kForward || autograd::in_backward()) comm_->release_held();
 }
 
@@ -206,10 +265,14 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
                               .divide_factor = gradient_divide_factor,
                               .force_sum = force_sum_reduction,
                               .all_reduce = all_reduce_grads,
-                              .partial = std::exchange(partial_, {})};
-  comm_->reduction = reduce_gradients(context, params, std::move(grads));
-  if (replicated && !all_reduce_grads) partial_ = comm_->reduction->reduced;
-  reduced_ = comm_->reduction->done;
+                              .partial = std::exchange(partial_, {}),
+                              .comm = comm_in_use_.reduce_scatter,
+                              .hook = all_reduce_hook_,
+                              .hook_stream = all_reduce_hook_stream_};
+  const ReduceState& reduction =
+      comm_->in_flight->reduction.emplace(reduce_gradients(context, params, std::move(grads)));
+  if (replicated && !all_reduce_grads) partial_ = reduction.reduced;
+  reduced_ = reduction.done;
 }
 
 std::string ParamGroup::reduction_tag(const std::vector<Param*>& params) const {

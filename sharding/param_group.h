@@ -75,6 +75,16 @@ class ParamGroup {
   // k of an integer reshard_after_forward; 0 when none is in force.
   int post_forward_ranks() const { return post_forward_ranks_; }
 
+  // --- communication, as FSDPModule.set_*; see fully_shard.h. A gather under way is given up. ---
+  void set_custom_all_gather(std::shared_ptr<AllGather> comm);
+  void set_custom_reduce_scatter(std::shared_ptr<ReduceScatter> comm);
+  void set_memory_from_process_group(bool on);
+  void set_all_reduce_hook(AllReduceHook hook, device::Stream* stream);
+  bool has_custom_comm() const { return custom_all_gather_ != nullptr || custom_reduce_scatter_ != nullptr; }
+  bool has_memory_from_process_group() const { return memory_from_process_group_; }
+  // ", custom all-gather" and the like; empty where nothing of this is set.
+  std::string describe_comm() const;
+
   // --- switches, as FSDPModule.set_* ---
   bool reduce_grads = true;
   bool all_reduce_grads = true;  // false: HSDP keeps the reduce-scattered row instead (see reduce.h)
@@ -89,6 +99,9 @@ class ParamGroup {
 
   void check_dtypes() const;
   void check_place(const Param& param) const;
+  void make_comm();
+  void make_gathers();
+  void renew_comm();
   void reshard_to_post_forward();
   void drop_post_forward_shards();
   void prefetch_previous();
@@ -107,6 +120,13 @@ class ParamGroup {
   const int post_forward_ranks_;
   std::unique_ptr<Gather> post_forward_gather_;  // null without one
   Gather* pending_ = nullptr;                    // the gather issued last
+
+  std::shared_ptr<AllGather> custom_all_gather_;  // the user's; null: none
+  std::shared_ptr<ReduceScatter> custom_reduce_scatter_;
+  bool memory_from_process_group_ = false;
+  GroupComm comm_in_use_;  // the user's or the process group's in its own memory; null: the process group's
+  AllReduceHook all_reduce_hook_;
+  device::Stream* all_reduce_hook_stream_ = nullptr;
 
   State state_ = State::kSharded;
   TrainingState training_state_ = TrainingState::kIdle;

@@ -78,17 +78,31 @@ void finish_row(const Buffers& b, double post_divide, const std::vector<Addition
 
 bool all_reduces(const ReduceContext& context) { return context.mesh->replicate() != nullptr && context.all_reduce; }
 
-void submit_collectives(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
-                        const std::vector<Addition>& additions, bool dry_run) {
-  const std::shared_ptr<const comm::DeviceMesh>& mesh = context.mesh;
-  const std::int64_t size = static_cast<std::int64_t>(element_bytes(b.reduce_dtype));
-  device::Stream& compute = context.device->stream(StreamId::kCompute);
-  device::Stream& scatter = context.device->stream(StreamId::kReduceScatter);
-  scatter.wait(compute.record());
-  const bool replicated = mesh->replicate() != nullptr;
-  std::function<void()> run_scatter = [mesh, plan, b, path = context.path, replicated, additions] {
+bool keeps_row(const ReduceContext& context) { return context.mesh->replicate() != nullptr && !context.all_reduce; }
+
+bool runs_hook(const ReduceContext& context) { return context.hook != nullptr && !keeps_row(context); }
+
+// The stream on which the row becomes gradients.
+device::Stream& last_stream(const ReduceContext& context) {
+  if (runs_hook(context) && context.hook_stream != nullptr) return *context.hook_stream;
+  const bool further = all_reduces(context) || runs_hook(context);
+  return context.device->stream(further ? StreamId::kAllReduce : StreamId::kReduceScatter);
+}
+
+// A collective or the hook, and what follows it when it is the last one.
+struct Step {
+  std::string_view name;
+  device::Cost cost;
+  std::function<void()> run;
+  std::optional<device::Collective> collective{};
+};
+
+std::function<void()> scatter_work(const ReduceContext& context, const ReducePlan& plan, const Buffers& b) {
+  return [mesh = context.mesh, comm = context.comm, plan, b, path = context.path] {
     scale_in_place(b.reduce_dtype, b.input_elems, plan.pre_divide, b.input);
-    if (mesh->shard_size() > 1) {
+    if (mesh->shard_size() > 1 && comm != nullptr) {
+      (*comm)(b.reduced, b.input, b.row_elems, b.reduce_dtype, plan.reduce_scatter, mesh->shard(), path);
+    } else if (mesh->shard_size() > 1) {
       mesh->shard().reduce_scatter(Channel::kReduceScatter, b.input, b.reduced, b.row_elems, b.reduce_dtype,
                                    plan.reduce_scatter, path);
     } else {
@@ -96,30 +110,56 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
       kernels::scale(b.reduce_dtype, b.row_elems, factor, b.input, b.reduced);
     }
     if (b.partial != nullptr) kernels::add(b.reduce_dtype, b.row_elems, b.reduced, b.partial, b.reduced);
-    if (!replicated) finish_row(b, plan.post_divide, additions);
   };
-  const device::Cost scatter_cost{.read_bytes = b.input_elems * size,
-                                  .written_bytes = b.row_elems * size,
-                                  .link_bytes = (mesh->shard_size() - 1) * b.row_elems * size,
-                                  .unit = device::Unit::kLink};
-  scatter.submit(
-      {"reduce_scatter", context.path, scatter_cost, dry_run ? nullptr : run_scatter,
-       device::Collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &mesh->shard().ranks()}});
-  if (!all_reduces(context)) return;
+}
+
+void submit_collectives(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
+                        const std::vector<Addition>& additions, bool dry_run) {
+  const std::shared_ptr<const comm::DeviceMesh>& mesh = context.mesh;
+  const std::int64_t size = static_cast<std::int64_t>(element_bytes(b.reduce_dtype));
+  device::Stream& scatter = context.device->stream(StreamId::kReduceScatter);
   device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
-  all_reduce.wait(scatter.record());
-  std::function<void()> run_reduce = [mesh, plan, b, path = context.path, additions] {
-    mesh->replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce, path);
-    finish_row(b, plan.post_divide, additions);
-  };
-  const device::Cost reduce_cost{
-      .read_bytes = b.row_elems * size,
-      .written_bytes = b.row_elems * size,
-      .link_bytes = 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size(),
-      .unit = device::Unit::kLink};
-  all_reduce.submit(
-      {"all_reduce", context.path, reduce_cost, dry_run ? nullptr : run_reduce,
-       device::Collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &mesh->replicate()->ranks()}});
+  std::vector<std::pair<device::Stream*, Step>> steps;
+  steps.push_back(
+      {&scatter,
+       {"reduce_scatter",
+        {.read_bytes = b.input_elems * size,
+         .written_bytes = b.row_elems * size,
+         .link_bytes = (mesh->shard_size() - 1) * b.row_elems * size,
+         .unit = device::Unit::kLink},
+        scatter_work(context, plan, b),
+        device::Collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &mesh->shard().ranks()}}});
+  if (all_reduces(context)) {
+    steps.push_back(
+        {&all_reduce,
+         {"all_reduce",
+          {.read_bytes = b.row_elems * size,
+           .written_bytes = b.row_elems * size,
+           .link_bytes = 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size(),
+           .unit = device::Unit::kLink},
+          [mesh, plan, b, path = context.path] {
+            mesh->replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce,
+                                          path);
+          },
+          device::Collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &mesh->replicate()->ranks()}}});
+  }
+  if (runs_hook(context)) {
+    steps.push_back({&last_stream(context), {"all_reduce_hook", {}, [hook = context.hook, b] {
+                                               hook({b.reduced, b.row_elems, b.reduce_dtype});
+                                             }}});
+  }
+  if (!keeps_row(context)) {
+    steps.back().second.run = [run = std::move(steps.back().second.run), b, divide = plan.post_divide, additions] {
+      run();
+      finish_row(b, divide, additions);
+    };
+  }
+  device::Stream* before = &context.device->stream(StreamId::kCompute);
+  for (auto& [stream, step] : steps) {
+    if (stream != before) stream->wait(before->record());
+    stream->submit({step.name, context.path, step.cost, dry_run ? nullptr : std::move(step.run), step.collective});
+    before = stream;
+  }
 }
 
 // Makes every parameter's part of the row its shard's gradient, or what is to be added to the one that is there.
@@ -225,8 +265,9 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
 
   device::Device& device = *context.device;
   ReduceState state;
-  state.input = Tensor::empty({ranks * row_elems}, reduce_dtype, MemCategory::kReduceBuffer,
-                              "reduction of '" + context.path + "'");
+  Comm* const comm = ranks > 1 ? context.comm.get() : nullptr;
+  state.input = comm_buffer(comm, CommBufferUse::kReduceInput, ranks * row_elems, reduce_dtype,
+                            MemCategory::kReduceBuffer, fmt::format("reduction of '{}'", context.path));
   device.launch("reduce_copy_in",
                 {.read_bytes = ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)),
                  .written_bytes = state.input.nbytes(),
@@ -234,19 +275,20 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
                 [&] { fill_input(state.input, params, grads, ranks); });
   grads.clear();
 
-  const auto row = [&](DType dtype, MemCategory category, std::string_view what) {
-    const device::PoolScope pool(device.memory(), StreamId::kReduceScatter);
-    return Tensor::empty({row_elems}, dtype, category, fmt::format("{} of '{}'", what, context.path));
-  };
-  const bool keeps_row = context.mesh->replicate() != nullptr && !context.all_reduce;
+  const bool keeps = keeps_row(context);
   const bool offloads = params.front()->cpu_offload().has_value();
-  const Tensor gradient = keeps_row ? Tensor{} : row(original_dtype, MemCategory::kGradient, "gradient shards");
-  const Tensor reduced = !keeps_row && reduce_dtype == original_dtype
+  const device::PoolScope pool(device.memory(), StreamId::kReduceScatter);
+  const Tensor gradient = keeps ? Tensor{}
+                                : Tensor::empty({row_elems}, original_dtype, MemCategory::kGradient,
+                                                fmt::format("gradient shards of '{}'", context.path));
+  const bool in_place = !keeps && comm == nullptr && reduce_dtype == original_dtype;
+  const Tensor reduced = in_place
                              ? gradient
-                             : row(reduce_dtype, MemCategory::kReduceBuffer, "reduction");
+                             : comm_buffer(comm, CommBufferUse::kReduceOutput, row_elems, reduce_dtype,
+                                           MemCategory::kReduceBuffer, fmt::format("reduction of '{}'", context.path));
   std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), reduced.storage()->keep_alive()};
   std::vector<Addition> additions;
-  if (!keeps_row) {
+  if (!keeps) {
     owners.push_back(gradient.storage()->keep_alive());
     if (!offloads) additions = give_gradients(params, gradient, owners);
   }
@@ -258,7 +300,7 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   }
   const Buffers buffers{.input = state.input.raw(),
                         .reduced = reduced.raw(),
-                        .gradient = keeps_row ? nullptr : gradient.raw(),
+                        .gradient = keeps ? nullptr : gradient.raw(),
                         .partial = context.partial.defined() ? context.partial.raw() : nullptr,
                         .input_elems = state.input.numel(),
                         .row_elems = row_elems,
@@ -266,10 +308,10 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
                         .original_dtype = original_dtype,
                         .owners = std::move(owners)};
   submit_collectives(context, plan, buffers, additions, device.dry_run());
-  device::Stream& last = device.stream(all_reduces(context) ? StreamId::kAllReduce : StreamId::kReduceScatter);
+  device::Stream& last = last_stream(context);
   state.done = last.record();
-  if (offloads && !keeps_row) move_to_host(params, gradient, last);
-  if (keeps_row || !offloads || reduce_dtype != original_dtype) state.reduced = reduced;
+  if (offloads && !keeps) move_to_host(params, gradient, last);
+  if (!offloads || !in_place) state.reduced = reduced;
   return state;
 }
 

@@ -14,10 +14,14 @@
 //           wait until it has landed (Storage::data()). Otherwise the host waits for the copy at once; a gradient that
 //           is there already is added to by the CPU. Whether memory counts as pinned is the policy's word, not what the
 //           system granted: the order of events is the same everywhere.
+// Custom    a ReduceScatter of the user's, or of the process group's memory, gets an output of its own, from which the
+//           gradients are copied.
+// Hook      runs on the row after the last collective, on the all-reduce stream or one of the user's.
 // Averages  over W, whatever the mesh: the shard gradients of HSDP(2x2), FSDP(4) and four replicas are equal.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +29,7 @@
 
 #include "engine/comm/mesh.h"
 #include "engine/device/device.h"
+#include "sharding/custom_comm.h"
 #include "sharding/param.h"
 
 namespace loom::sharding {
@@ -40,14 +45,25 @@ struct ReducePlan {
 ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size, std::optional<double> factor,
                           bool force_sum);
 
+// The reduced gradients of a group, before they are divided, cast to the original dtype and given to the shards: a row.
+struct ReduceOutput {
+  void* data = nullptr;
+  std::int64_t elems = 0;
+  DType dtype = DType::kF32;
+};
+using AllReduceHook = std::function<void(const ReduceOutput&)>;
+
 struct ReduceContext {
   std::shared_ptr<const comm::DeviceMesh> mesh;  // shared with the work on the streams, which may outlive the model
   device::Device* device = nullptr;
   std::string path;  // of the group, with the parameters that have no gradient: ranks that differ get an error
   std::optional<double> divide_factor;
   bool force_sum = false;
-  bool all_reduce = true;  // false: the row is kept instead (no effect without a replicate axis)
-  Tensor partial;          // the row kept so far; undefined: none
+  bool all_reduce = true;                 // false: the row is kept instead (no effect without a replicate axis)
+  Tensor partial;                         // the row kept so far; undefined: none
+  std::shared_ptr<ReduceScatter> comm;    // null: the process group's
+  AllReduceHook hook;                     // after the last collective; none: empty
+  device::Stream* hook_stream = nullptr;  // null: the all-reduce stream
 };
 
 // What stays alive until the reduction is over.

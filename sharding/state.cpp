@@ -1,9 +1,11 @@
 #include "sharding/state.h"
 
 #include <algorithm>
+#include <fmt/ranges.h>
 
 #include "engine/core/error.h"
 #include "engine/core/log.h"
+#include "engine/nn/call_stack.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "sharding/agreement.h"
@@ -27,17 +29,64 @@ void State::install_hooks() {
   // The module owns its state through the attachment; its hooks need no ownership.
   for (nn::Module* module : modules_) {
     module->register_pre_hook(
-        [this](nn::Module&, nn::Args& args) {
-          if (modules_.size() > 1 && !to_run_.empty()) return;  // another of them ran before
-          to_run_ = modules_;
+        [this](nn::Module& about_to_run, nn::Args& args) {
+          if (!is_first_to_run(about_to_run)) return;
+          to_run() = modules_;
           pre_forward(args);
         },
         /*prepend=*/true);
     module->register_post_hook([this](nn::Module& ran, nn::Value output) {
-      std::erase(to_run_, &ran);
-      return to_run_.empty() ? post_forward(std::move(output)) : output;
+      std::erase(to_run(), &ran);
+      return to_run().empty() ? post_forward(std::move(output)) : output;
     });
   }
+}
+
+std::vector<nn::Module*>& State::to_run() { return autograd::in_backward() ? to_run_again_ : to_run_; }
+
+bool State::is_first_to_run(const nn::Module& module) {
+  const std::vector<nn::Module*>& waiting = to_run();
+  if (modules_.size() == 1 || waiting.empty()) return true;
+  // A recompute that stopped early left some waiting; the next one begins with a module that has run, or with all.
+  return is_recomputed_for_its_backward() &&
+         (waiting.size() == modules_.size() || std::find(waiting.begin(), waiting.end(), &module) == waiting.end());
+}
+
+void State::set_post_optim_event(device::Event event) {
+  if (is_initialized() && !is_root_) {
+    config_error("set_post_optim_event of '{}' (a {}): the event belongs to the root, a {}; set it there", path_,
+                 modules_.front()->type_name(), shared_->states.front()->modules_.front()->type_name());
+  }
+  post_optim_event_ = std::move(event);
+}
+
+void State::share(std::shared_ptr<InFlight> in_flight) {
+  if (is_initialized()) {
+    config_error("share_comm_ctx of a {} that has run forward already; call it before the first forward",
+                 modules_.front()->type_name());
+  }
+  in_flight_ = std::move(in_flight);
+}
+
+void State::register_forward_method(const nn::Module& module, std::string name, ForwardMethod method) {
+  const auto [place, is_new] = methods_.try_emplace({&module, name}, std::move(method));
+  if (is_new) return;
+  config_error("a {} has a forward method '{}' already; register each name once", module.type_name(), name);
+}
+
+nn::Value State::call_method(nn::Module& module, std::string_view name, nn::Args args) {
+  const auto found = methods_.find({&module, std::string(name)});
+  if (found == methods_.end()) {
+    std::vector<std::string_view> names;
+    for (const auto& [key, method] : methods_) {
+      if (key.first == &module) names.push_back(key.second);
+    }
+    config_error("a {} has no forward method '{}' (it has {}); add it with register_fsdp_forward_method()",
+                 module.type_name(), name, names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
+  }
+  const nn::RunningCall running(module);
+  pre_forward(args);
+  return post_forward(found->second(std::move(args)));
 }
 
 State* State::of(const nn::Module& module) { return module.attachment<State>().get(); }
@@ -55,6 +104,7 @@ void State::lazy_init() {
   if (is_initialized()) return;
   auto shared = std::make_shared<Shared>();
   shared->comm.device = &device::Device::current();
+  shared->comm.in_flight = in_flight_ != nullptr ? in_flight_ : std::make_shared<InFlight>();
   if (modules_.size() > 1) {
     config_error(
         "the outermost wrapped module must be a single one, but {} modules wrapped together ('{}', ...) run first; "
@@ -71,6 +121,7 @@ void State::lazy_init() {
           "the outer module first",
           path, modules_.front()->type_name());
     }
+    if (state != this) state->check_not_set_up_as_root(path, *modules_.front());
     state->path_ = path;
     shared->states.push_back(state);
   }
@@ -80,6 +131,17 @@ void State::lazy_init() {
   for (State* state : shared->states) {
     if (state->group_ != nullptr) state->group_->lazy_init(state->path_, shared->comm);
   }
+  check_ignored_have_values();
+}
+
+// What no group owns was left out by ignored_params; its owner gives it values.
+void State::check_ignored_have_values() const {
+  for (auto& [path, slot] : modules_.front()->named_slots()) {
+    if (slot->value.storage()->allocated()) continue;
+    config_error(
+        "parameter '{}' is ignored and has no values yet; initialise or load the weights before the first forward",
+        path);
+  }
 }
 
 void State::begin_iteration() {
@@ -87,9 +149,11 @@ void State::begin_iteration() {
   if (shared_->iteration_root != nullptr || autograd::in_backward()) return;
   shared_->iteration_root = this;
   device::Device& device = *shared_->comm.device;
-  const device::Event computed = device.stream(StreamId::kCompute).record();
-  device.stream(StreamId::kGatherCopyIn).wait(computed);
-  device.stream(StreamId::kGather).wait(computed);
+  std::optional<device::Event>& optimized = shared_->states.front()->post_optim_event_;
+  const device::Event ready = optimized ? *optimized : device.stream(StreamId::kCompute).record();
+  optimized.reset();
+  device.stream(StreamId::kGatherCopyIn).wait(ready);
+  device.stream(StreamId::kGather).wait(ready);
 }
 
 void State::cast_inputs(nn::Args& args) const {
@@ -186,7 +250,17 @@ void State::pre_backward() {
   }
 }
 
+void State::check_not_set_up_as_root(const std::string& path, const nn::Module& root) const {
+  const std::string_view what = in_flight_ != nullptr ? "share_comm_ctx"
+                                : post_optim_event_   ? "set_post_optim_event"
+                                                      : std::string_view{};
+  if (what.empty()) return;
+  config_error("{} was called for '{}' (a {}), but the root is a {}; call it for the root", what, path,
+               modules_.front()->type_name(), root.type_name());
+}
+
 void State::check_all_ran() {
+  to_run_again_.clear();
   if (to_run_.empty()) return;
   logger().warn(
       "{}{} of the modules wrapped together as '{}' did not run in forward (a {} first); their group was not resharded "

@@ -3,6 +3,7 @@
 // Root      not known when modules are wrapped: the first state that runs forward initialises all states below its
 //           module (lazily, once) and is the real root. Any state may be the root of one forward (an encoder run alone)
 //           without becoming the real root.
+// Methods   a module's other entries (register_forward_method) run between the same hooks as its forward.
 // Hooks     pre-forward: root duties, input cast, gather, the identity node whose backward is post-backward, forward
 //           prefetch. post-forward: reshard, pre-backward hooks on outputs, output cast last.
 // Recompute a forward inside backward casts as the first one did, gathers only what is not there, does not reshard,
@@ -13,8 +14,12 @@
 // Source    PyTorch FSDP2, _fsdp_state.py.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/nn/module.h"
@@ -22,6 +27,9 @@
 #include "sharding/param_group.h"
 
 namespace loom::sharding {
+
+// An entry of a module beside forward ("encode").
+using ForwardMethod = std::function<nn::Value(nn::Args)>;
 
 class State : public std::enable_shared_from_this<State> {
  public:
@@ -47,6 +55,14 @@ class State : public std::enable_shared_from_this<State> {
   // The user's choice, instead of that of the options (root: instead of false where the options have none).
   void set_reshard_after_forward(bool on);
   bool is_last_backward = true;
+  // The next forward's gathers come after `event` instead of after what compute has done so far. Once.
+  void set_post_optim_event(device::Event event);
+  bool has_post_optim_event() const { return post_optim_event_.has_value(); }
+  // This root's gathers and reductions share `in_flight` with other roots'. Before it is initialised.
+  void share(std::shared_ptr<InFlight> in_flight);
+  // `module` is one of modules().
+  void register_forward_method(const nn::Module& module, std::string name, ForwardMethod method);
+  nn::Value call_method(nn::Module& module, std::string_view name, nn::Args args);
 
   // Makes this the root of all states below its module. Collective; done by the first forward, or earlier by hand.
   void lazy_init();
@@ -67,7 +83,13 @@ class State : public std::enable_shared_from_this<State> {
   nn::Value post_forward(nn::Value output);
   void pre_backward();
   void root_post_backward();
+  // The modules that have yet to run, in this forward or in the recompute of one.
+  std::vector<nn::Module*>& to_run();
+  bool is_first_to_run(const nn::Module& module);
   void check_all_ran();
+  void check_ignored_have_values() const;
+  // ConfigError: what belongs to a root was set here, and `root` is above.
+  void check_not_set_up_as_root(const std::string& path, const nn::Module& root) const;
   void check_reductions();
   void begin_iteration();
   void end_iteration();
@@ -79,7 +101,11 @@ class State : public std::enable_shared_from_this<State> {
   void hook_inputs(nn::Args& args);
 
   const std::vector<nn::Module*> modules_;
-  std::vector<nn::Module*> to_run_;  // of several: those that have not run yet in this forward
+  std::vector<nn::Module*> to_run_;        // of several: those that have not run yet in this forward
+  std::vector<nn::Module*> to_run_again_;  // the same in backward, where a recompute may stop before the last one
+  std::map<std::pair<const nn::Module*, std::string>, ForwardMethod> methods_;
+  std::optional<device::Event> post_optim_event_;
+  std::shared_ptr<InFlight> in_flight_;  // shared with other roots; null: it has its own
   const FullyShardOptions options_;
   const std::unique_ptr<ParamGroup> group_;
   std::vector<State*> forward_prefetch_;

@@ -7,7 +7,8 @@
 // Dry run  kernels have shapes, accounts and costs, and no bytes: launch() skips the arithmetic.
 // Host     host_memory() is the host's memory beside it, for shards, gradients and optimizer state that are kept off
 //          the device.
-// Seat     DeviceProfile is where the timing model's figures go; it holds the capacity today.
+// Profile  DeviceProfile is what the device itself must know; the figures that make time are HardwareProfile's
+//          (profile.h).
 // Threads  the rank's host thread.
 #pragma once
 
@@ -31,6 +32,8 @@ namespace loom::device {
 struct DeviceProfile {
   std::string name = "cpu";
   std::int64_t memory_bytes = std::numeric_limits<std::int64_t>::max() / 2;
+  // What the library of matrix products takes from the allocator at its first call, for good.
+  std::int64_t matrix_workspace_bytes = 0;
 };
 
 struct DeviceOptions {
@@ -58,6 +61,7 @@ class Device {
   void launch(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("compute", {kernel, "", cost, nullptr});
     timeline_.add_kernel(StreamId::kCompute, kernel, cost);
+    if (cost.unit == Unit::kMatrix) take_matrix_workspace();
     if (!dry_run()) run();
   }
 
@@ -79,11 +83,18 @@ class Device {
   static Device& current();
 
  private:
+  void take_matrix_workspace() {
+    if (profile_.matrix_workspace_bytes == 0 || matrix_workspace_ != nullptr) return;
+    matrix_workspace_ =
+        memory_.allocate(profile_.matrix_workspace_bytes, MemCategory::kTemporary, "workspace of matrix products");
+  }
+
   const DeviceProfile profile_;
   DeviceMemory memory_;
   HostMemory host_memory_;
   Trace trace_;
   Timeline timeline_;
+  std::shared_ptr<Block> matrix_workspace_;
   std::array<std::unique_ptr<Stream>, kStreams> streams_;
 };
 

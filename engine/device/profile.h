@@ -20,6 +20,8 @@ struct MemoryProfile {
   std::int64_t capacity_bytes = 0;
   // Taken before the allocator sees the device: driver context, buffers of the communication library.
   std::int64_t context_bytes = 0;
+  // What the library of matrix products takes from the allocator at its first call, for good.
+  std::int64_t matrix_workspace_bytes = 0;
   double bandwidth_bytes_per_s = 0;  // nominal
   double streaming_efficiency = 1;   // share of it that long copies reach
   std::int64_t half_rate_bytes = 0;  // bytes read and written

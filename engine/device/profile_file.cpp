@@ -185,12 +185,18 @@ DType floating(const Value& value) {
 }
 
 MemoryProfile read_memory(const Value& value) {
-  const Keys keys{"source",         "capacity_bytes", "context_bytes", "bandwidth_bytes_per_s", "streaming_efficiency",
+  const Keys keys{"source",
+                  "capacity_bytes",
+                  "context_bytes",
+                  "matrix_workspace_bytes",
+                  "bandwidth_bytes_per_s",
+                  "streaming_efficiency",
                   "half_rate_bytes"};
   const Section s(value, keys);
   s["source"].text();
   MemoryProfile memory{.capacity_bytes = s["capacity_bytes"].whole(kCount),
                        .context_bytes = s["context_bytes"].whole(kWhole),
+                       .matrix_workspace_bytes = s["matrix_workspace_bytes"].whole(kWhole),
                        .bandwidth_bytes_per_s = s["bandwidth_bytes_per_s"].number(kRate),
                        .streaming_efficiency = s["streaming_efficiency"].number(kShare),
                        .half_rate_bytes = s["half_rate_bytes"].whole(kWhole)};

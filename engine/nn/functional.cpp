@@ -21,8 +21,14 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   return options().fused_rotary_pos_emb ? ops::rope(x, cos, sin) : ops::composed::rope(x, cos, sin);
 }
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale) {
-  return options().flash_attn ? ops::attention(q, k, v, scale) : ops::composed::attention(q, k, v, scale);
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal) {
+  return options().flash_attn ? ops::attention(q, k, v, scale, causal)
+                              : ops::composed::attention(q, k, v, scale, causal);
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index) {
+  return options().fused_cross_entropy ? ops::cross_entropy(logits, targets, ignore_index)
+                                       : ops::composed::cross_entropy(logits, targets, ignore_index);
 }
 
 }  // namespace loom::nn::functional

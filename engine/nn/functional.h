@@ -6,15 +6,17 @@
 namespace loom::nn {
 
 // Which operators run fused. A slot of the rank context; all on is the fast grain, all off the pytorch grain.
-// Flags: --use-fused-rmsnorm --use-fused-swiglu --use-fused-rotary-pos-emb --use-flash-attn.
+// Flags: --use-fused-rmsnorm --use-fused-swiglu --use-fused-rotary-pos-emb --use-flash-attn
+// --cross-entropy-loss-fusion.
 struct KernelOptions {
   bool fused_rmsnorm = true;
   bool fused_swiglu = true;
   bool fused_rotary_pos_emb = true;
   bool flash_attn = true;
+  bool fused_cross_entropy = true;
 
   static KernelOptions fast() { return {}; }
-  static KernelOptions pytorch() { return {false, false, false, false}; }
+  static KernelOptions pytorch() { return {false, false, false, false, false}; }
 };
 
 namespace functional {
@@ -22,7 +24,9 @@ namespace functional {
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 Tensor swiglu(const Tensor& gate, const Tensor& up);
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale);
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true);
+// Mean over the targets that are not `ignore_index`; composed: cross_entropy(logits.float(), targets).
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index = -100);
 
 }  // namespace functional
 }  // namespace loom::nn

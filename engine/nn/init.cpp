@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::int64_t kTile = 1 << 14;
 
-void write_normal(const Tensor& tensor, std::uint64_t key, std::int64_t first_element, double std) {
-  if (tensor.raw() == nullptr) return;
+void draw(const Tensor& tensor, std::uint64_t key, std::int64_t first_element, double std) {
   const std::int64_t elems = tensor.numel();
   const std::int64_t size = static_cast<std::int64_t>(element_bytes(tensor.dtype()));
   auto* bytes = static_cast<std::byte*>(tensor.raw());
@@ -26,7 +25,6 @@ void write_normal(const Tensor& tensor, std::uint64_t key, std::int64_t first_el
     }
     kernels::cast(count, DType::kF64, values.data(), tensor.dtype(), bytes + begin * size);
   });
-  tensor.storage()->bump_version();
 }
 
 }  // namespace
@@ -45,10 +43,23 @@ void materialize(Module& root) {
     }
     slot->value = replacement;
   }
+  for (auto& [path, module] : root.named_modules()) {
+    for (auto& [name, buffer] : module->own_buffers()) {
+      if (!buffer.is_meta()) continue;
+      buffer = Tensor::empty(buffer.shape(), buffer.dtype(), device::MemCategory::kUnsharded, join_path(path, name));
+    }
+  }
 }
 
-void init_weights(Module& root, std::uint64_t seed) {
-  std::unordered_set<const void*> seen;
+void write_normal(const ParamSlot& slot, std::string_view path, std::uint64_t seed, double std) {
+  if (slot.value.raw() != nullptr) {  // not in a dry run
+    draw(slot.value, stream_key(seed, path), slot.row_begin * slot.global_shape.row_elems(), std);
+  }
+  slot.value.storage()->bump_version();
+}
+
+void init_weights(Module& root, std::uint64_t seed, const KeptValues& kept) {
+  std::unordered_set<const void*> seen = kept;
   for (auto& [path, slot] : root.named_slots()) {
     if (!seen.insert(slot->value.id()).second) continue;
     switch (slot->init.kind) {
@@ -58,9 +69,11 @@ void init_weights(Module& root, std::uint64_t seed) {
       case Init::Kind::kZeros:
         slot->value.fill(0);
         break;
+      case Init::Kind::kConstant:
+        slot->value.fill(slot->init.value);
+        break;
       case Init::Kind::kNormal:
-        write_normal(slot->value, stream_key(seed, path), slot->row_begin * slot->global_shape.row_elems(),
-                     slot->init.std);
+        write_normal(*slot, path, seed, slot->init.std);
     }
   }
 }

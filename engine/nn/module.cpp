@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
+#include "engine/nn/call_stack.h"
 
 namespace loom::nn {
 
@@ -12,13 +13,17 @@ std::string join_path(std::string_view prefix, std::string_view name) {
   return fmt::format("{}.{}", prefix, name);
 }
 
-Value Module::call(Args args) { return call_layer(call_layers_.size() - 1, std::move(args)); }
+Value Module::call(Args args) {
+  const RunningCall running(*this);
+  return call_layer(call_layers_.size() - 1, std::move(args));
+}
 
 Value Module::call_layer(std::size_t index, Args args) {
   const CallLayer& layer = call_layers_[index];
   for (const PreHook& hook : layer.pre_hooks) hook(*this, args);
   Value result;
   if (index == 0) {
+    check_callable(*this);
     result = forward(args);
     args = {};  // what forward needed for backward is on the tape; the rest is free now
   } else {
@@ -99,6 +104,7 @@ void Module::register_post_hook(PostHook hook) { call_layers_.back().post_hooks.
 void Module::wrap_call(CallWrapper wrapper) { call_layers_.push_back({{}, {}, std::move(wrapper)}); }
 
 ParamSlot& Module::register_parameter(std::string name, const Shape& shape, Init init, DType dtype) {
+  check_registration(name);
   Tensor value = Tensor::meta(shape, dtype, name);
   value.set_requires_grad(is_floating(dtype));
   parameters_.push_back(std::make_unique<ParamSlot>(ParamSlot{std::move(name), std::move(value), init, shape, 0}));
@@ -106,6 +112,7 @@ ParamSlot& Module::register_parameter(std::string name, const Shape& shape, Init
 }
 
 ParamSlot& Module::register_tied(std::string name, const ParamSlot& other) {
+  check_registration(name);
   parameters_.push_back(
       std::make_unique<ParamSlot>(ParamSlot{std::move(name), other.value, other.init, other.global_shape, 0}));
   return *parameters_.back();

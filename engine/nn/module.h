@@ -29,13 +29,15 @@ namespace loom::nn {
 
 // How a parameter's first values are drawn; each element from its global index (see init.h).
 struct Init {
-  enum class Kind : std::uint8_t { kNormal, kOnes, kZeros };
+  enum class Kind : std::uint8_t { kNormal, kOnes, kZeros, kConstant };
   Kind kind = Kind::kNormal;
   double std = 0.02;
+  double value = 0;  // kConstant
 
-  static Init normal(double std) { return {Kind::kNormal, std}; }
-  static Init ones() { return {Kind::kOnes, 0}; }
-  static Init zeros() { return {Kind::kZeros, 0}; }
+  static Init normal(double std) { return {Kind::kNormal, std, 0}; }
+  static Init ones() { return {Kind::kOnes, 0, 0}; }
+  static Init zeros() { return {Kind::kZeros, 0, 0}; }
+  static Init constant(double value) { return {Kind::kConstant, 0, value}; }
 };
 
 // Where a module keeps one parameter.

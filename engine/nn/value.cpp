@@ -21,6 +21,15 @@ const ValueDict& Value::dict() const { return get<ValueDict>("a dict"); }
 bool Value::flag() const { return get<bool>("a flag"); }
 std::int64_t Value::number() const { return get<std::int64_t>("an integer"); }
 
+const Value& Value::operator[](std::string_view key) const {
+  std::vector<std::string_view> keys;
+  for (const auto& [name, value] : dict()) {
+    if (name == key) return value;
+    keys.push_back(name);
+  }
+  raise<InvariantError>("a dict has no '{}'; it has {}", key, fmt::join(keys, ", "));
+}
+
 Value Value::map_tensors(const std::function<Tensor(const Tensor&)>& f) const {
   if (const auto* tensor = std::get_if<Tensor>(&held_)) return tensor->defined() ? f(*tensor) : *tensor;
   if (const auto* list = std::get_if<ValueList>(&held_)) {

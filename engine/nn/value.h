@@ -3,12 +3,23 @@
 //
 // Wrappers (sharding, recompute) walk values without knowing the model: map_tensors() reaches every tensor in nested
 // containers. Args: positional and named arguments of one call.
+//
+// A forward that returns a struct of tensors gives the struct `nn::Value to_value() const`, which names them in a dict;
+// who called the module reads that dict, or makes the struct from it again:
+//
+//   struct Output {
+//     Tensor logits, hidden;
+//     nn::Value to_value() const { return nn::ValueDict{{"logits", logits}, {"hidden", hidden}}; }
+//     static Output from(const nn::Value& v) { return {v["logits"], v["hidden"]}; }
+//   };
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -20,6 +31,12 @@ namespace loom::nn {
 class Value;
 using ValueList = std::vector<Value>;
 using ValueDict = std::vector<std::pair<std::string, Value>>;  // in insertion order
+
+// A struct that says which tensors it holds.
+template <class T>
+concept HasToValue = requires(const T& held) {
+  { held.to_value() } -> std::same_as<Value>;
+};
 
 class Value {
  public:
@@ -34,6 +51,15 @@ class Value {
   Value(ValueList list) : held_(std::move(list)) {}
   Value(ValueDict dict) : held_(std::move(dict)) {}
   Value(std::vector<Tensor> tensors) : held_(ValueList(tensors.begin(), tensors.end())) {}
+  // A struct, through its to_value().
+  template <class T>
+  requires(std::is_class_v<T> && !std::is_convertible_v<T, Tensor> && !std::is_convertible_v<T, std::string>)
+      Value(const T& held) {
+    static_assert(HasToValue<T>,
+                  "a struct is no nn::Value: sharding and recompute must reach the tensors in it. Give it "
+                  "'nn::Value to_value() const' that returns an nn::ValueDict of its tensors (engine/nn/value.h)");
+    if constexpr (HasToValue<T>) *this = held.to_value();
+  }
 
   bool is_none() const { return std::holds_alternative<std::monostate>(held_); }
   bool is_tensor() const { return std::holds_alternative<Tensor>(held_); }
@@ -43,6 +69,8 @@ class Value {
   const ValueDict& dict() const;
   bool flag() const;
   std::int64_t number() const;
+  // The entry of a dict. Throws InvariantError naming the keys there are.
+  const Value& operator[](std::string_view key) const;
   operator const Tensor&() const { return tensor(); }
 
   // The same value with every tensor t replaced by f(t), containers in order.

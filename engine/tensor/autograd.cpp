@@ -185,6 +185,13 @@ SavedTensorHooksScope::SavedTensorHooksScope(SavedTensorHooks hooks) {
 }
 SavedTensorHooksScope::~SavedTensorHooksScope() { TapeState::current().saved_hooks.pop_back(); }
 
+void check_inputs(std::string_view op, std::span<const Tensor> inputs) {
+  for (const Tensor& input : inputs) {
+    if (!input.defined()) continue;
+    if (const auto& guard = input.meta_data().guard) guard->check(op);
+  }
+}
+
 bool will_record(std::span<const Tensor> inputs) {
   return grad_enabled() && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return t.requires_grad(); });
 }
@@ -205,6 +212,7 @@ void attach(const std::shared_ptr<Node>& node, std::span<const Tensor> inputs, s
 
 void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tensor> saved, std::vector<Tensor> outputs,
             BackwardFn backward) {
+  check_inputs(name, inputs);
   if (!will_record(inputs)) return;
   std::vector<SavedTensor> kept;
   kept.reserve(saved.size());

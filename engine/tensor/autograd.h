@@ -65,6 +65,14 @@ class Node {
   std::vector<std::vector<Tensor::Hook>> hooks;  // by output
 };
 
+// Asked before an operator's result is used, for a tensor that operators may not read at all times: throws when they
+// may not.
+class UseGuard {
+ public:
+  virtual ~UseGuard() = default;
+  virtual void check(std::string_view op) const = 0;
+};
+
 // What a tensor knows of the graph.
 struct Meta {
   bool requires_grad = false;
@@ -74,6 +82,7 @@ struct Meta {
   std::weak_ptr<Node> accumulator;  // of a leaf
   std::vector<Tensor::Hook> leaf_hooks;
   std::vector<std::function<void(const Tensor&)>> post_accumulate_hooks;
+  std::shared_ptr<const UseGuard> guard;  // mostly null
 };
 
 using Saved = std::span<const Tensor>;
@@ -82,6 +91,10 @@ using Needs = std::vector<bool>;
 using Grads = std::vector<Tensor>;
 // Gradients of the inputs from those of the outputs. `saved` are the tensors given to record(), in order.
 using BackwardFn = std::function<Grads(Saved saved, const Grads& outputs, const Needs& needs)>;
+
+// Asks the guards of an operator's inputs; some may be undefined. record() does it too; an operator that refuses
+// shapes asks before.
+void check_inputs(std::string_view op, std::span<const Tensor> inputs);
 
 // True when an operator on these inputs will be recorded.
 bool will_record(std::span<const Tensor> inputs);

@@ -5,9 +5,9 @@
 namespace loom::ops {
 
 void check_vector(std::string_view op, const Tensor& x, const Tensor& v) {
-  require(x.shape().ndim() >= 1 && v.shape() == Shape{x.shape()[-1]} && v.dtype() == x.dtype(),
-          "{}: {} {} with weight {} {}", op, name(x.dtype()), to_string(x.shape()), name(v.dtype()),
-          to_string(v.shape()));
+  const bool holds = x.shape().ndim() >= 1 && v.shape() == Shape{x.shape()[-1]} && v.dtype() == x.dtype();
+  require(shapes_hold(holds, op, {x, v}), "{}: {} {} with weight {} {}", op, name(x.dtype()), to_string(x.shape()),
+          name(v.dtype()), to_string(v.shape()));
 }
 
 void check_rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {

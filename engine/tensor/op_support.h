@@ -27,9 +27,16 @@ inline Shape with_last(const Shape& shape, std::int64_t last) {
 // Rows of a tensor seen as [rows, last dim].
 inline std::int64_t row_count(const Tensor& x) { return x.shape()[-1] == 0 ? 0 : x.numel() / x.shape()[-1]; }
 
+// `holds`; when it does not, the guards of the inputs are asked first: a tensor that may not be read here (a parameter
+// that is sharded) says so, instead of its shape.
+inline bool shapes_hold(bool holds, std::string_view op, std::initializer_list<Tensor> inputs) {
+  if (!holds) autograd::check_inputs(op, {inputs.begin(), inputs.size()});
+  return holds;
+}
+
 inline void check_same(std::string_view op, const Tensor& a, const Tensor& b) {
-  require(a.shape() == b.shape() && a.dtype() == b.dtype(), "{}: {} {} with {} {}", op, name(a.dtype()),
-          to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+  require(shapes_hold(a.shape() == b.shape() && a.dtype() == b.dtype(), op, {a, b}), "{}: {} {} with {} {}", op,
+          name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
 }
 
 // One number for each element of x's last dim, in x's dtype.

@@ -9,8 +9,8 @@
 namespace loom::ops {
 
 Tensor add(const Tensor& a, const Tensor& b) {
-  require(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "add: {} {} with {} {}", name(a.dtype()),
-          to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+  require(shapes_hold(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "add", {a, b}),
+          "add: {} {} with {} {}", name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
   Tensor y = Tensor::empty(a.shape(), a.dtype());
   launch("add", pass_cost(static_cast<double>(a.numel()), {a, b}, {y}), [&] {
     const std::int64_t part = b.numel();

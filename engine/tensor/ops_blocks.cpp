@@ -106,8 +106,8 @@ Tensor mean_last(const Tensor& x) {
 }  // namespace
 
 Tensor mul(const Tensor& a, const Tensor& b) {
-  require(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "mul: {} {} with {} {}", name(a.dtype()),
-          to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+  require(shapes_hold(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "mul", {a, b}),
+          "mul: {} {} with {} {}", name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
   Tensor y = times_suffix(a, b);
   const Tensor none;
   autograd::record("mul", {a, b}, {b.requires_grad() ? a : none, a.requires_grad() ? b : none}, {y},

@@ -1,4 +1,4 @@
-// A block of the composed grain that only its compositions use. Private to engine/tensor.
+// Blocks that only compositions use. Private to engine/tensor.
 #pragma once
 
 #include "engine/tensor/tensor.h"
@@ -7,5 +7,8 @@ namespace loom::ops {
 
 // x [B,S,H,D] times table [S,D] (one row a position), in x's dtype; the table needs no gradient.
 Tensor mul_positions(const Tensor& x, const Tensor& table);
+
+// The last dim's softmax, kept in fp32 (fp64) as softmax(x, dtype=float32) does.
+Tensor softmax_in_statistics(const Tensor& x);
 
 }  // namespace loom::ops

@@ -29,7 +29,7 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   return add(along, across);
 }
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale) {
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal) {
   check_attention(q, k, v);
   const std::int64_t times = q.shape()[2] / k.shape()[2];
   const Tensor queries = swap_dims_1_2(q);
@@ -37,7 +37,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale
   const Tensor values = repeat_kv(swap_dims_1_2(v), times);
   Tensor weights = bmm(queries, keys, true);
   weights = ops::scale(weights, scale);
-  weights = causal_mask(weights);
+  if (causal) weights = causal_mask(weights);
   weights = softmax(weights);
   return swap_dims_1_2(bmm(weights, values, false));
 }

@@ -33,7 +33,7 @@ namespace composed {
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 Tensor swiglu(const Tensor& gate, const Tensor& up);
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale);
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true);
 // cross_entropy(logits.float()): fp32 logits, fp32 log-softmax, mean negative log-likelihood.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index);
 

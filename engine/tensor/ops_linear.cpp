@@ -41,15 +41,16 @@ Tensor bias_gradient(const Tensor& dy) {
 
 // out_in: the weight is [N, K] (torch.nn.Linear), else [K, N] (Conv1D).
 Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool out_in) {
-  require(x.shape().ndim() >= 1 && weight.shape().ndim() == 2 && weight.shape()[out_in ? 1 : 0] == x.shape()[-1] &&
-              weight.dtype() == x.dtype(),
-          "linear: input {} {} with weight {} {}", name(x.dtype()), to_string(x.shape()), name(weight.dtype()),
-          to_string(weight.shape()));
+  const bool fits = x.shape().ndim() >= 1 && weight.shape().ndim() == 2 &&
+                    weight.shape()[out_in ? 1 : 0] == x.shape()[-1] && weight.dtype() == x.dtype();
+  require(shapes_hold(fits, "linear", {x, weight}), "linear: input {} {} with weight {} {}", name(x.dtype()),
+          to_string(x.shape()), name(weight.dtype()), to_string(weight.shape()));
   const std::int64_t k = x.shape()[-1];
   const std::int64_t n = weight.shape()[out_in ? 0 : 1];
-  require(!bias.defined() || (bias.shape() == Shape{n} && bias.dtype() == x.dtype()),
-          "linear: bias {} {} for {} outputs", name(bias.defined() ? bias.dtype() : x.dtype()),
-          bias.defined() ? to_string(bias.shape()) : "", n);
+  require(
+      shapes_hold(!bias.defined() || (bias.shape() == Shape{n} && bias.dtype() == x.dtype()), "linear", {weight, bias}),
+      "linear: bias {} {} for {} outputs", name(bias.defined() ? bias.dtype() : x.dtype()),
+      bias.defined() ? to_string(bias.shape()) : "", n);
   const std::int64_t m = row_count(x);
   Tensor y = Tensor::empty(with_last(x.shape(), n), x.dtype());
   run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, y, bias);

@@ -4,6 +4,7 @@
 #include "engine/tensor/kernels/rowwise.h"
 #include "engine/tensor/op_maps.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops_blocks.h"
 #include "engine/tensor/ops_composed.h"
 
 namespace loom::ops {
@@ -37,7 +38,8 @@ void add_mask(std::int64_t seq, const T* x, T* y, std::int64_t rows, double smal
   });
 }
 
-// The last dim's softmax, kept in statistics dtype as softmax(x, dtype=float32) does.
+}  // namespace
+
 Tensor softmax_in_statistics(const Tensor& x) {
   const std::int64_t rows = row_count(x);
   const std::int64_t cols = x.shape()[-1];
@@ -54,8 +56,6 @@ Tensor softmax_in_statistics(const Tensor& x) {
                    });
   return y;
 }
-
-}  // namespace
 
 Tensor causal_mask(const Tensor& scores) {
   const Shape& s = scores.shape();

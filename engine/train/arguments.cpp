@@ -2,169 +2,38 @@
 
 #include <sched.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdlib>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <limits>
-#include <map>
 #include <sstream>
 #include <thread>
-#include <utility>
 
-#include "engine/core/error.h"
-#include "engine/core/spelling.h"
+#include "engine/train/flags.h"
+#include "engine/train/foreign_flags.h"
 
 namespace loom::train {
 namespace {
-
-// --- Values
-
-template <class Number>
-std::optional<Number> parse_number(const std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// Flags of one subcommand: CLI11 splits and prints them, the values are read here so that every refusal has one form.
-class Flags {
- public:
-  explicit Flags(CLI::App& app) : app_(app) {}
-
-  // The flags added from here on are printed under this heading.
-  void group(std::string heading) { group_ = std::move(heading); }
-
-  template <class Integer>
-  void whole(const std::string& name, Integer& value, std::int64_t least, const std::string& about,
-             const std::string& default_text = {}) {
-    add(name, "N", default_text.empty() ? fmt::to_string(value) : default_text, about,
-        [=, &value](const std::string& text) {
-          const auto number = parse_number<Integer>(text);
-          if (!number || std::cmp_less(*number, least)) {
-            config_error("{} is {}; use a whole number of at least {}", first_name(name), text, least);
-          }
-          value = *number;
-        });
-  }
-
-  // `allowed` says in words what `holds` tests.
-  void real(const std::string& name, double& value, bool (*holds)(double), std::string_view allowed,
-            const std::string& about) {
-    add(name, "X", fmt::to_string(value), about, [=, &value](const std::string& text) {
-      const auto number = parse_number<double>(text);
-      if (!number || !std::isfinite(*number) || !holds(*number)) config_error("{} is {}; use {}", name, text, allowed);
-      value = *number;
-    });
-  }
-
-  template <class Enum>
-  void choice(const std::string& name, Enum& value, const std::vector<std::pair<std::string, Enum>>& choices,
-              const std::string& about) {
-    const auto current = std::ranges::find(choices, value, &std::pair<std::string, Enum>::second);
-    std::vector<std::string> words;
-    for (const auto& [word, meaning] : choices) words.push_back(word);
-    add(name, fmt::format("{{{}}}", fmt::join(words, ",")), current->first, about,
-        [=, &value](const std::string& text) {
-          const auto chosen = std::ranges::find(choices, text, &std::pair<std::string, Enum>::first);
-          if (chosen == choices.end()) {
-            const auto nearest = nearest_spelling(text, words);
-            config_error("{} is {}; use {}{}", name, text, fmt::join(words, ", "),
-                         nearest ? fmt::format(" (did you mean {}?)", *nearest) : "");
-          }
-          value = chosen->second;
-        });
-  }
-
-  template <class Text>
-  CLI::Option* text(const std::string& name, const std::string& type, Text& value, const std::string& about,
-                    const std::string& default_text = {}) {
-    return add(name, type, default_text, about, [=, &value](const std::string& given) {
-      if (given.empty()) config_error("{} is empty; give it a value or leave it out", name);
-      value = given;
-    });
-  }
-
-  void paths(const std::string& name, const std::string& type, std::vector<std::filesystem::path>& value,
-             const std::string& about) {
-    app_.add_option(
-            name,
-            [name, type, &value, &app = app_](const std::vector<std::string>& given) {
-              for (const std::string& word : given) check_is_value(app, name, type, word);
-              value.assign(given.begin(), given.end());
-              return true;
-            },
-            about)
-        ->type_name(type)
-        ->expected(1, std::numeric_limits<std::int16_t>::max())
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group(group_);
-  }
-
-  void toggle(const std::string& name, bool& value, const std::string& about) {
-    app_.add_flag(name, value, about)->disable_flag_override()->group(group_);
-  }
-
-  // Notes in `given` that a flag with `values` values is there; not shown in the help.
-  void noted(const std::string& name, int values, std::vector<std::string>& given) {
-    const auto note = [name, &given](const std::vector<std::string>&) {
-      given.push_back(name);
-      return true;
-    };
-    app_.add_option(name, note)->expected(values)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->group("");
-  }
-
- private:
-  static std::string first_name(const std::string& names) { return names.substr(0, names.find(',')); }
-
-  // CLI11 takes a flag's first value as it comes, even when it is the next flag. Only a TEXT may begin with dashes.
-  static void check_is_value(const CLI::App& app, const std::string& name, const std::string& type,
-                             const std::string& word) {
-    const bool flag = type == "TEXT" ? app.get_option_no_throw(word) != nullptr : word.starts_with("--");
-    if (flag)
-      config_error("{} needs a value, but {} follows; give {} {}", first_name(name), word, first_name(name), type);
-  }
-
-  template <class Take>
-  CLI::Option* add(const std::string& name, const std::string& type, const std::string& default_text,
-                   const std::string& about, Take take) {
-    return app_
-        .add_option(
-            name,
-            [name, type, take, &app = app_](const std::vector<std::string>& given) {
-              if (given.size() > 1) {
-                config_error("{} is given {} times ({}); keep one", first_name(name), given.size(),
-                             fmt::join(given, ", "));
-              }
-              check_is_value(app, name, type, given.front());
-              take(given.front());
-              return true;
-            },
-            about)
-        ->type_name(type)
-        ->default_str(default_text)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group(group_);
-  }
-
-  CLI::App& app_;
-  std::string group_;
-};
 
 bool positive(double x) { return x > 0; }
 bool not_negative(double x) { return x >= 0; }
 bool below_one(double x) { return x >= 0 && x < 1; }
 
-// --- The flags of `train`
+bool finite(double) { return true; }
 
-void add_model_and_data(Flags& flags, TrainArguments& a) {
-  flags.group("Model (one of the first two)");
-  flags.text("--model-config", "FILE", a.model_config, "Shape of a model that starts with fresh weights");
+// --- The flags of training
+
+// Whose command line it is: `shardloom train` has a few flags that other programs of pretrain() have not.
+enum class Program { kShardloomTrain, kShardloomPlan, kUsers };
+
+void add_model_and_data(Flags& flags, Program program, TrainArguments& a) {
+  const bool own = program != Program::kUsers;
+  flags.group(own ? "Model (one of the first two)" : "Model");
+  if (own) flags.text("--model-config", "FILE", a.model_config, "Shape of a model that starts with fresh weights");
   flags.text("--init-from-hf-path", "DIR", a.init_from_hf_path, "Model to start from: config.json and safetensors");
+  flags.toggle("--untie-embeddings-and-output-weights", a.untie_embeddings_and_output_weights,
+               "Separate the output layer from the embedding it is tied to; both start with the same weights");
+  flags.toggle("--downcast-to-bf16", a.downcast_to_bf16,
+               "Round the loaded weights to bf16 once; they stay fp32. Needs --init-from-hf-path");
+  flags.toggle("--init-model-with-meta-device", a.init_model_with_meta_device,
+               "Accepted as MindSpeed has it; models are always built so");
   flags.group("Data");
   flags.paths("--data-path", "PATH", a.data_path, "Training data, one or more");
   flags.whole("--seq-length", a.seq_length, 1, "Tokens of a sequence");
@@ -206,10 +75,6 @@ void add_execution(Flags& flags, TrainArguments& a) {
   flags.group("Sharding");
   flags.toggle("--use-torch-fsdp2", a.use_torch_fsdp2, "Shard the FSDP2 way; needs --fsdp2-config-path");
   flags.text("--fsdp2-config-path", "FILE", a.fsdp2_config_path, "fsdp2_config.yaml");
-  for (const char* name : {"--recompute-granularity", "--recompute-method", "--recompute-num-layers"}) {
-    flags.noted(name, 1, a.megatron_recompute_flags);
-  }
-  flags.noted("--recompute-activations", 0, a.megatron_recompute_flags);
   flags.group("Schedule");
   flags.toggle("--print-schedule", a.print_schedule,
                "Print what the second step issued, stream by stream, and the prefetches that were in vain");
@@ -217,7 +82,7 @@ void add_execution(Flags& flags, TrainArguments& a) {
   flags.choice<std::string>("--distributed-backend", a.distributed_backend,
                             {{"nccl", "nccl"}, {"gloo", "gloo"}, {"npu:hccl,cpu:gloo", "npu:hccl,cpu:gloo"}},
                             "Accepted as Megatron has it; changes nothing here, offload_to_cpu included");
-  flags.whole("--nproc-per-node,--nproc_per_node", a.ranks, 1, "Ranks, as threads of this process");
+  flags.whole("--nproc-per-node,--local-worker-num", a.ranks, 1, "Ranks, as threads of this process");
   flags.whole("--compute-threads", a.compute_threads, 1, "Threads of one rank", "cores / ranks");
   flags.choice<DeviceExecutor>(
       "--device-executor", a.device_executor,
@@ -231,17 +96,22 @@ void add_execution(Flags& flags, TrainArguments& a) {
   flags.toggle("--use-fused-rotary-pos-emb", a.use_fused_rotary_pos_emb,
                "Fused rotary embedding; always on in the fast grain");
   flags.toggle("--use-flash-attn", a.use_flash_attn, "Flash attention; always on in the fast grain");
+  flags.toggle("--cross-entropy-loss-fusion", a.cross_entropy_loss_fusion,
+               "Fused cross-entropy; always on in the fast grain");
   flags.whole("--distributed-timeout-minutes", a.distributed_timeout_minutes, 1, "How long a rank waits for its peers");
   flags.whole("--seed", a.seed, 0, "Seed of weights and data order");
 }
 
-void add_output(Flags& flags, TrainArguments& a) {
+void add_output(Flags& flags, Program program, TrainArguments& a) {
   flags.group("Output");
   flags.text("--save", "DIR", a.save, "Where the trained model is written; not given: nowhere");
+  flags.optional_choice("--ckpt-format", a.ckpt_format, {"torch_dcp", "torch_dist"},
+                        "Accepted as MindSpeed has it; refused with --save until it is built");
   flags.text("--metrics-path", "FILE", a.metrics_path, "One JSON line a step", "metrics.jsonl in --save or here");
   flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
   flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");
   flags.whole("--eval-iters", a.eval_iters, 0, "Batches of one evaluation; 0 = no evaluation");
+  if (program != Program::kShardloomTrain) return;
   flags.whole("--sample-bytes", a.sample_bytes, 0, "Length of the text generated after training; 0 = none");
   flags.text("--prompt", "TEXT", a.prompt, "What that text continues");
 }
@@ -259,9 +129,13 @@ void add_generate(Flags& flags, GenerateArguments& a) {
 
 // --- Checks over several flags
 
-bool given(const CLI::App& app, const std::string& name) { return app.get_option(name)->count() > 0; }
+// False also for a flag this command has not.
+bool given(const CLI::App& app, const std::string& name) {
+  const CLI::Option* option = app.get_option_no_throw(name);
+  return option != nullptr && option->count() > 0;
+}
 
-void check_sources(const TrainArguments& a) {
+void check_sources(const TrainArguments& a, Program program) {
   if (a.model_config && a.init_from_hf_path) {
     config_error(
         "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder");
@@ -269,7 +143,36 @@ void check_sources(const TrainArguments& a) {
   if (!a.model_config && !a.init_from_hf_path) {
     config_error("no model is given; use --model-config FILE (fresh weights) or --init-from-hf-path DIR");
   }
-  if (a.data_path.empty()) config_error("no data is given; use --data-path PATH");
+  if (a.data_path.empty() && program == Program::kShardloomTrain) {
+    config_error("no data is given; use --data-path PATH");
+  }
+}
+
+void check_weights(const TrainArguments& a) {
+  if (a.downcast_to_bf16 && !a.init_from_hf_path) {
+    config_error(
+        "--downcast-to-bf16 rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove it");
+  }
+}
+
+void check_checkpoints(const TrainArguments& a, const ForeignFlags& foreign) {
+  if (foreign.load) {
+    config_error("--load is {}, but reading {} checkpoints is not built; use --init-from-hf-path DIR", *foreign.load,
+                 a.ckpt_format.value_or("torch_dcp and torch_dist"));
+  }
+  if (!a.ckpt_format) return;
+  if (*a.ckpt_format == "torch_dcp" && !a.use_torch_fsdp2) {
+    config_error("--ckpt-format is torch_dcp, which goes with --use-torch-fsdp2 only; add it");
+  }
+  if (a.save) {
+    config_error(
+        "--ckpt-format is {}, but writing {} checkpoints is not built; leave it out: --save then writes a "
+        "Hugging Face folder after training",
+        *a.ckpt_format, *a.ckpt_format);
+  }
+}
+
+void check_sharding(const TrainArguments& a) {
   if (a.fsdp2_config_path && !a.use_torch_fsdp2) {
     config_error("--fsdp2-config-path is {}, but --use-torch-fsdp2 is not given; add it",
                  a.fsdp2_config_path->string());
@@ -282,7 +185,7 @@ void check_sources(const TrainArguments& a) {
   }
 }
 
-void settle_ranks(const CLI::App& app, const LaunchContext& context, TrainArguments& a) {
+void settle_ranks(const CLI::App& app, const LaunchContext& context, const ForeignFlags& foreign, TrainArguments& a) {
   int local_ranks = a.ranks;
   if (context.mpi_ranks > 0) {
     if (given(app, "--nproc-per-node")) {
@@ -291,6 +194,10 @@ void settle_ranks(const CLI::App& app, const LaunchContext& context, TrainArgume
     }
     a.ranks = context.mpi_ranks;
     local_ranks = context.mpi_local_ranks > 0 ? context.mpi_local_ranks : context.mpi_ranks;
+  }
+  if (foreign.worker_num && *foreign.worker_num != fmt::to_string(a.ranks)) {
+    config_error("--worker-num is {}, but {} rank{} run; write --local-worker-num {} beside it, or remove it",
+                 *foreign.worker_num, a.ranks, a.ranks == 1 ? "" : "s", *foreign.worker_num);
   }
   if (!given(app, "--compute-threads")) a.compute_threads = std::max(1, context.cores / local_ranks);
 }
@@ -335,11 +242,15 @@ void settle_output(const CLI::App& app, TrainArguments& a) {
 void settle_kernels(TrainArguments& a) {
   if (a.kernel_grain != KernelGrain::kFast) return;
   a.use_fused_rmsnorm = a.use_fused_swiglu = a.use_fused_rotary_pos_emb = a.use_flash_attn = true;
+  a.cross_entropy_loss_fusion = true;
 }
 
-void settle(const CLI::App& app, const LaunchContext& context, TrainArguments& a) {
-  check_sources(a);
-  settle_ranks(app, context, a);
+void settle(const CLI::App& app, const LaunchContext& context, const ForeignFlags& foreign, TrainArguments& a) {
+  a.megatron_recompute_flags = foreign.recompute;
+  check_weights(a);
+  check_sharding(a);
+  check_checkpoints(a, foreign);
+  settle_ranks(app, context, foreign, a);
   settle_batch(app, a);
   settle_schedule(app, a);
   settle_output(app, a);
@@ -358,15 +269,10 @@ void check(const GenerateArguments& a) {
 
 // --- What CLI11 could not place
 
-// Megatron's flags whose place is elsewhere here.
-const std::map<std::string, std::string, std::less<>>& moved_flags() {
-  static const std::map<std::string, std::string, std::less<>> moved = {
-      {"--bf16", "set param_dtype: bf16 in the file of --fsdp2-config-path"},
-      {"--fp16", "set param_dtype: fp16 in the file of --fsdp2-config-path"},
-      {"--use-distributed-optimizer", "remove it; with FSDP2 the optimizer state is sharded with the parameters"},
-      {"--load", "use --init-from-hf-path DIR"},
-  };
-  return moved;
+// "shardloom train", or a program's own name.
+std::string command_name(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : parent->get_name() + " " + app.get_name();
 }
 
 std::vector<std::string> flag_names(const CLI::App& app) {
@@ -381,26 +287,22 @@ std::vector<std::string> flag_names(const CLI::App& app) {
 [[noreturn]] void refuse_extra(const CLI::App& app, const std::vector<std::string>& extras) {
   const auto flag =
       std::ranges::find_if(extras, [](const std::string& e) { return e.size() > 1 && e.starts_with('-'); });
-  if (flag == extras.end()) {
-    config_error("'{}' belongs to no flag; see shardloom {} --help", extras.front(), app.get_name());
-  }
+  const std::string command = command_name(app);
+  if (flag == extras.end()) config_error("'{}' belongs to no flag; see {} --help", extras.front(), command);
   const std::string name = flag->substr(0, flag->find('='));
-  if (const auto moved = moved_flags().find(name); moved != moved_flags().end()) {
-    config_error("{} is not a flag of shardloom {}; {}", name, app.get_name(), moved->second);
-  }
   const auto nearest = nearest_spelling(name, flag_names(app));
-  config_error(
-      "unknown flag {}; {}", name,
-      nearest ? fmt::format("did you mean {}?", *nearest) : fmt::format("see shardloom {} --help", app.get_name()));
+  config_error("unknown flag {}; {}", name,
+               nearest ? fmt::format("did you mean {}?", *nearest) : fmt::format("see {} --help", command));
 }
 
 [[noreturn]] void refuse_command(const std::vector<std::string>& words) {
-  const std::vector<std::string> commands = {"train", "generate"};
+  const std::vector<std::string> commands = {"train", "plan", "generate"};
   if (words.empty())
-    config_error("no command is given; use shardloom train or shardloom generate (--help lists their flags)");
+    config_error(
+        "no command is given; use shardloom train, shardloom plan or shardloom generate (--help lists their flags)");
   const auto nearest = nearest_spelling(words.front(), commands);
   config_error("'{}' is not a command; {}", words.front(),
-               nearest ? fmt::format("did you mean {}?", *nearest) : "use train or generate");
+               nearest ? fmt::format("did you mean {}?", *nearest) : "use train, plan or generate");
 }
 
 // CLI11's own refusals: a flag without its value, a flag with one it does not take.
@@ -415,60 +317,162 @@ std::vector<std::string> flag_names(const CLI::App& app) {
   config_error("{}; see --help", text);
 }
 
+constexpr const char* kProgramExample =
+    "Example:\n"
+    "  shardloom train --model-config configs/models/quickstart.yaml --data-path engine --train-iters 20 --save out\n"
+    "  shardloom generate out --prompt \"template <class T>\"\n"
+    "Flags of a command: shardloom train --help, shardloom generate --help\n"
+    "Exit status: 0 done, 1 a run failed, 2 the command line or a file is wrong\n";
 constexpr const char* kTrainExample =
     "Example:\n  shardloom train --model-config configs/models/quickstart.yaml --data-path corpus.txt --nproc-per-node "
     "2 \\\n"
     "    --use-torch-fsdp2 --fsdp2-config-path configs/fsdp2/quickstart.yaml --train-iters 200 --save out\n";
+constexpr const char* kPlanExample =
+    "Example:\n  shardloom plan --model-config configs/models/llama3_8b.yaml --use-torch-fsdp2 \\\n"
+    "    --fsdp2-config-path configs/fsdp2/full_shard.yaml --world-size 64 --device h200 --seq-length 8192\n";
 constexpr const char* kGenerateExample =
     "Example:\n  shardloom generate out --prompt \"Once upon a time\" --max-new-tokens 40\n";
+
+// The flags of training on one command.
+class TrainingFlags final : public ExtraArguments {
+ public:
+  TrainingFlags(CLI::App& app, Program program) : app_(app), program_(program), flags_(app) {
+    // These default to what the grain says, which is known only later.
+    values_.use_fused_rmsnorm = values_.use_fused_swiglu = false;
+    values_.use_fused_rotary_pos_emb = values_.use_flash_attn = values_.cross_entropy_loss_fusion = false;
+    add_model_and_data(flags_, program, values_);
+    add_batch_and_schedule(flags_, values_);
+    add_optimizer(flags_, values_);
+    add_execution(flags_, values_);
+    add_output(flags_, program, values_);
+    add_foreign_flags(flags_, foreign_);
+    flags_.group("Flags of this program");  // those added from outside
+  }
+
+  void group(const std::string& heading) override { flags_.group(heading); }
+  void whole(const std::string& flag, std::int64_t& value, std::int64_t least, const std::string& about) override {
+    flags_.whole(flag, value, least, about);
+  }
+  void real(const std::string& flag, double& value, const std::string& about) override {
+    flags_.real(flag, value, finite, "a number", about);
+  }
+  void text(const std::string& flag, std::string& value, const std::string& about) override {
+    flags_.text(flag, "TEXT", value, about, value);
+  }
+  void toggle(const std::string& flag, bool& value, const std::string& about) override {
+    flags_.toggle(flag, value, about);
+  }
+  void example(const std::string& flags) override {
+    app_.footer(fmt::format("Example:\n  {} {}\n", app_.get_name(), flags));
+  }
+
+  // Flags of the command beside those of training.
+  Flags& flags() { return flags_; }
+  void set_ranks(int ranks) { values_.ranks = ranks; }
+
+  // After the parse.
+  TrainArguments settled(const LaunchContext& context) {
+    if (program_ != Program::kUsers) check_sources(values_, program_);
+    settle(app_, context, foreign_, values_);
+    return values_;
+  }
+
+ private:
+  CLI::App& app_;
+  const Program program_;
+  Flags flags_;
+  TrainArguments values_;
+  ForeignFlags foreign_;
+};
+
+void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
+  flags.group("Plan");
+  flags.whole("--world-size", world_size, 1, "Devices", "--nproc-per-node");
+  flags.text("--device", "PROFILE", a.device, "Device profile: a file, or a name in configs/devices", a.device);
+  flags.text("--json", "FILE", a.json, "Write the plan as JSON; - is standard output");
+  flags.text("--trace", "FILE", a.trace, "Write the planned step for Perfetto (ui.perfetto.dev)");
+  flags.toggle("--sweep", a.sweep, "Try sharding sizes, reshard, recompute, prefetch, micro-batches; rank what fits");
+  flags.choice<PlanArguments::Fit>("--fit", a.fit,
+                                   {{"nothing", PlanArguments::Fit::kNothing},
+                                    {"micro-batch", PlanArguments::Fit::kMicroBatch},
+                                    {"world-size", PlanArguments::Fit::kWorldSize}},
+                                   "Search the largest micro-batch, or the smallest world, that fits");
+}
+
+// The words of a command line for CLI11 (last one first, without the program), with dashes for underscores in the names
+// of known flags: torchrun takes both.
+std::vector<std::string> reversed_words(int argc, const char* const* argv, const std::vector<const CLI::App*>& apps) {
+  std::vector<std::string> words;
+  for (int i = argc - 1; i >= 1; --i) {
+    std::string word = argv[i];
+    std::string name = word.substr(0, word.find('='));
+    const std::size_t length = name.size();
+    std::ranges::replace(name, '_', '-');
+    const auto knows = [&](const CLI::App* app) { return app->get_option_no_throw(name) != nullptr; };
+    if (word.starts_with("--") && std::ranges::any_of(apps, knows)) word.replace(0, length, name);
+    words.push_back(std::move(word));
+  }
+  return words;
+}
+
+// The help's text, where the words ask for it.
+std::optional<EarlyExit> parse_words(CLI::App& app, std::vector<std::string> words) {
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::Success& help) {
+    std::ostringstream text;
+    const int code = app.exit(help, text, text);
+    return EarlyExit{code, text.str()};
+  } catch (const CLI::ParseError& error) {
+    refuse_parse(error);
+  }
+  return std::nullopt;
+}
+
+constexpr std::size_t kHelpColumn = 46;  // where a flag's description begins
 
 // The program's parser; subcommands write into the two structs.
 class Parser {
  public:
   Parser() {
-    app_.get_formatter()->column_width(46);
+    app_.get_formatter()->column_width(kHelpColumn);
+    app_.footer(kProgramExample);
     train_.footer(kTrainExample);
     generate_.footer(kGenerateExample);
-    for (CLI::App* app : {&app_, &train_, &generate_}) app->allow_extras();
-    // These default to what the grain says, which is known only later.
-    values_.use_fused_rmsnorm = values_.use_fused_swiglu = false;
-    values_.use_fused_rotary_pos_emb = values_.use_flash_attn = false;
-    Flags train(train_);
-    add_model_and_data(train, values_);
-    add_batch_and_schedule(train, values_);
-    add_optimizer(train, values_);
-    add_execution(train, values_);
-    add_output(train, values_);
+    plan_.footer(kPlanExample);
+    for (CLI::App* app : {&app_, &train_, &plan_, &generate_}) app->allow_extras();
+    add_plan(planning_.flags(), plan_values_, world_size_);
     Flags generate(generate_);
     add_generate(generate, generate_values_);
   }
 
   ParsedCommand run(int argc, const char* const* argv, const LaunchContext& context) {
-    try {
-      app_.parse(argc, argv);
-    } catch (const CLI::Success& help) {
-      std::ostringstream text;
-      const int code = app_.exit(help, text, text);
-      return EarlyExit{code, text.str()};
-    } catch (const CLI::ParseError& error) {
-      refuse_parse(error);
-    }
+    if (auto help = parse_words(app_, reversed_words(argc, argv, {&train_, &plan_, &generate_}))) return *help;
     if (!app_.remaining().empty() || app_.get_subcommands().empty()) refuse_command(app_.remaining());
     const CLI::App& chosen = *app_.get_subcommands().front();
     if (const auto extras = chosen.remaining(); !extras.empty()) refuse_extra(chosen, extras);
-    if (&chosen == &generate_) {
-      check(generate_values_);
-      return generate_values_;
-    }
-    settle(train_, context, values_);
-    return values_;
+    if (&chosen == &train_) return training_.settled(context);
+    if (&chosen == &plan_) return settled_plan();
+    check(generate_values_);
+    return generate_values_;
   }
 
  private:
+  PlanArguments settled_plan() {
+    if (world_size_ > 0) planning_.set_ranks(world_size_);
+    plan_values_.train = planning_.settled({.cores = 1});
+    return plan_values_;
+  }
+
   CLI::App app_{"Shardloom: train sharded models and see what the sharding does.", "shardloom"};
   CLI::App& train_ = *app_.add_subcommand("train", "Train a model on one or more ranks.");
+  CLI::App& plan_ =
+      *app_.add_subcommand("plan", "Predict memory and time of a training step on any number of devices.");
   CLI::App& generate_ = *app_.add_subcommand("generate", "Continue a text with a trained model.");
-  TrainArguments values_;
+  TrainingFlags training_{train_, Program::kShardloomTrain};
+  TrainingFlags planning_{plan_, Program::kShardloomPlan};
+  PlanArguments plan_values_;
+  int world_size_ = 0;  // 0: not given
   GenerateArguments generate_values_;
 };
 
@@ -500,6 +504,19 @@ LaunchContext LaunchContext::detect() {
 
 ParsedCommand parse_arguments(int argc, const char* const* argv, const LaunchContext& context) {
   return Parser().run(argc, argv, context);
+}
+
+ParsedProgram parse_program_arguments(int argc, const char* const* argv,
+                                      const std::function<void(ExtraArguments&)>& extra, const LaunchContext& context) {
+  CLI::App app("Trains a model on one or more ranks.", std::filesystem::path(argv[0]).filename().string());
+  app.get_formatter()->column_width(kHelpColumn);
+  app.allow_extras();
+  TrainingFlags training(app, Program::kUsers);
+  training.example("--nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config-path fsdp2_config.yaml --train-iters 20");
+  if (extra) extra(training);
+  if (auto help = parse_words(app, reversed_words(argc, argv, {&app}))) return *help;
+  if (const auto extras = app.remaining(); !extras.empty()) refuse_extra(app, extras);
+  return training.settled(context);
 }
 
 }  // namespace loom::train

@@ -1,58 +1,93 @@
 #include "engine/train/inputs.h"
 
 #include "engine/core/error.h"
-#include "engine/train/compose.h"
-#include "models/decoder.h"
+#include "engine/device/device.h"
+#include "engine/train/recompute_flags.h"
+#include "models/fsdp2_mixin.h"
 #include "models/hf_folder.h"
 
 namespace loom::train {
 namespace {
 
-constexpr std::int64_t kByteVocab = 256;
-
-void check_model(const models::DecoderConfig& model, const TrainArguments& arguments) {
-  if (model.vocab_size < kByteVocab) {
-    config_error("vocab_size is {}, but bytes need {}; use a model with vocab_size: {} or more", model.vocab_size,
-                 kByteVocab, kByteVocab);
-  }
-  if (arguments.seq_length > model.max_position_embeddings) {
-    config_error("--seq-length is {}, but max_position_embeddings of the model is {}; use at most {}",
-                 arguments.seq_length, model.max_position_embeddings, model.max_position_embeddings);
+void check_callbacks(const PretrainCallbacks& callbacks) {
+  if (!callbacks.train_valid_test_datasets_provider || !callbacks.model_provider || !callbacks.forward_step) {
+    config_error("pretrain() needs train_valid_test_datasets_provider, model_provider and forward_step; one is empty");
   }
 }
+
+// The default of 1 is for those who know it; who leaves the key out wants shards.
+void check_sharding_size_is_given(const sharding::Fsdp2Config& config, int ranks) {
+  if (ranks == 1 || config.places.contains("sharding_size")) return;
+  config_error(
+      "{}: sharding_size is not given, and its default of 1 shards nothing over {} ranks; write sharding_size: auto "
+      "(all ranks), or sharding_size: 1 where every rank shall hold the whole model",
+      config.file_name, ranks);
+}
+
+// torch_dist cannot write an empty shard.
+void check_torch_dist(nn::Module& model, const sharding::Fsdp2Plan& plan, const sharding::Fsdp2Config& config) {
+  for (auto& [path, slot] : model.named_slots()) {
+    if (slot->global_shape.ndim() == 0 || slot->global_shape[0] >= plan.layout.shard) continue;
+    config_error(
+        "{}: sharding_size is {}, but '{}' has {} row{}, and --ckpt-format torch_dist needs one a rank; write "
+        "--ckpt-format torch_dcp",
+        config.value_mark("sharding_size").text(), plan.layout.shard, path, slot->global_shape[0],
+        slot->global_shape[0] == 1 ? "" : "s");
+  }
+}
+
+void read_sharding(const TrainArguments& arguments, nn::Module& model, TrainingInputs& inputs) {
+  if (!arguments.use_torch_fsdp2) {
+    refuse_recompute_flags(arguments.megatron_recompute_flags, nullptr);
+    if (arguments.ranks == 1) return;
+    config_error("{} ranks need --use-torch-fsdp2 --fsdp2-config-path FILE; without sharding use --nproc-per-node 1",
+                 arguments.ranks);
+  }
+  const sharding::Fsdp2Config& config =
+      inputs.fsdp2_config.emplace(sharding::load_fsdp2_config(*arguments.fsdp2_config_path));
+  refuse_recompute_flags(arguments.megatron_recompute_flags, &config);
+  inputs.fsdp2 = sharding::plan_fsdp2(model, config, arguments.ranks, gather_layout(arguments));
+  check_sharding_size_is_given(config, arguments.ranks);
+  if (arguments.ckpt_format == "torch_dist") check_torch_dist(model, *inputs.fsdp2, config);
+}
+
+}  // namespace
 
 sharding::GatherLayout gather_layout(const TrainArguments& arguments) {
   return arguments.kernel_grain == KernelGrain::kFast ? sharding::GatherLayout::kFast
                                                       : sharding::GatherLayout::kBuffered;
 }
 
-}  // namespace
+std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                                          std::vector<Untied>* untied) {
+  auto model = callbacks.model_provider(arguments);
+  if (!model) config_error("model_provider returned no model");
+  if (arguments.untie_embeddings_and_output_weights) {
+    auto found = untie_embeddings_and_output_weights(models::sharded_module(*model));
+    if (untied != nullptr) *untied = std::move(found);
+  }
+  return model;
+}
 
-TrainingInputs read_inputs(const TrainArguments& arguments) {
-  const models::DecoderConfig model =
-      models::load_decoder_config(arguments.init_from_hf_path ? *arguments.init_from_hf_path : *arguments.model_config);
-  check_model(model, arguments);
-  if (!arguments.use_torch_fsdp2) refuse_recompute_flags(arguments.megatron_recompute_flags, nullptr);
-  const auto shape = models::build_decoder(model);
-  std::optional<sharding::Fsdp2Plan> fsdp2;
-  if (arguments.use_torch_fsdp2) {
-    const sharding::Fsdp2Config config = sharding::load_fsdp2_config(*arguments.fsdp2_config_path);
-    refuse_recompute_flags(arguments.megatron_recompute_flags, &config);
-    fsdp2 = sharding::plan_fsdp2(*shape, config, arguments.ranks, gather_layout(arguments));
-  } else if (arguments.ranks > 1) {
-    config_error("{} ranks need --use-torch-fsdp2 --fsdp2-config-path FILE; without sharding use --nproc-per-node 1",
-                 arguments.ranks);
-  }
-  std::optional<io::HfWeights> weights;
+TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallbacks& callbacks) {
+  check_callbacks(callbacks);
+  TrainingInputs inputs;
+  // A rank of its own, for what a model's constructor puts on the device (buffers); it ends before the others start.
+  RankContext context(0, 1);
+  const RankScope scope(context);
+  device::Device::install(context, {});
+  std::vector<Untied> untied;
+  const auto model = provide_model(arguments, callbacks, &untied);
+  nn::Module& sharded = models::sharded_module(*model);
+  read_sharding(arguments, sharded, inputs);
   if (arguments.init_from_hf_path) {
-    weights.emplace(*arguments.init_from_hf_path);
-    models::check_weights(*shape, *weights);
+    inputs.weights.emplace(*arguments.init_from_hf_path);
+    for (const Untied& tie : untied) share_stored(*inputs.weights, tie);
+    models::check_weights(sharded, *inputs.weights);
   }
-  ByteData data = open_byte_data({.paths = arguments.data_path,
-                                  .seq_length = arguments.seq_length,
-                                  .held_out_fraction = arguments.held_out_fraction,
-                                  .seed = arguments.seed});
-  return {model, std::move(weights), std::move(fsdp2), std::move(data)};
+  inputs.data = callbacks.train_valid_test_datasets_provider(arguments);
+  if (!inputs.data.train) config_error("train_valid_test_datasets_provider returned no train loader");
+  return inputs;
 }
 
 }  // namespace loom::train

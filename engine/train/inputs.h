@@ -1,27 +1,36 @@
-// TrainingInputs: the user's files, read and checked against one another before anything is allocated.
+// TrainingInputs: what the callbacks and the user's files give, checked against one another before anything is allocated.
 //
-// Checked   model shape, fsdp2_config.yaml against the model's tree and the number of ranks, weights against the shape,
-//           data against the sequence length. Const afterwards: the rank threads of a process share one.
+// Checked   the model, fsdp2_config.yaml against its tree and the number of ranks, weights against the model, flags
+//           against all of these. Const afterwards: the rank threads of a process share one.
 // Errors    ConfigError, the same on every rank.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "engine/tensor/io/hf_weights.h"
 #include "engine/train/arguments.h"
-#include "engine/train/byte_dataset.h"
-#include "models/decoder_config.h"
+#include "engine/train/pretrain.h"
+#include "engine/train/untie.h"
 #include "sharding/apply.h"
 
 namespace loom::train {
 
 struct TrainingInputs {
-  models::DecoderConfig model;
-  std::optional<io::HfWeights> weights;      // --init-from-hf-path
-  std::optional<sharding::Fsdp2Plan> fsdp2;  // --use-torch-fsdp2
-  ByteData data;
+  DataLoaders data;                                   // with a train loader
+  std::optional<io::HfWeights> weights;               // --init-from-hf-path
+  std::optional<sharding::Fsdp2Config> fsdp2_config;  // --use-torch-fsdp2
+  std::optional<sharding::Fsdp2Plan> fsdp2;           // that file resolved against the model
 };
 
-TrainingInputs read_inputs(const TrainArguments& arguments);
+// Called once a process, before the ranks start.
+TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallbacks& callbacks);
+
+// What model_provider gives, its ties undone where that is asked for; which ones, is written to `untied` unless null.
+std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                                          std::vector<Untied>* untied = nullptr);
+
+// How gathered parameters are laid out in this kernel grain.
+sharding::GatherLayout gather_layout(const TrainArguments& arguments);
 
 }  // namespace loom::train

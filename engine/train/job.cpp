@@ -1,14 +1,15 @@
 #include "engine/train/job.h"
 
-#include "engine/comm/launch.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/rng.h"
 #include "engine/device/device.h"
+#include "engine/nn/functional.h"
 #include "engine/nn/init.h"
-#include "engine/train/inputs.h"
+#include "engine/tensor/ops.h"
+#include "engine/train/byte_batches.h"
+#include "engine/train/pretrain.h"
 #include "engine/train/sampling.h"
-#include "engine/train/trainer.h"
 #include "models/decoder.h"
 #include "models/generation.h"
 #include "models/hf_folder.h"
@@ -16,50 +17,68 @@
 namespace loom::train {
 namespace {
 
-void describe(const TrainArguments& arguments, const TrainingInputs& inputs, Trainer& trainer, std::ostream& out) {
-  out << fmt::format(
-      "{} of {} parameters on {} rank{}; {} held out of {} bytes of text\n", architecture(inputs.model.family),
-      trainer.model().parameter_count(), arguments.ranks, arguments.ranks == 1 ? "" : "s",
-      inputs.data.held_out ? inputs.data.held_out->stream_bytes() : 0,
-      inputs.data.train.stream_bytes() + (inputs.data.held_out ? inputs.data.held_out->stream_bytes() : 0));
-  if (!inputs.fsdp2) return;
-  for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
-  out << sharding::describe_groups(trainer.model());
-  if (inputs.fsdp2->recomputed.empty()) return;
-  out << fmt::format("{} of the modules recomputed in backward, {}\n", inputs.fsdp2->recomputed.size(),
-                     inputs.fsdp2->use_reentrant ? "reentrant" : "not reentrant");
+constexpr std::int64_t kByteVocab = 256;
+
+void check_model(const models::DecoderConfig& model, const TrainArguments& arguments) {
+  if (model.vocab_size < kByteVocab) {
+    config_error("vocab_size is {}, but bytes need {}; use a model with vocab_size: {} or more", model.vocab_size,
+                 kByteVocab, kByteVocab);
+  }
+  if (arguments.seq_length > model.max_position_embeddings) {
+    config_error("--seq-length is {}, but max_position_embeddings of the model is {}; use at most {}",
+                 arguments.seq_length, model.max_position_embeddings, model.max_position_embeddings);
+  }
 }
 
-void train_rank(const TrainArguments& arguments, const TrainingInputs& inputs, RankContext& context, comm::World& world,
-                std::ostream& out) {
-  set_up_rank(context, arguments);
-  Trainer trainer(arguments, inputs, world);
-  const bool first = context.rank() == 0;
-  if (first) describe(arguments, inputs, trainer, out);
-  trainer.run(out);
-  if (arguments.save) {
-    trainer.save(*arguments.save);
-    if (first) out << fmt::format("model written to {}\n", arguments.save->string());
-  }
-  if (arguments.sample_bytes > 0) {
-    const std::string text = trainer.sample(arguments.prompt, arguments.sample_bytes);
-    if (first) out << "--- sample ---\n" << text << "\n--------------\n";
-  }
+ForwardResult forward_step(DataIterator& data, nn::Module& model) {
+  const Batch batch = data.next();
+  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
+    return nn::functional::cross_entropy(logits, targets);
+  };
+  return {model(batch["input_ids"]), loss_func};
+}
+
+std::vector<std::int32_t> tokens_of(const std::string& text) {
+  std::vector<std::int32_t> tokens;
+  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  return tokens;
+}
+
+// `count` bytes that continue the prompt, drawn with the run's seed. Collective.
+std::string sample(nn::Module& model, const models::DecoderConfig& config, const TrainArguments& arguments) {
+  const std::uint64_t key = stream_key(arguments.seed, "sample");
+  const models::Generation generation = models::generate(
+      model, tokens_of(arguments.prompt.empty() ? "\n" : arguments.prompt),
+      {.max_new_tokens = arguments.sample_bytes, .max_positions = config.max_position_embeddings, .end_token_ids = {}},
+      [&](std::span<const float> logits, std::int64_t position) {
+        return choose_token(logits, {.temperature = 0.7, .top_k = 40}, key, static_cast<std::uint64_t>(position));
+      });
+  std::string text;
+  for (const std::int32_t token : generation.tokens) text.push_back(static_cast<char>(token));
+  return text;
 }
 
 }  // namespace
 
 void run_train(const TrainArguments& arguments, std::ostream& out) {
-  const TrainingInputs inputs = read_inputs(arguments);
-  const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};
-  const comm::RankMain main = [&](RankContext& context, comm::World& world) {
-    train_rank(arguments, inputs, context, world, out);
+  models::DecoderConfig config =
+      models::load_decoder_config(arguments.init_from_hf_path ? *arguments.init_from_hf_path : *arguments.model_config);
+  check_model(config, arguments);
+  PretrainCallbacks callbacks{byte_data_loaders,
+                              [config](const TrainArguments&) { return models::build_decoder(config); }, forward_step};
+  if (arguments.untie_embeddings_and_output_weights) config.tie_word_embeddings = false;  // from here on: when saved
+  callbacks.save_model = [config](const auto& folder, const TrainArguments& asked, const auto& tensors) {
+    const auto experts = asked.init_from_hf_path ? models::expert_spelling(io::HfWeights(*asked.init_from_hf_path))
+                                                 : models::ExpertSpelling::kPerExpert;
+    models::write_hf_folder(folder, config, tensors, experts);
   };
-  if (comm::launched_by_mpi()) {
-    comm::run_mpi_rank(options, main);
-  } else {
-    comm::run_ranks(arguments.ranks, options, main);
-  }
+  callbacks.after_training = [config](nn::Module& model, const TrainArguments& asked, std::ostream& rank_out) {
+    if (asked.sample_bytes == 0) return;
+    const std::string text = sample(model, config, asked);
+    rank_out << "--- sample ---\n" << text << "\n--------------\n";
+  };
+  callbacks.loss_unit = "nats per byte";
+  pretrain(arguments, callbacks, out);
 }
 
 void run_generate(const GenerateArguments& arguments, std::ostream& out) {
@@ -72,13 +91,11 @@ void run_generate(const GenerateArguments& arguments, std::ostream& out) {
   device::Device::install(context, {});
   nn::materialize(*model);
   models::load_weights(*model, weights);
-  std::vector<std::int32_t> prompt;
-  for (const char c : arguments.prompt) prompt.push_back(static_cast<unsigned char>(c));
   const std::uint64_t key = stream_key(arguments.seed, "generate");
   const SamplingOptions sampling{.temperature = arguments.temperature, .top_k = arguments.top_k};
   out << arguments.prompt << std::flush;
   const models::Generation generation = models::generate(
-      *model, prompt,
+      *model, tokens_of(arguments.prompt),
       {.max_new_tokens = arguments.max_new_tokens,
        .max_positions = config.max_position_embeddings,
        .end_token_ids = {}},

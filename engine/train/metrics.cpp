@@ -29,6 +29,7 @@ Json line_of(const StepMetrics& metrics) {
   line["peak_memory_bytes"] = Json::object();
   for (const auto& [category, bytes] : metrics.peak_memory_bytes) line["peak_memory_bytes"][category] = bytes;
   if (metrics.held_out_loss) line["held_out_loss"] = number(metrics, "held_out_loss", *metrics.held_out_loss);
+  for (const auto& [name, value] : metrics.reports) line["reports"][name] = number(metrics, name.c_str(), value);
   return line;
 }
 

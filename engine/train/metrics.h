@@ -2,6 +2,7 @@
 //
 // Line     {"step": 1, "loss": 5.5, "grad_norm": 1.2, "lr": 0.0003, "tokens_per_second": 12000.0,
 //          "peak_memory_bytes": {"activation": 1048576, ...}, "held_out_loss": 5.6}; the last key only where evaluated.
+//          Where the loss function reports figures of its own, "reports": {"name": 1.5} is the last key.
 //          A number that is not finite is null, and a warning is logged. Keys always come in this order.
 // Threads  one thread at a time; one rank of the job writes.
 // Errors   ConfigError when the file cannot be opened, Error when a line cannot be written (disk full); both name the
@@ -26,6 +27,7 @@ struct StepMetrics {
   double tokens_per_second = 0.0;                                       // of the whole job
   std::vector<std::pair<std::string, std::int64_t>> peak_memory_bytes;  // of the device, by category
   std::optional<double> held_out_loss;
+  std::vector<std::pair<std::string, double>> reports = {};  // of the loss function, by name
 };
 
 enum class MetricsMode { kNew, kAppend };

@@ -6,18 +6,15 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/core/log.h"
+#include "engine/core/error.h"
 #include "engine/core/parallel.h"
-#include "engine/core/rng.h"
 #include "engine/nn/functional.h"
-#include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "engine/train/compose.h"
+#include "engine/train/byte_dataset.h"
+#include "engine/train/model_folder.h"
 #include "engine/train/progress.h"
-#include "engine/train/sampling.h"
-#include "models/decoder.h"
-#include "models/generation.h"
+#include "models/fsdp2_mixin.h"
 #include "models/hf_folder.h"
 #include "offload/host_allocator.h"
 #include "sharding/fully_shard.h"
@@ -50,6 +47,34 @@ void mark(std::string_view kind) {
   trace.mark(std::move(entry));
 }
 
+// Each fp32 weight rounded to bf16 and back, as --downcast-to-bf16 asks.
+void round_to_bf16(nn::Module& model) {
+  for (const Tensor& parameter : model.parameters()) {
+    if (parameter.dtype() != DType::kF32) continue;
+    const Tensor rounded = Tensor::host(parameter.shape(), DType::kBF16, "rounded");
+    rounded.copy_from(parameter);
+    parameter.copy_from(rounded);
+  }
+}
+
+void add_reports(std::vector<std::pair<std::string, double>>& sums,
+                 const std::vector<std::pair<std::string, double>>& reports) {
+  if (sums.empty()) {
+    sums = reports;
+    return;
+  }
+  bool same = sums.size() == reports.size();
+  for (std::size_t i = 0; same && i < sums.size(); ++i) {
+    same = sums[i].first == reports[i].first;
+    if (same) sums[i].second += reports[i].second;
+  }
+  if (!same) config_error("loss_func reported other figures than in the micro-batch before; report the same names");
+}
+
+std::string loss_line(const std::string& what, double loss, const PretrainCallbacks& callbacks) {
+  return fmt::format("{} {:.4f}{}{}", what, loss, callbacks.loss_unit.empty() ? "" : " ", callbacks.loss_unit);
+}
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -63,76 +88,106 @@ void set_up_rank(RankContext& context, const TrainArguments& arguments) {
   device.host_allocator = offload::make_host_allocator();  // for offload_to_cpu; takes nothing before it is asked
   device::Device::install(context, device);
   context.slot<ComputePool>().resize(arguments.compute_threads);
-  context.slot<nn::KernelOptions>() = {arguments.use_fused_rmsnorm, arguments.use_fused_swiglu,
-                                       arguments.use_fused_rotary_pos_emb, arguments.use_flash_attn};
+  set_kernel_grain(context, arguments);
 }
 
-Trainer::Trainer(const TrainArguments& arguments, const TrainingInputs& inputs, comm::World& world)
+void set_kernel_grain(RankContext& context, const TrainArguments& arguments) {
+  context.slot<nn::KernelOptions>() = {.fused_rmsnorm = arguments.use_fused_rmsnorm,
+                                       .fused_swiglu = arguments.use_fused_swiglu,
+                                       .fused_rotary_pos_emb = arguments.use_fused_rotary_pos_emb,
+                                       .flash_attn = arguments.use_flash_attn,
+                                       .fused_cross_entropy = arguments.cross_entropy_loss_fusion};
+}
+
+Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
+                 comm::World& world)
     : arguments_(arguments),
+      callbacks_(callbacks),
       inputs_(inputs),
       world_group_(world.group(all_ranks(world.size()), "world")),
-      model_(models::build_decoder(inputs.model)),
+      model_(provide_model(arguments, callbacks)),
+      sharded_(models::sharded_module(*model_)),
       schedule_{arguments.lr, arguments.min_lr, arguments.lr_decay_style, arguments.lr_warmup_iters,
                 arguments.lr_decay_iters},
-      micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)) {
-  if (inputs.fsdp2) {
-    apply_fsdp2_config(*model_, *inputs.fsdp2, world);
-    sharding::materialize_shards(*model_);
-  } else {
-    nn::materialize(*model_);
-  }
-  if (inputs.weights) {
-    models::load_weights(*model_, *inputs.weights);
-  } else {
-    nn::init_weights(*model_, arguments.seed);
-  }
+      micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)),
+      train_data_(iterate(inputs.data.train)) {
+  shard_and_fill(world);
+  const bool foreach = arguments.kernel_grain == KernelGrain::kPytorch;
   optimizer_ =
       std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = arguments.lr,
                                                                          .beta1 = arguments.adam_beta1,
                                                                          .beta2 = arguments.adam_beta2,
                                                                          .eps = arguments.adam_eps,
-                                                                         .weight_decay = arguments.weight_decay});
+                                                                         .weight_decay = arguments.weight_decay,
+                                                                         .foreach = foreach});
 }
 
-std::pair<Tensor, Tensor> Trainer::batch(const ByteDataset& data, std::span<const std::int64_t> rows) const {
-  const std::int64_t seq = arguments_.seq_length;
-  const Shape shape{static_cast<std::int64_t>(rows.size()), seq};
-  const Tensor inputs = Tensor::host(shape, DType::kI32, "input_ids");
-  const Tensor targets = Tensor::host(shape, DType::kI32, "targets");
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(seq + 1));
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    data.fill(rows[row], tokens);
-    const auto at = static_cast<std::int64_t>(row) * seq;
-    std::copy(tokens.begin(), tokens.end() - 1, inputs.data<std::int32_t>() + at);
-    std::copy(tokens.begin() + 1, tokens.end(), targets.data<std::int32_t>() + at);
+void Trainer::shard_and_fill(comm::World& world) {
+  models::WeightSource source{.seed = arguments_.seed};
+  if (inputs_.weights) {
+    source.load = [this](nn::Module& model) {
+      models::load_weights(model, *inputs_.weights);
+      if (arguments_.downcast_to_bf16) round_to_bf16(model);
+    };
   }
-  return {inputs, targets};
+  if (!inputs_.fsdp2_config) return models::init_on_device(*model_, source);
+  if (!models::fully_shard(*model_, world, *inputs_.fsdp2_config, {gather_layout(arguments_), source})) {
+    config_error(
+        "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "
+        "--use-torch-fsdp2",
+        model_->type_name());
+  }
 }
 
-double Trainer::micro_batch(std::int64_t step, std::int64_t index) {
-  const auto rows = rank_rows(step, arguments_.global_batch_size, world_group_->rank(), world_group_->size(),
-                              arguments_.micro_batch_size, index);
-  const auto [inputs, targets] = batch(inputs_.data.train, rows);
-  Tensor logits = (*model_)(inputs);
-  Tensor loss = ops::cross_entropy(logits, targets);
-  logits = {};  // the loss may write its gradient over them
+DataIterator Trainer::iterate(const DataLoader& loader) const {
+  return DataIterator([this, &loader, next = std::int64_t{0}]() mutable {
+    const auto rows = rank_rows(next / micro_batches_, arguments_.global_batch_size, world_group_->rank(),
+                                world_group_->size(), arguments_.micro_batch_size, next % micro_batches_);
+    ++next;
+    return loader(rows);
+  });
+}
+
+Loss Trainer::forward(DataIterator& data) {
+  ForwardResult result = callbacks_.forward_step(data, *model_);
+  if (!result.loss_func) config_error("forward_step returned no loss_func; return {{output, loss_func}}");
+  Loss loss = result.loss_func(std::move(result.output));
+  if (!loss.loss.defined() || loss.loss.numel() != 1) {
+    config_error("loss_func returned {}; return one element, the mean over the micro-batch",
+                 loss.loss.defined() ? "a tensor " + to_string(loss.loss.shape()) : "no tensor");
+  }
+  return loss;
+}
+
+void Trainer::begin_phase(std::string_view phase) {
+  device::Device::current().timeline().add_mark(phase);
+  if (phase_observer_) phase_observer_(phase);
+}
+
+double Trainer::micro_batch(Reports& reports) {
+  begin_phase("forward");
+  Loss result = forward(train_data_);
+  add_reports(reports, result.reports);
+  Tensor loss = std::move(result.loss);
   if (micro_batches_ > 1) loss = ops::scale(loss, 1.0 / static_cast<double>(micro_batches_));
   const double value = loss.item();
   mark("B");
+  begin_phase("backward");
   autograd::backward(loss);
   return value;
 }
 
-double Trainer::mean_over_ranks(double value) {
-  if (world_group_->size() == 1) return value;
-  world_group_->all_reduce(comm::Channel::kHost, &value, 1, DType::kF64, comm::ReduceOp::sum(), "loss");
-  return value / world_group_->size();
+void Trainer::mean_over_ranks(std::span<double> values) {
+  if (world_group_->size() == 1) return;
+  world_group_->all_reduce(comm::Channel::kHost, values.data(), static_cast<std::int64_t>(values.size()), DType::kF64,
+                           comm::ReduceOp::sum(), "loss");
+  for (double& value : values) value /= world_group_->size();
 }
 
 double Trainer::clip() {
   if (inputs_.fsdp2) {
-    return arguments_.clip_grad > 0 ? sharding::clip_grad_norm(*model_, arguments_.clip_grad)
-                                    : sharding::grad_norm(*model_);
+    return arguments_.clip_grad > 0 ? sharding::clip_grad_norm(sharded_, arguments_.clip_grad)
+                                    : sharding::grad_norm(sharded_);
   }
   const double norm = std::sqrt(nn::gradient_sum_of_squares(optimizer_->parameters()));
   if (arguments_.clip_grad > 0) {
@@ -145,17 +200,22 @@ StepMetrics Trainer::step(std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
   device::DeviceMemory& memory = device::Device::current().memory();
   memory.reset_peaks();
-  double loss = 0;
-  for (std::int64_t index = 0; index < micro_batches_; ++index) loss += micro_batch(step, index);
   StepMetrics metrics;
   metrics.step = step + 1;
-  metrics.loss = mean_over_ranks(loss);
+  std::vector<double> means{0.0};
+  for (std::int64_t index = 0; index < micro_batches_; ++index) means[0] += micro_batch(metrics.reports);
+  for (const auto& [name, sum] : metrics.reports) means.push_back(sum / static_cast<double>(micro_batches_));
+  mean_over_ranks(means);
+  metrics.loss = means[0];
+  for (std::size_t i = 0; i < metrics.reports.size(); ++i) metrics.reports[i].second = means[i + 1];
+  begin_phase("optimizer");
   metrics.grad_norm = clip();
   metrics.lr = schedule_.at(step);
   optimizer_->set_lr(metrics.lr);
   mark("O");
   optimizer_->step();
   optimizer_->zero_grad();
+  begin_phase("end");
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   metrics.tokens_per_second =
       static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length / seconds_since(start);
@@ -167,17 +227,16 @@ bool Trainer::is_shown(std::int64_t step) const {
   return arguments_.print_schedule && step == std::min<std::int64_t>(1, arguments_.train_iters - 1);
 }
 
-std::optional<double> Trainer::held_out_loss() {
-  if (!inputs_.data.held_out || arguments_.eval_iters == 0) return std::nullopt;
+std::optional<double> Trainer::evaluate(const DataLoader& loader) {
+  if (!loader || arguments_.eval_iters == 0) return std::nullopt;
   const autograd::NoGrad no_grad;
+  const std::int64_t count = arguments_.eval_iters * micro_batches_;
+  DataIterator data = iterate(loader);
   double sum = 0;
-  for (std::int64_t i = 0; i < arguments_.eval_iters * micro_batches_; ++i) {
-    const auto rows = rank_rows(i / micro_batches_, arguments_.global_batch_size, world_group_->rank(),
-                                world_group_->size(), arguments_.micro_batch_size, i % micro_batches_);
-    const auto [inputs, targets] = batch(*inputs_.data.held_out, rows);
-    sum += ops::cross_entropy((*model_)(inputs), targets).item();
-  }
-  return mean_over_ranks(sum / static_cast<double>(arguments_.eval_iters * micro_batches_));
+  for (std::int64_t i = 0; i < count; ++i) sum += forward(data).loss.item();
+  double mean = sum / static_cast<double>(count);
+  mean_over_ranks({&mean, 1});
+  return mean;
 }
 
 void Trainer::run(std::ostream& out) {
@@ -198,40 +257,27 @@ void Trainer::run(std::ostream& out) {
       device.trace().clear();
     }
     const bool last = step + 1 == arguments_.train_iters;
-    if (last || (step + 1) % arguments_.eval_interval == 0) metrics.held_out_loss = held_out_loss();
+    if (last || (step + 1) % arguments_.eval_interval == 0) metrics.held_out_loss = evaluate(inputs_.data.valid);
     if (writer) writer->write(metrics);
     progress.update(metrics.step, metrics.loss, metrics.tokens_per_second);
     if (metrics.held_out_loss) {
-      progress.note(fmt::format("step {}: held-out loss {:.4f} nats per byte", metrics.step, *metrics.held_out_loss));
+      progress.note(loss_line(fmt::format("step {}: held-out loss", metrics.step), *metrics.held_out_loss, callbacks_));
     }
   }
+  if (const auto loss = evaluate(inputs_.data.test)) progress.note(loss_line("test loss", *loss, callbacks_));
 }
 
 void Trainer::save(const std::filesystem::path& folder) {
   std::vector<std::pair<std::string, Tensor>> tensors;
-  sharding::for_each_full_parameter(*model_, [&](const std::string& path, const Tensor& full) {
+  sharding::for_each_full_parameter(sharded_, [&](const std::string& path, const Tensor& full) {
     if (is_first_rank()) tensors.emplace_back(path, full);
   });
-  if (is_first_rank()) models::write_hf_folder(folder, inputs_.model, tensors);
-}
-
-std::string Trainer::sample(const std::string& prompt, int count) {
-  const std::string start = prompt.empty() ? "\n" : prompt;
-  const std::vector<std::int32_t> tokens = [&] {
-    std::vector<std::int32_t> ids;
-    for (const char c : start) ids.push_back(static_cast<unsigned char>(c));
-    return ids;
-  }();
-  const std::uint64_t key = stream_key(arguments_.seed, "sample");
-  const models::Generation generation = models::generate(
-      *model_, tokens,
-      {.max_new_tokens = count, .max_positions = inputs_.model.max_position_embeddings, .end_token_ids = {}},
-      [&](std::span<const float> logits, std::int64_t position) {
-        return choose_token(logits, {.temperature = 0.7, .top_k = 40}, key, static_cast<std::uint64_t>(position));
-      });
-  std::string text;
-  for (const std::int32_t token : generation.tokens) text.push_back(static_cast<char>(token));
-  return text;
+  if (!is_first_rank()) return;
+  if (callbacks_.save_model) {
+    callbacks_.save_model(folder, arguments_, tensors);
+  } else {
+    save_model_folder(folder, arguments_, tensors);
+  }
 }
 
 }  // namespace loom::train

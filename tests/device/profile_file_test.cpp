@@ -26,6 +26,7 @@ memory:
   bandwidth_bytes_per_s: 1e9
   streaming_efficiency: 0.5
   half_rate_bytes: 20
+  matrix_workspace_bytes: 30
 
 matrix:
   source: made up
@@ -122,6 +123,7 @@ TEST(ProfileFile, EveryFigureArrives) {
   EXPECT_EQ(p.memory.bandwidth_bytes_per_s, 1e9);
   EXPECT_EQ(p.memory.streaming_efficiency, 0.5);
   EXPECT_EQ(p.memory.half_rate_bytes, 20);
+  EXPECT_EQ(p.memory.matrix_workspace_bytes, 30);
   EXPECT_EQ(p.matrix.peak_flops_per_s.at(DType::kF16), 3e9);
   EXPECT_FALSE(p.matrix.peak_flops_per_s.contains(DType::kF64));
   EXPECT_EQ(p.matrix.cores, 4);
@@ -174,22 +176,22 @@ INSTANTIATE_TEST_SUITE_P(
     Table, BadProfile,
     ::testing::Values(
         // Keys
-        Bad{"  cores: 4", "  core: 4", "toy.yaml:15:3: unknown key 'matrix.core'; did you mean cores?"},
+        Bad{"  cores: 4", "  core: 4", "toy.yaml:16:3: unknown key 'matrix.core'; did you mean cores?"},
         Bad{"  cores: 4", "  sockets_of_the_board: 4",
-            "toy.yaml:15:3: unknown key 'matrix.sockets_of_the_board'; the keys here are source, peak_flops_per_s, "
+            "toy.yaml:16:3: unknown key 'matrix.sockets_of_the_board'; the keys here are source, peak_flops_per_s, "
             "cores, "
             "tiles, efficiency, half_rate_k, half_rate_tile, wave_quantisation, power_limit_share, power_limit_flops"},
-        Bad{"host_link:", "hostlink:", "toy.yaml:67:1: unknown key 'hostlink'; did you mean host_link?"},
-        Bad{"  cores: 4\n", "", "toy.yaml:12:1: matrix has no cores; every figure is given, there are no defaults"},
+        Bad{"host_link:", "hostlink:", "toy.yaml:68:1: unknown key 'hostlink'; did you mean host_link?"},
+        Bad{"  cores: 4\n", "", "toy.yaml:13:1: matrix has no cores; every figure is given, there are no defaults"},
         Bad{"name: toy\n", "", "toy.yaml: the profile has no name; every figure is given, there are no defaults"},
         Bad{"launch:\n  source: made up\n", "launch:\n",
-            "toy.yaml:36:1: launch has no source; every figure is given, there are no defaults"},
+            "toy.yaml:37:1: launch has no source; every figure is given, there are no defaults"},
         Bad{"  cores: 4", "  cores: 4\n  cores: 5",
-            "toy.yaml:16:3: matrix.cores is given again, first at line 15; keep one"},
+            "toy.yaml:17:3: matrix.cores is given again, first at line 16; keep one"},
         Bad{"      latency_ns: 6\n", "",
-            "toy.yaml:47:7: links.levels[0] has no latency_ns; every figure is given, there are no defaults"},
+            "toy.yaml:48:7: links.levels[0] has no latency_ns; every figure is given, there are no defaults"},
         Bad{"    - name: cluster", "    - name: cluster\n      devices: 4",
-            "toy.yaml:57:7: unknown key 'links.levels[1].devices'; the keys here are name, topology, algorithm, "
+            "toy.yaml:58:7: unknown key 'links.levels[1].devices'; the keys here are name, topology, algorithm, "
             "latency_ns, bandwidth_bytes_per_s, efficiency, half_rate_message_bytes, compute_slowdown"},
         // Types
         Bad{"capacity_bytes: 1000", "capacity_bytes: 64GiB",
@@ -202,11 +204,11 @@ INSTANTIATE_TEST_SUITE_P(
             "toy.yaml:6:19: memory.capacity_bytes is a list; use a whole number of at least 1"},
         Bad{"capacity_bytes: 1000", "capacity_bytes: 1000.5",
             "toy.yaml:6:19: memory.capacity_bytes is 1000.5; use a whole number of at least 1"},
-        Bad{"{m: 16, n: 32}", "16", "toy.yaml:17:7: matrix.tiles[0] is 16; use a mapping of key: value lines"},
+        Bad{"{m: 16, n: 32}", "16", "toy.yaml:18:7: matrix.tiles[0] is 16; use a mapping of key: value lines"},
         Bad{"  tiles:\n    - {m: 16, n: 32}", "  tiles: []",
-            "toy.yaml:16:10: matrix.tiles is a list; use a list of tiles, as in - {m: 128, n: 128}"},
+            "toy.yaml:17:10: matrix.tiles is a list; use a list of tiles, as in - {m: 128, n: 128}"},
         Bad{"    cast: 0.5", "    - cast",
-            "toy.yaml:34:5: vector.relative_rate is a list; use a mapping of kernel names and factors"},
+            "toy.yaml:35:5: vector.relative_rate is a list; use a mapping of kernel names and factors"},
         Bad{"source: made up\n\nmemory", "source: [made, up]\n\nmemory", "toy.yaml:2:9: source is a list; use a text"},
         // Figures that cannot be
         Bad{"bandwidth_bytes_per_s: 1e9", "bandwidth_bytes_per_s: 0",
@@ -220,49 +222,49 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"context_bytes: 10", "context_bytes: 1000",
             "toy.yaml:7:18: memory.context_bytes is 1000; use less than memory.capacity_bytes, 1000"},
         Bad{"wave_quantisation: 1", "wave_quantisation: 1.5",
-            "toy.yaml:21:22: matrix.wave_quantisation is 1.5; use a share from 0 to 1"},
+            "toy.yaml:22:22: matrix.wave_quantisation is 1.5; use a share from 0 to 1"},
         Bad{"power_limit_share: 0.1", "power_limit_share: 1",
-            "toy.yaml:22:22: matrix.power_limit_share is 1; use a share from 0 to 0.99"},
+            "toy.yaml:23:22: matrix.power_limit_share is 1; use a share from 0 to 0.99"},
         Bad{"bf16: 4e9, ", "",
-            "toy.yaml:14:3: matrix.peak_flops_per_s has no bf16; every figure is given, there are no "
+            "toy.yaml:15:3: matrix.peak_flops_per_s has no bf16; every figure is given, there are no "
             "defaults"},
         Bad{"half_rate_seq: 1,", "half_rate_seq: -1,",
-            "toy.yaml:27:45: attention.forward.half_rate_seq is -1; use a number of at least 0"},
+            "toy.yaml:28:45: attention.forward.half_rate_seq is -1; use a number of at least 0"},
         Bad{"    cast: 0.5", "    cast: 0",
-            "toy.yaml:34:11: vector.relative_rate.cast is 0; use a factor above 0 and at "
+            "toy.yaml:35:11: vector.relative_rate.cast is 0; use a factor above 0 and at "
             "most 10"},
         Bad{"pipeline_chunks: 15", "pipeline_chunks: 0",
-            "toy.yaml:65:20: links.pipeline_chunks is 0; use a whole number of at least 1"},
+            "toy.yaml:66:20: links.pipeline_chunks is 0; use a whole number of at least 1"},
         // Links
         Bad{"topology: full_mesh", "topology: mesh",
-            "toy.yaml:49:17: links.levels[0].topology is mesh; use one of switch, full_mesh"},
+            "toy.yaml:50:17: links.levels[0].topology is mesh; use one of switch, full_mesh"},
         Bad{"algorithm: direct", "algorithm: tree",
-            "toy.yaml:50:18: links.levels[0].algorithm is tree; use one of ring, doubling, direct"},
+            "toy.yaml:51:18: links.levels[0].algorithm is tree; use one of ring, doubling, direct"},
         Bad{"topology: full_mesh", "topology: switch",
-            "toy.yaml:50:18: links.levels[0].algorithm is direct; use ring or doubling; direct needs topology: "
+            "toy.yaml:51:18: links.levels[0].algorithm is direct; use ring or doubling; direct needs topology: "
             "full_mesh"},
         Bad{"      devices: 2", "      devices: 1",
-            "toy.yaml:49:17: links.levels[0].topology is full_mesh; use switch, or at least 2 devices a domain: a full "
+            "toy.yaml:50:17: links.levels[0].topology is full_mesh; use switch, or at least 2 devices a domain: a full "
             "mesh has as many links as peers"},
         Bad{"topology: switch", "topology: full_mesh",
-            "toy.yaml:57:17: links.levels[1].topology is full_mesh; use switch, or at least 2 devices a domain: a full "
+            "toy.yaml:58:17: links.levels[1].topology is full_mesh; use switch, or at least 2 devices a domain: a full "
             "mesh has as many links as peers"},
         Bad{"    - name: cluster\n",
             "    - name: pod\n      devices: 3\n      topology: switch\n      algorithm: ring\n"
             "      latency_ns: 1\n      bandwidth_bytes_per_s: 1\n      efficiency: 1\n"
             "      half_rate_message_bytes: 0\n      compute_slowdown: 0\n    - name: cluster\n",
-            "toy.yaml:57:16: links.levels[1].devices is 3; use a multiple of the 2 devices of node, the level before"},
+            "toy.yaml:58:16: links.levels[1].devices is 3; use a multiple of the 2 devices of node, the level before"},
         Bad{"numa_node_of_device: [1, 0]", "numa_node_of_device: [1, 0, 1]",
-            "toy.yaml:80:24: host.numa_node_of_device has 3 entries; use one for each device of a host, as many as a "
+            "toy.yaml:81:24: host.numa_node_of_device has 3 entries; use one for each device of a host, as many as a "
             "level of links joins: 2"},
         Bad{"numa_node_of_device: [1, 0]", "numa_node_of_device: [1, a]",
-            "toy.yaml:80:28: host.numa_node_of_device[1] is a; use the number of a NUMA node, 0 to 1023"},
+            "toy.yaml:81:28: host.numa_node_of_device[1] is a; use the number of a NUMA node, 0 to 1023"},
         // Measured kernels
         Bad{"dtype: bf16, m: 1", "dtype: fp8, m: 1",
-            "toy.yaml:87:31: measured.products[0].dtype is fp8; use bf16, fp16, fp32 or fp64"},
+            "toy.yaml:88:31: measured.products[0].dtype is fp8; use bf16, fp16, fp32 or fp64"},
         Bad{"dtype: bf16, m: 1", "dtype: fp64, m: 1",
-            "toy.yaml:87:7: measured.products[0] is of fp64, and matrix.peak_flops_per_s has none; add it there"},
-        Bad{"time_ns: 4", "time_ns: 0", "toy.yaml:87:64: measured.products[0].time_ns is 0; use a number above 0"},
+            "toy.yaml:88:7: measured.products[0] is of fp64, and matrix.peak_flops_per_s has none; add it there"},
+        Bad{"time_ns: 4", "time_ns: 0", "toy.yaml:88:64: measured.products[0].time_ns is 0; use a number above 0"},
         // YAML
         Bad{"memory:", "memory: {",
             "toy.yaml:6:17: not readable as YAML (end of map flow not found); check indentation, "

@@ -105,10 +105,11 @@ TEST(DecoderConfig, RefusesTwoDifferentRotaryBases) {
 }
 
 TEST(DecoderConfig, NamesTheKnownModelTypesAndTheNearest) {
-  EXPECT_EQ(error_of([] { parse_decoder_json(R"({"model_type": "quen2"})", "config.json"); }),
-            "config.json: model_type is \"quen2\"; known are qwen2, llama, gpt2; did you mean 'qwen2'?");
+  EXPECT_EQ(
+      error_of([] { parse_decoder_json(R"({"model_type": "quen2"})", "config.json"); }),
+      "config.json: model_type is \"quen2\"; known are qwen2, llama, qwen3, qwen3_moe, gpt2; did you mean 'qwen2'?");
   EXPECT_EQ(error_of([] { parse_decoder_json(R"({"model_type": "mixtral"})", "config.json"); }),
-            "config.json: model_type is \"mixtral\"; known are qwen2, llama, gpt2");
+            "config.json: model_type is \"mixtral\"; known are qwen2, llama, qwen3, qwen3_moe, gpt2");
 }
 
 TEST(DecoderConfig, NamesAMissingKey) {

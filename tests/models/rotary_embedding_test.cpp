@@ -51,6 +51,14 @@ TEST_F(RotaryEmbeddingTest, AllocatesNothingBeforeTheFirstCallAndTheLongestSeque
   EXPECT_EQ(rank_.device.memory().stats().total_bytes, 2 * 512);  // two tables of 96 bytes, rounded up
 }
 
+TEST_F(RotaryEmbeddingTest, KeepsNothingWhereRopeIsComposed) {
+  rank_.context.slot<nn::KernelOptions>() = nn::KernelOptions::pytorch();
+  const std::vector<float> composed = tables(6)[0].tensor().to_vector<float>();
+  EXPECT_EQ(rank_.device.memory().stats().total_bytes, 0);
+  rank_.context.slot<nn::KernelOptions>() = nn::KernelOptions::fast();
+  EXPECT_EQ(tables(6)[0].tensor().to_vector<float>(), composed);
+}
+
 TEST_F(RotaryEmbeddingTest, GrowsToAtLeastTwiceAndAtMostAllPositions) {
   const std::vector<float> before = tables(6)[0].tensor().to_vector<float>();
   tables(7);

@@ -49,6 +49,22 @@ TEST(Init, RowsOfASlotAreTheRowsOfTheWhole) {  // 7 rows over 3 ranks: 3, 3, 1
   }
 }
 
+// A parameter that starts at one value.
+class Scaled final : public Module {
+ public:
+  Scaled() { register_parameter("factor", {5}, Init::constant(0.125)); }
+  std::string_view type_name() const override { return "Scaled"; }
+
+ protected:
+  Value forward(const Args&) override { return {}; }
+};
+
+TEST(Init, AConstantIsThatValueEverywhere) {
+  test::OneRank rank;
+  Scaled scaled;
+  EXPECT_THAT(weight_of(scaled, 3), Each(0.125f));
+}
+
 TEST(Init, ARankWithoutRowsHasNothingToWrite) {
   test::OneRank rank;
   Linear part(5, 2, false, 0.02);

@@ -104,7 +104,7 @@ TEST(Plan, ThatWouldSpreadATieOverTwoGroupsIsRefusedNamingBothPathsInTheModel) {
           [&] { plan_fsdp2(model, config("sub_modules_to_wrap: [embed]"), 4, GatherLayout::kBuffered); }),
       "f.yaml:1:22: sub_modules_to_wrap: 'embed.weight' (group 'embed') and 'head.weight' (group of the root) are one "
       "parameter; a tie must stay inside one group: wrap neither module, or untie them "
-      "(tie_word_embeddings: false)");
+      "(--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
   EXPECT_NO_THROW(plan_fsdp2(model, config("{}"), 4, GatherLayout::kBuffered));
 }
 

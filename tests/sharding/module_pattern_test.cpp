@@ -243,6 +243,73 @@ TEST(ModulePattern, OneWrongEntryFailsTheWholeList) {
       "f.yaml:4:5: sub_modules_to_wrap: 'model.norms': there is no such module; the nearest path is 'model.norm'");
 }
 
+// The same tree with other names: "text.blocks" for the layers, "text.out" for the head, "model.norm" for the MLP.
+class AliasTree final : public FakeTree {
+ public:
+  std::optional<std::string> real_path(std::string_view path) const override {
+    if (exists(path)) return std::string(path);
+    const std::map<std::string, std::string> names{
+        {"text.blocks", "model.layers"}, {"text.out", "lm_head"}, {"model.norm", "single_mlp"}};
+    for (const auto& [alias, real] : names) {
+      if (!path.starts_with(alias)) continue;
+      std::string found = real + std::string(path.substr(alias.size()));
+      if (exists(found)) return found;
+    }
+    return std::nullopt;
+  }
+};
+
+ModuleExpansion expanded_by_alias(const std::vector<std::string>& texts) {
+  std::vector<ModulePattern> patterns;
+  for (const std::string& text : texts) patterns.push_back(pattern(text));
+  return expand(patterns, AliasTree());
+}
+
+std::string refusal_by_alias(const std::string& text) {
+  try {
+    expanded_by_alias({text});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ModulePatternAlias, SelectsRealPathsAndRemembersWhatWasWritten) {
+  const ModuleExpansion found = expanded_by_alias({"text.out", "text.blocks.{1,3}", "text.blocks.{*}.mlp.experts"});
+  EXPECT_THAT(found.paths, ElementsAre("lm_head", "model.layers.1", "model.layers.3", "model.layers.2.mlp.experts",
+                                       "model.layers.3.mlp.experts"));
+  EXPECT_EQ(found.written_as.at("lm_head"), "text.out");
+  EXPECT_EQ(found.written_as.at("model.layers.3"), "text.blocks.3");
+  EXPECT_EQ(found.written_as.at("model.layers.2.mlp.experts"), "text.blocks.2.mlp.experts");
+}
+
+TEST(ModulePatternAlias, LosesToARealPath) {
+  const ModuleExpansion found = expanded_by_alias({"model.norm"});
+  EXPECT_THAT(found.paths, ElementsAre("model.norm"));
+  EXPECT_THAT(found.written_as, IsEmpty());
+}
+
+TEST(ModulePatternAlias, OfAModuleThatWasSelectedByItsPathIsNotRemembered) {
+  const ModuleExpansion found = expanded_by_alias({"lm_head", "text.out"});
+  EXPECT_THAT(found.paths, ElementsAre("lm_head"));
+  EXPECT_THAT(found.written_as, IsEmpty());
+}
+
+TEST(ModulePatternAlias, IsSaidInMessagesBesideTheRealPath) {
+  EXPECT_THAT(expanded_by_alias({"text.blocks.{2-5}"}).warnings,
+              ElementsAre("f.yaml:4:5: sub_modules_to_wrap: 'text.blocks.{2-5}': 'model.layers' (written "
+                          "'text.blocks') has 4 entries, 0 to 3; 4-5 skipped"));
+  EXPECT_EQ(refusal_by_alias("text.blocks.{7}"),
+            "f.yaml:4:5: sub_modules_to_wrap: 'text.blocks.{7}' matches nothing: 'model.layers' (written "
+            "'text.blocks') has 4 entries, 0 to 3; use indices among these");
+  EXPECT_EQ(refusal_by_alias("text.out.{*}"),
+            "f.yaml:4:5: sub_modules_to_wrap: 'text.out.{*}': 'lm_head' (written 'text.out') is a single module, not a "
+            "list of modules; remove the braces");
+  EXPECT_EQ(refusal_by_alias("text.blocks.{*}.mpl"),
+            "f.yaml:4:5: sub_modules_to_wrap: 'text.blocks.{*}.mpl' matches nothing: there is no 'model.layers.0.mpl' "
+            "(written 'text.blocks.0.mpl') in the model; the nearest path is 'model.layers.0.mlp'");
+}
+
 TEST(SourceMark, WithoutALineItIsTheFile) {
   EXPECT_EQ(SourceMark{"f.yaml"}.text(), "f.yaml");
   EXPECT_EQ(kMark.text(), "f.yaml:4:5");

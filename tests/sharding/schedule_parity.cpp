@@ -15,10 +15,9 @@
 #include "engine/core/error.h"
 #include "engine/device/device.h"
 #include "engine/nn/adamw.h"
-#include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "engine/train/compose.h"
+#include "models/fsdp2_mixin.h"
 #include "sharding/apply.h"
 #include "sharding/fully_shard.h"
 #include "sharding/model_tree.h"
@@ -178,9 +177,7 @@ Tokens run_rank(const Case& c, const Way& way, RankContext& context, comm::World
   const sharding::Fsdp2Config config = sharding::parse_fsdp2_config(c.yaml, c.name + ".yaml");
   record_forwards(*model, config);
   freeze(*model, c.frozen);
-  train::apply_fsdp2_config(*model, sharding::plan_fsdp2(*model, config, c.world, way.layout), world);
-  sharding::materialize_shards(*model);
-  nn::init_weights(*model, /*seed=*/0);
+  models::fully_shard(*model, world, config, {.layout = way.layout});
   nn::AdamW optimizer(model->parameters(), {});
   device.trace().enable(true);
   for (int i = 0; i < c.iterations; ++i) {

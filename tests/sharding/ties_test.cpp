@@ -79,8 +79,8 @@ TEST(Ties, AcrossTwoGroupsAreRefusedNamingBothPaths) {
     fully_shard(model.embed, options);
     EXPECT_EQ(
         test::message_of<ConfigError>([&] { fully_shard(model, options); }),
-        "parameter 'head.weight' of Tied is tied to 'weight', which another group owns; a tie must stay inside one "
-        "group: wrap neither module, or untie them (tie_word_embeddings: false)");
+        "parameter 'head.weight' of the wrapped Tied is tied to 'weight' of the wrapped Embedding, which another group "
+        "owns; a tie must stay inside one group: wrap neither module, or untie them (tie_word_embeddings: false)");
   });
 }
 

@@ -51,7 +51,8 @@ TEST(FullyShard, OfAParameterWithoutDimsIsRefusedAndNothingHasChanged) {
     WithScalar model;
     const Tensor before = model.weight.value;
     EXPECT_EQ(message_of<ConfigError>([&] { fully_shard(model, options); }),
-              "parameter 'temperature' has no dims and cannot be sharded over dim 0; give it shape [1]");
+              "parameter 'temperature' of the wrapped WithScalar has no dims and cannot be sharded over dim 0; give it "
+              "shape [1]");
     EXPECT_TRUE(model.weight.value.is_same(before));
     EXPECT_EQ(State::of(model), nullptr);
   });

@@ -51,9 +51,12 @@ class ProgramFolder {
 
   // Runs the program here, so that its messages show the names as they are given. 124: it did not end within a minute.
   Outcome run(const Words& arguments, const Words& launcher = {}) const {
+    return run_command(launcher + Words{SHARDLOOM_PROGRAM} + arguments);
+  }
+  // The same for any command.
+  Outcome run_command(const Words& words) const {
     std::string line = "cd " + quoted(folder_.string()) + " && timeout 60";
-    for (const std::string& word : launcher + Words{SHARDLOOM_PROGRAM} + arguments)
-      line.append(" ").append(quoted(word));
+    for (const std::string& word : words) line.append(" ").append(quoted(word));
     const int status = std::system((line + " > stdout.txt 2> stderr.txt").c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read("stdout.txt"), read("stderr.txt")};
   }

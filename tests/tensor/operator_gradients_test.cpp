@@ -5,6 +5,7 @@
 #include <cmath>
 #include <gmock/gmock.h>
 
+#include "engine/tensor/ops_vision.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom {
@@ -150,9 +151,32 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"attention",
              {kQ, kKv, kKv},
              [](const Inputs& x) { return ops::composed::attention(x[0], x[1], x[2], 0.3); }},
+        Case{"attention_not_causal",
+             {kQ, kKv, kKv},
+             [](const Inputs& x) { return ops::composed::attention(x[0], x[1], x[2], 0.3, false); }},
         Case{"cross_entropy",
              {{5, 7}},
              [](const Inputs& x) { return ops::composed::cross_entropy(x[0], targets(), ops::kIgnoreIndex); }}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Vision, Gradient,
+    ::testing::Values(
+        Case{"unfold_patches", {{2, 3, 4, 6}}, [](const Inputs& x) { return ops::unfold_patches(x[0], 2, 3); }},
+        Case{"patch_convolution",
+             {{2, 3, 4, 6}, {5, 3, 2, 3}, {5}},
+             [](const Inputs& x) {
+               return ops::linear(ops::unfold_patches(x[0], 2, 3), ops::reshape(x[1], {5, 18}), x[2]);
+             }},
+        Case{"prepend_token", {{1, 1, 5}, {3, 4, 5}}, [](const Inputs& x) { return ops::prepend_token(x[0], x[1]); }},
+        Case{"slice_sequence", {{3, 5, 2}}, [](const Inputs& x) { return ops::slice_sequence(x[0], 1, 3); }},
+        Case{"pixel_shuffle", {{2, 4, 6, 3}}, [](const Inputs& x) { return ops::pixel_shuffle(x[0], 2); }},
+        Case{"layer_scale", {{2, 3, 5}, {5}}, [](const Inputs& x) { return ops::mul(x[0], x[1]); }},
+        Case{"masked_scatter",
+             {{2, 3, 4}, {3, 4}},
+             [](const Inputs& x) {
+               return ops::masked_scatter(x[0], Tensor::from<std::int64_t>({9, 1, 9, 2, 9, 3}, {2, 3}), 9, x[1]);
+             }}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "tests/support/files.h"
 
 namespace loom::train {
 namespace {
@@ -235,6 +236,99 @@ TEST(TrainArguments, DecayMayBeLongerThanTheTraining) {
   EXPECT_EQ(train({"--lr-decay-iters", "1000", "--lr-warmup-iters", "99"}).lr_decay_iters, 1000);
 }
 
+// --- Launch scripts of Megatron, MindSpeed, torchrun and msrun
+
+TEST(LaunchScripts, TheGuidesFlagsForFsdp2AreRead) {
+  const TrainArguments a = train({"--use-torch-fsdp2", "--fsdp2-config-path", "f.yaml", "--ckpt-format", "torch_dcp",
+                                  "--untie-embeddings-and-output-weights", "--distributed-backend", "npu:hccl,cpu:gloo",
+                                  "--init-model-with-meta-device"});
+  EXPECT_TRUE(a.use_torch_fsdp2 && a.untie_embeddings_and_output_weights && a.init_model_with_meta_device);
+  EXPECT_EQ(a.ckpt_format, "torch_dcp");
+  EXPECT_FALSE(a.downcast_to_bf16);
+  EXPECT_EQ(train({"--ckpt-format", "torch_dist"}).ckpt_format, "torch_dist");
+  EXPECT_EQ(train({}).ckpt_format, std::nullopt);
+}
+
+TEST(LaunchScripts, DowncastGoesWithLoadedWeights) {
+  const TrainArguments a =
+      std::get<TrainArguments>(parsed({"train", "--init-from-hf-path", "q", "--data-path", "d", "--downcast-to-bf16"}));
+  EXPECT_TRUE(a.downcast_to_bf16);
+}
+
+TEST(LaunchScripts, UnderscoresMayStandForDashes) {
+  const TrainArguments a = train({"--nproc_per_node=2", "--seq_length", "9", "--use_torch_fsdp2", "--fsdp2_config_path",
+                                  "my_fsdp2.yaml", "--save", "my_folder"});
+  EXPECT_EQ(a.ranks, 2);
+  EXPECT_EQ(a.seq_length, 9);
+  EXPECT_EQ(a.fsdp2_config_path, "my_fsdp2.yaml");
+  EXPECT_EQ(a.save, "my_folder");
+}
+
+TEST(LaunchScripts, WhatOneMachineNeedsNotIsAccepted) {
+  const TrainArguments torchrun = train({"--nproc_per_node", "4", "--nnodes", "1", "--node_rank", "0", "--master_addr",
+                                         "localhost", "--master_port", "6000"});
+  EXPECT_EQ(torchrun.ranks, 4);
+  const TrainArguments msrun =
+      train({"--local_worker_num", "4", "--worker_num", "4", "--master_addr", "127.0.0.1", "--join", "True"});
+  EXPECT_EQ(msrun.ranks, 4);
+  const TrainArguments megatron =
+      train({"--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1", "--context-parallel-size=1",
+             "--expert-model-parallel-size", "1", "--no-gradient-accumulation-fusion", "--lr", "0.5"});
+  EXPECT_EQ(megatron.lr, 0.5);
+}
+
+// --- A program of pretrain()
+
+ParsedProgram parsed_program(const Words& words, const std::function<void(ExtraArguments&)>& extra = {}) {
+  std::vector<const char*> argv = {"build/bin/my_pretrain"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_program_arguments(static_cast<int>(argv.size()), argv.data(), extra, kEightCores);
+}
+
+std::string program_refusal(const Words& words, const std::function<void(ExtraArguments&)>& extra = {}) {
+  return test::message_of<ConfigError>([&] { parsed_program(words, extra); });
+}
+
+TEST(ProgramArguments, NeedNoModelAndNoData) {
+  const auto a = std::get<TrainArguments>(parsed_program({"--train-iters", "7", "--nproc-per-node", "2"}));
+  EXPECT_EQ(a.train_iters, 7);
+  EXPECT_EQ(a.ranks, 2);
+  EXPECT_THAT(a.data_path, ::testing::IsEmpty());
+}
+
+TEST(ProgramArguments, HaveTheProgramsOwnFlags) {
+  std::int64_t size = 32;
+  double ratio = 0.5;
+  std::string name = "none";
+  bool flip = false;
+  const auto extra = [&](ExtraArguments& flags) {
+    flags.group("Images");
+    flags.whole("--image-size", size, 1, "Pixels of a side");
+    flags.real("--mask-ratio", ratio, "Share that is masked");
+    flags.text("--tower", name, "Name of the tower");
+    flags.toggle("--flip", flip, "Mirror images");
+    flags.example("--image-size 64 --flip");
+  };
+  parsed_program({"--image-size", "64", "--mask_ratio", "0.25", "--tower=vit", "--flip"}, extra);
+  EXPECT_EQ(size, 64);
+  EXPECT_EQ(ratio, 0.25);
+  EXPECT_EQ(name, "vit");
+  EXPECT_TRUE(flip);
+  const std::string help = std::get<EarlyExit>(parsed_program({"--help"}, extra)).text;
+  for (const char* part : {"Images:", "--image-size N=64", "Pixels of a side", "--train-iters N=100",
+                           "Example:\n  my_pretrain --image-size 64 --flip\n"}) {
+    EXPECT_THAT(help, HasSubstr(part));
+  }
+  EXPECT_EQ(program_refusal({"--image-size", "0"}, extra), "--image-size is 0; use a whole number of at least 1");
+  EXPECT_EQ(program_refusal({"--image-sise", "1"}, extra), "unknown flag --image-sise; did you mean --image-size?");
+}
+
+TEST(ProgramArguments, HaveNotWhatOnlyShardloomTrainReads) {
+  for (const char* flag : {"--model-config", "--sample-bytes", "--prompt"}) {
+    EXPECT_EQ(program_refusal({flag, "1"}), fmt::format("unknown flag {}; see my_pretrain --help", flag));
+  }
+}
+
 // --- generate
 
 TEST(GenerateArguments, WhatIsLeftOutIsGreedy) {
@@ -269,8 +363,11 @@ TEST(GenerateArguments, APromptIsTakenAsItIsWritten) {
 TEST(Help, ListsTheCommandsAndEndsWithZero) {
   const EarlyExit help = std::get<EarlyExit>(parsed({"--help"}));
   EXPECT_EQ(help.code, 0);
-  EXPECT_THAT(help.text, HasSubstr("train"));
-  EXPECT_THAT(help.text, HasSubstr("generate"));
+  for (const char* part :
+       {"train", "Train a model on one or more ranks.", "generate", "Continue a text with a trained model.",
+        "Example:\n  shardloom train ", "shardloom train --help"}) {
+    EXPECT_THAT(help.text, HasSubstr(part));
+  }
 }
 
 TEST(Help, OfTrainHasGroupsDefaultsAndAnExample) {
@@ -278,7 +375,8 @@ TEST(Help, OfTrainHasGroupsDefaultsAndAnExample) {
   EXPECT_EQ(help.code, 0);
   for (const char* part :
        {"Model (one of the first two):", "Data:", "Batch and schedule:", "Optimizer (AdamW):", "Sharding:", "Schedule:",
-        "Execution:", "Output:", "--lr X=0.0003", "--train-iters N=100",
+        "Execution:", "Output:", "--untie-embeddings-and-output-weights", "--ckpt-format {torch_dcp,torch_dist}",
+        "--distributed-backend {nccl,gloo,npu:hccl,cpu:gloo}=nccl", "--lr X=0.0003", "--train-iters N=100",
         "--lr-decay-style {constant,linear,cosine,inverse-square-root}=linear", "--kernel-grain {fast,pytorch}=fast",
         "--global-batch-size N=micro-batch-size x ranks", "Example:\n  shardloom train "}) {
     EXPECT_THAT(help.text, HasSubstr(part));
@@ -298,7 +396,9 @@ TEST(MegatronsRecomputeFlags, AreTakenToBeRefusedBesideTheFile) {
 
 TEST(Help, OfGenerateHasAnExample) {
   const EarlyExit help = std::get<EarlyExit>(parsed({"generate", "--help"}));
-  EXPECT_THAT(help.text, HasSubstr("MODEL_DIR"));
+  for (const char* part : {"MODEL_DIR", "Model and prompt:", "Sampling:", "--max-new-tokens N=64", "--top-k N=0"}) {
+    EXPECT_THAT(help.text, HasSubstr(part));
+  }
   EXPECT_THAT(help.text, HasSubstr("Example:\n  shardloom generate "));
 }
 
@@ -343,11 +443,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--micro-batchsize", "2"}),
             "unknown flag --micro-batchsize; did you mean --micro-batch-size?"},
         Bad{with_model_and_data({"--lrr=1"}), "unknown flag --lrr; did you mean --lr?"},
-        Bad{with_model_and_data({"--pipeline-model-parallel-size", "1"}),
-            "unknown flag --pipeline-model-parallel-size; see shardloom train --help"},
+        Bad{with_model_and_data({"--num-layers", "4"}), "unknown flag --num-layers; see shardloom train --help"},
         Bad{with_model_and_data({"-x"}), "unknown flag -x; see shardloom train --help"},
-        Bad{with_model_and_data({"--bf16"}),
-            "--bf16 is not a flag of shardloom train; set param_dtype: bf16 in the file of --fsdp2-config-path"},
         Bad{with_model_and_data({"--lr"}), "--lr needs a value, but nothing follows; see --help"},
         Bad{with_model_and_data({"--lr", "--seed", "1"}), "--lr needs a value, but --seed follows; give --lr X"},
         Bad{with_model_and_data({"--lr", "1", "--lr", "2"}), "--lr is given 2 times (1, 2); keep one"},
@@ -423,6 +520,64 @@ TEST(CommandLine, RanksAreNotGivenTwiceUnderMpi) {
   EXPECT_EQ(refusal(with_model_and_data({"--nproc-per-node", "2"}), {.cores = 8, .mpi_ranks = 4, .mpi_local_ranks = 4}),
             "--nproc-per-node is 2, but the MPI launcher started 4 ranks, one a process; leave it out");
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    LaunchScripts, BadCommandLine,
+    ::testing::Values(
+        Bad{with_model_and_data({"--bf16"}),
+            "--bf16 does not go with FSDP2, whose parameters stay fp32 so that the optimizer can resume; write "
+            "param_dtype: bf16 in the file of --fsdp2-config-path"},
+        Bad{with_model_and_data({"--fp16"}),
+            "--fp16 does not go with FSDP2, which has no loss scaler; write param_dtype: bf16 in the file of "
+            "--fsdp2-config-path"},
+        Bad{with_model_and_data({"--use-distributed-optimizer"}),
+            "--use-distributed-optimizer does not go with FSDP2, which shards the optimizer state with the parameters; "
+            "remove it"},
+        Bad{with_model_and_data({"--gradient-accumulation-fusion"}),
+            "--gradient-accumulation-fusion does not go with FSDP2, which reduces the gradients itself; remove it or "
+            "write --no-gradient-accumulation-fusion"},
+        Bad{with_model_and_data({"--pipeline-model-parallel-size", "2"}),
+            "--pipeline-model-parallel-size is 2; FSDP2 does not go with pipeline stages; write 1, and let "
+            "sharding_size in the file of --fsdp2-config-path split the model"},
+        Bad{with_model_and_data({"--expert-model-parallel-size", "4"}),
+            "--expert-model-parallel-size is 4; FSDP2 does not go with Megatron's expert parallelism; write 1: experts "
+            "are sharded like all parameters"},
+        Bad{with_model_and_data({"--tensor-model-parallel-size", "2"}),
+            "--tensor-model-parallel-size is 2; tensor parallelism is not built; write 1, and let sharding_size in the "
+            "file of --fsdp2-config-path split the weights"},
+        Bad{with_model_and_data({"--context-parallel-size", "2"}),
+            "--context-parallel-size is 2; context parallelism is not built; write 1"},
+        Bad{with_model_and_data({"--sequence-parallel"}),
+            "--sequence-parallel goes with tensor parallelism, which is not built; remove it"},
+        Bad{with_model_and_data({"--nnodes", "2"}),
+            "--nnodes is 2; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before the "
+            "program, without --nnodes and --nproc-per-node"},
+        Bad{with_model_and_data({"--node_rank", "1"}),
+            "--node-rank is 1; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before "
+            "the program, without --nnodes and --nproc-per-node"},
+        Bad{with_model_and_data({"--cluster_time_out", "300"}),
+            "--cluster-time-out is not a flag here; write --distributed-timeout-minutes N"},
+        Bad{with_model_and_data({"--log_dir", "logs"}),
+            "--log-dir is not a flag here: the ranks of a process share its output; remove it and redirect that"},
+        Bad{with_model_and_data({"--bind_core", "True"}),
+            "--bind-core is not built; remove it, or start the program under taskset or numactl"},
+        Bad{with_model_and_data({"--worker_num", "8", "--local_worker_num", "4"}),
+            "--worker-num is 8, but 4 ranks run; write --local-worker-num 8 beside it, or remove it"},
+        Bad{with_model_and_data({"--ckpt-format", "torch"}), "--ckpt-format is torch; use torch_dcp, torch_dist"},
+        Bad{with_model_and_data({"--ckpt-format", "torch_dcp"}),
+            "--ckpt-format is torch_dcp, which goes with --use-torch-fsdp2 only; add it"},
+        Bad{with_model_and_data({"--ckpt-format", "torch_dist", "--save", "out"}),
+            "--ckpt-format is torch_dist, but writing torch_dist checkpoints is not built; leave it out: --save then "
+            "writes a Hugging Face folder after training"},
+        Bad{with_model_and_data({"--use-torch-fsdp2", "--fsdp2-config-path", "f", "--ckpt-format", "torch_dcp",
+                                 "--load", "ckpt"}),
+            "--load is ckpt, but reading torch_dcp checkpoints is not built; use --init-from-hf-path DIR"},
+        Bad{with_model_and_data({"--load", "ckpt"}),
+            "--load is ckpt, but reading torch_dcp and torch_dist checkpoints is not built; use --init-from-hf-path "
+            "DIR"},
+        Bad{with_model_and_data({"--downcast-to-bf16"}),
+            "--downcast-to-bf16 rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove "
+            "it"}));
 
 }  // namespace
 }  // namespace loom::train

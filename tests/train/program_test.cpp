@@ -180,7 +180,7 @@ TEST_F(BadInput, TiedWeightsWouldBeInTwoGroups) {
       kFourSteps + kTwoRanks,
       "fsdp2.yaml:2:22: sub_modules_to_wrap: 'model.embed_tokens.weight' (group 'model.embed_tokens') and "
       "'lm_head.weight' (group 'lm_head') are one parameter; a tie must stay inside one group: wrap neither module, or "
-      "untie them (tie_word_embeddings: false)");
+      "untie them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
 }
 
 TEST_F(BadInput, FlagIsUnknown) {

@@ -3,7 +3,9 @@
 // Every subfolder of DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding
 // and head (GPT-2: its blocks) and the root are wrapped by fully_shard over the case's mesh, and trained on the case's
 // tokens. Losses, gradient norms, the first step's gradients and the last weights must agree within the contract of
-// tests/reference/README.md; in 16-bit cases the dtype and bytes of every gather and reduction are checked too. Each
+// tests/reference/README.md; in 16-bit cases the dtype and bytes of every gather and reduction are checked too. A case
+// with batches.safetensors has images: its vision tower is frozen and ignored, targets that are image tokens are not
+// scored, and the first step's logits of rank 0 are compared as well. Each
 // case runs in both grains, in fp32 also with CPU offload. Ranks are threads; under mpirun, processes, and the cases
 // are those of that many ranks.
 #include <cmath>
@@ -23,6 +25,7 @@
 #include "engine/tensor/ops.h"
 #include "models/decoder.h"
 #include "models/hf_folder.h"
+#include "models/internvl.h"
 #include "offload/host_allocator.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/parity_report.h"
@@ -49,6 +52,7 @@ struct Tolerance {
 };
 constexpr Tolerance kFp32{5e-5, 2e-4};
 constexpr Tolerance kBf16{2e-3, 1e-2};
+constexpr double kLogits = 2e-5;
 constexpr double kStep1GradNorm = 1e-3;
 constexpr double kFinalWeightNorm = 1e-4;
 
@@ -60,6 +64,7 @@ struct Case {
   int replicate = 1;
   int accum = 1;
   bool sixteen_bit = false;
+  bool images = false;
   sharding::FullyShardOptions options;
   std::vector<std::string> freeze;
 
@@ -70,8 +75,7 @@ struct Case {
 std::optional<std::string> read_scenario(Case& c) {
   static const std::set<std::string> kKnown{"model", "world",  "replicate", "param", "reduce", "output", "reshard",
                                             "accum", "freeze", "save_at",   "steps", "gb",     "seq"};
-  if (!c.curve.contains("scenario"))
-    return "its batches are images and text: the vision-language model is not built yet";
+  c.images = std::filesystem::exists(c.folder / "batches.safetensors");
   const json scenario = c.scenario();
   for (const auto& [key, value] : scenario.items()) {
     if (!kKnown.contains(key)) return fmt::format("its scenario has '{}', which this program does not know", key);
@@ -96,13 +100,14 @@ std::optional<std::string> read_scenario(Case& c) {
 }
 
 void wrap(nn::Module& model, const sharding::FullyShardOptions& options) {
-  for (const char* container : {"model.layers", "transformer.h"}) {
+  for (const char* container : {"model.layers", "model.language_model.layers", "transformer.h"}) {
     nn::Module* layers = model.find(container);
     if (layers == nullptr) continue;
     for (auto& [index, layer] : layers->children()) sharding::fully_shard(*layer, options);
   }
-  if (model.find("model.embed_tokens") != nullptr) {
-    sharding::fully_shard(*model.find("model.embed_tokens"), options);
+  for (const char* embedding : {"model.embed_tokens", "model.language_model.embed_tokens"}) {
+    if (model.find(embedding) == nullptr) continue;
+    sharding::fully_shard(*model.find(embedding), options);
     sharding::fully_shard(*model.find("lm_head"), options);
   }
   sharding::fully_shard(model, options);
@@ -113,7 +118,8 @@ struct Results {
   std::vector<double> grad_norm;
   std::map<std::string, double> step1_grad_norm;
   std::map<std::string, double> final_weight_norm;
-  std::string wire_error;  // a gather or reduction of the wrong dtype or size
+  std::vector<float> step1_logits;  // of rank 0; cases with images
+  std::string wire_error;           // a gather or reduction of the wrong dtype or size
 };
 
 // The norm over the whole tensors of what `pick` gives for each parameter's shard.
@@ -171,14 +177,22 @@ class Run {
     device.host_allocator = offload::make_host_allocator();
     device::Device::install(context, device);
     context.slot<nn::KernelOptions>() = grain.kernels;
-    const models::DecoderConfig config = models::load_decoder_config(c.folder);
-    model_ = models::build_decoder(config);
+    sharding::FullyShardOptions options = c.options;
+    if (c.images) {
+      const models::InternVLConfig config = models::load_internvl_config(c.folder);
+      image_token_id_ = config.image_token_id;
+      const auto model = models::build_internvl(config);
+      model->freeze_tower("vision_tower");
+      for (const Tensor& p : model->find("model.vision_tower")->parameters()) options.ignored_params.insert(p.id());
+      model_ = model;
+    } else {
+      model_ = models::build_decoder(models::load_decoder_config(c.folder));
+    }
     for (auto& [path, parameter] : model_->named_parameters()) {
       for (const std::string& part : c.freeze) {
         if (path.find(part) != std::string::npos) parameter.set_requires_grad(false);
       }
     }
-    sharding::FullyShardOptions options = c.options;
     options.layout = grain.layout;
     options.cpu_offload = grain.cpu_offload;
     options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, c.world / c.replicate));
@@ -195,8 +209,9 @@ class Run {
   }
 
   Results train() {
-    const io::SafetensorsFile file(case_.folder / "tokens.safetensors");
+    const io::SafetensorsFile file(case_.folder / (case_.images ? "batches.safetensors" : "tokens.safetensors"));
     const io::StoredTensor& tokens = file.at("tokens");
+    if (case_.images) pixel_values_ = &file.at("pixel_values");
     Results results;
     for (std::int64_t step = 0; step < tokens.shape[0]; ++step) {
       device::Device::current().trace().enable(step == 1);
@@ -215,6 +230,7 @@ class Run {
       }
       results.loss.push_back(loss);
     }
+    results.step1_logits = std::move(step1_logits_);
     results.final_weight_norm = norms(*model_, *shards_, [](const Tensor& t) { return t; });
     return results;
   }
@@ -233,15 +249,36 @@ class Run {
       std::memcpy(inputs.data<std::int32_t>() + row * seq, tokens.bytes.data() + at, bytes);
       std::memcpy(targets.data<std::int32_t>() + row * seq, tokens.bytes.data() + at + sizeof(std::int32_t), bytes);
     }
-    Tensor logits = (*model_)(inputs);
+    Tensor logits = case_.images ? with_images(inputs, targets, step) : (*model_)(inputs).tensor();
     Tensor loss = ops::scale(ops::cross_entropy(logits, targets), 1.0 / case_.accum);
     logits = {};
     autograd::backward(loss);
     return loss.item();
   }
 
+  // The logits of a micro-batch whose sequences have an image each; takes image tokens out of `targets`.
+  Tensor with_images(const Tensor& inputs, const Tensor& targets, std::int64_t step) {
+    for (std::int64_t i = 0; i < targets.numel(); ++i) {
+      auto& target = targets.data<std::int32_t>()[i];
+      if (target == image_token_id_) target = static_cast<std::int32_t>(ops::kIgnoreIndex);
+    }
+    const Shape& stored = pixel_values_->shape;  // [steps, batch, C, H, W]
+    const std::int64_t image = stored[2] * stored[3] * stored[4];
+    const std::int64_t images = stored[1] / world_.size();
+    const auto* values = reinterpret_cast<const float*>(pixel_values_->bytes.data());
+    const Tensor pixels = Tensor::from(std::span(values + (step * stored[1] + world_.rank() * images) * image,
+                                                 static_cast<std::size_t>(images * image)),
+                                       {images, stored[2], stored[3], stored[4]});
+    Tensor logits = (*model_)(inputs, pixels);
+    if (step == 0) step1_logits_ = logits.to_vector<float>();
+    return logits;
+  }
+
   const Case& case_;
   comm::World& world_;
+  std::int64_t image_token_id_ = -1;
+  const io::StoredTensor* pixel_values_ = nullptr;
+  std::vector<float> step1_logits_;
   std::shared_ptr<nn::Module> model_;
   std::shared_ptr<comm::ProcessGroup> everyone_;
   comm::ProcessGroup* shards_ = nullptr;
@@ -273,6 +310,16 @@ Worst worst_of_map(const json& expected, const std::map<std::string, double>& ac
   return worst;
 }
 
+double worst_logit(const Case& c, const std::vector<float>& logits) {
+  const io::SafetensorsFile file(c.folder / "step1_rank0_logits.safetensors");
+  const io::StoredTensor& stored = file.at("logits");
+  if (stored.shape.numel() != static_cast<std::int64_t>(logits.size())) return INFINITY;
+  const auto* expected = reinterpret_cast<const float*>(stored.bytes.data());
+  Worst worst;
+  for (std::size_t i = 0; i < logits.size(); ++i) worst.add(std::abs(logits[i] - expected[i]), "");
+  return worst.value;
+}
+
 std::pair<bool, std::string> compare(const Case& c, const Results& results) {
   const Tolerance tolerance = c.sixteen_bit ? kBf16 : kFp32;
   Worst loss;
@@ -292,6 +339,10 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
   if (c.sixteen_bit) {
     text += results.wire_error.empty() ? ", dtype and bytes of every gather and reduction" : ", " + results.wire_error;
     return {agrees, text};
+  }
+  if (c.images) {
+    const double worst = worst_logit(c, results.step1_logits);
+    return {agrees && worst <= kLogits, text + fmt::format(", step-1 logits of rank 0 {:.1e}", worst)};
   }
   const Worst grads = worst_of_map(c.curve.at("step1_grad_norm_by_param"), results.step1_grad_norm);
   const Worst weights = worst_of_map(c.curve.at("final_weight_norm_by_param"), results.final_weight_norm);
@@ -333,7 +384,7 @@ int run(const std::filesystem::path& folder, int only_world, const Ranks& run_ra
     }
     if (!reason) {
       try {
-        models::load_decoder_config(case_folder);
+        c.images ? void(models::load_internvl_config(case_folder)) : void(models::load_decoder_config(case_folder));
       } catch (const ConfigError& error) {
         reason = error.what();
       }

@@ -91,6 +91,10 @@ const StoredTensor* HfWeights::find(std::string_view name) const {
   return found == tensors_.end() ? nullptr : found->second;
 }
 
+void HfWeights::add_alias(std::string name, std::string_view existing) {
+  tensors_.try_emplace(std::move(name), &at(existing));
+}
+
 const StoredTensor& HfWeights::at(std::string_view name) const {
   if (const StoredTensor* tensor = find(name)) return *tensor;
   const auto nearest = nearest_spelling(name, names());

@@ -30,6 +30,9 @@ class HfWeights {
   // Throws ConfigError with the nearest name there is.
   const StoredTensor& at(std::string_view name) const;
 
+  // From now on `name` finds the tensor of `existing`, unless it has one of its own. Precondition: `existing` is there.
+  void add_alias(std::string name, std::string_view existing);
+
  private:
   void read_shards(const std::filesystem::path& index_path);
 

@@ -1,16 +1,8 @@
-#include "engine/train/compose.h"
+#include "engine/train/recompute_flags.h"
 
 #include "engine/core/error.h"
-#include "recompute/checkpoint.h"
 
 namespace loom::train {
-
-void apply_fsdp2_config(nn::Module& model, const sharding::Fsdp2Plan& plan, comm::World& world) {
-  for (const std::string& path : plan.recomputed) {
-    recompute::checkpoint(*model.find(path), {.path = path, .use_reentrant = plan.use_reentrant});
-  }
-  sharding::apply_fsdp2(model, plan, world);  // listed modules bottom-up, the root last, then the prefetch lists
-}
 
 void refuse_recompute_flags(std::span<const std::string> flags, const sharding::Fsdp2Config* config) {
   if (flags.empty()) return;

@@ -1,0 +1,43 @@
+// Operators of mixture-of-experts layers: routing, tokens ordered by expert, one matrix product an expert.
+//
+// Letters  T tokens, E experts, k experts a token, H and N row lengths; R = T * k rows, one for each token and expert it
+//          goes to.
+// Work     tokens are gathered by expert, and an expert's product runs over its own tokens only: no expert computes a
+//          token that did not choose it. An expert without tokens does nothing and has a gradient of zeros.
+// Bits     sums over a token's experts run in order of expert in fp32 (fp64) and are rounded once; nothing depends on
+//          the number of threads. Transformers' eager loop has the same order and, in 16-bit dtypes, rounds every term.
+// Dry run  there are no tokens to count: shapes need none, and costs take routing as balanced, so that every expert is
+//          used as far as R suffices.
+// Places, dtypes, errors  as in ops.h; indices are int64 on the device.
+#pragma once
+
+#include "engine/tensor/tensor.h"
+
+namespace loom::ops {
+
+// logits [T, E] -> the k experts of largest probability: softmax over all E in fp32 (fp64); of equal ones the lowest
+// index; `renormalize`: a token's weights are divided by their sum. `weights` are in the dtype of the logits and carry
+// the gradient.
+struct Routing {
+  Tensor weights;  // [T, k], largest first
+  Tensor experts;  // [T, k]
+};
+Routing route_top_k(const Tensor& logits, std::int64_t k, bool renormalize);
+
+// The order of rows: by expert, inside an expert by token.
+struct ExpertRows {
+  Tensor offsets;     // [E + 1]: expert e has rows offsets[e] ... offsets[e + 1] - 1
+  Tensor row_slots;   // [R]: t * k + j where the row is choice j of token t
+  Tensor token_rows;  // [T, k]: each token's rows, ascending
+};
+// Throws InvariantError for an expert outside [0, num_experts).
+ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts);
+
+// x [T, H] -> [R, H].
+Tensor gather_tokens(const Tensor& x, const ExpertRows& rows);
+// x [R, H], weight [E, N, H] -> [R, N]: the rows of expert e times weight[e]^T.
+Tensor grouped_linear(const Tensor& x, const Tensor& weight, const ExpertRows& rows);
+// x [R, H], weights [T, k] -> [T, H]: the sum of a token's rows, each times its weight.
+Tensor combine_tokens(const Tensor& x, const Tensor& weights, const ExpertRows& rows);
+
+}  // namespace loom::ops

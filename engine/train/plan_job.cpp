@@ -1,0 +1,94 @@
+#include "engine/train/plan_job.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/core/error.h"
+#include "engine/core/spelling.h"
+#include "engine/device/profile_file.h"
+#include "engine/nn/functional.h"
+#include "engine/tensor/io/atomic_file.h"
+#include "engine/train/plan_output.h"
+#include "engine/train/planner.h"
+#include "models/model_hub.h"
+
+namespace loom::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path profiles_folder() {
+  if (const char* folder = std::getenv("SHARDLOOM_DEVICES")) return folder;
+  return LOOM_DEVICES_DIR;
+}
+
+std::vector<std::string> profile_names() {
+  std::vector<std::string> names;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(profiles_folder(), none)) {
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  io::AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+Batch token_batch(const TrainArguments& arguments) {
+  const Shape shape{arguments.micro_batch_size, arguments.seq_length};
+  const Tensor ids = Tensor::empty(shape, DType::kI32, device::MemCategory::kActivation, "input_ids");
+  const Tensor targets = Tensor::empty(shape, DType::kI32, device::MemCategory::kActivation, "targets");
+  return {{{"input_ids", ids}, {"targets", targets}}};
+}
+
+ForwardResult forward_step(DataIterator& data, nn::Module& model) {
+  const Batch batch = data.next();
+  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
+    return nn::functional::cross_entropy(logits, targets);
+  };
+  return {model(batch["input_ids"]), loss_func};
+}
+
+}  // namespace
+
+PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
+  const fs::path config = arguments.init_from_hf_path ? *arguments.init_from_hf_path : *arguments.model_config;
+  PretrainCallbacks callbacks;
+  callbacks.train_valid_test_datasets_provider = [](const TrainArguments& asked) {
+    return DataLoaders{.train = [&asked](std::span<const std::int64_t>) { return token_batch(asked); }};
+  };
+  callbacks.model_provider = [config](const TrainArguments&) { return models::ModelHub::global().build(config); };
+  callbacks.forward_step = forward_step;
+  return callbacks;
+}
+
+device::HardwareProfile find_profile(const std::string& device) {
+  if (fs::exists(device)) return device::load_profile(device);
+  const fs::path path = profiles_folder() / (device + ".yaml");
+  if (fs::exists(path)) return device::load_profile(path);
+  const std::vector<std::string> names = profile_names();
+  const auto nearest = nearest_spelling(device, names);
+  config_error("--device is {}, neither a file nor a profile in {}; {}use one of {}", device,
+               profiles_folder().string(), nearest ? fmt::format("did you mean {}? ", *nearest) : "",
+               fmt::join(names, ", "));
+}
+
+int run_plan(const PlanArguments& arguments, std::ostream& out) {
+  const device::HardwareProfile profile = find_profile(arguments.device);
+  const StepPlan plan = plan_step(arguments.train, plan_callbacks(arguments.train), profile, Capacity::kLifted);
+  const bool json_only = arguments.json && *arguments.json == "-";
+  if (json_only) {
+    out << to_json(plan).dump(1) << "\n";
+  } else {
+    out << to_text(plan);
+    if (arguments.json) write_text(*arguments.json, to_json(plan).dump(1) + "\n");
+  }
+  return plan.memory.fits() ? 0 : kExitDoesNotFit;
+}
+
+}  // namespace loom::train

@@ -1,0 +1,222 @@
+#include "engine/train/planner.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "engine/comm/simulated.h"
+#include "engine/core/error.h"
+#include "engine/device/simulate.h"
+#include "engine/train/inputs.h"
+#include "engine/train/job.h"
+#include "engine/train/trainer.h"
+#include "sharding/fully_shard.h"
+#include "sharding/schedule_view.h"
+
+namespace loom::train {
+namespace {
+
+using device::TimelineEntry;
+using device::TimelineKind;
+
+// Optimizer state is there after the first; the allocator's cache has settled after the third.
+constexpr std::int64_t kStepsBefore = 3;
+
+constexpr std::string_view kForward = "forward";
+constexpr std::string_view kEnd = "end";
+
+// Peaks between one phase and the next.
+class MemoryWatch {
+ public:
+  MemoryWatch(device::DeviceMemory& memory, MemoryPlan& plan) : memory_(memory), plan_(plan) {}
+
+  void begin_phase(std::string_view phase) {
+    if (!phase_.empty()) end_phase();
+    phase_ = phase;
+    memory_.reset_peaks();
+  }
+
+ private:
+  void end_phase() {
+    const device::MemStats stats = memory_.stats();
+    const std::int64_t peak = stats.allocator.peak_allocated_bytes;
+    auto known = std::find_if(plan_.phases.begin(), plan_.phases.end(),
+                              [&](const PhaseMemory& phase) { return phase.phase == phase_; });
+    if (known == plan_.phases.end()) known = plan_.phases.insert(known, PhaseMemory{.phase = phase_});
+    known->end_allocated_bytes = stats.allocator.allocated_bytes;
+    if (peak <= known->peak_allocated_bytes) return;
+    known->peak_allocated_bytes = peak;
+    known->by_category_at_peak = stats.by_category_at_peak;
+    if (peak <= plan_.peak_allocated_bytes) return;
+    plan_.peak_allocated_bytes = peak;
+    plan_.peak_phase = phase_;
+  }
+
+  device::DeviceMemory& memory_;
+  MemoryPlan& plan_;
+  std::string phase_;
+};
+
+std::int64_t capacity_of(const device::HardwareProfile& profile) {
+  return profile.memory.capacity_bytes - profile.memory.context_bytes;
+}
+
+device::Device& set_up_planned_rank(RankContext& context, const TrainArguments& arguments,
+                                    const device::HardwareProfile& profile, Capacity capacity) {
+  device::DeviceOptions options;
+  options.profile.name = profile.name;
+  if (capacity == Capacity::kOfTheProfile) options.profile.memory_bytes = capacity_of(profile);
+  options.profile.matrix_workspace_bytes = profile.memory.matrix_workspace_bytes;
+  options.dry_run = true;
+  device::Device& device = device::Device::install(context, options);
+  set_kernel_grain(context, arguments);
+  return device;
+}
+
+std::vector<CommunicationPlan> count_collectives(const device::Timeline& timeline, const device::TimeModel& model) {
+  using Key = std::tuple<std::string, std::int64_t, std::string>;
+  std::map<Key, CommunicationPlan> kinds;
+  for (const TimelineEntry& entry : timeline.entries()) {
+    if (entry.group < 0) continue;
+    const std::vector<int>& ranks = timeline.group(entry.group);
+    const device::CollectiveTime time = model.collective(entry.collective, entry.bytes, model.shape_of(ranks));
+    const auto size = static_cast<std::int64_t>(ranks.size());
+    const std::string link = time.legs.empty()
+                                 ? std::string()
+                                 : model.profile().links.levels[static_cast<std::size_t>(time.legs.back().level)].name;
+    const std::string& name = timeline.text(entry.name);
+    CommunicationPlan& plan = kinds[{name, size, link}];
+    plan.collective = name;
+    plan.ranks = size;
+    plan.link = link;
+    ++plan.count;
+    plan.received_bytes += entry.cost.link_bytes;
+    plan.time_ns += time.time_ns;
+  }
+  std::vector<CommunicationPlan> plans;
+  for (auto& [key, plan] : kinds) plans.push_back(std::move(plan));
+  return plans;
+}
+
+// Matrix products and attention between two marks; entries without marks around belong to none.
+double flops_in(const device::Timeline& timeline, std::string_view only_phase, std::optional<int> only_first = {}) {
+  double flops = 0;
+  int seen = 0;
+  bool counts = only_phase.empty();
+  for (const TimelineEntry& entry : timeline.entries()) {
+    if (entry.kind == TimelineKind::kMark && !only_phase.empty()) {
+      counts = timeline.text(entry.name) == only_phase && (!only_first || seen++ < *only_first);
+    }
+    const bool arithmetic = entry.cost.unit == device::Unit::kMatrix || entry.cost.unit == device::Unit::kAttention;
+    if (counts && arithmetic && entry.kind == TimelineKind::kWork) flops += entry.cost.flops;
+  }
+  return flops;
+}
+
+// The dtype in which most of the arithmetic is done.
+DType compute_dtype(const device::Timeline& timeline) {
+  std::map<DType, double> flops;
+  for (const TimelineEntry& entry : timeline.entries()) {
+    if (entry.cost.unit == device::Unit::kMatrix) flops[entry.cost.dtype] += entry.cost.flops;
+  }
+  const auto most =
+      std::max_element(flops.begin(), flops.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == flops.end() ? DType::kF32 : most->first;
+}
+
+TimePlan time_plan(const device::Timeline& timeline, const device::TimeModel& model, device::RankTimes& times) {
+  const device::RankTimeline rank{0, &timeline};
+  device::VirtualTimes counted = device::resolve({&rank, 1}, model);
+  const device::VirtualTimes bound = device::resolve({&rank, 1}, model, device::HostCosts::kFree);
+  TimePlan plan;
+  plan.step_ns = counted.end_ns;
+  plan.device_bound_ns = bound.end_ns;
+  times = std::move(counted.ranks.front());
+  for (std::size_t i = 0; i + 1 < times.marks.size(); ++i) {
+    const device::MarkTime &from = times.marks[i], &to = times.marks[i + 1];
+    const std::string& phase = timeline.text(timeline.entries()[static_cast<std::size_t>(from.entry)].name);
+    auto known = std::find_if(plan.phases.begin(), plan.phases.end(),
+                              [&](const PhaseTime& time) { return time.phase == phase; });
+    if (known == plan.phases.end()) known = plan.phases.insert(known, PhaseTime{.phase = phase});
+    known->host_ns += to.host_ns - from.host_ns;
+    known->compute_ns += to.compute_ns - from.compute_ns;
+  }
+  plan.breakdown = device::break_down(timeline, times, 0, plan.step_ns);
+  return plan;
+}
+
+ThroughputPlan throughput_plan(const TrainArguments& arguments, const device::Timeline& timeline,
+                               const device::TimeModel& model, std::int64_t step_ns) {
+  ThroughputPlan plan;
+  plan.tokens = std::int64_t{arguments.global_batch_size} * arguments.seq_length;
+  const double seconds = static_cast<double>(step_ns) * 1e-9;
+  plan.tokens_per_s = static_cast<double>(plan.tokens) / seconds;
+  plan.tokens_per_s_per_device = plan.tokens_per_s / arguments.ranks;
+  plan.model_flops = 3 * flops_in(timeline, kForward);
+  plan.hardware_flops = flops_in(timeline, "");
+  const auto& peaks = model.profile().matrix.peak_flops_per_s;
+  const auto peak = peaks.find(compute_dtype(timeline));
+  if (peak == peaks.end()) return plan;
+  plan.mfu = plan.model_flops / seconds / peak->second;
+  plan.hfu = plan.hardware_flops / seconds / peak->second;
+  return plan;
+}
+
+std::vector<std::string> schedule_warnings(const device::Trace& trace, const device::MemStats& memory) {
+  std::vector<std::string> warnings;
+  for (const sharding::VainPrefetch& vain : sharding::view_schedule(trace, memory).vain) {
+    warnings.push_back(fmt::format("the gather of '{}' was prefetched for nothing: {}", vain.group,
+                                   vain.why == sharding::VainPrefetch::Why::kNeverUsed
+                                       ? "it was never used"
+                                       : "no kernel of another group ran before it was waited for"));
+  }
+  return warnings;
+}
+
+}  // namespace
+
+StepPlan plan_step(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                   const device::HardwareProfile& profile, Capacity capacity) {
+  const TrainingInputs inputs = read_inputs(arguments, callbacks);
+  StepPlan plan;
+  plan.run.context = std::make_unique<RankContext>(0, arguments.ranks);
+  const RankScope scope(*plan.run.context);
+  device::Device& device = set_up_planned_rank(*plan.run.context, arguments, profile, capacity);
+  const auto world = comm::make_simulated_world(0, arguments.ranks);
+  Trainer trainer(arguments, callbacks, inputs, *world);
+  for (std::int64_t step = 0; step < kStepsBefore; ++step) trainer.step(step);
+
+  device.timeline().enable(true);
+  device.trace().enable(true);
+  MemoryWatch watch(device.memory(), plan.memory);
+  trainer.observe_phases([&](std::string_view phase) { watch.begin_phase(phase); });
+  trainer.step(kStepsBefore);
+  device.timeline().enable(false);
+
+  plan.model = trainer.model().type_name();
+  plan.parameters = 0;
+  for (auto& [path, slot] : trainer.model().named_slots()) plan.parameters += slot->global_shape.numel();
+  plan.device = profile.name;
+  plan.world = arguments.ranks;
+  plan.micro_batch = arguments.micro_batch_size;
+  plan.micro_batches = arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks);
+  plan.seq_length = arguments.seq_length;
+  const device::MemStats stats = device.memory().stats();
+  plan.memory.steady_allocated_bytes = stats.allocator.allocated_bytes;
+  plan.memory.reserved_bytes = stats.allocator.reserved_bytes;
+  plan.memory.host_bytes = device.host_memory().stats().peak_bytes;
+  plan.memory.capacity_bytes = capacity_of(profile);
+  if (inputs.fsdp2) {
+    plan.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
+    plan.warnings = inputs.fsdp2->warnings;
+  }
+  const device::TimeModel model(profile);
+  plan.run.timeline = &device.timeline();
+  plan.communication = count_collectives(device.timeline(), model);
+  plan.time = time_plan(device.timeline(), model, plan.run.times);
+  plan.throughput = throughput_plan(arguments, device.timeline(), model, plan.time.step_ns);
+  for (std::string& warning : schedule_warnings(device.trace(), stats)) plan.warnings.push_back(std::move(warning));
+  return plan;
+}
+
+}  // namespace loom::train

@@ -1,0 +1,32 @@
+// The two spellings of experts' weights in Hugging Face folders.
+//
+// Fused       one tensor a layer and kind, as the module holds it and transformers 5 writes it: "P.gate_up_proj"
+//             [E,2I,H] and "P.down_proj" [E,H,I], P ending in "experts".
+// Per expert  one tensor an expert and projection, as models are published: "P.K.gate_proj.weight" [I,H] (the first I
+//             rows of expert K's matrix in gate_up_proj), "P.K.up_proj.weight" [I,H] (the others),
+//             "P.K.down_proj.weight" [H,I].
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/core/shape.h"
+
+namespace loom::models {
+
+enum class ExpertSpelling : std::uint8_t { kPerExpert, kFused };
+
+// One expert's projection: rows [row, row + shape[0]) of matrix `expert` of a fused parameter.
+struct ExpertPart {
+  std::string name;
+  std::int64_t expert = 0;
+  std::int64_t row = 0;
+  Shape shape;
+};
+
+// A fused parameter in per-expert tensors, in order of their bytes; empty when `path` does not name one.
+std::vector<ExpertPart> expert_parts(std::string_view path, const Shape& shape);
+
+}  // namespace loom::models

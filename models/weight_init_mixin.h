@@ -1,0 +1,54 @@
+// WeightInitMixin: first values of a model by module class, for models whose parameters do not say their own.
+//
+//   class MyModel : public nn::Module, public models::FSDP2Mixin, public models::WeightInitMixin { ... };
+//
+// Rules      weight of a class with "norm" in its name (any case): 1; a parameter with "bias" in its name: 0; every
+//            other one: N(0, std^2). An embedding's padding row is drawn like the others.
+// Order      without grad, children before their parent, each module once.
+// Override   _init_weights for modules of your own; call the base for the rest. normal_, zeros_ and ones_ write a slot.
+// Values     by global element index (engine/nn/init.h): they do not depend on ranks, replicas or the device.
+// Without    a model without this mixin gets the rule each parameter was registered with (nn::Init).
+// Threads    the rank's host thread.
+// Source     MindSpeed-MM, models/transformers/base_model.py.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "engine/nn/init.h"
+#include "engine/nn/module.h"
+
+namespace loom::models {
+
+class WeightInitMixin {
+ public:
+  static constexpr double kStd = 0.02;
+
+  virtual ~WeightInitMixin() = default;
+
+  // Writes this rank's rows of every parameter but those of `kept`. Precondition: parameters have bytes; the class is
+  // an nn::Module too (InvariantError).
+  void init_weights(std::uint64_t seed, const nn::KeptValues& kept = {});
+
+ protected:
+  virtual void _init_weights(nn::Module& module, double std = kStd);
+
+  // --- for _init_weights, whose module owns the slot ---
+  void normal_(nn::ParamSlot& slot, double std);
+  void zeros_(nn::ParamSlot& slot);
+  void ones_(nn::ParamSlot& slot);
+
+ private:
+  // Of the init_weights() that runs.
+  struct Run {
+    std::uint64_t seed = 0;
+    std::unordered_map<const void*, std::string> first_path;  // of parameters that are to be written
+  };
+  // Its first path; none for values that are kept. InvariantError outside of init_weights().
+  const std::string* path_of(const nn::ParamSlot& slot) const;
+
+  const Run* run_ = nullptr;
+};
+
+}  // namespace loom::models

@@ -1,0 +1,23 @@
+// exchange: the members of a group show each other what each has, as text.
+//
+// Cost     all_have_the_same() moves 8 bytes a member. The texts themselves move in exchange_lines(), for errors.
+// Errors   CommError, bounded by the group's deadline.
+// Threads  the rank's host thread (Channel::kHost).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/comm/process_group.h"
+
+namespace loom::sharding {
+
+// Collective. Compares digests of 64 bits. `tag` names the exchange in errors.
+bool all_have_the_same(comm::ProcessGroup& group, const std::string& own, std::string_view tag);
+
+// Collective. Every member's text cut into lines, in group order.
+std::vector<std::vector<std::string>> exchange_lines(comm::ProcessGroup& group, const std::string& own,
+                                                     std::string_view tag);
+
+}  // namespace loom::sharding

@@ -1,0 +1,161 @@
+// Promise: the operators of vision towers move elements where torch's conv2d, InternVL's pixel_shuffle and
+// masked_scatter have them; what does not fit is an error with both numbers; a dry run has the accounts of a real one.
+#include <gmock/gmock.h>
+
+#include "engine/core/error.h"
+#include "engine/tensor/ops_vision.h"
+#include "tests/tensor/tensors.h"
+
+namespace loom {
+namespace {
+
+using test::Doubles;
+using ::testing::ElementsAre;
+using ::testing::StrEq;
+using ::testing::ThrowsMessage;
+
+// 0, 1, 2, ...
+Tensor counting(const Shape& shape, DType dtype = DType::kF32) {
+  Doubles values;
+  for (std::int64_t i = 0; i < shape.numel(); ++i) values.push_back(static_cast<double>(i));
+  return test::constant(values, shape, dtype);
+}
+
+Tensor fp32(const Shape& shape) { return Tensor::zeros(shape, DType::kF32); }
+
+class VisionOperators : public ::testing::Test {
+ protected:
+  test::OneRank rank;
+};
+
+// y[n, f, i, j] = sum over c, y, x of weight[f, c, y, x] * pixels[n, c, 2 i + y, 3 j + x], written out.
+TEST_F(VisionOperators, ALinearLayerOnPatchesIsTheConvolution) {
+  const Tensor pixels = test::constant(test::normals(2 * 3 * 4 * 6, 1), {2, 3, 4, 6});
+  const Tensor weight = test::constant(test::normals(5 * 3 * 2 * 3, 2), {5, 3, 2, 3});
+  const Doubles p = test::values(pixels), w = test::values(weight);
+  const Doubles found = test::values(ops::linear(ops::unfold_patches(pixels, 2, 3), weight.view({5, 18})));
+  std::size_t at = 0;
+  for (std::size_t n = 0; n < 2; ++n) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      for (std::size_t j = 0; j < 2; ++j) {
+        for (std::size_t f = 0; f < 5; ++f) {
+          double sum = 0;
+          for (std::size_t c = 0; c < 3; ++c) {
+            for (std::size_t y = 0; y < 2; ++y) {
+              for (std::size_t x = 0; x < 3; ++x) {
+                sum += w[((f * 3 + c) * 2 + y) * 3 + x] * p[((n * 3 + c) * 4 + 2 * i + y) * 6 + 3 * j + x];
+              }
+            }
+          }
+          ASSERT_NEAR(found[at++], sum, 1e-12);
+        }
+      }
+    }
+  }
+}
+
+// [1, 2, 4, 1] by 2: the squares {0, 1, 4, 5} and {2, 3, 6, 7}, the neighbour along dim 1 outermost.
+TEST_F(VisionOperators, PixelShuffleMakesARowOfEverySquare) {
+  const Tensor y = ops::pixel_shuffle(counting({1, 2, 4, 1}), 2);
+  EXPECT_EQ(y.shape(), (Shape{1, 1, 2, 4}));
+  EXPECT_THAT(test::values(y), ElementsAre(0, 1, 4, 5, 2, 3, 6, 7));
+}
+
+// The steps of the model's own code: view, permute(0, 2, 1, 3), view, permute(0, 2, 1, 3).
+TEST_F(VisionOperators, PixelShuffleIsTheModelsTwoPermutations) {
+  const Tensor x = counting({2, 4, 6, 3});
+  Tensor steps = ops::swap_dims_1_2(x.view({2, 4, 3, 6}));
+  steps = ops::swap_dims_1_2(steps.view({2, 3, 2, 12}));
+  EXPECT_EQ(ops::pixel_shuffle(x, 2).shape(), steps.shape());
+  EXPECT_EQ(test::values(ops::pixel_shuffle(x, 2)), test::values(steps));
+}
+
+TEST_F(VisionOperators, ATokenStandsBeforeEverySequenceAndASliceTakesItAway) {
+  const Tensor x = counting({2, 2, 2});
+  const Tensor y = ops::prepend_token(test::constant({-1, -2}, {1, 1, 2}, DType::kF32), x);
+  EXPECT_THAT(test::values(y), ElementsAre(-1, -2, 0, 1, 2, 3, -1, -2, 4, 5, 6, 7));
+  EXPECT_EQ(test::values(ops::slice_sequence(y, 1, 2)), test::values(x));
+}
+
+TEST_F(VisionOperators, RowsAreScatteredInReadingOrderInEveryDtypeAndIdType) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
+    const Tensor x = counting({2, 2, 1}, dtype);
+    const Tensor rows = test::constant({10, 20}, {1, 2, 1}, dtype);
+    const Tensor ids = Tensor::host({2, 2}, DType::kI32);
+    for (int i = 0; i < 4; ++i) ids.data<std::int32_t>()[i] = i == 1 || i == 2 ? 7 : 3;
+    EXPECT_THAT(test::values(ops::masked_scatter(x, ids, 7, rows)), ElementsAre(0, 10, 20, 3)) << name(dtype);
+  }
+}
+
+TEST_F(VisionOperators, AReplacedEmbeddingGetsNoGradient) {
+  const Tensor x = test::leaf({1, 2, 3, 4}, {1, 4, 1});
+  const Tensor rows = test::leaf({5}, {1, 1});
+  const Tensor y = ops::masked_scatter(x, Tensor::from<std::int64_t>({0, 7, 0, 0}, {1, 4}), 7, rows);
+  autograd::backward(test::sum(ops::mul(y, test::constant({10, 20, 30, 40}, {1, 4, 1}))));
+  EXPECT_THAT(test::grad(x), ElementsAre(10, 0, 30, 40));
+  EXPECT_THAT(test::grad(rows), ElementsAre(20));
+}
+
+TEST_F(VisionOperators, CountsThatDifferAreTheUsersErrorWithBothNumbers) {
+  const Tensor ids = Tensor::from<std::int64_t>({7, 7, 7, 0}, {1, 4});
+  EXPECT_THAT(
+      [&] {
+        ops::masked_scatter(fp32({1, 4, 2}), ids, 7, fp32({2, 2, 2}));
+      },
+      ThrowsMessage<ConfigError>(
+          StrEq("image tokens and image features do not match: input_ids hold 3 tokens with id 7, the images give 4 "
+                "features; write one image token for each feature of an image")));
+}
+
+TEST_F(VisionOperators, ShapesThatDoNotFitAreErrorsThatNameTheOperator) {
+  const auto expect = [](const std::function<void()>& call, const std::string& text) {
+    EXPECT_THAT(call, ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: " + text)));
+  };
+  expect(
+      [] {
+        ops::unfold_patches(fp32({1, 3, 8, 9}), 4, 4);
+      },
+      "unfold_patches: pixels [1, 3, 8, 9] in patches of 4 x 4");
+  expect([] { ops::pixel_shuffle(fp32({1, 4, 3, 2}), 2); }, "pixel_shuffle: [1, 4, 3, 2] by a factor of 2");
+  expect([] { ops::slice_sequence(fp32({1, 4, 2}), 2, 3); }, "slice_sequence: positions [2, 5) of [1, 4, 2]");
+  expect([] { ops::prepend_token(fp32({3}), fp32({1, 4, 2})); }, "prepend_token: fp32 [3] before fp32 [1, 4, 2]");
+  expect(
+      [] {
+        ops::masked_scatter(fp32({1, 4, 2}), test::ids({1, 2, 3}), 1, fp32({1, 2}));
+      },
+      "masked_scatter: fp32 [1, 4, 2] with ids [3] and rows fp32 [1, 2]");
+}
+
+// [1, 2, 4, 2] fp32: 64 bytes are read and 64 written. Ids: 4 of 8 bytes.
+TEST_F(VisionOperators, CostTheBytesTheyMove) {
+  rank.device().trace().enable(true);
+  ops::pixel_shuffle(fp32({1, 2, 4, 2}), 2);
+  ops::unfold_patches(fp32({1, 2, 4, 2}), 2, 2);
+  ops::masked_scatter(fp32({1, 4, 2}), test::ids({1, 2, 3, 4}), 1, fp32({1, 2}));
+  std::vector<std::string> costs;
+  for (const auto& entry : rank.device().trace().entries()) {
+    if (entry.name == "fill") continue;
+    costs.push_back(fmt::format("{} {} {}", entry.name, entry.cost.read_bytes, entry.cost.written_bytes));
+  }
+  EXPECT_THAT(costs, ElementsAre("pixel_shuffle 64 64", "unfold_patches 64 64", "masked_scatter 72 32"));
+}
+
+TEST(VisionDryRun, HasTheAccountsOfARealRun) {
+  std::vector<device::MemStats> found;
+  for (const bool dry : {false, true}) {
+    test::OneRank rank({.dry_run = dry});
+    const Tensor pixels = Tensor::zeros({2, 3, 8, 8}, DType::kF32).set_requires_grad(true);
+    const Tensor token = Tensor::zeros({48}, DType::kF32).set_requires_grad(true);
+    const Tensor text = Tensor::zeros({2, 1, 192}, DType::kF32).set_requires_grad(true);
+    Tensor h = ops::prepend_token(token, ops::unfold_patches(pixels, 4, 4));
+    h = ops::reshape(ops::slice_sequence(h, 1, 4), {2, 2, 2, 48});
+    const Tensor ids = Tensor::zeros({2, 1}, DType::kI64);  // in a dry run nobody counts them
+    h = ops::masked_scatter(text, ids, dry ? 1 : 0, ops::reshape(ops::pixel_shuffle(h, 2), {1, 2, 192}));
+    found.push_back(rank.stats());
+  }
+  EXPECT_EQ(found[0].peak_bytes, found[1].peak_bytes);
+  EXPECT_EQ(found[0].total_bytes, found[1].total_bytes);
+}
+
+}  // namespace
+}  // namespace loom

@@ -1,0 +1,118 @@
+// Promise: the launch flags of the FSDP2 route do to a model what they do to the real one.
+// World:   the built program; 4 steps of a tiny model; two ranks as threads.
+#include <algorithm>
+#include <cstring>
+#include <gmock/gmock.h>
+
+#include "tests/support/program.h"
+
+namespace loom::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Words kTwoRanks{"--nproc-per-node", "2"};
+
+class LaunchFlags : public ::testing::Test {
+ protected:
+  LaunchFlags() {
+    std::string model = folder.read("model.yaml");
+    model.replace(model.find("tie_word_embeddings: false"), 26, "tie_word_embeddings: true");
+    folder.write("tied.yaml", model);
+  }
+  // A folder with the tied model after 4 steps, in one group.
+  void save_tied(const std::string& name) {
+    folder.write("layers.yaml", "sharding_size: auto\nsub_modules_to_wrap: [\"model.layers.{*}\"]\n");
+    train(Words{"--use-torch-fsdp2", "--fsdp2-config-path", "layers.yaml", "--model-config", "tied.yaml",
+                "--train-iters", "4", "--lr", "0.01", "--save", name});
+  }
+  // One step that changes nothing; returns its loss.
+  double loss_of(const Words& more) {
+    train(more + Words{"--train-iters", "1", "--lr", "1e-30", "--weight-decay", "0", "--metrics-path", "again.jsonl"});
+    return folder.metrics("again.jsonl").back().at("loss");
+  }
+  void train(const Words& more) {
+    const Outcome outcome = folder.run(kTrain + kTwoRanks + more);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+  // The fp32 values of a model.safetensors.
+  std::vector<float> values(const std::string& name) const {
+    const std::string file = folder.read(name);
+    std::uint64_t header = 0;
+    std::memcpy(&header, file.data(), sizeof(header));
+    std::vector<float> floats((file.size() - 8 - header) / sizeof(float));
+    std::memcpy(floats.data(), file.data() + 8 + header, floats.size() * sizeof(float));
+    return floats;
+  }
+
+  const ProgramFolder folder;
+};
+
+TEST_F(LaunchFlags, UntiedWeightsAreCopiedAndTheSavedConfigSaysUntied) {
+  save_tied("tied");
+  EXPECT_THAT(folder.read("tied/config.json"), HasSubstr("\"tie_word_embeddings\": true"));
+  EXPECT_THAT(folder.read("tied/model.safetensors"), ::testing::Not(HasSubstr("lm_head.weight")));
+  const Words from_tied{"--init-from-hf-path", "tied", "--use-torch-fsdp2", "--fsdp2-config-path"};
+  const double tied = loss_of(from_tied + Words{"layers.yaml"});
+  const double untied =
+      loss_of(from_tied + Words{"fsdp2.yaml", "--untie-embeddings-and-output-weights", "--save", "untied"});
+  EXPECT_EQ(untied, tied);
+  EXPECT_THAT(folder.read("untied/config.json"), HasSubstr("\"tie_word_embeddings\": false"));
+  EXPECT_THAT(folder.read("untied/model.safetensors"), HasSubstr("lm_head.weight"));
+  EXPECT_EQ(loss_of(kSharded + Words{"--init-from-hf-path", "untied"}), tied);
+}
+
+TEST_F(LaunchFlags, UntyingAModelWithoutTieChangesNothing) {
+  const Words run = kSharded + Words{"--model-config", "model.yaml"};
+  EXPECT_EQ(loss_of(run + Words{"--untie-embeddings-and-output-weights"}), loss_of(run));
+}
+
+TEST_F(LaunchFlags, DowncastRoundsEveryLoadedWeightToBf16AndKeepsItFp32) {
+  save_tied("full");
+  train(kSharded + Words{"--init-from-hf-path", "full", "--untie-embeddings-and-output-weights", "--downcast-to-bf16",
+                         "--train-iters", "1", "--lr", "1e-30", "--weight-decay", "0", "--save", "rounded"});
+  const std::vector<float> rounded = values("rounded/model.safetensors");
+  ASSERT_FALSE(rounded.empty());
+  for (const float value : rounded) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    ASSERT_EQ(bits & 0xFFFFU, 0U) << value;
+  }
+  const std::vector<float> full = values("full/model.safetensors");
+  EXPECT_TRUE(std::ranges::any_of(full, [](float value) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    return (bits & 0xFFFFU) != 0;
+  }));
+}
+
+TEST_F(LaunchFlags, TheMetaDeviceFlagChangesNothing) {
+  const Words run = kSharded + Words{"--model-config", "model.yaml"};
+  EXPECT_EQ(loss_of(run + Words{"--init-model-with-meta-device"}), loss_of(run));
+}
+
+TEST_F(LaunchFlags, AGuidesLaunchCommandTrains) {
+  train(kSharded + Words{"--model-config",
+                         "tied.yaml",
+                         "--untie-embeddings-and-output-weights",
+                         "--ckpt-format",
+                         "torch_dcp",
+                         "--distributed-backend",
+                         "npu:hccl,cpu:gloo",
+                         "--init-model-with-meta-device",
+                         "--tensor-model-parallel-size",
+                         "1",
+                         "--nnodes",
+                         "1",
+                         "--node_rank",
+                         "0",
+                         "--master_addr",
+                         "localhost",
+                         "--master_port",
+                         "6000",
+                         "--train-iters",
+                         "2"});
+}
+
+}  // namespace
+}  // namespace loom::test
