@@ -61,11 +61,26 @@ TEST(VirtualTime, ItemsOfAStreamFollowOneAnother) {
 
 TEST(VirtualTime, StreamsRunBesideOneAnotherUntilOneWaits) {
   HandMade made;
-  const auto copy = made.copy(S::kGatherCopyIn, 25);
+  const auto gather = made.gather(25, kPair);
   made.compute(10);
-  made.wait(S::kCompute, copy);
-  made.compute(10);  // begins when the copy is over, at 25
+  made.wait(S::kCompute, gather);
+  made.compute(10);  // begins when the gather is over, at 25
   EXPECT_EQ(resolve_one(made).end_ns, 35);
+}
+
+// A kernel of 10 beside a copy of 25: each at half its rate until 20, then the copy's last 15.
+TEST(VirtualTime, KernelsOfSeveralStreamsShareTheCores) {
+  HandMade made;
+  made.copy(S::kGatherCopyIn, 25);
+  made.compute(10);
+  EXPECT_THAT(ends(resolve_one(made).ranks[0]), ElementsAre(35, 20));
+}
+
+TEST(VirtualTime, TheHostLinkTakesNothingFromTheCores) {
+  HandMade made;
+  made.timeline.add_kernel(S::kD2H, "d2h", {.read_bytes = 25, .unit = Unit::kHostLink, .pinned = true});  // at 0.5
+  made.compute(10);
+  EXPECT_THAT(ends(resolve_one(made).ranks[0]), ElementsAre(50, 10));
 }
 
 // Three groups: gather 10, compute 30 each, the next gather issued before the compute. 10 + 3 * 30.
@@ -164,7 +179,7 @@ TEST(VirtualTime, TheHostWaitsForTheDeviceAndWorksItself) {
 TEST(VirtualTime, MarksSayWhereHostComputeAndDeviceStand) {
   HandMade made;
   made.compute(40);
-  made.copy(S::kD2H, 60);
+  made.timeline.add_kernel(S::kD2H, "d2h", {.read_bytes = 30, .unit = Unit::kHostLink, .pinned = true});
   made.mark("backward");
   made.compute(10);
   made.mark("end");
@@ -236,8 +251,8 @@ TEST(VirtualTime, ComputeIsSlowerWhileACollectiveRuns) {
 // The gather begins while the kernel runs: 30 at full rate, 50 at 0.8, the remaining 30 at full rate.
 TEST(VirtualTime, AKernelSlowsDownInItsMiddle) {
   HandMade made;
-  made.copy(S::kGatherCopyIn, 30);
-  made.wait(S::kGather, made.timeline.last_of(S::kGatherCopyIn));
+  made.timeline.add_kernel(S::kH2D, "h2d", {.read_bytes = 30, .unit = Unit::kHostLink, .pinned = true});
+  made.wait(S::kGather, made.timeline.last_of(S::kH2D));
   made.gather(50, kPair);
   made.compute(100);
   HardwareProfile profile = tiny_profile();
