@@ -1,18 +1,16 @@
 #include "engine/train/plan_job.h"
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/core/error.h"
-#include "engine/core/spelling.h"
-#include "engine/device/profile_file.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/io/atomic_file.h"
+#include "engine/train/find_profile.h"
 #include "engine/train/plan_output.h"
 #include "engine/train/planner.h"
+#include "engine/train/report_configuration.h"
 #include "engine/train/report_page.h"
-#include "engine/train/report_plan.h"
+#include "engine/train/report_step.h"
 #include "models/model_hub.h"
 
 namespace loom::train {
@@ -20,25 +18,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path profiles_folder() {
-  if (const char* folder = std::getenv("SHARDLOOM_DEVICES")) return folder;
-  return LOOM_DEVICES_DIR;
-}
-
-std::vector<std::string> profile_names() {
-  std::vector<std::string> names;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(profiles_folder(), none)) {
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 void write_text(const fs::path& path, const std::string& text) {
   io::AtomicFile file(path);
   file.write(std::as_bytes(std::span(text)));
   file.commit();
+}
+
+void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json plan, const PlannedRun& run) {
+  plan["report"] = "plan";
+  add_step(plan, {*run.timeline, run.times, run.memory});
+  plan["configuration"] = configuration_json(arguments.train, {{"--device", find_profile_file(arguments.device)}});
+  write_report(*arguments.train.report, plan);
 }
 
 Batch token_batch(const TrainArguments& arguments) {
@@ -69,21 +59,6 @@ PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
   return callbacks;
 }
 
-fs::path find_profile_file(const std::string& device) {
-  if (fs::exists(device)) return device;
-  const fs::path path = profiles_folder() / (device + ".yaml");
-  if (fs::exists(path)) return path;
-  const std::vector<std::string> names = profile_names();
-  const auto nearest = nearest_spelling(device, names);
-  config_error("--device is {}, neither a file nor a profile in {}; {}use one of {}", device,
-               profiles_folder().string(), nearest ? fmt::format("did you mean {}? ", *nearest) : "",
-               fmt::join(names, ", "));
-}
-
-device::HardwareProfile find_profile(const std::string& device) {
-  return device::load_profile(find_profile_file(device));
-}
-
 int run_plan(const PlanArguments& arguments, std::ostream& out) {
   const device::HardwareProfile profile = find_profile(arguments.device);
   const StepPlan plan = plan_step(arguments.train, plan_callbacks(arguments.train), profile, Capacity::kLifted);
@@ -94,10 +69,7 @@ int run_plan(const PlanArguments& arguments, std::ostream& out) {
     out << to_text(plan);
     if (arguments.json) write_text(*arguments.json, to_json(plan).dump(1) + "\n");
   }
-  if (arguments.train.report) {
-    const auto profile_file = find_profile_file(arguments.device);
-    write_report(*arguments.train.report, plan_report(plan, to_json(plan), arguments.train, profile_file));
-  }
+  if (arguments.train.report) write_plan_report(arguments, to_json(plan), plan.run);
   return plan.memory.fits() ? 0 : kExitDoesNotFit;
 }
 
