@@ -339,8 +339,10 @@ TEST(Run, IsShownAsItsMetricsSay) {
 // The same step planned: what the device does is the same, in the same order.
 TEST(Run, RecordsTheStepThatIsPlanned) {
   const ProgramFolder folder;
-  ASSERT_EQ(folder.run(kPlanned + Words{"--report", "plan.html"} + Words{"--global-batch-size", "4"}).exit_code, 0);
-  const Words run = kFourSteps + Words{"--nproc-per-node", "2", "--report", "run.html", "--report-device", "h200"};
+  const Words both{"--global-batch-size", "4", "--kernel-grain", "pytorch"};
+  ASSERT_EQ(folder.run(kPlanned + Words{"--report", "plan.html"} + both).exit_code, 0);
+  const Words run = kFourSteps + Words{"--kernel-grain", "pytorch",  "--nproc-per-node", "2",
+                                       "--report",       "run.html", "--report-device",  "h200"};
   ASSERT_EQ(folder.run(run).exit_code, 0);
   const auto timeline = [&](const char* name) {
     return ordered_json::parse(between(folder.read(name), R"(<script type="application/json" id="data">)", "</script>"))
