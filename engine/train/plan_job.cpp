@@ -10,7 +10,7 @@
 #include "engine/nn/functional.h"
 #include "engine/tensor/io/atomic_file.h"
 #include "engine/train/plan_output.h"
-#include "engine/train/planner.h"
+#include "engine/train/plan_search.h"
 #include "models/model_hub.h"
 
 namespace loom::train {
@@ -80,15 +80,34 @@ device::HardwareProfile find_profile(const std::string& device) {
 
 int run_plan(const PlanArguments& arguments, std::ostream& out) {
   const device::HardwareProfile profile = find_profile(arguments.device);
-  const StepPlan plan = plan_step(arguments.train, plan_callbacks(arguments.train), profile, Capacity::kLifted);
-  const bool json_only = arguments.json && *arguments.json == "-";
-  if (json_only) {
-    out << to_json(plan).dump(1) << "\n";
-  } else {
-    out << to_text(plan);
-    if (arguments.json) write_text(*arguments.json, to_json(plan).dump(1) + "\n");
+  const PretrainCallbacks callbacks = plan_callbacks(arguments.train);
+  PlanSearch search(arguments.train, callbacks, profile);
+  const auto show = [&](const auto& result) {
+    if (arguments.json && *arguments.json == "-") {
+      out << to_json(result).dump(1) << "\n";
+      return;
+    }
+    out << to_text(result);
+    if (arguments.json) write_text(*arguments.json, to_json(result).dump(1) + "\n");
+  };
+  if (arguments.sweep) {
+    const auto sweep = search.sweep();
+    show(sweep);
+    return sweep.empty() ? kExitDoesNotFit : 0;
   }
-  return plan.memory.fits() ? 0 : kExitDoesNotFit;
+  if (arguments.fit != PlanArguments::Fit::kNothing) {
+    const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;
+    const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
+    if (!arguments.json || *arguments.json != "-") {
+      out << fmt::format("{}: {}\n", micro_batch ? "the largest micro-batch" : "the smallest world",
+                         micro_batch ? fit.choice.micro_batch : fit.choice.world);
+    }
+    show(fit.plan);
+    return 0;
+  }
+  const CheckedPlan checked = search.check();
+  show(checked);
+  return checked.out_of_memory ? kExitDoesNotFit : 0;
 }
 
 }  // namespace loom::train
