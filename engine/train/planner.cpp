@@ -206,12 +206,14 @@ StepPlan plan_step(const TrainArguments& arguments, const PretrainCallbacks& cal
     }
     device.trace().clear();
     device.timeline().enable(true);
+    device::MemoryRecorder recorder(device);
     MemoryWatch watch(device.memory(), plan.memory);
     trainer.observe_phases([&](std::string_view phase) {
       phase_now = phase;
       watch.begin_phase(phase);
     });
     trainer.step(kStepsBefore);
+    plan.run.memory = recorder.take();
     device.timeline().enable(false);
   } catch (const OutOfMemoryError& error) {
     raise_where(error, phase_now, device.trace());

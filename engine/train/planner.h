@@ -20,6 +20,7 @@
 
 #include "engine/device/breakdown.h"
 #include "engine/device/device.h"
+#include "engine/device/memory_recorder.h"
 #include "engine/device/time_model.h"
 #include "engine/train/arguments.h"
 #include "engine/train/inputs.h"
@@ -87,6 +88,7 @@ struct PlannedRun {
   std::unique_ptr<RankContext> context;  // owns the timeline
   const device::Timeline* timeline = nullptr;
   device::RankTimes times;
+  std::vector<device::MemorySample> memory;
 };
 
 struct StepPlan {
