@@ -7,7 +7,7 @@
 #include "engine/tensor/io/atomic_file.h"
 #include "engine/train/find_profile.h"
 #include "engine/train/plan_output.h"
-#include "engine/train/planner.h"
+#include "engine/train/plan_search.h"
 #include "engine/train/report_configuration.h"
 #include "engine/train/report_page.h"
 #include "engine/train/report_step.h"
@@ -61,16 +61,46 @@ PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
 
 int run_plan(const PlanArguments& arguments, std::ostream& out) {
   const device::HardwareProfile profile = find_profile(arguments.device);
-  const StepPlan plan = plan_step(arguments.train, plan_callbacks(arguments.train), profile, Capacity::kLifted);
+  const PretrainCallbacks callbacks = plan_callbacks(arguments.train);
+  PlanSearch search(arguments.train, callbacks, profile);
   const bool json_only = arguments.json && *arguments.json == "-";
-  if (json_only) {
-    out << to_json(plan).dump(1) << "\n";
-  } else {
-    out << to_text(plan);
-    if (arguments.json) write_text(*arguments.json, to_json(plan).dump(1) + "\n");
+  const auto show = [&](const auto& result) {
+    if (json_only) {
+      out << to_json(result).dump(1) << "\n";
+      return;
+    }
+    out << to_text(result);
+    if (arguments.json) write_text(*arguments.json, to_json(result).dump(1) + "\n");
+  };
+  const auto report = [&](const StepPlan& plan, const nlohmann::ordered_json& json) {
+    if (arguments.train.report) write_plan_report(arguments, json, plan.run);
+  };
+  if (arguments.fit != PlanArguments::Fit::kNothing) {
+    const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;
+    const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
+    if (!json_only) {
+      out << fmt::format("{}: {}\n", micro_batch ? "the largest micro-batch" : "the smallest world",
+                         micro_batch ? fit.choice.micro_batch : fit.choice.world);
+    }
+    show(fit.plan);
+    report(fit.plan, to_json(fit.plan));
+    return 0;
   }
-  if (arguments.train.report) write_plan_report(arguments, to_json(plan), plan.run);
-  return plan.memory.fits() ? 0 : kExitDoesNotFit;
+  if (arguments.sweep) {
+    const auto sweep = search.sweep();
+    show(sweep);
+    if (arguments.train.report) {
+      const CheckedPlan checked = search.check();
+      nlohmann::ordered_json json = to_json(checked);
+      json.update(to_json(sweep));
+      report(checked.plan, json);
+    }
+    return sweep.empty() ? kExitDoesNotFit : 0;
+  }
+  const CheckedPlan checked = search.check();
+  show(checked);
+  report(checked.plan, to_json(checked));
+  return checked.out_of_memory ? kExitDoesNotFit : 0;
 }
 
 }  // namespace loom::train
