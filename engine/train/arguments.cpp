@@ -237,6 +237,10 @@ void settle_output(const CLI::App& app, TrainArguments& a) {
   if (!a.prompt.empty() && a.sample_bytes == 0) {
     config_error("--prompt is given, but --sample-bytes is 0, so no text is generated; give --sample-bytes N");
   }
+  if (given(app, "--report-device") && !a.report) {
+    config_error("--report-device is {}, but --report is not given, so no page is written; add --report FILE",
+                 a.report_device);
+  }
   for (const char* flag : {"--eval-iters", "--eval-interval"}) {
     if (a.held_out_fraction == 0 && given(app, flag)) {
       config_error(

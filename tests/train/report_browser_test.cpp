@@ -297,6 +297,38 @@ TEST(Plan, IsShownAsItsJsonSays) {
   EXPECT_THAT(seen.probe.at("command").get<std::string>(), HasSubstr("plan --model-config model.yaml --seq-length 16"));
 }
 
+TEST(Plan, ShowsItsSweep) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(kPlanned + Words{"--sweep", "--json", "plan.json", "--report", "plan.html"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const ordered_json sweep = ordered_json::parse(folder.read("plan.json")).at("sweep");
+  const Seen seen = open(folder, "plan.html");
+  EXPECT_THAT(seen.console, IsEmpty());
+  EXPECT_EQ(seen.page.at("sweep"), sweep);
+  expect_figures_of(seen.page, seen.probe.at("figures"));
+  const std::string last = fmt::format("/sweep/{}/", sweep.size() - 1);
+  EXPECT_THAT(keys_of(seen.probe.at("figures")),
+              IsSupersetOf({last + "change", last + "time/step_ns", last + "throughput/tokens_per_s_per_device",
+                            last + "memory/reserved_bytes"}));
+}
+
+// A plan that does not fit is shown with what would help.
+TEST(Plan, ShowsWhyItDoesNotFit) {
+  const ProgramFolder folder;
+  const Outcome outcome =
+      folder.run({"plan", "--model-config", SHARDLOOM_CONFIGS "/models/llama3_8b.yaml", "--seq-length", "8192",
+                  "--micro-batch-size", "8", "--world-size", "8", "--device", "h200", "--use-torch-fsdp2",
+                  "--fsdp2-config-path", "fsdp2.yaml", "--json", "plan.json", "--report", "plan.html"});
+  ASSERT_EQ(outcome.exit_code, 3) << outcome.err;
+  const ordered_json plan = ordered_json::parse(folder.read("plan.json"));
+  const Seen seen = open(folder, "plan.html");
+  EXPECT_THAT(seen.console, IsEmpty());
+  EXPECT_THAT(seen.probe.at("headings"), IsSupersetOf({"Does not fit", "What would help"}));
+  expect_figures_of(seen.page, seen.probe.at("figures"));
+  EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys(plan)));
+  EXPECT_THAT(keys_of(seen.probe.at("figures")), Contains("/out_of_memory"));
+}
+
 TEST(Run, IsShownAsItsMetricsSay) {
   const ProgramFolder folder;
   const Outcome outcome =

@@ -10,15 +10,17 @@ const phaseLines = {
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = "#888";
     ctx.setLineDash([3, 3]);
+    let free = chartArea.left;  // of a name: where the last one ends
     for (const {phase, start_ns} of (options.phases || []).filter(({phase}) => phase !== "end")) {
       const x = scales.x.getPixelForValue(start_ns);
       ctx.beginPath();
       ctx.moveTo(x, chartArea.top);
       ctx.lineTo(x, chartArea.bottom);
       ctx.stroke();
-      const fits = x + 3 + ctx.measureText(phase).width < chartArea.right;
-      ctx.textAlign = fits ? "left" : "right";
-      ctx.fillText(phase, fits ? x + 3 : x - 3, chartArea.top + (fits ? 10 : 22));
+      const width = ctx.measureText(phase).width + 6, from = Math.min(x, chartArea.right - width);
+      if (from < free) continue;
+      ctx.fillText(phase, from + 3, chartArea.top + 10);
+      free = from + width;
     }
     ctx.restore();
   },

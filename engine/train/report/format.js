@@ -40,8 +40,6 @@ function percent(part, whole) { return whole > 0 ? (100 * part / whole).toFixed(
 
 function words(key) { return key.replace(/_(bytes|ns)$/, "").replaceAll("_", " "); }
 
-function plural(count, one) { return `${plain(count)} ${one}${count === 1 ? "" : "s"}`; }
-
 // --- Elements. Text only ever becomes text.
 
 function element(name, attributes, ...children) {

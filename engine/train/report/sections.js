@@ -67,7 +67,9 @@ function throughputTable(data) {
 function rowsTable(data, pointer, columns) {
   const rows = at(data, pointer), has = (i, path) => at(data, `${pointer}/${i}/${path}`) !== undefined;
   const used = columns.filter(([path]) => rows.some((_, i) => has(i, path)));
-  return table(used.map(([, title]) => title), rows.map((_, i) => used.map(([path], c) =>
+  const isText = path => rows.some((_, i) => typeof at(data, `${pointer}/${i}/${path}`) === "string");
+  const head = used.map(([path, title]) => element("th", isText(path) ? {class: "text"} : {}, title));
+  return table(head, rows.map((_, i) => used.map(([path], c) =>
     has(i, path) ? show(c === 0 ? "th" : "td", data, `${pointer}/${i}/${path}`) : "")));
 }
 
@@ -78,10 +80,9 @@ function tableSection(title, key, columns) {
 const COMMUNICATION = [["collective", "collective"], ["ranks", "ranks"], ["link", "farthest link"], ["count", "count"],
   ["received_bytes", "received"], ["time_ns", "alone on the links"]];
 const REMEDIES = [["change", "it would fit with"], ["saved_bytes", "saves"], ["step_ns", "step"]];
-const SWEEP = [["change", "change"], ["world_size", "devices"], ["micro_batch_size", "micro-batch"],
-  ["throughput/tokens_per_s_per_device", "tokens/s per device"], ["time/step_ns", "step"],
+const SWEEP = [["throughput/tokens_per_s_per_device", "tokens/s per device"], ["time/step_ns", "step"],
   ["time/exposed_communication_ns", "exposed communication"], ["throughput/mfu", "MFU"],
-  ["memory/peak_allocated_bytes", "peak allocated"], ["memory/reserved_bytes", "reserved"], ["memory/fits", "fits"]];
+  ["memory/peak_allocated_bytes", "peak allocated"], ["memory/reserved_bytes", "reserved"], ["world_size", "devices"], ["micro_batch_size", "micro-batch"], ["change", "change"]];
 
 function outOfMemory(data) {
   return data.out_of_memory ? section("Does not fit", show("pre", data, "/out_of_memory")) : null;
