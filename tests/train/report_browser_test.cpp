@@ -417,6 +417,32 @@ TEST(Page, SaysWhatIsLeftOut) {
   EXPECT_THAT(seen.probe.at("notes"), Contains(HasSubstr("98,765 changes are drawn as ")));
 }
 
+// Steps whose loss is no number leave a gap; figures of the user's loss function have curves of their own.
+TEST(Page, DrawsWhatTheLossFunctionReports) {
+  const ProgramFolder folder;
+  ordered_json steps = ordered_json::array();
+  for (int step = 1; step <= 3; ++step) {
+    steps.push_back({{"step", step},
+                     {"loss", step == 2 ? ordered_json() : ordered_json(1.0 / step)},
+                     {"grad_norm", 2.5},
+                     {"lr", 1e-7},
+                     {"tokens_per_second", 1e6},
+                     {"peak_memory_bytes", {{"activation", 1024}, {"total", 2048}}},
+                     {"reports", {{"<b>accuracy</b>", 0.25 * step}}}});
+  }
+  train::write_report(folder.path("run.html"),
+                      {{"report", "run"}, {"model", "M"}, {"steps", steps}, {"steps_of_run", 12345}});
+  const Seen seen = open(folder, "run.html");
+  EXPECT_THAT(seen.console, IsEmpty());
+  expect_figures_of(seen.page, seen.probe.at("figures"));
+  const ordered_json& charts = seen.probe.at("charts");
+  EXPECT_EQ(charts.at("curve-loss").at("series").at("loss"),
+            ordered_json::parse("[[1, 1.0], [3, 0.3333333333333333]]"));
+  EXPECT_EQ(charts.at("curve-report-<b>accuracy</b>").at("series").at("<b>accuracy</b>"),
+            ordered_json::parse("[[1, 0.25], [2, 0.5], [3, 0.75]]"));
+  EXPECT_THAT(seen.probe.at("notes"), Contains(HasSubstr("3 of 12,345 steps are shown, evenly spaced")));
+}
+
 TEST(Page, ShowsASweepWithoutAPlanOfItsOwn) {
   const ProgramFolder folder;
   const auto row = [](const char* change, std::int64_t step_ns) {

@@ -68,9 +68,16 @@ function line(label, points, color) {
 
 const CURVES = [["loss", "loss"], ["grad_norm", "gradient norm"], ["lr", "learning rate"], ["tokens_per_second", "tokens/s"]];
 
+// The four, and what the loss function reports by itself.
+function curvesOf(data) {
+  const names = [...new Set(data.steps.flatMap(step => Object.keys(step.reports || {})))];
+  return [...CURVES.map(([key, title]) => ({id: "curve-" + key, key, title, of: step => step[key]})),
+    ...names.map(name => ({id: "curve-report-" + name, key: "report", title: name, of: step => (step.reports || {})[name]}))];
+}
+
 function curvesSection(data) {
   if (!data.steps) return null;
-  const parts = [element("div", {class: "charts"}, ...CURVES.map(([key]) => chartBox("curve-" + key))),
+  const parts = [element("div", {class: "charts"}, ...curvesOf(data).map(({id}) => chartBox(id))),
     element("h3", {}, "Peak memory of a step, each category's own"), chartBox("curve-memory")];
   if (data.steps.length < data.steps_of_run) {
     parts.unshift(note(`${plain(data.steps.length)} of ${plain(data.steps_of_run)} steps are shown, evenly spaced, with the ` +
@@ -80,12 +87,13 @@ function curvesSection(data) {
 }
 
 function drawCurves(data) {
-  const points = key => data.steps.filter(step => typeof step[key] === "number").map(step => ({x: step.step, y: step[key]}));
+  const points = of => data.steps.filter(step => typeof of(step) === "number").map(step => ({x: step.step, y: of(step)}));
+  const heldOut = points(step => step.held_out_loss);
   const x = {...axis("step", "step"), key: "step"};
-  for (const [key, title] of CURVES) {
-    const datasets = [line(title, points(key), COLORS[0])];
-    if (key === "loss" && points("held_out_loss").length) datasets.push({...line("held-out loss", points("held_out_loss"), COLORS[1]), pointRadius: 3});
-    drawChart("curve-" + key, datasets, x, {...axis(key, title), key});
+  for (const {id, key, title, of} of curvesOf(data)) {
+    const datasets = [line(title, points(of), COLORS[0])];
+    if (key === "loss" && heldOut.length) datasets.push({...line("held-out loss", heldOut, COLORS[1]), pointRadius: 3});
+    drawChart(id, datasets, x, {...axis(key, title), key});
   }
   const categories = data.steps.length ? Object.keys(data.steps[0].peak_memory_bytes) : [];
   drawChart("curve-memory", categories.map((name, c) => line(words(name),
