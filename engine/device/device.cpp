@@ -36,6 +36,11 @@ Device& Device::install(RankContext& context, const DeviceOptions& options) {
   return *slot.device;
 }
 
+Device* Device::current_or_null() {
+  RankContext* context = RankContext::current_or_null();
+  return context == nullptr ? nullptr : context->slot<DeviceSlot>().device.get();
+}
+
 Device& Device::current() {
   auto& slot = RankContext::current().slot<DeviceSlot>();
   require(slot.device != nullptr, "no device is installed for this rank; call Device::install first");

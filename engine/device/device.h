@@ -60,8 +60,9 @@ class Device {
   template <class F>
   void launch(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("compute", {kernel, "", cost, nullptr});
-    timeline_.add_kernel(StreamId::kCompute, kernel, cost);
+    WallTime* const wall = timeline_.add_kernel(StreamId::kCompute, kernel, cost);
     if (cost.unit == Unit::kMatrix) take_matrix_workspace();
+    const WallStamp stamp(wall);
     if (!dry_run()) run();
   }
 
@@ -70,7 +71,7 @@ class Device {
   template <class F>
   void run_on_host(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("host", {kernel, "", cost, nullptr});
-    timeline_.add_host_work(kernel, cost);
+    const WallStamp stamp(timeline_.add_host_work(kernel, cost));
     if (!dry_run()) run();
   }
 
@@ -81,6 +82,8 @@ class Device {
   static Device& install(RankContext& context, const DeviceOptions& options);
   // The device of the rank that is current on this thread.
   static Device& current();
+  // Null without a rank or without its device.
+  static Device* current_or_null();
 
  private:
   void take_matrix_workspace() {
