@@ -14,6 +14,8 @@ struct DeviceSlot {
 
 }  // namespace
 
+std::string_view name(StreamId stream) { return kStreamNames[static_cast<std::size_t>(stream)]; }
+
 Device::Device(const DeviceOptions& options, RankContext* context)
     : profile_(options.profile),
       memory_(options.profile.memory_bytes, options.arena ? options.arena : Arena::create(), options.dry_run),

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/device/profile.h"
 #include "engine/tensor/io/hf_weights.h"
 #include "engine/train/arguments.h"
 #include "engine/train/pretrain.h"
@@ -17,10 +18,11 @@
 namespace loom::train {
 
 struct TrainingInputs {
-  DataLoaders data;                                   // with a train loader
-  std::optional<io::HfWeights> weights;               // --init-from-hf-path
-  std::optional<sharding::Fsdp2Config> fsdp2_config;  // --use-torch-fsdp2
-  std::optional<sharding::Fsdp2Plan> fsdp2;           // that file resolved against the model
+  DataLoaders data;                                       // with a train loader
+  std::optional<io::HfWeights> weights;                   // --init-from-hf-path
+  std::optional<sharding::Fsdp2Config> fsdp2_config;      // --use-torch-fsdp2
+  std::optional<sharding::Fsdp2Plan> fsdp2;               // that file resolved against the model
+  std::optional<device::HardwareProfile> profile_device;  // --profile-device, with --profile
 };
 
 // Called once a process, before the ranks start.

@@ -1,15 +1,14 @@
 #include "engine/train/plan_job.h"
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
-#include "engine/core/spelling.h"
-#include "engine/device/profile_file.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/io/atomic_file.h"
+#include "engine/train/device_profiles.h"
 #include "engine/train/plan_output.h"
+#include "engine/train/plan_trace.h"
 #include "engine/train/planner.h"
 #include "models/model_hub.h"
 
@@ -17,21 +16,6 @@ namespace loom::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path profiles_folder() {
-  if (const char* folder = std::getenv("SHARDLOOM_DEVICES")) return folder;
-  return LOOM_DEVICES_DIR;
-}
-
-std::vector<std::string> profile_names() {
-  std::vector<std::string> names;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(profiles_folder(), none)) {
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 void write_text(const fs::path& path, const std::string& text) {
   io::AtomicFile file(path);
@@ -67,17 +51,6 @@ PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
   return callbacks;
 }
 
-device::HardwareProfile find_profile(const std::string& device) {
-  if (fs::exists(device)) return device::load_profile(device);
-  const fs::path path = profiles_folder() / (device + ".yaml");
-  if (fs::exists(path)) return device::load_profile(path);
-  const std::vector<std::string> names = profile_names();
-  const auto nearest = nearest_spelling(device, names);
-  config_error("--device is {}, neither a file nor a profile in {}; {}use one of {}", device,
-               profiles_folder().string(), nearest ? fmt::format("did you mean {}? ", *nearest) : "",
-               fmt::join(names, ", "));
-}
-
 int run_plan(const PlanArguments& arguments, std::ostream& out) {
   const device::HardwareProfile profile = find_profile(arguments.device);
   const StepPlan plan = plan_step(arguments.train, plan_callbacks(arguments.train), profile, Capacity::kLifted);
@@ -88,6 +61,7 @@ int run_plan(const PlanArguments& arguments, std::ostream& out) {
     out << to_text(plan);
     if (arguments.json) write_text(*arguments.json, to_json(plan).dump(1) + "\n");
   }
+  if (arguments.trace) write_text(*arguments.trace, to_perfetto(plan));
   return plan.memory.fits() ? 0 : kExitDoesNotFit;
 }
 

@@ -190,8 +190,10 @@ StepPlan plan_step(const TrainArguments& arguments, const PretrainCallbacks& cal
   device.trace().enable(true);
   MemoryWatch watch(device.memory(), plan.memory);
   trainer.observe_phases([&](std::string_view phase) { watch.begin_phase(phase); });
+  device::MemoryRecorder memory(device);
   trainer.step(kStepsBefore);
   device.timeline().enable(false);
+  plan.run.memory = memory.take();
 
   plan.model = trainer.model().type_name();
   plan.parameters = 0;

@@ -19,6 +19,7 @@
 
 #include "engine/device/breakdown.h"
 #include "engine/device/device.h"
+#include "engine/device/memory_recorder.h"
 #include "engine/device/time_model.h"
 #include "engine/train/arguments.h"
 #include "engine/train/pretrain.h"
@@ -86,6 +87,7 @@ struct PlannedRun {
   std::unique_ptr<RankContext> context;  // owns the timeline
   const device::Timeline* timeline = nullptr;
   device::RankTimes times;
+  std::vector<device::MemorySample> memory;  // over the step
 };
 
 struct StepPlan {

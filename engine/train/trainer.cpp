@@ -7,12 +7,14 @@
 #include <numeric>
 
 #include "engine/core/error.h"
+#include "engine/core/log.h"
 #include "engine/core/parallel.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/byte_dataset.h"
 #include "engine/train/model_folder.h"
+#include "engine/train/profiler.h"
 #include "engine/train/progress.h"
 #include "models/fsdp2_mixin.h"
 #include "models/hf_folder.h"
@@ -250,10 +252,19 @@ void Trainer::run(std::ostream& out) {
                      .terminal = is_terminal(STDOUT_FILENO),
                      .shown = is_first_rank()},
                     out);
+  Profiler profiler(arguments_.profile, inputs_.profile_device);
+  if (const auto warning = profile_warning(arguments_.profile, arguments_.train_iters); warning && is_first_rank()) {
+    logger().warn("{}", *warning);
+  }
   for (std::int64_t step = 0; step < arguments_.train_iters; ++step) {
     device::Device& device = device::Device::current();
     if (is_shown(step)) device.trace().enable(true);
+    profiler.begin_step(step);
     StepMetrics metrics = this->step(step);
+    profiler.end_step();
+    if (profiler.is_over(step + 1) || step + 1 == arguments_.train_iters) {
+      if (const auto path = profiler.finish()) logger().info("profile written to {}", *path);
+    }
     if (is_shown(step)) {
       progress.note(sharding::to_text(sharding::view_schedule(device.trace(), device.memory().stats())));
       device.trace().enable(false);
