@@ -94,6 +94,8 @@ class RankWriter {
   }
 
   void add_entries();
+  // After this entry.
+  std::int64_t host_goes_on(std::size_t index) const;
   void add_work(std::size_t index);
   void join_kernel(std::size_t index);
   void add_wait(std::size_t index);
@@ -186,8 +188,16 @@ void RankWriter::add_entries() {
     if (kind == TimelineKind::kStreamWait) add_wait(i);
     if (is_host(kind)) add_host(i);
     if (kind == TimelineKind::kMark) kernels_ = kNoSlice;
-    host_ns_ = is_host(kind) || kind == TimelineKind::kMark ? time(i).end : time(i).issued;
+    host_ns_ = std::max(host_ns_, host_goes_on(i));
   }
+}
+
+std::int64_t RankWriter::host_goes_on(std::size_t index) const {
+  const TimelineEntry& entry = entries_[index];
+  const bool runs_it = is_host(entry.kind) || entry.kind == TimelineKind::kMark ||
+                       rank_.on_host == OnHost::kAllStreams ||
+                       (rank_.on_host == OnHost::kCompute && entry.stream == StreamId::kCompute);
+  return runs_it ? time(index).end : time(index).issued;
 }
 
 Slice RankWriter::slice_for(std::size_t index, int lane, std::string name, std::string_view category) const {
@@ -276,7 +286,7 @@ void RankWriter::add_host(std::size_t index) {
 }
 
 void RankWriter::add_dispatch(std::size_t index) {
-  if (!content_.host || !content_.kernels || !rank_.dispatch || host_ns_ >= time(index).issued) return;
+  if (!content_.host || !content_.kernels || host_ns_ >= time(index).issued) return;
   const bool wait = entries_[index].kind == TimelineKind::kStreamWait;
   slices_.push_back({.lane = kHost,
                      .start_ns = host_ns_,

@@ -40,6 +40,9 @@ struct MemoryPoint {
   std::int64_t reserved_bytes = 0;
 };
 
+// Whose work the host's thread does itself: what it spends on issuing begins after that.
+enum class OnHost : std::uint8_t { kNothing, kCompute, kAllStreams };
+
 // One rank by one clock.
 struct TracedRank {
   int process = 0;  // its number in the trace; each once
@@ -47,7 +50,7 @@ struct TracedRank {
   const device::Timeline* timeline = nullptr;
   device::RankTimes times;
   std::vector<MemoryPoint> memory;  // ascending in time
-  bool dispatch = true;             // the host's lane has what it pays to issue work
+  OnHost on_host = OnHost::kNothing;
   std::vector<std::int64_t> steps;  // their numbers, in order; of those that are missing: none
 };
 

@@ -174,10 +174,11 @@ struct Profiler::Collected {
   std::vector<std::int64_t> steps;
 };
 
-Profiler::Profiler(const ProfileArguments& arguments, const std::optional<device::HardwareProfile>& device)
-    : arguments_(arguments),
+Profiler::Profiler(const TrainArguments& arguments, const std::optional<device::HardwareProfile>& device)
+    : arguments_(arguments.profile),
       device_(device),
-      collects_(arguments.enabled && std::ranges::count(arguments.ranks, RankContext::current().rank()) > 0) {}
+      on_host_(arguments.device_executor == DeviceExecutor::kInline ? OnHost::kAllStreams : OnHost::kCompute),
+      collects_(arguments_.enabled && std::ranges::count(arguments_.ranks, RankContext::current().rank()) > 0) {}
 
 Profiler::~Profiler() {
   if (collected_) collected_->device.timeline().enable(false);
@@ -218,7 +219,7 @@ std::optional<std::string> Profiler::finish() {
                     .timeline = &timeline,
                     .times = wall_times(timeline, rank, origin_ns),
                     .memory = collected_->memory.at_wall_time(origin_ns),
-                    .dispatch = false,
+                    .on_host = on_host_,
                     .steps = collected_->steps});
   if (device_) {
     const device::RankTimeline mine{rank, &timeline};
@@ -228,7 +229,7 @@ std::optional<std::string> Profiler::finish() {
                       .timeline = &timeline,
                       .times = std::move(times),
                       .memory = {},
-                      .dispatch = true,
+                      .on_host = OnHost::kNothing,
                       .steps = collected_->steps});
     traced.back().memory = at_virtual_time(collected_->memory.samples(), timeline, traced.back().times);
   }

@@ -26,13 +26,14 @@
 
 #include "engine/device/profile.h"
 #include "engine/train/arguments.h"
+#include "engine/train/perfetto.h"
 
 namespace loom::train {
 
 class Profiler {
  public:
   // Of the rank that is current. `device`: for virtual time. The references outlive the profiler.
-  Profiler(const ProfileArguments& arguments, const std::optional<device::HardwareProfile>& device);
+  Profiler(const TrainArguments& arguments, const std::optional<device::HardwareProfile>& device);
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
@@ -51,6 +52,7 @@ class Profiler {
 
   const ProfileArguments& arguments_;
   const std::optional<device::HardwareProfile>& device_;
+  const OnHost on_host_;
   const bool collects_;
   std::unique_ptr<Collected> collected_;  // null before the first step and after the last
 };

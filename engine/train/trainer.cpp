@@ -252,7 +252,7 @@ void Trainer::run(std::ostream& out) {
                      .terminal = is_terminal(STDOUT_FILENO),
                      .shown = is_first_rank()},
                     out);
-  Profiler profiler(arguments_.profile, inputs_.profile_device);
+  Profiler profiler(arguments_, inputs_.profile_device);
   if (const auto warning = profile_warning(arguments_.profile, arguments_.train_iters); warning && is_first_rank()) {
     logger().warn("{}", *warning);
   }

@@ -40,12 +40,11 @@ class TraceReader {
     bind_arrows();
   }
 
-  const std::vector<TracedSlice>& lane(int process, const std::string& name) const {
-    static const std::vector<TracedSlice> none;
+  std::vector<TracedSlice> lane(int process, const std::string& name) const {
     for (const auto& [key, lane_name] : lane_names_) {
       if (key.first == process && lane_name == name) return lanes_.at(key);
     }
-    return none;
+    return {};
   }
   std::vector<std::string> lane_names(int process) const {
     std::vector<std::string> names;
@@ -112,8 +111,12 @@ class TraceReader {
                               event.value("args", nlohmann::json::object())});
     }
     if (kind == "C") counters[{process, event.at("name")}].push_back(event.at("args").at("bytes"));
-    if (kind == "s") EXPECT_TRUE(begins_.try_emplace(event.at("id"), End{lane, ns(event.at("ts"))}).second);
-    if (kind == "f") EXPECT_TRUE(ends_.try_emplace(event.at("id"), End{lane, ns(event.at("ts"))}).second);
+    if (kind == "s") add_end(begins_, event.at("id"), {lane, ns(event.at("ts"))});
+    if (kind == "f") add_end(ends_, event.at("id"), {lane, ns(event.at("ts"))});
+  }
+
+  static void add_end(std::map<std::int64_t, End>& ends, std::int64_t id, const End& end) {
+    EXPECT_TRUE(ends.try_emplace(id, end).second) << "two ends of arrow " << id;
   }
 
   // The innermost slice there.
@@ -134,8 +137,8 @@ class TraceReader {
         loose_ends.push_back("arrow " + std::to_string(id));
         continue;
       }
-      arrows.push_back({begin.lane.first, lane_names_.at(begin.lane), lane_names_.at(end->second.lane), from->name,
-                        to->name});
+      arrows.push_back(
+          {begin.lane.first, lane_names_.at(begin.lane), lane_names_.at(end->second.lane), from->name, to->name});
     }
     if (ends_.size() != begins_.size()) loose_ends.push_back("arrows without begin");
   }
