@@ -62,8 +62,10 @@ class Device {
     if (trace_.enabled()) trace_.add_item("compute", {kernel, "", cost, nullptr});
     WallTime* const wall = timeline_.add_kernel(StreamId::kCompute, kernel, cost);
     if (cost.unit == Unit::kMatrix) take_matrix_workspace();
+    if (dry_run()) return;
     const WallStamp stamp(wall);
-    if (!dry_run()) run();
+    const Timeline::Pause pause(timeline_);
+    run();
   }
 
   // Runs work of the CPU on tensors of the host (now), unless this is a dry run; traced as an item of "host". Errors
@@ -71,8 +73,11 @@ class Device {
   template <class F>
   void run_on_host(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("host", {kernel, "", cost, nullptr});
-    const WallStamp stamp(timeline_.add_host_work(kernel, cost));
-    if (!dry_run()) run();
+    WallTime* const wall = timeline_.add_host_work(kernel, cost);
+    if (dry_run()) return;
+    const WallStamp stamp(wall);
+    const Timeline::Pause pause(timeline_);
+    run();
   }
 
   // Blocks the host until every stream is empty; rethrows the first cause found.

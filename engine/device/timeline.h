@@ -84,6 +84,18 @@ class Timeline {
  public:
   // `what` is the same from one clear() to the next.
   void enable(bool on, Recording what = {});
+  // While it lives nothing is noted: what a kernel reads inside itself is no wait of the host.
+  class Pause {
+   public:
+    explicit Pause(Timeline& timeline) : timeline_(timeline), before_(timeline.enabled_) { timeline_.enabled_ = false; }
+    ~Pause() { timeline_.enabled_ = before_; }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Timeline& timeline_;
+    const bool before_;
+  };
   bool enabled() const { return enabled_; }
 
   // Each returns where the entry's wall time goes, stable until clear(); null when none is noted.

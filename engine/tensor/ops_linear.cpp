@@ -52,12 +52,13 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool
       "linear: bias {} {} for {} outputs", name(bias.defined() ? bias.dtype() : x.dtype()),
       bias.defined() ? to_string(bias.shape()) : "", n);
   const std::int64_t m = row_count(x);
+  const Tensor none;
+  autograd::Recording recording("linear", {x, weight, bias},
+                                {weight.requires_grad() ? x : none, x.requires_grad() ? weight : none});
   Tensor y = Tensor::empty(with_last(x.shape(), n), x.dtype());
   run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, y, bias);
-  const Tensor none;
-  autograd::record(
-      "linear", {x, weight, bias}, {weight.requires_grad() ? x : none, x.requires_grad() ? weight : none}, {y},
-      [m, n, k, out_in, x_shape = x.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
+  recording.finish(
+      {y}, [m, n, k, out_in, x_shape = x.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
         const Tensor &x = saved[0], &w = saved[1], &dy = grads[0];
         Grads result(3);
         if (needs[0]) {

@@ -6,10 +6,12 @@
 #include "engine/core/error.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/io/atomic_file.h"
-#include "engine/train/device_profiles.h"
+#include "engine/train/find_profile.h"
 #include "engine/train/plan_output.h"
+#include "engine/train/plan_search.h"
 #include "engine/train/plan_trace.h"
-#include "engine/train/planner.h"
+#include "engine/train/report_page.h"
+#include "engine/train/report_plan.h"
 #include "models/model_hub.h"
 
 namespace loom::train {
@@ -52,17 +54,55 @@ PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
 }
 
 int run_plan(const PlanArguments& arguments, std::ostream& out) {
+  const fs::path profile_file = find_profile_file(arguments.device);
   const device::HardwareProfile profile = find_profile(arguments.device);
-  const StepPlan plan = plan_step(arguments.train, plan_callbacks(arguments.train), profile, Capacity::kLifted);
+  const PretrainCallbacks callbacks = plan_callbacks(arguments.train);
+  PlanSearch search(arguments.train, callbacks, profile);
   const bool json_only = arguments.json && *arguments.json == "-";
-  if (json_only) {
-    out << to_json(plan).dump(1) << "\n";
-  } else {
-    out << to_text(plan);
-    if (arguments.json) write_text(*arguments.json, to_json(plan).dump(1) + "\n");
+  const auto show = [&](const auto& result) {
+    if (json_only) {
+      out << to_json(result).dump(1) << "\n";
+      return;
+    }
+    out << to_text(result);
+    if (arguments.json) write_text(*arguments.json, to_json(result).dump(1) + "\n");
+  };
+  const auto trace = [&](const StepPlan& plan) {
+    if (arguments.trace) write_text(*arguments.trace, to_perfetto(plan));
+  };
+  const auto report = [&](const StepPlan& plan, const nlohmann::ordered_json& json) {
+    if (!arguments.train.report) return;
+    write_report(*arguments.train.report, plan_report(plan, json, arguments.train, profile_file));
+  };
+  if (arguments.fit != PlanArguments::Fit::kNothing) {
+    const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;
+    const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
+    if (!json_only) {
+      out << fmt::format("{}: {}\n", micro_batch ? "the largest micro-batch" : "the smallest world",
+                         micro_batch ? fit.choice.micro_batch : fit.choice.world);
+    }
+    show(fit.plan);
+    trace(fit.plan);
+    report(fit.plan, to_json(fit.plan));
+    return 0;
   }
-  if (arguments.trace) write_text(*arguments.trace, to_perfetto(plan));
-  return plan.memory.fits() ? 0 : kExitDoesNotFit;
+  if (arguments.sweep) {
+    const auto sweep = search.sweep();
+    show(sweep);
+    if (arguments.train.report || arguments.trace) {
+      const CheckedPlan checked = search.check();
+      trace(checked.plan);
+      nlohmann::ordered_json json = to_json(checked);
+      json.update(to_json(sweep));
+      report(checked.plan, json);
+    }
+    return sweep.empty() ? kExitDoesNotFit : 0;
+  }
+  const CheckedPlan checked = search.check();
+  show(checked);
+  trace(checked.plan);
+  report(checked.plan, to_json(checked));
+  return checked.out_of_memory ? kExitDoesNotFit : 0;
 }
 
 }  // namespace loom::train

@@ -1,6 +1,6 @@
 // The plan command: a plan of the step, printed, and written as asked.
 //
-// Devices   --device is a profile's file, or the name of one (device_profiles.h).
+// Devices   --device: find_profile.h.
 // Errors    ConfigError for the user's input, with the names of the profiles there are.
 #pragma once
 

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/train/arguments.h"
-#include "engine/train/device_profiles.h"
+#include "engine/train/find_profile.h"
 #include "engine/train/perfetto.h"
 #include "tests/support/files.h"
 #include "tests/support/trace_reader.h"

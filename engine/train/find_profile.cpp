@@ -1,8 +1,7 @@
-#include "engine/train/device_profiles.h"
+#include "engine/train/find_profile.h"
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <fmt/ranges.h>
 #include <vector>
 
@@ -32,15 +31,19 @@ std::vector<std::string> profile_names() {
 
 }  // namespace
 
-device::HardwareProfile find_profile(const std::string& device, std::string_view flag) {
-  if (fs::exists(device)) return device::load_profile(device);
+fs::path find_profile_file(const std::string& device, const std::string& flag) {
+  if (fs::exists(device)) return device;
   const fs::path path = profiles_folder() / (device + ".yaml");
-  if (fs::exists(path)) return device::load_profile(path);
+  if (fs::exists(path)) return path;
   const std::vector<std::string> names = profile_names();
   const auto nearest = nearest_spelling(device, names);
   config_error("{} is {}, neither a file nor a profile in {}; {}use one of {}", flag, device,
                profiles_folder().string(), nearest ? fmt::format("did you mean {}? ", *nearest) : "",
                fmt::join(names, ", "));
+}
+
+device::HardwareProfile find_profile(const std::string& device, const std::string& flag) {
+  return device::load_profile(find_profile_file(device, flag));
 }
 
 }  // namespace loom::train
