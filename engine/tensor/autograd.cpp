@@ -212,12 +212,23 @@ void attach(const std::shared_ptr<Node>& node, std::span<const Tensor> inputs, s
 
 void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tensor> saved, std::vector<Tensor> outputs,
             BackwardFn backward) {
+  std::vector<SavedTensor> kept = save(name, inputs, saved);
+  record_saved(name, std::move(inputs), std::move(kept), std::move(outputs), std::move(backward));
+}
+
+std::vector<SavedTensor> save(std::string_view name, std::span<const Tensor> inputs, std::span<const Tensor> saved) {
   check_inputs(name, inputs);
-  if (!will_record(inputs)) return;
   std::vector<SavedTensor> kept;
+  if (!will_record(inputs)) return kept;
   kept.reserve(saved.size());
   for (const Tensor& tensor : saved) kept.emplace_back(tensor);
-  attach(std::make_shared<OpNode>(name, std::move(kept), std::move(backward)), inputs, outputs);
+  return kept;
+}
+
+void record_saved(std::string_view name, std::vector<Tensor> inputs, std::vector<SavedTensor> saved,
+                  std::vector<Tensor> outputs, BackwardFn backward) {
+  if (!will_record(inputs)) return;
+  attach(std::make_shared<OpNode>(name, std::move(saved), std::move(backward)), inputs, outputs);
 }
 
 std::vector<Tensor> identity_with_backward(std::string_view name, const std::vector<Tensor>& inputs,

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 
+#include "engine/tensor/kept_results.h"
 #include "engine/tensor/kernels/fused.h"
 #include "engine/tensor/kernels/gemm.h"
 #include "engine/tensor/op_support.h"
@@ -52,11 +54,17 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool
       "linear: bias {} {} for {} outputs", name(bias.defined() ? bias.dtype() : x.dtype()),
       bias.defined() ? to_string(bias.shape()) : "", n);
   const std::int64_t m = row_count(x);
-  Tensor y = Tensor::empty(with_last(x.shape(), n), x.dtype());
-  run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, y, bias);
   const Tensor none;
-  autograd::record(
-      "linear", {x, weight, bias}, {weight.requires_grad() ? x : none, x.requires_grad() ? weight : none}, {y},
+  const std::vector<Tensor> inputs{x, weight, bias};
+  std::vector<autograd::SavedTensor> kept = autograd::save(
+      "linear", inputs, std::array{weight.requires_grad() ? x : none, x.requires_grad() ? weight : none});
+  const Tensor y = autograd::compute_or_recall(autograd::Producer::kMatrixProduct, [&] {
+                     const Tensor product = Tensor::empty(with_last(x.shape(), n), x.dtype());
+                     run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, product, bias);
+                     return std::vector{product};
+                   }).front();
+  autograd::record_saved(
+      "linear", inputs, std::move(kept), {y},
       [m, n, k, out_in, x_shape = x.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
         const Tensor &x = saved[0], &w = saved[1], &dy = grads[0];
         Grads result(3);
