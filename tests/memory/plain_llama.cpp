@@ -1,6 +1,7 @@
 #include "tests/memory/plain_llama.h"
 
 #include <cmath>
+#include <tuple>
 
 #include "engine/device/device.h"
 #include "engine/nn/layers.h"
@@ -57,13 +58,11 @@ Tensor turned(std::string_view kernel, const Tensor& x, const Tensor& table) {
   return y;
 }
 
-// Both are fp32 before either is turned: the names of the published code.
-void rotate(Tensor& q, Tensor& k, const Tensor& table) {
-  const Tensor q_wide = ops::cast(q, DType::kF32), k_wide = ops::cast(k, DType::kF32);
-  const Tensor q_out = turned("complex_mul", q_wide, table), k_out = turned("complex_mul", k_wide, table);
-  const Tensor q_narrow = ops::cast(q_out, q.dtype()), k_narrow = ops::cast(k_out, k.dtype());
-  q = q_narrow;
-  k = k_narrow;
+// One tensor after the other; a piece is freed when the next one is there.
+Tensor rotated(const Tensor& x, const Tensor& table) {
+  Tensor wide = ops::cast(x, DType::kF32);
+  wide = turned("complex_mul", wide, table);
+  return ops::cast(wide, x.dtype());
 }
 
 // [B,S,G,D] -> [B,S,G * times,D], a copy unless times is 1.
@@ -93,12 +92,10 @@ class Attention final : public nn::Module {
     q = ops::reshape(q, {s[0], s[1], config_.heads, head_dim_});
     k = ops::reshape(k, {s[0], s[1], config_.kv_heads, head_dim_});
     v = ops::reshape(v, {s[0], s[1], config_.kv_heads, head_dim_});
-    if (config_.compiled) {
-      q = turned("rope", q, args.tensor(1));
-      k = turned("rope", k, args.tensor(1));
-    } else {
-      rotate(q, k, args.tensor(1));
-    }
+    const auto rope = [&](const Tensor& x) {
+      return config_.compiled ? turned("rope", x, args.tensor(1)) : rotated(x, args.tensor(1));
+    };
+    std::tie(q, k) = std::pair{rope(q), rope(k)};  // q first; both are there before the old ones are freed
     const std::int64_t times = config_.heads / config_.kv_heads;
     k = repeat_heads(k, times);
     v = repeat_heads(v, times);
