@@ -140,6 +140,7 @@ class Simulation {
   void begin_meeting(std::int32_t m);
   void end_meeting(std::int32_t m);
   void collectives_changed(const Meeting& meeting);
+  void cores_changed(std::int32_t r);
   double compute_rate(const RankState& state) const;
   double share_of_links(const Meeting& meeting) const;
   std::span<const Member> members_of(const Meeting& meeting) const {
@@ -321,7 +322,11 @@ void Simulation::begin_head(Member who, std::int64_t index) {
   s.slowed = is_compute(entry.cost);
   const double remaining = static_cast<double>(model_.work_ns(state.timeline->text(entry.name), entry.cost));
   s.task = {remaining, 0, now_, s.task.version};
-  set_rate(s.task, s.slowed ? compute_rate(state) : 1, Happening::kItemEnds, who);
+  if (s.slowed) {
+    cores_changed(who.rank);
+  } else {
+    set_rate(s.task, 1, Happening::kItemEnds, who);
+  }
 }
 
 // The head is over: so may be what streams and the host wait for.
@@ -329,7 +334,11 @@ void Simulation::finish_head(Member who) {
   RankState& state = rank(who.rank);
   StreamState& s = stream(who);
   const std::int64_t index = s.queue[s.head++];
-  s.busy = s.slowed = false;
+  s.busy = false;
+  if (s.slowed) {
+    s.slowed = false;
+    cores_changed(who.rank);
+  }
   state.times.entries[static_cast<std::size_t>(index)].end = now_;
   state.over[static_cast<std::size_t>(index)] = true;
   ready_.push_back(who);
@@ -406,13 +415,8 @@ void Simulation::end_meeting(std::int32_t m) {
 // A collective began or ended: what its members do besides gets another rate.
 void Simulation::collectives_changed(const Meeting& changed) {
   for (const Member& member : members_of(changed)) {
-    const RankState& state = rank(member.rank);
-    const double rate = compute_rate(state);
-    for (std::int32_t other = 0; other < static_cast<std::int32_t>(kStreams); ++other) {
-      StreamState& s = stream({member.rank, other});
-      if (s.slowed && s.task.rate != rate) set_rate(s.task, rate, Happening::kItemEnds, {member.rank, other});
-    }
-    for (const std::int32_t m : state.running) {
+    cores_changed(member.rank);
+    for (const std::int32_t m : rank(member.rank).running) {
       Meeting& meeting = meetings_[static_cast<std::size_t>(m)];
       const double share = share_of_links(meeting);
       if (meeting.task.rate != share) set_rate(meeting.task, share, Happening::kMeetingEnds, {m, 0});
@@ -420,12 +424,23 @@ void Simulation::collectives_changed(const Meeting& changed) {
   }
 }
 
+// Work on the rank's cores began or ended, or they lost or won a share.
+void Simulation::cores_changed(std::int32_t r) {
+  const double rate = compute_rate(rank(r));
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(kStreams); ++s) {
+    StreamState& state = stream({r, s});
+    if (state.slowed && state.task.rate != rate) set_rate(state.task, rate, Happening::kItemEnds, {r, s});
+  }
+}
+
+// Of each of those that run on the rank's cores.
 double Simulation::compute_rate(const RankState& state) const {
   double slowdown = 0;
   for (const std::int32_t m : state.running) {
     slowdown = std::max(slowdown, meetings_[static_cast<std::size_t>(m)].compute_slowdown);
   }
-  return 1 - slowdown;
+  const auto workers = std::ranges::count_if(state.streams, &StreamState::slowed);
+  return (1 - slowdown) / static_cast<double>(std::max<std::ptrdiff_t>(workers, 1));
 }
 
 // Of the links it runs on, at the member where it is smallest.

@@ -6,10 +6,10 @@
 //           no length.
 // Meeting   a collective starts when it is at the head of its stream on every member that is here, and ends on all of
 //           them together. Members that are not here are taken to be alike: nobody waits for them.
-// Sharing   while collectives of a rank run, its compute (everything but links) loses the share of its rate that the profile
-//           gives for their links, the largest;
-//           collectives of one rank on the same level of links share it equally, and a collective is as fast as its
-//           slowest member lets it be.
+// Sharing   kernels and copies inside the device run on its cores: those of several streams share them equally. While
+//           collectives of the rank run, all of them lose the share that the profile gives for the links, the largest.
+//           Collectives of one rank on the same level of links share it equally, and a collective is as fast as its
+//           slowest member lets it be. Copies over the host link take nothing from anybody.
 // Bits      int64 ns; the same timelines give the same answer every time.
 // Errors    InvariantError when ranks cannot meet: collectives that differ, or an order in which everybody waits.
 #pragma once

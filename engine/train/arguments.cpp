@@ -321,7 +321,7 @@ constexpr const char* kProgramExample =
     "Example:\n"
     "  shardloom train --model-config configs/models/quickstart.yaml --data-path engine --train-iters 20 --save out\n"
     "  shardloom generate out --prompt \"template <class T>\"\n"
-    "Flags of a command: shardloom train --help, shardloom generate --help\n"
+    "Flags of a command: shardloom train --help, and so for the others\n"
     "Exit status: 0 done, 1 a run failed, 2 the command line or a file is wrong\n";
 constexpr const char* kTrainExample =
     "Example:\n  shardloom train --model-config configs/models/quickstart.yaml --data-path corpus.txt --nproc-per-node "

@@ -5,6 +5,7 @@
 #include "engine/train/recompute_flags.h"
 #include "models/fsdp2_mixin.h"
 #include "models/hf_folder.h"
+#include "models/transformers_model.h"
 
 namespace loom::train {
 namespace {
@@ -51,6 +52,16 @@ void read_sharding(const TrainArguments& arguments, nn::Module& model, TrainingI
   if (arguments.ckpt_format == "torch_dist") check_torch_dist(model, *inputs.fsdp2, config);
 }
 
+// Weights that the model reads by itself have one tensor for what is two parameters now.
+void check_own_weights(nn::Module& model, const TrainArguments& arguments, const std::vector<Untied>& untied) {
+  const auto* transformers = dynamic_cast<const models::TransformersModel*>(&model);
+  if (untied.empty() || arguments.init_from_hf_path || transformers == nullptr || !transformers->weights()) return;
+  config_error(
+      "--untie-embeddings-and-output-weights: the model reads tied weights of its own; add --init-from-hf-path {}, "
+      "from which both copies are read",
+      transformers->weights()->folder().string());
+}
+
 }  // namespace
 
 sharding::GatherLayout gather_layout(const TrainArguments& arguments) {
@@ -79,6 +90,7 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
   std::vector<Untied> untied;
   const auto model = provide_model(arguments, callbacks, &untied);
   nn::Module& sharded = models::sharded_module(*model);
+  check_own_weights(*model, arguments, untied);
   read_sharding(arguments, sharded, inputs);
   if (arguments.init_from_hf_path) {
     inputs.weights.emplace(*arguments.init_from_hf_path);

@@ -169,6 +169,9 @@ double Trainer::micro_batch(Reports& reports) {
   Loss result = forward(train_data_);
   add_reports(reports, result.reports);
   Tensor loss = std::move(result.loss);
+  if (!loss.requires_grad()) {
+    config_error("loss_func returned a loss that no trained parameter leads to; compute it from the model's output");
+  }
   if (micro_batches_ > 1) loss = ops::scale(loss, 1.0 / static_cast<double>(micro_batches_));
   const double value = loss.item();
   mark("B");

@@ -394,6 +394,15 @@ TEST(MegatronsRecomputeFlags, AreTakenToBeRefusedBesideTheFile) {
             "unknown flag --recompute-numlayers; see shardloom train --help");
 }
 
+TEST(Help, OfPlanHasGroupsDefaultsAndAnExample) {
+  const EarlyExit help = std::get<EarlyExit>(parsed({"plan", "--help"}));
+  EXPECT_EQ(help.code, 0);
+  for (const char* part : {"Model (one of the first two):", "Sharding:", "Plan:", "--seq-length N=128", "--json FILE",
+                           "Example:\n  shardloom plan "}) {
+    EXPECT_THAT(help.text, HasSubstr(part));
+  }
+}
+
 TEST(Help, OfGenerateHasAnExample) {
   const EarlyExit help = std::get<EarlyExit>(parsed({"generate", "--help"}));
   for (const char* part : {"MODEL_DIR", "Model and prompt:", "Sampling:", "--max-new-tokens N=64", "--top-k N=0"}) {
@@ -420,10 +429,12 @@ TEST_P(BadCommandLine, IsRefusedWithFlagValueAndWhatToWrite) {
 INSTANTIATE_TEST_SUITE_P(
     Commands, BadCommandLine,
     ::testing::Values(
-        Bad{{}, "no command is given; use shardloom train or shardloom generate (--help lists their flags)"},
+        Bad{{},
+            "no command is given; use shardloom train, shardloom plan or shardloom generate (--help lists their "
+            "flags)"},
         Bad{{"trian"}, "'trian' is not a command; did you mean train?"},
-        Bad{{"evaluate"}, "'evaluate' is not a command; use train or generate"},
-        Bad{{"--lr", "1"}, "'--lr' is not a command; use train or generate"},
+        Bad{{"evaluate"}, "'evaluate' is not a command; use train, plan or generate"},
+        Bad{{"--lr", "1"}, "'--lr' is not a command; use train, plan or generate"},
         Bad{{"generate", "out"}, "no prompt is given; use --prompt TEXT"},
         Bad{{"generate", "--prompt", "a"}, "no model is given; use shardloom generate MODEL_DIR --prompt TEXT"},
         Bad{{"generate", "out", "more", "--prompt", "a"}, "'more' belongs to no flag; see shardloom generate --help"},

@@ -16,6 +16,7 @@
 #include "engine/tensor/io/hf_weights.h"
 #include "engine/tensor/ops.h"
 #include "models/fsdp2_mixin.h"
+#include "models/transformers_model.h"
 #include "tests/support/files.h"
 
 namespace loom::train {
@@ -211,6 +212,29 @@ TEST_F(Pretrain, StartsFromTheWeightsOfAFolder) {
   EXPECT_LT(loss(0), trained);
 }
 
+TEST_F(Pretrain, TiedWeightsThatTheModelReadsByItselfAreUntiedThroughTheFlagOfTheirFolder) {
+  const std::string gpt2 = std::string(LOOM_SOURCE_DIR) + "/tests/reference/logits/gpt2";
+  PretrainCallbacks callbacks = kCallbacks;
+  callbacks.model_provider = [&](const TrainArguments&) { return std::make_shared<models::TransformersModel>(gpt2); };
+  callbacks.forward_step = [](DataIterator& data, nn::Module& model) {
+    const Batch batch = data.next();
+    const Shape shape{batch["ids"].numel(), 1};
+    return ForwardResult{model(batch["ids"].view(shape)), [=](const nn::Value& logits) {
+                           return ops::cross_entropy(logits, batch["targets"].view(shape));
+                         }};
+  };
+  run({"--train-iters", "1"}, callbacks);
+  const double tied = loss(0);
+  const Words untie{"--train-iters", "1", "--untie-embeddings-and-output-weights"};
+  EXPECT_EQ(test::message_of<ConfigError>([&] { run(untie, callbacks); }),
+            "--untie-embeddings-and-output-weights: the model reads tied weights of its own; add --init-from-hf-path " +
+                gpt2 + ", from which both copies are read");
+  Words with_folder = untie;
+  with_folder.insert(with_folder.end(), {"--init-from-hf-path", gpt2});
+  run(with_folder, callbacks);
+  EXPECT_EQ(loss(0), tied);
+}
+
 // --- What a callback does wrong
 
 struct Wrong {
@@ -256,6 +280,11 @@ INSTANTIATE_TEST_SUITE_P(
                 c.forward_step = with_loss([](const auto& logits) { return logits.tensor(); });
               },
               "loss_func returned a tensor [1, 8]; return one element, the mean over the micro-batch"},
+        Wrong{"a loss without the model",
+              [](PretrainCallbacks& c) {
+                c.forward_step = with_loss([](const auto&) { return Tensor::full({}, DType::kF32, 1); });
+              },
+              "loss_func returned a loss that no trained parameter leads to; compute it from the model's output"},
         Wrong{"no loss", [](PretrainCallbacks& c) { c.forward_step = with_loss([](const auto&) { return Tensor(); }); },
               "loss_func returned no tensor; return one element, the mean over the micro-batch"}));
 

@@ -1,0 +1,71 @@
+// A made-up device on which every time is a round number.
+//
+//   work      a byte a ns, read or written; 2 FLOP a ns of matrix products and attention in every type
+//   links     nodes of 2 devices: a byte a ns, no latency; between nodes: half a byte a ns
+//   host      dispatch and waits cost nothing; a byte a ns of its own work
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "engine/device/profile.h"
+#include "engine/device/stream.h"
+#include "engine/device/timeline.h"
+
+namespace loom::test {
+
+inline device::HardwareProfile tiny_profile() {
+  device::HardwareProfile p;
+  p.name = "tiny";
+  p.memory = {.capacity_bytes = 1 << 30, .bandwidth_bytes_per_s = 1e9};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64})
+    p.matrix.peak_flops_per_s[dtype] = 2e9;
+  p.matrix.tiles = {{1, 1}};
+  p.vector.flops_per_s = 1e9;
+  p.links.levels = {{.name = "node", .devices = 2, .bandwidth_bytes_per_s = 1e9},
+                    {.name = "cluster", .bandwidth_bytes_per_s = 0.5e9}};
+  p.host_link = {.h2d_pinned_bytes_per_s = 1e9,
+                 .d2h_pinned_bytes_per_s = 0.5e9,
+                 .h2d_pageable_bytes_per_s = 0.25e9,
+                 .d2h_pageable_bytes_per_s = 0.125e9};
+  p.host = {.memory_bandwidth_bytes_per_s = 1e9, .flops_per_s = 1e9, .numa_node_of_device = {0, 0}};
+  return p;
+}
+
+// A timeline by hand: items by their length on the tiny device.
+class HandMade {
+ public:
+  HandMade() { timeline.enable(true); }
+
+  // ns of work on the compute stream; the number of its entry.
+  std::int64_t compute(std::int64_t ns) {
+    timeline.add_kernel(device::StreamId::kCompute, "kernel", {.read_bytes = ns});
+    return timeline.last_of(device::StreamId::kCompute);
+  }
+  // A copy of ns on another stream.
+  std::int64_t copy(device::StreamId stream, std::int64_t ns) {
+    timeline.add_kernel(stream, "copy", {.read_bytes = ns, .unit = device::Unit::kCopy});
+    return timeline.last_of(stream);
+  }
+  std::int64_t collective(device::StreamId stream, device::CollectiveKind kind, std::int64_t bytes,
+                          const std::vector<int>& ranks) {
+    device::StreamItem item{"collective", "", {.unit = device::Unit::kLink}, nullptr};
+    item.collective = device::Collective{kind, bytes, &ranks};
+    timeline.add_work(stream, item);
+    return timeline.last_of(stream);
+  }
+  // That takes ns inside a node of two.
+  std::int64_t gather(std::int64_t ns, const std::vector<int>& ranks) {
+    return collective(device::StreamId::kGather, device::CollectiveKind::kAllGather, 2 * ns, ranks);
+  }
+  std::int64_t reduce(std::int64_t ns, const std::vector<int>& ranks) {
+    return collective(device::StreamId::kReduceScatter, device::CollectiveKind::kReduceScatter, 2 * ns, ranks);
+  }
+  void wait(device::StreamId stream, std::int64_t entry) { timeline.add_stream_wait(stream, entry); }
+  void mark(std::string_view name) { timeline.add_mark(name); }
+
+  device::Timeline timeline;
+};
+
+}  // namespace loom::test
