@@ -40,6 +40,8 @@ std::string number(double value) {
 
 std::string percent(std::optional<double> value) { return value ? fmt::format("{:+.1f} %", 100 * *value) : ""; }
 
+bool is_gpu(const std::string& device) { return !device.starts_with("ascend"); }
+
 // "published / predicted (error)".
 std::string memory_cell(std::optional<double> published, double predicted) {
   if (!published) return fmt::format("- / {:.1f}", predicted);
@@ -143,7 +145,7 @@ class Page {
     };
     for (const auto& [device, rows] : by_device()) {
       add(device, rows);
-      if (!device.starts_with("ascend")) gpus.insert(gpus.end(), rows.begin(), rows.end());
+      if (is_gpu(device)) gpus.insert(gpus.end(), rows.begin(), rows.end());
     }
     add("all GPUs", gpus);
     const auto wrong = std::ranges::count_if(rows_, [](const Compared& c) { return c.wrong_about_memory(); });
@@ -196,7 +198,8 @@ class Page {
            percent(c->speed_error()), c->row.text(), 100 * c->plan.communication_share,
            c->plan.host_bound ? ", and the host decides" : "");
     }
-    line("\n{}", all_.causes);
+    line("\nCauses, and what else is off:\n");
+    for (const std::string& cause : all_.causes) line("- {}", cause);
     line("");
   }
 
@@ -248,6 +251,17 @@ bool Compared::wrong_about_memory() const { return plan.out_of_memory != row.out
 
 std::string accuracy_page(const PublishedRows& all, const std::vector<Compared>& rows, const std::string& command) {
   return Page(all, rows).text(command);
+}
+
+double mean_speed_error_on_gpus(const std::vector<Compared>& rows) {
+  double sum = 0;
+  int count = 0;
+  for (const Compared& c : rows) {
+    if (c.row.calibration || !is_gpu(c.row.device) || !c.speed_error()) continue;
+    sum += std::abs(*c.speed_error());
+    ++count;
+  }
+  return count == 0 ? 0 : sum / count;
 }
 
 std::string accuracy_line(const Compared& c) {

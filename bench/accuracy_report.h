@@ -21,6 +21,8 @@ struct Compared {
 };
 
 std::string accuracy_page(const PublishedRows& all, const std::vector<Compared>& rows, const std::string& command);
+// The mean of the absolute errors in speed on GPU rows that are predicted unchanged; 0 without any.
+double mean_speed_error_on_gpus(const std::vector<Compared>& rows);
 // One line for the terminal.
 std::string accuracy_line(const Compared& compared);
 

@@ -4,7 +4,8 @@
 //
 // Defaults  bench/published_rows.json and docs/planner-accuracy.md of the source tree. With IDs: these rows only; PAGE
 //           `-` writes none.
-// Exit      0; 1 when a row is called out of memory that ran, or the other way round; 2 for files that cannot be read.
+// Exit      0; 1 when a row is called out of memory that ran, or the other way round, or when the mean absolute error in
+//           speed on the GPU rows that are predicted unchanged exceeds 8 %; 2 for files that cannot be read.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,8 @@
 namespace {
 
 using namespace loom::bench;
+
+constexpr double kMeanError = 0.08;
 
 // A folder of this run's own, removed at its end.
 class TemporaryFolder {
@@ -54,7 +57,10 @@ int run(const std::filesystem::path& rows_path, const std::string& page, const s
     out << accuracy_page(all, compared, "bench/planner_accuracy");
     if (!out.flush()) throw std::runtime_error(page + " cannot be written");
   }
-  return wrong ? 1 : 0;
+  const double mean = mean_speed_error_on_gpus(compared);
+  fmt::print("GPU rows predicted unchanged: mean absolute error in speed {:.1f} % (at most {:.0f})\n", 100 * mean,
+             100 * kMeanError);
+  return wrong || mean > kMeanError ? 1 : 0;
 }
 
 }  // namespace

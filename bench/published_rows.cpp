@@ -99,6 +99,7 @@ train::TrainArguments arguments_of(const PublishedRows& all, const PublishedRow&
   arguments.global_batch_size = row.micro_batch * row.micro_batches * row.devices;
   arguments.kernel_grain = train::KernelGrain::kPytorch;
   arguments.use_fused_swiglu = arguments.use_fused_rotary_pos_emb = row.compiled;
+  arguments.use_fused_rmsnorm = row.compiled || source.at("fused_rmsnorm").get<bool>();
   arguments.cross_entropy_loss_fusion = source.at("fused_cross_entropy");
   return arguments;
 }
@@ -191,7 +192,7 @@ PublishedRows PublishedRows::read(const std::filesystem::path& path) {
     all.models = content.at("models");
     all.sources = content.at("sources");
     all.left_out = content.at("left_out");
-    all.causes = content.value("causes", "");
+    all.causes = content.at("causes").get<std::vector<std::string>>();
     for (const Json& row : content.at("rows")) all.rows.push_back(row_from(row));
   } catch (const Json::exception& error) {
     config_error("{}: {}", path.string(), error.what());

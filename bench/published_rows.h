@@ -6,8 +6,9 @@
 //          micro_batches, recompute (none, full, every_2nd, selected_ops), compiled; published: tokens_per_s_per_device,
 //          hfu_tflops or mfu, reserved_gib, allocated_gib, out_of_memory; inter_node_bytes_per_s where the source states a
 //          network other than the profile's; free_links: links cost nothing; calibration: the row served to set figures of its profile.
-// Planned  blocks and the root wrapped, gathers in bf16, PyTorch's grain with flash attention and RMSNorm as one kernel;
-//          compiled: SwiGLU and RoPE too.
+// Planned  blocks and the root wrapped, gathers in bf16, PyTorch's grain with flash attention; a source says whether RMSNorm
+//          and cross-entropy are one kernel, and in what dtype gradients are reduced; compiled: RMSNorm, SwiGLU and RoPE
+//          are one kernel each.
 // Errors   ConfigError for a file that does not fit this.
 #pragma once
 
@@ -56,7 +57,7 @@ struct PublishedRows {
   nlohmann::ordered_json sources;
   std::vector<PublishedRow> rows;
   nlohmann::ordered_json left_out;
-  std::string causes;  // of the worst errors, in words
+  std::vector<std::string> causes;  // of the worst errors, in words
 
   static PublishedRows read(const std::filesystem::path& path);
 };
