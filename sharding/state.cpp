@@ -278,7 +278,8 @@ void State::check_reductions() {
         {{}, path_, {}, [mesh = options_.mesh, &group, channel] { group.barrier(channel, "end of backward"); }});
     device.stream(StreamId::kCompute).wait(device.stream(id).record());
   };
-  if (device.dry_run()) return;
+  // A check of this engine's, not a part of the step: it is no virtual time's business.
+  const device::Timeline::Pause pause(device.timeline());
   if (mesh.shard_size() > 1) meet(StreamId::kReduceScatter, comm::Channel::kReduceScatter, mesh.shard());
   if (mesh.replicate() != nullptr) meet(StreamId::kAllReduce, comm::Channel::kAllReduce, *mesh.replicate());
 }

@@ -62,7 +62,9 @@ class Device {
     if (trace_.enabled()) trace_.add_item("compute", {kernel, "", cost, nullptr});
     timeline_.add_kernel(StreamId::kCompute, kernel, cost);
     if (cost.unit == Unit::kMatrix) take_matrix_workspace();
-    if (!dry_run()) run();
+    if (dry_run()) return;
+    const Timeline::Pause pause(timeline_);
+    run();
   }
 
   // Runs work of the CPU on tensors of the host (now), unless this is a dry run; traced as an item of "host". Errors
@@ -71,7 +73,9 @@ class Device {
   void run_on_host(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("host", {kernel, "", cost, nullptr});
     timeline_.add_host_work(kernel, cost);
-    if (!dry_run()) run();
+    if (dry_run()) return;
+    const Timeline::Pause pause(timeline_);
+    run();
   }
 
   // Blocks the host until every stream is empty; rethrows the first cause found.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "engine/device/memory.h"
 
@@ -23,6 +25,8 @@ class MemLedger {
   void remove(MemCategory category, std::int64_t bytes) { change(category, -rounded(bytes)); }
 
   const MemStats& stats() const { return stats_; }
+  // Called after every change; empty: nobody is.
+  void observe(std::function<void()> observer) { observer_ = std::move(observer); }
   void reset_peaks() {
     stats_.peak_bytes = stats_.total_bytes;
     stats_.peak_by_category = stats_.by_category;
@@ -39,10 +43,12 @@ class MemLedger {
       stats_.peak_bytes = stats_.total_bytes;
       stats_.by_category_at_peak = stats_.by_category;
     }
+    if (observer_) observer_();
   }
 
   const std::int64_t rounding_bytes_;
   MemStats stats_;
+  std::function<void()> observer_;
 };
 
 }  // namespace loom::device

@@ -34,8 +34,8 @@ Block::Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memor
 }
 
 Block::~Block() {
-  ledger_->remove(category_, bytes_);
   if (piece_ != nullptr) allocator_->free(piece_);
+  ledger_->remove(category_, bytes_);
 }
 
 void Block::recategorize(MemCategory category) {
@@ -82,6 +82,8 @@ void DeviceMemory::reset_peaks() {
   ledger_->reset_peaks();
   allocator_->reset_peaks();
 }
+
+void DeviceMemory::observe_changes(std::function<void()> observer) { ledger_->observe(std::move(observer)); }
 
 void DeviceMemory::raise_out_of_memory(std::int64_t bytes, std::string_view what) const {
   const MemStats stats = this->stats();

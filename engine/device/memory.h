@@ -98,6 +98,8 @@ class DeviceMemory {
   MemStats stats() const;
   // Peaks restart from the present values.
   void reset_peaks();
+  // Called after every change of what is allocated; empty: nobody is. What the observer refers to outlives its stay.
+  void observe_changes(std::function<void()> observer);
 
  private:
   std::shared_ptr<Block> make_block(std::int64_t bytes, MemCategory category, std::string_view what,

@@ -46,6 +46,18 @@ struct TimelineEntry {
 class Timeline {
  public:
   void enable(bool on) { enabled_ = on; }
+  // While it lives nothing is noted: what a kernel reads inside itself is no wait of the host.
+  class Pause {
+   public:
+    explicit Pause(Timeline& timeline) : timeline_(timeline), before_(timeline.enabled_) { timeline_.enabled_ = false; }
+    ~Pause() { timeline_.enabled_ = before_; }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Timeline& timeline_;
+    const bool before_;
+  };
   bool enabled() const { return enabled_; }
 
   void add_work(StreamId stream, const StreamItem& item);

@@ -210,25 +210,22 @@ void attach(const std::shared_ptr<Node>& node, std::span<const Tensor> inputs, s
 
 }  // namespace
 
+Recording::Recording(std::string_view name, std::vector<Tensor> inputs, const std::vector<Tensor>& saved)
+    : name_(name), inputs_(std::move(inputs)) {
+  check_inputs(name, inputs_);
+  records_ = will_record(inputs_);
+  if (!records_) return;
+  kept_.reserve(saved.size());
+  for (const Tensor& tensor : saved) kept_.emplace_back(tensor);
+}
+
+void Recording::finish(const std::vector<Tensor>& outputs, BackwardFn backward) {
+  if (records_) attach(std::make_shared<OpNode>(name_, std::move(kept_), std::move(backward)), inputs_, outputs);
+}
+
 void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tensor> saved, std::vector<Tensor> outputs,
             BackwardFn backward) {
-  std::vector<SavedTensor> kept = save(name, inputs, saved);
-  record_saved(name, std::move(inputs), std::move(kept), std::move(outputs), std::move(backward));
-}
-
-std::vector<SavedTensor> save(std::string_view name, std::span<const Tensor> inputs, std::span<const Tensor> saved) {
-  check_inputs(name, inputs);
-  std::vector<SavedTensor> kept;
-  if (!will_record(inputs)) return kept;
-  kept.reserve(saved.size());
-  for (const Tensor& tensor : saved) kept.emplace_back(tensor);
-  return kept;
-}
-
-void record_saved(std::string_view name, std::vector<Tensor> inputs, std::vector<SavedTensor> saved,
-                  std::vector<Tensor> outputs, BackwardFn backward) {
-  if (!will_record(inputs)) return;
-  attach(std::make_shared<OpNode>(name, std::move(saved), std::move(backward)), inputs, outputs);
+  Recording(name, std::move(inputs), saved).finish(outputs, std::move(backward));
 }
 
 std::vector<Tensor> identity_with_backward(std::string_view name, const std::vector<Tensor>& inputs,

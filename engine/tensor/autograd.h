@@ -104,12 +104,20 @@ bool will_record(std::span<const Tensor> inputs);
 void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tensor> saved, std::vector<Tensor> outputs,
             BackwardFn backward);
 
-// The same in two steps, for operators that are dear to compute: what backward needs is saved first (PyTorch's order). A
-// recompute that wants nothing beyond it leaves from save() by an exception, and the work is never done.
-// Empty when nothing is to be recorded.
-std::vector<SavedTensor> save(std::string_view name, std::span<const Tensor> inputs, std::span<const Tensor> saved);
-void record_saved(std::string_view name, std::vector<Tensor> inputs, std::vector<SavedTensor> saved,
-                  std::vector<Tensor> outputs, BackwardFn backward);
+// record() in two steps: saves before the operator computes. For operators whose saved tensors are all inputs: a recompute
+// that ends at the last tensor it needs then ends before their kernel, as PyTorch's does.
+class Recording {
+ public:
+  Recording(std::string_view name, std::vector<Tensor> inputs, const std::vector<Tensor>& saved);
+  // Gives `outputs` their node. Once.
+  void finish(const std::vector<Tensor>& outputs, BackwardFn backward);
+
+ private:
+  const std::string_view name_;  // of a literal
+  const std::vector<Tensor> inputs_;
+  bool records_ = false;
+  std::vector<SavedTensor> kept_;
+};
 
 // Passes tensors through one identity node: the results share the bytes of the inputs; `after` runs in backward once
 // the gradients of all results are complete, before they go on to the inputs. Inputs that need no gradient are returned

@@ -48,4 +48,10 @@ Tensor sum_to(const Tensor& grad, const Shape& shape) {
   return sum;
 }
 
+std::vector<double> kernel_values(const Tensor& x) {
+  std::vector<double> values(static_cast<std::size_t>(x.numel()));
+  if (const void* bytes = x.raw()) kernels::cast(x.numel(), x.dtype(), bytes, DType::kF64, values.data());
+  return values;
+}
+
 }  // namespace loom::ops

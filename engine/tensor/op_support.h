@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
@@ -58,6 +59,11 @@ inline Cost pass_cost(double flops, std::initializer_list<Tensor> read, std::ini
 bool is_suffix(const Shape& suffix, const Shape& shape);
 // Sum over the leading dims that `shape` does not have; `grad` itself when it has none more.
 Tensor sum_to(const Tensor& grad, const Shape& shape);
+
+// The values of a tensor as a kernel reads its arguments: unlike item() and to_vector(), no wait of the host. Zeros in a
+// dry run.
+std::vector<double> kernel_values(const Tensor& x);
+inline double kernel_value(const Tensor& x) { return kernel_values(x).front(); }
 
 template <class F>
 void launch(std::string_view kernel, const Cost& cost, F&& run) {

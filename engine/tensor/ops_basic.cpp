@@ -129,13 +129,13 @@ Tensor mean(const Tensor& x) {
   Tensor y = Tensor::empty({}, accumulation_dtype(x.dtype()));
   launch("mean", pass_cost(static_cast<double>(x.numel()), {x}, {y}), [&] {
     double sum = 0;
-    for (double value : x.to_vector<double>()) sum += value;
+    for (double value : kernel_values(x)) sum += value;
     y.fill(sum / static_cast<double>(x.numel()));
   });
-  autograd::record("mean", {x}, {}, {y},
-                   [shape = x.shape(), dtype = x.dtype()](Saved, const Grads& grads, const Needs&) {
-                     return Grads{Tensor::full(shape, dtype, grads[0].item() / static_cast<double>(shape.numel()))};
-                   });
+  autograd::record(
+      "mean", {x}, {}, {y}, [shape = x.shape(), dtype = x.dtype()](Saved, const Grads& grads, const Needs&) {
+        return Grads{Tensor::full(shape, dtype, kernel_value(grads[0]) / static_cast<double>(shape.numel()))};
+      });
   return y;
 }
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 
 #include "engine/tensor/kept_results.h"
 #include "engine/tensor/kernels/fused.h"
@@ -55,17 +54,15 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool
       bias.defined() ? to_string(bias.shape()) : "", n);
   const std::int64_t m = row_count(x);
   const Tensor none;
-  const std::vector<Tensor> inputs{x, weight, bias};
-  std::vector<autograd::SavedTensor> kept = autograd::save(
-      "linear", inputs, std::array{weight.requires_grad() ? x : none, x.requires_grad() ? weight : none});
+  autograd::Recording recording("linear", {x, weight, bias},
+                                {weight.requires_grad() ? x : none, x.requires_grad() ? weight : none});
   const Tensor y = autograd::compute_or_recall(autograd::Producer::kMatrixProduct, [&] {
                      const Tensor product = Tensor::empty(with_last(x.shape(), n), x.dtype());
                      run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, product, bias);
                      return std::vector{product};
                    }).front();
-  autograd::record_saved(
-      "linear", inputs, std::move(kept), {y},
-      [m, n, k, out_in, x_shape = x.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
+  recording.finish(
+      {y}, [m, n, k, out_in, x_shape = x.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
         const Tensor &x = saved[0], &w = saved[1], &dy = grads[0];
         Grads result(3);
         if (needs[0]) {

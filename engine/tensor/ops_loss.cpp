@@ -24,7 +24,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t i
         const bool reuse = logits.is_owned_by(1);
         Tensor dlogits = reuse ? logits.detach() : Tensor::empty(logits.shape(), logits.dtype());
         launch("cross_entropy_grad", pass_cost(3.0 * logits.numel(), {logits, targets, lse}, {dlogits}), [&] {
-          const double row_scale = counted == 0 ? 0.0 : grads[0].item() / static_cast<double>(counted);
+          const double row_scale = counted == 0 ? 0.0 : kernel_value(grads[0]) / static_cast<double>(counted);
           kernels::cross_entropy_backward(logits.dtype(), rows, vocab, logits.raw(), targets.dtype(), targets.raw(),
                                           ignore_index, lse.raw(), row_scale, dlogits.raw());
         });

@@ -110,7 +110,7 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, std::int64_t ign
         const Tensor &log_probs = saved[0], &targets = saved[1];
         Tensor dx = Tensor::empty(log_probs.shape(), log_probs.dtype());
         launch("nll_loss_grad", pass_cost(0, {targets}, {dx}), [&] {
-          const double row_scale = counted == 0 ? 0.0 : grads[0].item() / static_cast<double>(counted);
+          const double row_scale = counted == 0 ? 0.0 : kernel_value(grads[0]) / static_cast<double>(counted);
           kernels::nll_backward(dx.dtype(), rows, cols, targets.dtype(), targets.raw(), ignore_index, row_scale,
                                 dx.raw());
         });

@@ -108,6 +108,7 @@ void add_output(Flags& flags, Program program, TrainArguments& a) {
   flags.optional_choice("--ckpt-format", a.ckpt_format, {"torch_dcp", "torch_dist"},
                         "Accepted as MindSpeed has it; refused with --save until it is built");
   flags.text("--metrics-path", "FILE", a.metrics_path, "One JSON line a step", "metrics.jsonl in --save or here");
+  flags.text("--report", "FILE", a.report, "Write an HTML page with charts of the run or plan; it works offline");
   flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
   flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");
   flags.whole("--eval-iters", a.eval_iters, 0, "Batches of one evaluation; 0 = no evaluation");
@@ -369,6 +370,7 @@ class TrainingFlags final : public ExtraArguments {
   // Flags of the command beside those of training.
   Flags& flags() { return flags_; }
   void set_ranks(int ranks) { values_.ranks = ranks; }
+  void set_command_line(std::vector<std::string> words) { values_.command_line = std::move(words); }
 
   // After the parse.
   TrainArguments settled(const LaunchContext& context) {
@@ -451,6 +453,9 @@ class Parser {
     if (!app_.remaining().empty() || app_.get_subcommands().empty()) refuse_command(app_.remaining());
     const CLI::App& chosen = *app_.get_subcommands().front();
     if (const auto extras = chosen.remaining(); !extras.empty()) refuse_extra(chosen, extras);
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    training_.set_command_line(words);
+    planning_.set_command_line(words);
     if (&chosen == &train_) return training_.settled(context);
     if (&chosen == &plan_) return settled_plan();
     check(generate_values_);
@@ -516,6 +521,7 @@ ParsedProgram parse_program_arguments(int argc, const char* const* argv,
   if (extra) extra(training);
   if (auto help = parse_words(app, reversed_words(argc, argv, {&app}))) return *help;
   if (const auto extras = app.remaining(); !extras.empty()) refuse_extra(app, extras);
+  training.set_command_line({argv + 1, argv + argc});
   return training.settled(context);
 }
 

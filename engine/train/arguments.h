@@ -98,6 +98,9 @@ struct TrainArguments {
   bool print_schedule = false;   // the order of events of the second step, or of the only one
   int sample_bytes = 0;          // length of the text generated after training; 0 = none. `shardloom train` only
   std::string prompt;            // the text it continues. `shardloom train` only
+  std::optional<std::filesystem::path> report;  // an HTML page of the run or plan; none = not written
+
+  std::vector<std::string> command_line;  // the words as given, without the program
 };
 
 struct GenerateArguments {

@@ -37,15 +37,16 @@ void check_torch_dist(nn::Module& model, const sharding::Fsdp2Plan& plan, const 
   }
 }
 
-void read_sharding(const TrainArguments& arguments, nn::Module& model, TrainingInputs& inputs) {
+void read_sharding(const TrainArguments& arguments, nn::Module& model, const EditConfig& edit, TrainingInputs& inputs) {
   if (!arguments.use_torch_fsdp2) {
     refuse_recompute_flags(arguments.megatron_recompute_flags, nullptr);
     if (arguments.ranks == 1) return;
     config_error("{} ranks need --use-torch-fsdp2 --fsdp2-config-path FILE; without sharding use --nproc-per-node 1",
                  arguments.ranks);
   }
-  const sharding::Fsdp2Config& config =
+  sharding::Fsdp2Config& config =
       inputs.fsdp2_config.emplace(sharding::load_fsdp2_config(*arguments.fsdp2_config_path));
+  if (edit) edit(config);
   refuse_recompute_flags(arguments.megatron_recompute_flags, &config);
   inputs.fsdp2 = sharding::plan_fsdp2(model, config, arguments.ranks, gather_layout(arguments));
   check_sharding_size_is_given(config, arguments.ranks);
@@ -80,7 +81,8 @@ std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const
   return model;
 }
 
-TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallbacks& callbacks) {
+TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                           const EditConfig& edit) {
   check_callbacks(callbacks);
   TrainingInputs inputs;
   // A rank of its own, for what a model's constructor puts on the device (buffers); it ends before the others start.
@@ -91,7 +93,7 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
   const auto model = provide_model(arguments, callbacks, &untied);
   nn::Module& sharded = models::sharded_module(*model);
   check_own_weights(*model, arguments, untied);
-  read_sharding(arguments, sharded, inputs);
+  read_sharding(arguments, sharded, edit, inputs);
   if (arguments.init_from_hf_path) {
     inputs.weights.emplace(*arguments.init_from_hf_path);
     for (const Untied& tie : untied) share_stored(*inputs.weights, tie);

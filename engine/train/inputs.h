@@ -5,6 +5,7 @@
 // Errors    ConfigError, the same on every rank.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -23,8 +24,13 @@ struct TrainingInputs {
   std::optional<sharding::Fsdp2Plan> fsdp2;           // that file resolved against the model
 };
 
+// Changes a configuration.
+using EditConfig = std::function<void(sharding::Fsdp2Config& config)>;
+
 // Called once a process, before the ranks start.
-TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallbacks& callbacks);
+// `edit`, where given, changes the configuration between reading and checking.
+TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                           const EditConfig& edit = nullptr);
 
 // What model_provider gives, its ties undone where that is asked for; which ones, is written to `untied` unless null.
 std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,

@@ -10,7 +10,9 @@
 #include "engine/nn/functional.h"
 #include "engine/tensor/io/atomic_file.h"
 #include "engine/train/plan_output.h"
-#include "engine/train/planner.h"
+#include "engine/train/plan_search.h"
+#include "engine/train/report_page.h"
+#include "engine/train/report_plan.h"
 #include "models/model_hub.h"
 
 namespace loom::train {
@@ -67,10 +69,10 @@ PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
   return callbacks;
 }
 
-device::HardwareProfile find_profile(const std::string& device) {
-  if (fs::exists(device)) return device::load_profile(device);
+fs::path find_profile_file(const std::string& device) {
+  if (fs::exists(device)) return device;
   const fs::path path = profiles_folder() / (device + ".yaml");
-  if (fs::exists(path)) return device::load_profile(path);
+  if (fs::exists(path)) return path;
   const std::vector<std::string> names = profile_names();
   const auto nearest = nearest_spelling(device, names);
   config_error("--device is {}, neither a file nor a profile in {}; {}use one of {}", device,
@@ -78,17 +80,54 @@ device::HardwareProfile find_profile(const std::string& device) {
                fmt::join(names, ", "));
 }
 
+device::HardwareProfile find_profile(const std::string& device) {
+  return device::load_profile(find_profile_file(device));
+}
+
 int run_plan(const PlanArguments& arguments, std::ostream& out) {
-  const device::HardwareProfile profile = find_profile(arguments.device);
-  const StepPlan plan = plan_step(arguments.train, plan_callbacks(arguments.train), profile, Capacity::kLifted);
+  const fs::path profile_file = find_profile_file(arguments.device);
+  const device::HardwareProfile profile = device::load_profile(profile_file);
+  const PretrainCallbacks callbacks = plan_callbacks(arguments.train);
+  PlanSearch search(arguments.train, callbacks, profile);
   const bool json_only = arguments.json && *arguments.json == "-";
-  if (json_only) {
-    out << to_json(plan).dump(1) << "\n";
-  } else {
-    out << to_text(plan);
-    if (arguments.json) write_text(*arguments.json, to_json(plan).dump(1) + "\n");
+  const auto show = [&](const auto& result) {
+    if (json_only) {
+      out << to_json(result).dump(1) << "\n";
+      return;
+    }
+    out << to_text(result);
+    if (arguments.json) write_text(*arguments.json, to_json(result).dump(1) + "\n");
+  };
+  const auto report = [&](const StepPlan& plan, const nlohmann::ordered_json& json) {
+    if (!arguments.train.report) return;
+    write_report(*arguments.train.report, plan_report(plan, json, arguments.train, profile_file));
+  };
+  if (arguments.fit != PlanArguments::Fit::kNothing) {
+    const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;
+    const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
+    if (!json_only) {
+      out << fmt::format("{}: {}\n", micro_batch ? "the largest micro-batch" : "the smallest world",
+                         micro_batch ? fit.choice.micro_batch : fit.choice.world);
+    }
+    show(fit.plan);
+    report(fit.plan, to_json(fit.plan));
+    return 0;
   }
-  return plan.memory.fits() ? 0 : kExitDoesNotFit;
+  if (arguments.sweep) {
+    const auto sweep = search.sweep();
+    show(sweep);
+    if (arguments.train.report) {
+      const CheckedPlan checked = search.check();
+      nlohmann::ordered_json json = to_json(checked);
+      json.update(to_json(sweep));
+      report(checked.plan, json);
+    }
+    return sweep.empty() ? kExitDoesNotFit : 0;
+  }
+  const CheckedPlan checked = search.check();
+  show(checked);
+  report(checked.plan, to_json(checked));
+  return checked.out_of_memory ? kExitDoesNotFit : 0;
 }
 
 }  // namespace loom::train

@@ -5,7 +5,9 @@
 // Errors    ConfigError for the user's input, with the names of the profiles there are.
 #pragma once
 
+#include <filesystem>
 #include <ostream>
+#include <string>
 
 #include "engine/device/profile.h"
 #include "engine/train/arguments.h"
@@ -18,6 +20,7 @@ inline constexpr int kExitDoesNotFit = 3;
 int run_plan(const PlanArguments& arguments, std::ostream& out);
 
 // By file or name.
+std::filesystem::path find_profile_file(const std::string& device);
 device::HardwareProfile find_profile(const std::string& device);
 
 }  // namespace loom::train

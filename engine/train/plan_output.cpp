@@ -1,5 +1,6 @@
 #include "engine/train/plan_output.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -33,11 +34,11 @@ std::string memory_table(const MemoryPlan& memory) {
     for (const std::int64_t bytes : phase.by_category_at_peak) text += fmt::format("{:>16.2f}", gib(bytes));
     text += fmt::format("{:>8.2f}\n", gib(phase.end_allocated_bytes));
   }
-  text += fmt::format("  peak allocated {:.2f} (in {}), reserved {:.2f} of {:.2f}: {}; between steps {:.2f}{}\n",
-                      gib(memory.peak_allocated_bytes), memory.peak_phase, gib(memory.reserved_bytes),
-                      gib(memory.capacity_bytes), memory.fits() ? "fits" : "DOES NOT FIT",
-                      gib(memory.steady_allocated_bytes),
-                      memory.host_bytes > 0 ? fmt::format("; host {:.2f}", gib(memory.host_bytes)) : "");
+  text +=
+      fmt::format("  peak allocated {:.2f} (in {}), reserved {:.2f} of {:.2f}: {}; between steps {:.2f}{}\n",
+                  gib(memory.peak_allocated_bytes), memory.peak_phase, gib(memory.reserved_bytes),
+                  gib(memory.capacity_bytes), memory.fits ? "fits" : "DOES NOT FIT", gib(memory.steady_allocated_bytes),
+                  memory.host_bytes > 0 ? fmt::format("; host {:.2f}", gib(memory.host_bytes)) : "");
   return text;
 }
 
@@ -93,7 +94,7 @@ ordered_json memory_json(const MemoryPlan& memory) {
   json["reserved_bytes"] = memory.reserved_bytes;
   json["capacity_bytes"] = memory.capacity_bytes;
   json["host_bytes"] = memory.host_bytes;
-  json["fits"] = memory.fits();
+  json["fits"] = memory.fits;
   return json;
 }
 
@@ -152,6 +153,56 @@ ordered_json to_json(const StepPlan& plan) {
                         {"mfu", t.mfu},
                         {"hfu", t.hfu}};
   json["warnings"] = plan.warnings;
+  return json;
+}
+
+std::string to_text(const CheckedPlan& checked) {
+  std::string text = to_text(checked.plan);
+  if (!checked.out_of_memory) return text;
+  text += "\n" + *checked.out_of_memory + "\n";
+  if (checked.remedies.empty()) return text + "no single change or pair of changes of the file would make it fit\n";
+  text += "it would fit with\n";
+  for (const Remedy& remedy : checked.remedies) {
+    text += fmt::format("  {} (saves {:.2f} GiB, step {:.2f} ms)\n", remedy.change, gib(remedy.saved_bytes),
+                        ms(remedy.step_ns));
+  }
+  return text;
+}
+
+ordered_json to_json(const CheckedPlan& checked) {
+  ordered_json json = to_json(checked.plan);
+  if (!checked.out_of_memory) return json;
+  json["out_of_memory"] = *checked.out_of_memory;
+  json["remedies"] = ordered_json::array();
+  for (const Remedy& remedy : checked.remedies) {
+    json["remedies"].push_back(
+        {{"change", remedy.change}, {"saved_bytes", remedy.saved_bytes}, {"step_ns", remedy.step_ns}});
+  }
+  return json;
+}
+
+std::string to_text(const std::vector<PlanSearch::Candidate>& sweep) {
+  constexpr std::size_t kShown = 20;
+  std::string text = fmt::format("{} configurations fit; the fastest per token first\n{:>12}{:>12}{:>10}{:>8}  {}\n",
+                                 sweep.size(), "tokens/s/dev", "step ms", "GiB", "MFU %", "change");
+  for (std::size_t i = 0; i < std::min(kShown, sweep.size()); ++i) {
+    const StepPlan& plan = sweep[i].plan;
+    text +=
+        fmt::format("{:>12.0f}{:>12.2f}{:>10.2f}{:>8.1f}  {}\n", plan.throughput.tokens_per_s_per_device,
+                    ms(plan.time.step_ns), gib(plan.memory.reserved_bytes), 100 * plan.throughput.mfu, sweep[i].change);
+  }
+  if (sweep.size() > kShown) text += fmt::format("and {} more (--json has all)\n", sweep.size() - kShown);
+  return text;
+}
+
+ordered_json to_json(const std::vector<PlanSearch::Candidate>& sweep) {
+  ordered_json json;
+  json["sweep"] = ordered_json::array();
+  for (const PlanSearch::Candidate& candidate : sweep) {
+    ordered_json row = to_json(candidate.plan);
+    row["change"] = candidate.change;
+    json["sweep"].push_back(std::move(row));
+  }
   return json;
 }
 

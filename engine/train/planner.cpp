@@ -173,25 +173,52 @@ std::vector<std::string> schedule_warnings(const device::Trace& trace, const dev
   return warnings;
 }
 
+// Says in which phase, and at which group, memory ended.
+[[noreturn]] void raise_where(const OutOfMemoryError& error, std::string_view phase, const device::Trace& trace) {
+  const auto& entries = trace.entries();
+  const auto last = std::find_if(entries.rbegin(), entries.rend(), [](const device::TraceEntry& entry) {
+    return entry.stream.empty() && (entry.name == "W" || entry.name == "AG");
+  });
+  const std::string group =
+      last == entries.rend() ? "" : fmt::format(", at group '{}'", last->subject.empty() ? "(root)" : last->subject);
+  throw OutOfMemoryError(fmt::format("out of memory in {}{}: {}", phase, group, error.what()));
+}
+
 }  // namespace
 
 StepPlan plan_step(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
-                   const device::HardwareProfile& profile, Capacity capacity) {
-  const TrainingInputs inputs = read_inputs(arguments, callbacks);
+                   const device::HardwareProfile& profile, Capacity capacity, const EditConfig& edit) {
+  const TrainingInputs inputs = read_inputs(arguments, callbacks, edit);
   StepPlan plan;
   plan.run.context = std::make_unique<RankContext>(0, arguments.ranks);
   const RankScope scope(*plan.run.context);
   device::Device& device = set_up_planned_rank(*plan.run.context, arguments, profile, capacity);
   const auto world = comm::make_simulated_world(0, arguments.ranks);
-  Trainer trainer(arguments, callbacks, inputs, *world);
-  for (std::int64_t step = 0; step < kStepsBefore; ++step) trainer.step(step);
-
-  device.timeline().enable(true);
+  std::string phase_now = "the initialisation of the model";
   device.trace().enable(true);
-  MemoryWatch watch(device.memory(), plan.memory);
-  trainer.observe_phases([&](std::string_view phase) { watch.begin_phase(phase); });
-  trainer.step(kStepsBefore);
-  device.timeline().enable(false);
+  std::optional<Trainer> running;
+  try {
+    Trainer& trainer = running.emplace(arguments, callbacks, inputs, *world);
+    trainer.observe_phases([&](std::string_view phase) { phase_now = phase; });
+    for (std::int64_t step = 0; step < kStepsBefore; ++step) {
+      device.trace().clear();
+      trainer.step(step);
+    }
+    device.trace().clear();
+    device.timeline().enable(true);
+    device::MemoryRecorder recorder(device);
+    MemoryWatch watch(device.memory(), plan.memory);
+    trainer.observe_phases([&](std::string_view phase) {
+      phase_now = phase;
+      watch.begin_phase(phase);
+    });
+    trainer.step(kStepsBefore);
+    plan.run.memory = recorder.take();
+    device.timeline().enable(false);
+  } catch (const OutOfMemoryError& error) {
+    raise_where(error, phase_now, device.trace());
+  }
+  Trainer& trainer = *running;
 
   plan.model = trainer.model().type_name();
   plan.parameters = 0;

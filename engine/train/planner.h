@@ -6,12 +6,13 @@
 // Memory    as PyTorch's caching allocator counts: allocated, and reserved in segments; by phase and by category.
 // Time      virtual, from the timeline and a hardware profile: as the host issues it, and what device and links alone
 //           would need (device bound).
-// Errors    ConfigError for the user's files. OutOfMemoryError from the step itself where the profile's memory is too
-//           small, unless the capacity is lifted.
+// Errors    ConfigError for the user's files. OutOfMemoryError with phase, group and the table by category where the
+//           profile's memory is too small, unless the capacity is lifted.
 // Threads   the calling thread; several plans at once on several threads.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,8 +20,10 @@
 
 #include "engine/device/breakdown.h"
 #include "engine/device/device.h"
+#include "engine/device/memory_recorder.h"
 #include "engine/device/time_model.h"
 #include "engine/train/arguments.h"
+#include "engine/train/inputs.h"
 #include "engine/train/pretrain.h"
 
 namespace loom::train {
@@ -40,8 +43,7 @@ struct MemoryPlan {
   std::int64_t host_bytes = 0;      // peak of the host's memory (offload)
   std::int64_t capacity_bytes = 0;  // what the allocator may take: memory less what driver and libraries hold
   std::string peak_phase;
-
-  bool fits() const { return reserved_bytes <= capacity_bytes; }
+  bool fits = true;
 };
 
 // The collectives of one step of one kind over one group of links.
@@ -86,6 +88,7 @@ struct PlannedRun {
   std::unique_ptr<RankContext> context;  // owns the timeline
   const device::Timeline* timeline = nullptr;
   device::RankTimes times;
+  std::vector<device::MemorySample> memory;
 };
 
 struct StepPlan {
@@ -111,8 +114,10 @@ enum class Capacity : std::uint8_t {
 };
 
 // `arguments.ranks` is the size of the world. The callbacks are those of training; only a batch's shapes matter.
+// `edit` changes the configuration that was read, before it is checked against the model and the world.
 StepPlan plan_step(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
-                   const device::HardwareProfile& profile, Capacity capacity = Capacity::kOfTheProfile);
+                   const device::HardwareProfile& profile, Capacity capacity = Capacity::kOfTheProfile,
+                   const EditConfig& edit = nullptr);
 
 // Callbacks of `shardloom plan`: the model of --model-config or --init-from-hf-path, token ids of the right shape.
 PretrainCallbacks plan_callbacks(const TrainArguments& arguments);

@@ -1,5 +1,6 @@
 // Promise: forward runs twice, once in forward and once in backward, and the kind that is not reentrant stops behind
 // the last tensor needed. World:   one rank; the numbers are calls of forward, begun and ended.
+#include <algorithm>
 #include <gmock/gmock.h>
 
 #include "tests/recompute/toys.h"
@@ -30,6 +31,25 @@ TEST(WorkDoneAgain, OtherwiseItStopsBehindTheLastTensorThatIsNeeded) {
   autograd::backward(ops::mean(chain(test::input(2))));
   EXPECT_THAT((std::vector{saves->begun, saves->ended}), ElementsAre(2, 1));  // left inside its last product
   EXPECT_THAT((std::vector{saves_nothing->begun, saves_nothing->ended}), ElementsAre(1, 1));
+}
+
+// A product keeps its input and needs nothing of its result: PyTorch saves before it computes.
+TEST(WorkDoneAgain, TheProductThatKeptTheLastTensorIsNotComputedAgain) {
+  test::OneRank rank;
+  const auto first = test::twist(2);
+  const auto last = std::make_shared<test::Fn>(2, [](const nn::Args& args, const Tensor& weight) -> nn::Value {
+    return ops::linear(args.tensor(0), ops::reshape(weight, {1, 2}));
+  });
+  test::Chain chain({first, last});
+  test::fill(chain);
+  test::checkpoint(chain, Kind::kRecorded);
+  const Tensor loss = ops::mean(chain(test::input(2)));
+  rank.device().timeline().enable(true);
+  autograd::backward(loss);
+  const device::Timeline& timeline = rank.device().timeline();
+  const auto again = std::ranges::count_if(
+      timeline.entries(), [&](const device::TimelineEntry& entry) { return timeline.text(entry.name) == "linear"; });
+  EXPECT_EQ(again, 0);
 }
 
 TEST(WorkDoneAgain, WithoutEarlyStopItRunsToItsEnd) {

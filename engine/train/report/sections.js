@@ -1,0 +1,97 @@
+// --- Sections of tables and words. Each takes the whole data and gives an element, or null where it has nothing to show.
+
+function headSection(data) {
+  const run = data.report === "run";
+  document.title = `${data.model} - Shardloom ${run ? "run" : "plan"}`;
+  document.getElementById("title").textContent = document.title;
+  document.getElementById("subtitle").textContent = data.mode || "";
+  const last = run && data.steps.length ? `/steps/${data.steps.length - 1}` : "";
+  return section(run ? "Run" : "Plan", tiles(data, [
+    ["/parameters", "parameters"], ["/device", "device profile"], ["/world_size", "devices"],
+    ["/micro_batch_size", "micro-batch, sequences"], ["/micro_batches", "micro-batches a step"], ["/seq_length", "tokens a sequence"],
+    ...(run ? [] : [["/time/step_ns", "step"], ["/throughput/tokens_per_s", "tokens/s"], ["/throughput/mfu", "MFU"],
+      ["/memory/reserved_bytes", "reserved"], ["/memory/fits", "fits"]]),
+    ...(last ? [[last + "/step", "last step"], [last + "/loss", "its loss"], [last + "/grad_norm", "its gradient norm"],
+      [last + "/lr", "its learning rate"], [last + "/tokens_per_second", "its tokens/s"], [last + "/held_out_loss", "held-out loss"]] : [])]));
+}
+
+function memoryTable(data) {
+  if (!data.memory) return null;
+  const phases = data.memory.phases || [];
+  const categories = phases.length ? Object.keys(phases[0].by_category_at_peak) : [];
+  const row = (phase, i) => [show("th", data, `/memory/phases/${i}/phase`),
+    show("td", data, `/memory/phases/${i}/peak_allocated_bytes`),
+    ...categories.map(key => show("td", data, `/memory/phases/${i}/by_category_at_peak/${key}`)),
+    show("td", data, `/memory/phases/${i}/end_allocated_bytes`)];
+  const parts = [tiles(data, [["/memory/peak_allocated_bytes", "peak allocated"], ["/memory/peak_phase", "in"],
+    ["/memory/reserved_bytes", "reserved"], ["/memory/capacity_bytes", "capacity"], ["/memory/steady_allocated_bytes", "between steps"],
+    ["/memory/host_bytes", "host, peak"], ["/memory/fits", "fits"]]),
+    table(["phase", "peak", ...categories.map(words), "end"], phases.map(row))];
+  if (data.memory.fits === false) parts[0].className += " bad";
+  return section("Memory", ...parts);
+}
+
+function breakdownTable(data) {
+  if (!data.time) return null;
+  const time = data.time;
+  const share = (key, label) => [label, show("td", data, "/time/" + key), percent(time[key], time.step_ns)];
+  const parts = [
+    tiles(data, [["/time/step_ns", "step"], ["/time/exposed_communication_ns", "exposed communication"],
+      ["/time/device_bound_ns", "if the host cost nothing"], ["/time/host_bound", "the host decides"]]),
+    table(["every instant once", "time", "of the step"], [
+      share("compute_ns", "compute"), share("exposed_communication_ns", "exposed communication"),
+      share("exposed_copy_ns", "exposed copies"), share("idle_ns", "idle"),
+      share("communication_ns", "communication in all, hidden or not")])];
+  if (time.phases) {
+    parts.push(table(["phase", "compute stream", "host"], time.phases.map((phase, i) => [
+      show("th", data, `/time/phases/${i}/phase`), show("td", data, `/time/phases/${i}/compute_ns`),
+      show("td", data, `/time/phases/${i}/host_ns`)])));
+  }
+  if (data.virtual_time) parts.unshift(note(data.virtual_time));
+  return section("Time", ...parts);
+}
+
+function throughputTable(data) {
+  if (!data.throughput) return null;
+  return section("Throughput", tiles(data, [["/throughput/tokens", "tokens a step"], ["/throughput/tokens_per_s", "tokens/s"],
+    ["/throughput/tokens_per_s_per_device", "tokens/s per device"], ["/throughput/mfu", "MFU"], ["/throughput/hfu", "HFU"],
+    ["/throughput/model_flops", "model arithmetic, a device and step"],
+    ["/throughput/hardware_flops", "all arithmetic, a device and step"]]));
+}
+
+// A table of an array of objects: a column a key, in order of first use; objects inside become columns of their own.
+function anyTable(data, pointer) {
+  const columns = [];
+  const collect = (value, path) => {
+    for (const [key, inner] of Object.entries(value)) {
+      if (inner !== null && typeof inner === "object") collect(inner, path + key + "/");
+      else if (!columns.includes(path + key)) columns.push(path + key);
+    }
+  };
+  const rows = at(data, pointer);
+  rows.forEach(row => collect(row, ""));
+  return table(columns.map(path => words(path.replaceAll("/", " "))), rows.map((_, i) =>
+    columns.map((path, c) => at(data, `${pointer}/${i}/${path}`) === undefined ? "" :
+      show(c === 0 ? "th" : "td", data, `${pointer}/${i}/${path}`))));
+}
+
+function tableSection(title, key) {
+  return data => Array.isArray(data[key]) && data[key].length ? section(title, anyTable(data, "/" + key)) : null;
+}
+
+function warningsList(data) {
+  if (!data.warnings) return null;
+  const list = element("ul", {class: "warnings"}, ...data.warnings.map((_, i) => show("li", data, `/warnings/${i}`)));
+  return section("Warnings", data.warnings.length ? list : note("None of the configuration, none of the schedule."));
+}
+
+function configurationText(data) {
+  const configuration = data.configuration;
+  if (!configuration) return null;
+  const quoted = word => /^[\w@%+=:,.\/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+  return section("Configuration", element("h3", {}, "Command line"),
+    element("pre", {id: "command"}, configuration.command.map(quoted).join(" ")),
+    ...configuration.files.flatMap((file, i) => [
+      element("h3", {}, file.name + " ", show("span", data, `/configuration/files/${i}/path`)),
+      show("pre", data, `/configuration/files/${i}/text`)]));
+}

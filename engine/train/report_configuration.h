@@ -1,0 +1,21 @@
+// The configuration as a report shows it: the command line, and the text of every file it names.
+//
+// JSON     {"command": ["train", "--lr", "0.01", ...], "files": [{"name": "--fsdp2-config-path", "path", "text"}, ...]}
+// Errors   ConfigError when a file cannot be read.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/train/arguments.h"
+
+namespace loom::train {
+
+// `more`: further files, each with what names it.
+nlohmann::ordered_json configuration_json(const TrainArguments& arguments,
+                                          const std::vector<std::pair<std::string, std::filesystem::path>>& more = {});
+
+}  // namespace loom::train

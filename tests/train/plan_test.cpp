@@ -1,0 +1,243 @@
+// Promise: a plan is what a run does - the same events, bytes and virtual time - at any size; it says what does not fit
+// and what would help; searches find the best that fits.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/comm/launch.h"
+#include "engine/core/error.h"
+#include "engine/device/profile_file.h"
+#include "engine/device/simulate.h"
+#include "engine/train/plan_output.h"
+#include "engine/train/plan_search.h"
+#include "engine/train/trainer.h"
+
+namespace loom::train {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::filesystem::path kSource = LOOM_SOURCE_DIR;
+constexpr int kRanks = 4;
+constexpr std::int64_t kMiB = 1 << 20;
+
+device::HardwareProfile profile(std::int64_t memory_bytes = std::int64_t{1} << 37) {
+  device::HardwareProfile profile = device::load_profile(kSource / "configs/devices/h200.yaml");
+  profile.memory.capacity_bytes = memory_bytes;
+  profile.memory.context_bytes = 0;
+  return profile;
+}
+
+TrainArguments arguments(const char* yaml = "quickstart.yaml") {
+  TrainArguments a;
+  a.model_config = kSource / "configs/models/quickstart.yaml";
+  a.use_torch_fsdp2 = true;
+  a.fsdp2_config_path = kSource / "configs/fsdp2" / yaml;
+  a.seq_length = 64;
+  a.micro_batch_size = 2;
+  a.ranks = kRanks;
+  a.global_batch_size = 2 * kRanks * a.micro_batch_size;  // two micro-batches a step
+  a.device_executor = DeviceExecutor::kInline;
+  a.kernel_grain = KernelGrain::kPytorch;
+  a.use_fused_rmsnorm = a.use_fused_swiglu = a.use_fused_rotary_pos_emb = a.use_flash_attn = false;
+  a.cross_entropy_loss_fusion = false;
+  return a;
+}
+
+// Callbacks that serve a run too: token ids with values, on the device as those of a plan are.
+PretrainCallbacks callbacks(const TrainArguments& a) {
+  PretrainCallbacks callbacks = plan_callbacks(a);
+  const auto provide = callbacks.train_valid_test_datasets_provider;
+  callbacks.train_valid_test_datasets_provider = [provide](const TrainArguments& asked) {
+    DataLoaders loaders = provide(asked);
+    loaders.train = [shapes = loaders.train](std::span<const std::int64_t> samples) {
+      Batch batch = shapes(samples);
+      for (const char* name : {"input_ids", "targets"}) batch[name].fill(static_cast<double>(samples.front() % 200));
+      return batch;
+    };
+    return loaders;
+  };
+  return callbacks;
+}
+
+std::string line_of(const device::Timeline& timeline, const device::TimelineEntry& entry) {
+  const device::Cost& c = entry.cost;
+  return fmt::format("{} {} {} {} after {} moves {} flops {} reads {} writes {} links {} m{} n{} k{}",
+                     static_cast<int>(entry.kind), static_cast<int>(entry.stream), timeline.text(entry.name),
+                     timeline.text(entry.subject), entry.other < 0 ? -1 : entry.other - timeline.first_entry(),
+                     entry.bytes, c.flops, c.read_bytes, c.written_bytes, c.link_bytes, c.m, c.n, c.k);
+}
+
+std::vector<std::string> lines_of(const device::Timeline& timeline) {
+  std::vector<std::string> lines;
+  for (const auto& entry : timeline.entries()) lines.push_back(line_of(timeline, entry));
+  return lines;
+}
+
+struct RealRun {
+  std::vector<std::unique_ptr<device::Timeline>> timelines;
+  device::MemStats memory;  // of rank 0
+};
+
+// The fourth step of a real run: ranks as threads, real arithmetic.
+RealRun run_fourth_step(const TrainArguments& a) {
+  const PretrainCallbacks calls = callbacks(a);
+  const TrainingInputs inputs = read_inputs(a, calls);
+  RealRun run;
+  run.timelines.resize(kRanks);
+  comm::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
+    device::DeviceOptions options;
+    options.profile.matrix_workspace_bytes = profile().memory.matrix_workspace_bytes;
+    device::Device& device = device::Device::install(context, options);
+    set_kernel_grain(context, a);
+    Trainer trainer(a, calls, inputs, world);
+    for (int step = 0; step < 3; ++step) trainer.step(step);
+    device.timeline().enable(true);
+    trainer.step(3);
+    const auto rank = static_cast<std::size_t>(context.rank());
+    run.timelines[rank] = std::make_unique<device::Timeline>(device.timeline());
+    if (rank == 0) run.memory = device.memory().stats();
+  });
+  return run;
+}
+
+class PlanAndRun : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PlanAndRun, HaveTheSameEventsBytesAndVirtualTime) {
+  const TrainArguments a = arguments(GetParam());
+  const StepPlan plan = plan_step(a, callbacks(a), profile());
+  const RealRun run = run_fourth_step(a);
+  const std::vector<std::string> planned = lines_of(*plan.run.timeline);
+  const std::vector<std::string> ran = lines_of(*run.timelines[0]);
+  for (std::size_t i = 0; i < std::min(planned.size(), ran.size()); ++i) ASSERT_EQ(planned[i], ran[i]) << "event " << i;
+  ASSERT_EQ(planned.size(), ran.size());
+  EXPECT_EQ(plan.memory.reserved_bytes, run.memory.allocator.reserved_bytes);
+  EXPECT_EQ(plan.memory.steady_allocated_bytes, run.memory.allocator.allocated_bytes);
+  std::vector<device::RankTimeline> ranks;
+  for (int rank = 0; rank < kRanks; ++rank)
+    ranks.push_back({rank, run.timelines[static_cast<std::size_t>(rank)].get()});
+  const device::VirtualTimes times = device::resolve(ranks, device::TimeModel(profile()));
+  EXPECT_EQ(times.ranks[0].end_ns, plan.time.step_ns);
+}
+
+INSTANTIATE_TEST_SUITE_P(Configurations, PlanAndRun,
+                         ::testing::Values("quickstart.yaml", "full_shard.yaml", "zero2.yaml", "offload.yaml"),
+                         [](const auto& info) {
+                           const std::string name = info.param;
+                           return name.substr(0, name.find('.'));
+                         });
+
+TEST(Plan, SaysTheSameInTextAndJson) {
+  const TrainArguments a = arguments();
+  const StepPlan plan = plan_step(a, callbacks(a), profile());
+  const nlohmann::ordered_json json = to_json(plan);
+  EXPECT_EQ(json["world_size"], kRanks);
+  EXPECT_EQ(json["mode"], "1 x 4: shards over 4, replicates over 1");
+  EXPECT_EQ(json["parameters"], 5939456);
+  EXPECT_EQ(json["memory"]["reserved_bytes"], plan.memory.reserved_bytes);
+  EXPECT_EQ(json["time"]["step_ns"], plan.time.step_ns);
+  std::vector<std::string> phases;
+  for (const auto& phase : json["memory"]["phases"]) phases.push_back(phase["phase"]);
+  EXPECT_THAT(phases, ElementsAre("forward", "backward", "optimizer"));
+  const std::string text = to_text(plan);
+  EXPECT_THAT(text, StartsWith("Qwen2ForCausalLM of 0.006 G parameters on 4 x h200, micro-batch 2 x 2 of 64 tokens\n"
+                               "1 x 4: shards over 4, replicates over 1\n"));
+  EXPECT_THAT(text, HasSubstr(fmt::format("step {:.2f} ms:", static_cast<double>(plan.time.step_ns) * 1e-6)));
+}
+
+// Per step and rank: each of the ten groups is gathered twice a micro-batch (forward, backward) and reduced once.
+TEST(Plan, CountsCommunicationByFormula) {
+  const TrainArguments a = arguments();
+  const StepPlan plan = plan_step(a, callbacks(a), profile());
+  const std::int64_t groups = 8 + 3;  // layers; embedding, head, root
+  ASSERT_EQ(plan.communication.size(), 2u);
+  const CommunicationPlan &gathers = plan.communication[0], &reductions = plan.communication[1];
+  EXPECT_EQ(gathers.collective, "all_gather");
+  EXPECT_EQ(gathers.count, 2 * 2 * groups);
+  EXPECT_EQ(gathers.received_bytes, 2 * 2 * plan.parameters * 4 * 3 / 4);
+  EXPECT_EQ(reductions.collective, "reduce_scatter");
+  EXPECT_EQ(reductions.count, 2 * groups);
+  EXPECT_EQ(reductions.received_bytes, 2 * plan.parameters * 4 * 3 / 4);
+  EXPECT_EQ(gathers.link, "node");
+}
+
+TEST(Plan, OfAStepThatDoesNotFitNamesPhaseAndGroupAndTheCheapestRemedies) {
+  TrainArguments a = arguments();
+  a.micro_batch_size = 8;
+  a.global_batch_size = 8 * kRanks;
+  const PretrainCallbacks calls = callbacks(a);
+  const device::HardwareProfile small = profile(200 * kMiB);
+  const CheckedPlan checked = PlanSearch(a, calls, small).check();
+  ASSERT_TRUE(checked.out_of_memory.has_value());
+  EXPECT_THAT(*checked.out_of_memory,
+              StartsWith("out of memory in forward, at group 'lm_head': [rank 0] tensor needs "));
+  EXPECT_THAT(*checked.out_of_memory, HasSubstr("of 200.0 MiB free; in use:\n  shard "));
+  EXPECT_FALSE(checked.plan.memory.fits);
+  EXPECT_GT(checked.plan.memory.reserved_bytes, 200 * kMiB);
+  ASSERT_FALSE(checked.remedies.empty());
+  EXPECT_LE(checked.remedies.size(), 3u);
+  std::vector<std::string> changes;
+  for (const Remedy& remedy : checked.remedies) {
+    changes.push_back(remedy.change);
+    EXPECT_GT(remedy.saved_bytes, 0);
+    EXPECT_THAT(to_text(checked), HasSubstr("  " + remedy.change + " (saves "));
+  }
+  EXPECT_THAT(changes, ::testing::Contains("recompute_modules: [model.layers.{*}]"));
+  EXPECT_EQ(to_json(checked)["remedies"].size(), checked.remedies.size());
+}
+
+TEST(PlanSearch, FindsTheLargestMicroBatchThatFits) {
+  const TrainArguments a = arguments();
+  const PretrainCallbacks calls = callbacks(a);
+  const device::HardwareProfile small = profile(400 * kMiB);
+  const auto fit = PlanSearch(a, calls, small).largest_micro_batch();
+  TrainArguments larger = a;
+  larger.micro_batch_size = fit.choice.micro_batch;
+  larger.global_batch_size = kRanks * larger.micro_batch_size;
+  EXPECT_NO_THROW(plan_step(larger, calls, small));
+  ++larger.micro_batch_size;
+  larger.global_batch_size = kRanks * larger.micro_batch_size;
+  EXPECT_THROW(plan_step(larger, calls, small), OutOfMemoryError);
+}
+
+TEST(PlanSearch, FindsTheSmallestWorldThatFits) {
+  TrainArguments a = arguments();
+  a.micro_batch_size = 1;
+  const PretrainCallbacks calls = callbacks(a);
+  const device::HardwareProfile small = profile(160 * kMiB);
+  const auto fit = PlanSearch(a, calls, small).smallest_world();
+  EXPECT_GT(fit.choice.world, 1);
+  TrainArguments smaller = a;
+  smaller.ranks = fit.choice.world / 2;
+  smaller.global_batch_size = smaller.ranks;
+  EXPECT_THROW(plan_step(smaller, calls, small), OutOfMemoryError);
+}
+
+TEST(PlanSearch, SweepsWhatFitsTheFastestPerTokenFirst) {
+  TrainArguments a = arguments();
+  const PretrainCallbacks calls = callbacks(a);
+  const auto sweep = PlanSearch(a, calls, profile(256 * kMiB)).sweep();
+  ASSERT_GT(sweep.size(), 4u);
+  for (std::size_t i = 0; i + 1 < sweep.size(); ++i) {
+    EXPECT_GE(sweep[i].plan.throughput.tokens_per_s_per_device, sweep[i + 1].plan.throughput.tokens_per_s_per_device);
+    EXPECT_LE(sweep[i].plan.memory.peak_allocated_bytes, 256 * kMiB);
+  }
+  const nlohmann::ordered_json json = to_json(sweep);
+  EXPECT_EQ(json["sweep"].size(), sweep.size());
+  EXPECT_EQ(json["sweep"][0]["change"], sweep[0].change);
+}
+
+TEST(PlanSearch, NeedsAFileToSweep) {
+  TrainArguments a = arguments();
+  a.use_torch_fsdp2 = false;
+  a.ranks = 1;
+  const PretrainCallbacks calls = callbacks(a);
+  const device::HardwareProfile large = profile();
+  EXPECT_THAT([&] { PlanSearch(a, calls, large).sweep(); },
+              ::testing::ThrowsMessage<ConfigError>(
+                  HasSubstr("--sweep changes keys of a file; give --use-torch-fsdp2 --fsdp2-config-path FILE")));
+}
+
+}  // namespace
+}  // namespace loom::train
