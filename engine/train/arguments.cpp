@@ -109,6 +109,11 @@ void add_output(Flags& flags, Program program, TrainArguments& a) {
                         "Accepted as MindSpeed has it; refused with --save until it is built");
   flags.text("--metrics-path", "FILE", a.metrics_path, "One JSON line a step", "metrics.jsonl in --save or here");
   flags.text("--report", "FILE", a.report, "Write an HTML page with charts of the run or plan; it works offline");
+  if (program != Program::kShardloomPlan) {
+    flags.text("--report-device", "PROFILE", a.report_device,
+               "Whose virtual time the page shows: a device profile's file, or a name in configs/devices",
+               a.report_device);
+  }
   flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
   flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");
   flags.whole("--eval-iters", a.eval_iters, 0, "Batches of one evaluation; 0 = no evaluation");
@@ -231,6 +236,10 @@ void settle_output(const CLI::App& app, TrainArguments& a) {
   if (a.metrics_path.empty()) a.metrics_path = a.save.value_or("") / "metrics.jsonl";
   if (!a.prompt.empty() && a.sample_bytes == 0) {
     config_error("--prompt is given, but --sample-bytes is 0, so no text is generated; give --sample-bytes N");
+  }
+  if (given(app, "--report-device") && !a.report) {
+    config_error("--report-device is {}, but --report is not given, so no page is written; add --report FILE",
+                 a.report_device);
   }
   for (const char* flag : {"--eval-iters", "--eval-interval"}) {
     if (a.held_out_fraction == 0 && given(app, flag)) {

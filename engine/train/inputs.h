@@ -17,11 +17,14 @@
 
 namespace loom::train {
 
+struct ReportInputs;
+
 struct TrainingInputs {
   DataLoaders data;                                   // with a train loader
   std::optional<io::HfWeights> weights;               // --init-from-hf-path
   std::optional<sharding::Fsdp2Config> fsdp2_config;  // --use-torch-fsdp2
   std::optional<sharding::Fsdp2Plan> fsdp2;           // that file resolved against the model
+  std::shared_ptr<const ReportInputs> report;         // --report of a run; pretrain() adds it
 };
 
 // Changes a configuration.

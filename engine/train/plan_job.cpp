@@ -1,18 +1,16 @@
 #include "engine/train/plan_job.h"
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/core/error.h"
-#include "engine/core/spelling.h"
-#include "engine/device/profile_file.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/io/atomic_file.h"
+#include "engine/train/find_profile.h"
 #include "engine/train/plan_output.h"
 #include "engine/train/plan_search.h"
+#include "engine/train/report_configuration.h"
 #include "engine/train/report_page.h"
-#include "engine/train/report_plan.h"
+#include "engine/train/report_step.h"
 #include "models/model_hub.h"
 
 namespace loom::train {
@@ -20,25 +18,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path profiles_folder() {
-  if (const char* folder = std::getenv("SHARDLOOM_DEVICES")) return folder;
-  return LOOM_DEVICES_DIR;
-}
-
-std::vector<std::string> profile_names() {
-  std::vector<std::string> names;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(profiles_folder(), none)) {
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 void write_text(const fs::path& path, const std::string& text) {
   io::AtomicFile file(path);
   file.write(std::as_bytes(std::span(text)));
   file.commit();
+}
+
+void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json plan, const PlannedRun& run) {
+  plan["report"] = "plan";
+  add_step(plan, {*run.timeline, run.times, run.memory});
+  plan["configuration"] = configuration_json(arguments.train, {{"--device", find_profile_file(arguments.device)}});
+  write_report(*arguments.train.report, plan);
 }
 
 Batch token_batch(const TrainArguments& arguments) {
@@ -69,24 +59,8 @@ PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
   return callbacks;
 }
 
-fs::path find_profile_file(const std::string& device) {
-  if (fs::exists(device)) return device;
-  const fs::path path = profiles_folder() / (device + ".yaml");
-  if (fs::exists(path)) return path;
-  const std::vector<std::string> names = profile_names();
-  const auto nearest = nearest_spelling(device, names);
-  config_error("--device is {}, neither a file nor a profile in {}; {}use one of {}", device,
-               profiles_folder().string(), nearest ? fmt::format("did you mean {}? ", *nearest) : "",
-               fmt::join(names, ", "));
-}
-
-device::HardwareProfile find_profile(const std::string& device) {
-  return device::load_profile(find_profile_file(device));
-}
-
 int run_plan(const PlanArguments& arguments, std::ostream& out) {
-  const fs::path profile_file = find_profile_file(arguments.device);
-  const device::HardwareProfile profile = device::load_profile(profile_file);
+  const device::HardwareProfile profile = find_profile(arguments.device);
   const PretrainCallbacks callbacks = plan_callbacks(arguments.train);
   PlanSearch search(arguments.train, callbacks, profile);
   const bool json_only = arguments.json && *arguments.json == "-";
@@ -99,8 +73,7 @@ int run_plan(const PlanArguments& arguments, std::ostream& out) {
     if (arguments.json) write_text(*arguments.json, to_json(result).dump(1) + "\n");
   };
   const auto report = [&](const StepPlan& plan, const nlohmann::ordered_json& json) {
-    if (!arguments.train.report) return;
-    write_report(*arguments.train.report, plan_report(plan, json, arguments.train, profile_file));
+    if (arguments.train.report) write_plan_report(arguments, json, plan.run);
   };
   if (arguments.fit != PlanArguments::Fit::kNothing) {
     const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;
