@@ -104,7 +104,7 @@ double round_of(train::Trainer& trainer, train::Profiler* profiler, std::int64_t
   for (int i = 0; i < kStepsPerRound; ++i, ++step) {
     if (profiler != nullptr) profiler->begin_step(step);
     trainer.step(step);
-    if (profiler != nullptr) profiler->end_step();
+    if (profiler != nullptr) profiler->end_step(step);
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kStepsPerRound;
 }
@@ -132,7 +132,7 @@ Measured measure(const TrainArguments& arguments) {
     for (; step < kCheckedSteps; ++step) {
       profiler.begin_step(step);
       const double loss = trainer.step(step).loss;
-      profiler.end_step();
+      profiler.end_step(step);
       if (rank == 0) result.profiled_losses.push_back(loss);
     }
     std::vector<double> plain, profiled;

@@ -5,9 +5,9 @@ set -euo pipefail
 
 # README.md gives the reason for each.
 run=(build-essential cmake ninja-build ccache
-     libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libbiosoup-dev
+     libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libbiosoup-dev libjs-chart.js
      libdnnl-dev libeigen3-dev libtbb-dev libnuma-dev libopenmpi-dev openmpi-bin)
-test=(libgtest-dev libgmock-dev libbenchmark-dev)
+test=(libgtest-dev libgmock-dev libbenchmark-dev chromium)
 
 case "${1:-}" in
   run) wanted=("${run[@]}") ;;

@@ -165,20 +165,6 @@ void append_streams(std::string& text, const std::vector<ScheduleEvent>& events)
   }
 }
 
-std::string sentence(const VainPrefetch& vain) {
-  const std::string group = vain.group.empty() ? "(root)" : vain.group;
-  switch (vain.why) {
-    case VainPrefetch::Why::kNothingToHideBehind:
-      return fmt::format(
-          "prefetch of {} (event {}) had nothing to hide behind: no kernel ran before it was waited for (event {})\n",
-          group, vain.issued, vain.ended);
-    case VainPrefetch::Why::kNeverUsed:
-      return fmt::format("prefetch of {} (event {}) was never used and dropped (event {})\n", group, vain.issued,
-                         vain.ended);
-  }
-  return "";
-}
-
 }  // namespace
 
 ScheduleView view_schedule(const device::Trace& trace, const device::MemStats& memory) {
@@ -195,6 +181,20 @@ ScheduleView view_schedule(const device::Trace& trace, const device::MemStats& m
   return view;
 }
 
+std::string to_text(const VainPrefetch& vain) {
+  const std::string group = vain.group.empty() ? "(root)" : vain.group;
+  switch (vain.why) {
+    case VainPrefetch::Why::kNothingToHideBehind:
+      return fmt::format(
+          "prefetch of {} (event {}) had nothing to hide behind: no kernel ran before it was waited for (event {})",
+          group, vain.issued, vain.ended);
+    case VainPrefetch::Why::kNeverUsed:
+      return fmt::format("prefetch of {} (event {}) was never used and dropped (event {})", group, vain.issued,
+                         vain.ended);
+  }
+  return "";
+}
+
 std::string to_text(const ScheduleView& view) {
   std::string text =
       "schedule of one step, in the order the host issued it\n"
@@ -205,7 +205,7 @@ std::string to_text(const ScheduleView& view) {
   append_streams(text, view.events);
   text += fmt::format("peak of unsharded parameters: {} bytes; of gather buffers: {} bytes\n",
                       view.peak_unsharded_bytes, view.peak_gather_buffer_bytes);
-  for (const VainPrefetch& vain : view.vain) text += sentence(vain);
+  for (const VainPrefetch& vain : view.vain) text += to_text(vain) + "\n";
   if (view.vain.empty()) text += "no prefetch was in vain\n";
   return text;
 }

@@ -58,4 +58,7 @@ ScheduleView view_schedule(const device::Trace& trace, const device::MemStats& m
 // vain prefetch.
 std::string to_text(const ScheduleView& view);
 
+// One line, without its end.
+std::string to_text(const VainPrefetch& vain);
+
 }  // namespace loom::sharding

@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "engine/core/error.h"
+#include "engine/core/rank_context.h"
 #include "engine/tensor/autograd.h"
+#include "engine/tensor/dry_reads.h"
 #include "engine/tensor/kernels/fused.h"
 
 namespace loom {
@@ -68,6 +70,8 @@ void Tensor::read_into(void* values, DType dtype) const {
   }
   const void* bytes = raw();
   if (bytes == nullptr) {  // dry run: no values exist
+    const DryReads& reads = RankContext::current().slot<DryReads>();
+    if (reads.before) reads.before(numel() == 1 ? "item()" : "to_vector()", *this);
     std::memset(values, 0, static_cast<std::size_t>(numel()) * element_bytes(dtype));
     return;
   }

@@ -109,6 +109,11 @@ void add_output(Flags& flags, Program program, TrainArguments& a) {
                         "Accepted as MindSpeed has it; refused with --save until it is built");
   flags.text("--metrics-path", "FILE", a.metrics_path, "One JSON line a step", "metrics.jsonl in --save or here");
   flags.text("--report", "FILE", a.report, "Write an HTML page with charts of the run or plan; it works offline");
+  if (program != Program::kShardloomPlan) {
+    flags.text("--report-device", "PROFILE", a.report_device,
+               "Whose virtual time the page shows: a device profile's file, or a name in configs/devices",
+               a.report_device);
+  }
   flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
   flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");
   flags.whole("--eval-iters", a.eval_iters, 0, "Batches of one evaluation; 0 = no evaluation");
@@ -251,6 +256,10 @@ void settle_output(const CLI::App& app, TrainArguments& a) {
   if (!a.prompt.empty() && a.sample_bytes == 0) {
     config_error("--prompt is given, but --sample-bytes is 0, so no text is generated; give --sample-bytes N");
   }
+  if (given(app, "--report-device") && !a.report) {
+    config_error("--report-device is {}, but --report is not given, so no page is written; add --report FILE",
+                 a.report_device);
+  }
   for (const char* flag : {"--eval-iters", "--eval-interval"}) {
     if (a.held_out_fraction == 0 && given(app, flag)) {
       config_error(
@@ -272,6 +281,11 @@ void settle_profile(const CLI::App& app, TrainArguments& a) {
     config_error("--profile-ranks names rank {}, but {}; use {}", rank,
                  a.ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", a.ranks),
                  a.ranks == 1 ? "0" : fmt::format("0 to {}", a.ranks - 1));
+  }
+  const std::int64_t reported = std::min<std::int64_t>(1, a.train_iters - 1);  // RunReport::records
+  if (a.report && p.step_start <= reported && reported < p.step_end) {
+    config_error("--profile collects step {}, counted from 0, which --report records too; use --profile-step-start {}",
+                 reported, reported + 1);
   }
   std::ranges::sort(p.ranks);
   p.ranks.erase(std::ranges::unique(p.ranks).begin(), p.ranks.end());

@@ -119,6 +119,7 @@ struct TrainArguments {
   int sample_bytes = 0;  // length of the text generated after training; 0 = none. `shardloom train` only
   std::string prompt;    // the text it continues. `shardloom train` only
   std::optional<std::filesystem::path> report;  // an HTML page of the run or plan; none = not written
+  std::string report_device = "cpu";            // the profile that times a run's recorded step; --device in plans
 
   std::vector<std::string> command_line;  // the words as given, without the program
 };

@@ -3,15 +3,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/core/error.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/io/atomic_file.h"
 #include "engine/train/find_profile.h"
 #include "engine/train/plan_output.h"
 #include "engine/train/plan_search.h"
 #include "engine/train/plan_trace.h"
+#include "engine/train/report_configuration.h"
 #include "engine/train/report_page.h"
-#include "engine/train/report_plan.h"
+#include "engine/train/report_step.h"
 #include "models/model_hub.h"
 
 namespace loom::train {
@@ -23,6 +23,13 @@ void write_text(const fs::path& path, const std::string& text) {
   io::AtomicFile file(path);
   file.write(std::as_bytes(std::span(text)));
   file.commit();
+}
+
+void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json plan, const PlannedRun& run) {
+  plan["report"] = "plan";
+  add_step(plan, {*run.timeline, run.times, run.memory});
+  plan["configuration"] = configuration_json(arguments.train, {{"--device", find_profile_file(arguments.device)}});
+  write_report(*arguments.train.report, plan);
 }
 
 Batch token_batch(const TrainArguments& arguments) {
@@ -54,7 +61,6 @@ PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
 }
 
 int run_plan(const PlanArguments& arguments, std::ostream& out) {
-  const fs::path profile_file = find_profile_file(arguments.device);
   const device::HardwareProfile profile = find_profile(arguments.device);
   const PretrainCallbacks callbacks = plan_callbacks(arguments.train);
   PlanSearch search(arguments.train, callbacks, profile);
@@ -71,8 +77,7 @@ int run_plan(const PlanArguments& arguments, std::ostream& out) {
     if (arguments.trace) write_text(*arguments.trace, to_perfetto(plan));
   };
   const auto report = [&](const StepPlan& plan, const nlohmann::ordered_json& json) {
-    if (!arguments.train.report) return;
-    write_report(*arguments.train.report, plan_report(plan, json, arguments.train, profile_file));
+    if (arguments.train.report) write_plan_report(arguments, json, plan.run);
   };
   if (arguments.fit != PlanArguments::Fit::kNothing) {
     const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;

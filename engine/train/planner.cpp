@@ -7,6 +7,8 @@
 #include "engine/comm/simulated.h"
 #include "engine/core/error.h"
 #include "engine/device/simulate.h"
+#include "engine/nn/call_stack.h"
+#include "engine/tensor/dry_reads.h"
 #include "engine/train/inputs.h"
 #include "engine/train/job.h"
 #include "engine/train/trainer.h"
@@ -61,6 +63,17 @@ std::int64_t capacity_of(const device::HardwareProfile& profile) {
   return profile.memory.capacity_bytes - profile.memory.context_bytes;
 }
 
+// The loss may be read; what steers a model's forward may not.
+void refuse_reads_in_forward(std::string_view reading, const Tensor& tensor) {
+  const auto module = nn::running_module();
+  if (!module) return;
+  config_error(
+      "the forward of {} reads values ({} of a tensor {} {}), and a plan computes none; decide from shapes there, or "
+      "run "
+      "it with shardloom train",
+      *module, reading, name(tensor.dtype()), to_string(tensor.shape()));
+}
+
 device::Device& set_up_planned_rank(RankContext& context, const TrainArguments& arguments,
                                     const device::HardwareProfile& profile, Capacity capacity) {
   device::DeviceOptions options;
@@ -70,6 +83,7 @@ device::Device& set_up_planned_rank(RankContext& context, const TrainArguments& 
   options.dry_run = true;
   device::Device& device = device::Device::install(context, options);
   set_kernel_grain(context, arguments);
+  context.slot<DryReads>().before = refuse_reads_in_forward;
   return device;
 }
 

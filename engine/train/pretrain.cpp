@@ -8,6 +8,7 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/train/inputs.h"
+#include "engine/train/report_run.h"
 #include "engine/train/trainer.h"
 #include "models/fsdp2_mixin.h"
 #include "sharding/apply.h"
@@ -47,6 +48,7 @@ void train_rank(const TrainArguments& arguments, const PretrainCallbacks& callba
     trainer.save(*arguments.save);
     if (first) out << fmt::format("model written to {}\n", arguments.save->string());
   }
+  trainer.write_report(out);
   if (callbacks.after_training) {
     std::ostream silent(nullptr);
     callbacks.after_training(trainer.model(), arguments, first ? out : silent);
@@ -65,7 +67,8 @@ const nn::Value& Batch::at(std::string_view name) const {
 }
 
 void pretrain(const TrainArguments& arguments, const PretrainCallbacks& callbacks, std::ostream& out) {
-  const TrainingInputs inputs = read_inputs(arguments, callbacks);
+  TrainingInputs inputs = read_inputs(arguments, callbacks);
+  if (arguments.report) inputs.report = std::make_shared<ReportInputs>(read_report_inputs(arguments));
   const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};
   const comm::RankMain main = [&](RankContext& context, comm::World& world) {
     train_rank(arguments, callbacks, inputs, context, world, out);

@@ -178,7 +178,8 @@ Profiler::Profiler(const TrainArguments& arguments, const std::optional<device::
     : arguments_(arguments.profile),
       device_(device),
       on_host_(arguments.device_executor == DeviceExecutor::kInline ? OnHost::kAllStreams : OnHost::kCompute),
-      collects_(arguments_.enabled && std::ranges::count(arguments_.ranks, RankContext::current().rank()) > 0) {}
+      collects_(arguments_.enabled && std::ranges::count(arguments_.ranks, RankContext::current().rank()) > 0),
+      last_step_(std::min(arguments_.step_end, arguments.train_iters) - 1) {}
 
 Profiler::~Profiler() {
   if (collected_) collected_->device.timeline().enable(false);
@@ -199,14 +200,17 @@ void Profiler::begin_step(std::int64_t step) {
   if (content_of(arguments_).memory) collected_->memory.start();
 }
 
-void Profiler::end_step() {
-  if (!collected_) return;
+std::optional<std::string> Profiler::end_step(std::int64_t step) {
+  if (!collected_) return std::nullopt;
   collected_->memory.stop();
   collected_->device.timeline().enable(false);
+  if (step < last_step_) return std::nullopt;
+  std::string path = write();
+  collected_.reset();
+  return path;
 }
 
-std::optional<std::string> Profiler::finish() {
-  if (!collected_) return std::nullopt;
+std::string Profiler::write() {
   device::Device& device = collected_->device;
   device.synchronize();
   const device::Timeline& timeline = device.timeline();
@@ -250,7 +254,6 @@ std::optional<std::string> Profiler::finish() {
   about["collectives"] = summary.collectives();
   write_text(arguments_.save_path / (name + ".summary.json"), about.dump(1) + "\n");
   device.timeline().clear();
-  collected_.reset();
   return trace.string();
 }
 

@@ -1,8 +1,10 @@
 #include "engine/train/report_page.h"
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
+#include <system_error>
 
 #include "engine/core/error.h"
 #include "engine/tensor/io/atomic_file.h"
@@ -34,6 +36,15 @@ std::string inline_json(const nlohmann::ordered_json& data) {
   return text;
 }
 
+// What is not committed leaves nothing behind.
+std::unique_ptr<io::AtomicFile> open_report(const std::filesystem::path& path) {
+  std::error_code error;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+  if (!error && std::filesystem::is_directory(path)) error = std::make_error_code(std::errc::is_a_directory);
+  if (error) config_error("--report: cannot write {}: {}; give the path of a file", path.string(), error.message());
+  return std::make_unique<io::AtomicFile>(path);
+}
+
 }  // namespace
 
 std::string report_page(const nlohmann::ordered_json& data) {
@@ -41,14 +52,13 @@ std::string report_page(const nlohmann::ordered_json& data) {
   return std::string(before) + inline_json(data) + std::string(after);
 }
 
+void check_report_path(const std::filesystem::path& path) { open_report(path); }
+
 void write_report(const std::filesystem::path& path, const nlohmann::ordered_json& data) {
-  std::error_code error;
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  if (error) config_error("{}: cannot write the report: {}", path.string(), error.message());
   const std::string page = report_page(data);
-  io::AtomicFile file(path);
-  file.write(std::as_bytes(std::span(page)));
-  file.commit();
+  const auto file = open_report(path);
+  file->write(std::as_bytes(std::span(page)));
+  file->commit();
 }
 
 }  // namespace loom::train

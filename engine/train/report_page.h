@@ -16,6 +16,8 @@ namespace loom::train {
 
 std::string report_page(const nlohmann::ordered_json& data);
 
+// ConfigError now rather than after hours of a run: makes the folders of `path`, and no file.
+void check_report_path(const std::filesystem::path& path);
 // Makes the folders of `path`; what was there is replaced once the new page is whole.
 void write_report(const std::filesystem::path& path, const nlohmann::ordered_json& data);
 

@@ -59,6 +59,7 @@ class TimelineArrays {
   void add(std::size_t i) {
     const TimelineEntry& entry = timeline_.entries()[i];
     if (entry.kind == TimelineKind::kStreamWait && entry.stream == StreamId::kCompute) note_wait(entry);
+    if (entry.kind == TimelineKind::kMark && timeline_.text(entry.name) == "optimizer") waited_for_ = -1;
     if (!is_drawn(entry, times_.entries[i])) return;
     const std::size_t lane = of_host(entry) ? kHostLane : static_cast<std::size_t>(entry.stream);
     stream_.push_back(static_cast<std::int64_t>(lane));
@@ -167,7 +168,8 @@ std::vector<Point> points_of(const device::Timeline& timeline, const device::Ran
 
 }  // namespace
 
-ordered_json timeline_json(const device::Timeline& timeline, const device::RankTimes& times, std::int64_t limit) {
+ordered_json timeline_json(const ReportStep& step, std::int64_t limit) {
+  const auto& [timeline, times, memory] = step;
   TimelineArrays arrays(timeline, times);
   for (std::size_t i = 0; i < times.entries.size() && arrays.size() < limit; ++i) arrays.add(i);
   ordered_json json = arrays.json();
@@ -182,8 +184,8 @@ ordered_json timeline_json(const device::Timeline& timeline, const device::RankT
   return json;
 }
 
-ordered_json memory_over_step_json(const device::Timeline& timeline, const device::RankTimes& times,
-                                   std::span<const device::MemorySample> samples, std::int64_t limit) {
+ordered_json memory_over_step_json(const ReportStep& step, std::int64_t limit) {
+  const auto& [timeline, times, samples] = step;
   std::vector<Point> points = thinned(points_of(timeline, times, samples), limit);
   if (!samples.empty()) points.push_back({times.end_ns, &samples.back()});
   std::vector<std::int64_t> time, allocated, reserved;
@@ -205,6 +207,11 @@ ordered_json memory_over_step_json(const device::Timeline& timeline, const devic
   json["changes_of_step"] = samples.empty() ? 0 : samples.size() - 1;
   json["points_shown"] = points.size();
   return json;
+}
+
+void add_step(ordered_json& report, const ReportStep& step) {
+  report["memory_over_step"] = memory_over_step_json(step);
+  report["timeline"] = timeline_json(step);
 }
 
 }  // namespace loom::train

@@ -5,7 +5,7 @@
 //                   "phases": [{"phase", "start_ns"}] as the compute stream reaches them; "end_ns"; "entries_of_step" and
 //                   "entries_shown", fewer where the step has more than the limit: the first ones then.
 //                   The group of a copy or a collective is its own; a kernel's is the one that the compute stream
-//                   waited for last.
+//                   waited for last; those of the optimizer have none.
 // memory_over_step  "time_ns"; "by_category": {"shard_bytes", ...}; "allocated_bytes", "reserved_bytes";
 //                   "changes_of_step" and "points_shown", fewer where there are more than the limit or several at one
 //                   instant: each point is then the largest moment of its interval. The last is the step's end.
@@ -21,15 +21,19 @@
 
 namespace loom::train {
 
+// What one step was: `memory` was recorded while `timeline` noted it.
+struct ReportStep {
+  const device::Timeline& timeline;
+  const device::RankTimes& times;
+  std::span<const device::MemorySample> memory;
+};
+
 inline constexpr std::int64_t kReportEntries = 40'000;
 inline constexpr std::int64_t kReportMemoryPoints = 2'000;
 
-nlohmann::ordered_json timeline_json(const device::Timeline& timeline, const device::RankTimes& times,
-                                     std::int64_t limit = kReportEntries);
-
-// `samples` were taken while `timeline` noted the step.
-nlohmann::ordered_json memory_over_step_json(const device::Timeline& timeline, const device::RankTimes& times,
-                                             std::span<const device::MemorySample> samples,
-                                             std::int64_t limit = kReportMemoryPoints);
+nlohmann::ordered_json timeline_json(const ReportStep& step, std::int64_t limit = kReportEntries);
+nlohmann::ordered_json memory_over_step_json(const ReportStep& step, std::int64_t limit = kReportMemoryPoints);
+// Both, under their keys.
+void add_step(nlohmann::ordered_json& report, const ReportStep& step);
 
 }  // namespace loom::train

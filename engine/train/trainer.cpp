@@ -16,6 +16,7 @@
 #include "engine/train/model_folder.h"
 #include "engine/train/profiler.h"
 #include "engine/train/progress.h"
+#include "engine/train/report_run.h"
 #include "models/fsdp2_mixin.h"
 #include "models/hf_folder.h"
 #include "offload/host_allocator.h"
@@ -123,6 +124,8 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
                                                                          .weight_decay = arguments.weight_decay,
                                                                          .foreach = foreach});
 }
+
+Trainer::~Trainer() = default;
 
 void Trainer::shard_and_fill(comm::World& world) {
   models::WeightSource source{.seed = arguments_.seed};
@@ -244,6 +247,40 @@ std::optional<double> Trainer::evaluate(const DataLoader& loader) {
   return mean;
 }
 
+StepMetrics Trainer::watched_step(std::int64_t step, Progress& progress) {
+  const bool recorded = report_ && report_->records(step);
+  if (!is_shown(step) && !recorded) return this->step(step);
+  device::Device& device = device::Device::current();
+  device.trace().enable(true);
+  if (recorded) report_->begin_step();
+  StepMetrics metrics = this->step(step);
+  if (recorded) report_->end_step(step);
+  if (is_shown(step)) {
+    progress.note(sharding::to_text(sharding::view_schedule(device.trace(), device.memory().stats())));
+  }
+  device.trace().enable(false);
+  device.trace().clear();
+  return metrics;
+}
+
+std::unique_ptr<RunReport> Trainer::make_report() const {
+  if (!inputs_.report || !is_first_rank()) return nullptr;
+  RunReport::About about{.model = std::string(sharded_.type_name()),
+                         .parameters = model_->parameter_count(),
+                         .micro_batches = micro_batches_};
+  if (inputs_.fsdp2) {
+    about.mode = sharding::describe_mode(inputs_.fsdp2->layout.replicate, inputs_.fsdp2->layout.shard);
+    about.warnings = inputs_.fsdp2->warnings;
+  }
+  return std::make_unique<RunReport>(arguments_, *inputs_.report, std::move(about));
+}
+
+void Trainer::write_report(std::ostream& out) const {
+  if (!report_) return;
+  report_->write();
+  out << fmt::format("report written to {}\n", arguments_.report->string());
+}
+
 void Trainer::run(std::ostream& out) {
   std::optional<MetricsWriter> writer;
   if (is_first_rank()) writer.emplace(arguments_.metrics_path);
@@ -252,24 +289,15 @@ void Trainer::run(std::ostream& out) {
                      .terminal = is_terminal(STDOUT_FILENO),
                      .shown = is_first_rank()},
                     out);
+  report_ = make_report();
   Profiler profiler(arguments_, inputs_.profile_device);
   if (const auto warning = profile_warning(arguments_.profile, arguments_.train_iters); warning && is_first_rank()) {
     logger().warn("{}", *warning);
   }
   for (std::int64_t step = 0; step < arguments_.train_iters; ++step) {
-    device::Device& device = device::Device::current();
-    if (is_shown(step)) device.trace().enable(true);
     profiler.begin_step(step);
-    StepMetrics metrics = this->step(step);
-    profiler.end_step();
-    if (profiler.is_over(step + 1) || step + 1 == arguments_.train_iters) {
-      if (const auto path = profiler.finish()) logger().info("profile written to {}", *path);
-    }
-    if (is_shown(step)) {
-      progress.note(sharding::to_text(sharding::view_schedule(device.trace(), device.memory().stats())));
-      device.trace().enable(false);
-      device.trace().clear();
-    }
+    StepMetrics metrics = watched_step(step, progress);
+    if (const auto path = profiler.end_step(step)) logger().info("profile written to {}", *path);
     const bool last = step + 1 == arguments_.train_iters;
     if (last || (step + 1) % arguments_.eval_interval == 0) metrics.held_out_loss = evaluate(inputs_.data.valid);
     if (writer) writer->write(metrics);

@@ -27,6 +27,9 @@
 
 namespace loom::train {
 
+class Progress;
+class RunReport;
+
 // Gives the rank its device, compute threads and kernel grain, as asked for. Before any tensor is made.
 void set_up_rank(RankContext& context, const TrainArguments& arguments);
 // The kernel grain alone, for a rank with a device of another kind.
@@ -37,6 +40,7 @@ class Trainer {
   // Builds, shards and fills the model. Collective. The rank is set up; the references outlive the trainer.
   Trainer(const TrainArguments& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
           comm::World& world);
+  ~Trainer();
 
   // Trains to the end; rank 0 reports to `out` and writes metrics.
   void run(std::ostream& out);
@@ -52,6 +56,9 @@ class Trainer {
   using PhaseObserver = std::function<void(std::string_view phase)>;
   void observe_phases(PhaseObserver observer) { phase_observer_ = std::move(observer); }
 
+  // The page of --report; nothing without it, and on other ranks. After run().
+  void write_report(std::ostream& out) const;
+
   nn::Module& model() { return *model_; }
 
  private:
@@ -62,6 +69,9 @@ class Trainer {
   Loss forward(DataIterator& data);
   double micro_batch(Reports& reports);
   void begin_phase(std::string_view phase);
+  // A step of run(): watched for --print-schedule and --report where it is the one.
+  StepMetrics watched_step(std::int64_t step, Progress& progress);
+  std::unique_ptr<RunReport> make_report() const;
   void mean_over_ranks(std::span<double> values);
   double clip();
   bool is_shown(std::int64_t step) const;
@@ -78,6 +88,7 @@ class Trainer {
   std::int64_t micro_batches_;  // per rank and step
   DataIterator train_data_;
   PhaseObserver phase_observer_;
+  std::unique_ptr<RunReport> report_;  // null: none is asked for, or another rank
 };
 
 }  // namespace loom::train

@@ -193,6 +193,18 @@ TEST(TrainArguments, EveryFlagIsRead) {
   EXPECT_EQ(a.prompt, "Once upon");
 }
 
+TEST(TrainArguments, AReportIsWrittenWhereAsked) {
+  EXPECT_EQ(train({}).report, std::nullopt);
+  const TrainArguments a = train({"--report", "r.html", "--report-device", "h200"});
+  EXPECT_EQ(a.report, "r.html");
+  EXPECT_EQ(a.report_device, "h200");
+  EXPECT_THAT(a.command_line, ElementsAre("train", "--model-config", "m.yaml", "--data-path", "d.txt", "--report",
+                                          "r.html", "--report-device", "h200"));
+  EXPECT_EQ(train({"--report", "r.html"}).report_device, "cpu");
+  const auto plan = std::get<PlanArguments>(parsed({"plan", "--model-config", "m.yaml", "--report", "p.html"}));
+  EXPECT_EQ(plan.train.report, "p.html");
+}
+
 TEST(TrainArguments, TheGuidesDistributedBackendsAreAccepted) {
   EXPECT_EQ(train({}).distributed_backend, "nccl");
   for (const char* backend : {"nccl", "gloo", "npu:hccl,cpu:gloo"}) {
@@ -571,6 +583,8 @@ INSTANTIATE_TEST_SUITE_P(
             "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder"},
         Bad{with_model_and_data({"--fsdp2-config-path", "f.yaml"}),
             "--fsdp2-config-path is f.yaml, but --use-torch-fsdp2 is not given; add it"},
+        Bad{with_model_and_data({"--report-device", "h200"}),
+            "--report-device is h200, but --report is not given, so no page is written; add --report FILE"},
         Bad{with_model_and_data({"--print-schedule"}),
             "--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it"},
         Bad{with_model_and_data({"--profile", "--profile-step-start", "5", "--profile-step-end", "5"}),

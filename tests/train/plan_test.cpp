@@ -7,6 +7,8 @@
 #include "engine/core/error.h"
 #include "engine/device/profile_file.h"
 #include "engine/device/simulate.h"
+#include "engine/nn/layers.h"
+#include "engine/tensor/ops.h"
 #include "engine/train/plan_output.h"
 #include "engine/train/plan_search.h"
 #include "engine/train/trainer.h"
@@ -105,7 +107,8 @@ RealRun run_fourth_step(const TrainArguments& a) {
 class PlanAndRun : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PlanAndRun, HaveTheSameEventsBytesAndVirtualTime) {
-  const TrainArguments a = arguments(GetParam());
+  TrainArguments a = arguments(GetParam());
+  a.seq_length = 16;
   const StepPlan plan = plan_step(a, callbacks(a), profile());
   const RealRun run = run_fourth_step(a);
   const std::vector<std::string> planned = lines_of(*plan.run.timeline);
@@ -185,6 +188,32 @@ TEST(Plan, OfAStepThatDoesNotFitNamesPhaseAndGroupAndTheCheapestRemedies) {
   }
   EXPECT_THAT(changes, ::testing::Contains("recompute_modules: [model.layers.{*}]"));
   EXPECT_EQ(to_json(checked)["remedies"].size(), checked.remedies.size());
+}
+
+// A model whose forward looks at what it computed.
+class Peeking final : public nn::Module {
+ public:
+  Peeking() { register_module("embed", std::make_shared<nn::Embedding>(256, 256, 0.5)); }
+  std::string_view type_name() const override { return "Peeking"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override {
+    const Tensor logits = (*find("embed"))(args.tensor(0));
+    return logits.to_vector<float>()[0] > 0 ? logits : ops::scale(logits, 2.0);
+  }
+};
+
+TEST(Plan, RefusesAModelWhoseForwardNeedsValues) {
+  TrainArguments a = arguments();
+  a.use_torch_fsdp2 = false;
+  a.ranks = 1;
+  a.global_batch_size = a.micro_batch_size;
+  PretrainCallbacks calls = callbacks(a);
+  calls.model_provider = [](const TrainArguments&) { return std::make_shared<Peeking>(); };
+  EXPECT_THAT([&] { plan_step(a, calls, profile()); },
+              ::testing::ThrowsMessage<ConfigError>(
+                  "the forward of Peeking reads values (to_vector() of a tensor fp32 [2, 64, 256]), and a plan "
+                  "computes none; decide from shapes there, or run it with shardloom train"));
 }
 
 TEST(PlanSearch, FindsTheLargestMicroBatchThatFits) {

@@ -142,6 +142,19 @@ TEST_F(BadInput, ShardingFileIsMissing) {
                  "fsdp2.yaml: No such file or directory; give the path of an existing YAML file");
 }
 
+TEST_F(BadInput, ReportDeviceIsUnknown) {
+  folder.write("devices/h200.yaml", "");
+  setenv("SHARDLOOM_DEVICES", "devices", 1);
+  expect_refusal(kFourSteps + kTwoRanks + Words{"--report", "report.html", "--report-device", "h20"},
+                 "--report-device is h20, neither a file nor a profile in devices; did you mean h200? use one of h200");
+  unsetenv("SHARDLOOM_DEVICES");
+}
+
+TEST_F(BadInput, ReportIsAFolder) {
+  expect_refusal(kFourSteps + kTwoRanks + Words{"--report", "data"},
+                 "--report: cannot write data: Is a directory; give the path of a file");
+}
+
 TEST_F(BadInput, ShardingFileIsNotYaml) {
   expect_refusal_of(
       "sharding_size: [1\n",

@@ -10,13 +10,17 @@ const phaseLines = {
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = "#888";
     ctx.setLineDash([3, 3]);
-    for (const {phase, start_ns} of options.phases || []) {
+    let free = chartArea.left;  // of a name: where the last one ends
+    for (const {phase, start_ns} of (options.phases || []).filter(({phase}) => phase !== "end")) {
       const x = scales.x.getPixelForValue(start_ns);
       ctx.beginPath();
       ctx.moveTo(x, chartArea.top);
       ctx.lineTo(x, chartArea.bottom);
       ctx.stroke();
-      ctx.fillText(phase, x + 3, chartArea.top + 10);
+      const width = ctx.measureText(phase).width + 6, from = Math.min(x, chartArea.right - width);
+      if (from < free) continue;
+      ctx.fillText(phase, from + 3, chartArea.top + 10);
+      free = from + width;
     }
     ctx.restore();
   },
@@ -27,9 +31,14 @@ function chartBox(id, tall) {
   return element("div", {class: tall ? "chart tall" : "chart"}, canvas);
 }
 
-function axis(key, title) {
-  return {type: "linear", title: {display: true, text: title}, ticks: {callback: value => format(key, value)}};
+// Bytes are marked at powers of two.
+function axis(key, title, largest) {
+  const ticks = {callback: value => format(key, value)};
+  if (key === "_bytes") ticks.stepSize = 2 ** Math.ceil(Math.log2(Math.max(largest, 1) / 8));
+  return {type: "linear", title: {display: true, text: title}, ticks};
 }
+
+const largest = values => values.reduce((a, b) => Math.max(a, b), 0);
 
 function drawChart(id, datasets, x, y, plugins) {
   const canvas = document.getElementById(id);
@@ -61,7 +70,8 @@ const CURVES = [["loss", "loss"], ["grad_norm", "gradient norm"], ["lr", "learni
 
 function curvesSection(data) {
   if (!data.steps) return null;
-  const parts = [element("div", {class: "charts"}, ...CURVES.map(([key]) => chartBox("curve-" + key)), chartBox("curve-memory"))];
+  const parts = [element("div", {class: "charts"}, ...CURVES.map(([key]) => chartBox("curve-" + key))),
+    element("h3", {}, "Peak memory of a step, each category's own"), chartBox("curve-memory")];
   if (data.steps.length < data.steps_of_run) {
     parts.unshift(note(`${plain(data.steps.length)} of ${plain(data.steps_of_run)} steps are shown, evenly spaced, with the ` +
       "last one and those of evaluations; metrics.jsonl has all of them.", true));
@@ -80,7 +90,7 @@ function drawCurves(data) {
   const categories = data.steps.length ? Object.keys(data.steps[0].peak_memory_bytes) : [];
   drawChart("curve-memory", categories.map((name, c) => line(words(name),
     data.steps.map(step => ({x: step.step, y: step.peak_memory_bytes[name]})), name === "total" ? "#888" : COLORS[c])),
-    x, {...axis("_bytes", "peak memory of a step, each category's own"), key: "_bytes"});
+    x, {...axis("_bytes", "peak memory", largest(data.steps.map(step => step.peak_memory_bytes.total))), key: "_bytes", min: 0});
 }
 
 function memorySection(data) {
@@ -107,5 +117,5 @@ function drawMemory(data) {
   if (data.memory) levels.push(level("capacity", memory.time_ns.map(() => data.memory.capacity_bytes), "#b91c1c", [8, 4]));
   const end = data.timeline.end_ns;
   drawChart("memory", [...areas, ...levels], {...axis("_ns", "virtual time"), key: "_ns", min: 0, max: end},
-    {...axis("_bytes", "memory"), key: "_bytes", stacked: true, min: 0}, {phaseLines: {phases: data.timeline.phases}});
+    {...axis("_bytes", "memory", Math.max(largest(memory.reserved_bytes), data.memory ? data.memory.capacity_bytes : 0)), key: "_bytes", stacked: true, min: 0}, {phaseLines: {phases: data.timeline.phases}});
 }

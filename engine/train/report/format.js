@@ -19,8 +19,9 @@ function scaled(value, units) {
 }
 
 function plain(value) {
-  if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value).replace(/\B(?=(\d{3})+$)/g, ",");
-  return Math.abs(value) >= 1e-3 && Math.abs(value) < 1e9 ? digits(value) : value.toExponential(3);
+  const size = Math.abs(value);
+  if (value !== 0 && (size < 1e-3 || size >= 1e15)) return value.toExponential(3);
+  return digits(value).replace(/\B(?=(\d{3})+(\.|$))/g, (_, __, ___, at, text) => text.slice(0, at).includes(".") ? "" : ",");
 }
 
 // `key` ends in the unit, as everywhere in the JSON.
@@ -35,7 +36,7 @@ function format(key, value) {
   return plain(value);
 }
 
-function percent(part, whole) { return whole > 0 ? digits(100 * part / whole) + " %" : ""; }
+function percent(part, whole) { return whole > 0 ? (100 * part / whole).toFixed(1) + " %" : ""; }
 
 function words(key) { return key.replace(/_(bytes|ns)$/, "").replaceAll("_", " "); }
 
@@ -58,7 +59,7 @@ function show(name, data, pointer) {
   const key = pointer.slice(pointer.lastIndexOf("/") + 1);
   const text = typeof value === "string";
   const node = element(name, {"data-key": pointer, title: String(value)}, format(key, value));
-  if (text) node.className = "text";
+  if (text && name === "td") node.className = "text";
   return node;
 }
 

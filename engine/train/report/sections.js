@@ -2,12 +2,13 @@
 
 function headSection(data) {
   const run = data.report === "run";
-  document.title = `${data.model} - Shardloom ${run ? "run" : "plan"}`;
+  document.title = `${data.model || "Sweep"} - Shardloom ${run ? "run" : "plan"}`;
   document.getElementById("title").textContent = document.title;
   document.getElementById("subtitle").textContent = data.mode || "";
   const last = run && data.steps.length ? `/steps/${data.steps.length - 1}` : "";
   return section(run ? "Run" : "Plan", tiles(data, [
-    ["/parameters", "parameters"], ["/device", "device profile"], ["/world_size", "devices"],
+    ["/parameters", "parameters"], ["/device", run ? "device profile of virtual time" : "device profile"],
+    ["/world_size", run ? "ranks" : "devices"],
     ["/micro_batch_size", "micro-batch, sequences"], ["/micro_batches", "micro-batches a step"], ["/seq_length", "tokens a sequence"],
     ...(run ? [] : [["/time/step_ns", "step"], ["/throughput/tokens_per_s", "tokens/s"], ["/throughput/mfu", "MFU"],
       ["/memory/reserved_bytes", "reserved"], ["/memory/fits", "fits"]]),
@@ -47,7 +48,10 @@ function breakdownTable(data) {
       show("th", data, `/time/phases/${i}/phase`), show("td", data, `/time/phases/${i}/compute_ns`),
       show("td", data, `/time/phases/${i}/host_ns`)])));
   }
-  if (data.virtual_time) parts.unshift(note(data.virtual_time));
+  if (data.recorded_step) {
+    parts.unshift(note(`Step ${plain(data.recorded_step)} of rank 0 in the virtual time of the device profile ${data.device}; how fast ` +
+      "this machine was, the curves say."));
+  }
   return section("Time", ...parts);
 }
 
@@ -59,24 +63,29 @@ function throughputTable(data) {
     ["/throughput/hardware_flops", "all arithmetic, a device and step"]]));
 }
 
-// A table of an array of objects: a column a key, in order of first use; objects inside become columns of their own.
-function anyTable(data, pointer) {
-  const columns = [];
-  const collect = (value, path) => {
-    for (const [key, inner] of Object.entries(value)) {
-      if (inner !== null && typeof inner === "object") collect(inner, path + key + "/");
-      else if (!columns.includes(path + key)) columns.push(path + key);
-    }
-  };
-  const rows = at(data, pointer);
-  rows.forEach(row => collect(row, ""));
-  return table(columns.map(path => words(path.replaceAll("/", " "))), rows.map((_, i) =>
-    columns.map((path, c) => at(data, `${pointer}/${i}/${path}`) === undefined ? "" :
-      show(c === 0 ? "th" : "td", data, `${pointer}/${i}/${path}`))));
+// A table of an array of objects: a row each, a column for each of [path in the object, title] that any of them has.
+function rowsTable(data, pointer, columns) {
+  const rows = at(data, pointer), has = (i, path) => at(data, `${pointer}/${i}/${path}`) !== undefined;
+  const used = columns.filter(([path]) => rows.some((_, i) => has(i, path)));
+  const isText = path => rows.some((_, i) => typeof at(data, `${pointer}/${i}/${path}`) === "string");
+  const head = used.map(([path, title]) => element("th", isText(path) ? {class: "text"} : {}, title));
+  return table(head, rows.map((_, i) => used.map(([path], c) =>
+    has(i, path) ? show(c === 0 ? "th" : "td", data, `${pointer}/${i}/${path}`) : "")));
 }
 
-function tableSection(title, key) {
-  return data => Array.isArray(data[key]) && data[key].length ? section(title, anyTable(data, "/" + key)) : null;
+function tableSection(title, key, columns) {
+  return data => Array.isArray(data[key]) && data[key].length ? section(title, rowsTable(data, "/" + key, columns)) : null;
+}
+
+const COMMUNICATION = [["collective", "collective"], ["ranks", "ranks"], ["link", "farthest link"], ["count", "count"],
+  ["received_bytes", "received"], ["time_ns", "alone on the links"]];
+const REMEDIES = [["change", "it would fit with"], ["saved_bytes", "saves"], ["step_ns", "step"]];
+const SWEEP = [["throughput/tokens_per_s_per_device", "tokens/s per device"], ["time/step_ns", "step"],
+  ["time/exposed_communication_ns", "exposed communication"], ["throughput/mfu", "MFU"],
+  ["memory/peak_allocated_bytes", "peak allocated"], ["memory/reserved_bytes", "reserved"], ["world_size", "devices"], ["micro_batch_size", "micro-batch"], ["change", "change"]];
+
+function outOfMemory(data) {
+  return data.out_of_memory ? section("Does not fit", show("pre", data, "/out_of_memory")) : null;
 }
 
 function warningsList(data) {

@@ -11,7 +11,7 @@ function timelineSection(data) {
   const options = (names, all) => [element("option", {value: ""}, all), ...names.map((name, i) => element("option", {value: i}, name))];
   const label = (text, id, names, all) => element("label", {}, text + " ", element("select", {id}, ...options(names, all)));
   return section("Streams",
-    note("Wheel: zoom. Drag: move. A kernel's group is the one the compute stream waited for last."),
+    note("Wheel: zoom. Drag: move. A kernel's group is the one the compute stream waited for last; the optimizer's have none."),
     ...(cut ? [note(`The first ${plain(timeline.entries_shown)} of ${plain(timeline.entries_of_step)} entries are shown, in the ` +
       `order the host issued them: about the first ${format("_ns", drawnTo)} of ${format("_ns", timeline.end_ns)}.`, true)] : []),
     element("div", {class: "controls"}, label("Phase", "phase", timeline.phases.map(({phase}, i) => `${i + 1}: ${phase}`), "whole step"),
