@@ -21,8 +21,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/device/profile.h"
 #include "engine/train/arguments.h"
@@ -46,7 +48,9 @@ class Profiler {
  private:
   struct Collected;
 
-  std::string write();
+  std::vector<TracedRank> traced(std::int64_t origin_ns) const;
+  nlohmann::ordered_json about(std::int64_t origin_ns) const;
+  std::string write() const;
 
   const ProfileArguments& arguments_;
   const std::optional<device::HardwareProfile>& device_;
