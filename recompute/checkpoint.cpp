@@ -22,6 +22,11 @@ void checkpoint(nn::Module& module, const CheckpointOptions& options) {
   if (is_checkpointed(module)) {
     config_error("recompute of '{}' was asked for twice; each module can be recomputed once", options.path);
   }
+  if (options.use_reentrant && options.keep != Keep::kNothing) {
+    config_error(
+        "recompute of '{}' keeps results of operators, which use_reentrant: true cannot; use use_reentrant: false",
+        options.path);
+  }
   module.attach(std::make_shared<Mark>());
   module.wrap_call([&module, options](const nn::Module::Run& inner, nn::Args args) {
     if (!autograd::grad_enabled()) return inner(std::move(args));

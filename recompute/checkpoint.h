@@ -1,7 +1,8 @@
 // checkpoint: a module whose activations are not kept for backward but computed again there.
 //
-// Kept         between forward and backward: the tensors the module was called with and the state of random numbers.
-// Nothing else. Enclosing    the module's hooks registered before the call are recomputed with it, those registered
+// Kept         between forward and backward: the tensors the module was called with and the state of random numbers;
+//              nothing else, unless Keep asks for results of operators (selective recompute).
+// Enclosing    the module's hooks registered before the call are recomputed with it, those registered
 // later stand outside: recompute first and
 //              shard then (the usual order) leaves gathers out of the recomputed region; the other order runs the
 //              sharding hooks again, which gather and record nothing twice. Paths do not change. Checkpoints nest.
@@ -15,12 +16,13 @@
 // Random       forward draws the same numbers again (RngState).
 // Errors       ConfigError: the module has no forward or is checkpointed already; reentrant, at the first forward with
 // grad mode on: no argument
-//              requires grad and a parameter does. RecomputeError in backward: the second forward differs from the
-//              first.
+//              requires grad and a parameter does; a reentrant one asked to keep results. RecomputeError in backward:
+//              the second forward differs from the first, or a second backward wants results that went with the first.
 // Threads      the rank's host thread.
-// Source       torch.utils.checkpoint, both values of use_reentrant.
+// Source       torch.utils.checkpoint, both values of use_reentrant; its create_selective_checkpoint_contexts.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "engine/core/error.h"
@@ -34,12 +36,27 @@ class RecomputeError : public Error {
   using Error::Error;
 };
 
+// What is kept of a call besides its arguments. An operator whose result is kept is not computed again; its inputs and
+// everything in between are. Values and gradients are the same bits in all cases.
+enum class Keep : std::uint8_t {
+  kNothing,
+  // The results of fused attention (output and log-sum-exp) and of every second matrix product against a weight,
+  // starting with the first: of a Llama block q, v, gate and down; of a GPT-2 block c_attn and c_fc. Attention composed
+  // of products and softmax is computed again. This is torchtitan's "selective op" through PyTorch's
+  // create_selective_checkpoint_contexts: what is kept is held until the module's last gradient is done, also the
+  // result that no recompute gets to (down of a Llama block, with early_stop).
+  kSelectedOps,
+  // The same less the results that no recompute gets to: what torch.compile makes of it.
+  kSelectedOpsNeeded,
+};
+
 struct CheckpointOptions {
   std::string path;           // the module's, for messages
   bool use_reentrant = true;  // the default of fsdp2_config.yaml
   // Not reentrant: stop behind the last tensor that is needed. Off: forward runs to its end, and a forward that saves
   // more than the first one did is found too.
   bool early_stop = true;
+  Keep keep = Keep::kNothing;  // anything else: not reentrant
 };
 
 // From now on calls of `module` are recomputed in backward.

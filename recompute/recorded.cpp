@@ -6,6 +6,7 @@
 #include "engine/core/rng_state.h"
 #include "engine/tensor/autograd.h"
 #include "recompute/kept_call.h"
+#include "recompute/selective.h"
 
 namespace loom::recompute {
 namespace {
@@ -23,10 +24,25 @@ struct Stop {};
 class Frame : public std::enable_shared_from_this<Frame> {
  public:
   Frame(const CheckpointOptions& options, const nn::Module::Run& inner, const nn::Args& args)
-      : options_(options), inner_(inner), call_(args, tensors_) {
+      : options_(options), inner_(inner), call_(args, tensors_), kept_(options.path) {
     for (const Tensor& tensor : std::exchange(tensors_, {})) inputs_.emplace_back(tensor);
   }
 
+  nn::Value run_first(nn::Args args) {
+    // The inputs went through the hooks of an enclosing checkpoint, what forward saves goes through the frame's own.
+    const autograd::SavedTensorHooksScope scope(first_forward());
+    if (options_.keep == Keep::kNothing) return inner_(std::move(args));
+    const auto keeper = kept_.keeping(saved_);
+    nn::Value result;
+    {
+      const autograd::ResultKeeperScope kept(*keeper);
+      result = inner_(std::move(args));
+    }
+    if (options_.keep == Keep::kSelectedOpsNeeded) kept_.drop_behind(saved_.size());
+    return result;
+  }
+
+ private:
   autograd::SavedTensorHooks first_forward() {
     return {[self = shared_from_this()](const Tensor& tensor) -> std::any { return self->note(tensor); },
             [self = shared_from_this()](const std::any& held) {
@@ -34,7 +50,6 @@ class Frame : public std::enable_shared_from_this<Frame> {
             }};
   }
 
- private:
   std::shared_ptr<Holder> note(const Tensor& tensor) {
     auto holder = std::make_shared<Holder>(Holder{saved_.size(), {}});
     saved_.push_back({tensor.shape(), tensor.dtype()});
@@ -71,7 +86,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
       const autograd::GradMode recorded(true);
       const RngReplay replay(call_.rng());
       const autograd::SavedTensorHooksScope scope(second_forward);
-      inner_(call_.filled(call_.leaves(tensors)));
+      run_inner_again(call_.filled(call_.leaves(tensors)));
     } catch (const Stop&) {
       return;
     }
@@ -80,6 +95,16 @@ class Frame : public std::enable_shared_from_this<Frame> {
         "recompute of '{}': forward saved {} tensors for backward, and {} when it ran again; it must do the same "
         "both times",
         options_.path, count, saved);
+  }
+
+  void run_inner_again(nn::Args args) {
+    if (options_.keep == Keep::kNothing) {
+      inner_(std::move(args));
+      return;
+    }
+    const auto keeper = kept_.recalling();
+    const autograd::ResultKeeperScope kept(*keeper);
+    inner_(std::move(args));
   }
 
   // The last tensor a node still waits for. Precondition: there is one.
@@ -110,16 +135,14 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<autograd::SavedTensor> inputs_;
   std::vector<std::pair<Shape, DType>> saved_;  // what forward saved, in order
   std::vector<std::weak_ptr<Holder>> holders_;  // of each; expired once its node has run
-  std::optional<std::uint64_t> task_;           // the backward that was computed for
+  KeptResults kept_;
+  std::optional<std::uint64_t> task_;  // the backward that was computed for
 };
 
 }  // namespace
 
 nn::Value run_recorded(const CheckpointOptions& options, const nn::Module::Run& inner, nn::Args args) {
-  // The inputs go through the hooks of an enclosing checkpoint, what forward saves goes through the frame's own.
-  const auto frame = std::make_shared<Frame>(options, inner, args);
-  const autograd::SavedTensorHooksScope scope(frame->first_forward());
-  return inner(std::move(args));
+  return std::make_shared<Frame>(options, inner, args)->run_first(std::move(args));
 }
 
 }  // namespace loom::recompute

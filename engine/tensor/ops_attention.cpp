@@ -1,3 +1,4 @@
+#include "engine/tensor/kept_results.h"
 #include "engine/tensor/kernels/attention.h"
 #include "engine/tensor/op_support.h"
 #include "engine/tensor/ops.h"
@@ -30,12 +31,16 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale
                               .scale = scale,
                               .causal = causal,
                               .dtype = q.dtype()};
-  Tensor out = Tensor::empty(s, q.dtype());
-  Tensor log_sum_exp = Tensor::empty({s[0], s[2], s[1]}, accumulation_dtype(q.dtype()));
   const double pairs = static_cast<double>(s[0] * s[2] * s[1]) * static_cast<double>(s[1]) * (causal ? 0.5 : 1.0);
   const double flops = 4.0 * pairs * static_cast<double>(s[3]);
-  launch("attention", attention_cost(op, flops, {q, k, v}, {out, log_sum_exp}),
-         [&] { kernels::attention_forward(op, q.raw(), k.raw(), v.raw(), out.raw(), log_sum_exp.raw()); });
+  const std::vector<Tensor> results = autograd::compute_or_recall(autograd::Producer::kAttention, [&] {
+    const Tensor out = Tensor::empty(s, q.dtype());
+    const Tensor log_sum_exp = Tensor::empty({s[0], s[2], s[1]}, accumulation_dtype(q.dtype()));
+    launch("attention", attention_cost(op, flops, {q, k, v}, {out, log_sum_exp}),
+           [&] { kernels::attention_forward(op, q.raw(), k.raw(), v.raw(), out.raw(), log_sum_exp.raw()); });
+    return std::vector{out, log_sum_exp};
+  });
+  const Tensor &out = results[0], &log_sum_exp = results[1];
   autograd::record(
       "attention", {q, k, v}, {q, k, v, out, log_sum_exp}, {out},
       [op, flops](Saved saved, const Grads& grads, const Needs&) -> Grads {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "engine/tensor/kept_results.h"
 #include "engine/tensor/kernels/fused.h"
 #include "engine/tensor/kernels/gemm.h"
 #include "engine/tensor/op_support.h"
@@ -55,8 +56,11 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool
   const Tensor none;
   autograd::Recording recording("linear", {x, weight, bias},
                                 {weight.requires_grad() ? x : none, x.requires_grad() ? weight : none});
-  Tensor y = Tensor::empty(with_last(x.shape(), n), x.dtype());
-  run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, y, bias);
+  const Tensor y = autograd::compute_or_recall(autograd::Producer::kMatrixProduct, [&] {
+                     const Tensor product = Tensor::empty(with_last(x.shape(), n), x.dtype());
+                     run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, product, bias);
+                     return std::vector{product};
+                   }).front();
   recording.finish(
       {y}, [m, n, k, out_in, x_shape = x.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
         const Tensor &x = saved[0], &w = saved[1], &dy = grads[0];

@@ -282,15 +282,14 @@ void settle_profile(const CLI::App& app, TrainArguments& a) {
                  a.ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", a.ranks),
                  a.ranks == 1 ? "0" : fmt::format("0 to {}", a.ranks - 1));
   }
+  // The report's step has the timeline to itself.
+  const std::int64_t reported = std::min<std::int64_t>(1, a.train_iters - 1);
+  if (a.report && p.step_start <= reported && reported < p.step_end) {
+    config_error("--report records step {}, which --profile-step-start {} collects too; start the profile at {}",
+                 reported, p.step_start, reported + 1);
+  }
   std::ranges::sort(p.ranks);
   p.ranks.erase(std::ranges::unique(p.ranks).begin(), p.ranks.end());
-  const std::int64_t reported = std::min<std::int64_t>(1, a.train_iters - 1);  // RunReport::records
-  if (a.report && p.ranks.front() == 0 && p.step_start <= reported && reported < p.step_end) {
-    config_error(
-        "--profile collects step {}, counted from 0, which --report records too; use --profile-step-start {} or leave "
-        "one of them out",
-        reported, reported + 1);
-  }
 }
 
 void settle_kernels(TrainArguments& a) {

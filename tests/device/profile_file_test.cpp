@@ -293,7 +293,8 @@ TEST(ShippedProfiles, AreSixAndCarryTheNamesOfTheirFiles) {
     EXPECT_EQ(profile.name, entry.path().stem().string());
     names.insert(profile.name);
   }
-  EXPECT_THAT(names, ElementsAre("a100-80g", "ascend-910b", "ascend-910c", "cpu", "h100", "h200"));
+  EXPECT_THAT(names,
+              ElementsAre("a100-40g", "a100-80g", "ascend-910b", "ascend-910c", "cpu", "h100", "h100-96g", "h200"));
 }
 
 // Bus bandwidth of a large all-gather over one node: what nccl-tests reports on H100, H200 and A100 servers.

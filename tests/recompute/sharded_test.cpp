@@ -1,5 +1,6 @@
 // Promise: recompute and sharding go together in both orders and both kinds: same bits, same gathers, same order of
-// prefetch. World:   1 and 2 ranks as threads; a Qwen2 of 3 layers, every layer, the embedding, the head and the root a
+// prefetch; selective recompute too.
+// World:   1 and 2 ranks as threads; a Qwen2 of 3 layers, every layer, the embedding, the head and the root a
 // group; both grains (kernels and
 //          gather layout). "Inside": recompute first, sharding around it (what fsdp2_config.yaml does); "outside": the
 //          other way round.
@@ -31,6 +32,7 @@ struct Way {
   Grain grain = Grain::kFast;
   bool use_reentrant = true;
   Order order = Order::kInside;
+  recompute::Keep keep = recompute::Keep::kNothing;
 };
 
 models::DecoderConfig shape() {
@@ -62,10 +64,10 @@ std::vector<nn::Module*> layers_of(nn::Module& model) {
   return layers;
 }
 
-void recompute_layers(nn::Module& model, bool use_reentrant) {
+void recompute_layers(nn::Module& model, const Way& way) {
   for (int i = 0; i < kLayers; ++i) {
     const std::string path = fmt::format("model.layers.{}", i);
-    recompute::checkpoint(*model.find(path), {.path = path, .use_reentrant = use_reentrant});
+    recompute::checkpoint(*model.find(path), {.path = path, .use_reentrant = way.use_reentrant, .keep = way.keep});
   }
 }
 
@@ -99,9 +101,9 @@ Trained train_rank(RankContext& context, comm::World& world, const Way& way, boo
   context.slot<nn::KernelOptions>() =
       way.grain == Grain::kFast ? nn::KernelOptions::fast() : nn::KernelOptions::pytorch();
   const auto model = models::build_decoder(shape());
-  if (recomputed && way.order == Order::kInside) recompute_layers(*model, way.use_reentrant);
+  if (recomputed && way.order == Order::kInside) recompute_layers(*model, way);
   shard(*model, world, way, forward_prefetch);
-  if (recomputed && way.order == Order::kOutside) recompute_layers(*model, way.use_reentrant);
+  if (recomputed && way.order == Order::kOutside) recompute_layers(*model, way);
   nn::init_weights(*model, /*seed=*/5);
   device.trace().enable(true);
   Trained trained;
@@ -135,7 +137,8 @@ Trained train(const Way& way, bool recomputed, int forward_prefetch = 0) {
 
 std::string text(const Way& way) {
   return fmt::format("{}rank{}{}{}", way.ranks, way.grain == Grain::kFast ? "Fast" : "Pytorch",
-                     way.use_reentrant ? "Reentrant" : "Recorded", way.order == Order::kInside ? "Inside" : "Outside");
+                     way.use_reentrant ? "Reentrant" : "Recorded", way.order == Order::kInside ? "Inside" : "Outside") +
+         (way.keep == recompute::Keep::kNothing ? "" : "Selective");
 }
 
 std::vector<Way> ways(int ranks) {
@@ -143,6 +146,9 @@ std::vector<Way> ways(int ranks) {
   for (const Grain grain : {Grain::kFast, Grain::kPytorch}) {
     for (const bool use_reentrant : {true, false}) {
       for (const Order order : {Order::kInside, Order::kOutside}) ways.push_back({ranks, grain, use_reentrant, order});
+    }
+    for (const Order order : {Order::kInside, Order::kOutside}) {
+      ways.push_back({ranks, grain, /*use_reentrant=*/false, order, recompute::Keep::kSelectedOps});
     }
   }
   return ways;

@@ -1,0 +1,51 @@
+// KeptResults: the results that selective recompute keeps of one call, so that backward does not compute them again.
+// Private to recompute.
+//
+// First forward   keeping() notes the results of fused attention, and of the first, third, fifth, ... matrix product of
+//                 the call (q, v, gate and down of a Llama block). They are held as they are: saved-tensor hooks do not
+//                 see them.
+// Second forward  recalling() hands them out in the same order, each once; whoever saves them again keeps them alive.
+// Errors          RecomputeError: the two forwards differ; a result was written to in between; a second backward, when
+//                 the results are gone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/tensor/kept_results.h"
+
+namespace loom::recompute {
+
+class KeptResults {
+ public:
+  explicit KeptResults(std::string path) : path_(std::move(path)) {}
+
+  // In force during the first forward. `saved` is read whenever a result is kept: how many tensors forward has saved
+  // until then; it outlives the keeper.
+  std::unique_ptr<autograd::ResultKeeper> keeping(const std::vector<std::pair<Shape, DType>>& saved);
+  // In force during the second forward.
+  std::unique_ptr<autograd::ResultKeeper> recalling();
+
+  // Lets go of the results behind the last of `saved` tensors: a second forward stops before them.
+  void drop_behind(std::size_t saved);
+
+ private:
+  struct Kept {
+    std::vector<Tensor> results;  // empty: let go, computed again
+    std::vector<std::uint64_t> versions;
+    std::size_t saved_before = 0;
+    bool taken = false;
+  };
+  static constexpr int kProducers = 2;
+
+  class Keeping;
+  class Recalling;
+
+  const std::string path_;
+  std::array<std::vector<Kept>, kProducers> kept_;
+};
+
+}  // namespace loom::recompute
