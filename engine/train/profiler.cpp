@@ -71,7 +71,8 @@ class ClockedMemory {
     std::vector<MemoryPoint> points;
     for (std::size_t i = 0; i < samples_.size(); ++i) {
       const device::MemorySample& sample = samples_[i];
-      points.push_back({times_[i] - origin_ns, sample.by_category, sample.allocated_bytes, sample.reserved_bytes});
+      points.push_back({std::max<std::int64_t>(0, times_[i] - origin_ns), sample.by_category, sample.allocated_bytes,
+                        sample.reserved_bytes});
     }
     return points;
   }
@@ -178,7 +179,8 @@ Profiler::Profiler(const TrainArguments& arguments, const std::optional<device::
     : arguments_(arguments.profile),
       device_(device),
       on_host_(arguments.device_executor == DeviceExecutor::kInline ? OnHost::kAllStreams : OnHost::kCompute),
-      collects_(arguments_.enabled && std::ranges::count(arguments_.ranks, RankContext::current().rank()) > 0) {}
+      collects_(arguments_.enabled && std::ranges::count(arguments_.ranks, RankContext::current().rank()) > 0),
+      last_step_(std::min(arguments_.step_end, arguments.train_iters) - 1) {}
 
 Profiler::~Profiler() {
   if (collected_) collected_->device.timeline().enable(false);
@@ -199,58 +201,63 @@ void Profiler::begin_step(std::int64_t step) {
   if (content_of(arguments_).memory) collected_->memory.start();
 }
 
-void Profiler::end_step() {
-  if (!collected_) return;
+std::optional<std::string> Profiler::end_step(std::int64_t step) {
+  if (!collected_) return std::nullopt;
   collected_->memory.stop();
   collected_->device.timeline().enable(false);
+  if (step < last_step_) return std::nullopt;
+  std::string path = write();
+  collected_.reset();
+  return path;
 }
 
-std::optional<std::string> Profiler::finish() {
-  if (!collected_) return std::nullopt;
-  device::Device& device = collected_->device;
-  device.synchronize();
-  const device::Timeline& timeline = device.timeline();
+// The wall clock's, and virtual time's where there is a device for it.
+std::vector<TracedRank> Profiler::traced(std::int64_t origin_ns) const {
+  const device::Timeline& timeline = collected_->device.timeline();
   const int rank = RankContext::current().rank();
-  const std::int64_t origin_ns = timeline.wall_times().empty() ? 0 : timeline.wall_times().front().issued;
+  TracedRank wall{.process = 0, .name = fmt::format("rank {}: wall time", rank), .timeline = &timeline};
+  wall.times = wall_times(timeline, rank, origin_ns);
+  wall.memory = collected_->memory.at_wall_time(origin_ns);
+  wall.on_host = on_host_;
+  wall.steps = collected_->steps;
+  if (!device_) return {std::move(wall)};
 
-  std::vector<TracedRank> traced;
-  traced.push_back({.process = 0,
-                    .name = fmt::format("rank {}: wall time", rank),
-                    .timeline = &timeline,
-                    .times = wall_times(timeline, rank, origin_ns),
-                    .memory = collected_->memory.at_wall_time(origin_ns),
-                    .on_host = on_host_,
-                    .steps = collected_->steps});
-  if (device_) {
-    const device::RankTimeline mine{rank, &timeline};
-    device::RankTimes times = device::resolve({&mine, 1}, device::TimeModel(*device_)).ranks.front();
-    traced.push_back({.process = 1,
-                      .name = fmt::format("rank {}: virtual time on {}", rank, device_->name),
-                      .timeline = &timeline,
-                      .times = std::move(times),
-                      .memory = {},
-                      .on_host = OnHost::kNothing,
-                      .steps = collected_->steps});
-    traced.back().memory = at_virtual_time(collected_->memory.samples(), timeline, traced.back().times);
-  }
+  TracedRank computed{
+      .process = 1, .name = fmt::format("rank {}: virtual time on {}", rank, device_->name), .timeline = &timeline};
+  const device::RankTimeline mine{rank, &timeline};
+  computed.times = device::resolve({&mine, 1}, device::TimeModel(*device_)).ranks.front();
+  computed.memory = at_virtual_time(collected_->memory.samples(), timeline, computed.times);
+  computed.steps = collected_->steps;
+  return {std::move(wall), std::move(computed)};
+}
 
-  Json about = {{"rank", rank},
+Json Profiler::about(std::int64_t origin_ns) const {
+  Json about = {{"rank", RankContext::current().rank()},
                 {"world_size", RankContext::current().world_size()},
                 {"steps", collected_->steps},
                 {"level", about_level(arguments_.level)},
-                {"clock", "ns of this machine since " + std::to_string(origin_ns)}};
+                {"clock", fmt::format("ns of this machine since {}", origin_ns)}};
   if (device_) about["device"] = device_->name;
-  const std::string name = fmt::format("rank{}_steps{}-{}", rank, collected_->steps.front(), collected_->steps.back());
-  std::error_code failed;
+  return about;
+}
+
+std::string Profiler::write() const {
+  device::Device& device = collected_->device;
+  device.synchronize();
+  const std::int64_t origin_ns = device.timeline().wall_times().front().issued;  // a step begins with a mark
+  const std::vector<TracedRank> ranks = traced(origin_ns);
+  const auto& steps = collected_->steps;
+  const std::string name = fmt::format("rank{}_steps{}-{}", RankContext::current().rank(), steps.front(), steps.back());
+  std::error_code failed;  // shows when the file is made
   fs::create_directories(arguments_.save_path, failed);
   const fs::path trace = arguments_.save_path / (name + ".json");
-  write_text(trace, perfetto_trace(traced, content_of(arguments_), about));
-  const Summary summary(timeline, traced[0].times, device_ ? &traced[1].times : nullptr);
-  about["kernels"] = summary.kernels();
-  about["collectives"] = summary.collectives();
-  write_text(arguments_.save_path / (name + ".summary.json"), about.dump(1) + "\n");
+  write_text(trace, perfetto_trace(ranks, content_of(arguments_), about(origin_ns)));
+  const Summary summary(device.timeline(), ranks[0].times, device_ ? &ranks[1].times : nullptr);
+  Json json = about(origin_ns);
+  json["kernels"] = summary.kernels();
+  json["collectives"] = summary.collectives();
+  write_text(arguments_.save_path / (name + ".summary.json"), json.dump(1) + "\n");
   device.timeline().clear();
-  collected_.reset();
   return trace.string();
 }
 

@@ -21,8 +21,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/device/profile.h"
 #include "engine/train/arguments.h"
@@ -40,20 +42,21 @@ class Profiler {
 
   // Around the steps of the run, counted from 0.
   void begin_step(std::int64_t step);
-  void end_step();
-  // After the last step of the window or of the run, whichever comes first: writes what was collected; later calls do
-  // nothing. Where it was written; none if nothing was collected.
-  std::optional<std::string> finish();
-  // The window has ended.
-  bool is_over(std::int64_t next_step) const { return next_step >= arguments_.step_end; }
+  // After the last step of the window, or of the run: writes what was collected and says where.
+  std::optional<std::string> end_step(std::int64_t step);
 
  private:
   struct Collected;
+
+  std::vector<TracedRank> traced(std::int64_t origin_ns) const;
+  nlohmann::ordered_json about(std::int64_t origin_ns) const;
+  std::string write() const;
 
   const ProfileArguments& arguments_;
   const std::optional<device::HardwareProfile>& device_;
   const OnHost on_host_;
   const bool collects_;
+  const std::int64_t last_step_;          // that may be collected
   std::unique_ptr<Collected> collected_;  // null before the first step and after the last
 };
 

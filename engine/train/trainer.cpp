@@ -297,10 +297,7 @@ void Trainer::run(std::ostream& out) {
   for (std::int64_t step = 0; step < arguments_.train_iters; ++step) {
     profiler.begin_step(step);
     StepMetrics metrics = watched_step(step, progress);
-    profiler.end_step();
-    if (profiler.is_over(step + 1) || step + 1 == arguments_.train_iters) {
-      if (const auto path = profiler.finish()) logger().info("profile written to {}", *path);
-    }
+    if (const auto path = profiler.end_step(step)) logger().info("profile written to {}", *path);
     const bool last = step + 1 == arguments_.train_iters;
     if (last || (step + 1) % arguments_.eval_interval == 0) metrics.held_out_loss = evaluate(inputs_.data.valid);
     if (writer) writer->write(metrics);
