@@ -14,6 +14,8 @@ struct DeviceSlot {
 
 }  // namespace
 
+std::string_view name(StreamId stream) { return kStreamNames[static_cast<std::size_t>(stream)]; }
+
 Device::Device(const DeviceOptions& options, RankContext* context)
     : profile_(options.profile),
       memory_(options.profile.memory_bytes, options.arena ? options.arena : Arena::create(), options.dry_run),
@@ -34,6 +36,11 @@ Device& Device::install(RankContext& context, const DeviceOptions& options) {
   if (slot.device == nullptr) context.at_end([&slot] { slot.device.reset(); });
   slot.device = std::make_unique<Device>(options, &context);
   return *slot.device;
+}
+
+Device* Device::current_or_null() {
+  RankContext* context = RankContext::current_or_null();
+  return context == nullptr ? nullptr : context->slot<DeviceSlot>().device.get();
 }
 
 Device& Device::current() {

@@ -60,9 +60,10 @@ class Device {
   template <class F>
   void launch(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("compute", {kernel, "", cost, nullptr});
-    timeline_.add_kernel(StreamId::kCompute, kernel, cost);
+    WallTime* const wall = timeline_.add_kernel(StreamId::kCompute, kernel, cost);
     if (cost.unit == Unit::kMatrix) take_matrix_workspace();
     if (dry_run()) return;
+    const WallStamp stamp(wall);
     const Timeline::Pause pause(timeline_);
     run();
   }
@@ -72,8 +73,9 @@ class Device {
   template <class F>
   void run_on_host(std::string_view kernel, const Cost& cost, F&& run) {
     if (trace_.enabled()) trace_.add_item("host", {kernel, "", cost, nullptr});
-    timeline_.add_host_work(kernel, cost);
+    WallTime* const wall = timeline_.add_host_work(kernel, cost);
     if (dry_run()) return;
+    const WallStamp stamp(wall);
     const Timeline::Pause pause(timeline_);
     run();
   }
@@ -85,6 +87,8 @@ class Device {
   static Device& install(RankContext& context, const DeviceOptions& options);
   // The device of the rank that is current on this thread.
   static Device& current();
+  // Null without a rank or without its device.
+  static Device* current_or_null();
 
  private:
   void take_matrix_workspace() {

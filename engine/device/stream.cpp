@@ -85,37 +85,42 @@ Stream::~Stream() = default;
 
 void Stream::submit(StreamItem item) {
   trace_->add_item(name_, item);
-  timeline_->add_work(id_, item);
+  WallTime* const wall = timeline_->add_work(id_, item);
   if (runs_on_host_) {
+    const WallStamp stamp(wall);
     if (item.run) item.run();
     return;
   }
   if (executor_ == ExecutorKind::kInline) {
+    const WallStamp stamp(wall);
     run_unless_poisoned(item.run, cause_);
     return;
   }
   if (!item.run) return;
   if (!worker_) worker_ = std::make_unique<Worker>(context_);
-  worker_->push([run = std::move(item.run)](std::exception_ptr& cause) { run_unless_poisoned(run, cause); });
+  worker_->push([run = std::move(item.run), wall](std::exception_ptr& cause) {
+    const WallStamp stamp(wall);
+    run_unless_poisoned(run, cause);
+  });
 }
 
-void Stream::wait(const Event& event) {
-  timeline_->add_stream_wait(id_, event.entry());
-  do_wait(event);
-}
+void Stream::wait(const Event& event) { do_wait(event, timeline_->add_stream_wait(id_, event.entry())); }
 
-void Stream::do_wait(const Event& event) {
+void Stream::do_wait(const Event& event, WallTime* wall) {
   if (runs_on_host_) {
+    const WallStamp stamp(wall);
     event.wait();
     return;
   }
   if (executor_ == ExecutorKind::kInline) {
+    const WallStamp stamp(wall);
     if (std::exception_ptr cause = event.wait_for_cause(); cause && !cause_) cause_ = cause;
     return;
   }
   if (event.done() && !event.wait_for_cause()) return;
   if (!worker_) worker_ = std::make_unique<Worker>(context_);
-  worker_->push([event](std::exception_ptr& cause) {
+  worker_->push([event, wall](std::exception_ptr& cause) {
+    const WallStamp stamp(wall);
     if (std::exception_ptr other = event.wait_for_cause(); other && !cause) cause = other;
   });
 }
@@ -141,7 +146,7 @@ Event Stream::do_record() {
 
 void Stream::synchronize() {
   const Event event = record();
-  timeline_->add_host_wait(event.entry());
+  const WallStamp stamp(timeline_->add_host_wait(event.entry()));
   event.wait();
 }
 

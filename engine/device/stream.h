@@ -30,6 +30,7 @@ namespace loom::device {
 
 class Timeline;
 class Trace;
+struct WallTime;
 
 enum class ExecutorKind : std::uint8_t { kInline, kThreaded };
 
@@ -63,7 +64,7 @@ class Stream {
  private:
   class Worker;
 
-  void do_wait(const Event& event);
+  void do_wait(const Event& event, WallTime* wall);
   Event do_record();
 
   const StreamId id_;

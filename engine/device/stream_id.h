@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace loom::device {
 
 enum class StreamId : std::uint8_t { kCompute, kGatherCopyIn, kGather, kReduceScatter, kAllReduce, kH2D, kD2H };
 inline constexpr std::size_t kStreams = 7;
+// "compute", "gather_copy_in", "gather", ...
+std::string_view name(StreamId stream);
 
 }  // namespace loom::device

@@ -1,23 +1,47 @@
 #include "engine/device/timeline.h"
 
 #include <algorithm>
+#include <chrono>
 
+#include "engine/core/error.h"
 #include "engine/device/stream.h"
 
 namespace loom::device {
 
-std::int64_t Timeline::add(TimelineEntry entry) {
+std::int64_t wall_clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void Timeline::enable(bool on, Recording what) {
+  enabled_ = on;
+  if (!on) return;
+  require(entries_.empty() || what.wall == !wall_.empty(), "wall times of a part of the timeline");
+  what_ = std::move(what);
+}
+
+WallTime* Timeline::add(TimelineEntry entry) {
+  entry.site = call_site();
   entries_.push_back(entry);
-  return first_entry_ + static_cast<std::int64_t>(entries_.size()) - 1;
+  if (!what_.wall) return nullptr;
+  const std::int64_t now = wall_clock_ns();
+  return &wall_.emplace_back(WallTime{now, now, now});
 }
 
-std::int64_t Timeline::add_on(StreamId stream, TimelineEntry entry) {
+WallTime* Timeline::add_on(StreamId stream, TimelineEntry entry) {
   entry.stream = stream;
-  return last_[static_cast<std::size_t>(stream)] = add(entry);
+  last_[static_cast<std::size_t>(stream)] = first_entry_ + static_cast<std::int64_t>(entries_.size());
+  return add(entry);
 }
 
-void Timeline::add_work(StreamId stream, const StreamItem& item) {
-  if (!enabled_ || item.name.empty()) return;
+std::int32_t Timeline::call_site() {
+  if (!enabled_ || !what_.call_site) return 0;
+  const std::int32_t own = number_of(what_.call_site());
+  return own != 0 ? own : inherited_site_;
+}
+
+WallTime* Timeline::add_work(StreamId stream, const StreamItem& item) {
+  if (!enabled_ || item.name.empty()) return nullptr;
   TimelineEntry entry;
   entry.name = number_of(item.name);
   entry.subject = number_of(item.subject);
@@ -27,40 +51,40 @@ void Timeline::add_work(StreamId stream, const StreamItem& item) {
     entry.bytes = item.collective->bytes;
     entry.group = number_of(*item.collective->ranks);
   }
-  add_on(stream, entry);
+  return add_on(stream, entry);
 }
 
-void Timeline::add_kernel(StreamId stream, std::string_view name, const Cost& cost) {
-  if (!enabled_) return;
+WallTime* Timeline::add_kernel(StreamId stream, std::string_view name, const Cost& cost) {
+  if (!enabled_) return nullptr;
   TimelineEntry entry;
   entry.name = number_of(name);
   entry.cost = cost;
-  add_on(stream, entry);
+  return add_on(stream, entry);
 }
 
-void Timeline::add_stream_wait(StreamId stream, std::int64_t other) {
-  if (!enabled_ || other == kDone) return;
+WallTime* Timeline::add_stream_wait(StreamId stream, std::int64_t other) {
+  if (!enabled_ || other == kDone) return nullptr;
   TimelineEntry entry;
   entry.kind = TimelineKind::kStreamWait;
   entry.other = other;
-  add_on(stream, entry);
+  return add_on(stream, entry);
 }
 
-void Timeline::add_host_work(std::string_view name, const Cost& cost) {
-  if (!enabled_) return;
+WallTime* Timeline::add_host_work(std::string_view name, const Cost& cost) {
+  if (!enabled_) return nullptr;
   TimelineEntry entry;
   entry.kind = TimelineKind::kHostWork;
   entry.name = number_of(name);
   entry.cost = cost;
-  add(entry);
+  return add(entry);
 }
 
-void Timeline::add_host_wait(std::int64_t other) {
-  if (!enabled_ || other == kDone) return;
+WallTime* Timeline::add_host_wait(std::int64_t other) {
+  if (!enabled_ || other == kDone) return nullptr;
   TimelineEntry entry;
   entry.kind = TimelineKind::kHostWait;
   entry.other = other;
-  add(entry);
+  return add(entry);
 }
 
 void Timeline::add_mark(std::string_view name, std::string_view subject) {
@@ -75,6 +99,7 @@ void Timeline::add_mark(std::string_view name, std::string_view subject) {
 void Timeline::clear() {
   first_entry_ += static_cast<std::int64_t>(entries_.size());
   entries_.clear();
+  wall_.clear();
   std::fill(std::begin(last_), std::end(last_), kDone);
 }
 

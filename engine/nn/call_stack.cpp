@@ -38,6 +38,26 @@ std::optional<std::string> running_module() {
   return words(*stack->front(), *stack->back());
 }
 
+std::string CallSites::running() {
+  const std::vector<Module*>* stack = current_stack();
+  std::string text;
+  if (stack == nullptr) return text;
+  for (const Module* module : *stack) {
+    if (!text.empty()) text += " > ";
+    text += name_of(*stack->front(), *module);
+  }
+  return text;
+}
+
+const std::string& CallSites::name_of(Module& root, const Module& module) {
+  if (const auto known = names_.find(&module); known != names_.end()) return known->second;
+  for (auto& [path, found] : root.named_modules()) {
+    const std::string type(found->type_name());
+    names_.try_emplace(found, path.empty() ? type : fmt::format("{} ({})", path, type));
+  }
+  return names_.try_emplace(&module, module.type_name()).first->second;
+}
+
 RunningCall::RunningCall(Module& module) : stack_(current_stack()) {
   if (stack_ != nullptr) stack_->push_back(&module);
 }

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "engine/nn/module.h"
 
@@ -13,6 +14,18 @@ namespace loom::nn {
 // The innermost module whose call is running, as "'layers.0' (MyBlock)": its path from the outermost one. None outside
 // of every call, and without a current rank.
 std::optional<std::string> running_module();
+
+// Where the running calls are, as users read it: "Decoder > model.layers.0 (DecoderLayer) > model.layers.0.mlp (SwiGlu)",
+// outermost first; "" outside of every call. Module paths are looked up once: the tree does not change while this lives.
+class CallSites {
+ public:
+  std::string running();
+
+ private:
+  const std::string& name_of(Module& root, const Module& module);
+
+  std::unordered_map<const Module*, std::string> names_;
+};
 
 // For the time of one call.
 class RunningCall {

@@ -14,7 +14,9 @@ namespace {
 class OpNode final : public Node {
  public:
   OpNode(std::string_view name, std::vector<SavedTensor> saved, BackwardFn backward)
-      : name_(name), saved_(std::move(saved)), backward_(std::move(backward)) {}
+      : name_(name), saved_(std::move(saved)), backward_(std::move(backward)) {
+    if (device::Device* device = device::Device::current_or_null()) call_site_ = device->timeline().call_site();
+  }
 
   std::vector<Tensor> backward(const std::vector<Tensor>& grads) override {
     require(backward_ != nullptr, "a second backward through '{}': its saved tensors are freed after the first", name_);
@@ -26,6 +28,8 @@ class OpNode final : public Node {
     if (std::none_of(grads.begin(), grads.end(), [](const Tensor& grad) { return grad.defined(); })) return {};
     Needs needs;
     for (const Edge& edge : edges) needs.push_back(edge.node != nullptr);
+    if (call_site_ == 0) return run(saved, grads, needs);
+    const device::CallSiteScope scope(device::Device::current().timeline(), call_site_);
     return run(saved, grads, needs);
   }
 
@@ -40,6 +44,7 @@ class OpNode final : public Node {
   const std::string name_;
   std::vector<SavedTensor> saved_;
   BackwardFn backward_;
+  std::int32_t call_site_ = 0;  // of forward, on the device's timeline
 };
 
 class IdentityNode final : public Node {

@@ -41,7 +41,7 @@ std::byte* Storage::data() const {
 }
 
 void Storage::wait_landed() const {
-  if (device_ != nullptr) device_->timeline().add_host_wait(landed_.entry());
+  const device::WallStamp stamp(device_ == nullptr ? nullptr : device_->timeline().add_host_wait(landed_.entry()));
   landed_.wait();
 }
 

@@ -122,6 +122,25 @@ void add_output(Flags& flags, Program program, TrainArguments& a) {
   flags.text("--prompt", "TEXT", a.prompt, "What that text continues");
 }
 
+void add_profile(Flags& flags, ProfileArguments& a) {
+  flags.group("Profile (ui.perfetto.dev opens it)");
+  flags.toggle("--profile", a.enabled, "Write a trace of what ran, and a summary; the flags below need this one");
+  flags.whole("--profile-step-start", a.step_start, 0, "First step collected, counted from 0");
+  flags.whole("--profile-step-end", a.step_end, 1, "Step before which collection ends");
+  flags.choice<ProfileLevel>(
+      "--profile-level", a.level,
+      {{"level0", ProfileLevel::kLevel0}, {"level1", ProfileLevel::kLevel1}, {"level2", ProfileLevel::kLevel2}},
+      "Streams and collectives; every kernel too; also shapes, waits and memory");
+  flags.toggle("--profile-with-cpu", a.with_cpu, "What the host does too");
+  flags.toggle("--profile-with-stack", a.with_stack, "The modules that each item ran for");
+  flags.toggle("--profile-with-memory", a.with_memory, "Memory by category, also below level2");
+  flags.toggle("--profile-record-shapes", a.record_shapes, "Shapes of matrix products, also below level2");
+  flags.text("--profile-save-path", "DIR", a.save_path, "Where it is written", a.save_path.string());
+  flags.whole_numbers("--profile-ranks", a.ranks, "Ranks collected, one or more");
+  flags.text("--profile-device", "PROFILE", a.device,
+             "Virtual time on this device beside the wall clock's: a file, or a name in configs/devices");
+}
+
 void add_generate(Flags& flags, GenerateArguments& a) {
   flags.group("Model and prompt");
   flags.text("MODEL_DIR", "DIR", a.model_dir, "Folder with config.json and safetensors");
@@ -249,6 +268,30 @@ void settle_output(const CLI::App& app, TrainArguments& a) {
   }
 }
 
+void settle_profile(const CLI::App& app, TrainArguments& a) {
+  ProfileArguments& p = a.profile;
+  if (!p.enabled) return;
+  if (p.step_end <= p.step_start) {
+    const bool end_given = given(app, "--profile-step-end");
+    config_error("--profile-step-end is {}{}, but collection begins at --profile-step-start {}; use at least {}",
+                 p.step_end, end_given ? "" : " by default", p.step_start, p.step_start + 1);
+  }
+  for (const int rank : p.ranks) {
+    if (rank < a.ranks) continue;
+    config_error("--profile-ranks names rank {}, but {}; use {}", rank,
+                 a.ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", a.ranks),
+                 a.ranks == 1 ? "0" : fmt::format("0 to {}", a.ranks - 1));
+  }
+  // The report's step has the timeline to itself.
+  const std::int64_t reported = std::min<std::int64_t>(1, a.train_iters - 1);
+  if (a.report && p.step_start <= reported && reported < p.step_end) {
+    config_error("--report records step {}, which --profile-step-start {} collects too; start the profile at {}",
+                 reported, p.step_start, reported + 1);
+  }
+  std::ranges::sort(p.ranks);
+  p.ranks.erase(std::ranges::unique(p.ranks).begin(), p.ranks.end());
+}
+
 void settle_kernels(TrainArguments& a) {
   if (a.kernel_grain != KernelGrain::kFast) return;
   a.use_fused_rmsnorm = a.use_fused_swiglu = a.use_fused_rotary_pos_emb = a.use_flash_attn = true;
@@ -264,6 +307,7 @@ void settle(const CLI::App& app, const LaunchContext& context, const ForeignFlag
   settle_batch(app, a);
   settle_schedule(app, a);
   settle_output(app, a);
+  settle_profile(app, a);
   settle_kernels(a);
 }
 
@@ -355,6 +399,7 @@ class TrainingFlags final : public ExtraArguments {
     add_optimizer(flags_, values_);
     add_execution(flags_, values_);
     add_output(flags_, program, values_);
+    if (program != Program::kShardloomPlan) add_profile(flags_, values_.profile);
     add_foreign_flags(flags_, foreign_);
     flags_.group("Flags of this program");  // those added from outside
   }

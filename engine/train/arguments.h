@@ -29,6 +29,25 @@ inline constexpr int kExitUsage = 2;
 enum class DeviceExecutor { kThreaded, kInline };
 enum class KernelGrain { kFast, kPytorch };
 
+// How much a profile holds: 0 what runs on the streams, kernels in one piece, collectives with their ranks; 1 each kernel
+// too; 2 also shapes, the waits of streams, and memory.
+enum class ProfileLevel : std::uint8_t { kLevel0, kLevel1, kLevel2 };
+
+// --profile and its kin, with MindSpeed's meanings and defaults (profiler.h).
+struct ProfileArguments {
+  bool enabled = false;
+  std::int64_t step_start = 10;  // first step collected, counted from 0 as Megatron does
+  std::int64_t step_end = 12;    // step before which collection ends
+  ProfileLevel level = ProfileLevel::kLevel0;
+  bool with_cpu = false;       // what the host does too
+  bool with_stack = false;     // call sites: the modules that were running
+  bool with_memory = false;    // as in level 2
+  bool record_shapes = false;  // as in level 2
+  std::filesystem::path save_path = "./profile_dir";
+  std::vector<int> ranks{0};          // collected
+  std::optional<std::string> device;  // a device profile: virtual time beside the wall clock's
+};
+
 struct TrainArguments {
   // Model. `shardloom train` is given exactly one of the first two.
   std::optional<std::filesystem::path> model_config;       // a shape; fresh weights. `shardloom train` only
@@ -96,8 +115,9 @@ struct TrainArguments {
   std::int64_t eval_interval = 100;
   std::int64_t eval_iters = 10;  // batches of one evaluation; 0 = no evaluation
   bool print_schedule = false;   // the order of events of the second step, or of the only one
-  int sample_bytes = 0;          // length of the text generated after training; 0 = none. `shardloom train` only
-  std::string prompt;            // the text it continues. `shardloom train` only
+  ProfileArguments profile;
+  int sample_bytes = 0;  // length of the text generated after training; 0 = none. `shardloom train` only
+  std::string prompt;    // the text it continues. `shardloom train` only
   std::optional<std::filesystem::path> report;  // an HTML page of the run or plan; none = not written
   std::string report_device = "cpu";            // the profile that times a run's recorded step; --device in plans
 

@@ -113,6 +113,27 @@ class Flags {
         ->group(group_);
   }
 
+  // One or more, each at least 0.
+  void whole_numbers(const std::string& name, std::vector<int>& value, const std::string& about) {
+    const auto take = [name, &value, &app = app_](const std::vector<std::string>& given) {
+      std::vector<int> numbers;
+      for (const std::string& word : given) {
+        check_is_value(app, name, "N", word);
+        const auto number = parse_number<int>(word);
+        if (!number || *number < 0) config_error("{} is {}; use whole numbers of at least 0", name, word);
+        numbers.push_back(*number);
+      }
+      value = std::move(numbers);
+      return true;
+    };
+    app_.add_option(name, take, about)
+        ->type_name("N")
+        ->default_str(fmt::format("{}", fmt::join(value, " ")))
+        ->expected(1, std::numeric_limits<std::int16_t>::max())
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(group_);
+  }
+
   void toggle(const std::string& name, bool& value, const std::string& about) {
     app_.add_flag(name, value, about)->disable_flag_override()->group(group_);
   }

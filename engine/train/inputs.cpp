@@ -2,6 +2,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
+#include "engine/train/find_profile.h"
 #include "engine/train/recompute_flags.h"
 #include "models/fsdp2_mixin.h"
 #include "models/hf_folder.h"
@@ -85,6 +86,9 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
                            const EditConfig& edit) {
   check_callbacks(callbacks);
   TrainingInputs inputs;
+  if (arguments.profile.enabled && arguments.profile.device) {
+    inputs.profile_device = find_profile(*arguments.profile.device, "--profile-device");
+  }
   // A rank of its own, for what a model's constructor puts on the device (buffers); it ends before the others start.
   RankContext context(0, 1);
   const RankScope scope(context);

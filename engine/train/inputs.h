@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/device/profile.h"
 #include "engine/tensor/io/hf_weights.h"
 #include "engine/train/arguments.h"
 #include "engine/train/pretrain.h"
@@ -20,11 +21,12 @@ namespace loom::train {
 struct ReportInputs;
 
 struct TrainingInputs {
-  DataLoaders data;                                   // with a train loader
-  std::optional<io::HfWeights> weights;               // --init-from-hf-path
-  std::optional<sharding::Fsdp2Config> fsdp2_config;  // --use-torch-fsdp2
-  std::optional<sharding::Fsdp2Plan> fsdp2;           // that file resolved against the model
-  std::shared_ptr<const ReportInputs> report;         // --report of a run; pretrain() adds it
+  DataLoaders data;                                       // with a train loader
+  std::optional<io::HfWeights> weights;                   // --init-from-hf-path
+  std::optional<sharding::Fsdp2Config> fsdp2_config;      // --use-torch-fsdp2
+  std::optional<sharding::Fsdp2Plan> fsdp2;               // that file resolved against the model
+  std::optional<device::HardwareProfile> profile_device;  // --profile-device, with --profile
+  std::shared_ptr<const ReportInputs> report;             // --report of a run; pretrain() adds it
 };
 
 // Changes a configuration.

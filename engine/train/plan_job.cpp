@@ -8,6 +8,7 @@
 #include "engine/train/find_profile.h"
 #include "engine/train/plan_output.h"
 #include "engine/train/plan_search.h"
+#include "engine/train/plan_trace.h"
 #include "engine/train/report_configuration.h"
 #include "engine/train/report_page.h"
 #include "engine/train/report_step.h"
@@ -72,6 +73,9 @@ int run_plan(const PlanArguments& arguments, std::ostream& out) {
     out << to_text(result);
     if (arguments.json) write_text(*arguments.json, to_json(result).dump(1) + "\n");
   };
+  const auto trace = [&](const StepPlan& plan) {
+    if (arguments.trace) write_text(*arguments.trace, to_perfetto(plan));
+  };
   const auto report = [&](const StepPlan& plan, const nlohmann::ordered_json& json) {
     if (arguments.train.report) write_plan_report(arguments, json, plan.run);
   };
@@ -83,14 +87,16 @@ int run_plan(const PlanArguments& arguments, std::ostream& out) {
                          micro_batch ? fit.choice.micro_batch : fit.choice.world);
     }
     show(fit.plan);
+    trace(fit.plan);
     report(fit.plan, to_json(fit.plan));
     return 0;
   }
   if (arguments.sweep) {
     const auto sweep = search.sweep();
     show(sweep);
-    if (arguments.train.report) {
+    if (arguments.train.report || arguments.trace) {
       const CheckedPlan checked = search.check();
+      trace(checked.plan);
       nlohmann::ordered_json json = to_json(checked);
       json.update(to_json(sweep));
       report(checked.plan, json);
@@ -99,6 +105,7 @@ int run_plan(const PlanArguments& arguments, std::ostream& out) {
   }
   const CheckedPlan checked = search.check();
   show(checked);
+  trace(checked.plan);
   report(checked.plan, to_json(checked));
   return checked.out_of_memory ? kExitDoesNotFit : 0;
 }

@@ -88,7 +88,7 @@ struct PlannedRun {
   std::unique_ptr<RankContext> context;  // owns the timeline
   const device::Timeline* timeline = nullptr;
   device::RankTimes times;
-  std::vector<device::MemorySample> memory;
+  std::vector<device::MemorySample> memory;  // over the step
 };
 
 struct StepPlan {

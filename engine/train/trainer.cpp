@@ -7,12 +7,14 @@
 #include <numeric>
 
 #include "engine/core/error.h"
+#include "engine/core/log.h"
 #include "engine/core/parallel.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/byte_dataset.h"
 #include "engine/train/model_folder.h"
+#include "engine/train/profiler.h"
 #include "engine/train/progress.h"
 #include "engine/train/report_run.h"
 #include "models/fsdp2_mixin.h"
@@ -288,8 +290,17 @@ void Trainer::run(std::ostream& out) {
                      .shown = is_first_rank()},
                     out);
   report_ = make_report();
+  Profiler profiler(arguments_, inputs_.profile_device);
+  if (const auto warning = profile_warning(arguments_.profile, arguments_.train_iters); warning && is_first_rank()) {
+    logger().warn("{}", *warning);
+  }
   for (std::int64_t step = 0; step < arguments_.train_iters; ++step) {
+    profiler.begin_step(step);
     StepMetrics metrics = watched_step(step, progress);
+    profiler.end_step();
+    if (profiler.is_over(step + 1) || step + 1 == arguments_.train_iters) {
+      if (const auto path = profiler.finish()) logger().info("profile written to {}", *path);
+    }
     const bool last = step + 1 == arguments_.train_iters;
     if (last || (step + 1) % arguments_.eval_interval == 0) metrics.held_out_loss = evaluate(inputs_.data.valid);
     if (writer) writer->write(metrics);

@@ -395,6 +395,66 @@ TEST(Help, OfTrainHasGroupsDefaultsAndAnExample) {
   }
 }
 
+TEST(ProfileFlags, HaveMindSpeedsDefaults) {
+  const ProfileArguments p = train({}).profile;
+  EXPECT_FALSE(p.enabled || p.with_cpu || p.with_stack || p.with_memory || p.record_shapes);
+  EXPECT_EQ(p.step_start, 10);
+  EXPECT_EQ(p.step_end, 12);
+  EXPECT_EQ(p.level, ProfileLevel::kLevel0);
+  EXPECT_EQ(p.save_path, "./profile_dir");
+  EXPECT_THAT(p.ranks, ElementsAre(0));
+  EXPECT_EQ(p.device, std::nullopt);
+}
+
+TEST(ProfileFlags, AreReadAsWritten) {
+  const ProfileArguments p = train({"--profile",
+                                    "--profile-step-start",
+                                    "3",
+                                    "--profile-step-end",
+                                    "4",
+                                    "--profile-level",
+                                    "level2",
+                                    "--profile-with-cpu",
+                                    "--profile-with-stack",
+                                    "--profile-with-memory",
+                                    "--profile-record-shapes",
+                                    "--profile-save-path",
+                                    "out",
+                                    "--profile-ranks",
+                                    "3",
+                                    "0",
+                                    "3",
+                                    "--profile-device",
+                                    "h200",
+                                    "--nproc-per-node",
+                                    "4"})
+                                 .profile;
+  EXPECT_TRUE(p.enabled && p.with_cpu && p.with_stack && p.with_memory && p.record_shapes);
+  EXPECT_EQ(p.step_start, 3);
+  EXPECT_EQ(p.step_end, 4);
+  EXPECT_EQ(p.level, ProfileLevel::kLevel2);
+  EXPECT_EQ(p.save_path, "out");
+  EXPECT_THAT(p.ranks, ElementsAre(0, 3));
+  EXPECT_EQ(p.device, "h200");
+}
+
+TEST(ProfileFlags, ChangeNothingWithoutProfile) {
+  EXPECT_FALSE(train({"--profile-step-start", "5", "--profile-step-end", "5", "--profile-ranks", "9"}).profile.enabled);
+}
+
+TEST(ProfileFlags, BelongToPretrainProgramsAndNotToPlans) {
+  const std::string plan = std::get<EarlyExit>(parsed({"plan", "--help"})).text;
+  EXPECT_THAT(plan, Not(HasSubstr("--profile")));
+  for (const std::string& help : {std::get<EarlyExit>(parsed({"train", "--help"})).text,
+                                  std::get<EarlyExit>(parsed_program({"--help"}, {})).text}) {
+    for (const char* part :
+         {"Profile (ui.perfetto.dev opens it):", "--profile-step-start N=10", "--profile-ranks N=0",
+          "--profile-level {level0,level1,level2}=level0", "--profile-save-path DIR=./profile_dir"}) {
+      EXPECT_THAT(help, HasSubstr(part));
+    }
+  }
+}
+
 TEST(MegatronsRecomputeFlags, AreTakenToBeRefusedBesideTheFile) {
   const TrainArguments a = train({"--recompute-granularity", "full", "--recompute-method=uniform",
                                   "--recompute-num-layers", "1", "--recompute-activations", "--train-iters", "7"});
@@ -505,6 +565,12 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--device-executor", "gpu"}), "--device-executor is gpu; use threaded, inline"},
         Bad{with_model_and_data({"--kernel-grain", "Fast"}),
             "--kernel-grain is Fast; use fast, pytorch (did you mean fast?)"},
+        Bad{with_model_and_data({"--profile-level", "level3"}),
+            "--profile-level is level3; use level0, level1, level2 (did you mean level0?)"},
+        Bad{with_model_and_data({"--profile-ranks", "0", "all"}),
+            "--profile-ranks is all; use whole numbers of at least 0"},
+        Bad{with_model_and_data({"--profile-step-start", "-1"}),
+            "--profile-step-start is -1; use a whole number of at least 0"},
         Bad{with_model_and_data({"--save", ""}), "--save is empty; give it a value or leave it out"}));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -521,6 +587,16 @@ INSTANTIATE_TEST_SUITE_P(
             "--report-device is h200, but --report is not given, so no page is written; add --report FILE"},
         Bad{with_model_and_data({"--print-schedule"}),
             "--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it"},
+        Bad{with_model_and_data({"--profile", "--profile-step-start", "5", "--profile-step-end", "5"}),
+            "--profile-step-end is 5, but collection begins at --profile-step-start 5; use at least 6"},
+        Bad{with_model_and_data({"--profile", "--profile-step-start", "20"}),
+            "--profile-step-end is 12 by default, but collection begins at --profile-step-start 20; use at least 21"},
+        Bad{with_model_and_data({"--profile", "--profile-ranks", "0", "2", "--nproc-per-node", "2"}),
+            "--profile-ranks names rank 2, but 2 ranks run; use 0 to 1"},
+        Bad{with_model_and_data({"--profile", "--profile-ranks", "1"}),
+            "--profile-ranks names rank 1, but one rank runs; use 0"},
+        Bad{with_model_and_data({"--profile", "--profile-step-start", "1", "--report", "r.html"}),
+            "--report records step 1, which --profile-step-start 1 collects too; start the profile at 2"},
         Bad{with_model_and_data({"--use-torch-fsdp2"}),
             "--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE"},
         Bad{with_model_and_data({"--global-batch-size", "10", "--micro-batch-size", "2", "--nproc-per-node", "4"}),
