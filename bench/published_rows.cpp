@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "engine/core/error.h"
-#include "engine/train/plan_job.h"
+#include "engine/train/find_profile.h"
 #include "engine/train/planner.h"
 #include "recompute/checkpoint.h"
 
