@@ -46,12 +46,12 @@ enum class OnHost : std::uint8_t { kNothing, kCompute, kAllStreams };
 // One rank by one clock.
 struct TracedRank {
   int process = 0;  // its number in the trace; each once
-  std::string name;
+  std::string name{};
   const device::Timeline* timeline = nullptr;
-  device::RankTimes times;
-  std::vector<MemoryPoint> memory;  // ascending in time
+  device::RankTimes times{};
+  std::vector<MemoryPoint> memory{};  // ascending in time
   OnHost on_host = OnHost::kNothing;
-  std::vector<std::int64_t> steps;  // their numbers, in order; of those that are missing: none
+  std::vector<std::int64_t> steps{};  // their numbers, in order; of those that are missing: none
 };
 
 // When the host made these changes.
