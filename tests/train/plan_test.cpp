@@ -190,6 +190,21 @@ TEST(Plan, OfAStepThatDoesNotFitNamesPhaseAndGroupAndTheCheapestRemedies) {
   EXPECT_EQ(to_json(checked)["remedies"].size(), checked.remedies.size());
 }
 
+TEST(Plan, SaysWhenNoChangeOfTheFileWouldMakeItFit) {
+  TrainArguments a = arguments();
+  a.micro_batch_size = 1;
+  a.global_batch_size = kRanks;
+  const PretrainCallbacks calls = callbacks(a);
+  const device::HardwareProfile tiny = profile(70 * kMiB);  // 64 of them are the matrix workspace
+  const CheckedPlan checked = PlanSearch(a, calls, tiny).check();
+  EXPECT_THAT(checked.out_of_memory.value_or(""), StartsWith("out of memory in "));
+  EXPECT_TRUE(checked.remedies.empty());
+  EXPECT_THAT(to_text(checked), HasSubstr("\nno single change or pair of changes of the file would make it fit\n"));
+  EXPECT_THAT([&] { PlanSearch(a, calls, tiny).largest_micro_batch(); },
+              ::testing::ThrowsMessage<ConfigError>(
+                  "a micro-batch of 1 does not fit on 4 x h200; plan without --fit to see what would help"));
+}
+
 // A model whose forward looks at what it computed.
 class Peeking final : public nn::Module {
  public:
