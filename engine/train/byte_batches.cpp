@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <memory>
 
+#include "engine/nn/functional.h"
 #include "engine/train/byte_dataset.h"
 
 namespace loom::train {
@@ -41,6 +42,14 @@ DataLoaders byte_data_loaders(const TrainArguments& arguments) {
   }
   loaders.about = fmt::format("{} held out of {} bytes of text", held_out, data->train.stream_bytes() + held_out);
   return loaders;
+}
+
+ForwardResult next_token_step(DataIterator& data, nn::Module& model) {
+  const Batch batch = data.next();
+  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
+    return nn::functional::cross_entropy(logits, targets);
+  };
+  return {model(batch["input_ids"]), loss_func};
 }
 
 }  // namespace loom::train

@@ -12,4 +12,7 @@ namespace loom::train {
 // fraction is held out.
 DataLoaders byte_data_loaders(const TrainArguments& arguments);
 
+// The forward of a causal language model on such a batch: input_ids to logits, and their cross-entropy with the targets.
+ForwardResult next_token_step(DataIterator& data, nn::Module& model);
+
 }  // namespace loom::train

@@ -4,7 +4,6 @@
 #include "engine/core/log.h"
 #include "engine/core/rng.h"
 #include "engine/device/device.h"
-#include "engine/nn/functional.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/byte_batches.h"
@@ -28,14 +27,6 @@ void check_model(const models::DecoderConfig& model, const TrainArguments& argum
     config_error("--seq-length is {}, but max_position_embeddings of the model is {}; use at most {}",
                  arguments.seq_length, model.max_position_embeddings, model.max_position_embeddings);
   }
-}
-
-ForwardResult forward_step(DataIterator& data, nn::Module& model) {
-  const Batch batch = data.next();
-  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
-    return nn::functional::cross_entropy(logits, targets);
-  };
-  return {model(batch["input_ids"]), loss_func};
 }
 
 std::vector<std::int32_t> tokens_of(const std::string& text) {
@@ -64,8 +55,8 @@ void run_train(const TrainArguments& arguments, std::ostream& out) {
   models::DecoderConfig config =
       models::load_decoder_config(arguments.init_from_hf_path ? *arguments.init_from_hf_path : *arguments.model_config);
   check_model(config, arguments);
-  PretrainCallbacks callbacks{byte_data_loaders,
-                              [config](const TrainArguments&) { return models::build_decoder(config); }, forward_step};
+  PretrainCallbacks callbacks{
+      byte_data_loaders, [config](const TrainArguments&) { return models::build_decoder(config); }, next_token_step};
   if (arguments.untie_embeddings_and_output_weights) config.tie_word_embeddings = false;  // from here on: when saved
   callbacks.save_model = [config](const auto& folder, const TrainArguments& asked, const auto& tensors) {
     const auto experts = asked.init_from_hf_path ? models::expert_spelling(io::HfWeights(*asked.init_from_hf_path))

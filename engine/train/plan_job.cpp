@@ -3,8 +3,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/nn/functional.h"
 #include "engine/tensor/io/atomic_file.h"
+#include "engine/train/byte_batches.h"
 #include "engine/train/find_profile.h"
 #include "engine/train/plan_output.h"
 #include "engine/train/plan_search.h"
@@ -39,14 +39,6 @@ Batch token_batch(const TrainArguments& arguments) {
   return {{{"input_ids", ids}, {"targets", targets}}};
 }
 
-ForwardResult forward_step(DataIterator& data, nn::Module& model) {
-  const Batch batch = data.next();
-  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
-    return nn::functional::cross_entropy(logits, targets);
-  };
-  return {model(batch["input_ids"]), loss_func};
-}
-
 }  // namespace
 
 PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
@@ -56,7 +48,7 @@ PretrainCallbacks plan_callbacks(const TrainArguments& arguments) {
     return DataLoaders{.train = [&asked](std::span<const std::int64_t>) { return token_batch(asked); }};
   };
   callbacks.model_provider = [config](const TrainArguments&) { return models::ModelHub::global().build(config); };
-  callbacks.forward_step = forward_step;
+  callbacks.forward_step = next_token_step;
   return callbacks;
 }
 

@@ -45,6 +45,12 @@ double ns_per_token(const StepPlan& plan) {
   return static_cast<double>(plan.time.step_ns) / static_cast<double>(plan.throughput.tokens);
 }
 
+// The fastest per token first; of equals the one that came first.
+void sort_by_speed(std::vector<PlanSearch::Candidate>& candidates) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return ns_per_token(a.plan) < ns_per_token(b.plan); });
+}
+
 }  // namespace
 
 std::string describe_change(const PlanChoice& choice, const PlanChoice& base, const Fsdp2Config& config) {
@@ -125,11 +131,12 @@ CheckedPlan PlanSearch::check() {
 }
 
 std::vector<Remedy> PlanSearch::remedies(const StepPlan& too_large) const {
-  std::vector<PlanChoice> single;
-  const auto propose = [&](auto&& change) {
+  using Change = void (*)(PlanChoice&);
+  std::vector<Change> changes;
+  const auto propose = [&](Change change) {
     PlanChoice choice = base_;
     change(choice);
-    if (choice != base_) single.push_back(choice);
+    if (choice != base_) changes.push_back(change);
   };
   if (config_) {
     propose([](PlanChoice& c) { c.sharding_size = Fsdp2Config::kAllRanks; });
@@ -138,32 +145,22 @@ std::vector<Remedy> PlanSearch::remedies(const StepPlan& too_large) const {
     propose([](PlanChoice& c) { c.num_to_forward_prefetch = c.num_to_backward_prefetch = 0; });
     propose([](PlanChoice& c) { c.offload_to_cpu = true; });
   }
-  if (base_.micro_batch > 1) propose([](PlanChoice& c) { c.micro_batch = std::max(1, c.micro_batch / 2); });
+  propose([](PlanChoice& c) { c.micro_batch = std::max(1, c.micro_batch / 2); });
 
-  // Pairs only when no single change is enough.
   std::vector<Candidate> fitting;
-  for (const PlanChoice& choice : single) {
+  const auto try_changes = [&](Change one, Change other) {
+    PlanChoice choice = base_;
+    one(choice);
+    other(choice);
     if (auto plan = try_plan(choice)) fitting.push_back(candidate(choice, std::move(*plan)));
+  };
+  for (const Change change : changes) try_changes(change, [](PlanChoice&) {});
+  // Pairs only when no single change is enough.
+  const bool enough = !fitting.empty();
+  for (std::size_t i = 0; !enough && i < changes.size(); ++i) {
+    for (std::size_t j = i + 1; j < changes.size(); ++j) try_changes(changes[i], changes[j]);
   }
-  if (fitting.empty()) {
-    for (std::size_t i = 0; i < single.size(); ++i) {
-      for (std::size_t j = i + 1; j < single.size(); ++j) {
-        PlanChoice both = single[i];
-        if (single[j].sharding_size != base_.sharding_size) both.sharding_size = single[j].sharding_size;
-        if (single[j].reshard_after_forward != base_.reshard_after_forward) {
-          both.reshard_after_forward = single[j].reshard_after_forward;
-        }
-        both.recompute = both.recompute || single[j].recompute;
-        both.offload_to_cpu = both.offload_to_cpu || single[j].offload_to_cpu;
-        both.num_to_forward_prefetch = std::min(both.num_to_forward_prefetch, single[j].num_to_forward_prefetch);
-        both.num_to_backward_prefetch = std::min(both.num_to_backward_prefetch, single[j].num_to_backward_prefetch);
-        both.micro_batch = std::min(both.micro_batch, single[j].micro_batch);
-        if (auto plan = try_plan(both)) fitting.push_back(candidate(both, std::move(*plan)));
-      }
-    }
-  }
-  std::stable_sort(fitting.begin(), fitting.end(),
-                   [](const Candidate& a, const Candidate& b) { return ns_per_token(a.plan) < ns_per_token(b.plan); });
+  sort_by_speed(fitting);
   std::vector<Remedy> remedies;
   for (const Candidate& c : fitting) {
     if (remedies.size() == kRemedies) break;

@@ -10,9 +10,7 @@
 #include "engine/nn/call_stack.h"
 #include "engine/tensor/dry_reads.h"
 #include "engine/train/inputs.h"
-#include "engine/train/job.h"
 #include "engine/train/trainer.h"
-#include "sharding/fully_shard.h"
 #include "sharding/schedule_view.h"
 
 namespace loom::train {
@@ -23,9 +21,6 @@ using device::TimelineKind;
 
 // Optimizer state is there after the first; the allocator's cache has settled after the third.
 constexpr std::int64_t kStepsBefore = 3;
-
-constexpr std::string_view kForward = "forward";
-constexpr std::string_view kEnd = "end";
 
 // Peaks between one phase and the next.
 class MemoryWatch {
@@ -69,8 +64,7 @@ void refuse_reads_in_forward(std::string_view reading, const Tensor& tensor) {
   if (!module) return;
   config_error(
       "the forward of {} reads values ({} of a tensor {} {}), and a plan computes none; decide from shapes there, or "
-      "run "
-      "it with shardloom train",
+      "run it with shardloom train",
       *module, reading, name(tensor.dtype()), to_string(tensor.shape()));
 }
 
@@ -112,15 +106,12 @@ std::vector<CommunicationPlan> count_collectives(const device::Timeline& timelin
   return plans;
 }
 
-// Matrix products and attention between two marks; entries without marks around belong to none.
-double flops_in(const device::Timeline& timeline, std::string_view only_phase, std::optional<int> only_first = {}) {
+// Matrix products and attention of a phase, or of all.
+double flops_in(const device::Timeline& timeline, std::optional<std::string_view> phase = {}) {
   double flops = 0;
-  int seen = 0;
-  bool counts = only_phase.empty();
+  bool counts = !phase;
   for (const TimelineEntry& entry : timeline.entries()) {
-    if (entry.kind == TimelineKind::kMark && !only_phase.empty()) {
-      counts = timeline.text(entry.name) == only_phase && (!only_first || seen++ < *only_first);
-    }
+    if (entry.kind == TimelineKind::kMark && phase) counts = timeline.text(entry.name) == *phase;
     const bool arithmetic = entry.cost.unit == device::Unit::kMatrix || entry.cost.unit == device::Unit::kAttention;
     if (counts && arithmetic && entry.kind == TimelineKind::kWork) flops += entry.cost.flops;
   }
@@ -166,25 +157,14 @@ ThroughputPlan throughput_plan(const TrainArguments& arguments, const device::Ti
   const double seconds = static_cast<double>(step_ns) * 1e-9;
   plan.tokens_per_s = static_cast<double>(plan.tokens) / seconds;
   plan.tokens_per_s_per_device = plan.tokens_per_s / arguments.ranks;
-  plan.model_flops = 3 * flops_in(timeline, kForward);
-  plan.hardware_flops = flops_in(timeline, "");
+  plan.model_flops = 3 * flops_in(timeline, "forward");
+  plan.hardware_flops = flops_in(timeline);
   const auto& peaks = model.profile().matrix.peak_flops_per_s;
   const auto peak = peaks.find(compute_dtype(timeline));
   if (peak == peaks.end()) return plan;
   plan.mfu = plan.model_flops / seconds / peak->second;
   plan.hfu = plan.hardware_flops / seconds / peak->second;
   return plan;
-}
-
-std::vector<std::string> schedule_warnings(const device::Trace& trace, const device::MemStats& memory) {
-  std::vector<std::string> warnings;
-  for (const sharding::VainPrefetch& vain : sharding::view_schedule(trace, memory).vain) {
-    warnings.push_back(fmt::format("the gather of '{}' was prefetched for nothing: {}", vain.group,
-                                   vain.why == sharding::VainPrefetch::Why::kNeverUsed
-                                       ? "it was never used"
-                                       : "no kernel of another group ran before it was waited for"));
-  }
-  return warnings;
 }
 
 // Says in which phase, and at which group, memory ended.
@@ -256,7 +236,9 @@ StepPlan plan_step(const TrainArguments& arguments, const PretrainCallbacks& cal
   plan.communication = count_collectives(device.timeline(), model);
   plan.time = time_plan(device.timeline(), model, plan.run.times);
   plan.throughput = throughput_plan(arguments, device.timeline(), model, plan.time.step_ns);
-  for (std::string& warning : schedule_warnings(device.trace(), stats)) plan.warnings.push_back(std::move(warning));
+  for (const sharding::VainPrefetch& vain : sharding::view_schedule(device.trace(), stats).vain) {
+    plan.warnings.push_back(sharding::to_text(vain));
+  }
   return plan;
 }
 

@@ -14,6 +14,7 @@
 #include "engine/device/profile_file.h"
 #include "engine/device/simulate.h"
 #include "tests/memory/plain_llama_run.h"
+#include "tests/support/free_links.h"
 
 namespace {
 
@@ -21,17 +22,6 @@ using namespace loom;
 
 constexpr double kMedian = 0.05;
 constexpr double kWorst = 0.12;
-
-device::HardwareProfile without_links(device::HardwareProfile profile) {
-  profile.links.launch_ns = 0;
-  for (device::LinkLevel& level : profile.links.levels) {
-    level.latency_ns = 0;
-    level.half_rate_message_bytes = 0;
-    level.compute_slowdown = 0;
-    level.bandwidth_bytes_per_s = 1e30;
-  }
-  return profile;
-}
 
 double step_ms(const device::Timeline& timeline, const device::TimeModel& model, device::HostCosts costs) {
   const device::RankTimeline rank{0, &timeline};
@@ -70,7 +60,7 @@ int main(int argc, char** argv) {
   }
   try {
     std::ifstream file(argv[2]);
-    return compare(nlohmann::json::parse(file), device::TimeModel(without_links(device::load_profile(argv[1]))));
+    return compare(nlohmann::json::parse(file), device::TimeModel(test::without_links(device::load_profile(argv[1]))));
   } catch (const std::exception& error) {
     fmt::print(stderr, "step_time_parity: {}\n", error.what());
     return 2;

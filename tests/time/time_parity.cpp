@@ -22,6 +22,7 @@
 #include "engine/device/profile_file.h"
 #include "engine/device/simulate.h"
 #include "tests/memory/reference_run.h"
+#include "tests/support/free_links.h"
 
 namespace {
 
@@ -32,17 +33,6 @@ constexpr double kWorst = 0.12;
 constexpr std::array kPhases = {"forward", "backward", "optimizer"};
 
 using PhaseTimes = std::array<double, 3>;  // ms
-
-device::HardwareProfile without_links(device::HardwareProfile profile) {
-  profile.links.launch_ns = 0;
-  for (device::LinkLevel& level : profile.links.levels) {
-    level.latency_ns = 0;
-    level.half_rate_message_bytes = 0;
-    level.compute_slowdown = 0;
-    level.bandwidth_bytes_per_s = 1e30;
-  }
-  return profile;
-}
 
 // As events on the compute stream give them.
 PhaseTimes phases(const device::Timeline& timeline, const device::TimeModel& model, device::HostCosts costs) {
@@ -142,7 +132,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const device::TimeModel model(without_links(device::load_profile(argv[1])));
+    const device::TimeModel model(test::without_links(device::load_profile(argv[1])));
     std::ifstream file(argv[2]);
     std::vector<Result> results;
     for (const nlohmann::json& row : nlohmann::json::parse(file)) results.push_back(predict(row, model));

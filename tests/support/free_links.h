@@ -1,0 +1,19 @@
+// A device whose collectives cost nothing, as under PyTorch's fake process group.
+#pragma once
+
+#include "engine/device/profile.h"
+
+namespace loom::test {
+
+inline device::HardwareProfile without_links(device::HardwareProfile profile) {
+  profile.links.launch_ns = 0;
+  for (device::LinkLevel& level : profile.links.levels) {
+    level.latency_ns = 0;
+    level.half_rate_message_bytes = 0;
+    level.compute_slowdown = 0;
+    level.bandwidth_bytes_per_s = 1e30;
+  }
+  return profile;
+}
+
+}  // namespace loom::test
