@@ -10,7 +10,7 @@
 #include "bench/limits.h"
 #include "bench/timing.h"
 #include "engine/core/error.h"
-#include "engine/tensor/kernels/attention.h"
+#include "engine/kernels/attention.h"
 
 namespace loom::bench {
 namespace {

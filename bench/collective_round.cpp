@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "engine/comm/segment.h"
+#include "engine/comm/local/segment.h"
 #include "engine/core/dtype.h"
 #include "engine/core/error.h"
 

@@ -3,7 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/collective_round.h"
-#include "engine/comm/launch.h"
+#include "engine/launch/run_ranks.h"
 
 namespace loom::bench {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 constexpr int kRanks = 2;
 
 void collective(benchmark::State& state, Collective what, std::size_t bytes) {
-  comm::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
+  launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
     const std::vector<int> ranks = {0, 1};
     const auto group = world.group(ranks, "world");
     CollectiveRound round(*group, what, bytes);

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "bench/collective_round.h"
-#include "engine/comm/launch.h"
+#include "engine/launch/run_ranks.h"
 
 namespace loom::bench {
 namespace {
@@ -48,7 +48,7 @@ void register_all(comm::ProcessGroup& group) {
 int main(int argc, char** argv) {
   using namespace loom;
   benchmark::Initialize(&argc, argv);
-  comm::run_mpi_rank({}, [](RankContext& context, comm::World& world) {
+  launch::run_mpi_rank({}, [](RankContext& context, comm::World& world) {
     std::vector<int> ranks(static_cast<std::size_t>(world.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     const auto group = world.group(ranks, "world");

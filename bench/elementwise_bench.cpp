@@ -20,8 +20,8 @@
 #include "engine/core/parallel.h"
 #include "engine/core/rank_context.h"
 #include "engine/core/rng.h"
-#include "engine/tensor/kernels/fused.h"
-#include "engine/tensor/kernels/reduce.h"
+#include "engine/kernels/fused.h"
+#include "engine/kernels/reduce.h"
 
 namespace loom::bench {
 namespace {

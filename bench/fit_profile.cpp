@@ -18,16 +18,16 @@
 #include <limits>
 #include <random>
 
-#include "engine/device/profile_file.h"
+#include "engine/virtual_time/profile_file.h"
 #include "tests/support/kernel_times.h"
 
 namespace {
 
-using loom::device::AttentionCurve;
-using loom::device::HardwareProfile;
-using loom::device::TimeModel;
 using loom::device::Unit;
 using loom::test::KernelRow;
+using loom::virtual_time::AttentionCurve;
+using loom::virtual_time::HardwareProfile;
+using loom::virtual_time::TimeModel;
 
 constexpr double kLeastMeasuredNs = 44e3;
 
@@ -54,15 +54,15 @@ Figure figure(std::string name, Section HardwareProfile::*section, Member Sectio
 
 std::vector<Figure> figures_of_copies() {
   using P = HardwareProfile;
-  return {figure("memory.streaming_efficiency", &P::memory, &loom::device::MemoryProfile::streaming_efficiency, 0.85,
-                 0.1, 1),
-          figure("launch.dispatch_ns", &P::launch, &loom::device::LaunchProfile::dispatch_ns, 10000, 1000, 30000),
+  return {figure("memory.streaming_efficiency", &P::memory, &loom::virtual_time::MemoryProfile::streaming_efficiency,
+                 0.85, 0.1, 1),
+          figure("launch.dispatch_ns", &P::launch, &loom::virtual_time::LaunchProfile::dispatch_ns, 10000, 1000, 30000),
           {"vector.relative_rate.cast", [](const P& p) { return p.vector.relative_rate.at("cast"); },
            [](P& p, double value) { p.vector.relative_rate["cast"] = value; }, 0.5, 0.1, 2}};
 }
 
 void add_curve(std::vector<Figure>& all, const std::string& name,
-               AttentionCurve loom::device::AttentionProfile::*which) {
+               AttentionCurve loom::virtual_time::AttentionProfile::*which) {
   const auto add = [&](const char* figure, double AttentionCurve::*what, double start, double most) {
     all.push_back({"attention." + name + "." + figure,
                    [=](const HardwareProfile& p) { return p.attention.*which.*what; },
@@ -76,9 +76,9 @@ void add_curve(std::vector<Figure>& all, const std::string& name,
 
 std::vector<Figure> figures_of_libraries() {
   using P = HardwareProfile;
-  using M = loom::device::MatrixProfile;
+  using M = loom::virtual_time::MatrixProfile;
   std::vector<Figure> all{
-      figure("launch.library_ns", &P::launch, &loom::device::LaunchProfile::library_ns, 10000, 0, 30000),
+      figure("launch.library_ns", &P::launch, &loom::virtual_time::LaunchProfile::library_ns, 10000, 0, 30000),
       figure("matrix.efficiency", &P::matrix, &M::efficiency, 0.8, 0.1, 1),
       figure("matrix.half_rate_k", &P::matrix, &M::half_rate_k, 150, 0, 2000),
       figure("matrix.half_rate_tile", &P::matrix, &M::half_rate_tile, 5, 0, 200),
@@ -91,8 +91,8 @@ std::vector<Figure> figures_of_libraries() {
                      p.vector.relative_rate[kernel] = value;
                  },
                  0.9, 0.1, 2});
-  add_curve(all, "forward", &loom::device::AttentionProfile::forward);
-  add_curve(all, "backward", &loom::device::AttentionProfile::backward);
+  add_curve(all, "forward", &loom::virtual_time::AttentionProfile::forward);
+  add_curve(all, "backward", &loom::virtual_time::AttentionProfile::backward);
   return all;
 }
 
@@ -252,7 +252,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    HardwareProfile profile = loom::device::load_profile(argv[1]);
+    HardwareProfile profile = loom::virtual_time::load_profile(argv[1]);
     std::vector<KernelRow> rows = loom::test::read_kernel_rows(argv[2]);
     std::erase_if(rows, [](const KernelRow& row) { return row.measured_ns < kLeastMeasuredNs; });
     profile.measured.products.clear();

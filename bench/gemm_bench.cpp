@@ -12,7 +12,7 @@
 
 #include "bench/timing.h"
 #include "engine/core/error.h"
-#include "engine/tensor/kernels/gemm.h"
+#include "engine/kernels/gemm.h"
 
 namespace loom::bench {
 namespace {

@@ -10,13 +10,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/comm/launch.h"
 #include "engine/core/rng.h"
+#include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
+#include "engine/observe/profiler.h"
 #include "engine/train/inputs.h"
-#include "engine/train/profiler.h"
 #include "engine/train/trainer.h"
-#include "models/model_hub.h"
+#include "models/hub/model_hub.h"
 
 namespace loom::bench {
 namespace {
@@ -57,13 +57,13 @@ TrainArguments arguments_of(bool everything) {
   a.profile.step_end = 1000;
   a.profile.save_path = at;
   if (everything) {
-    a.profile.level = train::ProfileLevel::kLevel2;
+    a.profile.level = observe::ProfileLevel::kLevel2;
     a.profile.with_cpu = a.profile.with_stack = true;
   }
   return a;
 }
 
-train::Batch batch_of(const TrainArguments& arguments, std::span<const std::int64_t> samples) {
+data::Batch batch_of(const TrainArguments& arguments, std::span<const std::int64_t> samples) {
   const Shape shape{static_cast<std::int64_t>(samples.size()), arguments.seq_length};
   const Tensor ids = Tensor::host(shape, DType::kI32, "ids");
   const Tensor targets = Tensor::host(shape, DType::kI32, "targets");
@@ -78,16 +78,16 @@ train::Batch batch_of(const TrainArguments& arguments, std::span<const std::int6
 train::PretrainCallbacks callbacks() {
   train::PretrainCallbacks result;
   result.train_valid_test_datasets_provider = [](const TrainArguments& arguments) {
-    return train::DataLoaders{
+    return data::DataLoaders{
         .train = [&arguments](std::span<const std::int64_t> samples) { return batch_of(arguments, samples); }};
   };
   result.model_provider = [](const TrainArguments& arguments) {
     return models::ModelHub::global().build(*arguments.model_config);
   };
-  result.forward_step = [](train::DataIterator& data, nn::Module& model) -> train::ForwardResult {
-    const train::Batch batch = data.next();
+  result.forward_step = [](data::DataIterator& data, nn::Module& model) -> data::ForwardResult {
+    const data::Batch batch = data.next();
     return {model(batch["ids"]), [targets = batch["targets"]](const nn::Value& logits) {
-              return train::Loss(nn::functional::cross_entropy(logits, targets));
+              return data::Loss(nn::functional::cross_entropy(logits, targets));
             }};
   };
   return result;
@@ -99,7 +99,7 @@ struct Measured {
   double profiled_s = 0;
 };
 
-double round_of(train::Trainer& trainer, train::Profiler* profiler, std::int64_t& step) {
+double round_of(train::Trainer& trainer, observe::Profiler* profiler, std::int64_t& step) {
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kStepsPerRound; ++i, ++step) {
     if (profiler != nullptr) profiler->begin_step(step);
@@ -114,20 +114,20 @@ Measured measure(const TrainArguments& arguments) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, given);
   Measured result;
   const auto with_trainer = [&](const auto& run) {
-    comm::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
+    launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
       train::set_up_rank(context, arguments);
       train::Trainer trainer(arguments, given, inputs, world);
-      train::Profiler profiler(arguments, inputs.profile_device);
+      observe::Profiler profiler(arguments, inputs.profile_device);
       run(context.rank(), trainer, profiler);
     });
   };
-  with_trainer([&](int rank, train::Trainer& trainer, train::Profiler&) {
+  with_trainer([&](int rank, train::Trainer& trainer, observe::Profiler&) {
     for (std::int64_t step = 0; step < kCheckedSteps; ++step) {
       const double loss = trainer.step(step).loss;
       if (rank == 0) result.plain_losses.push_back(loss);
     }
   });
-  with_trainer([&](int rank, train::Trainer& trainer, train::Profiler& profiler) {
+  with_trainer([&](int rank, train::Trainer& trainer, observe::Profiler& profiler) {
     std::int64_t step = 0;
     for (; step < kCheckedSteps; ++step) {
       profiler.begin_step(step);

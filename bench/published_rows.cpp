@@ -4,8 +4,8 @@
 #include <fstream>
 
 #include "engine/core/error.h"
-#include "engine/train/find_profile.h"
-#include "engine/train/planner.h"
+#include "engine/plan/planner.h"
+#include "engine/virtual_time/find_profile.h"
 #include "recompute/checkpoint.h"
 
 namespace loom::bench {
@@ -97,7 +97,7 @@ train::TrainArguments arguments_of(const PublishedRows& all, const PublishedRow&
   arguments.seq_length = row.seq;
   arguments.micro_batch_size = row.micro_batch;
   arguments.global_batch_size = row.micro_batch * row.micro_batches * row.devices;
-  arguments.kernel_grain = train::KernelGrain::kPytorch;
+  arguments.kernels = train::KernelSet::kPytorch;
   arguments.use_fused_swiglu = arguments.use_fused_rotary_pos_emb = row.compiled;
   arguments.use_fused_rmsnorm = row.compiled || source.at("fused_rmsnorm").get<bool>();
   arguments.cross_entropy_loss_fusion = source.at("fused_cross_entropy");
@@ -120,7 +120,7 @@ void recompute_layers(nn::Module& model, const PublishedRow& row) {
 }
 
 train::PretrainCallbacks callbacks_of(const train::TrainArguments& arguments, const PublishedRow& row) {
-  train::PretrainCallbacks callbacks = train::plan_callbacks(arguments);
+  train::PretrainCallbacks callbacks = plan::plan_callbacks(arguments);
   callbacks.model_provider = [plain = callbacks.model_provider, row](const train::TrainArguments& asked) {
     std::shared_ptr<nn::Module> model = plain(asked);
     recompute_layers(*model, row);
@@ -129,12 +129,12 @@ train::PretrainCallbacks callbacks_of(const train::TrainArguments& arguments, co
   return callbacks;
 }
 
-device::HardwareProfile profile_of(const PublishedRow& row) {
-  device::HardwareProfile profile = train::find_profile(row.device);
+virtual_time::HardwareProfile profile_of(const PublishedRow& row) {
+  virtual_time::HardwareProfile profile = virtual_time::find_profile(row.device);
   if (row.inter_node_bytes_per_s) profile.links.levels.back().bandwidth_bytes_per_s = *row.inter_node_bytes_per_s;
   if (!row.free_links) return profile;
   profile.links.launch_ns = 0;
-  for (device::LinkLevel& level : profile.links.levels) {
+  for (virtual_time::LinkLevel& level : profile.links.levels) {
     level.latency_ns = level.half_rate_message_bytes = 0;
     level.compute_slowdown = 0;
     level.bandwidth_bytes_per_s = 1e30;
@@ -148,7 +148,7 @@ struct ModelFlops {
   double attention = 0;
 };
 
-ModelFlops flops_of(const Json& model, const train::StepPlan& plan) {
+ModelFlops flops_of(const Json& model, const plan::StepEstimate& plan) {
   const bool gpt2 = is_gpt2(model);
   const auto layers = model.at(gpt2 ? "n_layer" : "num_hidden_layers").get<double>();
   const auto hidden = model.at(gpt2 ? "n_embd" : "hidden_size").get<double>();
@@ -158,8 +158,8 @@ ModelFlops flops_of(const Json& model, const train::StepPlan& plan) {
   return {parameters, 12 * layers * hidden * static_cast<double>(plan.seq_length)};
 }
 
-PlannedRow planned(const PublishedRow& row, const Json& model, const train::StepPlan& plan,
-                   const device::HardwareProfile& profile) {
+PlannedRow planned(const PublishedRow& row, const Json& model, const plan::StepEstimate& plan,
+                   const virtual_time::HardwareProfile& profile) {
   PlannedRow result;
   const double tokens = plan.throughput.tokens_per_s_per_device;
   const ModelFlops flops = flops_of(model, plan);
@@ -203,13 +203,13 @@ PublishedRows PublishedRows::read(const std::filesystem::path& path) {
 PlannedRow plan_row(const PublishedRows& all, const PublishedRow& row, const std::filesystem::path& folder) {
   const train::TrainArguments arguments = arguments_of(all, row, folder);
   const train::PretrainCallbacks callbacks = callbacks_of(arguments, row);
-  const device::HardwareProfile profile = profile_of(row);
+  const virtual_time::HardwareProfile profile = profile_of(row);
   const Json& model = all.models.at(row.model);
   try {
-    return planned(row, model, train::plan_step(arguments, callbacks, profile), profile);
+    return planned(row, model, plan::estimate_step(arguments, callbacks, profile), profile);
   } catch (const OutOfMemoryError&) {
     PlannedRow result =
-        planned(row, model, train::plan_step(arguments, callbacks, profile, train::Capacity::kLifted), profile);
+        planned(row, model, plan::estimate_step(arguments, callbacks, profile, plan::Capacity::kLifted), profile);
     result.out_of_memory = true;
     return result;
   }

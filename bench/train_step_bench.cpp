@@ -16,15 +16,15 @@
 #include <thread>
 
 #include "bench/limits.h"
-#include "engine/comm/launch.h"
 #include "engine/core/error.h"
 #include "engine/core/rng.h"
 #include "engine/device/device.h"
-#include "engine/nn/adamw.h"
+#include "engine/launch/run_ranks.h"
 #include "engine/nn/init.h"
+#include "engine/nn/optim/adamw.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 #include "sharding/fully_shard.h"
 
 namespace loom::bench {
@@ -120,7 +120,7 @@ struct Measured {
 // Every rank does the same; rank 0 measures between barriers.
 Measured measure(int ranks, bool sharded, DType compute) {
   Measured result;
-  comm::run_ranks(ranks, {}, [&](RankContext& context, comm::World& world) {
+  launch::run_ranks(ranks, {}, [&](RankContext& context, comm::World& world) {
     device::DeviceOptions options;
     options.executor = device::ExecutorKind::kInline;
     device::Device::install(context, options);

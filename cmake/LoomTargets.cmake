@@ -41,12 +41,12 @@ function(loom_note_edges name sources public private)
   file(APPEND "${LOOM_EDGES_FILE}" "${name} | ${folder} | ${sources} | ${public} | ${private}\n")
 endfunction()
 
-# loom_add_library(name SOURCES ... [PUBLIC ...] [PRIVATE ...]): static library loom_<name>, alias loom::<name>.
+# loom_add_library(name SOURCES ... [PUBLIC ...] [PRIVATE ...]): static library loom_<name>, alias shardloom::<name>.
 # PUBLIC and PRIVATE are link edges; a floor's folder is where it is declared.
 function(loom_add_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(loom_${name} STATIC ${ARG_SOURCES})
-  add_library(loom::${name} ALIAS loom_${name})
+  add_library(shardloom::${name} ALIAS loom_${name})
   set_target_properties(loom_${name} PROPERTIES EXPORT_NAME ${name})
   target_compile_features(loom_${name} PUBLIC cxx_std_20)
   target_include_directories(loom_${name} PUBLIC
@@ -77,6 +77,7 @@ function(loom_add_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main loom_flags)
+  target_compile_options(${name} PRIVATE -O1)  # what is tested is optimised as the preset says; the test itself compiles faster
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
   foreach(label ${ARG_LABELS})
@@ -85,6 +86,16 @@ function(loom_add_test name)
     endif()
     add_dependencies(tests_${label} ${name})
   endforeach()
+endfunction()
+
+# loom_add_program_test(name): <name>.cpp, which runs the built shardloom program. Its ranks take both cores of a small
+# machine, so it runs alone.
+function(loom_add_program_test name)
+  loom_add_test(${name} SOURCES ${name}.cpp LINK fmt::fmt nlohmann_json::nlohmann_json)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE SHARDLOOM_PROGRAM="$<TARGET_FILE:shardloom>")
+  add_dependencies(${name} shardloom)
+  set_tests_properties(${name} PROPERTIES PROCESSORS 2)
 endfunction()
 
 # loom_add_bench(name SOURCES ... LINK ...): a Google Benchmark program.

@@ -8,8 +8,8 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
-#include "engine/nn/adamw.h"
 #include "engine/nn/init.h"
+#include "engine/nn/optim/adamw.h"
 
 namespace loom::sharding {
 namespace {
@@ -22,7 +22,7 @@ void collect_managed(nn::Module& module, const std::string& path, std::unordered
                      std::vector<std::pair<std::string, nn::Module*>>& managed) {
   if (!seen.insert(&module).second) return;
   for (auto& [name, child] : module.children()) {
-    if (State::of(*child) == nullptr) collect_managed(*child, nn::join_path(path, name), seen, managed);
+    if (FsdpState::of(*child) == nullptr) collect_managed(*child, nn::join_path(path, name), seen, managed);
   }
   managed.emplace_back(path, &module);
 }
@@ -83,7 +83,7 @@ void check_wrappable(const nn::Module& module) {
     config_error("fully_shard of a {}: it has no forward of its own; wrap its items (for example 'layers.{{*}}')",
                  module.type_name());
   }
-  if (State::of(module) != nullptr) {
+  if (FsdpState::of(module) != nullptr) {
     config_error("fully_shard was applied twice to one {}; each module can be wrapped once", module.type_name());
   }
 }
@@ -129,20 +129,20 @@ AfterForward resolve_after_forward(const FullyShardOptions& options) {
   return {ranks > 1, ranks == 1 || ranks == shard_size ? 0 : ranks};
 }
 
-State& state_of(nn::Module& module) {
-  State* state = State::of(module);
+FsdpState& state_of(nn::Module& module) {
+  FsdpState* state = FsdpState::of(module);
   require(state != nullptr, "a {} is not wrapped by fully_shard", module.type_name());
   return *state;
 }
 
 // Of the module alone, which must be wrapped, or of all wrapped modules from it down.
-void for_each_state(nn::Module& module, bool recurse, const std::function<void(State&)>& visit) {
+void for_each_state(nn::Module& module, bool recurse, const std::function<void(FsdpState&)>& visit) {
   if (!recurse) return visit(state_of(module));
-  for (State* state : State::collect(module)) visit(*state);
+  for (FsdpState* state : FsdpState::collect(module)) visit(*state);
 }
 
 void for_each_group(nn::Module& module, bool recurse, const std::function<void(ParamGroup&)>& visit) {
-  for_each_state(module, recurse, [&](State& state) {
+  for_each_state(module, recurse, [&](FsdpState& state) {
     if (state.group() != nullptr) visit(*state.group());
   });
 }
@@ -155,19 +155,19 @@ void refuse_two_memories(const nn::Module& module) {
       module.type_name());
 }
 
-std::vector<State*> states_of(const std::vector<nn::Module*>& modules) {
-  std::vector<State*> states;
+std::vector<FsdpState*> states_of(const std::vector<nn::Module*>& modules) {
+  std::vector<FsdpState*> states;
   for (nn::Module* module : modules) states.push_back(&state_of(*module));
   return states;
 }
 
 }  // namespace
 
-State& fully_shard(nn::Module& module, const FullyShardOptions& options) {
+FsdpState& fully_shard(nn::Module& module, const FullyShardOptions& options) {
   return fully_shard(std::vector<nn::Module*>{&module}, options);
 }
 
-State& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardOptions& options) {
+FsdpState& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardOptions& options) {
   const std::vector<nn::Module*> modules = outermost(listed);
   for (const nn::Module* module : modules) check_wrappable(*module);
   std::vector<ParamHome> homes = collect_homes(modules, options.ignored_params);
@@ -180,14 +180,14 @@ State& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardOptio
     for (ParamHome& home : homes) params.push_back(std::make_unique<Param>(std::move(home), options));
     group = std::make_unique<ParamGroup>(std::move(params), options, after.reshard, after.ranks);
   }
-  auto state = std::make_shared<State>(modules, options, std::move(group));
+  auto state = std::make_shared<FsdpState>(modules, options, std::move(group));
   for (nn::Module* module : modules) module->attach(state);
   state->install_hooks();
   return *state;
 }
 
 void materialize_shards(nn::Module& root) {
-  for (State* state : State::collect(root)) {
+  for (FsdpState* state : FsdpState::collect(root)) {
     if (state->group() == nullptr) continue;
     for (const auto& param : state->group()->params()) param->materialize_shard();
   }
@@ -211,11 +211,11 @@ void set_requires_all_reduce(nn::Module& root, bool on) {
 }
 
 void set_is_last_backward(nn::Module& root, bool on) {
-  for (State* state : State::collect(root)) state->is_last_backward = on;
+  for (FsdpState* state : FsdpState::collect(root)) state->is_last_backward = on;
 }
 
 void set_reshard_after_forward(nn::Module& module, bool on, bool recurse) {
-  for_each_state(module, recurse, [on](State& state) { state.set_reshard_after_forward(on); });
+  for_each_state(module, recurse, [on](FsdpState& state) { state.set_reshard_after_forward(on); });
 }
 
 void set_reshard_after_backward(nn::Module& module, bool on, bool recurse) {
@@ -278,11 +278,11 @@ void set_all_reduce_hook(nn::Module& module, AllReduceHook hook, device::Stream*
 
 void share_comm_ctx(const std::vector<nn::Module*>& roots) {
   const auto in_flight = std::make_shared<InFlight>();
-  for (State* state : states_of(roots)) state->share(in_flight);
+  for (FsdpState* state : states_of(roots)) state->share(in_flight);
 }
 
 void register_fsdp_forward_method(nn::Module& module, std::string name, ForwardMethod method) {
-  State* state = State::of(module);
+  FsdpState* state = FsdpState::of(module);
   if (state == nullptr) {
     config_error("register_fsdp_forward_method('{}') of a {} that is not wrapped; call fully_shard() on it first", name,
                  module.type_name());
@@ -291,7 +291,7 @@ void register_fsdp_forward_method(nn::Module& module, std::string name, ForwardM
 }
 
 nn::Value call_method(nn::Module& module, std::string_view name, nn::Args args) {
-  State* state = State::of(module);
+  FsdpState* state = FsdpState::of(module);
   if (state == nullptr) {
     config_error(
         "call_method('{}') of a {} that is not wrapped; call its own method, or fully_shard() it and register the name "
@@ -302,7 +302,7 @@ nn::Value call_method(nn::Module& module, std::string_view name, nn::Args args) 
 }
 
 void unshard(nn::Module& module) {
-  State& state = state_of(module);
+  FsdpState& state = state_of(module);
   state.lazy_init();
   if (state.group() == nullptr) return;
   state.group()->unshard();
@@ -317,7 +317,7 @@ double grad_norm(nn::Module& root) {
   std::vector<Tensor> shards;
   std::unordered_set<const void*> sharded;
   const comm::DeviceMesh* mesh = nullptr;
-  for (State* state : State::collect(root)) {
+  for (FsdpState* state : FsdpState::collect(root)) {
     if (state->group() == nullptr) continue;
     mesh = &state->group()->mesh();
     for (const auto& param : state->group()->params()) {
@@ -354,7 +354,7 @@ void for_each_full_parameter(nn::Module& root,
                              const std::function<void(const std::string& path, const Tensor& full)>& visit) {
   std::unordered_map<const void*, const Param*> sharded;
   std::unordered_map<const Param*, comm::ProcessGroup*> group_of;
-  for (State* state : State::collect(root)) {
+  for (FsdpState* state : FsdpState::collect(root)) {
     if (state->group() == nullptr) continue;
     state->group()->reshard();
     for (const auto& param : state->group()->params()) {
@@ -385,7 +385,7 @@ void for_each_full_parameter(nn::Module& root,
 }
 
 void load_full_parameters(nn::Module& root, const std::function<Tensor(const std::string& path)>& full) {
-  for (State* state : State::collect(root)) {
+  for (FsdpState* state : FsdpState::collect(root)) {
     if (state->group() != nullptr) state->group()->reshard();
   }
   std::unordered_set<const void*> seen;

@@ -21,17 +21,17 @@
 
 #include "engine/nn/module.h"
 #include "sharding/custom_comm.h"
+#include "sharding/fsdp/fsdp_state.h"
 #include "sharding/policy.h"
-#include "sharding/state.h"
 
 namespace loom::sharding {
 
 // Wraps one module: its own group are the parameters no wrapped descendant owns.
-State& fully_shard(nn::Module& module, const FullyShardOptions& options);
+FsdpState& fully_shard(nn::Module& module, const FullyShardOptions& options);
 
 // Wraps several modules as one group; a module inside another one of the list belongs to that one. Gathered before the
 // first runs, resharded after the last.
-State& fully_shard(const std::vector<nn::Module*>& modules, const FullyShardOptions& options);
+FsdpState& fully_shard(const std::vector<nn::Module*>& modules, const FullyShardOptions& options);
 
 // Gives every meta shard under `root` this rank's rows of bytes, zero-padded. Values are undefined in the rank's own
 // rows.

@@ -2,7 +2,7 @@
 
 #include "engine/core/rank_context.h"
 #include "engine/tensor/ops.h"
-#include "engine/tensor/ops_composed.h"
+#include "engine/tensor/ops/composed.h"
 
 namespace loom::nn::functional {
 namespace {

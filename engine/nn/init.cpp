@@ -5,7 +5,7 @@
 
 #include "engine/core/parallel.h"
 #include "engine/core/rng.h"
-#include "engine/tensor/kernels/fused.h"
+#include "engine/kernels/fused.h"
 
 namespace loom::nn {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
-#include "engine/tensor/kernels/fused.h"
+#include "engine/kernels/fused.h"
 #include "engine/tensor/tape_state.h"
 
 namespace loom::autograd {

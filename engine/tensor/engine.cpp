@@ -5,8 +5,8 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
+#include "engine/kernels/fused.h"
 #include "engine/tensor/autograd.h"
-#include "engine/tensor/kernels/fused.h"
 #include "engine/tensor/tape_state.h"
 
 namespace loom::autograd {

@@ -1,6 +1,6 @@
 #include "engine/core/error.h"
 #include "engine/device/device.h"
-#include "engine/tensor/kernels/fused.h"
+#include "engine/kernels/fused.h"
 #include "engine/tensor/tensor.h"
 
 namespace loom {

@@ -23,7 +23,7 @@ void Storage::allocate() {
 void Storage::release() {
   block_.reset();
   host_.reset();
-  landed_ = {};
+  ready_ = {};
 }
 
 void Storage::adopt(std::shared_ptr<device::Block> block) {
@@ -36,13 +36,13 @@ void Storage::adopt(std::shared_ptr<device::Block> block) {
 std::byte* Storage::data() const {
   require(allocated(), "'{}' was read while it has no memory ({})", what_,
           place_ == Place::kMeta ? "it is on the meta device" : "it was released");
-  wait_landed();
+  wait_ready();
   return block_ ? block_->data() : host_.get();
 }
 
-void Storage::wait_landed() const {
-  const device::WallStamp stamp(device_ == nullptr ? nullptr : device_->timeline().add_host_wait(landed_.entry()));
-  landed_.wait();
+void Storage::wait_ready() const {
+  const device::WallStamp stamp(device_ == nullptr ? nullptr : device_->timeline().add_host_wait(ready_.entry()));
+  ready_.wait();
 }
 
 std::shared_ptr<void> Storage::keep_alive() const {

@@ -50,10 +50,10 @@ class Storage {
   // bytes have landed.
   std::byte* data() const;
   // From now on data() waits for `landed`: streams write the bytes until then.
-  void set_landed(device::Event landed) { landed_ = std::move(landed); }
+  void set_ready(device::Event landed) { ready_ = std::move(landed); }
   // Blocks the host until the bytes have landed; throws the cause when that failed.
-  void wait_landed() const;
-  bool has_landed() const { return landed_.done(); }
+  void wait_ready() const;
+  bool is_ready() const { return ready_.done(); }
   std::shared_ptr<void> keep_alive() const;
   void recategorize(device::MemCategory category);
 
@@ -71,7 +71,7 @@ class Storage {
   const bool pinned_;
   std::shared_ptr<device::Block> block_;
   std::shared_ptr<std::byte> host_;  // of a host storage without device
-  device::Event landed_;
+  device::Event ready_;
   std::uint64_t version_ = 0;
 };
 

@@ -5,9 +5,9 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rank_context.h"
+#include "engine/kernels/fused.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/dry_reads.h"
-#include "engine/tensor/kernels/fused.h"
 
 namespace loom {
 

@@ -2,11 +2,10 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
-#include "engine/train/find_profile.h"
 #include "engine/train/recompute_flags.h"
-#include "models/fsdp2_mixin.h"
-#include "models/hf_folder.h"
-#include "models/transformers_model.h"
+#include "models/hf/hf_folder.h"
+#include "models/hf/transformers_model.h"
+#include "models/mixin/fsdp2_mixin.h"
 
 namespace loom::train {
 namespace {
@@ -27,7 +26,8 @@ void check_sharding_size_is_given(const sharding::Fsdp2Config& config, int ranks
 }
 
 // torch_dist cannot write an empty shard.
-void check_torch_dist(nn::Module& model, const sharding::Fsdp2Plan& plan, const sharding::Fsdp2Config& config) {
+void check_torch_dist(nn::Module& model, const sharding::ResolvedFsdp2Config& plan,
+                      const sharding::Fsdp2Config& config) {
   for (auto& [path, slot] : model.named_slots()) {
     if (slot->global_shape.ndim() == 0 || slot->global_shape[0] >= plan.layout.shard) continue;
     config_error(
@@ -49,13 +49,13 @@ void read_sharding(const TrainArguments& arguments, nn::Module& model, const Edi
       inputs.fsdp2_config.emplace(sharding::load_fsdp2_config(*arguments.fsdp2_config_path));
   if (edit) edit(config);
   refuse_recompute_flags(arguments.megatron_recompute_flags, &config);
-  inputs.fsdp2 = sharding::plan_fsdp2(model, config, arguments.ranks, gather_layout(arguments));
+  inputs.fsdp2 = sharding::resolve_fsdp2(model, config, arguments.ranks, gather_layout(arguments));
   check_sharding_size_is_given(config, arguments.ranks);
   if (arguments.ckpt_format == "torch_dist") check_torch_dist(model, *inputs.fsdp2, config);
 }
 
 // Weights that the model reads by itself have one tensor for what is two parameters now.
-void check_own_weights(nn::Module& model, const TrainArguments& arguments, const std::vector<Untied>& untied) {
+void check_own_weights(nn::Module& model, const TrainArguments& arguments, const std::vector<models::Untied>& untied) {
   const auto* transformers = dynamic_cast<const models::TransformersModel*>(&model);
   if (untied.empty() || arguments.init_from_hf_path || transformers == nullptr || !transformers->weights()) return;
   config_error(
@@ -67,16 +67,15 @@ void check_own_weights(nn::Module& model, const TrainArguments& arguments, const
 }  // namespace
 
 sharding::GatherLayout gather_layout(const TrainArguments& arguments) {
-  return arguments.kernel_grain == KernelGrain::kFast ? sharding::GatherLayout::kFast
-                                                      : sharding::GatherLayout::kBuffered;
+  return arguments.kernels == KernelSet::kFast ? sharding::GatherLayout::kFast : sharding::GatherLayout::kBuffered;
 }
 
 std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
-                                          std::vector<Untied>* untied) {
+                                          std::vector<models::Untied>* untied) {
   auto model = callbacks.model_provider(arguments);
   if (!model) config_error("model_provider returned no model");
   if (arguments.untie_embeddings_and_output_weights) {
-    auto found = untie_embeddings_and_output_weights(models::sharded_module(*model));
+    auto found = models::untie_embeddings_and_output_weights(models::sharded_module(*model));
     if (untied != nullptr) *untied = std::move(found);
   }
   return model;
@@ -86,21 +85,18 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
                            const EditConfig& edit) {
   check_callbacks(callbacks);
   TrainingInputs inputs;
-  if (arguments.profile.enabled && arguments.profile.device) {
-    inputs.profile_device = find_profile(*arguments.profile.device, "--profile-device");
-  }
   // A rank of its own, for what a model's constructor puts on the device (buffers); it ends before the others start.
   RankContext context(0, 1);
   const RankScope scope(context);
   device::Device::install(context, {});
-  std::vector<Untied> untied;
+  std::vector<models::Untied> untied;
   const auto model = provide_model(arguments, callbacks, &untied);
   nn::Module& sharded = models::sharded_module(*model);
   check_own_weights(*model, arguments, untied);
   read_sharding(arguments, sharded, edit, inputs);
   if (arguments.init_from_hf_path) {
     inputs.weights.emplace(*arguments.init_from_hf_path);
-    for (const Untied& tie : untied) share_stored(*inputs.weights, tie);
+    for (const models::Untied& tie : untied) models::share_stored(*inputs.weights, tie);
     models::check_weights(sharded, *inputs.weights);
   }
   inputs.data = callbacks.train_valid_test_datasets_provider(arguments);

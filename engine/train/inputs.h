@@ -9,24 +9,18 @@
 #include <memory>
 #include <optional>
 
-#include "engine/device/profile.h"
-#include "engine/tensor/io/hf_weights.h"
-#include "engine/train/arguments.h"
-#include "engine/train/pretrain.h"
-#include "engine/train/untie.h"
-#include "sharding/apply.h"
+#include "engine/io/hf_weights.h"
+#include "engine/train/callbacks.h"
+#include "models/hf/untie.h"
+#include "sharding/parallelize.h"
 
 namespace loom::train {
 
-struct ReportInputs;
-
 struct TrainingInputs {
-  DataLoaders data;                                       // with a train loader
-  std::optional<io::HfWeights> weights;                   // --init-from-hf-path
-  std::optional<sharding::Fsdp2Config> fsdp2_config;      // --use-torch-fsdp2
-  std::optional<sharding::Fsdp2Plan> fsdp2;               // that file resolved against the model
-  std::optional<device::HardwareProfile> profile_device;  // --profile-device, with --profile
-  std::shared_ptr<const ReportInputs> report;             // --report of a run; pretrain() adds it
+  data::DataLoaders data;                              // with a train loader
+  std::optional<io::HfWeights> weights;                // --init-from-hf-path
+  std::optional<sharding::Fsdp2Config> fsdp2_config;   // --use-torch-fsdp2
+  std::optional<sharding::ResolvedFsdp2Config> fsdp2;  // that file resolved against the model
 };
 
 // Changes a configuration.
@@ -39,9 +33,9 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
 
 // What model_provider gives, its ties undone where that is asked for; which ones, is written to `untied` unless null.
 std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
-                                          std::vector<Untied>* untied = nullptr);
+                                          std::vector<models::Untied>* untied = nullptr);
 
-// How gathered parameters are laid out in this kernel grain.
+// How gathered parameters are laid out with these kernels.
 sharding::GatherLayout gather_layout(const TrainArguments& arguments);
 
 }  // namespace loom::train

@@ -9,35 +9,22 @@
 //          path. Every line is flushed, so a run that dies keeps its lines.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
+
+#include "engine/train/step_observer.h"
 
 namespace loom::train {
 
-struct StepMetrics {
-  std::int64_t step = 0;  // optimizer steps done, this one included
-  double loss = 0.0;      // mean over the global batch
-  double grad_norm = 0.0;
-  double lr = 0.0;
-  double tokens_per_second = 0.0;                                       // of the whole job
-  std::vector<std::pair<std::string, std::int64_t>> peak_memory_bytes;  // of the device, by category
-  std::optional<double> held_out_loss;
-  std::vector<std::pair<std::string, double>> reports = {};  // of the loss function, by name
-};
-
 enum class MetricsMode { kNew, kAppend };
 
-class MetricsWriter {
+class MetricsWriter final : public StepObserver {
  public:
   // Makes the folders of `path`. kNew empties a file that is there, kAppend (a resumed run) writes behind it.
   explicit MetricsWriter(std::filesystem::path path, MetricsMode mode = MetricsMode::kNew);
 
   void write(const StepMetrics& metrics);
+  void step_done(const StepMetrics& metrics) override { write(metrics); }
 
  private:
   const std::filesystem::path path_;

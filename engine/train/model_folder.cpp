@@ -6,8 +6,8 @@
 #include <span>
 
 #include "engine/core/error.h"
-#include "engine/tensor/io/atomic_file.h"
-#include "engine/tensor/io/safetensors.h"
+#include "engine/io/atomic_file.h"
+#include "engine/io/safetensors.h"
 
 namespace loom::train {
 namespace {

@@ -107,4 +107,18 @@ void Progress::erase() {
   drawn_ns_ -= kRedrawInterval_ns;  // the next update draws at once
 }
 
+std::string Progress::evaluation(const std::string& what, double loss) const {
+  return fmt::format("{} {:.4f}{}{}", what, loss, options_.loss_unit.empty() ? "" : " ", options_.loss_unit);
+}
+
+void Progress::step_done(const StepMetrics& metrics) {
+  update(metrics.step, metrics.loss, metrics.tokens_per_second);
+  if (!metrics.held_out_loss) return;
+  note(evaluation(fmt::format("step {}: held-out loss", metrics.step), *metrics.held_out_loss));
+}
+
+void Progress::run_done(std::optional<double> test_loss) {
+  if (test_loss) note(evaluation("test loss", *test_loss));
+}
+
 }  // namespace loom::train

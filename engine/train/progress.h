@@ -15,6 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/train/step_observer.h"
+
 namespace loom::train {
 
 // Nanoseconds from any fixed moment on; never goes back.
@@ -30,19 +32,22 @@ struct ProgressOptions {
   std::int64_t log_interval = 1;  // steps between plain lines
   bool terminal = false;          // is_terminal(of the stream)
   bool shown = true;              // rank 0 only
+  std::string loss_unit = {};     // "nats per byte", printed behind the losses of evaluations
 };
 
-class Progress {
+class Progress final : public StepObserver {
  public:
   // `out` outlives this object. The time starts to count here.
   Progress(const ProgressOptions& options, std::ostream& out, MonotonicClock clock = steady_clock_ns);
   // Leaves the terminal's cursor on a line of its own, however the loop ended.
-  ~Progress();
+  ~Progress() override;
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   // After each step; `steps_done` counts from the start of training and grows.
   void update(std::int64_t steps_done, double loss, double tokens_per_second);
+  void step_done(const StepMetrics& metrics) override;
+  void run_done(std::optional<double> test_loss) override;
   // A line of its own, say of an evaluation; the bar moves below it.
   void note(std::string_view line);
 
@@ -50,6 +55,7 @@ class Progress {
   struct Bar;
 
   bool due(std::int64_t steps_done) const;
+  std::string evaluation(const std::string& what, double loss) const;
   std::string time_left(std::int64_t steps_done) const;
   void draw(const std::string& line);
   void erase();

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "sharding/fsdp2_config.h"
+#include "sharding/config/fsdp2_config.h"
 
 namespace loom::train {
 

@@ -1,27 +1,20 @@
 #include "engine/train/trainer.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <numeric>
 
 #include "engine/core/error.h"
-#include "engine/core/log.h"
 #include "engine/core/parallel.h"
+#include "engine/data/byte_dataset.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "engine/train/byte_dataset.h"
 #include "engine/train/model_folder.h"
-#include "engine/train/profiler.h"
-#include "engine/train/progress.h"
-#include "engine/train/report_run.h"
-#include "models/fsdp2_mixin.h"
-#include "models/hf_folder.h"
+#include "models/hf/hf_folder.h"
+#include "models/mixin/fsdp2_mixin.h"
 #include "offload/host_allocator.h"
 #include "sharding/fully_shard.h"
-#include "sharding/schedule_view.h"
 
 namespace loom::train {
 namespace {
@@ -74,10 +67,6 @@ void add_reports(std::vector<std::pair<std::string, double>>& sums,
   if (!same) config_error("loss_func reported other figures than in the micro-batch before; report the same names");
 }
 
-std::string loss_line(const std::string& what, double loss, const PretrainCallbacks& callbacks) {
-  return fmt::format("{} {:.4f}{}{}", what, loss, callbacks.loss_unit.empty() ? "" : " ", callbacks.loss_unit);
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -86,20 +75,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 void set_up_rank(RankContext& context, const TrainArguments& arguments) {
   device::DeviceOptions device;
-  device.executor = arguments.device_executor == DeviceExecutor::kThreaded ? device::ExecutorKind::kThreaded
-                                                                           : device::ExecutorKind::kInline;
+  device.executor = arguments.device_executor;
   device.host_allocator = offload::make_host_allocator();  // for offload_to_cpu; takes nothing before it is asked
   device::Device::install(context, device);
   context.slot<ComputePool>().resize(arguments.compute_threads);
-  set_kernel_grain(context, arguments);
-}
-
-void set_kernel_grain(RankContext& context, const TrainArguments& arguments) {
-  context.slot<nn::KernelOptions>() = {.fused_rmsnorm = arguments.use_fused_rmsnorm,
-                                       .fused_swiglu = arguments.use_fused_swiglu,
-                                       .fused_rotary_pos_emb = arguments.use_fused_rotary_pos_emb,
-                                       .flash_attn = arguments.use_flash_attn,
-                                       .fused_cross_entropy = arguments.cross_entropy_loss_fusion};
+  context.slot<nn::KernelOptions>() = arguments.fused;
 }
 
 Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
@@ -115,7 +95,7 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)),
       train_data_(iterate(inputs.data.train)) {
   shard_and_fill(world);
-  const bool foreach = arguments.kernel_grain == KernelGrain::kPytorch;
+  const bool foreach = arguments.kernels == KernelSet::kPytorch;
   optimizer_ =
       std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = arguments.lr,
                                                                          .beta1 = arguments.adam_beta1,
@@ -144,19 +124,19 @@ void Trainer::shard_and_fill(comm::World& world) {
   }
 }
 
-DataIterator Trainer::iterate(const DataLoader& loader) const {
-  return DataIterator([this, &loader, next = std::int64_t{0}]() mutable {
-    const auto rows = rank_rows(next / micro_batches_, arguments_.global_batch_size, world_group_->rank(),
-                                world_group_->size(), arguments_.micro_batch_size, next % micro_batches_);
+data::DataIterator Trainer::iterate(const data::DataLoader& loader) const {
+  return data::DataIterator([this, &loader, next = std::int64_t{0}]() mutable {
+    const auto rows = data::rank_rows(next / micro_batches_, arguments_.global_batch_size, world_group_->rank(),
+                                      world_group_->size(), arguments_.micro_batch_size, next % micro_batches_);
     ++next;
     return loader(rows);
   });
 }
 
-Loss Trainer::forward(DataIterator& data) {
-  ForwardResult result = callbacks_.forward_step(data, *model_);
+data::Loss Trainer::forward(data::DataIterator& data) {
+  data::ForwardResult result = callbacks_.forward_step(data, *model_);
   if (!result.loss_func) config_error("forward_step returned no loss_func; return {{output, loss_func}}");
-  Loss loss = result.loss_func(std::move(result.output));
+  data::Loss loss = result.loss_func(std::move(result.output));
   if (!loss.loss.defined() || loss.loss.numel() != 1) {
     config_error("loss_func returned {}; return one element, the mean over the micro-batch",
                  loss.loss.defined() ? "a tensor " + to_string(loss.loss.shape()) : "no tensor");
@@ -166,12 +146,12 @@ Loss Trainer::forward(DataIterator& data) {
 
 void Trainer::begin_phase(std::string_view phase) {
   device::Device::current().timeline().add_mark(phase);
-  if (phase_observer_) phase_observer_(phase);
+  for (StepObserver* observer : observers_) observer->begin_phase(phase);
 }
 
 double Trainer::micro_batch(Reports& reports) {
   begin_phase("forward");
-  Loss result = forward(train_data_);
+  data::Loss result = forward(train_data_);
   add_reports(reports, result.reports);
   Tensor loss = std::move(result.loss);
   if (!loss.requires_grad()) {
@@ -205,6 +185,7 @@ double Trainer::clip() {
 }
 
 StepMetrics Trainer::step(std::int64_t step) {
+  for (StepObserver* observer : observers_) observer->begin_step(step);
   const auto start = std::chrono::steady_clock::now();
   device::DeviceMemory& memory = device::Device::current().memory();
   memory.reset_peaks();
@@ -225,88 +206,22 @@ StepMetrics Trainer::step(std::int64_t step) {
   optimizer_->zero_grad();
   begin_phase("end");
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
+  for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->end_step(step);
   metrics.tokens_per_second =
       static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length / seconds_since(start);
   return metrics;
 }
 
-bool Trainer::is_shown(std::int64_t step) const {
-  // The first step also makes what later steps find.
-  return arguments_.print_schedule && step == std::min<std::int64_t>(1, arguments_.train_iters - 1);
-}
-
-std::optional<double> Trainer::evaluate(const DataLoader& loader) {
+std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
   if (!loader || arguments_.eval_iters == 0) return std::nullopt;
   const autograd::NoGrad no_grad;
   const std::int64_t count = arguments_.eval_iters * micro_batches_;
-  DataIterator data = iterate(loader);
+  data::DataIterator data = iterate(loader);
   double sum = 0;
   for (std::int64_t i = 0; i < count; ++i) sum += forward(data).loss.item();
   double mean = sum / static_cast<double>(count);
   mean_over_ranks({&mean, 1});
   return mean;
-}
-
-StepMetrics Trainer::watched_step(std::int64_t step, Progress& progress) {
-  const bool recorded = report_ && report_->records(step);
-  if (!is_shown(step) && !recorded) return this->step(step);
-  device::Device& device = device::Device::current();
-  device.trace().enable(true);
-  if (recorded) report_->begin_step();
-  StepMetrics metrics = this->step(step);
-  if (recorded) report_->end_step(step);
-  if (is_shown(step)) {
-    progress.note(sharding::to_text(sharding::view_schedule(device.trace(), device.memory().stats())));
-  }
-  device.trace().enable(false);
-  device.trace().clear();
-  return metrics;
-}
-
-std::unique_ptr<RunReport> Trainer::make_report() const {
-  if (!inputs_.report || !is_first_rank()) return nullptr;
-  RunReport::About about{.model = std::string(sharded_.type_name()),
-                         .parameters = model_->parameter_count(),
-                         .micro_batches = micro_batches_};
-  if (inputs_.fsdp2) {
-    about.mode = sharding::describe_mode(inputs_.fsdp2->layout.replicate, inputs_.fsdp2->layout.shard);
-    about.warnings = inputs_.fsdp2->warnings;
-  }
-  return std::make_unique<RunReport>(arguments_, *inputs_.report, std::move(about));
-}
-
-void Trainer::write_report(std::ostream& out) const {
-  if (!report_) return;
-  report_->write();
-  out << fmt::format("report written to {}\n", arguments_.report->string());
-}
-
-void Trainer::run(std::ostream& out) {
-  std::optional<MetricsWriter> writer;
-  if (is_first_rank()) writer.emplace(arguments_.metrics_path);
-  Progress progress({.total_steps = arguments_.train_iters,
-                     .log_interval = arguments_.log_interval,
-                     .terminal = is_terminal(STDOUT_FILENO),
-                     .shown = is_first_rank()},
-                    out);
-  report_ = make_report();
-  Profiler profiler(arguments_, inputs_.profile_device);
-  if (const auto warning = profile_warning(arguments_.profile, arguments_.train_iters); warning && is_first_rank()) {
-    logger().warn("{}", *warning);
-  }
-  for (std::int64_t step = 0; step < arguments_.train_iters; ++step) {
-    profiler.begin_step(step);
-    StepMetrics metrics = watched_step(step, progress);
-    if (const auto path = profiler.end_step(step)) logger().info("profile written to {}", *path);
-    const bool last = step + 1 == arguments_.train_iters;
-    if (last || (step + 1) % arguments_.eval_interval == 0) metrics.held_out_loss = evaluate(inputs_.data.valid);
-    if (writer) writer->write(metrics);
-    progress.update(metrics.step, metrics.loss, metrics.tokens_per_second);
-    if (metrics.held_out_loss) {
-      progress.note(loss_line(fmt::format("step {}: held-out loss", metrics.step), *metrics.held_out_loss, callbacks_));
-    }
-  }
-  if (const auto loss = evaluate(inputs_.data.test)) progress.note(loss_line("test loss", *loss, callbacks_));
 }
 
 void Trainer::save(const std::filesystem::path& folder) {

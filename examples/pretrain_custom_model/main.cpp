@@ -4,11 +4,11 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/cli/pretrain.h"
+#include "engine/data/byte_batches.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
-#include "engine/train/byte_batches.h"
-#include "engine/train/pretrain.h"
-#include "models/transformers_model.h"
+#include "models/hf/transformers_model.h"
 #include "sharding/fully_shard.h"
 
 using namespace loom;
@@ -106,13 +106,13 @@ int main(int argc, char** argv) {
   const auto model_provider = [&](const train::TrainArguments&) {
     return std::make_shared<models::TransformersModel>(config_path);
   };
-  const auto forward_step = [](train::DataIterator& data_iterator, nn::Module& model) -> train::ForwardResult {
-    const train::Batch batch = data_iterator.next();
+  const auto forward_step = [](data::DataIterator& data_iterator, nn::Module& model) -> data::ForwardResult {
+    const data::Batch batch = data_iterator.next();
     const auto loss_func = [targets = batch["targets"]](const nn::Value& y) { return ops::cross_entropy(y, targets); };
     return {model(batch["input_ids"]), loss_func};
   };
   const auto extra_args_provider = [&](train::ExtraArguments& flags) {
     flags.text("--config", config_path, "Shape of the model");
   };
-  return train::pretrain(argc, argv, {train::byte_data_loaders, model_provider, forward_step, extra_args_provider});
+  return cli::pretrain(argc, argv, {data::byte_data_loaders, model_provider, forward_step, extra_args_provider});
 }

@@ -1,11 +1,11 @@
 // Trains the model of a Hugging Face folder on the bytes of files:
 //   pretrain_transformers --init-from-hf-path DIR --data-path FILES...   from the folder's weights
 //   pretrain_transformers --config DIR --data-path FILES...              from fresh weights, by its config.json alone
+#include "engine/cli/pretrain.h"
 #include "engine/core/error.h"
+#include "engine/data/byte_batches.h"
 #include "engine/tensor/ops.h"
-#include "engine/train/byte_batches.h"
-#include "engine/train/pretrain.h"
-#include "models/transformers_model.h"
+#include "models/hf/transformers_model.h"
 
 using namespace loom;
 using train::TrainArguments;
@@ -28,13 +28,13 @@ int main(int argc, char** argv) {
     return std::make_shared<models::TransformersModel>(arguments.init_from_hf_path.value_or(config), without_weights);
   };
 
-  const auto forward_step = [](train::DataIterator& data_iterator, nn::Module& model) -> train::ForwardResult {
-    const train::Batch batch = data_iterator.next();
+  const auto forward_step = [](data::DataIterator& data_iterator, nn::Module& model) -> data::ForwardResult {
+    const data::Batch batch = data_iterator.next();
     const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
       return ops::cross_entropy(logits, targets);
     };
     return {model(batch["input_ids"]), loss_func};
   };
 
-  return train::pretrain(argc, argv, {train::byte_data_loaders, model_provider, forward_step, extra_args_provider});
+  return cli::pretrain(argc, argv, {data::byte_data_loaders, model_provider, forward_step, extra_args_provider});
 }

@@ -2,11 +2,11 @@
 // tower is frozen and, by fsdp2_config.yaml, left out of sharding.
 //   pretrain_vlm --use-torch-fsdp2 --fsdp2-config-path examples/pretrain_vlm/fsdp2_config.yaml --nproc-per-node 2
 //                --seq-length 35 --micro-batch-size 8 --lr 3e-3 --train-iters 300
+#include "engine/cli/pretrain.h"
 #include "engine/core/error.h"
 #include "engine/tensor/ops.h"
-#include "engine/train/pretrain.h"
 #include "examples/pretrain_vlm/captioned_shapes.h"
-#include "models/internvl.h"
+#include "models/internvl/internvl.h"
 
 using namespace loom;
 using train::TrainArguments;
@@ -20,7 +20,7 @@ std::int64_t positions(const models::InternVLConfig& model) {
 
 // A sequence: the image's tokens, then the caption's bytes. Each position learns the next byte; image tokens are not
 // scored.
-train::Batch batch_of(std::span<const std::int64_t> samples, std::uint64_t seed, const models::InternVLConfig& model) {
+data::Batch batch_of(std::span<const std::int64_t> samples, std::uint64_t seed, const models::InternVLConfig& model) {
   const std::int64_t images = model.image_tokens();
   const std::int64_t seq = positions(model);
   const std::int64_t size = model.vision.image_size;
@@ -48,8 +48,8 @@ train::Batch batch_of(std::span<const std::int64_t> samples, std::uint64_t seed,
   return {{{"input_ids", input_ids}, {"targets", targets}, {"pixel_values", pixel_values}}};
 }
 
-train::ForwardResult forward_step(train::DataIterator& data_iterator, nn::Module& model) {
-  const train::Batch batch = data_iterator.next();
+data::ForwardResult forward_step(data::DataIterator& data_iterator, nn::Module& model) {
+  const data::Batch batch = data_iterator.next();
   const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
     return ops::cross_entropy(logits, targets);
   };
@@ -75,15 +75,15 @@ int main(int argc, char** argv) {
     const auto loader = [config](std::uint64_t seed) {
       return [config, seed](std::span<const std::int64_t> samples) { return batch_of(samples, seed, config); };
     };
-    return train::DataLoaders{.train = loader(arguments.seed),
-                              .valid = loader(arguments.seed + 1),
-                              .about = "images of squares with captions"};
+    return data::DataLoaders{.train = loader(arguments.seed),
+                             .valid = loader(arguments.seed + 1),
+                             .about = "images of squares with captions"};
   };
   const auto model_provider = [&](const TrainArguments&) -> std::shared_ptr<nn::Module> {
     auto model = models::build_internvl(models::load_internvl_config(config_path));
     model->freeze_tower("vision_tower");
     return model;
   };
-  return train::pretrain(argc, argv,
-                         {train_valid_test_datasets_provider, model_provider, forward_step, extra_args_provider});
+  return cli::pretrain(argc, argv,
+                       {train_valid_test_datasets_provider, model_provider, forward_step, extra_args_provider});
 }

@@ -1,4 +1,4 @@
 // The shardloom program.
-#include "engine/train/program.h"
+#include "engine/cli/program.h"
 
-int main(int argc, char** argv) { return loom::train::program_main(argc, argv); }
+int main(int argc, char** argv) { return loom::cli::program_main(argc, argv); }

@@ -22,8 +22,8 @@ const std::vector<std::string> kFloors = {"engine", "sharding", "recompute", "of
 const House kHouse{.floors = {{"engine/core", 1},
                               {"engine/device", 2},
                               {"engine/tensor", 3},
-                              {"engine/tensor/kernels", 3},
-                              {"engine/tensor/io", 3},
+                              {"engine/kernels", 3},
+                              {"engine/io", 3},
                               {"engine/comm", 3},
                               {"engine/nn", 4},
                               {"sharding", 5},
@@ -32,9 +32,9 @@ const House kHouse{.floors = {{"engine/core", 1},
                               {"models", 6},
                               {"engine/train", 7},
                               {"examples", 8}},
-                   .level_edges = {{"engine/tensor", "engine/tensor/kernels"},
-                                   {"engine/comm", "engine/tensor/kernels"},  // the ordered sum
-                                   {"offload", "sharding"}}};                 // calls the group's verbs
+                   .level_edges = {{"engine/tensor", "engine/kernels"},
+                                   {"engine/comm", "engine/kernels"},  // the ordered sum
+                                   {"offload", "sharding"}}};          // calls the group's verbs
 
 std::vector<Target> targets_of_this_build() {
   std::ifstream file(LOOM_EDGES_FILE);

@@ -30,7 +30,7 @@ std::vector<std::string> words(const std::string& text) {
 }
 
 std::vector<std::string> project_links(const std::string& text) {
-  constexpr std::string_view kPrefix = "loom::";
+  constexpr std::string_view kPrefix = "shardloom::";
   std::vector<std::string> links;
   for (const std::string& word : words(text)) {
     if (word.starts_with(kPrefix)) links.push_back(word.substr(kPrefix.size()));

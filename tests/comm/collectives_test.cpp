@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <tuple>
 
-#include "engine/comm/launch.h"
+#include "engine/launch/run_ranks.h"
 #include "tests/comm/conformance.h"
 
 namespace loom::comm {
@@ -15,7 +15,8 @@ class ThreadRanks : public testing::TestWithParam<std::tuple<int, conformance::C
 
 TEST_P(ThreadRanks, Keep) {
   const auto& [ranks, promise] = GetParam();
-  run_ranks(ranks, {.timeout = std::chrono::seconds(60)}, [&](RankContext&, World& world) { promise.run(world); });
+  launch::run_ranks(ranks, {.timeout = std::chrono::seconds(60)},
+                    [&](RankContext&, World& world) { promise.run(world); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Promises, ThreadRanks,

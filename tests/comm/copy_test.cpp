@@ -1,6 +1,6 @@
 // Promise: copying between ranks' memory moves exactly the bytes asked for, whatever their size and alignment.
 
-#include "engine/comm/copy.h"
+#include "engine/comm/local/copy.h"
 
 #include <cstdint>
 #include <cstring>

@@ -9,9 +9,9 @@
 #include <map>
 #include <mutex>
 
-#include "engine/comm/inprocess.h"
-#include "engine/comm/launch.h"
+#include "engine/comm/local/inprocess.h"
 #include "engine/core/error.h"
+#include "engine/launch/run_ranks.h"
 
 namespace loom::comm {
 namespace {
@@ -31,7 +31,7 @@ std::shared_ptr<ProcessGroup> everyone(World& world, const char* name = "shard")
 using Texts = std::map<int, std::string>;
 
 // Runs `main` on every rank; what each rank's CommError says.
-Texts texts_of(int ranks, const CommOptions& options, const RankMain& main) {
+Texts texts_of(int ranks, const CommOptions& options, const launch::RankMain& main) {
   Texts texts;
   std::mutex mutex;
   const auto note = [&](RankContext& context, World& world) {
@@ -44,7 +44,7 @@ Texts texts_of(int ranks, const CommOptions& options, const RankMain& main) {
     }
   };
   try {
-    run_ranks(ranks, options, note);
+    launch::run_ranks(ranks, options, note);
   } catch (const Error&) {
   }
   return texts;
@@ -78,7 +78,7 @@ TEST(AThrowingRank, HasItsOwnExceptionRethrown) {
     if (context.rank() == 2) raise<OutOfMemoryError>("no room");
     group->barrier(Channel::kHost, "end");
   };
-  EXPECT_THROW(run_ranks(4, kPatient, main), OutOfMemoryError);
+  EXPECT_THROW(launch::run_ranks(4, kPatient, main), OutOfMemoryError);
 }
 
 TEST(AThrowingRank, EndsWaitsInGroupsItIsNotIn) {

@@ -3,14 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/comm/launch.h"
 #include "engine/core/error.h"
+#include "engine/launch/run_ranks.h"
 
 namespace loom::comm {
 namespace {
 
 TEST(ABuildWithoutMpi, SaysWhatToDo) {
-  EXPECT_THAT([] { run_mpi_rank({}, [](RankContext&, World&) {}); },
+  EXPECT_THAT([] { launch::run_mpi_rank({}, [](RankContext&, World&) {}); },
               testing::ThrowsMessage<ConfigError>("this build has no MPI; configure with -DLOOM_MPI=ON to run "
                                                   "processes as ranks, or start the ranks as threads with "
                                                   "--nproc-per-node"));

@@ -4,12 +4,12 @@
 #include <cstdio>
 #include <fmt/format.h>
 
-#include "engine/comm/launch.h"
+#include "engine/launch/run_ranks.h"
 #include "tests/comm/conformance.h"
 
 int main() {
   using namespace loom;
-  comm::run_mpi_rank({.timeout = std::chrono::seconds(60)}, [](RankContext& context, comm::World& world) {
+  launch::run_mpi_rank({.timeout = std::chrono::seconds(60)}, [](RankContext& context, comm::World& world) {
     for (const comm::conformance::Case& promise : comm::conformance::cases()) {
       promise.run(world);
       if (context.rank() == 0) fmt::print("kept by {} processes: {}\n", world.size(), promise.name);

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/comm/launch.h"
 #include "engine/core/error.h"
+#include "engine/launch/run_ranks.h"
 
 namespace loom::comm {
 namespace {
@@ -35,7 +35,7 @@ int main(int, char** argv) {
   const std::string way = argv[1];
   const bool hasty = way == "stall" || way == "return";
   const comm::CommOptions options{.timeout = hasty ? std::chrono::seconds(1) : std::chrono::minutes(1)};
-  comm::run_mpi_rank(options, [&](RankContext& context, comm::World& world) {
+  launch::run_mpi_rank(options, [&](RankContext& context, comm::World& world) {
     const std::vector<int> ranks = {0, 1, 2};
     const auto group = world.group(ranks, "shard");
     comm::gather(*group, 8, "layers.2");

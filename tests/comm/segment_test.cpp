@@ -1,6 +1,6 @@
 // Promise: a shared segment lives until its last member lets go of it, and not longer.
 
-#include "engine/comm/segment.h"
+#include "engine/comm/local/segment.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include "engine/comm/launch.h"
+#include "engine/launch/run_ranks.h"
 
 namespace loom::comm {
 namespace {
@@ -19,7 +19,7 @@ bool is_mapped(std::byte* page) {
 }
 
 TEST(SharedSegment, OutlivesAllButItsLastMember) {
-  run_ranks(3, {.timeout = std::chrono::minutes(1)}, [](RankContext& context, World& world) {
+  launch::run_ranks(3, {.timeout = std::chrono::minutes(1)}, [](RankContext& context, World& world) {
     const std::vector<int> ranks = {0, 1, 2};
     const auto group = world.group(ranks, "world");
     auto segment = group->share(Channel::kHost, 4096, "segment");

@@ -1,5 +1,5 @@
 // Promise: a file is there whole or not at all.
-#include "engine/tensor/io/atomic_file.h"
+#include "engine/io/atomic_file.h"
 
 #include <gtest/gtest.h>
 #include <iterator>

@@ -1,5 +1,5 @@
 // Promise: a Hugging Face folder gives its tensors by name, from one file or from shards, or says what is missing.
-#include "engine/tensor/io/hf_weights.h"
+#include "engine/io/hf_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

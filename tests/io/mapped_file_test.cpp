@@ -1,5 +1,5 @@
 // Promise: a mapped file shows its bytes while it lives, and what cannot be mapped is named with the system's reason.
-#include "engine/tensor/io/mapped_file.h"
+#include "engine/io/mapped_file.h"
 
 #include <gtest/gtest.h>
 #include <string_view>

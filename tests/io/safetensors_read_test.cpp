@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
-#include "engine/tensor/io/safetensors.h"
+#include "engine/io/safetensors.h"
 #include "tests/support/files.h"
 
 namespace loom::io {

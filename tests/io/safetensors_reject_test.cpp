@@ -3,7 +3,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rng.h"
-#include "engine/tensor/io/safetensors.h"
+#include "engine/io/safetensors.h"
 #include "tests/support/files.h"
 
 namespace loom::io {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numbers>
 
-#include "engine/tensor/kernels/fused.h"
+#include "engine/kernels/fused.h"
 #include "tests/kernels/fused_support.h"
 
 namespace loom::kernels::testing {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-#include "engine/tensor/kernels/fused.h"
+#include "engine/kernels/fused.h"
 #include "tests/kernels/fused_support.h"
 
 namespace loom::kernels::testing {

@@ -3,7 +3,7 @@
 //          grouping, with and without the causal mask; the bits do not depend on the number of threads.
 // World:   no ranks, or one rank with a pool of 1 to 3 threads; numbers in [-1, 1).
 
-#include "engine/tensor/kernels/attention.h"
+#include "engine/kernels/attention.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

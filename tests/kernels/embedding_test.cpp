@@ -1,7 +1,7 @@
 // Promise: embedding_forward copies rows by id; embedding_backward adds them back in id order and rounds once.
 #include <gtest/gtest.h>
 
-#include "engine/tensor/kernels/fused.h"
+#include "engine/kernels/fused.h"
 #include "tests/kernels/fused_support.h"
 
 namespace loom::kernels::testing {

@@ -13,8 +13,8 @@
 #include "engine/core/parallel.h"
 #include "engine/core/rank_context.h"
 #include "engine/core/rng.h"
-#include "engine/tensor/kernels/dispatch.h"
-#include "engine/tensor/kernels/simd.h"
+#include "engine/kernels/dispatch.h"
+#include "engine/kernels/simd.h"
 
 namespace loom::kernels::testing {
 

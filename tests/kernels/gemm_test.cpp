@@ -2,7 +2,7 @@
 //          bits do not depend on the number of threads.
 // World:   no ranks, or one rank with a pool of 1 to 3 threads; numbers in [-1, 1).
 
-#include "engine/tensor/kernels/gemm.h"
+#include "engine/kernels/gemm.h"
 
 #include <cmath>
 #include <cstring>

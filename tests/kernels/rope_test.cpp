@@ -1,7 +1,7 @@
 // Promise: rope() turns every pair of halves by its table's angle, backward by the transpose, in place if asked.
 #include <gtest/gtest.h>
 
-#include "engine/tensor/kernels/fused.h"
+#include "engine/kernels/fused.h"
 #include "tests/kernels/fused_support.h"
 
 namespace loom::kernels::testing {

@@ -1,6 +1,6 @@
 // Promise: a token's experts are the most probable ones, of equal ones the lowest; rows stand in order of expert, then
 // of token; the same bits come from any number of threads.
-#include "engine/tensor/kernels/routing.h"
+#include "engine/kernels/routing.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-#include "engine/tensor/kernels/reduce.h"
+#include "engine/kernels/reduce.h"
 #include "tests/kernels/fused_support.h"
 
 namespace loom::kernels::testing {

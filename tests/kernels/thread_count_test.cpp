@@ -5,7 +5,7 @@
 #include <list>
 #include <vector>
 
-#include "engine/tensor/kernels/fused.h"
+#include "engine/kernels/fused.h"
 #include "tests/kernels/fused_support.h"
 
 namespace loom::kernels::testing {

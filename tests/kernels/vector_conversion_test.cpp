@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/core/dtype.h"
-#include "engine/tensor/kernels/simd.h"
+#include "engine/kernels/simd.h"
 
 namespace loom::kernels {
 namespace {

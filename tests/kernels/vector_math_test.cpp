@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-#include "engine/tensor/kernels/simd.h"
+#include "engine/kernels/simd.h"
 
 namespace loom::kernels {
 namespace {

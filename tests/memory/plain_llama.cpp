@@ -4,11 +4,11 @@
 #include <tuple>
 
 #include "engine/device/device.h"
+#include "engine/kernels/dispatch.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/autograd.h"
-#include "engine/tensor/kernels/dispatch.h"
 #include "engine/tensor/ops.h"
-#include "engine/tensor/ops_composed.h"
+#include "engine/tensor/ops/composed.h"
 
 namespace loom::test {
 namespace {

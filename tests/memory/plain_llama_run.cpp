@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "engine/comm/simulated.h"
+#include "engine/comm/simulated/simulated.h"
 #include "engine/core/error.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/autograd.h"
-#include "engine/tensor/ops_composed.h"
+#include "engine/tensor/ops/composed.h"
 #include "sharding/fully_shard.h"
 #include "tests/memory/reference_run.h"
 

@@ -11,7 +11,7 @@
 #include "engine/comm/process_group.h"
 #include "engine/core/rank_context.h"
 #include "engine/device/device.h"
-#include "engine/nn/adamw.h"
+#include "engine/nn/optim/adamw.h"
 #include "recompute/checkpoint.h"
 #include "tests/memory/plain_llama.h"
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/comm/simulated.h"
+#include "engine/comm/simulated/simulated.h"
 #include "engine/core/error.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/autograd.h"
-#include "engine/tensor/ops_composed.h"
-#include "models/decoder.h"
+#include "engine/tensor/ops/composed.h"
+#include "models/decoder/decoder.h"
 #include "recompute/checkpoint.h"
 #include "sharding/fully_shard.h"
 

@@ -12,8 +12,8 @@
 #include "engine/comm/process_group.h"
 #include "engine/core/rank_context.h"
 #include "engine/device/device.h"
-#include "engine/nn/adamw.h"
 #include "engine/nn/module.h"
+#include "engine/nn/optim/adamw.h"
 
 namespace loom::test {
 

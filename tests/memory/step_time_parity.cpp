@@ -11,8 +11,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/device/profile_file.h"
-#include "engine/device/simulate.h"
+#include "engine/virtual_time/profile_file.h"
+#include "engine/virtual_time/resolve.h"
 #include "tests/memory/plain_llama_run.h"
 #include "tests/support/free_links.h"
 
@@ -23,12 +23,12 @@ using namespace loom;
 constexpr double kMedian = 0.05;
 constexpr double kWorst = 0.12;
 
-double step_ms(const device::Timeline& timeline, const device::TimeModel& model, device::HostCosts costs) {
-  const device::RankTimeline rank{0, &timeline};
-  return static_cast<double>(device::resolve({&rank, 1}, model, costs).end_ns) * 1e-6;
+double step_ms(const device::Timeline& timeline, const virtual_time::TimeModel& model, virtual_time::HostCosts costs) {
+  const virtual_time::RankTimeline rank{0, &timeline};
+  return static_cast<double>(virtual_time::resolve({&rank, 1}, model, costs).end_ns) * 1e-6;
 }
 
-int compare(const nlohmann::json& content, const device::TimeModel& model) {
+int compare(const nlohmann::json& content, const virtual_time::TimeModel& model) {
   std::vector<double> errors;
   for (const nlohmann::json& json : content.at("rows")) {
     const auto row = test::PlainLlamaRow::from_json(json, content.at("models"));
@@ -36,8 +36,8 @@ int compare(const nlohmann::json& content, const device::TimeModel& model) {
     run.step();  // brings the optimizer's state
     run.device().timeline().enable(true);
     run.step();
-    const double bound = step_ms(run.device().timeline(), model, device::HostCosts::kFree);
-    const double hosted = step_ms(run.device().timeline(), model, device::HostCosts::kCounted);
+    const double bound = step_ms(run.device().timeline(), model, virtual_time::HostCosts::kFree);
+    const double hosted = step_ms(run.device().timeline(), model, virtual_time::HostCosts::kCounted);
     const double measured = json.at("step_ms");
     const bool judged = !row.offload_to_cpu;
     if (judged) errors.push_back(std::fabs(bound / measured - 1));
@@ -60,7 +60,8 @@ int main(int argc, char** argv) {
   }
   try {
     std::ifstream file(argv[2]);
-    return compare(nlohmann::json::parse(file), device::TimeModel(test::without_links(device::load_profile(argv[1]))));
+    return compare(nlohmann::json::parse(file),
+                   virtual_time::TimeModel(test::without_links(virtual_time::load_profile(argv[1]))));
   } catch (const std::exception& error) {
     fmt::print(stderr, "step_time_parity: {}\n", error.what());
     return 2;

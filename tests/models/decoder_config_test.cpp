@@ -1,13 +1,13 @@
 // Promise: a model's shape is read from config.json or YAML completely and correctly, or refused with file, key and
 // value.
-#include "models/decoder_config.h"
+#include "models/decoder/decoder_config.h"
 
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 #include "tests/support/files.h"
 
 namespace loom::models {

@@ -8,8 +8,8 @@
 #include "engine/nn/functional.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
-#include "models/decoder.h"
-#include "models/hf_folder.h"
+#include "models/decoder/decoder.h"
+#include "models/hf/hf_folder.h"
 #include "tests/models/test_rank.h"
 
 namespace loom::models {

@@ -4,9 +4,9 @@
 #include <map>
 
 #include "engine/core/error.h"
+#include "engine/io/safetensors.h"
 #include "engine/nn/init.h"
-#include "engine/tensor/io/safetensors.h"
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 #include "tests/models/test_rank.h"
 #include "tests/support/files.h"
 

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
+#include "engine/io/safetensors.h"
 #include "engine/nn/init.h"
-#include "engine/tensor/io/safetensors.h"
-#include "models/decoder.h"
-#include "models/hf_folder.h"
+#include "models/decoder/decoder.h"
+#include "models/hf/hf_folder.h"
 #include "tests/models/test_rank.h"
 #include "tests/support/files.h"
 

@@ -1,13 +1,13 @@
 // Promise: a model with the mixin is sharded by the file in four steps that can each be overridden; a model without it
 // goes the same way; freezing comes first and lasts.
 // World:   1 and 4 ranks as threads; OwnModel of own_models.h.
-#include "models/fsdp2_mixin.h"
+#include "models/mixin/fsdp2_mixin.h"
 
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
-#include "engine/nn/adamw.h"
-#include "models/config_reader.h"
+#include "engine/nn/optim/adamw.h"
+#include "models/hub/config_reader.h"
 #include "recompute/checkpoint.h"
 #include "sharding/fully_shard.h"
 #include "tests/models/own_models.h"
@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 std::vector<std::string> wrapped_paths(nn::Module& model) {
   std::vector<std::string> paths;
   for (auto& [path, module] : model.named_modules()) {
-    if (sharding::State::of(*module) != nullptr) paths.push_back(path);
+    if (sharding::FsdpState::of(*module) != nullptr) paths.push_back(path);
   }
   return paths;
 }
@@ -98,9 +98,9 @@ TEST(FullyShard, DoesWhatTheFileSays) {
                                         "\nuse_reentrant: false\nnum_to_forward_prefetch: 2\n"));
     EXPECT_THAT(wrapped_paths(model), ElementsAre("", "layers.0", "layers.1", "layers.2", "head"));
     EXPECT_THAT(recomputed_paths(model), ElementsAre("layers.1", "layers.2"));
-    EXPECT_THAT(
-        sharding::State::of(*model.find("layers.0"))->forward_prefetch(),
-        ElementsAre(sharding::State::of(*model.find("layers.1")), sharding::State::of(*model.find("layers.2"))));
+    EXPECT_THAT(sharding::FsdpState::of(*model.find("layers.0"))->forward_prefetch(),
+                ElementsAre(sharding::FsdpState::of(*model.find("layers.1")),
+                            sharding::FsdpState::of(*model.find("layers.2"))));
     EXPECT_NO_THROW(losses_and_gradients(model));
   });
 }
@@ -164,8 +164,8 @@ void check_own_strategy() {
     EXPECT_TRUE(model.fully_shard(world, own_config("sharding_size: auto\nuse_reentrant: false\n")));
     EXPECT_THAT(wrapped_paths(model), ElementsAre("", "layers.0", "layers.2"));
     EXPECT_THAT(recomputed_paths(model), ElementsAre("layers.0", "layers.1", "layers.2"));
-    EXPECT_THAT(sharding::State::of(*model.find("layers.0"))->forward_prefetch(),
-                ElementsAre(sharding::State::of(*model.find("layers.2"))));
+    EXPECT_THAT(sharding::FsdpState::of(*model.find("layers.0"))->forward_prefetch(),
+                ElementsAre(sharding::FsdpState::of(*model.find("layers.2"))));
     EXPECT_NO_THROW(losses_and_gradients(model));
   });
 }
@@ -258,8 +258,8 @@ TEST(Freeze, AfterShardingIsRefused) {
   });
 }
 
-sharding::Fsdp2Plan plan_of(nn::Module& model, const std::string& text) {
-  return sharding::plan_fsdp2(model, own_config(text), /*world_size=*/1, sharding::GatherLayout::kBuffered);
+sharding::ResolvedFsdp2Config plan_of(nn::Module& model, const std::string& text) {
+  return sharding::resolve_fsdp2(model, own_config(text), /*world_size=*/1, sharding::GatherLayout::kBuffered);
 }
 
 TEST(RecomputeModules, AreResolvedLikeTheWrappedOnes) {

@@ -1,6 +1,6 @@
 // Promise: generation adds the sampler's tokens to the prompt and says why it stopped.
 // World:   a model of 10 tokens whose logits at a position are 1 for the token after the one there, else 0.
-#include "models/generation.h"
+#include "models/generation/generation.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

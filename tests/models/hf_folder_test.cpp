@@ -1,15 +1,15 @@
 // Promise: weights go from and to Hugging Face folders unchanged, each rank reads its own rows, and a folder that does
 // not fit the model is refused before anything is allocated.
-#include "models/hf_folder.h"
+#include "models/hf/hf_folder.h"
 
 #include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
+#include "engine/io/safetensors.h"
 #include "engine/nn/init.h"
-#include "engine/tensor/io/safetensors.h"
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 #include "tests/models/test_rank.h"
 #include "tests/support/files.h"
 

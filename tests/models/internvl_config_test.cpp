@@ -1,6 +1,6 @@
 // Promise: the shape of a vision-language model is read from config.json or YAML completely and correctly, or refused
 // with file, section, key and value.
-#include "models/internvl_config.h"
+#include "models/internvl/internvl_config.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

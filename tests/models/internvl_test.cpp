@@ -1,6 +1,6 @@
 // Promise: InternVL's tree has Hugging Face's paths, shapes and class names; checkpoints of either spelling load;
 // images reach the decoder, gradients reach the images' tower, and a frozen tower records nothing.
-#include "models/internvl.h"
+#include "models/internvl/internvl.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,12 +9,12 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rng.h"
+#include "engine/io/safetensors.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
-#include "engine/tensor/io/safetensors.h"
 #include "engine/tensor/ops.h"
-#include "models/hf_folder.h"
+#include "models/hf/hf_folder.h"
 #include "tests/models/test_rank.h"
 #include "tests/support/files.h"
 

@@ -10,14 +10,14 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
+#include "engine/io/safetensors.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
-#include "engine/tensor/io/safetensors.h"
-#include "engine/train/sampling.h"
-#include "models/decoder.h"
-#include "models/generation.h"
-#include "models/hf_folder.h"
+#include "models/decoder/decoder.h"
+#include "models/generation/generation.h"
+#include "models/generation/sampling.h"
+#include "models/hf/hf_folder.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
@@ -72,7 +72,9 @@ struct TokenCount {
 };
 
 TokenCount compare_greedy(nn::Module& model, const models::DecoderConfig& config, const Reference& reference) {
-  const auto greedy = [](std::span<const float> logits, std::int64_t) { return train::choose_token(logits, {}, 0, 0); };
+  const auto greedy = [](std::span<const float> logits, std::int64_t) {
+    return models::choose_token(logits, {}, 0, 0);
+  };
   TokenCount count;
   for (const auto& expected : reference.greedy) {
     const std::span prompt(expected.data(), reference.prompt_tokens);

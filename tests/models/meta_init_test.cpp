@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
-#include "models/fsdp2_mixin.h"
-#include "models/weight_init_mixin.h"
+#include "models/mixin/fsdp2_mixin.h"
+#include "models/mixin/weight_init_mixin.h"
 #include "sharding/fully_shard.h"
 #include "tests/models/own_models.h"
 #include "tests/support/files.h"

@@ -1,7 +1,7 @@
 // Promise: a model is found by model_id, then architectures[0], then model_type; where none leads to one, the error
 // lists what there is.
 // World:   hubs of the test's own; the library's global one.
-#include "models/model_hub.h"
+#include "models/hub/model_hub.h"
 
 #include <gmock/gmock.h>
 

@@ -9,8 +9,8 @@
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "models/decoder.h"
-#include "models/fsdp2_mixin.h"
+#include "models/decoder/decoder.h"
+#include "models/mixin/fsdp2_mixin.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/world.h"
 
@@ -97,7 +97,7 @@ Sharded sharded(int ranks, const std::string& yaml) {
     for (const device::TraceEntry& entry : trace.entries()) {
       if (entry.stream.empty() && entry.name == "AG") result.gathers.push_back(entry.subject);
     }
-    for (const sharding::State* state : sharding::State::collect(*model)) {
+    for (const sharding::FsdpState* state : sharding::FsdpState::collect(*model)) {
       if (state->group() == nullptr) continue;  // everything below belongs to others
       for (const auto& param : state->group()->params()) {
         for (auto& [path, slot] : model->named_slots()) {

@@ -1,5 +1,5 @@
 // Promise: a model derived from MultiModalModule has named towers that are frozen as one, and takes images beside text.
-#include "models/multimodal_module.h"
+#include "models/mixin/multimodal_module.h"
 
 #include <gmock/gmock.h>
 

@@ -9,8 +9,8 @@
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "models/hf_folder.h"
-#include "models/internvl.h"
+#include "models/hf/hf_folder.h"
+#include "models/internvl/internvl.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/files.h"
 #include "tests/support/world.h"
@@ -77,8 +77,8 @@ TEST_P(PublishedYaml, AppliesPrintsItsGroupsAndTrains) {
   test::run_world(yaml.ranks, [&](RankContext& context, comm::World& world) {
     const auto model = build(yaml.frozen_vision);
     ASSERT_TRUE(model->fully_shard(world, read(yaml), from_the_reference()));
-    if (context.rank() == 0) groups = sharding::describe_groups(*model, model->fsdp2_plan().written_as);
-    EXPECT_THAT(model->fsdp2_plan().warnings, IsEmpty());
+    if (context.rank() == 0) groups = sharding::describe_groups(*model, model->resolved_fsdp2_config().written_as);
+    EXPECT_THAT(model->resolved_fsdp2_config().warnings, IsEmpty());
     EXPECT_TRUE(std::isfinite(step(*model, context.rank())));
     for (auto& [path, parameter] : model->named_parameters()) {
       EXPECT_EQ(parameter.grad().defined(), parameter.requires_grad()) << path;
@@ -185,7 +185,7 @@ TEST(MultiModalGroups, TheRootKeepsTheProjectorAndTheDecodersNorm) {
     const auto model = build(true);
     model->fully_shard(world, kSource / "tests/sharding/data/migration_guide.yaml", from_the_reference());
     std::vector<std::string> owned;
-    for (const auto& param : sharding::State::of(*model)->group()->params()) owned.push_back(param->path());
+    for (const auto& param : sharding::FsdpState::of(*model)->group()->params()) owned.push_back(param->path());
     EXPECT_THAT(
         owned, ElementsAre("model.multi_modal_projector.layer_norm.weight",
                            "model.multi_modal_projector.layer_norm.bias", "model.multi_modal_projector.linear_1.weight",
@@ -198,7 +198,7 @@ TEST(MultiModalGroups, TheRootKeepsTheProjectorAndTheDecodersNorm) {
 
 std::string refusal(const std::string& text) {
   return test::message_of<ConfigError>([&] {
-    plan_fsdp2(*build(true), sharding::parse_fsdp2_config(text, "f.yaml"), 2, sharding::GatherLayout::kBuffered);
+    resolve_fsdp2(*build(true), sharding::parse_fsdp2_config(text, "f.yaml"), 2, sharding::GatherLayout::kBuffered);
   });
 }
 
@@ -216,7 +216,7 @@ TEST(MultiModalAliases, AreSaidBesideTheRealPath) {
 }
 
 TEST(MultiModalAliases, OfAnIgnoredTowerThatIsTrainedAreSaidInTheWarning) {
-  const auto plan = plan_fsdp2(
+  const auto plan = resolve_fsdp2(
       *build(false), sharding::parse_fsdp2_config("sharding_size: 2\nignored_modules: [image_encoder]", "f.yaml"), 2,
       sharding::GatherLayout::kBuffered);
   EXPECT_THAT(plan.ignored, ElementsAre("model.vision_tower"));
@@ -275,9 +275,9 @@ TEST(IgnoredTower, WithoutValuesIsAnErrorThatNamesTheTensor) {
   test::run_world(1, [](RankContext& context, comm::World& world) {
     const auto model = build(true);
     const auto plan =
-        plan_fsdp2(*model, sharding::parse_fsdp2_config(kIgnored, "f.yaml"), 1, sharding::GatherLayout::kBuffered);
+        resolve_fsdp2(*model, sharding::parse_fsdp2_config(kIgnored, "f.yaml"), 1, sharding::GatherLayout::kBuffered);
     sharding::apply_fsdp2(*model, plan, world);
-    for (sharding::State* state : sharding::State::collect(*model)) {
+    for (sharding::FsdpState* state : sharding::FsdpState::collect(*model)) {
       for (const auto& param : state->group()->params()) param->materialize_shard();
     }
     EXPECT_EQ(test::message_of<ConfigError>([&] { logits_of(*model, context.rank()); }),

@@ -9,7 +9,7 @@
 
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
-#include "models/fsdp2_mixin.h"
+#include "models/mixin/fsdp2_mixin.h"
 
 namespace loom::test {
 

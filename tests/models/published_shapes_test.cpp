@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 
 namespace loom::models {
 namespace {

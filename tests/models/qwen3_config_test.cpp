@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
-#include "models/decoder_config.h"
+#include "models/decoder/decoder_config.h"
 #include "tests/support/files.h"
 
 namespace loom::models {

@@ -8,13 +8,13 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rng.h"
+#include "engine/io/safetensors.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
-#include "engine/tensor/io/safetensors.h"
 #include "engine/tensor/ops.h"
-#include "models/decoder.h"
-#include "models/hf_folder.h"
+#include "models/decoder/decoder.h"
+#include "models/hf/hf_folder.h"
 #include "tests/models/test_rank.h"
 #include "tests/support/files.h"
 

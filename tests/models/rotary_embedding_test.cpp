@@ -1,6 +1,6 @@
 // Promise: rotary tables are Hugging Face's, in the precision of the grain, made when first needed.
 // World:   theta 100, head dim 4: angles s * 100^0 = s and s * 100^(-2/4) = s / 10, each twice.
-#include "models/rotary_embedding.h"
+#include "models/decoder/rotary_embedding.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -1,13 +1,13 @@
 // Promise: a Hugging Face folder becomes a model to train with its own weights, sharded by patterns of the inner model.
 // World:   1 and 2 ranks as threads; tests/reference/logits/qwen2.
-#include "models/transformers_model.h"
+#include "models/hf/transformers_model.h"
 
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
 #include "engine/nn/init.h"
-#include "models/decoder.h"
-#include "models/hf_folder.h"
+#include "models/decoder/decoder.h"
+#include "models/hf/hf_folder.h"
 #include "sharding/fully_shard.h"
 #include "tests/models/own_models.h"
 #include "tests/support/files.h"
@@ -53,8 +53,8 @@ TEST(TransformersModel, StartsFromTheFoldersWeightsInShards) {
     TransformersModel model(kFolder);
     EXPECT_EQ(device::Device::current().memory().stats().peak_bytes, 0);
     EXPECT_TRUE(model.fully_shard(world, own_config(kWrap)));
-    EXPECT_EQ(model.fsdp2_plan().wrapped.front(), "model.layers.0");
-    EXPECT_NE(sharding::State::of(model.model()), nullptr);
+    EXPECT_EQ(model.resolved_fsdp2_config().wrapped.front(), "model.layers.0");
+    EXPECT_NE(sharding::FsdpState::of(model.model()), nullptr);
     EXPECT_EQ(logits_of(model), expected);
   });
 }
@@ -120,8 +120,8 @@ TEST(TransformersModel, FreezesBeforeShardingAndShardsAsTheInnerModelDoes) {
     EXPECT_FALSE(inner.embed.weight.value.requires_grad());
     model.fully_shard(world, own_config("sharding_size: auto\n"));
     EXPECT_FALSE(inner.embed.weight.value.requires_grad());
-    EXPECT_NE(sharding::State::of(*inner.find("layers.1")), nullptr);
-    EXPECT_EQ(sharding::State::of(*inner.find("layers.0")), nullptr);
+    EXPECT_NE(sharding::FsdpState::of(*inner.find("layers.1")), nullptr);
+    EXPECT_EQ(sharding::FsdpState::of(*inner.find("layers.0")), nullptr);
     EXPECT_EQ(inner.post_meta_inits, 1);
   });
 }

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
-#include "models/fsdp2_mixin.h"
+#include "models/mixin/fsdp2_mixin.h"
 #include "sharding/fully_shard.h"
 #include "tests/models/own_models.h"
 #include "tests/support/files.h"
@@ -187,7 +187,8 @@ TEST(WeightsNeverInitialised, AreNamedAtTheFirstForward) {
 TEST(WeightsNeverInitialised, AreNamedWithTheirGroupWhenSharded) {
   test::run_world(1, [](RankContext&, comm::World& world) {
     test::PlainModel model;
-    const auto plan = sharding::plan_fsdp2(model, own_config(test::kWrapLayers), 1, sharding::GatherLayout::kBuffered);
+    const auto plan =
+        sharding::resolve_fsdp2(model, own_config(test::kWrapLayers), 1, sharding::GatherLayout::kBuffered);
     sharding::apply_fsdp2(model, plan, world);
     EXPECT_EQ(test::message_of<ConfigError>([&] { model(input()); }),
               "parameter 'embed.weight' of group '' has no values yet; initialise or load the weights before the first "

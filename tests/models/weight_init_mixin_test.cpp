@@ -1,14 +1,14 @@
 // Promise: WeightInitMixin writes every parameter by the class of its module, children first, without grad; an override
 // replaces the rule for modules of the user's own.
 // World:   1 and 3 ranks as threads; OwnModel of own_models.h.
-#include "models/weight_init_mixin.h"
+#include "models/mixin/weight_init_mixin.h"
 
 #include <cmath>
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
 #include "engine/tensor/autograd.h"
-#include "models/fsdp2_mixin.h"
+#include "models/mixin/fsdp2_mixin.h"
 #include "sharding/fully_shard.h"
 #include "tests/models/own_models.h"
 #include "tests/support/files.h"

@@ -1,5 +1,5 @@
 // Promise: AdamW is torch.optim.AdamW, written out here in double.
-#include "engine/nn/adamw.h"
+#include "engine/nn/optim/adamw.h"
 
 #include <cmath>
 #include <gmock/gmock.h>

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
-#include "engine/nn/adamw.h"
 #include "engine/nn/init.h"
+#include "engine/nn/optim/adamw.h"
 #include "tests/nn/toy_modules.h"
 
 namespace loom {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "engine/comm/launch.h"
 #include "engine/comm/mesh.h"
+#include "engine/launch/run_ranks.h"
 #include "sharding/fully_shard.h"
 #include "tests/recompute/toys.h"
 
@@ -50,7 +50,7 @@ using Apply = std::function<void(nn::Module&, const sharding::FullyShardOptions&
 // Rank 0's gradients after two steps, and the gathers of the second.
 Trained train(const Build& build, const Apply& apply) {
   Trained of_first;
-  comm::run_ranks(2, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
+  launch::run_ranks(2, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
     device::Device& device = device::Device::install(context, {});
     const auto model = build();
     sharding::FullyShardOptions options;

@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "engine/comm/launch.h"
 #include "engine/comm/mesh.h"
+#include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 #include "recompute/checkpoint.h"
 #include "sharding/fully_shard.h"
 
@@ -128,7 +128,7 @@ Trained train_rank(RankContext& context, comm::World& world, const Way& way, boo
 // Of rank 0.
 Trained train(const Way& way, bool recomputed, int forward_prefetch = 0) {
   Trained first;
-  comm::run_ranks(way.ranks, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
+  launch::run_ranks(way.ranks, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
     Trained own = train_rank(context, world, way, recomputed, forward_prefetch);
     if (context.rank() == 0) first = std::move(own);
   });

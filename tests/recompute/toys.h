@@ -11,7 +11,7 @@
 #include "engine/nn/module.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "engine/tensor/ops_composed.h"
+#include "engine/tensor/ops/composed.h"
 #include "recompute/checkpoint.h"
 #include "tests/support/one_rank.h"
 

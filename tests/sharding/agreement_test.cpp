@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 // What each rank ends with when `main` throws.
 template <class E>
-std::vector<std::string> errors(const comm::RankMain& main) {
+std::vector<std::string> errors(const launch::RankMain& main) {
   return test::of_each_rank(2, [&](RankContext& context, comm::World& world) -> std::string {
     try {
       main(context, world);

@@ -4,7 +4,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/layers.h"
-#include "sharding/apply.h"
+#include "sharding/parallelize.h"
 #include "tests/support/files.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
@@ -19,9 +19,9 @@ using ::testing::IsEmpty;
 
 Fsdp2Config config(const std::string& text) { return parse_fsdp2_config(text, "f.yaml"); }
 
-Fsdp2Plan planned(const std::string& text, int world_size = 4) {
+ResolvedFsdp2Config planned(const std::string& text, int world_size = 4) {
   test::ToyChain chain(6, 4);
-  return plan_fsdp2(chain, config(text), world_size, GatherLayout::kBuffered);
+  return resolve_fsdp2(chain, config(text), world_size, GatherLayout::kBuffered);
 }
 
 std::string refusal(const std::string& text, int world_size = 4) {
@@ -43,7 +43,7 @@ TEST(Plan, TakesAClassForEveryModuleOfIt) {
 }
 
 TEST(Plan, TakesMeshAndPolicyFromTheFile) {
-  const Fsdp2Plan plan = planned(
+  const ResolvedFsdp2Config plan = planned(
       "sharding_size: 2\nparam_dtype: bf16\nreduce_dtype: fp32\ncast_forward_inputs: false\n"
       "reshard_after_forward: false\nnum_to_forward_prefetch: 2\nnum_to_backward_prefetch: 1\n");
   EXPECT_EQ(plan.layout.replicate, 2);
@@ -71,7 +71,7 @@ TEST(Plan, OfAPatternThatMatchesNothingIsRefusedWithTheNearestPath) {
 }
 
 TEST(Plan, WarnsOfAnIndexPastTheEnd) {
-  const Fsdp2Plan plan = planned("sharding_size: auto\nsub_modules_to_wrap:\n  - \"layers.{2-5}\"\n");
+  const ResolvedFsdp2Config plan = planned("sharding_size: auto\nsub_modules_to_wrap:\n  - \"layers.{2-5}\"\n");
   EXPECT_THAT(plan.wrapped, ElementsAre("layers.2", "layers.3"));
   EXPECT_THAT(plan.warnings,
               ElementsAre("f.yaml:3:5: sub_modules_to_wrap: 'layers.{2-5}': 'layers' has 4 entries, 0 to 3; "
@@ -101,20 +101,20 @@ TEST(Plan, ThatWouldSpreadATieOverTwoGroupsIsRefusedNamingBothPathsInTheModel) {
   Tied model;
   EXPECT_EQ(
       message_of<ConfigError>(
-          [&] { plan_fsdp2(model, config("sub_modules_to_wrap: [embed]"), 4, GatherLayout::kBuffered); }),
+          [&] { resolve_fsdp2(model, config("sub_modules_to_wrap: [embed]"), 4, GatherLayout::kBuffered); }),
       "f.yaml:1:22: sub_modules_to_wrap: 'embed.weight' (group 'embed') and 'head.weight' (group of the root) are one "
       "parameter; a tie must stay inside one group: wrap neither module, or untie them "
       "(--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
-  EXPECT_NO_THROW(plan_fsdp2(model, config("{}"), 4, GatherLayout::kBuffered));
+  EXPECT_NO_THROW(resolve_fsdp2(model, config("{}"), 4, GatherLayout::kBuffered));
 }
 
 // --- Wrapped models
 
-std::vector<std::string> paths_of(const std::vector<State*>& states, nn::Module& root) {
+std::vector<std::string> paths_of(const std::vector<FsdpState*>& states, nn::Module& root) {
   std::vector<std::string> paths;
-  for (const State* state : states) {
+  for (const FsdpState* state : states) {
     for (auto& [path, module] : root.named_modules()) {
-      if (State::of(*module) == state) paths.push_back(path);
+      if (FsdpState::of(*module) == state) paths.push_back(path);
     }
   }
   return paths;
@@ -123,13 +123,15 @@ std::vector<std::string> paths_of(const std::vector<State*>& states, nn::Module&
 TEST(Apply, SetsPrefetchListsOfTheNextInTheOrderOfRegistration) {
   run_world(2, [](RankContext&, comm::World& world) {
     test::ToyChain chain(6, 4);
-    const Fsdp2Plan plan = plan_fsdp2(chain,
-                                      config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
-                                             "num_to_forward_prefetch: 2\nnum_to_backward_prefetch: 1\n"),
-                                      2, GatherLayout::kBuffered);
+    const ResolvedFsdp2Config plan = resolve_fsdp2(chain,
+                                                   config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
+                                                          "num_to_forward_prefetch: 2\nnum_to_backward_prefetch: 1\n"),
+                                                   2, GatherLayout::kBuffered);
     apply_fsdp2(chain, plan, world);
-    const auto forward = [&](nn::Module& module) { return paths_of(State::of(module)->forward_prefetch(), chain); };
-    const auto backward = [&](nn::Module& module) { return paths_of(State::of(module)->backward_prefetch(), chain); };
+    const auto forward = [&](nn::Module& module) { return paths_of(FsdpState::of(module)->forward_prefetch(), chain); };
+    const auto backward = [&](nn::Module& module) {
+      return paths_of(FsdpState::of(module)->backward_prefetch(), chain);
+    };
     EXPECT_THAT(forward(chain.layers[0]), ElementsAre("layers.1", "layers.2"));
     EXPECT_THAT(forward(chain.layers[2]), ElementsAre("layers.3"));
     EXPECT_THAT(forward(chain.layers[3]), IsEmpty());
@@ -158,27 +160,28 @@ class Nested final : public nn::Module {
 TEST(Apply, WrapsChildrenBeforeTheirParentsAndPrefetchesInPreOrder) {
   run_world(2, [](RankContext&, comm::World& world) {
     Nested model;
-    const Fsdp2Plan plan = plan_fsdp2(model,
-                                      config("sharding_size: auto\nsub_modules_to_wrap: [outer, last, outer.layers.0]\n"
-                                             "num_to_forward_prefetch: 1\n"),
-                                      2, GatherLayout::kBuffered);
+    const ResolvedFsdp2Config plan =
+        resolve_fsdp2(model,
+                      config("sharding_size: auto\nsub_modules_to_wrap: [outer, last, outer.layers.0]\n"
+                             "num_to_forward_prefetch: 1\n"),
+                      2, GatherLayout::kBuffered);
     EXPECT_THAT(plan.wrapped, ElementsAre("outer", "outer.layers.0", "last"));
     apply_fsdp2(model, plan, world);
-    EXPECT_EQ(State::of(model.outer)->group()->params().size(), 1u);  // its own; the block's are the block's
-    EXPECT_EQ(State::of(model.outer.layers[0])->group()->params().size(), 1u);
-    EXPECT_EQ(State::of(model)->group(), nullptr);
-    EXPECT_THAT(paths_of(State::of(model.outer)->forward_prefetch(), model), ElementsAre("outer.layers.0"));
-    EXPECT_THAT(paths_of(State::of(model.outer.layers[0])->forward_prefetch(), model), ElementsAre("last"));
+    EXPECT_EQ(FsdpState::of(model.outer)->group()->params().size(), 1u);  // its own; the block's are the block's
+    EXPECT_EQ(FsdpState::of(model.outer.layers[0])->group()->params().size(), 1u);
+    EXPECT_EQ(FsdpState::of(model)->group(), nullptr);
+    EXPECT_THAT(paths_of(FsdpState::of(model.outer)->forward_prefetch(), model), ElementsAre("outer.layers.0"));
+    EXPECT_THAT(paths_of(FsdpState::of(model.outer.layers[0])->forward_prefetch(), model), ElementsAre("last"));
   });
 }
 
 TEST(Describe, NamesEveryGroupWithItsBytesPaddingReshardAndPrefetch) {
   run_world(2, [](RankContext& context, comm::World& world) {
     test::ToyChain chain(5, 2);
-    const Fsdp2Plan plan = plan_fsdp2(chain,
-                                      config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
-                                             "param_dtype: bf16\nnum_to_forward_prefetch: 1\n"),
-                                      2, GatherLayout::kBuffered);
+    const ResolvedFsdp2Config plan = resolve_fsdp2(chain,
+                                                   config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
+                                                          "param_dtype: bf16\nnum_to_forward_prefetch: 1\n"),
+                                                   2, GatherLayout::kBuffered);
     apply_fsdp2(chain, plan, world);
     if (context.rank() != 0) return;
     // 25 elements; 2 ranks x 3 rows x 5 x 2 bytes = 60 bytes gathered (0.06 KiB), 10 of them padding: 16.67 %.

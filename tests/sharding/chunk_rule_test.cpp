@@ -5,7 +5,7 @@
 #include <cmath>
 #include <gmock/gmock.h>
 
-#include "engine/nn/adamw.h"
+#include "engine/nn/optim/adamw.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -81,7 +81,7 @@ std::shared_ptr<FiveAndOne> wrapped(comm::World& world) {
 
 std::vector<const Param*> params_of(nn::Module& model) {
   std::vector<const Param*> params;
-  for (const State* state : State::collect(model)) {
+  for (const FsdpState* state : FsdpState::collect(model)) {
     for (const auto& param : state->group()->params()) params.push_back(param.get());
   }
   return params;

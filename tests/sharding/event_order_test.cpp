@@ -158,7 +158,7 @@ TEST(UnusedPrefetch, IsDroppedByTheEndOfBackwardAndTheNextStepIsSound) {
       chain->skipped = {0};
       const Order order = order_of_step(*chain);
       EXPECT_EQ(order.backward, "A2 w2 A1 A0 f2 S2 w1 f1 S1 fR SR");
-      EXPECT_TRUE(State::of(chain->block(0))->group()->is_sharded());
+      EXPECT_TRUE(FsdpState::of(chain->block(0))->group()->is_sharded());
       const device::MemStats stats = device::Device::current().memory().stats();
       EXPECT_EQ(stats.by_category[static_cast<std::size_t>(device::MemCategory::kGatherBuffer)], 0);
       EXPECT_EQ(stats.by_category[static_cast<std::size_t>(device::MemCategory::kUnsharded)], 0);
@@ -176,7 +176,7 @@ TEST(UnusedPrefetch, OfAForwardWithoutGradIsDroppedAtItsEnd) {
     chain->skipped = {1};
     const autograd::NoGrad no_grad;
     (*chain)(test::toy_input(0, 2, 4));
-    EXPECT_TRUE(State::of(chain->block(1))->group()->is_sharded());
+    EXPECT_TRUE(FsdpState::of(chain->block(1))->group()->is_sharded());
     const device::MemStats stats = device::Device::current().memory().stats();
     EXPECT_EQ(stats.by_category[static_cast<std::size_t>(device::MemCategory::kGatherBuffer)], 0);
   });

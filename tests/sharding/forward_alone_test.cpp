@@ -2,7 +2,7 @@
 // weights of then. World:   2 ranks as threads; a chain of 2 blocks.
 #include <gtest/gtest.h>
 
-#include "engine/nn/adamw.h"
+#include "engine/nn/optim/adamw.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -21,7 +21,7 @@ TEST_P(ForwardAlone, TenThousandTimesDoesNotGrowWhatBackwardWouldRead) {
     (*chain)(input);
     const device::MemStats before = device::Device::current().memory().stats();
     for (int i = 0; i < 10000; ++i) (*chain)(input);
-    EXPECT_EQ(State::of(*chain)->recorded_forwards(), 0u);
+    EXPECT_EQ(FsdpState::of(*chain)->recorded_forwards(), 0u);
     const device::MemStats after = device::Device::current().memory().stats();
     EXPECT_EQ(after.total_bytes, before.total_bytes);
     EXPECT_EQ(after.peak_bytes, before.peak_bytes);
@@ -32,9 +32,9 @@ TEST_P(ForwardAlone, WhatAForwardWithGradRecordsEndsWithItsBackward) {
   run_world(2, [](RankContext&, comm::World& world) {
     const auto chain = test::sharded_chain(2, 2, test::sharded_over_all(world, GetParam()));
     const Tensor loss = ops::mean((*chain)(test::toy_input(0, 1, 2)));
-    EXPECT_EQ(State::of(*chain)->recorded_forwards(), 3u);  // 2 blocks and the root
+    EXPECT_EQ(FsdpState::of(*chain)->recorded_forwards(), 3u);  // 2 blocks and the root
     autograd::backward(loss);
-    EXPECT_EQ(State::of(*chain)->recorded_forwards(), 0u);
+    EXPECT_EQ(FsdpState::of(*chain)->recorded_forwards(), 0u);
   });
 }
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
-#include "engine/nn/adamw.h"
+#include "engine/nn/optim/adamw.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -55,7 +55,7 @@ TEST(Frozen, IsGatheredGetsNoGradientAndIsNotReducedUntilItIsUnfrozen) {
     EXPECT_THAT(reductions_of(model), ElementsAre(Pair("", 1)));
     EXPECT_FALSE(model.first.value.grad().defined());
     EXPECT_TRUE(model.second.value.grad().defined());
-    const Param& frozen = *State::of(model)->group()->params().front();
+    const Param& frozen = *FsdpState::of(model)->group()->params().front();
     EXPECT_FALSE(frozen.unsharded().requires_grad());
 
     model.first.value.set_requires_grad(true);

@@ -2,7 +2,7 @@
 // to write;
 //          nothing is silently dropped, and a size that does not fit the world fails alike on every rank.
 // World:   a number of ranks; no rank runs.
-#include "sharding/fsdp2_config.h"
+#include "sharding/config/fsdp2_config.h"
 
 #include <fmt/format.h>
 #include <fstream>

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "engine/core/error.h"
-#include "sharding/fsdp2_config.h"
+#include "sharding/config/fsdp2_config.h"
 
 namespace loom::sharding {
 namespace {

@@ -98,11 +98,11 @@ TEST(InputCasts, HappenInAWrappedModuleWithoutParametersWhichMayBeTheRoot) {
     const FullyShardOptions options = in_bf16(world);
     fully_shard(model.wrapped, options);
     fully_shard(model, options);
-    EXPECT_EQ(State::of(model)->group(), nullptr);
+    EXPECT_EQ(FsdpState::of(model)->group(), nullptr);
     materialize_shards(model);
     nn::init_weights(model, 1);
     test::forward_backward(model, test::toy_input(0, 2, 4));
-    EXPECT_TRUE(State::of(model)->is_root());
+    EXPECT_TRUE(FsdpState::of(model)->is_root());
     EXPECT_EQ(model.seen, DType::kBF16);
     EXPECT_TRUE(model.wrapped.weight->value.grad().defined());
   });
@@ -143,7 +143,7 @@ TEST(ParamDtype, EqualToTheOriginalCastsNothing) {
     model->call(std::move(args));
     EXPECT_THAT(model->seen, ElementsAre(DType::kF32));
     EXPECT_EQ(model->weight_dtype, DType::kF32);
-    const Param& param = *State::of(*model)->group()->params().front();
+    const Param& param = *FsdpState::of(*model)->group()->params().front();
     EXPECT_EQ(param.compute_dtype(), DType::kF32);
     EXPECT_EQ(param.gather_input_bytes(), 2 * 4 * 4);  // 2 of 4 rows, 4 floats a row
   });

@@ -2,7 +2,7 @@
 // selects
 //          nothing is an error that says where it stands and what to write.
 // World:   a decoder of 4 layers (layers 2 and 3 have experts), an empty list of adapters, and a tower of 45 blocks.
-#include "sharding/module_pattern.h"
+#include "sharding/config/module_pattern.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

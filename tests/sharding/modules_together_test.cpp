@@ -77,7 +77,7 @@ TEST(IgnoredParameters, StayWholeAndAreNotReduced) {
     nn::init_weights(chain, test::kToySeed);
     EXPECT_EQ(chain.block(1).weight.value.shape(), (Shape{kWidth, kWidth}));
     EXPECT_EQ(chain.block(0).weight.value.shape(), (Shape{kWidth / 2, kWidth}));
-    EXPECT_EQ(State::of(chain.layers[1])->group(), nullptr);
+    EXPECT_EQ(FsdpState::of(chain.layers[1])->group(), nullptr);
     test::forward_backward(chain, test::toy_input(context.rank(), 3, kWidth));
 
     // The norm of the sharded gradients, and the mean over ranks of the squares of the ignored one.

@@ -12,15 +12,15 @@
 #include <numeric>
 #include <thread>
 
-#include "engine/comm/launch.h"
 #include "engine/core/error.h"
-#include "engine/nn/adamw.h"
+#include "engine/launch/run_ranks.h"
 #include "engine/nn/init.h"
 #include "engine/nn/layers.h"
+#include "engine/nn/optim/adamw.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "sharding/apply.h"
 #include "sharding/fully_shard.h"
+#include "sharding/parallelize.h"
 #include "tests/support/files.h"
 
 namespace loom::sharding {
@@ -153,7 +153,7 @@ class Rank {
 
 // Runs `main` on every rank.
 void on_ranks(const Scene& scene, const std::function<void(Rank&)>& main) {
-  comm::run_ranks(scene.world.ranks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
+  launch::run_ranks(scene.world.ranks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
     Rank rank(scene, context, world);
     main(rank);
   });
@@ -275,7 +275,7 @@ TEST(OffloadedTensors, AreUnknownToATrainingOnTheDevice) {
 }
 
 TEST(OffloadedTensors, LeaveBuffersAndIgnoredParametersOnTheDevice) {
-  comm::run_ranks(2, {std::chrono::seconds(60)}, [](RankContext& context, comm::World& world) {
+  launch::run_ranks(2, {std::chrono::seconds(60)}, [](RankContext& context, comm::World& world) {
     device::Device::install(context, {});
     Net net;
     nn::ParamSlot& ignored = net.norm.weight;
@@ -381,7 +381,7 @@ TEST(OffloadedGather, CopiesFullPrecisionParameterByParameterAndThenCasts) {
   for (const GatherLayout layout : {GatherLayout::kBuffered, GatherLayout::kFast}) {
     scene.options.layout = layout;
     on_ranks(scene, [](Rank& rank) {
-      State::of(rank.net())->lazy_init();
+      FsdpState::of(rank.net())->lazy_init();
       EXPECT_THAT(
           items(rank, [&] { unshard(rank.net().first); }),
           ElementsAre("gather_copy_in h2d:weight", "gather_copy_in cast:weight", "gather_copy_in h2d:bias",
@@ -395,7 +395,7 @@ TEST(OffloadedGather, CopiesFullPrecisionParameterByParameterAndThenCasts) {
 
 TEST(OffloadedGather, NeedsNoCastWhereTheDtypesAgree) {
   on_ranks(with({.world = {2, 2}}, kPinned), [](Rank& rank) {
-    State::of(rank.net())->lazy_init();
+    FsdpState::of(rank.net())->lazy_init();
     EXPECT_THAT(items(rank, [&] { unshard(rank.net().first); }),
                 ElementsAre("gather_copy_in h2d:weight", "gather_copy_in h2d:bias",
                             "gather_copy_in gather_copy_in:first", "gather all_gather:first"));
@@ -424,8 +424,8 @@ TEST(OffloadedGather, NeedsTheDeviceBytesItSays) {
     scene.options.layout = c.layout;
     scene.options.policy.param_dtype = c.dtype;
     on_ranks(scene, [&](Rank& rank) {
-      State::of(rank.net())->lazy_init();
-      ParamGroup& group = *State::of(rank.net().first)->group();
+      FsdpState::of(rank.net())->lazy_init();
+      ParamGroup& group = *FsdpState::of(rank.net().first)->group();
       group.unshard();
       const auto category = static_cast<std::size_t>(MemCategory::kGatherBuffer);
       EXPECT_EQ(rank.device().memory().stats().peak_by_category[category], c.peak_bytes);
@@ -498,7 +498,7 @@ std::vector<std::vector<float>> gradients(Rank& rank) {
 bool all_landed(Rank& rank) {
   const auto parameters = rank.net().parameters();
   return std::all_of(parameters.begin(), parameters.end(),
-                     [](const Tensor& p) { return p.grad().storage()->has_landed(); });
+                     [](const Tensor& p) { return p.grad().storage()->is_ready(); });
 }
 
 std::vector<std::vector<float>> expected_gradients(int micro_batches) {
@@ -512,7 +512,7 @@ std::vector<std::vector<float>> expected_gradients(int micro_batches) {
 
 TEST(OffloadedGradients, InPinnedMemoryDoNotBlockTheHostUntilTheyAreRead) {
   on_ranks(one_slow_reduction(kPinned), [](Rank& rank) {
-    State::of(rank.net())->is_last_backward = false;  // no final wait: the reader is on its own
+    FsdpState::of(rank.net())->is_last_backward = false;  // no final wait: the reader is on its own
     Gate gate(rank);
     rank.micro_batch(0);
     EXPECT_FALSE(all_landed(rank));
@@ -536,7 +536,7 @@ TEST(OffloadedGradients, AreNotReadByTheOptimizerBeforeTheyHaveLanded) {
     expected = weights(rank);
   });
   on_ranks(one_slow_reduction(kPinned), [&](Rank& rank) {
-    State::of(rank.net())->is_last_backward = false;
+    FsdpState::of(rank.net())->is_last_backward = false;
     Gate gate(rank);
     rank.micro_batch(0);
     ASSERT_FALSE(all_landed(rank));
@@ -557,7 +557,7 @@ TEST(OffloadedGradients, HaveLandedWhenTheLastBackwardReturns) {
 
 TEST(OffloadedGradients, InPageableMemoryBlockTheHost) {
   on_ranks(one_slow_reduction(kPageable), [](Rank& rank) {
-    State::of(rank.net())->is_last_backward = false;
+    FsdpState::of(rank.net())->is_last_backward = false;
     Gate gate(rank);
     const std::jthread opener = gate.open_soon();
     rank.micro_batch(0);
@@ -569,7 +569,7 @@ TEST(OffloadedGradients, InPageableMemoryBlockTheHost) {
 TEST(OffloadedGradients, BlockTheHostWhenTheyAreAddedToOthers) {
   on_ranks(one_slow_reduction(kPinned), [](Rank& rank) {
     rank.micro_batch(0);
-    State::of(rank.net())->is_last_backward = false;
+    FsdpState::of(rank.net())->is_last_backward = false;
     Gate gate(rank);
     const std::jthread opener = gate.open_soon();
     rank.micro_batch(1);
@@ -598,10 +598,10 @@ TEST(OffloadedDryRun, CountsTheSameBytesAndTakesNone) {
 }
 
 TEST(OffloadInTheYaml, ReachesEveryGroup) {
-  comm::run_ranks(2, {std::chrono::seconds(60)}, [](RankContext& context, comm::World& world) {
+  launch::run_ranks(2, {std::chrono::seconds(60)}, [](RankContext& context, comm::World& world) {
     device::Device::install(context, {});
     const auto plan_of = [](Net& net, std::string_view keys) {
-      return plan_fsdp2(
+      return resolve_fsdp2(
           net, parse_fsdp2_config("sharding_size: auto\nsub_modules_to_wrap: [first]\n" + std::string(keys), "f.yaml"),
           2, GatherLayout::kFast);
     };

@@ -19,7 +19,7 @@ using test::message_of;
 
 constexpr std::int64_t kWidth = 4;
 
-void on_two_ranks(const comm::RankMain& main) {
+void on_two_ranks(const launch::RankMain& main) {
   test::run_world(2, main, {.executor = device::ExecutorKind::kThreaded});
 }
 

@@ -2,7 +2,7 @@
 // World:   none for the plan; 1, 2 or 4 ranks as threads for what it comes to.
 #include <gtest/gtest.h>
 
-#include "sharding/reduce.h"
+#include "sharding/fsdp/reduce.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -104,7 +104,7 @@ TEST(DivideFactor, IsAppliedOnceForEveryMeshAndDtype) {
       FullyShardOptions options = test::sharded_over(world, c.shard);
       options.policy.reduce_dtype = c.reduce_dtype;
       const auto chain = test::sharded_chain(4, 1, options);
-      ParamGroup& group = *State::of(chain->block(0))->group();
+      ParamGroup& group = *FsdpState::of(chain->block(0))->group();
       group.gradient_divide_factor = c.factor;
       group.force_sum_reduction = c.force_sum;
       test::forward_backward(*chain, test::toy_input(0, 2, 4));

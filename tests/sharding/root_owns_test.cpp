@@ -2,8 +2,8 @@
 // World:   1 rank; Toy{embed, layers[2]{up, down}, norm, head}: 3 + 2 * 4 + 1 = 12 parameters.
 #include <gmock/gmock.h>
 
-#include "engine/comm/launch.h"
-#include "sharding/apply.h"
+#include "engine/launch/run_ranks.h"
+#include "sharding/parallelize.h"
 #include "tests/support/schedule_models.h"
 
 namespace loom::sharding {
@@ -11,10 +11,10 @@ namespace {
 
 std::string last_line(nn::Module& model, const std::string& yaml) {
   std::string text;
-  comm::run_ranks(1, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
+  launch::run_ranks(1, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
     device::Device::install(context, {});
     const Fsdp2Config config = parse_fsdp2_config("sharding_size: auto\n" + yaml, "f.yaml");
-    apply_fsdp2(model, plan_fsdp2(model, config, 1, GatherLayout::kBuffered), world);
+    apply_fsdp2(model, resolve_fsdp2(model, config, 1, GatherLayout::kBuffered), world);
     text = describe_groups(model);
   });
   text.pop_back();

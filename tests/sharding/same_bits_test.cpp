@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
-#include "engine/nn/adamw.h"
+#include "engine/nn/optim/adamw.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
-#include "sharding/apply.h"
+#include "sharding/parallelize.h"
 #include "tests/support/files.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
@@ -25,12 +25,13 @@ Fsdp2Config config(const std::string& text) { return parse_fsdp2_config(text, "f
 std::vector<std::string> ends(const TextOf& text_of, int ranks = 4) {
   return test::of_each_rank(ranks, [&](RankContext& context, comm::World& world) -> std::string {
     test::ToyChain chain(4, 4);
-    const Fsdp2Plan plan = plan_fsdp2(chain, config(text_of(context.rank())), world.size(), GatherLayout::kBuffered);
+    const ResolvedFsdp2Config plan =
+        resolve_fsdp2(chain, config(text_of(context.rank())), world.size(), GatherLayout::kBuffered);
     try {
       apply_fsdp2(chain, plan, world);
     } catch (const ConfigError& error) {
-      EXPECT_EQ(State::of(chain), nullptr);
-      for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(State::of(chain.layers[i]), nullptr);
+      EXPECT_EQ(FsdpState::of(chain), nullptr);
+      for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(FsdpState::of(chain.layers[i]), nullptr);
       EXPECT_EQ(device::Device::current().memory().stats().peak_bytes, 0);
       return error.what();
     }
@@ -102,7 +103,7 @@ TEST(SameConfig, ComparesEveryKeyTheReaderKnows) {
   test::ToyChain chain(4, 4);
   Fsdp2Config all =
       config("sub_modules_to_wrap: [layers.0]\nignored_modules: [layers.1]\nrecompute_modules: [layers.2]");
-  Fsdp2Plan plan = plan_fsdp2(chain, all, 4, GatherLayout::kBuffered);
+  ResolvedFsdp2Config plan = resolve_fsdp2(chain, all, 4, GatherLayout::kBuffered);
   all.moe_modules = all.sub_modules_to_wrap;
   std::string known = message_of<ConfigError>([] { config("qqqqqqqqqqqqqqqqqqqq: 1"); });
   known = known.substr(known.find("the keys are "));

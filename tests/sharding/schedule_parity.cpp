@@ -11,16 +11,16 @@
 #include <optional>
 #include <sstream>
 
-#include "engine/comm/launch.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
-#include "engine/nn/adamw.h"
+#include "engine/launch/run_ranks.h"
+#include "engine/nn/optim/adamw.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "models/fsdp2_mixin.h"
-#include "sharding/apply.h"
+#include "models/mixin/fsdp2_mixin.h"
+#include "sharding/fsdp/model_tree.h"
 #include "sharding/fully_shard.h"
-#include "sharding/model_tree.h"
+#include "sharding/parallelize.h"
 #include "tests/support/parity_report.h"
 #include "tests/support/schedule_models.h"
 #include "tests/support/schedule_tokens.h"
@@ -221,7 +221,7 @@ void run_case(const Case& c, test::ParityReport& report) {
   std::string detail;
   for (const Way& way : kWays) {
     Tokens tokens;
-    comm::run_ranks(c.world, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
+    launch::run_ranks(c.world, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
       Tokens own = run_rank(c, way, context, world);
       if (context.rank() == 0) tokens = std::move(own);
     });

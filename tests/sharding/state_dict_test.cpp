@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/nn/adamw.h"
-#include "sharding/apply.h"
+#include "engine/nn/optim/adamw.h"
+#include "sharding/parallelize.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -105,8 +105,8 @@ TEST(MetaInit, GivesEveryValueWhateverTheRanksAndReplicas) {
 TEST(IgnoredModules, ThatAreTrainedAreReportedAndFrozenOnesAreNot) {
   test::ToyChain chain(kWidth, kBlocks);
   const auto warnings = [&] {
-    return plan_fsdp2(chain, parse_fsdp2_config("sharding_size: auto\nignored_modules: [layers.1]", "f.yaml"), 2,
-                      GatherLayout::kBuffered)
+    return resolve_fsdp2(chain, parse_fsdp2_config("sharding_size: auto\nignored_modules: [layers.1]", "f.yaml"), 2,
+                         GatherLayout::kBuffered)
         .warnings;
   };
   EXPECT_THAT(warnings(), ElementsAre("ignored_modules: 'layers.1.weight' is trained, but ignored parameters are not "

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <map>
 
-#include "engine/comm/launch.h"
 #include "engine/core/error.h"
+#include "engine/launch/run_ranks.h"
 #include "engine/nn/init.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/files.h"
@@ -103,7 +103,7 @@ class Fixture {
 };
 
 void on_ranks(int ranks, const Setting& setting, const std::function<void(Fixture&)>& body) {
-  comm::run_ranks(ranks, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
+  launch::run_ranks(ranks, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
     Fixture fixture(context, world, setting);
     body(fixture);
   });
@@ -239,7 +239,7 @@ TEST(ReshardAfterBackward, OffKeepsTheParametersForTheNextMicroBatch) {
     const Tokens second = f.traced([&] { f.train(1); });
     EXPECT_THAT(second, Each(Not(StartsWith("AG:"))));
     EXPECT_THAT(second, Contains("RE:layers.0"));
-    EXPECT_TRUE(State::of(f.toy)->group()->is_sharded());
+    EXPECT_TRUE(FsdpState::of(f.toy)->group()->is_sharded());
   });
 }
 
@@ -347,8 +347,8 @@ TEST(DivideFactor, MustBeAbove0) {
 TEST(ForceSum, IsOfOneModule) {
   on_ranks(1, {.shard_size = 1}, [](Fixture& f) {
     set_force_sum_reduction_for_comms(f.at("head"), true);
-    EXPECT_TRUE(State::of(f.at("head"))->group()->force_sum_reduction);
-    EXPECT_FALSE(State::of(f.at("embed"))->group()->force_sum_reduction);
+    EXPECT_TRUE(FsdpState::of(f.at("head"))->group()->force_sum_reduction);
+    EXPECT_FALSE(FsdpState::of(f.at("embed"))->group()->force_sum_reduction);
   });
 }
 

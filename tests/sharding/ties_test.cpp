@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
-#include "engine/nn/adamw.h"
 #include "engine/nn/layers.h"
+#include "engine/nn/optim/adamw.h"
 #include "tests/support/files.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
@@ -33,7 +33,7 @@ TEST(Ties, HoldThroughEveryTransition) {
   run_world(2, [](RankContext&, comm::World& world) {
     Tied model;
     fully_shard(model, test::sharded_over_all(world));
-    ASSERT_EQ(State::of(model)->group()->params().size(), 1u);
+    ASSERT_EQ(FsdpState::of(model)->group()->params().size(), 1u);
     const auto tied = [&] { return model.embed.weight.value.is_same(model.head.weight.value); };
     EXPECT_TRUE(tied());
     materialize_shards(model);

@@ -15,7 +15,7 @@ class UnshardedParameter : public ::testing::TestWithParam<GatherLayout> {};
 TEST_P(UnshardedParameter, IsTheSameTensorStorageAndVersionAfterReshardAndUnshard) {
   run_world(2, [](RankContext&, comm::World& world) {
     const auto chain = test::sharded_chain(5, 1, test::sharded_over_all(world, GetParam()), DType::kF64);
-    State::of(*chain)->lazy_init();
+    FsdpState::of(*chain)->lazy_init();
     nn::ParamSlot& slot = chain->block(0).weight;
     unshard(chain->block(0));
     const Tensor first = slot.value;
@@ -36,14 +36,14 @@ TEST_P(UnshardedParameter, IsTheSameTensorStorageAndVersionAfterReshardAndUnshar
 TEST_P(UnshardedParameter, VerbsMayBeRepeated) {
   run_world(2, [](RankContext&, comm::World& world) {
     const auto chain = test::sharded_chain(5, 1, test::sharded_over_all(world, GetParam()), DType::kF64);
-    State::of(*chain)->lazy_init();
+    FsdpState::of(*chain)->lazy_init();
     reshard(chain->block(0));
     unshard(chain->block(0));
     unshard(chain->block(0));
-    EXPECT_TRUE(State::of(chain->block(0))->group()->is_unsharded());
+    EXPECT_TRUE(FsdpState::of(chain->block(0))->group()->is_unsharded());
     reshard(chain->block(0));
     reshard(chain->block(0));
-    EXPECT_TRUE(State::of(chain->block(0))->group()->is_sharded());
+    EXPECT_TRUE(FsdpState::of(chain->block(0))->group()->is_sharded());
   });
 }
 

@@ -54,7 +54,7 @@ TEST(FullyShard, OfAParameterWithoutDimsIsRefusedAndNothingHasChanged) {
               "parameter 'temperature' of the wrapped WithScalar has no dims and cannot be sharded over dim 0; give it "
               "shape [1]");
     EXPECT_TRUE(model.weight.value.is_same(before));
-    EXPECT_EQ(State::of(model), nullptr);
+    EXPECT_EQ(FsdpState::of(model), nullptr);
   });
 }
 
@@ -77,8 +77,8 @@ TEST(FullyShard, AnInnerModuleMayRunOnItsOwnAfterTheRootHas) {
     test::forward_backward(*chain, input);
     const double through_root = (*chain)(input).tensor().to_vector<double>()[0];
     EXPECT_NO_THROW(test::forward_backward(chain->block(1), input));
-    EXPECT_TRUE(State::of(*chain)->is_root());
-    EXPECT_FALSE(State::of(chain->block(1))->is_root());
+    EXPECT_TRUE(FsdpState::of(*chain)->is_root());
+    EXPECT_FALSE(FsdpState::of(chain->block(1))->is_root());
     EXPECT_EQ((*chain)(input).tensor().to_vector<double>()[0], through_root);
   });
 }

@@ -1,13 +1,13 @@
 // A device whose collectives cost nothing, as under PyTorch's fake process group.
 #pragma once
 
-#include "engine/device/profile.h"
+#include "engine/virtual_time/profile.h"
 
 namespace loom::test {
 
-inline device::HardwareProfile without_links(device::HardwareProfile profile) {
+inline virtual_time::HardwareProfile without_links(virtual_time::HardwareProfile profile) {
   profile.links.launch_ns = 0;
-  for (device::LinkLevel& level : profile.links.levels) {
+  for (virtual_time::LinkLevel& level : profile.links.levels) {
     level.latency_ns = 0;
     level.half_rate_message_bytes = 0;
     level.compute_slowdown = 0;

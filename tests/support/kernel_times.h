@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/time_model.h"
+#include "engine/virtual_time/time_model.h"
 
 namespace loom::test {
 
@@ -23,8 +23,8 @@ struct KernelRow {
   double measured_ns = 0;
 
   // What the two events enclose: the device is idle, so the kernel begins when the host has dispatched it.
-  double predicted_ns(const device::TimeModel& model) const {
-    return static_cast<double>(device::TimeModel::dispatch_ns(model.profile().launch, cost) +
+  double predicted_ns(const virtual_time::TimeModel& model) const {
+    return static_cast<double>(virtual_time::TimeModel::dispatch_ns(model.profile().launch, cost) +
                                model.work_ns(kernel, cost));
   }
 };

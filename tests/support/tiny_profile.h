@@ -9,14 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/device/profile.h"
 #include "engine/device/stream.h"
 #include "engine/device/timeline.h"
+#include "engine/virtual_time/profile.h"
 
 namespace loom::test {
 
-inline device::HardwareProfile tiny_profile() {
-  device::HardwareProfile p;
+inline virtual_time::HardwareProfile tiny_profile() {
+  virtual_time::HardwareProfile p;
   p.name = "tiny";
   p.memory = {.capacity_bytes = 1 << 30, .bandwidth_bytes_per_s = 1e9};
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64})

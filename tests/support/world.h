@@ -7,10 +7,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "engine/comm/launch.h"
 #include "engine/comm/mesh.h"
 #include "engine/core/parallel.h"
 #include "engine/device/device.h"
+#include "engine/launch/run_ranks.h"
 #include "sharding/policy.h"
 
 namespace loom::test {
@@ -23,8 +23,8 @@ struct WorldOptions {
 };
 
 // Runs `main` on `ranks` threads, each with a device; rethrows the first failure.
-inline void run_world(int ranks, const comm::RankMain& main, const WorldOptions& options = {}) {
-  comm::run_ranks(ranks, {options.timeout}, [&](RankContext& context, comm::World& world) {
+inline void run_world(int ranks, const launch::RankMain& main, const WorldOptions& options = {}) {
+  launch::run_ranks(ranks, {options.timeout}, [&](RankContext& context, comm::World& world) {
     device::DeviceOptions device;
     device.executor = options.executor;
     device.dry_run = options.dry_run;

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
-#include "engine/tensor/ops_moe.h"
+#include "engine/tensor/ops/moe.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom {

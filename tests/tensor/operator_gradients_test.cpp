@@ -5,7 +5,7 @@
 #include <cmath>
 #include <gmock/gmock.h>
 
-#include "engine/tensor/ops_vision.h"
+#include "engine/tensor/ops/vision.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom {

@@ -128,22 +128,22 @@ TEST(HostStorage, IsReadOnlyAfterItsBytesHaveLanded) {
   x.fill(0);
   auto* bytes = x.data<float>();
   const device::Event landed = device::Event::pending();
-  x.storage()->set_landed(landed);
-  EXPECT_FALSE(x.storage()->has_landed());
+  x.storage()->set_ready(landed);
+  EXPECT_FALSE(x.storage()->is_ready());
   const std::jthread stream([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a reader that does not wait would see zeros
     std::fill_n(bytes, 4, 3.0f);
     landed.settle(nullptr);
   });
   EXPECT_THAT(x.to_vector<float>(), ElementsAre(3, 3, 3, 3));
-  EXPECT_TRUE(x.storage()->has_landed());
+  EXPECT_TRUE(x.storage()->is_ready());
 }
 
 TEST(HostStorage, WhoseCopyFailedTellsTheReaderWhy) {
   test::OneRank rank;
   const Tensor x = host_like_a_gradient(rank.device(), false);
   const device::Event landed = device::Event::pending();
-  x.storage()->set_landed(landed);
+  x.storage()->set_ready(landed);
   landed.settle(std::make_exception_ptr(CommError("rank 1 is gone")));
   EXPECT_THAT([&] { x.raw(); }, ThrowsMessage<CommError>(StrEq("rank 1 is gone")));
 }

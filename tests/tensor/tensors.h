@@ -7,7 +7,7 @@
 #include "engine/core/rng.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "engine/tensor/ops_composed.h"
+#include "engine/tensor/ops/composed.h"
 #include "engine/tensor/tensor.h"
 #include "tests/support/one_rank.h"
 

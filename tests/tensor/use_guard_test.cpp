@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
-#include "engine/tensor/ops_composed.h"
+#include "engine/tensor/ops/composed.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom {

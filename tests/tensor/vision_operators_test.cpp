@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
-#include "engine/tensor/ops_vision.h"
+#include "engine/tensor/ops/vision.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom {

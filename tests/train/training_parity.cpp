@@ -15,17 +15,17 @@
 #include <numeric>
 #include <set>
 
-#include "engine/comm/launch.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
-#include "engine/nn/adamw.h"
+#include "engine/io/safetensors.h"
+#include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
+#include "engine/nn/optim/adamw.h"
 #include "engine/tensor/autograd.h"
-#include "engine/tensor/io/safetensors.h"
 #include "engine/tensor/ops.h"
-#include "models/decoder.h"
-#include "models/hf_folder.h"
-#include "models/internvl.h"
+#include "models/decoder/decoder.h"
+#include "models/hf/hf_folder.h"
+#include "models/internvl/internvl.h"
 #include "offload/host_allocator.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/parity_report.h"
@@ -143,7 +143,7 @@ std::map<std::string, double> norms(nn::Module& model, comm::ProcessGroup& shard
 // of the padded shards.
 std::string check_wire(const device::Trace& trace, nn::Module& model) {
   std::map<std::string, std::vector<const sharding::Param*>> groups;
-  for (const sharding::State* state : sharding::State::collect(model)) {
+  for (const sharding::FsdpState* state : sharding::FsdpState::collect(model)) {
     for (const auto& param : state->group()->params()) groups[state->path()].push_back(param.get());
   }
   int gathers = 0;
@@ -153,7 +153,7 @@ std::string check_wire(const device::Trace& trace, nn::Module& model) {
     const bool reduction = entry.stream.empty() && (entry.name == "RS" || entry.name == "RSAR");
     if (!gather && !reduction) continue;
     (gather ? gathers : reductions) += 1;
-    const sharding::State& root = *sharding::State::of(model);
+    const sharding::FsdpState& root = *sharding::FsdpState::of(model);
     const sharding::MixedPrecisionPolicy& policy = root.options().policy;
     const DType dtype = gather ? *policy.param_dtype : policy.reduce_dtype.value_or(*policy.param_dtype);
     std::int64_t elems = 0;
@@ -352,7 +352,7 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
   return {agrees, text};
 }
 
-using Ranks = std::function<void(int world, const comm::RankMain&)>;
+using Ranks = std::function<void(int world, const launch::RankMain&)>;
 
 void run_case(Case c, const Ranks& run_ranks, test::ParityReport& report) {
   bool agrees = true;
@@ -405,17 +405,17 @@ int run(const std::filesystem::path& folder, int only_world, const Ranks& run_ra
 
 int run_threads(const std::filesystem::path& folder) {
   test::ParityReport report;
-  const Ranks ranks = [](int world, const comm::RankMain& main) {
-    comm::run_ranks(world, {std::chrono::minutes(2)}, main);
+  const Ranks ranks = [](int world, const launch::RankMain& main) {
+    launch::run_ranks(world, {std::chrono::minutes(2)}, main);
   };
   return run(folder, 0, ranks, report);
 }
 
 int run_processes(const std::filesystem::path& folder) {
   int code = 2;
-  comm::run_mpi_rank({std::chrono::minutes(2)}, [&](RankContext& context, comm::World& world) {
+  launch::run_mpi_rank({std::chrono::minutes(2)}, [&](RankContext& context, comm::World& world) {
     test::ParityReport report(/*shown=*/context.rank() == 0);
-    const Ranks ranks = [&](int, const comm::RankMain& main) { main(context, world); };
+    const Ranks ranks = [&](int, const launch::RankMain& main) { main(context, world); };
     code = run(folder, world.size(), ranks, report);
     if (context.rank() != 0) code = 0;  // only rank 0 compares
   });
@@ -427,5 +427,5 @@ int run_processes(const std::filesystem::path& folder) {
 
 int main(int argc, char** argv) {
   return loom::test::parity_main(argc, argv, "training_parity",
-                                 loom::comm::launched_by_mpi() ? loom::run_processes : loom::run_threads);
+                                 loom::launch::launched_by_mpi() ? loom::run_processes : loom::run_threads);
 }

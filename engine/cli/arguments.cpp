@@ -1,0 +1,554 @@
+#include "engine/cli/arguments.h"
+
+#include <sstream>
+
+#include "engine/cli/flags.h"
+#include "engine/cli/foreign_flags.h"
+
+namespace loom::cli {
+namespace {
+
+bool positive(double x) { return x > 0; }
+bool not_negative(double x) { return x >= 0; }
+bool below_one(double x) { return x >= 0 && x < 1; }
+
+bool finite(double) { return true; }
+
+// --- The flags of training
+
+// Whose command line it is: `shardloom train` has a few flags that other programs of pretrain() have not.
+enum class Program { kShardloomTrain, kShardloomPlan, kUsers };
+
+void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
+  const bool own = program != Program::kUsers;
+  flags.group(own ? "Model (one of the first two)" : "Model");
+  if (own) flags.text("--model-config", "FILE", a.model_config, "Shape of a model that starts with fresh weights");
+  flags.text("--init-from-hf-path", "DIR", a.init_from_hf_path, "Model to start from: config.json and safetensors");
+  flags.toggle("--untie-embeddings-and-output-weights", a.untie_embeddings_and_output_weights,
+               "Separate the output layer from the embedding it is tied to; both start with the same weights");
+  flags.toggle("--downcast-to-bf16", a.downcast_to_bf16,
+               "Round the loaded weights to bf16 once; they stay fp32. Needs --init-from-hf-path");
+  flags.toggle("--init-model-with-meta-device", a.init_model_with_meta_device,
+               "Accepted as MindSpeed has it; models are always built so");
+  flags.group("Data");
+  flags.paths("--data-path", "PATH", a.data_path, "Training data, one or more");
+  flags.whole("--seq-length", a.seq_length, 1, "Tokens of a sequence");
+  flags.real("--held-out-fraction", a.held_out_fraction, below_one, "a number from 0 to below 1",
+             "Share of the data kept for evaluation; 0 = no evaluation");
+}
+
+void add_batch_and_schedule(Flags& flags, ProgramArguments& a) {
+  flags.group("Batch and schedule");
+  flags.whole("--micro-batch-size", a.micro_batch_size, 1, "Sequences of one forward and backward on a rank");
+  flags.whole("--global-batch-size", a.global_batch_size, 1, "Sequences of a step on all ranks",
+              "micro-batch-size x ranks");
+  flags.whole("--train-iters", a.train_iters, 1, "Optimizer steps");
+  flags.real("--lr", a.lr, positive, "a number above 0", "Largest learning rate");
+  flags.real("--min-lr", a.min_lr, not_negative, "a number of at least 0", "Learning rate at the end of the decay");
+  flags.choice<train::LrDecayStyle>("--lr-decay-style", a.lr_decay_style,
+                                    {{"constant", train::LrDecayStyle::kConstant},
+                                     {"linear", train::LrDecayStyle::kLinear},
+                                     {"cosine", train::LrDecayStyle::kCosine},
+                                     {"inverse-square-root", train::LrDecayStyle::kInverseSquareRoot}},
+                                    "How the learning rate falls after the warm-up");
+  flags.whole("--lr-decay-iters", a.lr_decay_iters, 1, "Steps until --min-lr is reached, warm-up included",
+              "train-iters");
+  flags.whole("--lr-warmup-iters", a.lr_warmup_iters, 0, "Steps in which the learning rate rises from 0");
+}
+
+void add_optimizer(Flags& flags, ProgramArguments& a) {
+  flags.group("Optimizer (AdamW)");
+  flags.real("--weight-decay", a.weight_decay, not_negative, "a number of at least 0",
+             "Decay of the weights, times lr");
+  flags.real("--clip-grad", a.clip_grad, not_negative, "a number of at least 0",
+             "Largest gradient norm; 0 = no clipping");
+  flags.real("--adam-beta1", a.adam_beta1, below_one, "a number from 0 to below 1", "Decay of the first moment");
+  flags.real("--adam-beta2", a.adam_beta2, below_one, "a number from 0 to below 1", "Decay of the second moment");
+  flags.real("--adam-eps", a.adam_eps, positive, "a number above 0", "Added to the root of the second moment");
+}
+
+void add_execution(Flags& flags, ProgramArguments& a) {
+  flags.group("Sharding");
+  flags.toggle("--use-torch-fsdp2", a.use_torch_fsdp2, "Shard the FSDP2 way; needs --fsdp2-config-path");
+  flags.text("--fsdp2-config-path", "FILE", a.fsdp2_config_path, "fsdp2_config.yaml");
+  flags.group("Schedule");
+  flags.toggle("--print-schedule", a.print_schedule,
+               "Print what the second step issued, stream by stream, and the prefetches that were in vain");
+  flags.group("Execution");
+  flags.choice<std::string>("--distributed-backend", a.distributed_backend,
+                            {{"nccl", "nccl"}, {"gloo", "gloo"}, {"npu:hccl,cpu:gloo", "npu:hccl,cpu:gloo"}},
+                            "Accepted as Megatron has it; changes nothing here, offload_to_cpu included");
+  flags.whole("--nproc-per-node,--local-worker-num", a.ranks, 1, "Ranks, as threads of this process");
+  flags.whole("--compute-threads", a.compute_threads, 1, "Threads of one rank", "cores / ranks");
+  flags.choice<device::ExecutorKind>(
+      "--device-executor", a.device_executor,
+      {{"threaded", device::ExecutorKind::kThreaded}, {"inline", device::ExecutorKind::kInline}},
+      "Collectives and copies behind the computation, or everything when it is issued; same bits");
+  flags.choice<train::KernelSet>("--kernels,--kernel-grain", a.kernels,
+                                 {{"fast", train::KernelSet::kFast}, {"pytorch", train::KernelSet::kPytorch}},
+                                 "Fused kernels, or composed as PyTorch eager composes them");
+  flags.toggle("--use-fused-rmsnorm", a.fused.fused_rmsnorm, "Fused RMS norm; always on with --kernels fast");
+  flags.toggle("--use-fused-swiglu", a.fused.fused_swiglu, "Fused SwiGLU; always on with --kernels fast");
+  flags.toggle("--use-fused-rotary-pos-emb", a.fused.fused_rotary_pos_emb,
+               "Fused rotary embedding; always on with --kernels fast");
+  flags.toggle("--use-flash-attn", a.fused.flash_attn, "Flash attention; always on with --kernels fast");
+  flags.toggle("--cross-entropy-loss-fusion", a.fused.fused_cross_entropy,
+               "Fused cross-entropy; always on with --kernels fast");
+  flags.whole("--distributed-timeout-minutes", a.distributed_timeout_minutes, 1, "How long a rank waits for its peers");
+  flags.whole("--seed", a.seed, 0, "Seed of weights and data order");
+}
+
+void add_output(Flags& flags, Program program, ProgramArguments& a) {
+  flags.group("Output");
+  flags.text("--save", "DIR", a.save, "Where the trained model is written; not given: nowhere");
+  flags.optional_choice("--ckpt-format", a.ckpt_format, {"torch_dcp", "torch_dist"},
+                        "Accepted as MindSpeed has it; refused with --save until it is built");
+  flags.text("--metrics-path", "FILE", a.metrics_path, "One JSON line a step", "metrics.jsonl in --save or here");
+  flags.text("--report", "FILE", a.report, "Write an HTML page with charts of the run or plan; it works offline");
+  if (program != Program::kShardloomPlan) {
+    flags.text("--report-device", "PROFILE", a.report_device,
+               "Whose virtual time the page shows: a device profile's file, or a name in configs/devices",
+               a.report_device);
+  }
+  flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
+  flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");
+  flags.whole("--eval-iters", a.eval_iters, 0, "Batches of one evaluation; 0 = no evaluation");
+  if (program != Program::kShardloomTrain) return;
+  flags.whole("--sample-bytes", a.sample_bytes, 0, "Length of the text generated after training; 0 = none");
+  flags.text("--prompt", "TEXT", a.prompt, "What that text continues");
+}
+
+void add_profile(Flags& flags, observe::ProfileOptions& a) {
+  flags.group("Profile (ui.perfetto.dev opens it)");
+  flags.toggle("--profile", a.enabled, "Write a trace of what ran, and a summary; the flags below need this one");
+  flags.whole("--profile-step-start", a.step_start, 0, "First step collected, counted from 0");
+  flags.whole("--profile-step-end", a.step_end, 1, "Step before which collection ends");
+  flags.choice<observe::ProfileLevel>("--profile-level", a.level,
+                                      {{"level0", observe::ProfileLevel::kLevel0},
+                                       {"level1", observe::ProfileLevel::kLevel1},
+                                       {"level2", observe::ProfileLevel::kLevel2}},
+                                      "Streams and collectives; every kernel too; also shapes, waits and memory");
+  flags.toggle("--profile-with-cpu", a.with_cpu, "What the host does too");
+  flags.toggle("--profile-with-stack", a.with_stack, "The modules that each item ran for");
+  flags.toggle("--profile-with-memory", a.with_memory, "Memory by category, also below level2");
+  flags.toggle("--profile-record-shapes", a.record_shapes, "Shapes of matrix products, also below level2");
+  flags.text("--profile-save-path", "DIR", a.save_path, "Where it is written", a.save_path.string());
+  flags.whole_numbers("--profile-ranks", a.ranks, "Ranks collected, one or more");
+  flags.text("--profile-device", "PROFILE", a.device,
+             "Virtual time on this device beside the wall clock's: a file, or a name in configs/devices");
+}
+
+void add_generate(Flags& flags, GenerateArguments& a) {
+  flags.group("Model and prompt");
+  flags.text("MODEL_DIR", "DIR", a.model_dir, "Folder with config.json and safetensors");
+  flags.text("--prompt", "TEXT", a.prompt, "The text to continue");
+  flags.group("Sampling");
+  flags.whole("--max-new-tokens", a.max_new_tokens, 1, "Tokens to generate");
+  flags.real("--temperature", a.temperature, not_negative, "a number of at least 0", "0 = always the likeliest token");
+  flags.whole("--top-k", a.top_k, 0, "Draw from the k likeliest tokens; 0 = from all; needs --temperature");
+  flags.whole("--seed", a.seed, 0, "Seed of the draws");
+}
+
+// --- Checks over several flags
+
+// False also for a flag this command has not.
+bool given(const CLI::App& app, const std::string& name) {
+  const CLI::Option* option = app.get_option_no_throw(name);
+  return option != nullptr && option->count() > 0;
+}
+
+void check_sources(const ProgramArguments& a, Program program) {
+  if (a.model_config && a.init_from_hf_path) {
+    config_error(
+        "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder");
+  }
+  if (!a.model_config && !a.init_from_hf_path) {
+    config_error("no model is given; use --model-config FILE (fresh weights) or --init-from-hf-path DIR");
+  }
+  if (a.data_path.empty() && program == Program::kShardloomTrain) {
+    config_error("no data is given; use --data-path PATH");
+  }
+}
+
+void check_weights(const ProgramArguments& a) {
+  if (a.downcast_to_bf16 && !a.init_from_hf_path) {
+    config_error(
+        "--downcast-to-bf16 rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove it");
+  }
+}
+
+void check_checkpoints(const ProgramArguments& a, const ForeignFlags& foreign) {
+  if (foreign.load) {
+    config_error("--load is {}, but reading {} checkpoints is not built; use --init-from-hf-path DIR", *foreign.load,
+                 a.ckpt_format.value_or("torch_dcp and torch_dist"));
+  }
+  if (!a.ckpt_format) return;
+  if (*a.ckpt_format == "torch_dcp" && !a.use_torch_fsdp2) {
+    config_error("--ckpt-format is torch_dcp, which goes with --use-torch-fsdp2 only; add it");
+  }
+  if (a.save) {
+    config_error(
+        "--ckpt-format is {}, but writing {} checkpoints is not built; leave it out: --save then writes a "
+        "Hugging Face folder after training",
+        *a.ckpt_format, *a.ckpt_format);
+  }
+}
+
+void check_sharding(const ProgramArguments& a) {
+  if (a.fsdp2_config_path && !a.use_torch_fsdp2) {
+    config_error("--fsdp2-config-path is {}, but --use-torch-fsdp2 is not given; add it",
+                 a.fsdp2_config_path->string());
+  }
+  if (a.use_torch_fsdp2 && !a.fsdp2_config_path) {
+    config_error("--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE");
+  }
+  if (a.print_schedule && !a.use_torch_fsdp2) {
+    config_error("--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it");
+  }
+}
+
+void settle_ranks(const CLI::App& app, const launch::LaunchContext& context, const ForeignFlags& foreign,
+                  ProgramArguments& a) {
+  int local_ranks = a.ranks;
+  if (context.mpi_ranks > 0) {
+    if (given(app, "--nproc-per-node")) {
+      config_error("--nproc-per-node is {}, but the MPI launcher started {} ranks, one a process; leave it out",
+                   a.ranks, context.mpi_ranks);
+    }
+    a.ranks = context.mpi_ranks;
+    local_ranks = context.mpi_local_ranks > 0 ? context.mpi_local_ranks : context.mpi_ranks;
+  }
+  if (foreign.worker_num && *foreign.worker_num != fmt::to_string(a.ranks)) {
+    config_error("--worker-num is {}, but {} rank{} run; write --local-worker-num {} beside it, or remove it",
+                 *foreign.worker_num, a.ranks, a.ranks == 1 ? "" : "s", *foreign.worker_num);
+  }
+  if (!given(app, "--compute-threads")) a.compute_threads = std::max(1, context.cores / local_ranks);
+}
+
+void settle_batch(const CLI::App& app, ProgramArguments& a) {
+  const std::int64_t unit = std::int64_t{a.micro_batch_size} * a.ranks;
+  if (unit > std::numeric_limits<int>::max()) {
+    config_error("--micro-batch-size {} x {} ranks is {} sequences a step, above {}; use less", a.micro_batch_size,
+                 a.ranks, unit, std::numeric_limits<int>::max());
+  }
+  if (!given(app, "--global-batch-size")) a.global_batch_size = static_cast<int>(unit);
+  if (a.global_batch_size % unit == 0) return;
+  const std::int64_t below = a.global_batch_size / unit * unit;
+  config_error("--global-batch-size is {}, but --micro-batch-size {} x {} {} needs a multiple of {}; use {}",
+               a.global_batch_size, a.micro_batch_size, a.ranks, a.ranks == 1 ? "rank" : "ranks", unit,
+               below == 0 ? fmt::to_string(unit) : fmt::format("{} or {}", below, below + unit));
+}
+
+void settle_schedule(const CLI::App& app, ProgramArguments& a) {
+  if (!given(app, "--lr-decay-iters")) a.lr_decay_iters = a.train_iters;
+  if (a.min_lr > a.lr) config_error("--min-lr is {}, above --lr {}; use at most --lr", a.min_lr, a.lr);
+  const std::int64_t limit = std::min(a.train_iters, a.lr_decay_iters);
+  if (a.lr_warmup_iters >= limit) {
+    config_error("--lr-warmup-iters is {}, but {} is {}; use less than {}", a.lr_warmup_iters,
+                 limit == a.train_iters ? "--train-iters" : "--lr-decay-iters", limit, limit);
+  }
+}
+
+void settle_output(const CLI::App& app, ProgramArguments& a) {
+  if (a.metrics_path.empty()) a.metrics_path = a.save.value_or("") / "metrics.jsonl";
+  if (!a.prompt.empty() && a.sample_bytes == 0) {
+    config_error("--prompt is given, but --sample-bytes is 0, so no text is generated; give --sample-bytes N");
+  }
+  if (given(app, "--report-device") && !a.report) {
+    config_error("--report-device is {}, but --report is not given, so no page is written; add --report FILE",
+                 a.report_device);
+  }
+  for (const char* flag : {"--eval-iters", "--eval-interval"}) {
+    if (a.held_out_fraction == 0 && given(app, flag)) {
+      config_error(
+          "{} is given, but --held-out-fraction is 0, so no data is kept for evaluation; use a fraction above 0", flag);
+    }
+  }
+}
+
+void settle_profile(const CLI::App& app, ProgramArguments& a) {
+  observe::ProfileOptions& p = a.profile;
+  if (!p.enabled) return;
+  if (p.step_end <= p.step_start) {
+    const bool end_given = given(app, "--profile-step-end");
+    config_error("--profile-step-end is {}{}, but collection begins at --profile-step-start {}; use at least {}",
+                 p.step_end, end_given ? "" : " by default", p.step_start, p.step_start + 1);
+  }
+  for (const int rank : p.ranks) {
+    if (rank < a.ranks) continue;
+    config_error("--profile-ranks names rank {}, but {}; use {}", rank,
+                 a.ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", a.ranks),
+                 a.ranks == 1 ? "0" : fmt::format("0 to {}", a.ranks - 1));
+  }
+  // The report's step has the timeline to itself.
+  const std::int64_t reported = std::min<std::int64_t>(1, a.train_iters - 1);
+  if (a.report && p.step_start <= reported && reported < p.step_end) {
+    config_error("--report records step {}, which --profile-step-start {} collects too; start the profile at {}",
+                 reported, p.step_start, reported + 1);
+  }
+  std::ranges::sort(p.ranks);
+  p.ranks.erase(std::ranges::unique(p.ranks).begin(), p.ranks.end());
+}
+
+void settle_kernels(ProgramArguments& a) {
+  if (a.kernels == train::KernelSet::kFast) a.fused = nn::KernelOptions::fast();
+}
+
+void settle(const CLI::App& app, const launch::LaunchContext& context, const ForeignFlags& foreign,
+            ProgramArguments& a) {
+  a.megatron_recompute_flags = foreign.recompute;
+  check_weights(a);
+  check_sharding(a);
+  check_checkpoints(a, foreign);
+  settle_ranks(app, context, foreign, a);
+  settle_batch(app, a);
+  settle_schedule(app, a);
+  settle_output(app, a);
+  settle_profile(app, a);
+  settle_kernels(a);
+}
+
+void check(const GenerateArguments& a) {
+  if (a.model_dir.empty()) config_error("no model is given; use shardloom generate MODEL_DIR --prompt TEXT");
+  if (a.prompt.empty()) config_error("no prompt is given; use --prompt TEXT");
+  if (a.top_k > 0 && a.temperature == 0) {
+    config_error(
+        "--top-k is {}, but --temperature is 0, which always takes the likeliest token; give --temperature above 0",
+        a.top_k);
+  }
+}
+
+// --- What CLI11 could not place
+
+// "shardloom train", or a program's own name.
+std::string command_name(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : parent->get_name() + " " + app.get_name();
+}
+
+std::vector<std::string> flag_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // not for users
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+[[noreturn]] void refuse_extra(const CLI::App& app, const std::vector<std::string>& extras) {
+  const auto flag =
+      std::ranges::find_if(extras, [](const std::string& e) { return e.size() > 1 && e.starts_with('-'); });
+  const std::string command = command_name(app);
+  if (flag == extras.end()) config_error("'{}' belongs to no flag; see {} --help", extras.front(), command);
+  const std::string name = flag->substr(0, flag->find('='));
+  const auto nearest = nearest_spelling(name, flag_names(app));
+  config_error("unknown flag {}; {}", name,
+               nearest ? fmt::format("did you mean {}?", *nearest) : fmt::format("see {} --help", command));
+}
+
+[[noreturn]] void refuse_command(const std::vector<std::string>& words) {
+  const std::vector<std::string> commands = {"train", "plan", "generate"};
+  if (words.empty())
+    config_error(
+        "no command is given; use shardloom train, shardloom plan or shardloom generate (--help lists their flags)");
+  const auto nearest = nearest_spelling(words.front(), commands);
+  config_error("'{}' is not a command; {}", words.front(),
+               nearest ? fmt::format("did you mean {}?", *nearest) : "use train, plan or generate");
+}
+
+// CLI11's own refusals: a flag without its value, a flag with one it does not take.
+[[noreturn]] void refuse_parse(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  if (const auto colon = text.find(": "); text.ends_with(" missing") && colon != std::string::npos) {
+    config_error("{} needs a value, but nothing follows; see --help", text.substr(0, colon));
+  }
+  if (const auto flag = text.find(" was given a disallowed flag override"); flag != std::string::npos) {
+    config_error("--{} takes no value; give it alone", text.substr(0, flag));
+  }
+  config_error("{}; see --help", text);
+}
+
+constexpr const char* kProgramExample =
+    "Example:\n"
+    "  shardloom train --model-config configs/models/quickstart.yaml --data-path engine --train-iters 20 --save out\n"
+    "  shardloom generate out --prompt \"template <class T>\"\n"
+    "Flags of a command: shardloom train --help, and so for the others\n"
+    "Exit status: 0 done, 1 a run failed, 2 the command line or a file is wrong\n";
+constexpr const char* kTrainExample =
+    "Example:\n  shardloom train --model-config configs/models/quickstart.yaml --data-path corpus.txt --nproc-per-node "
+    "2 \\\n"
+    "    --use-torch-fsdp2 --fsdp2-config-path configs/fsdp2/quickstart.yaml --train-iters 200 --save out\n";
+constexpr const char* kPlanExample =
+    "Example:\n  shardloom plan --model-config configs/models/llama3_8b.yaml --use-torch-fsdp2 \\\n"
+    "    --fsdp2-config-path configs/fsdp2/full_shard.yaml --world-size 64 --device h200 --seq-length 8192\n";
+constexpr const char* kGenerateExample =
+    "Example:\n  shardloom generate out --prompt \"Once upon a time\" --max-new-tokens 40\n";
+
+// The flags of training on one command.
+class TrainingFlags final : public train::ExtraArguments {
+ public:
+  TrainingFlags(CLI::App& app, Program program) : app_(app), program_(program), flags_(app) {
+    values_.fused = nn::KernelOptions::pytorch();  // settled by --kernels, which is known only later
+    add_model_and_data(flags_, program, values_);
+    add_batch_and_schedule(flags_, values_);
+    add_optimizer(flags_, values_);
+    add_execution(flags_, values_);
+    add_output(flags_, program, values_);
+    if (program != Program::kShardloomPlan) add_profile(flags_, values_.profile);
+    add_foreign_flags(flags_, foreign_);
+    flags_.group("Flags of this program");  // those added from outside
+  }
+
+  void group(const std::string& heading) override { flags_.group(heading); }
+  void whole(const std::string& flag, std::int64_t& value, std::int64_t least, const std::string& about) override {
+    flags_.whole(flag, value, least, about);
+  }
+  void real(const std::string& flag, double& value, const std::string& about) override {
+    flags_.real(flag, value, finite, "a number", about);
+  }
+  void text(const std::string& flag, std::string& value, const std::string& about) override {
+    flags_.text(flag, "TEXT", value, about, value);
+  }
+  void toggle(const std::string& flag, bool& value, const std::string& about) override {
+    flags_.toggle(flag, value, about);
+  }
+  void example(const std::string& flags) override {
+    app_.footer(fmt::format("Example:\n  {} {}\n", app_.get_name(), flags));
+  }
+
+  // Flags of the command beside those of training.
+  Flags& flags() { return flags_; }
+  void set_ranks(int ranks) { values_.ranks = ranks; }
+  void set_command_line(std::vector<std::string> words) { values_.command_line = std::move(words); }
+
+  // After the parse.
+  ProgramArguments settled(const launch::LaunchContext& context) {
+    if (program_ != Program::kUsers) check_sources(values_, program_);
+    settle(app_, context, foreign_, values_);
+    return values_;
+  }
+
+ private:
+  CLI::App& app_;
+  const Program program_;
+  Flags flags_;
+  ProgramArguments values_;
+  ForeignFlags foreign_;
+};
+
+void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
+  flags.group("Plan");
+  flags.whole("--world-size", world_size, 1, "Devices", "--nproc-per-node");
+  flags.text("--device", "PROFILE", a.device, "Device profile: a file, or a name in configs/devices", a.device);
+  flags.text("--json", "FILE", a.json, "Write the plan as JSON; - is standard output");
+  flags.text("--trace", "FILE", a.trace, "Write the planned step for Perfetto (ui.perfetto.dev)");
+  flags.toggle("--sweep", a.sweep, "Try sharding sizes, reshard, recompute, prefetch, micro-batches; rank what fits");
+  flags.choice<PlanArguments::Fit>("--fit", a.fit,
+                                   {{"nothing", PlanArguments::Fit::kNothing},
+                                    {"micro-batch", PlanArguments::Fit::kMicroBatch},
+                                    {"world-size", PlanArguments::Fit::kWorldSize}},
+                                   "Search the largest micro-batch, or the smallest world, that fits");
+}
+
+// The words of a command line for CLI11 (last one first, without the program), with dashes for underscores in the names
+// of known flags: torchrun takes both.
+std::vector<std::string> reversed_words(int argc, const char* const* argv, const std::vector<const CLI::App*>& apps) {
+  std::vector<std::string> words;
+  for (int i = argc - 1; i >= 1; --i) {
+    std::string word = argv[i];
+    std::string name = word.substr(0, word.find('='));
+    const std::size_t length = name.size();
+    std::ranges::replace(name, '_', '-');
+    const auto knows = [&](const CLI::App* app) { return app->get_option_no_throw(name) != nullptr; };
+    if (word.starts_with("--") && std::ranges::any_of(apps, knows)) word.replace(0, length, name);
+    words.push_back(std::move(word));
+  }
+  return words;
+}
+
+// The help's text, where the words ask for it.
+std::optional<EarlyExit> parse_words(CLI::App& app, std::vector<std::string> words) {
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::Success& help) {
+    std::ostringstream text;
+    const int code = app.exit(help, text, text);
+    return EarlyExit{code, text.str()};
+  } catch (const CLI::ParseError& error) {
+    refuse_parse(error);
+  }
+  return std::nullopt;
+}
+
+constexpr std::size_t kHelpColumn = 46;  // where a flag's description begins
+
+// The program's parser; subcommands write into the two structs.
+class Parser {
+ public:
+  Parser() {
+    app_.get_formatter()->column_width(kHelpColumn);
+    app_.footer(kProgramExample);
+    train_.footer(kTrainExample);
+    generate_.footer(kGenerateExample);
+    plan_.footer(kPlanExample);
+    for (CLI::App* app : {&app_, &train_, &plan_, &generate_}) app->allow_extras();
+    add_plan(planning_.flags(), plan_values_, world_size_);
+    Flags generate(generate_);
+    add_generate(generate, generate_values_);
+  }
+
+  ParsedCommand run(int argc, const char* const* argv, const launch::LaunchContext& context) {
+    if (auto help = parse_words(app_, reversed_words(argc, argv, {&train_, &plan_, &generate_}))) return *help;
+    if (!app_.remaining().empty() || app_.get_subcommands().empty()) refuse_command(app_.remaining());
+    const CLI::App& chosen = *app_.get_subcommands().front();
+    if (const auto extras = chosen.remaining(); !extras.empty()) refuse_extra(chosen, extras);
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    training_.set_command_line(words);
+    planning_.set_command_line(words);
+    if (&chosen == &train_) return training_.settled(context);
+    if (&chosen == &plan_) return settled_plan();
+    check(generate_values_);
+    return generate_values_;
+  }
+
+ private:
+  PlanArguments settled_plan() {
+    if (world_size_ > 0) planning_.set_ranks(world_size_);
+    plan_values_.train = planning_.settled({.cores = 1});
+    return plan_values_;
+  }
+
+  CLI::App app_{"Shardloom: train sharded models and see what the sharding does.", "shardloom"};
+  CLI::App& train_ = *app_.add_subcommand("train", "Train a model on one or more ranks.");
+  CLI::App& plan_ =
+      *app_.add_subcommand("plan", "Predict memory and time of a training step on any number of devices.");
+  CLI::App& generate_ = *app_.add_subcommand("generate", "Continue a text with a trained model.");
+  TrainingFlags training_{train_, Program::kShardloomTrain};
+  TrainingFlags planning_{plan_, Program::kShardloomPlan};
+  PlanArguments plan_values_;
+  int world_size_ = 0;  // 0: not given
+  GenerateArguments generate_values_;
+};
+
+}  // namespace
+
+ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::LaunchContext& context) {
+  return Parser().run(argc, argv, context);
+}
+
+ParsedProgram parse_program_arguments(int argc, const char* const* argv,
+                                      const std::function<void(train::ExtraArguments&)>& extra,
+                                      const launch::LaunchContext& context) {
+  CLI::App app("Trains a model on one or more ranks.", std::filesystem::path(argv[0]).filename().string());
+  app.get_formatter()->column_width(kHelpColumn);
+  app.allow_extras();
+  TrainingFlags training(app, Program::kUsers);
+  training.example("--nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config-path fsdp2_config.yaml --train-iters 20");
+  if (extra) extra(training);
+  if (auto help = parse_words(app, reversed_words(argc, argv, {&app}))) return *help;
+  if (const auto extras = app.remaining(); !extras.empty()) refuse_extra(app, extras);
+  training.set_command_line({argv + 1, argv + argc});
+  return training.settled(context);
+}
+
+}  // namespace loom::cli

@@ -1,0 +1,78 @@
+// The command lines: `shardloom train ...`, `shardloom plan ...`, `shardloom generate ...`, and that of a pretrain
+// program (pretrain.h).
+//
+// Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
+//          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
+//          (foreign_flags.cpp).
+// Units    iterations are optimizer steps; batch sizes are sequences.
+// Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling. The program prints it and exits
+// with kExitUsage.
+//          Everything that flags alone can tell is checked here, before anything is allocated; files are read by who
+//          needs them.
+// Threads  none are started; nothing here calls exit().
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/launch/launch_context.h"
+#include "engine/observe/options.h"
+#include "engine/train/arguments.h"
+#include "engine/train/callbacks.h"
+
+namespace loom::cli {
+
+inline constexpr int kExitUsage = 2;
+
+// `shardloom train`, and a program of pretrain(): the job, and what of it is written down.
+struct ProgramArguments : train::TrainArguments, observe::ReportOptions {
+  observe::ProfileOptions profile;
+  int sample_bytes = 0;  // length of the text generated after training; 0 = none. `shardloom train` only
+  std::string prompt;    // the text it continues. `shardloom train` only
+};
+
+struct GenerateArguments {
+  std::filesystem::path model_dir;
+  std::string prompt;
+  int max_new_tokens = 64;
+  double temperature = 0.0;  // 0 = greedy
+  int top_k = 0;             // tokens drawn from; 0 = all
+  std::uint64_t seed = 1234;
+};
+
+// `shardloom plan`: the training flags, and what is planned with them.
+struct PlanArguments {
+  enum class Fit : std::uint8_t { kNothing, kMicroBatch, kWorldSize };
+
+  ProgramArguments train;                      // ranks: --world-size; data and outputs of training are not used
+  std::string device = "h200";                 // a profile: a file, or the name of one in configs/devices
+  std::optional<std::filesystem::path> json;   // where the plan is written as JSON; "-": standard output, alone
+  std::optional<std::filesystem::path> trace;  // where the step's virtual time is written for Perfetto
+  bool sweep = false;       // try sharding sizes, reshard, recompute, prefetch and micro-batches; rank those that fit
+  Fit fit = Fit::kNothing;  // search the largest micro-batch, or the smallest world, that fits
+};
+
+// The command line asked for help: print `text` to standard output and end with `code`.
+struct EarlyExit {
+  int code = 0;
+  std::string text;
+};
+
+using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArguments, EarlyExit>;
+
+// Of the shardloom program; argv[0] is its name. Throws ConfigError.
+ParsedCommand parse_arguments(int argc, const char* const* argv,
+                              const launch::LaunchContext& context = launch::LaunchContext::detect());
+
+// Of a program of pretrain(): the flags of `shardloom train` except those that are its own, and what `extra` adds.
+using ParsedProgram = std::variant<ProgramArguments, EarlyExit>;
+ParsedProgram parse_program_arguments(int argc, const char* const* argv,
+                                      const std::function<void(train::ExtraArguments&)>& extra,
+                                      const launch::LaunchContext& context = launch::LaunchContext::detect());
+
+}  // namespace loom::cli

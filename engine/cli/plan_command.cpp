@@ -1,0 +1,88 @@
+#include "engine/cli/plan_command.h"
+
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/io/atomic_file.h"
+#include "engine/observe/report_configuration.h"
+#include "engine/observe/report_page.h"
+#include "engine/observe/report_step.h"
+#include "engine/plan/plan_callbacks.h"
+#include "engine/plan/plan_output.h"
+#include "engine/plan/plan_search.h"
+#include "engine/plan/plan_trace.h"
+#include "engine/virtual_time/find_profile.h"
+
+namespace loom::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write_text(const fs::path& path, const std::string& text) {
+  io::AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json plan, const plan::PlannedRun& run) {
+  plan["report"] = "plan";
+  observe::add_step(plan, {*run.timeline, run.times, run.memory});
+  plan["configuration"] = observe::configuration_json(
+      arguments.train, arguments.train, {{"--device", virtual_time::find_profile_file(arguments.device)}});
+  observe::write_report(*arguments.train.report, plan);
+}
+
+}  // namespace
+
+int run_plan(const PlanArguments& arguments, std::ostream& out) {
+  const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.device);
+  const train::PretrainCallbacks callbacks = plan::plan_callbacks(arguments.train);
+  plan::PlanSearch search(arguments.train, callbacks, profile);
+  const bool json_only = arguments.json && *arguments.json == "-";
+  const auto show = [&](const auto& result) {
+    if (json_only) {
+      out << to_json(result).dump(1) << "\n";
+      return;
+    }
+    out << to_text(result);
+    if (arguments.json) write_text(*arguments.json, to_json(result).dump(1) + "\n");
+  };
+  const auto trace = [&](const plan::StepEstimate& plan) {
+    if (arguments.trace) write_text(*arguments.trace, plan::to_perfetto(plan));
+  };
+  const auto report = [&](const plan::StepEstimate& plan, const nlohmann::ordered_json& json) {
+    if (arguments.train.report) write_plan_report(arguments, json, plan.run);
+  };
+  if (arguments.fit != PlanArguments::Fit::kNothing) {
+    const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;
+    const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
+    if (!json_only) {
+      out << fmt::format("{}: {}\n", micro_batch ? "the largest micro-batch" : "the smallest world",
+                         micro_batch ? fit.choice.micro_batch : fit.choice.world);
+    }
+    show(fit.plan);
+    trace(fit.plan);
+    report(fit.plan, to_json(fit.plan));
+    return 0;
+  }
+  if (arguments.sweep) {
+    const auto sweep = search.sweep();
+    show(sweep);
+    if (arguments.train.report || arguments.trace) {
+      const plan::CheckedEstimate checked = search.check();
+      trace(checked.plan);
+      nlohmann::ordered_json json = to_json(checked);
+      json.update(to_json(sweep));
+      report(checked.plan, json);
+    }
+    return sweep.empty() ? kExitDoesNotFit : 0;
+  }
+  const plan::CheckedEstimate checked = search.check();
+  show(checked);
+  trace(checked.plan);
+  report(checked.plan, to_json(checked));
+  return checked.out_of_memory ? kExitDoesNotFit : 0;
+}
+
+}  // namespace loom::cli

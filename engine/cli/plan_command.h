@@ -1,0 +1,18 @@
+// The plan command: a plan of the step, printed, and written as asked.
+//
+// Devices   --device: find_profile.h.
+// Errors    ConfigError for the user's input, with the names of the profiles there are.
+#pragma once
+
+#include <ostream>
+
+#include "engine/cli/arguments.h"
+
+namespace loom::cli {
+
+inline constexpr int kExitDoesNotFit = 3;
+
+// The exit status: 0, or kExitDoesNotFit.
+int run_plan(const PlanArguments& arguments, std::ostream& out);
+
+}  // namespace loom::cli

@@ -1,0 +1,35 @@
+// pretrain: a training program from three callbacks, as Megatron and MindSpeed-MM have it.
+//
+//   int main(int argc, char** argv) {
+//     return loom::cli::pretrain(argc, argv, {train_valid_test_datasets_provider, model_provider, forward_step});
+//   }
+//
+// Yours     the data, the model, and what one forward is: get_batch and loss_func.
+// The loop  flags and their checks, ranks, sharding, first values or weights from --init-from-hf-path, backward,
+//           gradient clipping, AdamW, the learning-rate schedule, evaluation, metrics, saving.
+// Order     datasets provider and model provider run once on the main thread, where everything that can be wrong with
+//           the user's files is found before anything is allocated; then the ranks start, and the model provider runs
+//           once on every rank. Per step and micro-batch: forward_step, loss_func, backward.
+// Sharding  a model that is a models::FSDP2Mixin is sharded by its own fully_shard; any other by the file of
+//           --fsdp2-config-path applied as it is.
+// Threads   ranks are threads of this process unless an MPI launcher started it: the callbacks run on several threads
+//           at once. They may read what they share and must not write it.
+// Errors    what a callback throws ends the job: ConfigError with exit status 2, anything else with 1.
+// Source    Megatron-LM, megatron/training/training.py.
+#pragma once
+
+#include <ostream>
+
+#include "engine/cli/arguments.h"
+#include "engine/train/callbacks.h"
+
+namespace loom::cli {
+
+// The main of a program: parses the flags, trains, and returns the exit status: 0 done, 1 a run failed, 2 the command
+// line or a file of the user's is wrong. Errors go to stderr in one line that begins with the program's name.
+int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& callbacks);
+
+// The same behind a parsed command line; rank 0 reports to `out`. Throws instead.
+void pretrain(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out);
+
+}  // namespace loom::cli

@@ -1,0 +1,45 @@
+#include "engine/cli/program.h"
+
+#include <iostream>
+#include <string>
+
+#include "engine/cli/plan_command.h"
+#include "engine/cli/train_command.h"
+#include "engine/core/error.h"
+
+namespace loom::cli {
+namespace {
+
+int run(const ParsedCommand& command) {
+  if (const auto* help = std::get_if<EarlyExit>(&command)) {
+    std::cout << help->text;
+    return help->code;
+  }
+  if (const auto* arguments = std::get_if<ProgramArguments>(&command)) {
+    run_train(*arguments, std::cout);
+  } else if (const auto* plan = std::get_if<PlanArguments>(&command)) {
+    return run_plan(*plan, std::cout);
+  } else {
+    run_generate(std::get<GenerateArguments>(command), std::cout);
+  }
+  return 0;
+}
+
+// In one piece: ranks that are processes write to one terminal.
+void complain(const std::exception& error) { std::cerr << std::string("shardloom: ") + error.what() + "\n"; }
+
+}  // namespace
+
+int program_main(int argc, const char* const* argv) {
+  try {
+    return run(parse_arguments(argc, argv));
+  } catch (const ConfigError& error) {
+    complain(error);
+    return kExitUsage;
+  } catch (const std::exception& error) {
+    complain(error);
+    return 1;
+  }
+}
+
+}  // namespace loom::cli

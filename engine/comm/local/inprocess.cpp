@@ -1,0 +1,163 @@
+#include "engine/comm/local/inprocess.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/comm/local/copy.h"
+#include "engine/comm/local/rendezvous.h"
+#include "engine/comm/local/segment.h"
+#include "engine/comm/slices.h"
+#include "engine/core/error.h"
+#include "engine/kernels/reduce.h"
+
+namespace loom::comm {
+namespace {
+
+using inprocess::Job;
+using inprocess::Members;
+using inprocess::Offer;
+using inprocess::Rendezvous;
+
+const std::byte* at(const void* base, std::size_t offset) { return static_cast<const std::byte*>(base) + offset; }
+std::byte* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
+
+class InProcessGroup final : public ProcessGroup {
+ public:
+  InProcessGroup(std::shared_ptr<Job> job, Members& members, int rank)
+      : ProcessGroup(rank, members.ranks, members.name), job_(std::move(job)), members_(members) {}
+
+  void all_gather(Channel channel, std::span<const GatherPart> parts, std::string_view tag) override {
+    collective(channel, {.call = Call::all_gather(parts, tag), .parts = parts}, [&](Rendezvous& meeting) {
+      for (int turn = 0; turn < size(); ++turn) {
+        const int peer = (rank() + turn) % size();  // all start at different memory
+        const std::span<const GatherPart> theirs = meeting.offer(rank(), peer).parts;
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+          const std::size_t bytes = parts[i].bytes;
+          copy_between_ranks(at(parts[i].full, static_cast<std::size_t>(peer) * bytes), theirs[i].shard, bytes);
+        }
+      }
+    });
+  }
+
+  void reduce_scatter(Channel channel, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
+                      std::string_view tag) override {
+    const Call call = Call::reduction(CallKind::kReduceScatter, elems, dtype, op, tag);
+    collective(channel, {.call = call, .input = input}, [&](Rendezvous& meeting) {
+      sum(meeting, dtype, op, {rank() * elems, elems}, output);
+    });
+  }
+
+  void all_reduce(Channel channel, void* data, std::int64_t elems, DType dtype, ReduceOp op,
+                  std::string_view tag) override {
+    const Call call = Call::reduction(CallKind::kAllReduce, elems, dtype, op, tag);
+    const std::size_t width = element_bytes(dtype);
+    const auto offset = [&](const Slice& chunk) { return static_cast<std::size_t>(chunk.begin) * width; };
+    collective(channel, {.call = call, .input = data}, [&](Rendezvous& meeting) {
+      const Slice own = slice_of(elems, size(), rank());
+      in_step(meeting, [&] { sum(meeting, dtype, op, own, at(data, offset(own))); });
+      for (int turn = 1; turn < size(); ++turn) {
+        const int peer = (rank() + turn) % size();
+        const Slice theirs = slice_of(elems, size(), peer);
+        copy_between_ranks(at(data, offset(theirs)), at(meeting.offer(rank(), peer).input, offset(theirs)),
+                           static_cast<std::size_t>(theirs.elems) * width);
+      }
+    });
+  }
+
+  void broadcast(Channel channel, void* data, std::size_t bytes, int root, std::string_view tag) override {
+    require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
+    collective(channel, {.call = Call::broadcast(bytes, root, tag), .input = data},
+               [&](Rendezvous& meeting) { copy_between_ranks(data, meeting.offer(rank(), root).input, bytes); });
+  }
+
+  void barrier(Channel channel, std::string_view tag) override {
+    meeting_on(channel).enter(rank(), {.call = Call::barrier(tag)});
+  }
+
+  std::shared_ptr<SharedSegment> share(Channel channel, std::size_t bytes, std::string_view tag) override {
+    Offer offer{.call = Call::share(bytes, tag)};
+    if (rank() == 0) offer.segment = make_anonymous_segment(bytes);
+    std::shared_ptr<SharedSegment> segment = offer.segment;
+    collective(channel, std::move(offer), [&](Rendezvous& meeting) { segment = meeting.offer(rank(), 0).segment; });
+    meeting_on(channel).withdraw(rank());
+    return segment;
+  }
+
+ private:
+  Rendezvous& meeting_on(Channel channel) { return *members_.channels[static_cast<std::size_t>(channel)]; }
+
+  template <class Work>
+  void collective(Channel channel, Offer offer, const Work& work) {
+    Rendezvous& meeting = meeting_on(channel);
+    meeting.enter(rank(), std::move(offer));
+    in_step(meeting, [&] { work(meeting); });
+  }
+
+  // Works, then waits for the peers even where the work threw: they may still be reading this rank's memory.
+  template <class Work>
+  void in_step(Rendezvous& meeting, const Work& work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      job_->fail(ranks()[static_cast<std::size_t>(rank())], error.what());
+      meeting.meet(rank());
+      throw;
+    }
+    meeting.meet(rank());
+  }
+
+  void sum(Rendezvous& meeting, DType dtype, ReduceOp op, const Slice& chunk, void* out) {
+    if (chunk.elems == 0) return;
+    std::vector<const void*> inputs;
+    for (int peer = 0; peer < size(); ++peer) {
+      inputs.push_back(
+          at(meeting.offer(rank(), peer).input, static_cast<std::size_t>(chunk.begin) * element_bytes(dtype)));
+    }
+    kernels::sum_in_order(dtype, inputs, sum_factor(op, size()), chunk.elems, out);
+  }
+
+  const std::shared_ptr<Job> job_;
+  Members& members_;
+};
+
+class InProcessView final : public World {
+ public:
+  InProcessView(std::shared_ptr<Job> job, int rank) : job_(std::move(job)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return job_->ranks(); }
+
+  std::shared_ptr<ProcessGroup> group(std::span<const int> ranks, std::string name) override {
+    job_->making_of_groups().enter(rank_, {.call = Call::group(ranks, name, size())});
+    Members& members = job_->members(groups_made_++, ranks, name);
+    const auto found = std::find(ranks.begin(), ranks.end(), rank_);
+    if (found == ranks.end()) return nullptr;
+    return std::make_shared<InProcessGroup>(job_, members, static_cast<int>(found - ranks.begin()));
+  }
+
+  void fail(const std::string& reason) noexcept override { job_->fail(rank_, reason); }
+
+ private:
+  const std::shared_ptr<Job> job_;
+  const int rank_;
+  std::size_t groups_made_ = 0;
+};
+
+}  // namespace
+
+InProcessWorld::InProcessWorld(int ranks, const CommOptions& options) {
+  require(ranks > 0, "a world has {} ranks, expected 1 or more", ranks);
+  job_ = std::make_shared<Job>(ranks, options);
+}
+
+InProcessWorld::~InProcessWorld() = default;
+
+std::unique_ptr<World> InProcessWorld::view(int rank) {
+  require(rank >= 0 && rank < job_->ranks(), "rank is {}, the world has {} ranks", rank, job_->ranks());
+  return std::make_unique<InProcessView>(job_, rank);
+}
+
+void InProcessWorld::leave(int rank) noexcept { job_->leave(rank); }
+int InProcessWorld::first_failed() const { return job_->first_failed(); }
+
+}  // namespace loom::comm

@@ -1,0 +1,226 @@
+#include "engine/comm/local/rendezvous.h"
+
+#include <fmt/format.h>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "engine/core/error.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace loom::comm::inprocess {
+namespace {
+
+constexpr std::uint64_t kGivenUp = std::uint64_t{1} << 63;
+constexpr int kSpins = 400;  // about 10 us; longer than a wake-up would pay only on idle cores
+
+inline void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+std::vector<int> first_ranks(int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(Job& job, const std::vector<int>& ranks, const std::string& label)
+    : job_(job), ranks_(ranks), label_(label), members_(ranks.size()) {}
+
+void Rendezvous::enter(int member, Offer offer) {
+  Member& me = members_[static_cast<std::size_t>(member)];
+  const int rank = ranks_[static_cast<std::size_t>(member)];
+  ++me.calls;
+  Offer& shown = me.offers[me.calls % 2];
+  shown = std::move(offer);
+  job_.note_entry(rank, shown.call);
+  if (job_.failed()) fail(member, job_.failure());
+  arrive(member);
+  await(member, Patience::kUntilFailure);
+  compare_calls(member);
+}
+
+const Offer& Rendezvous::offer(int member, int peer) const {
+  const std::uint64_t call = members_[static_cast<std::size_t>(member)].calls;  // the peer may be one ahead by now
+  return members_[static_cast<std::size_t>(peer)].offers[call % 2];
+}
+
+void Rendezvous::withdraw(int member) {
+  Member& me = members_[static_cast<std::size_t>(member)];
+  me.offers[me.calls % 2] = {};
+}
+
+void Rendezvous::meet(int member) {
+  arrive(member);
+  await(member, Patience::kUntilDeadline);
+}
+
+void Rendezvous::wake() {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void Rendezvous::arrive(int member) {
+  members_[static_cast<std::size_t>(member)].meetings.fetch_add(1);
+  std::uint64_t seen = arrivals_.load();
+  do {
+    if ((seen & kGivenUp) != 0) return;  // await() finds the verdict
+  } while (!arrivals_.compare_exchange_weak(seen, seen + 1));
+  if ((seen + 1) % members_.size() == 0 && sleepers_.load() > 0) wake();
+}
+
+bool Rendezvous::complete(std::uint64_t meeting) const {
+  return (arrivals_.load() & ~kGivenUp) >= meeting * members_.size();
+}
+
+bool Rendezvous::given_up() const { return (arrivals_.load() & kGivenUp) != 0; }
+
+void Rendezvous::await(int member, Patience patience) {
+  const std::uint64_t meeting = members_[static_cast<std::size_t>(member)].meetings.load();
+  for (int i = 0; i < kSpins && !given_up(); ++i) {
+    if (complete(meeting)) return;
+    pause();
+  }
+  const auto deadline = std::chrono::steady_clock::now() + job_.timeout();
+  std::unique_lock lock(mutex_);
+  sleepers_.fetch_add(1);
+  changed_.wait_until(lock, deadline, [&] {
+    return complete(meeting) || given_up() ||
+           (patience == Patience::kUntilFailure && (job_.failed() || misses_an_ended_rank(meeting)));
+  });
+  sleepers_.fetch_sub(1);
+  if (complete(meeting)) return;
+  if (!given_up() && !give_up(meeting, reason_to_give_up(meeting))) return;
+  const std::string verdict = verdict_;
+  lock.unlock();
+  fail(member, verdict);
+}
+
+bool Rendezvous::give_up(std::uint64_t meeting, std::string verdict) {
+  std::uint64_t seen = arrivals_.load();
+  do {
+    if ((seen & ~kGivenUp) >= meeting * members_.size()) return false;
+  } while (!arrivals_.compare_exchange_weak(seen, seen | kGivenUp));
+  verdict_ = std::move(verdict);
+  changed_.notify_all();
+  return true;
+}
+
+std::string Rendezvous::reason_to_give_up(std::uint64_t meeting) const {
+  if (job_.failed()) return job_.failure();
+  const std::vector<Missing> absent = missing(meeting);
+  for (const Missing& peer : absent) {
+    if (job_.has_left(peer.rank)) return has_ended(peer);
+  }
+  return did_not_come(absent, job_.timeout());
+}
+
+std::vector<Missing> Rendezvous::missing(std::uint64_t meeting) const {
+  std::vector<Missing> absent;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].meetings.load() < meeting) absent.push_back({ranks_[i], job_.last_entered(ranks_[i])});
+  }
+  return absent;
+}
+
+bool Rendezvous::misses_an_ended_rank(std::uint64_t meeting) const {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].meetings.load() < meeting && job_.has_left(ranks_[i])) return true;
+  }
+  return false;
+}
+
+void Rendezvous::fail(int member, const std::string& verdict) {
+  const int rank = ranks_[static_cast<std::size_t>(member)];
+  const std::string text = where(rank, offer(member, member).call, label_) + verdict;
+  job_.fail(rank, text);
+  throw CommError(text);
+}
+
+void Rendezvous::compare_calls(int member) {
+  const int rank = ranks_[static_cast<std::size_t>(member)];
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const std::optional<std::string> differs =
+        difference(rank, offer(member, member).call, ranks_[i], offer(member, static_cast<int>(i)).call);
+    if (differs) fail(member, *differs);
+  }
+}
+
+Members::Members(Job& job, std::vector<int> group_ranks, std::string group_name)
+    : ranks(std::move(group_ranks)), name(std::move(group_name)), label(group_label(name, ranks)) {
+  for (int i = 0; i < kChannels; ++i) channels.push_back(std::make_unique<Rendezvous>(job, ranks, label));
+}
+
+Job::Job(int ranks, const CommOptions& options)
+    : everyone_(first_ranks(ranks)),
+      timeout_(options.timeout),
+      entries_(static_cast<std::size_t>(ranks)),
+      making_(*this, everyone_, "world") {}
+
+Members& Job::members(std::size_t index, std::span<const int> ranks, const std::string& name) {
+  const std::lock_guard lock(groups_mutex_);
+  if (groups_.size() <= index) groups_.resize(index + 1);
+  std::unique_ptr<Members>& group = groups_[index];
+  if (group == nullptr) group = std::make_unique<Members>(*this, std::vector<int>(ranks.begin(), ranks.end()), name);
+  return *group;
+}
+
+void Job::note_entry(int rank, const Call& call) {
+  Entry& entry = entries_[static_cast<std::size_t>(rank)];
+  const std::lock_guard lock(entry.mutex);
+  entry.last = call;
+  entry.any = true;
+}
+
+std::string Job::last_entered(int rank) const {
+  const Entry& entry = entries_[static_cast<std::size_t>(rank)];
+  const std::lock_guard lock(entry.mutex);
+  return entry.any ? describe(entry.last) : std::string{};
+}
+
+void Job::fail(int rank, const std::string& reason) noexcept try {
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (first_failed_ >= 0) return;
+    first_failed_ = rank;
+    reason_ = reason;
+    failed_.store(true);
+  }
+  wake_everyone();
+} catch (...) {
+  failed_.store(true);  // out of memory for the text: the failure itself must not be lost
+  wake_everyone();
+}
+
+int Job::first_failed() const {
+  const std::lock_guard lock(failure_mutex_);
+  return first_failed_;
+}
+
+std::string Job::failure() const {
+  const std::lock_guard lock(failure_mutex_);
+  return failed_first(first_failed_, reason_);
+}
+
+void Job::leave(int rank) noexcept {
+  entries_[static_cast<std::size_t>(rank)].left.store(true);
+  wake_everyone();
+}
+
+void Job::wake_everyone() noexcept {
+  const std::lock_guard lock(groups_mutex_);
+  making_.channels.front()->wake();
+  for (const std::unique_ptr<Members>& group : groups_) {
+    if (group == nullptr) continue;
+    for (const std::unique_ptr<Rendezvous>& channel : group->channels) channel->wake();
+  }
+}
+
+}  // namespace loom::comm::inprocess

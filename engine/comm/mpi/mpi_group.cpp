@@ -1,0 +1,344 @@
+#include "engine/comm/mpi/mpi_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/comm/local/segment.h"
+#include "engine/core/error.h"
+#include "engine/kernels/reduce.h"
+
+namespace loom::comm::mpi {
+namespace {
+
+constexpr std::size_t kScratchBytes = std::size_t{1} << 20;  // pieces under way from all peers stay near the core
+constexpr std::size_t kSmallestPiece = std::size_t{64} << 10;
+constexpr std::size_t kSmallReduction = std::size_t{16} << 10;
+constexpr std::size_t kPage = 4096;
+
+std::byte* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
+
+Message send_to(int peer, const void* data, std::size_t bytes) {
+  return {Direction::kSend, peer, const_cast<void*>(data), bytes};
+}
+Message receive_from(int peer, void* data, std::size_t bytes) { return {Direction::kReceive, peer, data, bytes}; }
+
+// Rows travel in pieces so that a piece is summed while the next arrives, out of a scratch that stays in the cache.
+std::int64_t piece_elems(int size, std::size_t width) {
+  const std::size_t bytes = kScratchBytes / 2 / static_cast<std::size_t>(std::max(1, size - 1));
+  return static_cast<std::int64_t>(std::max(bytes, kSmallestPiece) / width);
+}
+
+Slice piece_of(const Slice& row, std::int64_t begin, std::int64_t longest) {
+  return {row.begin + begin, std::min(longest, row.elems - begin)};
+}
+
+// Faults in this member's share of the pages, so that all members together touch each once.
+void touch_own_pages(SharedSegment& segment, int rank, int size) {
+  const std::size_t pages = (segment.bytes() + kPage - 1) / kPage;
+  const std::size_t begin = pages * static_cast<std::size_t>(rank) / static_cast<std::size_t>(size);
+  const std::size_t end = pages * static_cast<std::size_t>(rank + 1) / static_cast<std::size_t>(size);
+  for (std::size_t page = begin; page < end; ++page) {
+    *reinterpret_cast<volatile std::byte*>(segment.data() + page * kPage) = std::byte{0};
+  }
+}
+
+using Note = std::array<std::int64_t, 2>;
+
+Note to_note(const MemoryFileAddress& address) {
+  return {(std::int64_t{address.pid} << 32) | static_cast<std::uint32_t>(address.descriptor), address.inode};
+}
+MemoryFileAddress from_note(const Note& note) {
+  return {static_cast<std::int32_t>(note[0] >> 32), static_cast<std::int32_t>(note[0] & 0xffffffff), note[1]};
+}
+
+}  // namespace
+
+void SeenCalls::note(int rank, const Call& call) {
+  const std::lock_guard lock(mutex_);
+  last_[rank] = describe(call);
+}
+
+std::string SeenCalls::last(int rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = last_.find(rank);
+  return found == last_.end() ? std::string{} : found->second;
+}
+
+class MpiGroup::Exchange {
+ public:
+  // Shows `call` to all members.
+  Exchange(MpiGroup& group, Channel channel, Call call, const Note& note = {})
+      : group_(group), channel_(channel), call_(std::move(call)), theirs_(static_cast<std::size_t>(group.size())) {
+    mine_ = to_wire(call_);
+    mine_.note = note;
+    theirs_[static_cast<std::size_t>(group.rank())] = mine_;
+    std::vector<Message> messages;
+    for (int turn = 1; turn < group.size(); ++turn) {
+      const int peer = group.peer_at(turn);
+      messages.push_back(send_to(group.world_rank(peer), &mine_, sizeof mine_));
+      messages.push_back(
+          receive_from(group.world_rank(peer), &theirs_[static_cast<std::size_t>(peer)], sizeof(WireCall)));
+    }
+    calls_ = start(kCalls, std::move(messages));
+  }
+
+  // Whatever is under way still uses this call's memory.
+  ~Exchange() {
+    for (const std::shared_ptr<Batch>& batch : started_) group_.transport_->wait(*batch);
+  }
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  // Waits until all members have shown the same call.
+  void agree() {
+    wait(*calls_);
+    for (int turn = 1; turn < group_.size(); ++turn) {
+      const int peer = group_.peer_at(turn);
+      group_.seen_->note(group_.world_rank(peer), theirs(peer));
+    }
+    for (int peer = 0; peer < group_.size(); ++peer) {
+      const std::optional<std::string> differs =
+          difference(group_.world_rank(group_.rank()), theirs(group_.rank()), group_.world_rank(peer), theirs(peer));
+      if (differs) fail(*differs);
+    }
+  }
+
+  // After agree().
+  const Note& note(int member) const { return theirs_[static_cast<std::size_t>(member)].note; }
+
+  std::shared_ptr<Batch> start(std::vector<Message> messages) { return start(kData, std::move(messages)); }
+
+  void wait(Batch& batch) {
+    const Outcome outcome = group_.transport_->wait(batch);
+    if (outcome.done) return;
+    if (outcome.missing.empty()) fail(group_.transport_->failure());
+    std::vector<Missing> missing;
+    for (const int rank : outcome.missing) missing.push_back({rank, group_.seen_->last(rank)});
+    fail(did_not_come(missing, group_.transport_->timeout()));
+  }
+
+  Channel channel() const { return channel_; }
+
+ private:
+  enum Purpose { kCalls, kData, kPurposes };
+
+  std::shared_ptr<Batch> start(Purpose purpose, std::vector<Message> messages) {
+    const int tag = group_.index_ * kPurposes + purpose;
+    started_.push_back(group_.transport_->start(channel_, tag, std::move(messages)));
+    return started_.back();
+  }
+
+  // As members compare it, which matters for a tag too long for the wire.
+  Call theirs(int member) const { return from_wire(theirs_[static_cast<std::size_t>(member)]); }
+
+  [[noreturn]] void fail(const std::string& verdict) {
+    const std::string text = where(group_.world_rank(group_.rank()), call_, group_.label_) + verdict;
+    group_.transport_->fail(text);
+    throw CommError(text);
+  }
+
+  MpiGroup& group_;
+  const Channel channel_;
+  const Call call_;
+  WireCall mine_;
+  std::vector<WireCall> theirs_;
+  std::vector<std::shared_ptr<Batch>> started_;
+  std::shared_ptr<Batch> calls_;
+};
+
+MpiGroup::MpiGroup(std::shared_ptr<MpiTransport> transport, std::shared_ptr<SeenCalls> seen, int index, int rank,
+                   std::vector<int> ranks, std::string name)
+    : ProcessGroup(rank, std::move(ranks), std::move(name)),
+      transport_(std::move(transport)),
+      seen_(std::move(seen)),
+      index_(index),
+      label_(group_label(this->name(), this->ranks())) {
+  require(index < transport_->largest_tag() / 2, "group '{}' is number {} of the job; this MPI has tags for {}",
+          this->name(), index, transport_->largest_tag() / 2);
+}
+
+void MpiGroup::agree(Channel channel, const Call& call) { Exchange(*this, channel, call).agree(); }
+
+void MpiGroup::barrier(Channel channel, std::string_view tag) { agree(channel, Call::barrier(tag)); }
+
+void MpiGroup::all_gather(Channel channel, std::span<const GatherPart> parts, std::string_view tag) {
+  Exchange exchange(*this, channel, Call::all_gather(parts, tag));
+  std::vector<Message> sends;
+  std::vector<Message> receives;
+  for (int turn = 1; turn < size(); ++turn) {
+    const int to = peer_at(turn);
+    const int from = peer_at(size() - turn);
+    for (const GatherPart& part : parts) {
+      sends.push_back(send_to(world_rank(to), part.shard, part.bytes));
+      receives.push_back(
+          receive_from(world_rank(from), at(part.full, static_cast<std::size_t>(from) * part.bytes), part.bytes));
+    }
+  }
+  const auto sent = exchange.start(std::move(sends));
+  exchange.agree();
+  const auto received = exchange.start(std::move(receives));
+  for (const GatherPart& part : parts) {
+    std::byte* own = at(part.full, static_cast<std::size_t>(rank()) * part.bytes);
+    if (own != part.shard && part.bytes > 0) std::memcpy(own, part.shard, part.bytes);
+  }
+  exchange.wait(*received);
+  exchange.wait(*sent);
+}
+
+void MpiGroup::reduce_scatter(Channel channel, const void* input, void* output, std::int64_t elems, DType dtype,
+                              ReduceOp op, std::string_view tag) {
+  Exchange exchange(*this, channel, Call::reduction(CallKind::kReduceScatter, elems, dtype, op, tag));
+  std::vector<Slice> rows;
+  for (int member = 0; member < size(); ++member) rows.push_back({member * elems, elems});
+  const auto sent = send_rows(exchange, input, rows, dtype);
+  exchange.agree();
+  sum_own_row(exchange, input, rows[static_cast<std::size_t>(rank())], dtype, op, output);
+  exchange.wait(*sent);
+}
+
+void MpiGroup::all_reduce(Channel channel, void* data, std::int64_t elems, DType dtype, ReduceOp op,
+                          std::string_view tag) {
+  const Call call = Call::reduction(CallKind::kAllReduce, elems, dtype, op, tag);
+  if (call.bytes <= kSmallReduction) return all_reduce_small(channel, call, data, elems);
+  Exchange exchange(*this, channel, call);
+  const std::size_t width = element_bytes(dtype);
+  std::vector<Slice> rows;
+  for (int member = 0; member < size(); ++member) rows.push_back(slice_of(elems, size(), member));
+  const Slice& own = rows[static_cast<std::size_t>(rank())];
+  std::byte* const own_data = at(data, static_cast<std::size_t>(own.begin) * width);
+  const auto scattered = send_rows(exchange, data, rows, dtype);
+  exchange.agree();
+  sum_own_row(exchange, data, own, dtype, op, own_data);
+  exchange.wait(*scattered);  // the peers have this member's terms; their sums may take the place
+
+  std::vector<Message> messages;
+  for (int turn = 1; turn < size(); ++turn) {
+    const int to = peer_at(turn);
+    const int from = peer_at(size() - turn);
+    const Slice& theirs = rows[static_cast<std::size_t>(from)];
+    messages.push_back(send_to(world_rank(to), own_data, static_cast<std::size_t>(own.elems) * width));
+    messages.push_back(receive_from(world_rank(from), at(data, static_cast<std::size_t>(theirs.begin) * width),
+                                    static_cast<std::size_t>(theirs.elems) * width));
+  }
+  exchange.wait(*exchange.start(std::move(messages)));
+}
+
+// Everyone sums everything: one exchange instead of two.
+void MpiGroup::all_reduce_small(Channel channel, const Call& call, void* data, std::int64_t elems) {
+  Exchange exchange(*this, channel, call);
+  std::byte* const theirs = scratch(channel, call.bytes * static_cast<std::size_t>(size()));
+  std::vector<Message> sends;
+  std::vector<Message> receives;
+  std::vector<const void*> inputs(static_cast<std::size_t>(size()), data);
+  for (int turn = 1; turn < size(); ++turn) {
+    const int peer = peer_at(turn);
+    std::byte* const slot = theirs + static_cast<std::size_t>(peer) * call.bytes;
+    sends.push_back(send_to(world_rank(peer), data, call.bytes));
+    receives.push_back(receive_from(world_rank(peer), slot, call.bytes));
+    inputs[static_cast<std::size_t>(peer)] = slot;
+  }
+  const auto sent = exchange.start(std::move(sends));
+  exchange.agree();
+  exchange.wait(*exchange.start(std::move(receives)));
+  exchange.wait(*sent);
+  if (elems > 0) kernels::sum_in_order(call.dtype, inputs, sum_factor(call.op, size()), elems, data);
+}
+
+std::shared_ptr<Batch> MpiGroup::send_rows(Exchange& exchange, const void* base, std::span<const Slice> rows,
+                                           DType dtype) {
+  const std::size_t width = element_bytes(dtype);
+  const std::int64_t longest = piece_elems(size(), width);
+  std::vector<Message> sends;
+  for (int turn = 1; turn < size(); ++turn) {
+    const int peer = peer_at(turn);
+    const Slice& row = rows[static_cast<std::size_t>(peer)];
+    for (std::int64_t begin = 0; begin < row.elems; begin += longest) {
+      const Slice piece = piece_of(row, begin, longest);
+      sends.push_back(send_to(world_rank(peer),
+                              static_cast<const std::byte*>(base) + static_cast<std::size_t>(piece.begin) * width,
+                              static_cast<std::size_t>(piece.elems) * width));
+    }
+  }
+  return exchange.start(std::move(sends));
+}
+
+void MpiGroup::sum_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op,
+                           void* out) {
+  const std::size_t width = element_bytes(dtype);
+  const std::int64_t longest = piece_elems(size(), width);
+  const std::size_t slot_bytes = static_cast<std::size_t>(longest) * width;
+  const std::size_t half_bytes = slot_bytes * static_cast<std::size_t>(size());
+  std::byte* const halves[] = {scratch(exchange.channel(), 2 * half_bytes),
+                               scratch(exchange.channel(), 2 * half_bytes) + half_bytes};
+  const auto slot = [&](std::int64_t begin, int peer) {
+    return halves[begin / longest % 2] + static_cast<std::size_t>(peer) * slot_bytes;
+  };
+  const auto receive = [&](std::int64_t begin) {
+    std::vector<Message> receives;
+    for (int turn = 1; turn < size(); ++turn) {
+      const int peer = peer_at(size() - turn);
+      receives.push_back(receive_from(world_rank(peer), slot(begin, peer),
+                                      static_cast<std::size_t>(piece_of(row, begin, longest).elems) * width));
+    }
+    return exchange.start(std::move(receives));
+  };
+
+  auto arriving = row.elems > 0 ? receive(0) : nullptr;
+  for (std::int64_t begin = 0; begin < row.elems; begin += longest) {
+    exchange.wait(*arriving);
+    if (begin + longest < row.elems) arriving = receive(begin + longest);
+    const Slice piece = piece_of(row, begin, longest);
+    std::vector<const void*> inputs;
+    for (int peer = 0; peer < size(); ++peer) inputs.push_back(slot(begin, peer));
+    inputs[static_cast<std::size_t>(rank())] =
+        static_cast<const std::byte*>(base) + static_cast<std::size_t>(piece.begin) * width;
+    kernels::sum_in_order(dtype, inputs, sum_factor(op, size()), piece.elems,
+                          at(out, static_cast<std::size_t>(begin) * width));
+  }
+}
+
+void MpiGroup::broadcast(Channel channel, void* data, std::size_t bytes, int root, std::string_view tag) {
+  require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
+  Exchange exchange(*this, channel, Call::broadcast(bytes, root, tag));
+  exchange.agree();
+  std::vector<Message> messages;
+  if (rank() != root) {
+    messages.push_back(receive_from(world_rank(root), data, bytes));
+  } else {
+    for (int turn = 1; turn < size(); ++turn) messages.push_back(send_to(world_rank(peer_at(turn)), data, bytes));
+  }
+  exchange.wait(*exchange.start(std::move(messages)));
+}
+
+std::shared_ptr<SharedSegment> MpiGroup::share(Channel channel, std::size_t bytes, std::string_view tag) {
+  const bool reachable = on_one_machine();
+  std::optional<MemoryFile> file;
+  if (reachable && rank() == 0) file.emplace(bytes);
+  Exchange offered(*this, channel, Call::share(bytes, tag), file ? to_note(file->address()) : Note{});
+  offered.agree();
+  if (!reachable) return nullptr;
+  std::shared_ptr<SharedSegment> segment = map_memory_file(from_note(offered.note(0)), bytes);
+  if (segment != nullptr) touch_own_pages(*segment, rank(), size());
+  Exchange mapped(*this, channel, Call::share(bytes, tag), {segment != nullptr ? 1 : 0, 0});
+  mapped.agree();
+  for (int member = 0; member < size(); ++member) {
+    if (mapped.note(member)[0] == 0) return nullptr;
+  }
+  return segment;
+}
+
+bool MpiGroup::on_one_machine() const {
+  const std::vector<int>& nodes = transport_->nodes();
+  return std::all_of(ranks().begin(), ranks().end(), [&](int rank) {
+    return nodes[static_cast<std::size_t>(rank)] == nodes[static_cast<std::size_t>(ranks().front())];
+  });
+}
+
+std::byte* MpiGroup::scratch(Channel channel, std::size_t bytes) {
+  std::shared_ptr<SharedSegment>& held = scratch_[static_cast<std::size_t>(channel)];
+  if (held == nullptr || held->bytes() < bytes) held = make_anonymous_segment(bytes);
+  return held->data();
+}
+
+}  // namespace loom::comm::mpi

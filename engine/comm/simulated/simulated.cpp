@@ -1,0 +1,80 @@
+#include "engine/comm/simulated/simulated.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/comm/call.h"
+#include "engine/core/error.h"
+#include "engine/kernels/reduce.h"
+
+namespace loom::comm {
+namespace {
+
+class SimulatedGroup final : public ProcessGroup {
+ public:
+  SimulatedGroup(int rank, std::vector<int> ranks, std::string name)
+      : ProcessGroup(rank, std::move(ranks), std::move(name)) {}
+
+  void all_gather(Channel, std::span<const GatherPart> parts, std::string_view) override {
+    for (const GatherPart& part : parts) {
+      if (part.shard == nullptr || part.full == nullptr) continue;
+      auto* full = static_cast<std::byte*>(part.full);
+      for (int peer = 0; peer < size(); ++peer) {
+        std::memmove(full + static_cast<std::size_t>(peer) * part.bytes, part.shard, part.bytes);
+      }
+    }
+  }
+
+  void reduce_scatter(Channel, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
+                      std::string_view) override {
+    if (input == nullptr || output == nullptr) return;
+    const auto offset = static_cast<std::size_t>(rank() * elems) * element_bytes(dtype);
+    sum_alike(static_cast<const std::byte*>(input) + offset, output, elems, dtype, op);
+  }
+
+  void all_reduce(Channel, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view) override {
+    if (data != nullptr) sum_alike(data, data, elems, dtype, op);
+  }
+
+  void broadcast(Channel, void*, std::size_t, int root, std::string_view tag) override {
+    require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
+  }
+  void barrier(Channel, std::string_view) override {}
+  std::shared_ptr<SharedSegment> share(Channel, std::size_t, std::string_view) override { return nullptr; }
+
+ private:
+  void sum_alike(const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op) const {
+    const std::vector<const void*> inputs(static_cast<std::size_t>(size()), input);
+    kernels::sum_in_order(dtype, inputs, sum_factor(op, size()), elems, output);
+  }
+};
+
+class SimulatedWorld final : public World {
+ public:
+  SimulatedWorld(int rank, int size) : rank_(rank), size_(size) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  std::shared_ptr<ProcessGroup> group(std::span<const int> ranks, std::string name) override {
+    const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+    if (own == ranks.end()) return nullptr;
+    return std::make_shared<SimulatedGroup>(static_cast<int>(own - ranks.begin()),
+                                            std::vector<int>(ranks.begin(), ranks.end()), std::move(name));
+  }
+
+  void fail(const std::string&) noexcept override {}
+
+ private:
+  const int rank_;
+  const int size_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_simulated_world(int rank, int size) {
+  require(rank >= 0 && rank < size, "rank is {}, the simulated world has {} ranks", rank, size);
+  return std::make_unique<SimulatedWorld>(rank, size);
+}
+
+}  // namespace loom::comm

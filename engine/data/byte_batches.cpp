@@ -1,0 +1,55 @@
+#include "engine/data/byte_batches.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+
+#include "engine/data/byte_dataset.h"
+#include "engine/nn/functional.h"
+
+namespace loom::data {
+namespace {
+
+Batch batch_of(const ByteDataset& data, std::span<const std::int64_t> samples, std::int64_t seq) {
+  const Shape shape{static_cast<std::int64_t>(samples.size()), seq};
+  const Tensor inputs = Tensor::host(shape, DType::kI32, "input_ids");
+  const Tensor targets = Tensor::host(shape, DType::kI32, "targets");
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(seq + 1));
+  for (std::size_t row = 0; row < samples.size(); ++row) {
+    data.fill(samples[row], tokens);
+    const auto at = static_cast<std::int64_t>(row) * seq;
+    std::copy(tokens.begin(), tokens.end() - 1, inputs.data<std::int32_t>() + at);
+    std::copy(tokens.begin() + 1, tokens.end(), targets.data<std::int32_t>() + at);
+  }
+  return {{{"input_ids", inputs}, {"targets", targets}}};
+}
+
+}  // namespace
+
+DataLoaders byte_data_loaders(const DataOptions& options) {
+  const auto data = std::make_shared<const ByteData>(open_byte_data({.paths = options.data_path,
+                                                                     .seq_length = options.seq_length,
+                                                                     .held_out_fraction = options.held_out_fraction,
+                                                                     .seed = options.seed}));
+  const std::int64_t seq = options.seq_length;
+  DataLoaders loaders;
+  loaders.train = [data, seq](std::span<const std::int64_t> samples) { return batch_of(data->train, samples, seq); };
+  const std::int64_t held_out = data->held_out ? data->held_out->stream_bytes() : 0;
+  if (data->held_out) {
+    loaders.valid = [data, seq](std::span<const std::int64_t> samples) {
+      return batch_of(*data->held_out, samples, seq);
+    };
+  }
+  loaders.about = fmt::format("{} held out of {} bytes of text", held_out, data->train.stream_bytes() + held_out);
+  return loaders;
+}
+
+ForwardResult next_token_step(DataIterator& data, nn::Module& model) {
+  const Batch batch = data.next();
+  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
+    return nn::functional::cross_entropy(logits, targets);
+  };
+  return {model(batch["input_ids"]), loss_func};
+}
+
+}  // namespace loom::data

@@ -1,0 +1,19 @@
+// The bytes of files as token ids: the data of `shardloom train`, and a start for programs of one's own.
+//
+// Batch    "input_ids" and "targets", both int32 [samples, seq_length] of the host; targets are one byte further.
+// Errors   ConfigError for the files (byte_dataset.h).
+#pragma once
+
+#include "engine/data/options.h"
+#include "engine/data/step.h"
+
+namespace loom::data {
+
+// From --data-path, --seq-length, --held-out-fraction and --seed: a train loader, and one for evaluation where a
+// fraction is held out.
+DataLoaders byte_data_loaders(const DataOptions& options);
+
+// The forward of a causal language model on such a batch: input_ids to logits, and their cross-entropy with the targets.
+ForwardResult next_token_step(DataIterator& data, nn::Module& model);
+
+}  // namespace loom::data

@@ -1,0 +1,228 @@
+#include "engine/data/byte_dataset.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <numeric>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "engine/core/error.h"
+#include "engine/core/rng.h"
+
+namespace loom::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kSplitSeed = 1;
+constexpr std::int32_t kSeparator = 0;
+
+void check(const fs::path& path, const std::error_code& error) {
+  if (error) config_error("--data-path '{}': cannot read: {}", path.string(), error.message());
+}
+
+void add_file(const fs::path& path, std::vector<fs::path>& found) {
+  std::error_code error;
+  const auto size_bytes = fs::file_size(path, error);
+  check(path, error);
+  if (size_bytes > 0) found.push_back(path);
+}
+
+void add_folder(const fs::path& folder, std::vector<fs::path>& found) {
+  std::error_code error;
+  fs::recursive_directory_iterator entry(folder, error);
+  check(folder, error);
+  while (entry != fs::recursive_directory_iterator()) {
+    const fs::path path = entry->path();
+    std::error_code dangling;  // a link to nothing is no regular file
+    if (entry->is_regular_file(dangling)) add_file(path, found);
+    entry.increment(error);
+    check(path, error);
+  }
+}
+
+// Sorted; without files reached twice.
+std::vector<fs::path> find_files(const std::vector<fs::path>& paths) {
+  std::vector<fs::path> found;
+  for (const fs::path& path : paths) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    check(path, error);
+    if (fs::is_directory(status)) {
+      add_folder(path, found);
+    } else if (fs::is_regular_file(status)) {
+      add_file(path, found);
+    } else {
+      config_error("--data-path '{}': neither a file nor a folder", path.string());
+    }
+  }
+  std::ranges::sort(found);
+  std::set<fs::path> seen;
+  std::erase_if(found, [&](const fs::path& path) { return !seen.insert(fs::canonical(path)).second; });
+  return found;
+}
+
+std::string listed(const std::vector<fs::path>& paths) {
+  std::vector<std::string> texts;
+  for (const fs::path& path : paths) texts.push_back(fmt::format("'{}'", path.string()));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::int64_t size_of(const io::MappedFile& file) { return static_cast<std::int64_t>(file.bytes().size()); }
+
+// Bytes of the files' stream, with a separator between files.
+std::int64_t stream_size(const std::vector<io::MappedFile>& files) {
+  std::int64_t total_bytes = std::max<std::int64_t>(0, static_cast<std::int64_t>(files.size()) - 1);
+  for (const io::MappedFile& file : files) total_bytes += size_of(file);
+  return total_bytes;
+}
+
+// Which files are held out (see Split in the header); at least one is not.
+class Split {
+ public:
+  Split(const std::vector<std::int64_t>& sizes, double fraction, std::int64_t sample_bytes)
+      : sizes_(sizes), held_(sizes.size(), false), left_(sizes.size()) {
+    const auto total_bytes = static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
+    const auto target_bytes = static_cast<std::int64_t>(fraction * total_bytes);
+    const std::uint64_t key = stream_key(kSplitSeed, "held-out files");
+    for (std::uint64_t place = 0; place < sizes.size(); ++place) {
+      const std::size_t file = permute(key, place, sizes.size());
+      if (held_bytes_ + sizes[file] <= target_bytes) hold(file);
+    }
+    if (held_bytes_ < sample_bytes) hold_smallest(sample_bytes);
+  }
+
+  const std::vector<bool>& held() const { return held_; }
+
+ private:
+  void hold(std::size_t file) {
+    if (left_ == 1) return;
+    --left_;
+    held_[file] = true;
+    held_bytes_ += sizes_[file];
+  }
+
+  // The smallest file of at least `enough_bytes`; the largest when none has that many.
+  void hold_smallest(std::int64_t enough_bytes) {
+    std::optional<std::size_t> best;
+    for (std::size_t file = 0; file < sizes_.size(); ++file) {
+      if (held_[file]) continue;
+      if (!best || better(sizes_[file], sizes_[*best], enough_bytes)) best = file;
+    }
+    hold(*best);
+  }
+
+  static bool better(std::int64_t size, std::int64_t than, std::int64_t enough) {
+    if (than < enough) return size > than;
+    return size >= enough && size < than;
+  }
+
+  const std::vector<std::int64_t>& sizes_;
+  std::vector<bool> held_;
+  std::size_t left_;
+  std::int64_t held_bytes_ = 0;
+};
+
+void check_one_sample(std::string_view split, const std::vector<io::MappedFile>& files, int seq_length,
+                      std::string_view advice) {
+  if (stream_size(files) > seq_length) return;
+  config_error("{} data: {} bytes in {} file(s), but one sample of --seq-length {} takes {}; give {}", split,
+               stream_size(files), files.size(), seq_length, seq_length + 1, advice);
+}
+
+}  // namespace
+
+ByteDataset::ByteDataset(std::vector<io::MappedFile> files, int seq_length, std::uint64_t seed)
+    : files_(std::move(files)), seq_length_(seq_length), seed_(seed), stream_bytes_(stream_size(files_)) {
+  require(seq_length >= 1, "seq_length is {}, allowed are 1 and more", seq_length);
+  require(stream_bytes_ > seq_length, "{} bytes for samples of {}", stream_bytes_, seq_length + 1);
+  sample_count_ = (stream_bytes_ - 1) / seq_length;
+  std::int64_t begin = 0;
+  for (const io::MappedFile& file : files_) {
+    file_begin_.push_back(begin);
+    begin += size_of(file) + 1;
+  }
+}
+
+void ByteDataset::fill(std::int64_t global_sample_index, std::span<std::int32_t> tokens) const {
+  require(global_sample_index >= 0, "sample {} asked for", global_sample_index);
+  require(tokens.size() == static_cast<std::size_t>(seq_length_) + 1, "room for {} tokens, a sample has {}",
+          tokens.size(), seq_length_ + 1);
+  const std::int64_t epoch = global_sample_index / sample_count_;
+  const auto place = static_cast<std::uint64_t>(global_sample_index % sample_count_);
+  const std::uint64_t key = stream_key(seed_, fmt::format("samples of epoch {}", epoch));
+  const auto sample = static_cast<std::int64_t>(permute(key, place, static_cast<std::uint64_t>(sample_count_)));
+  copy_stream(sample * seq_length_, tokens);
+}
+
+void ByteDataset::copy_stream(std::int64_t begin, std::span<std::int32_t> tokens) const {
+  auto file = static_cast<std::size_t>(std::ranges::upper_bound(file_begin_, begin) - file_begin_.begin()) - 1;
+  auto offset = static_cast<std::size_t>(begin - file_begin_[file]);
+  while (true) {
+    const std::span<const std::byte> bytes = files_[file].bytes();
+    const std::size_t count = std::min(tokens.size(), bytes.size() - offset);
+    std::ranges::transform(bytes.subspan(offset, count), tokens.begin(),
+                           [](std::byte b) { return std::to_integer<std::int32_t>(b); });
+    tokens = tokens.subspan(count);
+    if (tokens.empty()) return;
+    tokens[0] = kSeparator;
+    tokens = tokens.subspan(1);
+    ++file;
+    offset = 0;
+    if (tokens.empty()) return;
+  }
+}
+
+ByteData open_byte_data(const ByteDataOptions& options) {
+  require(0.0 <= options.held_out_fraction && options.held_out_fraction < 1.0, "held_out_fraction is {}",
+          options.held_out_fraction);
+  const std::vector<fs::path> paths = find_files(options.paths);
+  if (paths.empty()) {
+    config_error("--data-path {}: no file that holds anything; give files, or folders with files",
+                 listed(options.paths));
+  }
+  const bool split = options.held_out_fraction > 0.0;
+  if (split && paths.size() == 1) {
+    config_error(
+        "--data-path '{}': a single file, which cannot be split by file into training and held-out data; give at "
+        "least 2 files, or --held-out-fraction 0 for no evaluation",
+        paths[0].string());
+  }
+  std::vector<io::MappedFile> files(paths.begin(), paths.end());
+  std::vector<io::MappedFile> train;
+  std::vector<io::MappedFile> held_out;
+  if (split) {
+    std::vector<std::int64_t> sizes;
+    for (const io::MappedFile& file : files) sizes.push_back(size_of(file));
+    const Split parts(sizes, options.held_out_fraction, options.seq_length + 1);
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      (parts.held()[i] ? held_out : train).push_back(std::move(files[i]));
+    }
+    check_one_sample("held-out", held_out, options.seq_length,
+                     "longer files, a shorter --seq-length, or --held-out-fraction 0 for no evaluation");
+  } else {
+    train = std::move(files);
+  }
+  check_one_sample("training", train, options.seq_length, "more data or a shorter --seq-length");
+  ByteData data{ByteDataset(std::move(train), options.seq_length, stream_key(options.seed, "training data")), {}};
+  if (split) data.held_out.emplace(std::move(held_out), options.seq_length, stream_key(kSplitSeed, "held-out data"));
+  return data;
+}
+
+std::vector<std::int64_t> rank_rows(std::int64_t step, std::int64_t global_batch, int rank, int world,
+                                    std::int64_t micro_batch, std::int64_t accum_index) {
+  require(world >= 1 && 0 <= rank && rank < world, "rank {} of {}", rank, world);
+  require(micro_batch >= 1 && global_batch >= 1 && global_batch % (world * micro_batch) == 0,
+          "global batch {} is not a multiple of {} ranks times micro-batch {}", global_batch, world, micro_batch);
+  const std::int64_t rank_batch = global_batch / world;
+  require(0 <= accum_index && accum_index < rank_batch / micro_batch, "micro-batch {} of {}", accum_index,
+          rank_batch / micro_batch);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(micro_batch));
+  std::iota(rows.begin(), rows.end(), step * global_batch + rank * rank_batch + accum_index * micro_batch);
+  return rows;
+}
+
+}  // namespace loom::data

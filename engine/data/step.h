@@ -1,0 +1,78 @@
+// What one step reads and gives: a batch, where batches come from, and the forward of a micro-batch with its loss.
+//
+// Threads  a loader may be called by several ranks' threads at once: it may read what they share and must not write it.
+//          A Batch and a DataIterator belong to one rank's host thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/nn/module.h"
+#include "engine/nn/value.h"
+
+namespace loom::data {
+
+// --- Data
+
+// One micro-batch of one rank: tensors (of the host; operators read token ids and targets there) and other values by
+// name.
+struct Batch {
+  nn::ValueDict values;
+
+  // Throw InvariantError naming what there is instead.
+  const nn::Value& at(std::string_view name) const;
+  const Tensor& operator[](std::string_view name) const { return at(name).tensor(); }
+};
+
+// Makes the micro-batch of these samples. They are numbered from 0 over the whole training: a data set that is shorter
+// begins again (number modulo size, shuffled as it likes). Evaluation begins at 0 each time. The numbers that come up
+// in a step do not depend on the number of ranks.
+using DataLoader = std::function<Batch(std::span<const std::int64_t> samples)>;
+
+struct DataLoaders {
+  DataLoader train = {};
+  DataLoader valid = {};   // every --eval-interval steps; none: no evaluation
+  DataLoader test = {};    // once after training; none: no test
+  std::string about = {};  // one line on the data, printed at the start
+};
+
+// The micro-batches of one rank in their order, without end: one for each forward_step.
+class DataIterator {
+ public:
+  using Next = std::function<Batch()>;
+  explicit DataIterator(Next next) : next_(std::move(next)) {}
+
+  Batch next() { return next_(); }
+
+ private:
+  Next next_;
+};
+
+// --- One forward
+
+struct Loss {
+  Loss(Tensor loss) : loss(std::move(loss)) {}  // NOLINT: a loss is mostly this alone
+  Loss(Tensor loss, std::vector<std::pair<std::string, double>> reports)
+      : loss(std::move(loss)), reports(std::move(reports)) {}
+
+  Tensor loss;  // one element; the mean over the micro-batch
+  // Further figures for metrics.jsonl, averaged over micro-batches and ranks; the same names on every rank and step.
+  std::vector<std::pair<std::string, double>> reports = {};
+};
+
+// From the model's output. Takes the output over: what it lets go of, backward may write on.
+using LossFunc = std::function<Loss(nn::Value output)>;
+
+struct ForwardResult {
+  nn::Value output;
+  LossFunc loss_func;
+};
+
+using ForwardStep = std::function<ForwardResult(DataIterator&, nn::Module&)>;
+
+}  // namespace loom::data

@@ -1,0 +1,105 @@
+#include "engine/io/hf_weights.h"
+
+#include <nlohmann/json.hpp>
+
+#include "engine/core/error.h"
+#include "engine/core/spelling.h"
+
+namespace loom::io {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+Json parse_index(const MappedFile& file) {
+  const auto* const text = reinterpret_cast<const char*>(file.bytes().data());
+  try {
+    return Json::parse(text, text + file.bytes().size());
+  } catch (const Json::parse_error& error) {
+    config_error("{}: not valid JSON (at byte {} of {})", file.path().string(), error.byte, file.bytes().size());
+  } catch (const Json::exception&) {
+    config_error("{}: not valid JSON (a number is out of range)", file.path().string());
+  }
+}
+
+// Tensor name -> shard file name.
+std::map<std::string, std::string> read_weight_map(const fs::path& path) {
+  const MappedFile file(path);
+  const Json index = parse_index(file);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    config_error("{}: \"weight_map\" is missing or not an object", path.string());
+  }
+  std::map<std::string, std::string> map;
+  for (const auto& [name, shard] : index["weight_map"].items()) {
+    if (!shard.is_string() || fs::path(shard.get<std::string>()).filename() != shard.get<std::string>()) {
+      config_error("{}: tensor '{}': its shard {} is not the name of a file in this folder", path.string(), name,
+                   shard.dump());
+    }
+    map[name] = shard.get<std::string>();
+  }
+  return map;
+}
+
+}  // namespace
+
+HfWeights::HfWeights(const fs::path& folder) : folder_(folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) config_error("{}: no such folder of weights", folder.string());
+  if (fs::exists(folder / kSingleFile, ignored)) {
+    const SafetensorsFile& file = shards_.try_emplace(kSingleFile, folder / kSingleFile).first->second;
+    for (const StoredTensor& tensor : file.tensors()) tensors_[tensor.name] = &tensor;
+  } else if (fs::exists(folder / kIndexFile, ignored)) {
+    read_shards(folder / kIndexFile);
+  } else {
+    config_error("{}: holds neither {} nor {}; save the model with safe_serialization=True", folder.string(),
+                 kSingleFile, kIndexFile);
+  }
+}
+
+void HfWeights::read_shards(const fs::path& index_path) {
+  std::error_code ignored;
+  for (const auto& [name, shard] : read_weight_map(index_path)) {
+    if (!shards_.contains(shard)) {
+      if (!fs::exists(folder_ / shard, ignored)) {
+        config_error("{}: tensor '{}' is placed in shard '{}', which is missing; fetch it into the folder",
+                     index_path.string(), name, shard);
+      }
+      shards_.try_emplace(shard, folder_ / shard);
+    }
+    const StoredTensor* tensor = shards_.at(shard).find(name);
+    if (tensor == nullptr) {
+      config_error(
+          "{}: tensor '{}' is placed in shard '{}', which does not hold it; index and shards do not belong "
+          "together",
+          index_path.string(), name, shard);
+    }
+    tensors_[name] = tensor;
+  }
+}
+
+std::vector<std::string> HfWeights::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, _] : tensors_) names.push_back(name);
+  return names;
+}
+
+const StoredTensor* HfWeights::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : found->second;
+}
+
+void HfWeights::add_alias(std::string name, std::string_view existing) {
+  tensors_.try_emplace(std::move(name), &at(existing));
+}
+
+const StoredTensor& HfWeights::at(std::string_view name) const {
+  if (const StoredTensor* tensor = find(name)) return *tensor;
+  const auto nearest = nearest_spelling(name, names());
+  config_error("{}: no tensor '{}'{}", folder_.string(), name,
+               nearest ? fmt::format("; did you mean '{}'?", *nearest) : fmt::format(" among its {}", tensors_.size()));
+}
+
+}  // namespace loom::io

@@ -1,0 +1,96 @@
+#include <vector>
+
+#include "engine/kernels/dispatch.h"
+#include "engine/kernels/fused.h"
+#include "engine/kernels/log_sum_exp.h"
+#include "engine/kernels/tiles.h"
+
+namespace loom::kernels {
+namespace {
+
+template <class T, class I>
+CrossEntropySum forward(std::int64_t rows, std::int64_t vocab, const T* logits, const I* targets,
+                        std::int64_t ignore_index, simd::Scalar<T>* log_sum_exp) {
+  check_targets(rows, vocab, targets, ignore_index);
+  const std::int64_t block = rows_of_tile(vocab);
+  std::vector<CrossEntropySum> partials(static_cast<std::size_t>(ceil_div(rows, block)));
+  for_pieces(rows, block, [&](std::int64_t begin, std::int64_t count) {
+    CrossEntropySum partial;
+    for (std::int64_t row = begin; row < begin + count; ++row) {
+      const T* x = logits + row * vocab;
+      const double lse = log_sum_exp_of(vocab, x);
+      log_sum_exp[row] = static_cast<simd::Scalar<T>>(lse);
+      if (targets[row] == ignore_index) continue;
+      partial.loss += lse - simd::to_double(x[targets[row]]);
+      partial.rows += 1;
+    }
+    partials[static_cast<std::size_t>(begin / block)] = partial;
+  });
+  CrossEntropySum total;
+  for (const CrossEntropySum& partial : partials) {
+    total.loss += partial.loss;
+    total.rows += partial.rows;
+  }
+  return total;
+}
+
+template <class T, class Put>
+void backward_row(std::int64_t vocab, const T* x, std::int64_t target, simd::Scalar<T> log_sum_exp,
+                  simd::Scalar<T> row_scale, T* dx, Put put) {
+  using V = simd::Pack<T>;
+  using S = simd::Scalar<T>;
+  const V at_target = simd::splat<V>(simd::to_double(x[target]));
+  simd::for_packs<V>(vocab, [&](std::int64_t i, auto part) {
+    simd::prefetch_ahead(x + i);
+    put(dx + i, simd::exp(simd::load<V>(x + i, part) - log_sum_exp) * row_scale, part);
+  });
+  put.finish();
+  simd::store(dx + target, (simd::exp(at_target - log_sum_exp) - S{1}) * row_scale, simd::Part{1});
+}
+
+template <class T, class I>
+void backward(std::int64_t rows, std::int64_t vocab, const T* logits, const I* targets, std::int64_t ignore_index,
+              const simd::Scalar<T>* log_sum_exp, double row_scale, T* dlogits) {
+  using S = simd::Scalar<T>;
+  check_targets(rows, vocab, targets, ignore_index);
+  const bool streaming =
+      logits != dlogits && simd::streams(dlogits, rows, vocab * static_cast<std::int64_t>(sizeof(T)));
+  simd::with_store(streaming, [&](auto put) {
+    for_pieces(rows, rows_of_tile(vocab), [&](std::int64_t begin, std::int64_t count) {
+      for (std::int64_t row = begin; row < begin + count; ++row) {
+        T* dx = dlogits + row * vocab;
+        if (targets[row] == ignore_index) {
+          std::fill_n(dx, vocab, T{});
+        } else {
+          backward_row(vocab, logits + row * vocab, targets[row], log_sum_exp[row], static_cast<S>(row_scale), dx, put);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace
+
+CrossEntropySum cross_entropy_forward(DType dtype, std::int64_t rows, std::int64_t vocab, const void* logits,
+                                      DType target_dtype, const void* targets, std::int64_t ignore_index,
+                                      void* log_sum_exp) {
+  return visit_float_dtype("cross_entropy_forward", dtype, [&]<class T>() {
+    return visit_index_dtype("cross_entropy_forward", target_dtype, [&]<class I>() {
+      return forward<T, I>(rows, vocab, static_cast<const T*>(logits), static_cast<const I*>(targets), ignore_index,
+                           static_cast<simd::Scalar<T>*>(log_sum_exp));
+    });
+  });
+}
+
+void cross_entropy_backward(DType dtype, std::int64_t rows, std::int64_t vocab, const void* logits, DType target_dtype,
+                            const void* targets, std::int64_t ignore_index, const void* log_sum_exp, double row_scale,
+                            void* dlogits) {
+  visit_float_dtype("cross_entropy_backward", dtype, [&]<class T>() {
+    visit_index_dtype("cross_entropy_backward", target_dtype, [&]<class I>() {
+      backward<T, I>(rows, vocab, static_cast<const T*>(logits), static_cast<const I*>(targets), ignore_index,
+                     static_cast<const simd::Scalar<T>*>(log_sum_exp), row_scale, static_cast<T*>(dlogits));
+    });
+  });
+}
+
+}  // namespace loom::kernels

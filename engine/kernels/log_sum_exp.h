@@ -1,0 +1,74 @@
+// Pieces shared by the fused cross-entropy and the composed softmax: a row's maximum, its log-sum-exp, the check of
+// targets.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "engine/core/error.h"
+#include "engine/kernels/simd.h"
+
+namespace loom::kernels {
+
+// Elements that stay in the L1 cache between two passes.
+inline constexpr std::int64_t kLogSumExpBlock = 4096;
+
+template <class I>
+void check_targets(std::int64_t rows, std::int64_t vocab, const I* targets, std::int64_t ignore_index) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto target = static_cast<std::int64_t>(targets[row]);
+    if (target == ignore_index || (target >= 0 && target < vocab)) continue;
+    config_error(
+        "cross_entropy: target {} in row {} is outside the vocabulary [0, {}); fix the labels, or mark the row "
+        "with ignore_index {}",
+        target, row, vocab, ignore_index);
+  }
+}
+
+template <class T>
+simd::Scalar<T> largest(std::int64_t elems, const T* x) {
+  using V = simd::Pack<T>;
+  constexpr double kLowest = -std::numeric_limits<double>::infinity();
+  V top[2] = {simd::splat<V>(kLowest), simd::splat<V>(kLowest)};
+  std::int64_t i = 0;
+  for (; i + 2 * simd::lanes<V> <= elems; i += 2 * simd::lanes<V>) {
+    top[0] = simd::max(simd::load<V>(x + i), top[0]);
+    top[1] = simd::max(simd::load<V>(x + i + simd::lanes<V>), top[1]);
+  }
+  auto result = simd::max_lanes(simd::max(top[0], top[1]));
+  for (; i < elems; ++i) result = std::max(result, static_cast<simd::Scalar<T>>(x[i]));
+  return result;
+}
+
+template <class T>
+simd::Scalar<T> sum_of_exp(std::int64_t elems, const T* x, simd::Scalar<T> shift) {
+  using V = simd::Pack<T>;
+  return simd::sum_packs<V>(elems, [&](std::int64_t i, auto part) {
+    simd::prefetch_ahead(x + i, kLogSumExpBlock * static_cast<std::int64_t>(sizeof(T)));  // the next block
+    return simd::keep(simd::exp(simd::load<V>(x + i, part) - shift), part);
+  });
+}
+
+// log(sum(exp(x))) in one pass over memory: blocks that fit the L1 cache are read for their maximum, then for their
+// sum, and the running sum is rescaled when the maximum grows. A NaN or +inf anywhere makes NaN, as in PyTorch.
+template <class T>
+double log_sum_exp_of(std::int64_t vocab, const T* x) {
+  constexpr double kLowest = -std::numeric_limits<double>::infinity();
+  double top = kLowest;
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < vocab; begin += kLogSumExpBlock) {
+    const std::int64_t count = std::min(kLogSumExpBlock, vocab - begin);
+    const double block_top = static_cast<double>(largest(count, x + begin));
+    if (block_top > top) {
+      if (sum != 0) sum *= std::exp(top - block_top);
+      top = block_top;
+    }
+    const double shift = top == kLowest ? 0 : top;
+    sum += static_cast<double>(sum_of_exp(count, x + begin, static_cast<simd::Scalar<T>>(shift)));
+  }
+  return top + std::log(sum);
+}
+
+}  // namespace loom::kernels

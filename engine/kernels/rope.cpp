@@ -1,0 +1,78 @@
+#include <vector>
+
+#include "engine/kernels/dispatch.h"
+#include "engine/kernels/fused.h"
+#include "engine/kernels/tiles.h"
+
+namespace loom::kernels {
+namespace {
+
+// Row `position` of a [S, D] table in the arithmetic type.
+template <class S>
+void read_table_row(DType dtype, const void* table, std::int64_t position, std::int64_t head_dim, S* row) {
+  visit_float_dtype("rope table", dtype, [&]<class T>() {
+    using V = std::conditional_t<std::is_same_v<S, double>, double, simd::F32x16>;
+    const T* from = static_cast<const T*>(table) + position * head_dim;
+    simd::for_packs<V>(head_dim,
+                       [&](std::int64_t i, auto part) { simd::store(row + i, simd::load<V>(from + i, part), part); });
+  });
+}
+
+// The pair (a, b) of the two halves:  y_a = a cos_a - b sin_a, y_b = b cos_b + a sin_b;
+// transposed:                         y_a = a cos_a + b sin_b, y_b = b cos_b - a sin_a.
+template <bool kBackward, class T, class Put>
+void rotate_head(std::int64_t half, const T* x, const simd::Scalar<T>* cos, const simd::Scalar<T>* sin, T* y, Put put) {
+  using V = simd::Pack<T>;
+  simd::for_packs<V>(half, [&](std::int64_t i, auto part) {
+    const V a = simd::load<V>(x + i, part);
+    const V b = simd::load<V>(x + half + i, part);
+    const V a_cos = a * simd::load<V>(cos + i, part);
+    const V b_cos = b * simd::load<V>(cos + half + i, part);
+    const V sin_a = simd::load<V>(sin + i, part);
+    const V sin_b = simd::load<V>(sin + half + i, part);
+    put(y + i, kBackward ? a_cos + b * sin_b : a_cos - b * sin_a, part);
+    put(y + half + i, kBackward ? b_cos - a * sin_a : b_cos + a * sin_b, part);
+  });
+}
+
+template <bool kBackward, class T>
+void rotate(DType table_dtype, std::int64_t batch, std::int64_t seq, std::int64_t heads, std::int64_t head_dim,
+            const T* x, const void* cos, const void* sin, T* y) {
+  using S = simd::Scalar<T>;
+  const std::int64_t row_elems = heads * head_dim;
+  const bool streaming =
+      x != y && simd::streams(y, 2 * batch * seq * heads, head_dim / 2 * static_cast<std::int64_t>(sizeof(T)));
+  simd::with_store(streaming, [&](auto put) {
+    for_pieces(batch * seq, rows_of_tile(row_elems), [&](std::int64_t begin, std::int64_t count) {
+      std::vector<S> cos_row(static_cast<std::size_t>(head_dim));
+      std::vector<S> sin_row(static_cast<std::size_t>(head_dim));
+      for (std::int64_t row = begin; row < begin + count; ++row) {
+        read_table_row(table_dtype, cos, row % seq, head_dim, cos_row.data());
+        read_table_row(table_dtype, sin, row % seq, head_dim, sin_row.data());
+        for (std::int64_t head = 0; head < heads; ++head) {
+          const std::int64_t at = row * row_elems + head * head_dim;
+          rotate_head<kBackward>(head_dim / 2, x + at, cos_row.data(), sin_row.data(), y + at, put);
+        }
+      }
+      put.finish();
+    });
+  });
+}
+
+}  // namespace
+
+void rope(DType dtype, DType table_dtype, bool backward, std::int64_t batch, std::int64_t seq, std::int64_t heads,
+          std::int64_t head_dim, const void* x, const void* cos, const void* sin, void* y) {
+  require(head_dim % 2 == 0, "rope rotates pairs, but head_dim is {}; it must be even", head_dim);
+  visit_float_dtype("rope", dtype, [&]<class T>() {
+    const auto* from = static_cast<const T*>(x);
+    auto* to = static_cast<T*>(y);
+    if (backward) {
+      rotate<true, T>(table_dtype, batch, seq, heads, head_dim, from, cos, sin, to);
+    } else {
+      rotate<false, T>(table_dtype, batch, seq, heads, head_dim, from, cos, sin, to);
+    }
+  });
+}
+
+}  // namespace loom::kernels

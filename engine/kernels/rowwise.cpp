@@ -1,0 +1,145 @@
+#include "engine/kernels/rowwise.h"
+
+#include <cstring>
+
+#include "engine/kernels/dispatch.h"
+#include "engine/kernels/log_sum_exp.h"
+#include "engine/kernels/tiles.h"
+
+namespace loom::kernels {
+namespace {
+
+template <class Body>
+void for_each_row(std::int64_t rows, std::int64_t cols, Body&& body) {
+  for_pieces(rows, rows_of_tile(cols), [&](std::int64_t begin, std::int64_t count) {
+    for (std::int64_t row = begin; row < begin + count; ++row) body(row);
+  });
+}
+
+template <class T>
+void softmax_row(std::int64_t cols, const T* x, simd::Scalar<T>* y) {
+  using V = simd::Pack<T>;
+  const simd::Scalar<T> top = largest(cols, x);
+  const auto sum = simd::sum_packs<V>(cols, [&](std::int64_t i, auto part) {
+    const V e = simd::exp(simd::load<V>(x + i, part) - top);
+    simd::store(y + i, e, part);
+    return simd::keep(e, part);
+  });
+  const auto factor = 1 / sum;
+  simd::for_packs<V>(cols,
+                     [&](std::int64_t i, auto part) { simd::store(y + i, simd::load<V>(y + i, part) * factor, part); });
+}
+
+}  // namespace
+
+void row_sum(DType dtype, DType out_dtype, std::int64_t rows, std::int64_t cols, double factor, const void* x,
+             void* out) {
+  visit_float_dtype("row_sum", dtype, [&]<class T>() {
+    visit_float_dtype("row_sum", out_dtype, [&]<class Out>() {
+      using V = simd::Pack<T>;
+      for_each_row(rows, cols, [&](std::int64_t row) {
+        const T* in = static_cast<const T*>(x) + row * cols;
+        const auto sum =
+            simd::sum_packs<V>(cols, [&](std::int64_t i, auto part) { return simd::load<V>(in + i, part); });
+        static_cast<Out*>(out)[row] = simd::from_double<Out>(static_cast<double>(sum) * factor);
+      });
+    });
+  });
+}
+
+void row_fill(DType dtype, std::int64_t rows, std::int64_t cols, double factor, const void* x, void* y) {
+  visit_float_dtype("row_fill", dtype, [&]<class T>() {
+    for_each_row(rows, cols, [&](std::int64_t row) {
+      const double value = factor * static_cast<double>(static_cast<const simd::Scalar<T>*>(x)[row]);
+      std::fill_n(static_cast<T*>(y) + row * cols, cols, simd::from_double<T>(value));
+    });
+  });
+}
+
+void softmax_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y) {
+  visit_float_dtype("softmax_forward", dtype, [&]<class T>() {
+    for_each_row(rows, cols, [&](std::int64_t row) {
+      softmax_row(cols, static_cast<const T*>(x) + row * cols, static_cast<simd::Scalar<T>*>(y) + row * cols);
+    });
+  });
+}
+
+void softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* y, const void* dy, void* dx) {
+  visit_float_dtype("softmax_backward", dtype, [&]<class T>() {
+    using V = simd::Pack<T>;
+    for_each_row(rows, cols, [&](std::int64_t row) {
+      const auto* p = static_cast<const simd::Scalar<T>*>(y) + row * cols;
+      const auto* d = static_cast<const simd::Scalar<T>*>(dy) + row * cols;
+      T* out = static_cast<T*>(dx) + row * cols;
+      const auto dot = simd::sum_packs<V>(
+          cols, [&](std::int64_t i, auto part) { return simd::load<V>(p + i, part) * simd::load<V>(d + i, part); });
+      simd::for_packs<V>(cols, [&](std::int64_t i, auto part) {
+        simd::store(out + i, (simd::load<V>(d + i, part) - dot) * simd::load<V>(p + i, part), part);
+      });
+    });
+  });
+}
+
+void log_softmax_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y) {
+  visit_float_dtype("log_softmax_forward", dtype, [&]<class T>() {
+    using V = simd::Pack<T>;
+    for_each_row(rows, cols, [&](std::int64_t row) {
+      const T* in = static_cast<const T*>(x) + row * cols;
+      T* out = static_cast<T*>(y) + row * cols;
+      const auto log_sum_exp = static_cast<simd::Scalar<T>>(log_sum_exp_of(cols, in));
+      simd::for_packs<V>(cols, [&](std::int64_t i, auto part) {
+        simd::store(out + i, simd::load<V>(in + i, part) - log_sum_exp, part);
+      });
+    });
+  });
+}
+
+void log_softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* y, const void* dy, void* dx) {
+  visit_float_dtype("log_softmax_backward", dtype, [&]<class T>() {
+    using V = simd::Pack<T>;
+    for_each_row(rows, cols, [&](std::int64_t row) {
+      const T* p = static_cast<const T*>(y) + row * cols;
+      const T* d = static_cast<const T*>(dy) + row * cols;
+      T* out = static_cast<T*>(dx) + row * cols;
+      const auto total =
+          simd::sum_packs<V>(cols, [&](std::int64_t i, auto part) { return simd::load<V>(d + i, part); });
+      simd::for_packs<V>(cols, [&](std::int64_t i, auto part) {
+        simd::store(out + i, simd::load<V>(d + i, part) - simd::exp(simd::load<V>(p + i, part)) * total, part);
+      });
+    });
+  });
+}
+
+CrossEntropySum nll_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* log_probs,
+                            DType target_dtype, const void* targets, std::int64_t ignore_index) {
+  CrossEntropySum sum;
+  visit_float_dtype("nll_forward", dtype, [&]<class T>() {
+    visit_index_dtype("nll_forward", target_dtype, [&]<class I>() {
+      const auto* target = static_cast<const I*>(targets);
+      check_targets(rows, cols, target, ignore_index);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        if (target[row] == ignore_index) continue;
+        sum.loss -= simd::to_double(static_cast<const T*>(log_probs)[row * cols + target[row]]);
+        sum.rows += 1;
+      }
+    });
+  });
+  return sum;
+}
+
+void nll_backward(DType dtype, std::int64_t rows, std::int64_t cols, DType target_dtype, const void* targets,
+                  std::int64_t ignore_index, double row_scale, void* dlog_probs) {
+  visit_float_dtype("nll_backward", dtype, [&]<class T>() {
+    visit_index_dtype("nll_backward", target_dtype, [&]<class I>() {
+      const auto* target = static_cast<const I*>(targets);
+      check_targets(rows, cols, target, ignore_index);
+      for_each_row(rows, cols, [&](std::int64_t row) {
+        T* out = static_cast<T*>(dlog_probs) + row * cols;
+        std::fill_n(out, cols, T{});
+        if (target[row] != ignore_index) out[target[row]] = simd::from_double<T>(-row_scale);
+      });
+    });
+  });
+}
+
+}  // namespace loom::kernels

@@ -1,0 +1,40 @@
+// Row-wise pieces of the composed grain: sums, softmax, log-softmax, negative log-likelihood. One pass of PyTorch's
+// each.
+//
+// Letters   rows x cols, row-major; "statistics" is fp32 (fp64 for fp64).
+// dtypes    `dtype` (fp32, bf16, fp16, fp64) is that of every tensor argument unless it is said otherwise; arithmetic
+// in statistics,
+//           rounded once.
+// Threads   cut into tiles of rows by shape alone.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/core/dtype.h"
+#include "engine/kernels/fused.h"
+
+namespace loom::kernels {
+
+// out[r] = factor * sum(x[r]); out [rows] in `out_dtype`, which is `dtype` or statistics.
+void row_sum(DType dtype, DType out_dtype, std::int64_t rows, std::int64_t cols, double factor, const void* x,
+             void* out);
+// y[r, :] = factor * x[r]; x [rows] in statistics.
+void row_fill(DType dtype, std::int64_t rows, std::int64_t cols, double factor, const void* x, void* y);
+
+// y = softmax of each row, in statistics. Backward: dx = (dy - sum(dy * y)) * y with y and dy in statistics, dx in
+// `dtype`.
+void softmax_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y);
+void softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* y, const void* dy, void* dx);
+
+// y = x - log(sum(exp(x))) of each row. Backward: dx = dy - exp(y) * sum(dy).
+void log_softmax_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y);
+void log_softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* y, const void* dy, void* dx);
+
+// Sum of -log_probs[r, targets[r]] over the rows that count, in row order in double. Backward writes -row_scale there
+// and 0 elsewhere. Targets int32/int64; ConfigError for one outside [0, cols).
+CrossEntropySum nll_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* log_probs,
+                            DType target_dtype, const void* targets, std::int64_t ignore_index);
+void nll_backward(DType dtype, std::int64_t rows, std::int64_t cols, DType target_dtype, const void* targets,
+                  std::int64_t ignore_index, double row_scale, void* dlog_probs);
+
+}  // namespace loom::kernels

@@ -1,0 +1,46 @@
+#include "engine/launch/launch_context.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <initializer_list>
+#include <string_view>
+#include <thread>
+
+#include "engine/core/error.h"
+
+namespace loom::launch {
+namespace {
+
+int environment_number(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* found = std::getenv(name);
+    if (found == nullptr) continue;
+    const std::string_view text = found;
+    int number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc{} || end != text.data() + text.size() || number < 1) {
+      config_error("the environment variable {} is '{}', expected a number of ranks", name, text);
+    }
+    return number;
+  }
+  return 0;
+}
+
+int usable_cores() {
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof(mask), &mask) == 0) return std::max(1, CPU_COUNT(&mask));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+LaunchContext LaunchContext::detect() {
+  return {.cores = usable_cores(),
+          .mpi_ranks = environment_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}),
+          .mpi_local_ranks = environment_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})};
+}
+
+}  // namespace loom::launch

@@ -1,0 +1,42 @@
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "engine/comm/mpi/mpi.h"
+#include "engine/core/error.h"
+#include "engine/launch/run_ranks.h"
+
+namespace loom::launch {
+namespace {
+
+// Tells the peers and the reader, then ends the job.
+[[noreturn]] void end_in_failure(comm::mpi::MpiTransport& transport, const std::string& message) {
+  transport.fail(message);
+  const bool says_who = message.starts_with("[rank ");
+  std::fputs((says_who ? message + "\n" : fmt::format("[rank {}] {}\n", transport.rank(), message)).c_str(), stderr);
+  std::fflush(nullptr);
+  transport.abort_job();
+}
+
+}  // namespace
+
+void run_mpi_rank(const comm::CommOptions& options, const RankMain& main) {
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);  // the few blocking calls at start and end must not hold a core
+  const auto transport = std::make_shared<comm::mpi::MpiTransport>(options.timeout);
+  try {
+    comm::mpi::MpiWorld world(transport);
+    {
+      RankContext context(transport->rank(), transport->size());
+      const RankScope scope(context);
+      main(context, world);
+    }
+    world.end();
+  } catch (const std::exception& error) {
+    end_in_failure(*transport, error.what());
+  } catch (...) {
+    end_in_failure(*transport, "an exception of unknown type");
+  }
+}
+
+}  // namespace loom::launch

@@ -1,0 +1,21 @@
+// LaunchOptions: how many ranks a job has, where they run, and what each gets of the machine.
+#pragma once
+
+#include <string>
+
+#include "engine/device/stream.h"
+
+namespace loom::launch {
+
+struct LaunchOptions {
+  int ranks = 1;            // W: --nproc-per-node, or what the MPI launcher started
+  int compute_threads = 1;  // of one rank; filled in: default cores / ranks of this node, at least 1
+  device::ExecutorKind device_executor = device::ExecutorKind::kThreaded;
+  int distributed_timeout_minutes = 10;
+  // Megatron's --distributed-backend, accepted so that launch commands work unchanged; it changes nothing. The guide
+  // asks for npu:hccl,cpu:gloo under offload_to_cpu because PyTorch's device backend cannot reduce host memory; the
+  // groups here can.
+  std::string distributed_backend = "nccl";
+};
+
+}  // namespace loom::launch

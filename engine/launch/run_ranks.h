@@ -1,0 +1,28 @@
+// Starting ranks: threads of this process, or the processes an MPI launcher started.
+#pragma once
+
+#include <functional>
+
+#include "engine/comm/process_group.h"
+#include "engine/core/rank_context.h"
+
+namespace loom::launch {
+
+// What a rank's main function gets. The context is current on its thread.
+using RankMain = std::function<void(RankContext&, comm::World&)>;
+
+// Runs `main` on `ranks` threads of this process and waits for all of them. A rank that throws fails its world, so that
+// its peers' waits end; when all have ended, the first failure in time is rethrown (its own exception, not a peer's
+// consequence). A rank that returns is not waited for: a peer that would is told at once.
+void run_ranks(int ranks, const comm::CommOptions& options, const RankMain& main);
+
+// True under mpirun (or srun): OMPI_COMM_WORLD_SIZE or PMI_SIZE is set.
+bool launched_by_mpi();
+
+// Runs `main` as this process's one rank of MPI_COMM_WORLD and waits for the others' end (a wait with a deadline like
+// any other). A failing rank tells the others on a second communicator; all who learn of it say on stderr what they
+// know, and the job ends with a non-zero exit code: this does not return then. Call once a process. Throws ConfigError
+// in a build without MPI (mpi_absent.cpp).
+void run_mpi_rank(const comm::CommOptions& options, const RankMain& main);
+
+}  // namespace loom::launch

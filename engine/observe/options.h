@@ -1,0 +1,39 @@
+// ProfileOptions and ReportOptions: what of a run is written down for people.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace loom::observe {
+
+// How much a profile holds: 0 what runs on the streams, kernels in one piece, collectives with their ranks; 1 each kernel
+// too; 2 also shapes, the waits of streams, and memory.
+enum class ProfileLevel : std::uint8_t { kLevel0, kLevel1, kLevel2 };
+
+// --profile and its kin, with MindSpeed's meanings and defaults (profiler.h).
+struct ProfileOptions {
+  bool enabled = false;
+  std::int64_t step_start = 10;  // first step collected, counted from 0 as Megatron does
+  std::int64_t step_end = 12;    // step before which collection ends
+  ProfileLevel level = ProfileLevel::kLevel0;
+  bool with_cpu = false;       // what the host does too
+  bool with_stack = false;     // call sites: the modules that were running
+  bool with_memory = false;    // as in level 2
+  bool record_shapes = false;  // as in level 2
+  std::filesystem::path save_path = "./profile_dir";
+  std::vector<int> ranks{0};          // collected
+  std::optional<std::string> device;  // a device profile: virtual time beside the wall clock's
+};
+
+// --report and --print-schedule.
+struct ReportOptions {
+  std::optional<std::filesystem::path> report;  // an HTML page of the run or plan; none = not written
+  std::string report_device = "cpu";            // the profile that times a run's recorded step; --device in plans
+  bool print_schedule = false;                  // the order of events of the second step, or of the only one
+  std::vector<std::string> command_line;        // the words as given, without the program
+};
+
+}  // namespace loom::observe

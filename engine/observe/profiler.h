@@ -1,0 +1,73 @@
+// Profiler: what one rank did in the steps [--profile-step-start, --profile-step-end), as a trace and a summary.
+//
+// Files     <save path>/rank<R>_steps<first>-<last>.json, for Perfetto (perfetto.h), and the same name with .summary.json:
+//           per kernel (and copy) count and total time; per collective, its group's size and bytes besides.
+// Levels    level0  what runs on the streams, collectives with groups, ranks and bytes; the compute stream's kernels joined
+//                   where they are issued in one go; arrows for events
+//           level1  each kernel
+//           level2  shapes, the waits of streams, memory by category
+// Switches  with_cpu the host's lane; with_memory and record_shapes bring these at lower levels; with_stack the running
+//           modules as each slice's call_site (in backward, those of its forward).
+// Clocks    the host's, of what really ran: an item's begin and end on the thread that ran it; a collective's time holds its
+//           waiting for peers. With a device profile, virtual time as a second process of the trace: this rank alone, its
+//           peers taken to be alike.
+// Between   steps nothing is collected (evaluation).
+// Cost      nothing outside of the steps. The rank's streams are waited for before the first and after the last one; bits
+//           do not change.
+// Errors    ConfigError when the files cannot be written.
+// Threads   the rank's host thread.
+// Source    MindSpeed's --profile flags.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/observe/options.h"
+#include "engine/observe/perfetto.h"
+#include "engine/train/step_observer.h"
+#include "engine/virtual_time/profile.h"
+
+namespace loom::observe {
+
+// What of a run the profiler must know.
+struct ProfiledRun {
+  device::ExecutorKind executor = device::ExecutorKind::kThreaded;
+  std::int64_t train_iters = 1;
+};
+
+class Profiler final : public train::StepObserver {
+ public:
+  // Of the rank that is current. `device`: for virtual time. The references outlive the profiler.
+  Profiler(const ProfileOptions& options, const std::optional<virtual_time::HardwareProfile>& device, ProfiledRun run);
+  ~Profiler() override;
+  Profiler(const Profiler&) = delete;
+  Profiler& operator=(const Profiler&) = delete;
+
+  // Around the steps of the run, counted from 0.
+  void begin_step(std::int64_t step) override;
+  // After the last step of the window, or of the run: writes what was collected and logs where.
+  void end_step(std::int64_t step) override;
+
+ private:
+  struct Collected;
+
+  std::vector<TracedRank> traced(std::int64_t origin_ns) const;
+  nlohmann::ordered_json about(std::int64_t origin_ns) const;
+  std::string write() const;
+
+  const ProfileOptions& options_;
+  const std::optional<virtual_time::HardwareProfile>& device_;
+  const OnHost on_host_;
+  const bool collects_;
+  const std::int64_t last_step_;          // that may be collected
+  std::unique_ptr<Collected> collected_;  // null before the first step and after the last
+};
+
+// What to say when no step of the run is in the window.
+std::optional<std::string> profile_warning(const ProfileOptions& arguments, std::int64_t train_iters);
+
+}  // namespace loom::observe

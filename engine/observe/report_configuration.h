@@ -1,0 +1,22 @@
+// The configuration as a report shows it: the command line, and the text of every file it names.
+//
+// JSON     {"command": ["train", "--lr", "0.01", ...], "files": [{"name": "--fsdp2-config-path", "path", "text"}, ...]}
+// Errors   ConfigError when a file cannot be read.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/observe/options.h"
+#include "engine/train/arguments.h"
+
+namespace loom::observe {
+
+// `more`: further files, each with what names it.
+nlohmann::ordered_json configuration_json(const train::TrainArguments& arguments, const ReportOptions& options,
+                                          const std::vector<std::pair<std::string, std::filesystem::path>>& more = {});
+
+}  // namespace loom::observe

@@ -1,0 +1,111 @@
+#include "engine/observe/report_run.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "engine/core/error.h"
+#include "engine/observe/report_configuration.h"
+#include "engine/observe/report_page.h"
+#include "engine/observe/report_step.h"
+#include "engine/observe/schedule_view.h"
+#include "engine/virtual_time/breakdown.h"
+#include "engine/virtual_time/find_profile.h"
+
+namespace loom::observe {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::vector<ordered_json> metrics_lines(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::vector<ordered_json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(ordered_json::parse(line));
+  if (lines.empty())
+    raise<Error>("{}: holds no steps for the report; leave the file in place while the run lasts", path.string());
+  return lines;
+}
+
+ordered_json time_json(const device::Timeline& timeline, const virtual_time::RankTimes& times) {
+  const virtual_time::Breakdown breakdown = virtual_time::break_down(timeline, times, 0, times.end_ns);
+  return {{"step_ns", times.end_ns},
+          {"compute_ns", breakdown.compute_ns},
+          {"communication_ns", breakdown.comm_ns},
+          {"exposed_communication_ns", breakdown.exposed_comm_ns},
+          {"exposed_copy_ns", breakdown.exposed_copy_ns},
+          {"idle_ns", breakdown.idle_ns}};
+}
+
+}  // namespace
+
+ReportInputs read_report_inputs(const train::TrainArguments& arguments, const ReportOptions& options) {
+  check_report_path(*options.report);
+  const auto profile_file = virtual_time::find_profile_file(options.report_device, "--report-device");
+  return {virtual_time::find_profile(options.report_device, "--report-device"),
+          configuration_json(arguments, options, {{"--report-device", profile_file}})};
+}
+
+ordered_json thinned_steps(const std::vector<ordered_json>& lines, std::int64_t limit) {
+  const auto count = static_cast<std::int64_t>(lines.size());
+  const std::int64_t stride = (count + limit - 1) / limit;
+  ordered_json kept = ordered_json::array();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const ordered_json& line = lines[static_cast<std::size_t>(i)];
+    if (i % stride == 0 || i + 1 == count || line.contains("held_out_loss")) kept.push_back(line);
+  }
+  return kept;
+}
+
+RunReport::RunReport(const train::TrainArguments& arguments, const ReportOptions& options, const ReportInputs& inputs,
+                     About about)
+    : arguments_(arguments),
+      options_(options),
+      inputs_(inputs),
+      recorded_(std::min<std::int64_t>(1, arguments.train_iters - 1)) {
+  json_ = {{"report", "run"},
+           {"model", about.model},
+           {"parameters", about.parameters},
+           {"device", inputs.profile.name},
+           {"world_size", arguments.ranks},
+           {"mode", about.mode},
+           {"micro_batch_size", arguments.micro_batch_size},
+           {"micro_batches", about.micro_batches},
+           {"seq_length", arguments.seq_length},
+           {"warnings", about.warnings}};
+}
+
+void RunReport::begin_step(std::int64_t step) {
+  if (step != recorded_) return;
+  device::Device& device = device::Device::current();
+  device.trace().enable(true);
+  device.timeline().enable(true);
+  recorder_.emplace(device);
+}
+
+void RunReport::end_step(std::int64_t step) {
+  if (step != recorded_) return;
+  device::Device& device = device::Device::current();
+  device::Timeline& timeline = device.timeline();
+  const std::vector<device::MemorySample> memory = recorder_->take();
+  recorder_.reset();
+  timeline.enable(false);
+  const virtual_time::RankTimeline rank{0, &timeline};
+  const virtual_time::VirtualTimes times = virtual_time::resolve({&rank, 1}, virtual_time::TimeModel(inputs_.profile));
+  json_["recorded_step"] = step + 1;
+  json_["time"] = time_json(timeline, times.ranks.front());
+  add_step(json_, {timeline, times.ranks.front(), memory});
+  for (const observe::WastedPrefetch& wasted : observe::view_schedule(device.trace(), device.memory().stats()).wasted) {
+    json_["warnings"].push_back(to_text(wasted));
+  }
+  timeline.clear();
+}
+
+void RunReport::write() const {
+  ordered_json json = json_;
+  const std::vector<ordered_json> lines = metrics_lines(arguments_.metrics_path);
+  json["steps_of_run"] = lines.size();
+  json["steps"] = thinned_steps(lines);
+  json["configuration"] = inputs_.configuration;
+  write_report(*options_.report, json);
+}
+
+}  // namespace loom::observe

@@ -1,0 +1,70 @@
+// The report of a training run (--report): the lines of metrics.jsonl, and one step in virtual time.
+//
+// Step     the second (the first also makes what later steps find), or the only one: rank 0's streams, memory and schedule,
+//          timed on the device profile of --report-device, its peers taken to be alike.
+// JSON     "report": "run"; "model", "parameters", "device", "world_size", "mode", "micro_batch_size", "micro_batches",
+//          "seq_length"; "steps": lines of metrics.jsonl, and "steps_of_run", more than those where the run is longer than
+//          kReportSteps: every n-th is kept then, with those of evaluations and the last; "recorded_step"; "time",
+//          "timeline", "memory_over_step" of that step (report_step.h); "warnings" of the configuration and the schedule;
+//          "configuration" (report_configuration.h).
+// Errors   read_report_inputs: ConfigError for a profile or path that cannot be used. end_step: DeviceError when the
+//          profile has no rate for a dtype of the step. write: Error when writing fails.
+// Threads  read_report_inputs once a process; a RunReport lives on the host thread of rank 0.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/device/memory_recorder.h"
+#include "engine/observe/options.h"
+#include "engine/train/arguments.h"
+#include "engine/train/step_observer.h"
+#include "engine/virtual_time/profile.h"
+
+namespace loom::observe {
+
+inline constexpr std::int64_t kReportSteps = 5'000;
+
+// What the report needs, found before anything is allocated.
+struct ReportInputs {
+  virtual_time::HardwareProfile profile;
+  nlohmann::ordered_json configuration;
+};
+// --report is given.
+ReportInputs read_report_inputs(const train::TrainArguments& arguments, const ReportOptions& options);
+
+// At most about `limit` of the lines, as "steps" above.
+nlohmann::ordered_json thinned_steps(const std::vector<nlohmann::ordered_json>& lines,
+                                     std::int64_t limit = kReportSteps);
+
+class RunReport final : public train::StepObserver {
+ public:
+  struct About {
+    std::string model;
+    std::int64_t parameters = 0;
+    std::int64_t micro_batches = 0;          // of a rank and step
+    std::string mode = {};                   // "2 x 4: shards over 4, replicates over 2"; "" without sharding
+    std::vector<std::string> warnings = {};  // of the configuration
+  };
+  // The references outlive the report.
+  RunReport(const train::TrainArguments& arguments, const ReportOptions& options, const ReportInputs& inputs,
+            About about);
+
+  void begin_step(std::int64_t step) override;
+  void end_step(std::int64_t step) override;
+  // At the end of the run; reads its metrics.jsonl.
+  void write() const;
+
+ private:
+  const train::TrainArguments& arguments_;
+  const ReportOptions& options_;
+  const ReportInputs& inputs_;
+  const std::int64_t recorded_;  // the step
+  nlohmann::ordered_json json_;
+  std::optional<device::MemoryRecorder> recorder_;
+};
+
+}  // namespace loom::observe

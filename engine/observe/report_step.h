@@ -1,0 +1,39 @@
+// One step in virtual time as a report draws it: arrays, one element an entry.
+//
+// timeline          "streams", "names", "groups": texts; "entries": {"stream", "name", "group" (numbers of these texts;
+//                   -1: none), "start_ns", "duration_ns", "bytes" (received over links, or written)}, in host order;
+//                   "phases": [{"phase", "start_ns"}] as the compute stream reaches them; "end_ns"; "entries_of_step" and
+//                   "entries_shown", fewer where the step has more than the limit: the first ones then.
+//                   The group of a copy or a collective is its own; a kernel's is the one that the compute stream
+//                   waited for last; those of the optimizer have none.
+// memory_over_step  "time_ns"; "by_category": {"shard_bytes", ...}; "allocated_bytes", "reserved_bytes";
+//                   "changes_of_step" and "points_shown", fewer where there are more than the limit or several at one
+//                   instant: each point is then the largest moment of its interval. The last is the step's end.
+//                   Memory is accounted when the host asks for it; it stands where the compute stream then was.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+
+#include "engine/device/memory_recorder.h"
+#include "engine/virtual_time/resolve.h"
+
+namespace loom::observe {
+
+// What one step was: `memory` was recorded while `timeline` noted it.
+struct ReportStep {
+  const device::Timeline& timeline;
+  const virtual_time::RankTimes& times;
+  std::span<const device::MemorySample> memory;
+};
+
+inline constexpr std::int64_t kReportEntries = 40'000;
+inline constexpr std::int64_t kReportMemoryPoints = 2'000;
+
+nlohmann::ordered_json timeline_json(const ReportStep& step, std::int64_t limit = kReportEntries);
+nlohmann::ordered_json memory_over_step_json(const ReportStep& step, std::int64_t limit = kReportMemoryPoints);
+// Both, under their keys.
+void add_step(nlohmann::ordered_json& report, const ReportStep& step);
+
+}  // namespace loom::observe

@@ -1,0 +1,28 @@
+// SchedulePrinter: --print-schedule, the order of events of one step in words.
+//
+// Step     the second, as the first also makes what later steps find; or the only one.
+// Threads  the rank's host thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "engine/train/step_observer.h"
+
+namespace loom::observe {
+
+class SchedulePrinter final : public train::StepObserver {
+ public:
+  using Print = std::function<void(std::string_view text)>;
+  SchedulePrinter(std::int64_t train_iters, Print print);
+
+  void begin_step(std::int64_t step) override;
+  void end_step(std::int64_t step) override;
+
+ private:
+  const std::int64_t shown_;
+  const Print print_;
+};
+
+}  // namespace loom::observe

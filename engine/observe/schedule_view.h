@@ -1,0 +1,64 @@
+// ScheduleView: what one step issued, in host order, and which prefetches were in vain.
+//
+// Source    the device's trace of that step: items of streams and the engine's marks (device/trace.h).
+// Events    IN  gather-copy-in: shards copied into their place      AG  gather: the all-gather
+//           W   compute: waited for, copied out where the layout does, usable         RE  resharded (no stream)
+//           run compute: kernels issued one after another           RIN compute: gradients copied into the reduction's
+//           input RS  reduce-scatter: the reduce-scatter                  AR  all-reduce: the all-reduce of a hybrid
+//           mesh DROP a gather nobody waited for was given back          B, O backward and the optimizer's step begin
+// Bytes     written by copies, received over links by collectives, read and written by kernels.
+// Peaks     the allocator's, of the whole step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/core/dtype.h"
+#include "engine/device/memory.h"
+#include "engine/device/trace.h"
+
+namespace loom::observe {
+
+struct ScheduleEvent {
+  std::string stream;  // "" for what happens on the host alone
+  std::string token;
+  std::string group;  // path; "" is the root, or none for tokens without a group
+  std::int64_t bytes = 0;
+  std::optional<DType> dtype = {};  // of gathers and reductions
+  std::int64_t kernels = 0;         // of a run
+  bool has_group = true;
+  bool prefetched = false;  // of a gather: issued on behalf of another group
+};
+
+// A gather that was issued ahead for nothing. Events are counted from 1.
+struct WastedPrefetch {
+  enum class Why : std::uint8_t {
+    kNothingToHideBehind,  // waited for before any kernel of another group
+    kNeverUsed,            // dropped
+  };
+  std::string group;
+  std::size_t issued = 0;
+  std::size_t ended = 0;  // its W or DROP
+  Why why = Why::kNothingToHideBehind;
+};
+
+struct ScheduleView {
+  std::vector<ScheduleEvent> events;
+  std::vector<WastedPrefetch> wasted;
+  std::int64_t peak_unsharded_bytes = 0;
+  std::int64_t peak_gather_buffer_bytes = 0;
+};
+
+// `trace` holds one step; `memory`'s peaks were reset at its beginning.
+ScheduleView view_schedule(const device::Trace& trace, const device::MemStats& memory);
+
+// A line an event (number, stream, token, group, bytes, dtype or kernels), a line a stream, the peaks, and a line a
+// vain prefetch.
+std::string to_text(const ScheduleView& view);
+
+// One line, without its end.
+std::string to_text(const WastedPrefetch& wasted);
+
+}  // namespace loom::observe

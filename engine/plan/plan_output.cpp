@@ -1,0 +1,209 @@
+#include "engine/plan/plan_output.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace loom::plan {
+namespace {
+
+using nlohmann::ordered_json;
+
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0); }
+double ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+double percent(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string head(const StepEstimate& plan) {
+  std::string text = fmt::format("{} of {:.3f} G parameters on {} x {}, micro-batch {} x {} of {} tokens\n", plan.model,
+                                 static_cast<double>(plan.parameters) * 1e-9, plan.world, plan.device,
+                                 plan.micro_batches, plan.micro_batch, plan.seq_length);
+  if (!plan.mode.empty()) text += plan.mode + "\n";
+  return text;
+}
+
+std::string memory_table(const MemoryEstimate& memory) {
+  std::string text = fmt::format("\nmemory, GiB   {:>11}", "peak");
+  for (int c = 0; c < device::kMemCategories; ++c) {
+    text += fmt::format("{:>16}", device::name(static_cast<device::MemCategory>(c)));
+  }
+  text += fmt::format("{:>8}\n", "end");
+  for (const PhaseMemory& phase : memory.phases) {
+    text += fmt::format("  {:<12}{:>11.2f}", phase.phase, gib(phase.peak_allocated_bytes));
+    for (const std::int64_t bytes : phase.by_category_at_peak) text += fmt::format("{:>16.2f}", gib(bytes));
+    text += fmt::format("{:>8.2f}\n", gib(phase.end_allocated_bytes));
+  }
+  text +=
+      fmt::format("  peak allocated {:.2f} (in {}), reserved {:.2f} of {:.2f}: {}; between steps {:.2f}{}\n",
+                  gib(memory.peak_allocated_bytes), memory.peak_phase, gib(memory.reserved_bytes),
+                  gib(memory.capacity_bytes), memory.fits ? "fits" : "DOES NOT FIT", gib(memory.steady_allocated_bytes),
+                  memory.host_bytes > 0 ? fmt::format("; host {:.2f}", gib(memory.host_bytes)) : "");
+  return text;
+}
+
+std::string communication_table(const StepEstimate& plan) {
+  if (plan.communication.empty()) return "";
+  std::string text = fmt::format("\n{:<26}{:>8}{:>12}{:>8}{:>12}{:>12}\n", "communication of a step", "ranks", "link",
+                                 "count", "GiB", "ms alone");
+  for (const CommunicationEstimate& kind : plan.communication) {
+    text += fmt::format("  {:<24}{:>8}{:>12}{:>8}{:>12.2f}{:>12.2f}\n", kind.collective, kind.ranks, kind.link,
+                        kind.count, gib(kind.received_bytes), ms(kind.time_ns));
+  }
+  return text;
+}
+
+std::string time_table(const TimeEstimate& time) {
+  const virtual_time::Breakdown& b = time.breakdown;
+  std::string text = fmt::format("\nstep {:.2f} ms:", ms(time.step_ns));
+  for (const PhaseTime& phase : time.phases) text += fmt::format(" {} {:.2f}", phase.phase, ms(phase.compute_ns));
+  text += fmt::format(
+      "\n  compute {:.1f} %, exposed communication {:.2f} ms ({:.1f} %; {:.2f} ms in all), exposed "
+      "copies {:.2f} ms, idle {:.2f} ms\n",
+      percent(b.compute_ns, time.step_ns), ms(b.exposed_comm_ns), percent(b.exposed_comm_ns, time.step_ns),
+      ms(b.comm_ns), ms(b.exposed_copy_ns), ms(b.idle_ns));
+  if (time.host_bound()) {
+    text += fmt::format("  the host decides: device and links alone would need {:.2f} ms\n", ms(time.device_bound_ns));
+  }
+  return text;
+}
+
+std::string throughput_line(const ThroughputEstimate& t) {
+  return fmt::format(
+      "{:.0f} tokens/s per device, {:.0f} in all; MFU {:.1f} % (3 x forward matrix arithmetic, causal "
+      "attention by half), HFU {:.1f} %\n",
+      t.tokens_per_s_per_device, t.tokens_per_s, 100 * t.mfu, 100 * t.hfu);
+}
+
+ordered_json memory_json(const MemoryEstimate& memory) {
+  ordered_json json;
+  for (const PhaseMemory& phase : memory.phases) {
+    ordered_json categories;
+    for (int c = 0; c < device::kMemCategories; ++c) {
+      categories[std::string(device::name(static_cast<device::MemCategory>(c))) + "_bytes"] =
+          phase.by_category_at_peak[static_cast<std::size_t>(c)];
+    }
+    json["phases"].push_back({{"phase", phase.phase},
+                              {"peak_allocated_bytes", phase.peak_allocated_bytes},
+                              {"end_allocated_bytes", phase.end_allocated_bytes},
+                              {"by_category_at_peak", categories}});
+  }
+  json["peak_allocated_bytes"] = memory.peak_allocated_bytes;
+  json["peak_phase"] = memory.peak_phase;
+  json["steady_allocated_bytes"] = memory.steady_allocated_bytes;
+  json["reserved_bytes"] = memory.reserved_bytes;
+  json["capacity_bytes"] = memory.capacity_bytes;
+  json["host_bytes"] = memory.host_bytes;
+  json["fits"] = memory.fits;
+  return json;
+}
+
+ordered_json time_json(const TimeEstimate& time) {
+  ordered_json json;
+  json["step_ns"] = time.step_ns;
+  json["device_bound_ns"] = time.device_bound_ns;
+  json["host_bound"] = time.host_bound();
+  for (const PhaseTime& phase : time.phases) {
+    json["phases"].push_back({{"phase", phase.phase}, {"compute_ns", phase.compute_ns}, {"host_ns", phase.host_ns}});
+  }
+  json["compute_ns"] = time.breakdown.compute_ns;
+  json["communication_ns"] = time.breakdown.comm_ns;
+  json["exposed_communication_ns"] = time.breakdown.exposed_comm_ns;
+  json["exposed_copy_ns"] = time.breakdown.exposed_copy_ns;
+  json["idle_ns"] = time.breakdown.idle_ns;
+  return json;
+}
+
+}  // namespace
+
+std::string to_text(const StepEstimate& plan) {
+  std::string text = head(plan) + memory_table(plan.memory) + communication_table(plan) + time_table(plan.time) +
+                     throughput_line(plan.throughput);
+  for (const std::string& warning : plan.warnings) text += "warning: " + warning + "\n";
+  return text;
+}
+
+ordered_json to_json(const StepEstimate& plan) {
+  ordered_json json;
+  json["model"] = plan.model;
+  json["parameters"] = plan.parameters;
+  json["device"] = plan.device;
+  json["world_size"] = plan.world;
+  json["mode"] = plan.mode;
+  json["micro_batch_size"] = plan.micro_batch;
+  json["micro_batches"] = plan.micro_batches;
+  json["seq_length"] = plan.seq_length;
+  json["memory"] = memory_json(plan.memory);
+  json["communication"] = ordered_json::array();
+  for (const CommunicationEstimate& kind : plan.communication) {
+    json["communication"].push_back({{"collective", kind.collective},
+                                     {"ranks", kind.ranks},
+                                     {"link", kind.link},
+                                     {"count", kind.count},
+                                     {"received_bytes", kind.received_bytes},
+                                     {"time_ns", kind.time_ns}});
+  }
+  json["time"] = time_json(plan.time);
+  const ThroughputEstimate& t = plan.throughput;
+  json["throughput"] = {{"tokens", t.tokens},
+                        {"tokens_per_s", t.tokens_per_s},
+                        {"tokens_per_s_per_device", t.tokens_per_s_per_device},
+                        {"model_flops", t.model_flops},
+                        {"hardware_flops", t.hardware_flops},
+                        {"mfu", t.mfu},
+                        {"hfu", t.hfu}};
+  json["warnings"] = plan.warnings;
+  return json;
+}
+
+std::string to_text(const CheckedEstimate& checked) {
+  std::string text = to_text(checked.plan);
+  if (!checked.out_of_memory) return text;
+  text += "\n" + *checked.out_of_memory + "\n";
+  if (checked.remedies.empty()) return text + "no single change or pair of changes of the file would make it fit\n";
+  text += "it would fit with\n";
+  for (const Remedy& remedy : checked.remedies) {
+    text += fmt::format("  {} (saves {:.2f} GiB, step {:.2f} ms)\n", remedy.change, gib(remedy.saved_bytes),
+                        ms(remedy.step_ns));
+  }
+  return text;
+}
+
+ordered_json to_json(const CheckedEstimate& checked) {
+  ordered_json json = to_json(checked.plan);
+  if (!checked.out_of_memory) return json;
+  json["out_of_memory"] = *checked.out_of_memory;
+  json["remedies"] = ordered_json::array();
+  for (const Remedy& remedy : checked.remedies) {
+    json["remedies"].push_back(
+        {{"change", remedy.change}, {"saved_bytes", remedy.saved_bytes}, {"step_ns", remedy.step_ns}});
+  }
+  return json;
+}
+
+std::string to_text(const std::vector<PlanSearch::Candidate>& sweep) {
+  constexpr std::size_t kShown = 20;
+  std::string text = fmt::format("{} configurations fit; the fastest per token first\n{:>12}{:>12}{:>10}{:>8}  {}\n",
+                                 sweep.size(), "tokens/s/dev", "step ms", "GiB", "MFU %", "change");
+  for (std::size_t i = 0; i < std::min(kShown, sweep.size()); ++i) {
+    const StepEstimate& plan = sweep[i].plan;
+    text +=
+        fmt::format("{:>12.0f}{:>12.2f}{:>10.2f}{:>8.1f}  {}\n", plan.throughput.tokens_per_s_per_device,
+                    ms(plan.time.step_ns), gib(plan.memory.reserved_bytes), 100 * plan.throughput.mfu, sweep[i].change);
+  }
+  if (sweep.size() > kShown) text += fmt::format("and {} more (--json has all)\n", sweep.size() - kShown);
+  return text;
+}
+
+ordered_json to_json(const std::vector<PlanSearch::Candidate>& sweep) {
+  ordered_json json;
+  json["sweep"] = ordered_json::array();
+  for (const PlanSearch::Candidate& candidate : sweep) {
+    ordered_json row = to_json(candidate.plan);
+    row["change"] = candidate.change;
+    json["sweep"].push_back(std::move(row));
+  }
+  return json;
+}
+
+}  // namespace loom::plan

@@ -1,0 +1,23 @@
+// A plan for people (a table on the terminal) and for programs (JSON). The same figures in both.
+//
+// Units    in the names of JSON keys: _bytes, _ns, _per_s; shares (mfu) are of 1. The table has GiB, ms and percent.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/plan/plan_search.h"
+
+namespace loom::plan {
+
+std::string to_text(const StepEstimate& plan);
+nlohmann::ordered_json to_json(const StepEstimate& plan);
+// With the reason why it does not fit, and the remedies.
+std::string to_text(const CheckedEstimate& checked);
+nlohmann::ordered_json to_json(const CheckedEstimate& checked);
+// The fastest of a sweep as a table; all of it as JSON, {"sweep": [a plan and its "change", ...]}.
+std::string to_text(const std::vector<PlanSearch::Candidate>& sweep);
+nlohmann::ordered_json to_json(const std::vector<PlanSearch::Candidate>& sweep);
+
+}  // namespace loom::plan

@@ -1,0 +1,83 @@
+// Searching with plans: what would fit when a step does not, which configuration is fastest, how large is the largest.
+//
+// Fits     the step runs within the profile's memory; as on a real device, cached segments are given back first.
+// Changes  of the keys of fsdp2_config.yaml that trade memory for time, and of the micro-batch. Recompute means the
+//          containers among sub_modules_to_wrap ("model.layers.{*}").
+// Order    by step time per token; of equals the one named first. The same answer every time.
+// Threads  the calling thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/plan/planner.h"
+
+namespace loom::plan {
+
+// The values of one configuration, as they stand in the file.
+struct PlanChoice {
+  int world = 1;
+  int micro_batch = 1;
+  int sharding_size = 0;  // 0: auto
+  std::variant<bool, int> reshard_after_forward = true;
+  bool recompute = false;
+  int num_to_forward_prefetch = 0;
+  int num_to_backward_prefetch = 0;
+  bool offload_to_cpu = false;
+
+  bool operator==(const PlanChoice&) const = default;
+};
+// "sharding_size: auto, recompute_modules: [model.layers.{*}]": the keys in which `choice` differs from `base`.
+std::string describe_change(const PlanChoice& choice, const PlanChoice& base, const sharding::Fsdp2Config& config);
+
+// A remedy: a change after which the step fits.
+struct Remedy {
+  std::string change;
+  std::int64_t saved_bytes = 0;  // of reserved memory, against the step that does not fit
+  std::int64_t step_ns = 0;
+};
+
+// The plan of the step as asked. When it does not fit: why, the plan it would be in memory without end, and the (up to
+// three) cheapest remedies.
+struct CheckedEstimate {
+  StepEstimate plan;
+  std::optional<std::string> out_of_memory;  // where it hit the wall, and what filled the device
+  std::vector<Remedy> remedies;
+};
+
+class PlanSearch {
+ public:
+  // The references outlive the search.
+  PlanSearch(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+             const virtual_time::HardwareProfile& profile);
+
+  CheckedEstimate check();
+
+  struct Candidate {
+    PlanChoice choice;
+    std::string change;  // against the file
+    StepEstimate plan;
+  };
+  // Every combination of sharding size (auto, the devices of a node), reshard, recompute, prefetch and micro-batch that
+  // fits, the fastest per token first. The global batch is one micro-batch on every device.
+  std::vector<Candidate> sweep();
+  // The largest micro-batch, or the smallest world, with which the step fits. Throws ConfigError when none does.
+  Candidate largest_micro_batch();
+  Candidate smallest_world();
+
+ private:
+  std::optional<StepEstimate> try_plan(const PlanChoice& choice) const;
+  StepEstimate plan(const PlanChoice& choice, Capacity capacity) const;
+  Candidate candidate(const PlanChoice& choice, StepEstimate plan) const;
+  std::vector<Remedy> remedies(const StepEstimate& too_large) const;
+
+  const train::TrainArguments& arguments_;
+  const train::PretrainCallbacks& callbacks_;
+  const virtual_time::HardwareProfile& profile_;
+  std::optional<sharding::Fsdp2Config> config_;
+  PlanChoice base_;
+};
+
+}  // namespace loom::plan

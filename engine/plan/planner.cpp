@@ -1,0 +1,256 @@
+#include "engine/plan/planner.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "engine/comm/simulated/simulated.h"
+#include "engine/core/error.h"
+#include "engine/nn/call_stack.h"
+#include "engine/observe/schedule_view.h"
+#include "engine/tensor/dry_reads.h"
+#include "engine/train/inputs.h"
+#include "engine/train/trainer.h"
+#include "engine/virtual_time/resolve.h"
+
+namespace loom::plan {
+namespace {
+
+using device::TimelineEntry;
+using device::TimelineKind;
+
+// Optimizer state is there after the first; the allocator's cache has settled after the third.
+constexpr std::int64_t kStepsBefore = 3;
+
+// Where the run is, for errors.
+class PhaseWatch final : public train::StepObserver {
+ public:
+  explicit PhaseWatch(std::string& phase) : phase_(phase) {}
+  void begin_phase(std::string_view phase) override { phase_ = phase; }
+
+ private:
+  std::string& phase_;
+};
+
+// Peaks between one phase and the next.
+class MemoryWatch final : public train::StepObserver {
+ public:
+  MemoryWatch(device::DeviceMemory& memory, MemoryEstimate& plan) : memory_(memory), plan_(plan) {}
+
+  void begin_phase(std::string_view phase) override {
+    if (!phase_.empty()) end_phase();
+    phase_ = phase;
+    memory_.reset_peaks();
+  }
+
+ private:
+  void end_phase() {
+    const device::MemStats stats = memory_.stats();
+    const std::int64_t peak = stats.allocator.peak_allocated_bytes;
+    auto known = std::find_if(plan_.phases.begin(), plan_.phases.end(),
+                              [&](const PhaseMemory& phase) { return phase.phase == phase_; });
+    if (known == plan_.phases.end()) known = plan_.phases.insert(known, PhaseMemory{.phase = phase_});
+    known->end_allocated_bytes = stats.allocator.allocated_bytes;
+    if (peak <= known->peak_allocated_bytes) return;
+    known->peak_allocated_bytes = peak;
+    known->by_category_at_peak = stats.by_category_at_peak;
+    if (peak <= plan_.peak_allocated_bytes) return;
+    plan_.peak_allocated_bytes = peak;
+    plan_.peak_phase = phase_;
+  }
+
+  device::DeviceMemory& memory_;
+  MemoryEstimate& plan_;
+  std::string phase_;
+};
+
+std::int64_t capacity_of(const virtual_time::HardwareProfile& profile) {
+  return profile.memory.capacity_bytes - profile.memory.context_bytes;
+}
+
+// The loss may be read; what steers a model's forward may not.
+void refuse_reads_in_forward(std::string_view reading, const Tensor& tensor) {
+  const auto module = nn::running_module();
+  if (!module) return;
+  config_error(
+      "the forward of {} reads values ({} of a tensor {} {}), and a plan computes none; decide from shapes there, or "
+      "run it with shardloom train",
+      *module, reading, name(tensor.dtype()), to_string(tensor.shape()));
+}
+
+device::Device& set_up_planned_rank(RankContext& context, const train::TrainArguments& arguments,
+                                    const virtual_time::HardwareProfile& profile, Capacity capacity) {
+  device::DeviceOptions options;
+  options.profile.name = profile.name;
+  if (capacity == Capacity::kOfTheProfile) options.profile.memory_bytes = capacity_of(profile);
+  options.profile.matrix_workspace_bytes = profile.memory.matrix_workspace_bytes;
+  options.dry_run = true;
+  device::Device& device = device::Device::install(context, options);
+  context.slot<nn::KernelOptions>() = arguments.fused;
+  context.slot<DryReads>().before = refuse_reads_in_forward;
+  return device;
+}
+
+std::vector<CommunicationEstimate> count_collectives(const device::Timeline& timeline,
+                                                     const virtual_time::TimeModel& model) {
+  using Key = std::tuple<std::string, std::int64_t, std::string>;
+  std::map<Key, CommunicationEstimate> kinds;
+  for (const TimelineEntry& entry : timeline.entries()) {
+    if (entry.group < 0) continue;
+    const std::vector<int>& ranks = timeline.group(entry.group);
+    const virtual_time::CollectiveTime time = model.collective(entry.collective, entry.bytes, model.shape_of(ranks));
+    const auto size = static_cast<std::int64_t>(ranks.size());
+    const std::string link = time.legs.empty()
+                                 ? std::string()
+                                 : model.profile().links.levels[static_cast<std::size_t>(time.legs.back().level)].name;
+    const std::string& name = timeline.text(entry.name);
+    CommunicationEstimate& plan = kinds[{name, size, link}];
+    plan.collective = name;
+    plan.ranks = size;
+    plan.link = link;
+    ++plan.count;
+    plan.received_bytes += entry.cost.link_bytes;
+    plan.time_ns += time.time_ns;
+  }
+  std::vector<CommunicationEstimate> plans;
+  for (auto& [key, plan] : kinds) plans.push_back(std::move(plan));
+  return plans;
+}
+
+// Matrix products and attention of a phase, or of all.
+double flops_in(const device::Timeline& timeline, std::optional<std::string_view> phase = {}) {
+  double flops = 0;
+  bool counts = !phase;
+  for (const TimelineEntry& entry : timeline.entries()) {
+    if (entry.kind == TimelineKind::kMark && phase) counts = timeline.text(entry.name) == *phase;
+    const bool arithmetic = entry.cost.unit == device::Unit::kMatrix || entry.cost.unit == device::Unit::kAttention;
+    if (counts && arithmetic && entry.kind == TimelineKind::kWork) flops += entry.cost.flops;
+  }
+  return flops;
+}
+
+// The dtype in which most of the arithmetic is done.
+DType compute_dtype(const device::Timeline& timeline) {
+  std::map<DType, double> flops;
+  for (const TimelineEntry& entry : timeline.entries()) {
+    if (entry.cost.unit == device::Unit::kMatrix) flops[entry.cost.dtype] += entry.cost.flops;
+  }
+  const auto most =
+      std::max_element(flops.begin(), flops.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == flops.end() ? DType::kF32 : most->first;
+}
+
+TimeEstimate time_plan(const device::Timeline& timeline, const virtual_time::TimeModel& model,
+                       virtual_time::RankTimes& times) {
+  const virtual_time::RankTimeline rank{0, &timeline};
+  virtual_time::VirtualTimes counted = virtual_time::resolve({&rank, 1}, model);
+  const virtual_time::VirtualTimes bound = virtual_time::resolve({&rank, 1}, model, virtual_time::HostCosts::kFree);
+  TimeEstimate plan;
+  plan.step_ns = counted.end_ns;
+  plan.device_bound_ns = bound.end_ns;
+  times = std::move(counted.ranks.front());
+  for (std::size_t i = 0; i + 1 < times.marks.size(); ++i) {
+    const virtual_time::MarkTime &from = times.marks[i], &to = times.marks[i + 1];
+    const std::string& phase = timeline.text(timeline.entries()[static_cast<std::size_t>(from.entry)].name);
+    auto known = std::find_if(plan.phases.begin(), plan.phases.end(),
+                              [&](const PhaseTime& time) { return time.phase == phase; });
+    if (known == plan.phases.end()) known = plan.phases.insert(known, PhaseTime{.phase = phase});
+    known->host_ns += to.host_ns - from.host_ns;
+    known->compute_ns += to.compute_ns - from.compute_ns;
+  }
+  plan.breakdown = virtual_time::break_down(timeline, times, 0, plan.step_ns);
+  return plan;
+}
+
+ThroughputEstimate throughput_plan(const train::TrainArguments& arguments, const device::Timeline& timeline,
+                                   const virtual_time::TimeModel& model, std::int64_t step_ns) {
+  ThroughputEstimate plan;
+  plan.tokens = std::int64_t{arguments.global_batch_size} * arguments.seq_length;
+  const double seconds = static_cast<double>(step_ns) * 1e-9;
+  plan.tokens_per_s = static_cast<double>(plan.tokens) / seconds;
+  plan.tokens_per_s_per_device = plan.tokens_per_s / arguments.ranks;
+  plan.model_flops = 3 * flops_in(timeline, "forward");
+  plan.hardware_flops = flops_in(timeline);
+  const auto& peaks = model.profile().matrix.peak_flops_per_s;
+  const auto peak = peaks.find(compute_dtype(timeline));
+  if (peak == peaks.end()) return plan;
+  plan.mfu = plan.model_flops / seconds / peak->second;
+  plan.hfu = plan.hardware_flops / seconds / peak->second;
+  return plan;
+}
+
+// Says in which phase, and at which group, memory ended.
+[[noreturn]] void raise_where(const OutOfMemoryError& error, std::string_view phase, const device::Trace& trace) {
+  const auto& entries = trace.entries();
+  const auto last = std::find_if(entries.rbegin(), entries.rend(), [](const device::TraceEntry& entry) {
+    return entry.stream.empty() && (entry.name == "W" || entry.name == "AG");
+  });
+  const std::string group =
+      last == entries.rend() ? "" : fmt::format(", at group '{}'", last->subject.empty() ? "(root)" : last->subject);
+  throw OutOfMemoryError(fmt::format("out of memory in {}{}: {}", phase, group, error.what()));
+}
+
+}  // namespace
+
+StepEstimate estimate_step(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+                           const virtual_time::HardwareProfile& profile, Capacity capacity,
+                           const train::EditConfig& edit) {
+  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
+  StepEstimate plan;
+  plan.run.context = std::make_unique<RankContext>(0, arguments.ranks);
+  const RankScope scope(*plan.run.context);
+  device::Device& device = set_up_planned_rank(*plan.run.context, arguments, profile, capacity);
+  const auto world = comm::make_simulated_world(0, arguments.ranks);
+  std::string phase_now = "the initialisation of the model";
+  device.trace().enable(true);
+  std::optional<train::Trainer> running;
+  try {
+    train::Trainer& trainer = running.emplace(arguments, callbacks, inputs, *world);
+    PhaseWatch phases(phase_now);
+    trainer.set_observers({&phases});
+    for (std::int64_t step = 0; step < kStepsBefore; ++step) {
+      device.trace().clear();
+      trainer.step(step);
+    }
+    device.trace().clear();
+    device.timeline().enable(true);
+    device::MemoryRecorder recorder(device);
+    MemoryWatch watch(device.memory(), plan.memory);
+    trainer.set_observers({&phases, &watch});
+    trainer.step(kStepsBefore);
+    plan.run.memory = recorder.take();
+    device.timeline().enable(false);
+  } catch (const OutOfMemoryError& error) {
+    raise_where(error, phase_now, device.trace());
+  }
+  train::Trainer& trainer = *running;
+
+  plan.model = trainer.model().type_name();
+  plan.parameters = 0;
+  for (auto& [path, slot] : trainer.model().named_slots()) plan.parameters += slot->global_shape.numel();
+  plan.device = profile.name;
+  plan.world = arguments.ranks;
+  plan.micro_batch = arguments.micro_batch_size;
+  plan.micro_batches = arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks);
+  plan.seq_length = arguments.seq_length;
+  const device::MemStats stats = device.memory().stats();
+  plan.memory.steady_allocated_bytes = stats.allocator.allocated_bytes;
+  plan.memory.reserved_bytes = stats.allocator.reserved_bytes;
+  plan.memory.host_bytes = device.host_memory().stats().peak_bytes;
+  plan.memory.capacity_bytes = capacity_of(profile);
+  if (inputs.fsdp2) {
+    plan.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
+    plan.warnings = inputs.fsdp2->warnings;
+  }
+  const virtual_time::TimeModel model(profile);
+  plan.run.timeline = &device.timeline();
+  plan.communication = count_collectives(device.timeline(), model);
+  plan.time = time_plan(device.timeline(), model, plan.run.times);
+  plan.throughput = throughput_plan(arguments, device.timeline(), model, plan.time.step_ns);
+  for (const observe::WastedPrefetch& wasted : observe::view_schedule(device.trace(), stats).wasted) {
+    plan.warnings.push_back(observe::to_text(wasted));
+  }
+  return plan;
+}
+
+}  // namespace loom::plan

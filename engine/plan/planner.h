@@ -1,0 +1,120 @@
+// planner: one training step of rank 0 of any world, without arithmetic and without memory - its bytes and its time.
+//
+// How       the trainer itself runs, on a dry device in a simulated world: what a plan says and what a run does come
+//           from the same code. Peers are taken to be alike, rank 0 has the largest shards, expert routing counts as
+//           balanced. Steps before the planned one bring caches and optimizer state to their steady state.
+// Memory    as PyTorch's caching allocator counts: allocated, and reserved in segments; by phase and by category.
+// Time      virtual, from the timeline and a hardware profile: as the host issues it, and what device and links alone
+//           would need (device bound).
+// Errors    ConfigError for the user's files. OutOfMemoryError with phase, group and the table by category where the
+//           profile's memory is too small, unless the capacity is lifted.
+// Threads   the calling thread; several plans at once on several threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/device/memory_recorder.h"
+#include "engine/train/inputs.h"
+#include "engine/virtual_time/breakdown.h"
+#include "engine/virtual_time/time_model.h"
+
+namespace loom::plan {
+
+struct PhaseMemory {
+  std::string phase;  // "forward", "backward", "optimizer"; the worst of the micro-batches
+  std::int64_t peak_allocated_bytes = 0;
+  std::int64_t end_allocated_bytes = 0;
+  device::CategoryBytes by_category_at_peak{};
+};
+
+struct MemoryEstimate {
+  std::vector<PhaseMemory> phases;
+  std::int64_t steady_allocated_bytes = 0;  // between steps
+  std::int64_t peak_allocated_bytes = 0;
+  std::int64_t reserved_bytes = 0;  // segments at the end of the step: what monitoring tools show
+  std::int64_t host_bytes = 0;      // peak of the host's memory (offload)
+  std::int64_t capacity_bytes = 0;  // what the allocator may take: memory less what driver and libraries hold
+  std::string peak_phase;
+  bool fits = true;
+};
+
+// The collectives of one step of one kind over one group of links.
+struct CommunicationEstimate {
+  std::string collective;  // "all_gather", "reduce_scatter", "all_reduce"
+  std::int64_t ranks = 0;
+  std::string link;  // the farthest level of links it crosses: "node", "cluster"
+  std::int64_t count = 0;
+  std::int64_t received_bytes = 0;  // by this rank
+  std::int64_t time_ns = 0;         // alone on the links
+};
+
+struct PhaseTime {
+  std::string phase;
+  std::int64_t host_ns = 0;  // between the host's passing of the marks
+  std::int64_t compute_ns = 0;
+};
+
+struct TimeEstimate {
+  std::int64_t step_ns = 0;
+  std::int64_t device_bound_ns = 0;  // the step if dispatch cost the host nothing
+  std::vector<PhaseTime> phases;
+  virtual_time::Breakdown breakdown;
+  // The host decides: more than a twentieth of the step is its doing.
+  bool host_bound() const { return step_ns > device_bound_ns + device_bound_ns / 20; }
+};
+
+struct ThroughputEstimate {
+  std::int64_t tokens = 0;  // of a step, on all devices
+  double tokens_per_s = 0;
+  double tokens_per_s_per_device = 0;
+  // Arithmetic of matrix products and attention on one device in one step: of the model (three times the first forward,
+  // causal attention counted by half), and of all that ran, recompute included.
+  double model_flops = 0;
+  double hardware_flops = 0;
+  double mfu = 0;  // model_flops / step / peak of the profile in the compute dtype
+  double hfu = 0;
+};
+
+// What ran, for those who draw it.
+struct PlannedRun {
+  std::unique_ptr<RankContext> context;  // owns the timeline
+  const device::Timeline* timeline = nullptr;
+  virtual_time::RankTimes times;
+  std::vector<device::MemorySample> memory;  // over the step
+};
+
+struct StepEstimate {
+  std::string model;
+  std::int64_t parameters = 0;
+  std::string mode;    // "2 x 4: shards over 4, replicates over 2"
+  std::string device;  // the profile's name
+  int world = 1;
+  std::int64_t micro_batch = 0;
+  std::int64_t micro_batches = 0;
+  std::int64_t seq_length = 0;
+  MemoryEstimate memory;
+  std::vector<CommunicationEstimate> communication;
+  TimeEstimate time;
+  ThroughputEstimate throughput;
+  std::vector<std::string> warnings;  // of the configuration and of the schedule
+  PlannedRun run;
+};
+
+enum class Capacity : std::uint8_t {
+  kOfTheProfile,
+  kLifted,  // memory without end: how much would it need?
+};
+
+// `arguments.ranks` is the size of the world. The callbacks are those of training; only a batch's shapes matter.
+// `edit` changes the configuration that was read, before it is checked against the model and the world.
+StepEstimate estimate_step(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+                           const virtual_time::HardwareProfile& profile, Capacity capacity = Capacity::kOfTheProfile,
+                           const train::EditConfig& edit = nullptr);
+
+}  // namespace loom::plan

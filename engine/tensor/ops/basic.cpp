@@ -1,0 +1,142 @@
+#include <cmath>
+#include <cstring>
+
+#include "engine/kernels/dispatch.h"
+#include "engine/kernels/fused.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/support.h"
+
+namespace loom::ops {
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  require(shapes_hold(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "add", {a, b}),
+          "add: {} {} with {} {}", name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+  Tensor y = Tensor::empty(a.shape(), a.dtype());
+  launch("add", pass_cost(static_cast<double>(a.numel()), {a, b}, {y}), [&] {
+    const std::int64_t part = b.numel();
+    const std::size_t step = element_bytes(a.dtype()) * static_cast<std::size_t>(part);
+    for (std::int64_t i = 0; part != 0 && i < a.numel() / part; ++i) {
+      const std::size_t at = static_cast<std::size_t>(i) * step;
+      kernels::add(a.dtype(), part, static_cast<const std::byte*>(a.raw()) + at, b.raw(),
+                   static_cast<std::byte*>(y.raw()) + at);
+    }
+  });
+  autograd::record("add", {a, b}, {}, {y}, [shape = b.shape()](Saved, const Grads& grads, const Needs& needs) -> Grads {
+    return {grads[0], needs[1] ? sum_to(grads[0], shape) : Tensor{}};
+  });
+  return y;
+}
+
+Tensor scale(const Tensor& x, double factor) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  launch("scale", pass_cost(static_cast<double>(x.numel()), {x}, {y}),
+         [&] { kernels::scale(x.dtype(), x.numel(), factor, x.raw(), y.raw()); });
+  autograd::record("scale", {x}, {}, {y}, [factor](Saved, const Grads& grads, const Needs&) -> Grads {
+    const autograd::NoGrad no_grad;
+    return {scale(grads[0], factor)};
+  });
+  return y;
+}
+
+Tensor tanh(const Tensor& x) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  launch("tanh", pass_cost(10.0 * x.numel(), {x}, {y}), [&] {
+    kernels::visit_float_dtype("tanh", x.dtype(), [&]<class T>() {
+      const T* from = x.data<T>();
+      T* to = y.data<T>();
+      using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
+      for (std::int64_t i = 0; i < x.numel(); ++i) to[i] = T(std::tanh(static_cast<Real>(from[i])));
+    });
+  });
+  autograd::record("tanh", {x}, {y}, {y}, [](Saved saved, const Grads& grads, const Needs&) -> Grads {
+    const Tensor &y = saved[0], &dy = grads[0];
+    Tensor dx = Tensor::empty(y.shape(), y.dtype());
+    launch("tanh_grad", pass_cost(3.0 * y.numel(), {y, dy}, {dx}), [&] {
+      kernels::visit_float_dtype("tanh_grad", y.dtype(), [&]<class T>() {
+        using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
+        for (std::int64_t i = 0; i < y.numel(); ++i) {
+          const Real value = static_cast<Real>(y.data<T>()[i]);
+          dx.data<T>()[i] = T(static_cast<Real>(dy.data<T>()[i]) * (1 - value * value));
+        }
+      });
+    });
+    return {dx};
+  });
+  return y;
+}
+
+Tensor cast(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Tensor y = Tensor::empty(x.shape(), dtype);
+  launch("cast", pass_cost(0, {x}, {y}), [&] { kernels::cast(x.numel(), x.dtype(), x.raw(), dtype, y.raw()); });
+  autograd::record("cast", {x}, {}, {y}, [from = x.dtype()](Saved, const Grads& grads, const Needs&) -> Grads {
+    const autograd::NoGrad no_grad;
+    return {cast(grads[0], from)};
+  });
+  return y;
+}
+
+Tensor reshape(const Tensor& x, const Shape& shape) {
+  Tensor y = x.view(shape);
+  autograd::record("reshape", {x}, {}, {y}, [shape = x.shape()](Saved, const Grads& grads, const Needs&) -> Grads {
+    return {grads[0].view(shape)};
+  });
+  return y;
+}
+
+namespace {
+
+// Copies columns [at, at + cols) of a wide matrix to a narrow one, or back.
+void copy_columns(const Tensor& wide, const Tensor& narrow, std::int64_t at, bool to_wide) {
+  const std::size_t size = element_bytes(wide.dtype());
+  const std::size_t wide_row = static_cast<std::size_t>(wide.shape()[-1]) * size;
+  const std::size_t narrow_row = static_cast<std::size_t>(narrow.shape()[-1]) * size;
+  auto* w = static_cast<std::byte*>(wide.raw()) + static_cast<std::size_t>(at) * size;
+  auto* n = static_cast<std::byte*>(narrow.raw());
+  for (std::int64_t row = 0; row < row_count(wide); ++row, w += wide_row, n += narrow_row) {
+    std::memcpy(to_wide ? w : n, to_wide ? n : w, narrow_row);
+  }
+}
+
+}  // namespace
+
+std::vector<Tensor> split_last(const Tensor& x, const std::vector<std::int64_t>& sizes) {
+  std::int64_t total = 0;
+  for (std::int64_t size : sizes) total += size;
+  require(total == x.shape()[-1], "split_last: parts of {} elements from {}", total, to_string(x.shape()));
+  std::vector<Tensor> parts;
+  std::int64_t at = 0;
+  for (std::int64_t size : sizes) {
+    parts.push_back(Tensor::empty(with_last(x.shape(), size), x.dtype()));
+    launch("split", pass_cost(0, {parts.back()}, {parts.back()}), [&] { copy_columns(x, parts.back(), at, false); });
+    at += size;
+  }
+  autograd::record("split_last", {x}, {}, parts,
+                   [shape = x.shape(), dtype = x.dtype(), sizes](Saved, const Grads& grads, const Needs&) -> Grads {
+                     Tensor dx = Tensor::zeros(shape, dtype);
+                     std::int64_t at = 0;
+                     for (std::size_t i = 0; i < sizes.size(); at += sizes[i++]) {
+                       if (i >= grads.size() || !grads[i].defined()) continue;
+                       launch("split_grad", pass_cost(0, {grads[i]}, {grads[i]}),
+                              [&] { copy_columns(dx, grads[i], at, true); });
+                     }
+                     return {dx};
+                   });
+  return parts;
+}
+
+Tensor mean(const Tensor& x) {
+  Tensor y = Tensor::empty({}, accumulation_dtype(x.dtype()));
+  launch("mean", pass_cost(static_cast<double>(x.numel()), {x}, {y}), [&] {
+    double sum = 0;
+    for (double value : kernel_values(x)) sum += value;
+    y.fill(sum / static_cast<double>(x.numel()));
+  });
+  autograd::record(
+      "mean", {x}, {}, {y}, [shape = x.shape(), dtype = x.dtype()](Saved, const Grads& grads, const Needs&) {
+        return Grads{Tensor::full(shape, dtype, kernel_value(grads[0]) / static_cast<double>(shape.numel()))};
+      });
+  return y;
+}
+
+}  // namespace loom::ops

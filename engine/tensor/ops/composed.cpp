@@ -1,0 +1,50 @@
+// The compositions, piece by piece as the eager code of Hugging Face Transformers writes them. A reassigned name
+// frees the piece before, as it does there.
+#include "engine/tensor/ops/composed.h"
+
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/blocks.h"
+#include "engine/tensor/ops/support.h"
+
+namespace loom::ops::composed {
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
+  check_vector("rms_norm", x, weight);
+  Tensor hidden = cast(x, accumulation_dtype(x.dtype()));
+  const Tensor variance = mean_square(hidden);
+  hidden = mul_rows(hidden, rsqrt_eps(variance, eps));
+  return mul(cast(hidden, x.dtype()), weight);
+}
+
+Tensor swiglu(const Tensor& gate, const Tensor& up) {
+  check_same("swiglu", gate, up);
+  return mul(silu(gate), up);
+}
+
+Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+  check_rope(x, cos, sin);
+  const Tensor along = mul_positions(x, cast(cos, x.dtype()));
+  Tensor across = rotate_half(x);
+  across = mul_positions(across, cast(sin, x.dtype()));
+  return add(along, across);
+}
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal) {
+  check_attention(q, k, v);
+  const std::int64_t times = q.shape()[2] / k.shape()[2];
+  const Tensor queries = swap_dims_1_2(q);
+  const Tensor keys = repeat_kv(swap_dims_1_2(k), times);
+  const Tensor values = repeat_kv(swap_dims_1_2(v), times);
+  Tensor weights = bmm(queries, keys, true);
+  weights = ops::scale(weights, scale);
+  if (causal) weights = causal_mask(weights);
+  weights = softmax(weights);
+  return swap_dims_1_2(bmm(weights, values, false));
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index) {
+  check_targets("cross_entropy", logits, targets);
+  return nll_loss(log_softmax(cast(logits, accumulation_dtype(logits.dtype()))), targets, ignore_index);
+}
+
+}  // namespace loom::ops::composed

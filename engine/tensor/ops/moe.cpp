@@ -1,0 +1,218 @@
+#include "engine/tensor/ops/moe.h"
+
+#include <algorithm>
+
+#include "engine/kernels/gemm.h"
+#include "engine/kernels/routing.h"
+#include "engine/tensor/ops/blocks.h"
+#include "engine/tensor/ops/support.h"
+
+namespace loom::ops {
+namespace {
+
+Tensor chosen_experts(const Tensor& probs, std::int64_t k) {
+  const std::int64_t tokens = probs.shape()[0], experts = probs.shape()[1];
+  Tensor choices = Tensor::empty({tokens, k}, DType::kI64);
+  launch("top_k", pass_cost(static_cast<double>(probs.numel()), {probs}, {choices}),
+         [&] { kernels::top_k(probs.dtype(), tokens, experts, k, probs.raw(), choices.data<std::int64_t>()); });
+  return choices;
+}
+
+Tensor routing_weights(const Tensor& probs, const Tensor& choices, DType dtype, bool renormalize) {
+  const kernels::RoutingWeights op{probs.shape()[0], probs.shape()[1], choices.shape()[1], renormalize};
+  Tensor weights = Tensor::empty(choices.shape(), dtype);
+  launch("routing_weights", pass_cost(2.0 * static_cast<double>(weights.numel()), {weights, choices}, {weights}), [&] {
+    kernels::routing_weights_forward(dtype, op, probs.raw(), choices.data<std::int64_t>(), weights.raw());
+  });
+  autograd::record("routing_weights", {probs}, {probs, choices}, {weights},
+                   [op, dtype](Saved saved, const Grads& grads, const Needs&) -> Grads {
+                     const Tensor &probs = saved[0], &choices = saved[1], &dweights = grads[0];
+                     Tensor dprobs = Tensor::empty(probs.shape(), probs.dtype());
+                     launch("routing_weights_grad",
+                            pass_cost(4.0 * static_cast<double>(dweights.numel()), {dweights, choices}, {dprobs}), [&] {
+                              kernels::routing_weights_backward(dtype, op, probs.raw(), choices.data<std::int64_t>(),
+                                                                dweights.raw(), dprobs.raw());
+                            });
+                     return {dprobs};
+                   });
+  return weights;
+}
+
+// --- products by expert ---
+
+// An expert's rows.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+Range rows_of(const Tensor& offsets, std::int64_t expert) {
+  const std::int64_t* at = offsets.data<std::int64_t>() + expert;
+  return {at[0], at[1] - at[0]};
+}
+
+std::int64_t expert_count(const Tensor& offsets) { return offsets.numel() - 1; }
+
+// Experts with at least one of `rows` rows; in a dry run those of balanced routing.
+std::int64_t used_experts(const Tensor& offsets, std::int64_t rows) {
+  if (offsets.raw() == nullptr) return std::min(expert_count(offsets), rows);
+  std::int64_t used = 0;
+  for (std::int64_t e = 0; e < expert_count(offsets); ++e) used += rows_of(offsets, e).count > 0;
+  return used;
+}
+
+std::byte* row_at(const Tensor& x, std::int64_t row) {
+  const std::int64_t row_bytes = x.shape().row_elems() * static_cast<std::int64_t>(element_bytes(x.dtype()));
+  return static_cast<std::byte*>(x.raw()) + row * row_bytes;
+}
+
+double product_flops(const Tensor& x, std::int64_t n) { return 2.0 * static_cast<double>(x.numel() * n); }
+
+// y of rows in expert order = their x times the expert's matrix, as it lies or transposed; experts not in use move
+// nothing through memory.
+void multiply_rows(std::string_view name, kernels::Gemm op, const Tensor& x, const Tensor& weight,
+                   const Tensor& offsets, const Tensor& y) {
+  op.ab = op.c = x.dtype();
+  op.k = x.shape()[1];
+  op.n = y.shape()[1];
+  Cost cost = pass_cost(product_flops(x, op.n), {x}, {y});
+  cost.read_bytes +=
+      used_experts(offsets, x.shape()[0]) * (weight.nbytes() / std::max<std::int64_t>(1, weight.shape()[0]));
+  launch(name, cost, [&] {
+    for (std::int64_t e = 0; e < expert_count(offsets); ++e) {
+      const Range range = rows_of(offsets, e);
+      if (range.count == 0) continue;
+      op.m = range.count;
+      kernels::gemm(op, row_at(x, range.begin), row_at(weight, e), row_at(y, range.begin));
+    }
+  });
+}
+
+// The gradient of every expert's matrix [N, K]; zeros where it has no rows.
+void weight_gradients(const Tensor& dy, const Tensor& x, const Tensor& offsets, const Tensor& dweight) {
+  launch("grouped_linear_dw", pass_cost(product_flops(x, dy.shape()[1]), {dy, x}, {dweight}), [&] {
+    for (std::int64_t e = 0; e < expert_count(offsets); ++e) {
+      const Range range = rows_of(offsets, e);
+      const kernels::Gemm op{.m = dy.shape()[1],
+                             .n = x.shape()[1],
+                             .k = range.count,
+                             .transpose_a = true,
+                             .ab = x.dtype(),
+                             .c = x.dtype()};
+      kernels::gemm(op, row_at(dy, range.begin), row_at(x, range.begin), row_at(dweight, e));
+    }
+  });
+}
+
+void check_rows(std::string_view op, const Tensor& x, const ExpertRows& rows) {
+  require(x.shape().ndim() == 2 && x.shape()[0] == rows.row_slots.numel(), "{}: {} with {} rows in order of expert", op,
+          to_string(x.shape()), rows.row_slots.numel());
+}
+
+}  // namespace
+
+Routing route_top_k(const Tensor& logits, std::int64_t k, bool renormalize) {
+  require(logits.shape().ndim() == 2 && k >= 1 && k <= logits.shape()[1], "route_top_k: {} of {}", k,
+          to_string(logits.shape()));
+  const Tensor probs = softmax_in_statistics(logits);
+  const Tensor choices = chosen_experts(probs, k);
+  return {routing_weights(probs, choices, logits.dtype(), renormalize), choices};
+}
+
+ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts) {
+  require(experts.shape().ndim() == 2 && experts.dtype() == DType::kI64 && num_experts >= 1,
+          "sort_by_expert: {} {} among {} experts", name(experts.dtype()), to_string(experts.shape()), num_experts);
+  ExpertRows rows{Tensor::empty({num_experts + 1}, DType::kI64), Tensor::empty({experts.numel()}, DType::kI64),
+                  Tensor::empty(experts.shape(), DType::kI64)};
+  launch("sort_by_expert", pass_cost(0, {experts}, {rows.offsets, rows.row_slots, rows.token_rows}), [&] {
+    kernels::sort_by_expert(experts.shape()[0], experts.shape()[1], num_experts, experts.data<std::int64_t>(),
+                            rows.offsets.data<std::int64_t>(), rows.row_slots.data<std::int64_t>(),
+                            rows.token_rows.data<std::int64_t>());
+  });
+  return rows;
+}
+
+Tensor gather_tokens(const Tensor& x, const ExpertRows& rows) {
+  const std::int64_t tokens = rows.token_rows.shape()[0], k = rows.token_rows.shape()[1];
+  require(x.shape().ndim() == 2 && x.shape()[0] == tokens, "gather_tokens: {} for {} tokens", to_string(x.shape()),
+          tokens);
+  const std::int64_t dim = x.shape()[1];
+  Tensor y = Tensor::empty({tokens * k, dim}, x.dtype());
+  launch("gather_tokens", pass_cost(0, {y, rows.row_slots}, {y}), [&] {
+    kernels::gather_tokens(x.dtype(), tokens, k, dim, x.raw(), rows.row_slots.data<std::int64_t>(), y.raw());
+  });
+  autograd::record("gather_tokens", {x}, {rows.token_rows}, {y},
+                   [tokens, k, dim](Saved saved, const Grads& grads, const Needs&) -> Grads {
+                     const Tensor &token_rows = saved[0], &dy = grads[0];
+                     Tensor dx = Tensor::empty({tokens, dim}, dy.dtype());
+                     launch("gather_tokens_grad", pass_cost(static_cast<double>(dy.numel()), {dy, token_rows}, {dx}),
+                            [&] {
+                              kernels::gather_tokens_backward(dy.dtype(), tokens, k, dim, dy.raw(),
+                                                              token_rows.data<std::int64_t>(), dx.raw());
+                            });
+                     return {dx};
+                   });
+  return y;
+}
+
+Tensor grouped_linear(const Tensor& x, const Tensor& weight, const ExpertRows& rows) {
+  check_rows("grouped_linear", x, rows);
+  require(weight.shape().ndim() == 3 && weight.shape()[0] == expert_count(rows.offsets) &&
+              weight.shape()[2] == x.shape()[1] && weight.dtype() == x.dtype(),
+          "grouped_linear: input {} {} with weight {} {} of {} experts", name(x.dtype()), to_string(x.shape()),
+          name(weight.dtype()), to_string(weight.shape()), expert_count(rows.offsets));
+  Tensor y = Tensor::empty({x.shape()[0], weight.shape()[1]}, x.dtype());
+  multiply_rows("grouped_linear", {.transpose_b = true}, x, weight, rows.offsets, y);
+  const Tensor none;
+  autograd::record(
+      "grouped_linear", {x, weight},
+      {weight.requires_grad() ? x : none, x.requires_grad() ? weight : none, rows.offsets}, {y},
+      [x_shape = x.shape(), w_shape = weight.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
+        const Tensor &x = saved[0], &weight = saved[1], &offsets = saved[2], &dy = grads[0];
+        Grads result(2);
+        if (needs[0]) {
+          result[0] = Tensor::empty(x_shape, dy.dtype());
+          multiply_rows("grouped_linear_dx", {}, dy, weight, offsets, result[0]);
+        }
+        if (needs[1]) {
+          result[1] = Tensor::empty(w_shape, dy.dtype());
+          weight_gradients(dy, x, offsets, result[1]);
+        }
+        return result;
+      });
+  return y;
+}
+
+Tensor combine_tokens(const Tensor& x, const Tensor& weights, const ExpertRows& rows) {
+  check_rows("combine_tokens", x, rows);
+  require(weights.shape() == rows.token_rows.shape() && weights.dtype() == x.dtype(),
+          "combine_tokens: {} {} with weights {} {}", name(x.dtype()), to_string(x.shape()), name(weights.dtype()),
+          to_string(weights.shape()));
+  const std::int64_t tokens = weights.shape()[0], k = weights.shape()[1], dim = x.shape()[1];
+  Tensor y = Tensor::empty({tokens, dim}, x.dtype());
+  launch("combine_tokens", pass_cost(2.0 * static_cast<double>(x.numel()), {x, weights, rows.token_rows}, {y}), [&] {
+    kernels::combine_tokens(x.dtype(), tokens, k, dim, x.raw(), weights.raw(), rows.row_slots.data<std::int64_t>(),
+                            rows.token_rows.data<std::int64_t>(), y.raw());
+  });
+  const Tensor none;
+  autograd::record(
+      "combine_tokens", {x, weights},
+      {weights.requires_grad() ? x : none, x.requires_grad() ? weights : none, rows.row_slots}, {y},
+      [=](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
+        const Tensor &x = saved[0], &weights = saved[1], &row_slots = saved[2], &dy = grads[0];
+        Grads result(2);
+        if (needs[0]) result[0] = Tensor::empty({tokens * k, dim}, dy.dtype());
+        if (needs[1]) result[1] = Tensor::empty({tokens, k}, dy.dtype());
+        const Cost cost =
+            pass_cost(3.0 * static_cast<double>(tokens * k * dim), {x, weights, row_slots, dy}, {result[0], result[1]});
+        const auto raw = [](const Tensor& tensor) { return tensor.defined() ? tensor.raw() : nullptr; };
+        launch("combine_tokens_grad", cost, [&] {
+          kernels::combine_tokens_backward(dy.dtype(), tokens, k, dim, raw(x), raw(weights),
+                                           row_slots.data<std::int64_t>(), dy.raw(), raw(result[0]), raw(result[1]));
+        });
+        return result;
+      });
+  return y;
+}
+
+}  // namespace loom::ops

@@ -1,0 +1,28 @@
+#include "engine/kernels/fused.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/support.h"
+
+namespace loom::ops {
+namespace {
+
+Tensor apply(const Tensor& x, const Tensor& cos, const Tensor& sin, bool backward) {
+  const Shape& s = x.shape();
+  Tensor y = Tensor::empty(s, x.dtype());
+  launch(backward ? "rope_grad" : "rope", pass_cost(3.0 * x.numel(), {x, cos, sin}, {y}), [&] {
+    kernels::rope(x.dtype(), cos.dtype(), backward, s[0], s[1], s[2], s[3], x.raw(), cos.raw(), sin.raw(), y.raw());
+  });
+  return y;
+}
+
+}  // namespace
+
+Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+  check_rope(x, cos, sin);
+  Tensor y = apply(x, cos, sin, false);
+  autograd::record("rope", {x}, {cos, sin}, {y}, [](Saved saved, const Grads& grads, const Needs&) -> Grads {
+    return {apply(grads[0], saved[0], saved[1], true)};
+  });
+  return y;
+}
+
+}  // namespace loom::ops

@@ -1,0 +1,122 @@
+// Blocks of the composed grain around the softmax.
+#include <limits>
+
+#include "engine/kernels/rowwise.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/blocks.h"
+#include "engine/tensor/ops/composed.h"
+#include "engine/tensor/ops/maps.h"
+
+namespace loom::ops {
+namespace {
+
+double smallest_number(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return -0x1.FEp127;
+    case DType::kF16:
+      return -65504.0;
+    case DType::kF64:
+      return std::numeric_limits<double>::lowest();
+    default:
+      return static_cast<double>(std::numeric_limits<float>::lowest());
+  }
+}
+
+template <class T>
+void add_mask(std::int64_t seq, const T* x, T* y, std::int64_t rows, double smallest) {
+  using V = kernels::simd::Pack<T>;
+  for_rows(rows, seq, [&](std::int64_t row) {
+    const T* in = x + row * seq;
+    T* out = y + row * seq;
+    const std::int64_t kept = row % seq + 1;
+    std::copy_n(in, kept, out);
+    kernels::simd::for_packs<V>(seq - kept, [&](std::int64_t i, auto part) {
+      kernels::simd::store(out + kept + i,
+                           kernels::simd::load<V>(in + kept + i, part) + kernels::simd::splat<V>(smallest), part);
+    });
+  });
+}
+
+}  // namespace
+
+Tensor softmax_in_statistics(const Tensor& x) {
+  const std::int64_t rows = row_count(x);
+  const std::int64_t cols = x.shape()[-1];
+  Tensor y = Tensor::empty(x.shape(), accumulation_dtype(x.dtype()));
+  launch("softmax", pass_cost(5.0 * static_cast<double>(x.numel()), {x}, {y}),
+         [&] { kernels::softmax_forward(x.dtype(), rows, cols, x.raw(), y.raw()); });
+  autograd::record("softmax", {x}, {y}, {y},
+                   [rows, cols, dtype = x.dtype()](Saved saved, const Grads& grads, const Needs&) -> Grads {
+                     const Tensor &y = saved[0], &dy = grads[0];
+                     Tensor dx = Tensor::empty(y.shape(), dtype);
+                     launch("softmax_grad", pass_cost(4.0 * static_cast<double>(y.numel()), {y, dy}, {dx}),
+                            [&] { kernels::softmax_backward(dtype, rows, cols, y.raw(), dy.raw(), dx.raw()); });
+                     return {dx};
+                   });
+  return y;
+}
+
+Tensor causal_mask(const Tensor& scores) {
+  const Shape& s = scores.shape();
+  require(s.ndim() >= 2 && s[-1] == s[-2], "causal_mask: scores {} are not square", to_string(s));
+  Tensor y = Tensor::empty(s, scores.dtype());
+  launch("causal_mask", pass_cost(static_cast<double>(y.numel()), {scores}, {y}), [&] {
+    kernels::visit_float_dtype("causal_mask", scores.dtype(), [&]<class T>() {
+      add_mask(s[-1], scores.data<T>(), y.data<T>(), row_count(scores), smallest_number(scores.dtype()));
+    });
+  });
+  autograd::record("causal_mask", {scores}, {}, {y},
+                   [](Saved, const Grads& grads, const Needs&) -> Grads { return {grads[0]}; });
+  return y;
+}
+
+Tensor softmax(const Tensor& x) {
+  require(x.shape().ndim() >= 1, "softmax of a scalar");
+  return cast(softmax_in_statistics(x), x.dtype());
+}
+
+Tensor log_softmax(const Tensor& x) {
+  require(x.shape().ndim() >= 1, "log_softmax of a scalar");
+  const std::int64_t rows = row_count(x);
+  const std::int64_t cols = x.shape()[-1];
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  launch("log_softmax", pass_cost(5.0 * static_cast<double>(x.numel()), {x}, {y}),
+         [&] { kernels::log_softmax_forward(x.dtype(), rows, cols, x.raw(), y.raw()); });
+  autograd::record("log_softmax", {x}, {y}, {y}, [rows, cols](Saved saved, const Grads& grads, const Needs&) -> Grads {
+    const Tensor &y = saved[0], &dy = grads[0];
+    Tensor dx = Tensor::empty(y.shape(), y.dtype());
+    launch("log_softmax_grad", pass_cost(4.0 * static_cast<double>(y.numel()), {y, dy}, {dx}),
+           [&] { kernels::log_softmax_backward(y.dtype(), rows, cols, y.raw(), dy.raw(), dx.raw()); });
+    return {dx};
+  });
+  return y;
+}
+
+Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, std::int64_t ignore_index) {
+  check_targets("nll_loss", log_probs, targets);
+  const std::int64_t rows = row_count(log_probs);
+  const std::int64_t cols = log_probs.shape()[-1];
+  kernels::CrossEntropySum sum;
+  launch("nll_loss", pass_cost(static_cast<double>(rows), {targets}, {}), [&] {
+    sum = kernels::nll_forward(log_probs.dtype(), rows, cols, log_probs.raw(), targets.dtype(), targets.raw(),
+                               ignore_index);
+  });
+  Tensor loss = Tensor::full({}, accumulation_dtype(log_probs.dtype()),
+                             sum.rows == 0 ? 0.0 : sum.loss / static_cast<double>(sum.rows));
+  autograd::record(
+      "nll_loss", {log_probs}, {log_probs, targets}, {loss},
+      [rows, cols, ignore_index, counted = sum.rows](Saved saved, const Grads& grads, const Needs&) -> Grads {
+        const Tensor &log_probs = saved[0], &targets = saved[1];
+        Tensor dx = Tensor::empty(log_probs.shape(), log_probs.dtype());
+        launch("nll_loss_grad", pass_cost(0, {targets}, {dx}), [&] {
+          const double row_scale = counted == 0 ? 0.0 : kernel_value(grads[0]) / static_cast<double>(counted);
+          kernels::nll_backward(dx.dtype(), rows, cols, targets.dtype(), targets.raw(), ignore_index, row_scale,
+                                dx.raw());
+        });
+        return {dx};
+      });
+  return loss;
+}
+
+}  // namespace loom::ops

@@ -1,0 +1,62 @@
+// PretrainCallbacks: what a training program brings - its data, its model, and what one forward is.
+//
+// Threads   ranks may be threads of one process: the callbacks run on several threads at once. They may read what they
+//           share and must not write it.
+// Source    Megatron-LM, megatron/training/training.py.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/data/step.h"
+#include "engine/nn/module.h"
+#include "engine/train/arguments.h"
+
+namespace loom::train {
+
+// Flags a pretrain program adds to the loop's own (engine/cli/pretrain.h). The variables outlive the parse, which writes them;
+// what they hold now is the default that --help shows.
+class ExtraArguments {
+ public:
+  virtual ~ExtraArguments() = default;
+
+  // The flags added from here on stand under this heading in --help.
+  virtual void group(const std::string& heading) = 0;
+  virtual void whole(const std::string& flag, std::int64_t& value, std::int64_t least, const std::string& about) = 0;
+  virtual void real(const std::string& flag, double& value, const std::string& about) = 0;  // finite
+  virtual void text(const std::string& flag, std::string& value, const std::string& about) = 0;
+  virtual void toggle(const std::string& flag, bool& value, const std::string& about) = 0;
+  // The flags of a command line that runs, shown at the end of --help behind the program's name.
+  virtual void example(const std::string& flags) = 0;
+};
+
+using DatasetsProvider = std::function<data::DataLoaders(const TrainArguments&)>;
+// The same model on every call. Parameters are on the meta device, as modules register them.
+using ModelProvider = std::function<std::shared_ptr<nn::Module>(const TrainArguments&)>;
+
+// Adds the program's own flags to those of the loop; their values are set before any other callback runs.
+using ExtraArgsProvider = std::function<void(ExtraArguments&)>;
+
+struct PretrainCallbacks {
+  DatasetsProvider train_valid_test_datasets_provider = {};
+  ModelProvider model_provider = {};
+  data::ForwardStep forward_step = {};
+  ExtraArgsProvider extra_args_provider = {};
+
+  // With --save, on rank 0: writes the model folder from the whole parameters under their paths. None: model.safetensors
+  // and the config.json of --init-from-hf-path.
+  using SaveModel = std::function<void(const std::filesystem::path& folder, const TrainArguments&,
+                                       const std::vector<std::pair<std::string, Tensor>>& tensors)>;
+  SaveModel save_model = {};
+  // After training and saving, on every rank; rank 0's `out` is the program's.
+  std::function<void(nn::Module& model, const TrainArguments&, std::ostream& out)> after_training = {};
+  std::string loss_unit = {};  // "nats per byte", printed behind evaluations
+};
+
+}  // namespace loom::train

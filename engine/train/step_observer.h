@@ -1,0 +1,34 @@
+// StepObserver: someone who watches the steps of a run - progress, metrics, a profiler, a report, the schedule's view, the
+// planner.
+//
+// Order    begin_step, then begin_phase for every phase of the step ("forward" and "backward" for every micro-batch,
+//          "optimizer", clipping included, "end"), end_step. Several observers: the one given first begins first and ends
+//          last. step_done follows once a step is evaluated; run_done once, after the last evaluation.
+// Steps    are counted from 0; StepMetrics::step from 1.
+// Cost     outside of these calls an observer does nothing to the rank. Bits do not change.
+// Errors   what a call throws ends the run.
+// Threads  the rank's host thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "engine/train/step_metrics.h"
+
+namespace loom::train {
+
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+
+  virtual void begin_step(std::int64_t /*step*/) {}
+  virtual void begin_phase(std::string_view /*phase*/) {}
+  virtual void end_step(std::int64_t /*step*/) {}
+  // What metrics.jsonl says of the step.
+  virtual void step_done(const StepMetrics& /*metrics*/) {}
+  // After the last evaluation; the loss on the test data, where there is any.
+  virtual void run_done(std::optional<double> /*test_loss*/) {}
+};
+
+}  // namespace loom::train

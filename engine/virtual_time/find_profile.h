@@ -1,0 +1,18 @@
+// Device profiles by file or by name. The names are those of the files in configs/devices, of the source tree or the
+// installed package; $SHARDLOOM_DEVICES names another folder.
+//
+// Errors   ConfigError with the names of the profiles there are; those of load_profile (profile_file.h).
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "engine/virtual_time/profile.h"
+
+namespace loom::virtual_time {
+
+// `flag` is whose value `device` is, for messages.
+std::filesystem::path find_profile_file(const std::string& device, const std::string& flag = "--device");
+virtual_time::HardwareProfile find_profile(const std::string& device, const std::string& flag = "--device");
+
+}  // namespace loom::virtual_time

@@ -1,0 +1,513 @@
+#include "engine/virtual_time/resolve.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/ranges.h>
+#include <functional>
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include "engine/core/error.h"
+
+namespace loom::virtual_time {
+namespace {
+
+constexpr std::int64_t kNone = -1;
+
+// Something that runs at a rate that may change.
+struct Task {
+  double remaining_ns = 0;  // at the full rate, as of `updated_ns`
+  double rate = 0;          // 0: does not run
+  std::int64_t updated_ns = 0;
+  std::int32_t version = 0;  // of its end among the events; ends of older versions are void
+};
+
+// A group of ranks, over all timelines.
+struct Group {
+  std::vector<int> ranks;
+  GroupShape shape;
+  std::int32_t present = 0;  // members that are simulated
+};
+
+// One collective, as its members come to it.
+struct CollectiveInstance {
+  Task task;
+  std::int32_t group = 0;
+  std::int32_t came = 0;
+  std::size_t first_member = 0;  // its members among `members_`
+  device::CollectiveKind kind{};
+  std::int64_t bytes = 0;
+  std::uint32_t levels = 0;
+  double compute_slowdown = 0;
+};
+
+struct Member {
+  std::int32_t rank = 0;  // index
+  std::int32_t stream = 0;
+};
+
+// The meetings of a group on one stream, in order, and how many each rank has come to.
+struct Order {
+  std::vector<std::int32_t> meetings;
+  std::vector<std::int32_t> came;
+};
+
+struct StreamState {
+  std::vector<std::int64_t> queue;  // entries, as the host issued them
+  std::size_t head = 0;
+  bool busy = false;             // the head runs, or is in a meeting
+  bool slowed = false;           // the head is compute
+  std::int64_t awaited = kNone;  // entry that the head, a wait, waits for
+  Task task;
+};
+
+struct RankState {
+  const device::Timeline* timeline = nullptr;
+  RankTimes times;
+  std::array<StreamState, device::kStreams> streams;
+  std::size_t next = 0;  // entry the host comes to
+  std::int64_t host_ns = 0;
+  std::int64_t host_awaits = kNone;
+  std::vector<bool> over;
+  std::vector<std::int32_t> groups;   // a group's number on the timeline -> over all
+  std::vector<std::int32_t> running;  // meetings
+
+  // Index of the entry with this number; kNone when it is over for good.
+  std::int64_t index_of(std::int64_t number) const {
+    return number < timeline->first_entry() ? kNone : number - timeline->first_entry();
+  }
+  bool is_over(std::int64_t index) const { return index == kNone || over[static_cast<std::size_t>(index)]; }
+};
+
+enum class Happening : std::uint8_t { kIssued, kItemEnds, kMeetingEnds };
+
+struct Event {
+  std::int64_t time_ns = 0;
+  std::int64_t order = 0;  // among those of one time
+  Happening what{};
+  Member who;  // rank and stream; a meeting is in `rank`
+  std::int32_t version = 0;
+
+  bool operator>(const Event& other) const { return std::tie(time_ns, order) > std::tie(other.time_ns, other.order); }
+};
+
+bool is_compute(const device::Cost& cost) {
+  return cost.unit != device::Unit::kLink && cost.unit != device::Unit::kHostLink;
+}
+
+class Simulation {
+ public:
+  Simulation(std::span<const RankTimeline> ranks, const TimeModel& model, HostCosts host_costs)
+      : model_(model), host_(host_costs == HostCosts::kFree ? LaunchProfile{} : model.profile().launch) {
+    ranks_.reserve(ranks.size());
+    for (const RankTimeline& rank : ranks) add_rank(rank);
+    for (const RankState& rank : ranks_) count_presence(rank.times.rank);
+    orders_.resize(groups_.size() * device::kStreams);
+  }
+
+  VirtualTimes run() {
+    for (std::int32_t r = 0; r < static_cast<std::int32_t>(ranks_.size()); ++r) run_host(r);
+    settle();
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      now_ = event.time_ns;
+      handle(event);
+      settle();
+    }
+    return result();
+  }
+
+ private:
+  void add_rank(const RankTimeline& rank);
+  std::int32_t number_of(const std::vector<int>& ranks);
+  void count_presence(int rank);
+
+  void handle(const Event& event);
+  void settle();
+
+  void run_host(std::int32_t r);
+  bool pass(std::int32_t r, std::size_t index);
+  void issue(std::int32_t r, std::size_t index, std::int64_t cost_ns);
+
+  void advance(Member who);
+  void begin_head(Member who, std::int64_t index);
+  void finish_head(Member who);
+
+  void join_meeting(Member who, const device::TimelineEntry& entry);
+  std::int32_t meeting_for(Member who, const device::TimelineEntry& entry);
+  void check_alike(const CollectiveInstance& meeting, Member who, const device::TimelineEntry& entry) const;
+  void begin_meeting(std::int32_t m);
+  void end_meeting(std::int32_t m);
+  void collectives_changed(const CollectiveInstance& meeting);
+  void cores_changed(std::int32_t r);
+  double compute_rate(const RankState& state) const;
+  double share_of_links(const CollectiveInstance& meeting) const;
+  std::span<const Member> members_of(const CollectiveInstance& meeting) const {
+    return {members_.data() + meeting.first_member, static_cast<std::size_t>(meeting.came)};
+  }
+
+  void set_rate(Task& task, double rate, Happening what, Member who);
+
+  VirtualTimes result();
+  void add_marks(RankState& rank) const;
+  [[noreturn]] void report_stuck(const RankState& rank) const;
+
+  RankState& rank(std::int32_t r) { return ranks_[static_cast<std::size_t>(r)]; }
+  StreamState& stream(Member who) { return rank(who.rank).streams[static_cast<std::size_t>(who.stream)]; }
+
+  const TimeModel& model_;
+  const LaunchProfile host_;
+  std::vector<RankState> ranks_;
+  std::vector<Group> groups_;
+  std::map<std::vector<int>, std::int32_t> group_numbers_;
+  std::vector<Order> orders_;  // group * kStreams + stream
+  std::vector<CollectiveInstance> meetings_;
+  std::vector<Member> members_;
+  std::map<std::tuple<std::int32_t, device::CollectiveKind, std::int64_t>, CollectiveTime> collective_times_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::int64_t events_made_ = 0;
+  std::vector<Member> ready_;  // streams to look at before time goes on
+  std::int64_t now_ = 0;
+};
+
+// --- Set-up
+
+void Simulation::add_rank(const RankTimeline& given) {
+  RankState& state = ranks_.emplace_back();
+  state.timeline = given.timeline;
+  state.times.rank = given.rank;
+  state.times.entries.resize(given.timeline->entries().size());
+  state.over.resize(given.timeline->entries().size());
+  for (std::int32_t g = 0; g < given.timeline->groups(); ++g) {
+    state.groups.push_back(number_of(given.timeline->group(g)));
+  }
+}
+
+std::int32_t Simulation::number_of(const std::vector<int>& ranks) {
+  const auto [found, fresh] = group_numbers_.try_emplace(ranks, static_cast<std::int32_t>(groups_.size()));
+  if (fresh) groups_.push_back({ranks, model_.shape_of(ranks), 0});
+  return found->second;
+}
+
+void Simulation::count_presence(int rank) {
+  for (Group& group : groups_) {
+    if (std::binary_search(group.ranks.begin(), group.ranks.end(), rank)) ++group.present;
+  }
+}
+
+// --- Events
+
+void Simulation::handle(const Event& event) {
+  switch (event.what) {
+    case Happening::kIssued:
+      ready_.push_back(event.who);
+      break;
+    case Happening::kItemEnds:
+      if (stream(event.who).task.version == event.version) finish_head(event.who);
+      break;
+    case Happening::kMeetingEnds:
+      if (meetings_[static_cast<std::size_t>(event.who.rank)].task.version == event.version) {
+        end_meeting(event.who.rank);
+      }
+      break;
+  }
+}
+
+void Simulation::settle() {
+  for (std::size_t i = 0; i < ready_.size(); ++i) advance(ready_[i]);
+  ready_.clear();
+}
+
+// Its end becomes an event; one that was expected before is void.
+void Simulation::set_rate(Task& task, double rate, Happening what, Member who) {
+  task.remaining_ns -= static_cast<double>(now_ - task.updated_ns) * task.rate;
+  task.updated_ns = now_;
+  task.rate = rate;
+  const std::int64_t end = now_ + std::max<std::int64_t>(0, std::llround(task.remaining_ns / rate));
+  events_.push({end, events_made_++, what, who, ++task.version});
+}
+
+// --- The host
+
+// Goes on until the host has to wait. It never looks back: what it issues, it issues now or later.
+void Simulation::run_host(std::int32_t r) {
+  RankState& state = rank(r);
+  while (state.next < state.times.entries.size() && pass(r, state.next)) ++state.next;
+}
+
+// False when the host has to wait at this entry.
+bool Simulation::pass(std::int32_t r, std::size_t index) {
+  RankState& state = rank(r);
+  const device::TimelineEntry& entry = state.timeline->entries()[index];
+  EntryTime& time = state.times.entries[index];
+  switch (entry.kind) {
+    case device::TimelineKind::kWork:
+      issue(r, index, entry.group >= 0 ? host_.collective_ns : TimeModel::dispatch_ns(host_, entry.cost));
+      return true;
+    case device::TimelineKind::kStreamWait:
+      issue(r, index, host_.stream_wait_ns);
+      return true;
+    case device::TimelineKind::kHostWork:
+      time.issued = time.start = state.host_ns;
+      state.host_ns = time.end = state.host_ns + model_.host_work_ns(entry.cost);
+      break;
+    case device::TimelineKind::kHostWait: {
+      const std::int64_t other = state.index_of(entry.other);
+      if (state.host_awaits == kNone) time.issued = time.start = state.host_ns;
+      if (!state.is_over(other)) {
+        state.host_awaits = other;
+        return false;
+      }
+      state.host_awaits = kNone;
+      const std::int64_t end = other == kNone ? 0 : state.times.entries[static_cast<std::size_t>(other)].end;
+      state.host_ns = time.end = std::max(state.host_ns, end);
+      break;
+    }
+    case device::TimelineKind::kMark:
+      time = {state.host_ns, state.host_ns, state.host_ns};
+      break;
+  }
+  state.over[index] = true;
+  return true;
+}
+
+void Simulation::issue(std::int32_t r, std::size_t index, std::int64_t cost_ns) {
+  RankState& state = rank(r);
+  const device::TimelineEntry& entry = state.timeline->entries()[index];
+  state.host_ns += cost_ns;
+  state.times.entries[index].issued = state.host_ns;
+  const Member who{r, static_cast<std::int32_t>(entry.stream)};
+  StreamState& to = stream(who);
+  to.queue.push_back(static_cast<std::int64_t>(index));
+  if (to.head + 1 == to.queue.size()) ready_.push_back(who);  // nothing is before it
+}
+
+// --- Streams
+
+// Begins what the stream can begin now.
+void Simulation::advance(Member who) {
+  RankState& state = rank(who.rank);
+  StreamState& s = stream(who);
+  if (s.busy || s.awaited != kNone || s.head == s.queue.size()) return;
+  const std::int64_t index = s.queue[s.head];
+  const std::int64_t issued = state.times.entries[static_cast<std::size_t>(index)].issued;
+  if (issued > now_) {
+    events_.push({issued, events_made_++, Happening::kIssued, who, 0});
+    return;
+  }
+  begin_head(who, index);
+}
+
+void Simulation::begin_head(Member who, std::int64_t index) {
+  RankState& state = rank(who.rank);
+  StreamState& s = stream(who);
+  const device::TimelineEntry& entry = state.timeline->entries()[static_cast<std::size_t>(index)];
+  if (entry.kind == device::TimelineKind::kStreamWait) {
+    const std::int64_t other = state.index_of(entry.other);
+    state.times.entries[static_cast<std::size_t>(index)].start = now_;
+    if (state.is_over(other)) {
+      finish_head(who);
+    } else {
+      s.awaited = other;
+    }
+    return;
+  }
+  s.busy = true;
+  if (entry.group >= 0) {
+    join_meeting(who, entry);
+    return;
+  }
+  state.times.entries[static_cast<std::size_t>(index)].start = now_;
+  s.slowed = is_compute(entry.cost);
+  const double remaining = static_cast<double>(model_.work_ns(state.timeline->text(entry.name), entry.cost));
+  s.task = {remaining, 0, now_, s.task.version};
+  if (s.slowed) {
+    cores_changed(who.rank);
+  } else {
+    set_rate(s.task, 1, Happening::kItemEnds, who);
+  }
+}
+
+// The head is over: so may be what streams and the host wait for.
+void Simulation::finish_head(Member who) {
+  RankState& state = rank(who.rank);
+  StreamState& s = stream(who);
+  const std::int64_t index = s.queue[s.head++];
+  s.busy = false;
+  if (s.slowed) {
+    s.slowed = false;
+    cores_changed(who.rank);
+  }
+  state.times.entries[static_cast<std::size_t>(index)].end = now_;
+  state.over[static_cast<std::size_t>(index)] = true;
+  ready_.push_back(who);
+  for (std::int32_t other = 0; other < static_cast<std::int32_t>(device::kStreams); ++other) {
+    StreamState& waiting = stream({who.rank, other});
+    if (waiting.awaited != index) continue;
+    waiting.awaited = kNone;
+    ready_.push_back({who.rank, other});
+  }
+  if (state.host_awaits == index) run_host(who.rank);
+}
+
+// --- Collectives
+
+void Simulation::join_meeting(Member who, const device::TimelineEntry& entry) {
+  const std::int32_t m = meeting_for(who, entry);
+  CollectiveInstance& meeting = meetings_[static_cast<std::size_t>(m)];
+  members_[meeting.first_member + static_cast<std::size_t>(meeting.came++)] = who;
+  if (meeting.came == groups_[static_cast<std::size_t>(meeting.group)].present) begin_meeting(m);
+}
+
+// The next one of its group on this stream that the rank has not come to.
+std::int32_t Simulation::meeting_for(Member who, const device::TimelineEntry& entry) {
+  const std::int32_t g = rank(who.rank).groups[static_cast<std::size_t>(entry.group)];
+  Order& order = orders_[static_cast<std::size_t>(g) * device::kStreams + static_cast<std::size_t>(who.stream)];
+  if (order.came.empty()) order.came.resize(ranks_.size());
+  const auto turn = static_cast<std::size_t>(order.came[static_cast<std::size_t>(who.rank)]++);
+  if (turn < order.meetings.size()) {
+    check_alike(meetings_[static_cast<std::size_t>(order.meetings[turn])], who, entry);
+    return order.meetings[turn];
+  }
+  const Group& group = groups_[static_cast<std::size_t>(g)];
+  require(group.present > 0, "rank {} is in a collective of ranks {} and is none of them", rank(who.rank).times.rank,
+          fmt::join(group.ranks, ","));
+  const auto [time, fresh] = collective_times_.try_emplace({g, entry.collective, entry.bytes});
+  if (fresh) time->second = model_.collective(entry.collective, entry.bytes, group.shape);
+  CollectiveInstance meeting{
+      {}, g, 0, members_.size(), entry.collective, entry.bytes, time->second.levels, time->second.compute_slowdown};
+  meeting.task.remaining_ns = static_cast<double>(time->second.time_ns);
+  members_.resize(members_.size() + static_cast<std::size_t>(group.present));
+  meetings_.push_back(meeting);
+  order.meetings.push_back(static_cast<std::int32_t>(meetings_.size()) - 1);
+  return order.meetings.back();
+}
+
+void Simulation::check_alike(const CollectiveInstance& meeting, Member who, const device::TimelineEntry& entry) const {
+  const RankState& mine = ranks_[static_cast<std::size_t>(who.rank)];
+  require(meeting.kind == entry.collective && meeting.bytes == entry.bytes,
+          "{} '{}' of {} bytes on rank {} meets another collective of {} bytes in ranks {}",
+          mine.timeline->text(entry.name), mine.timeline->text(entry.subject), entry.bytes, mine.times.rank,
+          meeting.bytes, fmt::join(groups_[static_cast<std::size_t>(meeting.group)].ranks, ","));
+}
+
+void Simulation::begin_meeting(std::int32_t m) {
+  CollectiveInstance& meeting = meetings_[static_cast<std::size_t>(m)];
+  meeting.task.updated_ns = now_;
+  for (const Member& member : members_of(meeting)) {
+    RankState& state = rank(member.rank);
+    const StreamState& s = stream(member);
+    state.times.entries[static_cast<std::size_t>(s.queue[s.head])].start = now_;
+    state.running.push_back(m);
+  }
+  collectives_changed(meeting);
+}
+
+void Simulation::end_meeting(std::int32_t m) {
+  CollectiveInstance& meeting = meetings_[static_cast<std::size_t>(m)];
+  meeting.task.rate = 0;
+  for (const Member& member : members_of(meeting)) std::erase(rank(member.rank).running, m);
+  collectives_changed(meeting);
+  for (const Member& member : members_of(meeting)) finish_head(member);
+}
+
+// A collective began or ended: what its members do besides gets another rate.
+void Simulation::collectives_changed(const CollectiveInstance& changed) {
+  for (const Member& member : members_of(changed)) {
+    cores_changed(member.rank);
+    for (const std::int32_t m : rank(member.rank).running) {
+      CollectiveInstance& meeting = meetings_[static_cast<std::size_t>(m)];
+      const double share = share_of_links(meeting);
+      if (meeting.task.rate != share) set_rate(meeting.task, share, Happening::kMeetingEnds, {m, 0});
+    }
+  }
+}
+
+// Work on the rank's cores began or ended, or they lost or won a share.
+void Simulation::cores_changed(std::int32_t r) {
+  const double rate = compute_rate(rank(r));
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(device::kStreams); ++s) {
+    StreamState& state = stream({r, s});
+    if (state.slowed && state.task.rate != rate) set_rate(state.task, rate, Happening::kItemEnds, {r, s});
+  }
+}
+
+// Of each of those that run on the rank's cores.
+double Simulation::compute_rate(const RankState& state) const {
+  double slowdown = 0;
+  for (const std::int32_t m : state.running) {
+    slowdown = std::max(slowdown, meetings_[static_cast<std::size_t>(m)].compute_slowdown);
+  }
+  const auto workers = std::ranges::count_if(state.streams, &StreamState::slowed);
+  return (1 - slowdown) / static_cast<double>(std::max<std::ptrdiff_t>(workers, 1));
+}
+
+// Of the links it runs on, at the member where it is smallest.
+double Simulation::share_of_links(const CollectiveInstance& meeting) const {
+  std::ptrdiff_t most = 1;
+  for (const Member& member : members_of(meeting)) {
+    const RankState& state = ranks_[static_cast<std::size_t>(member.rank)];
+    for (std::uint32_t rest = meeting.levels; rest != 0; rest &= rest - 1) {
+      const std::uint32_t level = rest & -rest;
+      const auto users = std::ranges::count_if(
+          state.running, [&](std::int32_t m) { return (meetings_[static_cast<std::size_t>(m)].levels & level) != 0; });
+      most = std::max(most, users);
+    }
+  }
+  return 1 / static_cast<double>(most);
+}
+
+// --- The answer
+
+VirtualTimes Simulation::result() {
+  VirtualTimes all;
+  for (RankState& state : ranks_) {
+    if (std::ranges::find(state.over, false) != state.over.end()) report_stuck(state);
+    state.times.host_end_ns = state.host_ns;
+    state.times.end_ns = state.host_ns;
+    for (const EntryTime& time : state.times.entries) state.times.end_ns = std::max(state.times.end_ns, time.end);
+    add_marks(state);
+    all.end_ns = std::max(all.end_ns, state.times.end_ns);
+    all.ranks.push_back(std::move(state.times));
+  }
+  return all;
+}
+
+void Simulation::add_marks(RankState& state) const {
+  MarkTime mark;
+  for (std::size_t i = 0; i < state.times.entries.size(); ++i) {
+    const device::TimelineEntry& entry = state.timeline->entries()[i];
+    const std::int64_t end = state.times.entries[i].end;
+    const bool on_stream = entry.kind == device::TimelineKind::kWork || entry.kind == device::TimelineKind::kStreamWait;
+    if (on_stream) mark.device_ns = std::max(mark.device_ns, end);
+    if (on_stream && entry.stream == device::StreamId::kCompute) mark.compute_ns = end;
+    if (entry.kind != device::TimelineKind::kMark) continue;
+    state.times.marks.push_back(
+        {static_cast<std::int64_t>(i), end, std::max(end, mark.compute_ns), std::max(end, mark.device_ns)});
+  }
+}
+
+void Simulation::report_stuck(const RankState& state) const {
+  const auto& entries = state.timeline->entries();
+  std::size_t first = 0;
+  while (state.over[first]) ++first;
+  for (std::size_t i = first; i < entries.size(); ++i) {  // rather the collective than what waits for it
+    if (state.over[i] || entries[i].group < 0) continue;
+    first = i;
+    break;
+  }
+  raise<InvariantError>("internal: virtual time stands still: rank {} is at {} '{}', and its peers never come",
+                        state.times.rank, state.timeline->text(entries[first].name),
+                        state.timeline->text(entries[first].subject));
+}
+
+}  // namespace
+
+VirtualTimes resolve(std::span<const RankTimeline> ranks, const TimeModel& model, HostCosts host_costs) {
+  return Simulation(ranks, model, host_costs).run();
+}
+
+}  // namespace loom::virtual_time

@@ -1,0 +1,105 @@
+// TimeModel: how long a piece of work takes on a kind of device, in virtual ns.
+//
+//   element-wise, copies  max(bytes / (bandwidth * streaming * relative rate), flops / rate) + ramp + launch
+//   matrix products       max(flops / (peak * eff(m, n, k)), bytes as above) + launch; eff is the best over the tiles of
+//                           efficiency * waves * k / (k + k_half) * reuse / (reuse + half) * power limit,
+//   attention             flops / (peak * efficiency * s / (s + s_half) * d / (d + d_half) * h / (h + h_half)) + launch
+//   measured kernels      products and attention near those that the profile lists are corrected by them: times e to the
+//                         mean of log(measured / formula) over the points of that kernel and dtype, each weighted with
+//                         exp(-(distance / reach)^2 / 2), distance in doublings of the sizes, and no correction with
+//                         1 / weight
+//   host links            bytes / rate of the direction, pinned or pageable, + latency
+//   collectives           launch + legs, one for each level of links that the group crosses. A leg of n members that
+//                         moves S bytes in all, B = bandwidth * efficiency, B(x) = B * x / (x + half) for messages of x:
+//                           ring      (n - 1) * (latency + (S / n) / B(S / n)); all-reduce twice that, or a tree's
+//                                     2 ceil(log2 n) * (latency + S / B(S)) where that is less
+//                           doubling  ceil(log2 n) * latency + (n - 1) * (S / n) / B(S / n); all-reduce twice that
+//                           direct    latency + (S / n) / (B(S / n) / (devices of the domain - 1)); all-reduce twice that
+//                         The farther level moves what the nearer ones share out (S over the members of those), and the
+//                         legs overlap: the longest + (the sum of the others) / pipeline_chunks.
+// Kernels  are known by their names where the profile gives them a relative rate, and by the ending "_grad" of
+//          attention's backward; "d2h" is the way to the host, any other host-link item the way to the device.
+// Threads  any; nothing changes after construction.
+// Errors   DeviceError when the profile gives no peak for a dtype.
+// Source   the formulas of published planners (Calculon, SimuMax) and of NCCL's and HCCL's documentation: rings, trees,
+//          halving and doubling.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/device/cost.h"
+#include "engine/virtual_time/profile.h"
+
+namespace loom::virtual_time {
+
+// How a group lies on the links: for each level, how many domains of the level below (on the nearest: devices) it has in
+// one domain of this level; where domains differ, the most.
+struct GroupShape {
+  std::vector<std::int64_t> members;
+};
+
+// One level's part in a collective.
+struct CollectiveLeg {
+  std::int64_t level = 0;     // of LinkProfile::levels
+  std::int64_t members = 0;   // n
+  double bytes = 0;           // S
+  double received_bytes = 0;  // by one rank over this level's links
+  double time_ns = 0;
+};
+
+struct CollectiveTime {
+  std::int64_t time_ns = 0;
+  std::vector<CollectiveLeg> legs;  // empty for a group of one
+  std::uint32_t levels = 0;         // bit l: a leg on level l
+  double compute_slowdown = 0;      // of the members' compute: the most that a level takes
+};
+
+class TimeModel {
+ public:
+  explicit TimeModel(HardwareProfile profile);
+
+  const HardwareProfile& profile() const { return profile_; }
+
+  // Work on the device: a kernel, a copy, a host-link copy.
+  std::int64_t work_ns(std::string_view kernel, const device::Cost& cost) const;
+  // What the host pays to issue work that is no collective.
+  static std::int64_t dispatch_ns(const LaunchProfile& launch, const device::Cost& cost);
+  // Work of the CPU on host tensors.
+  std::int64_t host_work_ns(const device::Cost& cost) const;
+  // `ranks`: world ranks, ascending.
+  GroupShape shape_of(std::span<const int> ranks) const;
+  CollectiveTime collective(device::CollectiveKind kind, std::int64_t bytes, const GroupShape& shape) const;
+
+  // Share of the peak that a product reaches by the formula alone, without memory, launch and measured points.
+  double matrix_efficiency(std::int64_t m, std::int64_t n, std::int64_t k, double flops) const;
+
+ private:
+  double stream_ns(std::string_view kernel, double bytes) const;
+  double peak(DType dtype) const;
+  double matrix_ns(const device::Cost& cost) const;
+  double attention_ns(std::string_view kernel, const device::Cost& cost) const;
+  // By the formula alone.
+  double formula_ns(std::string_view kernel, const device::Cost& cost) const;
+  double host_link_ns(std::string_view kernel, const device::Cost& cost) const;
+
+  // log(measured / formula) at a measured kernel.
+  struct Deviation {
+    std::string kernel;
+    DType dtype;
+    std::array<double, 3> sizes;  // log2
+    double log_ratio;
+  };
+  static std::array<double, 3> sizes_of(const device::Cost& cost);
+  void add_deviation(const std::string& kernel, const device::Cost& cost, double time_ns);
+  double correction(std::string_view kernel, const device::Cost& cost) const;
+
+  const HardwareProfile profile_;
+  std::vector<Deviation> deviations_;
+};
+
+}  // namespace loom::virtual_time

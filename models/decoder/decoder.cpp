@@ -1,0 +1,57 @@
+#include "models/decoder/decoder.h"
+
+#include <cmath>
+
+#include "engine/core/error.h"
+#include "engine/nn/layers.h"
+#include "engine/tensor/ops.h"
+#include "models/decoder/decoder_families.h"
+#include "models/decoder/decoder_parts.h"
+#include "models/hub/model_hub.h"
+
+namespace loom::models {
+
+std::shared_ptr<nn::Module> build_decoder(const DecoderConfig& config) {
+  return config.family == DecoderFamily::kGpt2 ? make_gpt2(config) : make_rotary_decoder(config);
+}
+
+void register_decoders(ModelHub& hub) {
+  for (const DecoderFamilyEntry& family : decoder_families()) {
+    hub.add({std::string(family.architecture), std::string(family.model_type)},
+            [](const ConfigReader& config) { return build_decoder(read_decoder_config(config)); });
+  }
+}
+
+std::string class_name(const DecoderConfig& config, std::string_view part) {
+  return std::string(entry_of(config.family).class_prefix).append(part);
+}
+
+std::int64_t check_length(const Shape& input, int dims, const DecoderConfig& config) {
+  require(input.ndim() == dims, "input {}, expected [batch, sequence{}]", to_string(input),
+          dims == 2 ? "" : ", hidden");
+  const std::int64_t length = input[1];
+  if (length > config.max_position_embeddings) {
+    config_error("a sequence of {} tokens, but the model's max_position_embeddings is {}; use shorter sequences",
+                 length, config.max_position_embeddings);
+  }
+  return length;
+}
+
+Tensor split_heads(const Tensor& x, std::int64_t heads) {
+  const Shape& s = x.shape();
+  return ops::reshape(x, {s[0], s[1], heads, s[2] / heads});
+}
+
+Tensor join_heads(const Tensor& x) {
+  const Shape& s = x.shape();
+  return ops::reshape(x, {s[0], s[1], s[2] * s[3]});
+}
+
+double attention_scale(const DecoderConfig& config) { return 1.0 / std::sqrt(static_cast<double>(config.head_dim)); }
+
+std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::ParamSlot& embedding) {
+  if (config.tie_word_embeddings) return std::make_shared<nn::TiedLinear>(embedding);
+  return std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, config.initializer_range);
+}
+
+}  // namespace loom::models

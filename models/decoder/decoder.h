@@ -1,0 +1,32 @@
+// Decoders: causal language models as trees of modules with Hugging Face's parameter paths.
+//
+// Letters  B batch, S sequence, V vocab_size.
+// Call     model(input_ids int32 or int64 [B,S], on the host or the device) -> logits [B,S,V].
+// Qwen2,   model.embed_tokens, model.layers.N.self_attn.{q,k,v,o}_proj, model.layers.N.mlp.{gate,up,down}_proj,
+// Llama,   model.layers.N.{input_layernorm, post_attention_layernorm}, model.norm, model.rotary_emb, lm_head.
+// Qwen3,   A layer is called with (hidden, cos, sin). Qwen3 and Qwen3-MoE: model.layers.N.self_attn.{q,k}_norm too.
+// Qwen3-   In layers with experts the MLP is model.layers.N.mlp.{gate, experts}, with the parameters gate.weight,
+// MoE      experts.gate_up_proj and experts.down_proj of all experts (moe.h).
+// GPT-2    transformer.{wte, wpe}, transformer.h.N.{ln_1, attn.{c_attn, c_proj}, ln_2, mlp.{c_fc, c_proj}},
+//          transformer.ln_f, lm_head. A layer is called with (hidden).
+// Ties     lm_head holds the embedding's parameter where tie_word_embeddings says so.
+// Classes  type_name() is that of transformers (Qwen2ForCausalLM, Qwen2Model, Qwen2DecoderLayer, Qwen2Attention,
+//          Qwen2MLP, Qwen2RotaryEmbedding, ...; Qwen3MoeSparseMoeBlock, Qwen3MoeTopKRouter, Qwen3MoeExperts;
+//          GPT2LMHeadModel, GPT2Model, GPT2Block, GPT2Attention, GPT2MLP); the leaves are Linear, Conv1D, Embedding,
+//          RMSNorm, LayerNorm.
+// Grain    layers go through nn::functional: the rank's KernelOptions choose fused or composed operators at every call.
+// Errors   a call with more than max_position_embeddings tokens raises ConfigError.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/nn/module.h"
+#include "models/decoder/decoder_config.h"
+
+namespace loom::models {
+
+// Every parameter is on the meta device: nothing is allocated, no rank need be current.
+std::shared_ptr<nn::Module> build_decoder(const DecoderConfig& config);
+
+}  // namespace loom::models

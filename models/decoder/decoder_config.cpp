@@ -1,0 +1,111 @@
+#include "models/decoder/decoder_config.h"
+
+#include <algorithm>
+
+#include "engine/core/spelling.h"
+#include "models/decoder/decoder_families.h"
+#include "models/hub/config_reader.h"
+
+namespace loom::models {
+namespace {
+
+DecoderFamily read_family(const ConfigReader& reader) {
+  const std::string type = reader.text("model_type");
+  std::vector<std::string> known;
+  for (const DecoderFamilyEntry& entry : decoder_families()) {
+    if (entry.model_type == type) return entry.family;
+    known.emplace_back(entry.model_type);
+  }
+  const auto near = nearest_spelling(type, known);
+  reader.reject("model_type", "known are {}{}", fmt::join(known, ", "),
+                near ? fmt::format("; did you mean '{}'?", *near) : "");
+}
+
+void refuse_quantized(const ConfigReader& reader) {
+  if (reader.has("quantization_config")) {
+    reader.reject("quantization_config", "quantised weights are not built, use the unquantised model");
+  }
+}
+
+void check_heads(const ConfigReader& reader, DecoderConfig& config) {
+  const bool gpt2 = config.family == DecoderFamily::kGpt2;
+  const char* const hidden_key = gpt2 ? "n_embd" : "hidden_size";
+  const char* const heads_key = gpt2 ? "n_head" : "num_attention_heads";
+  if (config.head_dim == 0) {
+    if (config.hidden_size % config.num_attention_heads != 0) {
+      reader.reject(hidden_key, "it must be a multiple of {} ({})", heads_key, config.num_attention_heads);
+    }
+    config.head_dim = config.hidden_size / config.num_attention_heads;
+  }
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    reader.reject(heads_key, "it must be a multiple of num_key_value_heads ({})", config.num_key_value_heads);
+  }
+  if (!gpt2 && config.head_dim % 2 != 0) {
+    reader.reject(reader.has("head_dim") ? "head_dim" : hidden_key, "rotary embeddings need an even head_dim, not {}",
+                  config.head_dim);
+  }
+}
+
+using Json = nlohmann::ordered_json;
+
+Json ids_or_null(const std::vector<std::int64_t>& ids) {
+  if (ids.empty()) return nullptr;
+  return ids.size() == 1 ? Json(ids.front()) : Json(ids);
+}
+
+}  // namespace
+
+DecoderConfig read_decoder_config(const ConfigReader& reader) {
+  DecoderConfig config;
+  config.family = read_family(reader);
+  refuse_quantized(reader);
+  config.vocab_size = reader.count("vocab_size");
+  config.initializer_range = reader.positive("initializer_range", 0.02);
+  config.bos_token_id = reader.integer("bos_token_id");
+  config.eos_token_ids = reader.integers("eos_token_id");
+  config.pad_token_id = reader.integer("pad_token_id");
+  entry_of(config.family).read(reader, config);
+  check_heads(reader, config);
+  if (reader.strict()) reader.refuse_unread();
+  return config;
+}
+
+std::string_view model_type(DecoderFamily family) { return entry_of(family).model_type; }
+std::string_view architecture(DecoderFamily family) { return entry_of(family).architecture; }
+
+bool is_sparse_layer(const DecoderConfig& config, std::int64_t layer) {
+  if (!config.moe) return false;
+  const std::vector<std::int64_t>& dense = config.moe->mlp_only_layers;
+  return std::find(dense.begin(), dense.end(), layer) == dense.end() &&
+         (layer + 1) % config.moe->decoder_sparse_step == 0;
+}
+
+DecoderConfig parse_decoder_json(std::string_view text, std::string_view file_name) {
+  return read_decoder_config(ConfigReader::from_json(text, file_name));
+}
+
+DecoderConfig parse_decoder_yaml(std::string_view text, std::string_view file_name) {
+  return read_decoder_config(ConfigReader::from_yaml(text, file_name));
+}
+
+DecoderConfig load_decoder_config(const std::filesystem::path& path) {
+  return read_decoder_config(ConfigReader::load(path));
+}
+
+nlohmann::ordered_json decoder_json(const DecoderConfig& config) {
+  Json json;
+  json["architectures"] = {architecture(config.family)};
+  json["model_type"] = model_type(config.family);
+  json["vocab_size"] = config.vocab_size;
+  entry_of(config.family).write(config, json);
+  json["initializer_range"] = config.initializer_range;
+  json["tie_word_embeddings"] = config.tie_word_embeddings;
+  json["bos_token_id"] = config.bos_token_id ? Json(*config.bos_token_id) : Json(nullptr);
+  json["eos_token_id"] = ids_or_null(config.eos_token_ids);
+  json["pad_token_id"] = config.pad_token_id ? Json(*config.pad_token_id) : Json(nullptr);
+  return json;
+}
+
+std::string to_json(const DecoderConfig& config) { return decoder_json(config).dump(2) + "\n"; }
+
+}  // namespace loom::models

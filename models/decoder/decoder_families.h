@@ -1,0 +1,37 @@
+// What tells one decoder family from another: names, and how its keys of config.json become a DecoderConfig and back.
+// A new family is one entry of the table in decoder_families.cpp. Private to models.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
+
+#include "models/decoder/decoder_config.h"
+#include "models/hub/config_reader.h"
+
+namespace loom::models {
+
+class ModelHub;
+
+struct DecoderFamilyEntry {
+  DecoderFamily family;
+  std::string_view model_type;    // of config.json
+  std::string_view class_prefix;  // of transformers' classes: "Qwen2" of Qwen2DecoderLayer
+  std::string_view architecture;  // the causal model's class
+  // Reads and writes the keys that the families do not have in common.
+  void (*read)(const ConfigReader& reader, DecoderConfig& config);
+  void (*write)(const DecoderConfig& config, nlohmann::ordered_json& json);
+};
+
+std::span<const DecoderFamilyEntry> decoder_families();
+const DecoderFamilyEntry& entry_of(DecoderFamily family);
+
+// A decoder's config from a file's mapping or, for models of several towers, from one inside it ("text_config"); and
+// back.
+DecoderConfig read_decoder_config(const ConfigReader& reader);
+nlohmann::ordered_json decoder_json(const DecoderConfig& config);
+
+// Every family of the table, under its architecture and its model_type.
+void register_decoders(ModelHub& hub);
+
+}  // namespace loom::models

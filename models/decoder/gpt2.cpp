@@ -1,0 +1,154 @@
+// GPT-2: LayerNorm, learned positions, Conv1D projections, GELU in its tanh form.
+#include <cmath>
+
+#include "engine/nn/functional.h"
+#include "engine/nn/layers.h"
+#include "engine/tensor/ops.h"
+#include "models/decoder/decoder_parts.h"
+
+namespace loom::models {
+namespace {
+
+using nn::Args;
+using nn::Value;
+
+// Projections back into the residual stream start smaller: two of them a layer add up.
+double residual_std(const DecoderConfig& c) {
+  return c.initializer_range / std::sqrt(2.0 * static_cast<double>(c.num_hidden_layers));
+}
+
+std::shared_ptr<nn::LayerNorm> norm(const DecoderConfig& c) {
+  return std::make_shared<nn::LayerNorm>(c.hidden_size, c.norm_eps);
+}
+
+// 0, 1, ..., S - 1, on the host.
+Tensor position_ids(std::int64_t length) {
+  Tensor ids = Tensor::host({length}, DType::kI32, "position ids");
+  for (std::int64_t i = 0; i < length; ++i) ids.data<std::int32_t>()[i] = static_cast<std::int32_t>(i);
+  return ids;
+}
+
+class Gpt2Attention final : public nn::Module {
+ public:
+  explicit Gpt2Attention(const DecoderConfig& c)
+      : hidden_size_(c.hidden_size),
+        heads_(c.num_attention_heads),
+        scale_(attention_scale(c)),
+        c_attn_(register_module("c_attn",
+                                std::make_shared<nn::Conv1D>(c.hidden_size, 3 * c.hidden_size, c.initializer_range))),
+        c_proj_(
+            register_module("c_proj", std::make_shared<nn::Conv1D>(c.hidden_size, c.hidden_size, residual_std(c)))) {}
+  std::string_view type_name() const override { return "GPT2Attention"; }
+
+ protected:
+  Value forward(const Args& args) override {
+    const std::vector<Tensor> qkv =
+        ops::split_last(c_attn_(args.tensor(0)), {hidden_size_, hidden_size_, hidden_size_});
+    const Tensor attended = nn::functional::attention(split_heads(qkv[0], heads_), split_heads(qkv[1], heads_),
+                                                      split_heads(qkv[2], heads_), scale_);
+    return c_proj_(join_heads(attended));
+  }
+
+ private:
+  const std::int64_t hidden_size_;
+  const std::int64_t heads_;
+  const double scale_;
+  nn::Module& c_attn_;
+  nn::Module& c_proj_;
+};
+
+class Gpt2Mlp final : public nn::Module {
+ public:
+  explicit Gpt2Mlp(const DecoderConfig& c)
+      : c_fc_(register_module("c_fc",
+                              std::make_shared<nn::Conv1D>(c.hidden_size, c.intermediate_size, c.initializer_range))),
+        c_proj_(register_module("c_proj",
+                                std::make_shared<nn::Conv1D>(c.intermediate_size, c.hidden_size, residual_std(c)))) {}
+  std::string_view type_name() const override { return "GPT2MLP"; }
+
+ protected:
+  Value forward(const Args& args) override { return c_proj_(ops::gelu(c_fc_(args.tensor(0)), ops::Gelu::kTanh)); }
+
+ private:
+  nn::Module& c_fc_;
+  nn::Module& c_proj_;
+};
+
+class Gpt2Block final : public nn::Module {
+ public:
+  explicit Gpt2Block(const DecoderConfig& c)
+      : ln_1_(register_module("ln_1", norm(c))),
+        attn_(register_module("attn", std::make_shared<Gpt2Attention>(c))),
+        ln_2_(register_module("ln_2", norm(c))),
+        mlp_(register_module("mlp", std::make_shared<Gpt2Mlp>(c))) {}
+  std::string_view type_name() const override { return "GPT2Block"; }
+
+ protected:
+  Value forward(const Args& args) override {
+    Tensor residual = args.tensor(0);
+    Tensor hidden = ln_1_(residual);
+    hidden = attn_(hidden).tensor();
+    hidden = ops::add(hidden, residual);
+    residual = hidden;
+    hidden = ln_2_(hidden).tensor();
+    hidden = mlp_(hidden).tensor();
+    return ops::add(residual, hidden);
+  }
+
+ private:
+  nn::Module& ln_1_;
+  nn::Module& attn_;
+  nn::Module& ln_2_;
+  nn::Module& mlp_;
+};
+
+class Gpt2Model final : public nn::Module {
+ public:
+  explicit Gpt2Model(const DecoderConfig& c)
+      : wte(register_module("wte", std::make_shared<nn::Embedding>(c.vocab_size, c.hidden_size, c.initializer_range))),
+        config_(c),
+        wpe_(register_module(
+            "wpe", std::make_shared<nn::Embedding>(c.max_position_embeddings, c.hidden_size, c.initializer_range))),
+        h_(register_module("h", std::make_shared<nn::ModuleList>())),
+        ln_f_(register_module("ln_f", norm(c))) {
+    for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) h_.append(std::make_shared<Gpt2Block>(c));
+  }
+  std::string_view type_name() const override { return "GPT2Model"; }
+
+  nn::Embedding& wte;
+
+ protected:
+  Value forward(const Args& args) override {
+    const std::int64_t length = check_length(args.tensor(0).shape(), 2, config_);
+    Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(position_ids(length)));
+    for (std::size_t i = 0; i < h_.size(); ++i) hidden = h_[i](hidden).tensor();
+    return ln_f_(hidden);
+  }
+
+ private:
+  const DecoderConfig config_;
+  nn::Module& wpe_;
+  nn::ModuleList& h_;
+  nn::Module& ln_f_;
+};
+
+class Gpt2LMHeadModel final : public nn::Module {
+ public:
+  explicit Gpt2LMHeadModel(const DecoderConfig& c)
+      : transformer_(register_module("transformer", std::make_shared<Gpt2Model>(c))),
+        lm_head_(register_module("lm_head", make_lm_head(c, transformer_.wte.weight))) {}
+  std::string_view type_name() const override { return "GPT2LMHeadModel"; }
+
+ protected:
+  Value forward(const Args& args) override { return lm_head_(transformer_(args.tensor(0))); }
+
+ private:
+  Gpt2Model& transformer_;
+  nn::Module& lm_head_;
+};
+
+}  // namespace
+
+std::shared_ptr<nn::Module> make_gpt2(const DecoderConfig& config) { return std::make_shared<Gpt2LMHeadModel>(config); }
+
+}  // namespace loom::models

@@ -1,0 +1,174 @@
+#include "models/decoder/rotary_decoder.h"
+
+#include "engine/core/error.h"
+#include "engine/nn/functional.h"
+#include "engine/tensor/ops.h"
+#include "models/decoder/decoder_parts.h"
+#include "models/decoder/moe.h"
+#include "models/decoder/rotary_embedding.h"
+
+namespace loom::models {
+namespace {
+
+using nn::Args;
+using nn::Value;
+
+std::shared_ptr<nn::Linear> projection(const DecoderConfig& config, std::int64_t in, std::int64_t out, bool bias) {
+  return std::make_shared<nn::Linear>(in, out, bias, config.initializer_range);
+}
+
+std::shared_ptr<nn::RMSNorm> norm(const DecoderConfig& config) {
+  return std::make_shared<nn::RMSNorm>(config.hidden_size, config.norm_eps);
+}
+
+class Attention final : public NamedModule {
+ public:
+  explicit Attention(const DecoderConfig& c)
+      : NamedModule(class_name(c, "Attention")),
+        heads_(c.num_attention_heads),
+        kv_heads_(c.num_key_value_heads),
+        scale_(attention_scale(c)),
+        q_proj_(register_module("q_proj", projection(c, c.hidden_size, heads_ * c.head_dim, c.qkv_bias))),
+        k_proj_(register_module("k_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
+        v_proj_(register_module("v_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
+        o_proj_(register_module("o_proj", projection(c, heads_ * c.head_dim, c.hidden_size, c.attention_output_bias))) {
+    if (!c.qk_norm) return;
+    q_norm_ = &register_module("q_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
+    k_norm_ = &register_module("k_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
+  }
+
+ protected:
+  Value forward(const Args& args) override {
+    const Tensor &hidden = args.tensor(0), &cos = args.tensor(1), &sin = args.tensor(2);
+    Tensor q = heads_of(q_proj_, q_norm_, hidden, heads_);
+    Tensor k = heads_of(k_proj_, k_norm_, hidden, kv_heads_);
+    const Tensor v = heads_of(v_proj_, nullptr, hidden, kv_heads_);
+    q = nn::functional::rope(q, cos, sin);
+    k = nn::functional::rope(k, cos, sin);
+    return o_proj_(join_heads(nn::functional::attention(q, k, v, scale_)));
+  }
+
+ private:
+  static Tensor heads_of(nn::Module& projection, nn::Module* norm, const Tensor& hidden, std::int64_t heads) {
+    const Tensor x = split_heads(projection(hidden), heads);
+    return norm == nullptr ? x : (*norm)(x).tensor();
+  }
+
+  const std::int64_t heads_;
+  const std::int64_t kv_heads_;
+  const double scale_;
+  nn::Module& q_proj_;
+  nn::Module& k_proj_;
+  nn::Module& v_proj_;
+  nn::Module& o_proj_;
+  nn::Module* q_norm_ = nullptr;  // over each head's dims
+  nn::Module* k_norm_ = nullptr;
+};
+
+class Mlp final : public NamedModule {
+ public:
+  explicit Mlp(const DecoderConfig& c)
+      : NamedModule(class_name(c, "MLP")),
+        gate_proj_(register_module("gate_proj", projection(c, c.hidden_size, c.intermediate_size, c.mlp_bias))),
+        up_proj_(register_module("up_proj", projection(c, c.hidden_size, c.intermediate_size, c.mlp_bias))),
+        down_proj_(register_module("down_proj", projection(c, c.intermediate_size, c.hidden_size, c.mlp_bias))) {}
+
+ protected:
+  Value forward(const Args& args) override {
+    const Tensor& hidden = args.tensor(0);
+    const Tensor gate = gate_proj_(hidden);
+    const Tensor up = up_proj_(hidden);
+    return down_proj_(nn::functional::swiglu(gate, up));
+  }
+
+ private:
+  nn::Module& gate_proj_;
+  nn::Module& up_proj_;
+  nn::Module& down_proj_;
+};
+
+std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, std::int64_t layer) {
+  if (is_sparse_layer(config, layer)) return make_moe_block(config);
+  return std::make_shared<Mlp>(config);
+}
+
+class DecoderLayer final : public NamedModule {
+ public:
+  DecoderLayer(const DecoderConfig& c, std::int64_t index)
+      : NamedModule(class_name(c, "DecoderLayer")),
+        self_attn_(register_module("self_attn", std::make_shared<Attention>(c))),
+        mlp_(register_module("mlp", make_mlp(c, index))),
+        input_layernorm_(register_module("input_layernorm", norm(c))),
+        post_attention_layernorm_(register_module("post_attention_layernorm", norm(c))) {}
+
+ protected:
+  Value forward(const Args& args) override {
+    Tensor residual = args.tensor(0);
+    Tensor hidden = input_layernorm_(residual);
+    hidden = self_attn_(hidden, args.tensor(1), args.tensor(2)).tensor();
+    hidden = ops::add(residual, hidden);
+    residual = hidden;
+    hidden = post_attention_layernorm_(hidden).tensor();
+    hidden = mlp_(hidden).tensor();
+    return ops::add(residual, hidden);
+  }
+
+ private:
+  nn::Module& self_attn_;
+  nn::Module& mlp_;
+  nn::Module& input_layernorm_;
+  nn::Module& post_attention_layernorm_;
+};
+
+}  // namespace
+
+DecoderModel::DecoderModel(const DecoderConfig& c)
+    : NamedModule(class_name(c, "Model")),
+      embed_tokens(register_module("embed_tokens",
+                                   std::make_shared<nn::Embedding>(c.vocab_size, c.hidden_size, c.initializer_range))),
+      config_(c),
+      layers_(register_module("layers", std::make_shared<nn::ModuleList>())),
+      norm_(register_module("norm", norm(c))),
+      rotary_emb_(
+          register_module("rotary_emb", std::make_shared<RotaryEmbedding>(class_name(c, "RotaryEmbedding"), c.head_dim,
+                                                                          c.max_position_embeddings, c.rope_theta))) {
+  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers_.append(std::make_shared<DecoderLayer>(c, i));
+}
+
+Tensor DecoderModel::embeddings(const Args& args) {
+  const Value& given = args.find("inputs_embeds");
+  if (given.is_none() == args.positional.empty()) {
+    config_error("{} was called with {}; give either input_ids or inputs_embeds", type_name(),
+                 given.is_none() ? "neither" : "both");
+  }
+  if (given.is_none()) {
+    check_length(args.tensor(0).shape(), 2, config_);
+    return embed_tokens(args.tensor(0));
+  }
+  const Shape& shape = given.tensor().shape();
+  check_length(shape, 3, config_);
+  require(shape[2] == config_.hidden_size, "inputs_embeds {}, but hidden_size is {}", to_string(shape),
+          config_.hidden_size);
+  return given.tensor();
+}
+
+Value DecoderModel::forward(const Args& args) {
+  Tensor hidden = embeddings(args);
+  const Value tables = rotary_emb_(hidden);
+  const Tensor &cos = tables.list()[0], &sin = tables.list()[1];
+  for (std::size_t i = 0; i < layers_.size(); ++i) hidden = layers_[i](hidden, cos, sin).tensor();
+  return norm_(hidden);
+}
+
+DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
+    : NamedModule(class_name(c, "ForCausalLM")),
+      model(register_module("model", std::make_shared<DecoderModel>(c))),
+      lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens.weight))) {}
+
+Value DecoderForCausalLM::forward(const Args& args) { return lm_head(model.call(args)); }
+
+std::shared_ptr<nn::Module> make_rotary_decoder(const DecoderConfig& config) {
+  return std::make_shared<DecoderForCausalLM>(config);
+}
+
+}  // namespace loom::models

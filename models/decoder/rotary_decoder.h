@@ -1,0 +1,46 @@
+// The decoders with RMSNorm, rotary positions, grouped key/value heads and SwiGLU: Qwen2, Llama, Qwen3, Qwen3-MoE. What
+// differs between them - class names, biases, norms of q and k, experts - is in the config. Private to models.
+//
+// Call     model(input_ids int32 or int64 [B,S]), or with the named argument inputs_embeds [B,S,hidden_size] in its
+//          place: what a multimodal model has put together from embed_tokens and from elsewhere.
+// Errors   ConfigError for neither or both of them, or for more than max_position_embeddings positions.
+#pragma once
+
+#include "engine/nn/layers.h"
+#include "models/decoder/decoder_config.h"
+#include "models/decoder/named_module.h"
+
+namespace loom::models {
+
+// Qwen2Model, LlamaModel, ...: -> the last hidden state [B,S,hidden_size], normed.
+class DecoderModel final : public NamedModule {
+ public:
+  explicit DecoderModel(const DecoderConfig& config);
+
+  nn::Embedding& embed_tokens;
+
+ protected:
+  nn::Value forward(const nn::Args& args) override;
+
+ private:
+  Tensor embeddings(const nn::Args& args);
+
+  const DecoderConfig config_;
+  nn::ModuleList& layers_;
+  nn::Module& norm_;
+  nn::Module& rotary_emb_;
+};
+
+// Qwen2ForCausalLM, LlamaForCausalLM, ...: -> logits [B,S,vocab_size].
+class DecoderForCausalLM final : public NamedModule {
+ public:
+  explicit DecoderForCausalLM(const DecoderConfig& config);
+
+  DecoderModel& model;
+  nn::Module& lm_head;
+
+ protected:
+  nn::Value forward(const nn::Args& args) override;
+};
+
+}  // namespace loom::models

@@ -1,0 +1,231 @@
+#include "models/hf/hf_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/core/error.h"
+#include "engine/core/spelling.h"
+#include "engine/io/atomic_file.h"
+#include "engine/io/safetensors.h"
+#include "engine/nn/path_aliases.h"
+
+namespace loom::models {
+namespace {
+
+// Values are converted in pieces of at most this size.
+constexpr std::int64_t kPieceBytes = 4 << 20;
+
+// One parameter: its slots' paths, each followed by its other names, and the first of the slots.
+struct Parameter {
+  std::vector<std::string> paths;
+  nn::ParamSlot* slot = nullptr;
+};
+
+std::vector<Parameter> parameters_of(nn::Module& root) {
+  std::vector<Parameter> parameters;
+  std::unordered_map<const void*, std::size_t> index;
+  for (auto& [path, slot] : root.named_slots()) {
+    const auto [found, is_new] = index.try_emplace(slot->value.id(), parameters.size());
+    if (is_new) parameters.push_back({{}, slot});
+    std::vector<std::string>& paths = parameters[found->second].paths;
+    paths.push_back(path);
+    for (std::string& name : nn::other_names(root, path)) paths.push_back(std::move(name));
+  }
+  return parameters;
+}
+
+// "transformer.wte.weight" -> "wte.weight": the name in a folder saved without its head.
+std::string_view without_first(std::string_view path) { return path.substr(path.find('.') + 1); }
+
+// A stored tensor and where its rows go: into the parameter itself, or into the matrix of one expert.
+struct Source {
+  const io::StoredTensor* stored = nullptr;
+  std::optional<ExpertPart> part{};
+};
+
+// A parameter's first slot with what it is filled from.
+struct Match {
+  nn::ParamSlot* slot = nullptr;
+  std::vector<Source> sources;
+};
+
+const io::StoredTensor* find_stored(const std::vector<std::string>& paths, const io::HfWeights& weights) {
+  for (const std::string& path : paths) {
+    if (const auto* stored = weights.find(path)) return stored;
+  }
+  for (const std::string& path : paths) {
+    if (const auto* stored = weights.find(without_first(path))) return stored;
+  }
+  return nullptr;
+}
+
+bool is_stored_buffer(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kEndings{".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+  return std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+void check_stored(const Shape& expected, const io::StoredTensor& stored, const io::HfWeights& weights) {
+  if (stored.shape != expected) {
+    config_error("{}: tensor '{}': config.json says {}, the safetensors file has {}; they are of different models",
+                 weights.folder().string(), stored.name, to_string(expected), to_string(stored.shape));
+  }
+  if (!is_floating(stored.dtype)) {
+    config_error("{}: tensor '{}' is {}; parameters are read from fp32, bf16, fp16 or fp64", weights.folder().string(),
+                 stored.name, name(stored.dtype));
+  }
+}
+
+[[noreturn]] void reject_missing(const std::string& path, const Shape& shape, const io::HfWeights& weights) {
+  const std::vector<std::string> stored_names = weights.names();
+  const auto near = nearest_spelling(path, stored_names);
+  config_error("{}: tensor '{}' {} is missing from the safetensors file, which has {} tensors{}",
+               weights.folder().string(), path, to_string(shape), stored_names.size(),
+               near ? fmt::format("; the nearest is '{}'", *near) : "");
+}
+
+[[noreturn]] void reject_left_over(const std::vector<std::string>& names, const io::HfWeights& weights) {
+  config_error(
+      "{}: the model of config.json has no '{}' ({} such in the safetensors file); they are of different models",
+      weights.folder().string(), names.front(), names.size());
+}
+
+// An expert parameter's tensors when the folder has one for each expert; empty when it has none of them.
+std::vector<Source> find_per_expert(const Parameter& parameter, const io::HfWeights& weights) {
+  std::vector<Source> sources;
+  std::vector<ExpertPart> parts = expert_parts(parameter.paths.front(), parameter.slot->global_shape);
+  const ExpertPart* missing = nullptr;
+  for (ExpertPart& part : parts) {
+    const io::StoredTensor* stored = find_stored({part.name}, weights);
+    if (stored != nullptr) {
+      check_stored(part.shape, *stored, weights);
+      sources.push_back({stored, part});
+    } else if (missing == nullptr) {
+      missing = &part;
+    }
+  }
+  if (!sources.empty() && missing != nullptr) reject_missing(missing->name, missing->shape, weights);
+  return sources;
+}
+
+std::vector<Source> find_sources(const Parameter& parameter, const io::HfWeights& weights) {
+  const Shape& shape = parameter.slot->global_shape;
+  if (const io::StoredTensor* stored = find_stored(parameter.paths, weights)) {
+    check_stored(shape, *stored, weights);
+    return {{stored}};
+  }
+  std::vector<Source> sources = find_per_expert(parameter, weights);
+  if (sources.empty()) reject_missing(parameter.paths.front(), shape, weights);
+  return sources;
+}
+
+// Every parameter's first slot with its tensors; throws unless the two sets are the same.
+std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
+  const std::vector<Parameter> parameters = parameters_of(root);
+  std::unordered_set<std::string_view> known;
+  std::vector<Match> matches;
+  for (const Parameter& parameter : parameters) {
+    matches.push_back({parameter.slot, find_sources(parameter, weights)});
+    for (const Source& source : matches.back().sources) known.insert(source.stored->name);
+    known.insert(parameter.paths.begin(), parameter.paths.end());
+  }
+  std::vector<std::string> left_over = weights.names();
+  std::erase_if(left_over, [&](const std::string& name) { return known.contains(name) || is_stored_buffer(name); });
+  if (!left_over.empty()) reject_left_over(left_over, weights);
+  return matches;
+}
+
+// Rows [first, first + rows of target) of a tensor, converted piece by piece.
+void fill_rows(const Tensor& target, std::int64_t first, const io::StoredTensor& stored) {
+  const std::int64_t rows = target.shape()[0];
+  const std::int64_t row_bytes = stored.shape.row_elems() * static_cast<std::int64_t>(element_bytes(stored.dtype));
+  const std::int64_t piece_rows = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(1, row_bytes));
+  for (std::int64_t row = 0; row < rows; row += piece_rows) {
+    const Tensor part = target.rows(row, std::min(piece_rows, rows - row));
+    const auto bytes = stored.rows(first + row, first + row + part.shape()[0]);
+    const Tensor piece = Tensor::host(part.shape(), stored.dtype, stored.name);
+    std::memcpy(piece.raw(), bytes.data(), bytes.size());
+    part.copy_from(piece);
+  }
+}
+
+void fill_slot(const nn::ParamSlot& slot, const std::vector<Source>& sources) {
+  const Shape& shape = slot.value.shape();
+  const Shape& whole = slot.global_shape;
+  require(shape.ndim() >= 1 && shape.row_elems() == whole.row_elems() && slot.row_begin >= 0 &&
+              (shape[0] == 0 || slot.row_begin + shape[0] <= whole[0]),
+          "'{}': rows [{}, {}) of {} into {}", sources.front().stored->name, slot.row_begin, slot.row_begin + shape[0],
+          to_string(whole), to_string(shape));
+  for (const auto& [stored, part] : sources) {
+    if (!part) {
+      fill_rows(slot.value, slot.row_begin, *stored);
+    } else if (part->expert >= slot.row_begin && part->expert < slot.row_begin + shape[0]) {
+      const Tensor matrix = slot.value.rows(part->expert - slot.row_begin, 1).view({shape[1], shape[2]});
+      fill_rows(matrix.rows(part->row, part->shape[0]), 0, *stored);
+    }
+  }
+}
+
+// The whole parameter `path` under its name or, in the per-expert spelling, under its experts' names.
+void add_tensors(const std::string& path, const Tensor& tensor, ExpertSpelling experts,
+                 std::vector<io::TensorToWrite>& files) {
+  const std::span bytes(static_cast<const std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.nbytes()));
+  std::vector<ExpertPart> parts;
+  if (experts == ExpertSpelling::kPerExpert) parts = expert_parts(path, tensor.shape());
+  if (parts.empty()) files.push_back({path, tensor.dtype(), tensor.shape(), bytes});
+  std::size_t at = 0;
+  for (ExpertPart& part : parts) {
+    const std::size_t size = static_cast<std::size_t>(part.shape.numel()) * element_bytes(tensor.dtype());
+    files.push_back({std::move(part.name), tensor.dtype(), part.shape, bytes.subspan(at, size)});
+    at += size;
+  }
+}
+
+void write_text(const std::filesystem::path& path, std::string_view text) {
+  io::AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+void write_folder(const std::filesystem::path& folder, std::string_view config_json, bool tied,
+                  const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts) {
+  std::filesystem::create_directories(folder);
+  std::vector<io::TensorToWrite> files;
+  for (const auto& [name, tensor] : tensors) {
+    if (tied && name == "lm_head.weight") continue;
+    add_tensors(name, tensor, experts, files);
+  }
+  io::write_safetensors(folder / "model.safetensors", std::move(files));
+  write_text(folder / "config.json", config_json);
+}
+
+}  // namespace
+
+void check_weights(nn::Module& root, const io::HfWeights& weights) { match(root, weights); }
+
+void load_weights(nn::Module& root, const io::HfWeights& weights) {
+  for (const auto& [slot, sources] : match(root, weights)) fill_slot(*slot, sources);
+}
+
+ExpertSpelling expert_spelling(const io::HfWeights& weights) {
+  for (const std::string& name : weights.names()) {
+    if (name.ends_with(".experts.gate_up_proj")) return ExpertSpelling::kFused;
+  }
+  return ExpertSpelling::kPerExpert;
+}
+
+void write_hf_folder(const std::filesystem::path& folder, const DecoderConfig& config,
+                     const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts) {
+  write_folder(folder, to_json(config), config.tie_word_embeddings, tensors, experts);
+}
+
+void write_hf_folder(const std::filesystem::path& folder, const InternVLConfig& config,
+                     const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts) {
+  write_folder(folder, to_json(config), config.text.tie_word_embeddings, tensors, experts);
+}
+
+}  // namespace loom::models

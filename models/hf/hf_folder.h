@@ -1,0 +1,47 @@
+// Hugging Face folders: config.json and safetensors, to and from a module tree.
+//
+// Names    a slot's path is its tensor's name. Folders of a base model saved without its head are read too
+//          ("wte.weight" for "transformer.wte.weight"); attention masks and rotary frequencies that old versions
+//          stored are read over.
+//          Where the model declares path aliases (engine/nn/path_aliases.h), names spelled with them are read as well.
+// Ties     slots that hold one parameter need one tensor, under any of their names.
+// Experts  both spellings of their weights are read (expert_weights.h); what is written is the caller's choice.
+// Rows     a slot gets rows [row_begin, row_begin + rows of its value) of its tensor: each rank reads its own, of experts
+//          in either spelling too.
+// Threads  the rank's host thread.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/io/hf_weights.h"
+#include "engine/nn/module.h"
+#include "models/decoder/decoder_config.h"
+#include "models/decoder/expert_weights.h"
+#include "models/internvl/internvl_config.h"
+
+namespace loom::models {
+
+// Reads names and shapes only: parameters may be on the meta device.
+// Throws   ConfigError naming tensor and shapes unless `weights` has exactly the parameters of `root`: none missing,
+//          none of another shape or not floating, none left over.
+void check_weights(nn::Module& root, const io::HfWeights& weights);
+
+// check_weights(), then fills every slot, converted to its dtype. Precondition: parameters have bytes.
+void load_weights(nn::Module& root, const io::HfWeights& weights);
+
+// How `weights` spells experts' weights; per expert, as models are published, when there are none.
+ExpertSpelling expert_spelling(const io::HfWeights& weights);
+
+// Writes config.json and model.safetensors, making the folder; a tied lm_head.weight is left out. `tensors` are whole
+// parameters under their paths, in any dtype; each file appears whole or not at all.
+void write_hf_folder(const std::filesystem::path& folder, const DecoderConfig& config,
+                     const std::vector<std::pair<std::string, Tensor>>& tensors,
+                     ExpertSpelling experts = ExpertSpelling::kPerExpert);
+void write_hf_folder(const std::filesystem::path& folder, const InternVLConfig& config,
+                     const std::vector<std::pair<std::string, Tensor>>& tensors,
+                     ExpertSpelling experts = ExpertSpelling::kPerExpert);
+
+}  // namespace loom::models

@@ -1,0 +1,68 @@
+// ModelHub: from the name in a model's configuration to the code that builds it.
+//
+//   const models::RegisterModel kMyModel({"my_model", "MyModelForCausalLM"}, [](const models::ConfigReader& config) {
+//     return std::make_shared<MyModel>(config);
+//   });
+//
+// Names    looked up in this order: `model_id`, which must be registered when it is given; `architectures[0]`;
+//          `model_type`. A model is registered under any of the three.
+// Global   ModelHub::global() holds this library's models and those registered beside their code, as above, before main
+//          begins; from then on it is only read, by any thread. The order in which files are initialised does not
+//          matter. A hub of its own serves tests.
+// Errors   ConfigError "FILE: load model from config failed: ..." that lists the registered names and the nearest one;
+//          also for a name that was registered twice, when it is looked up.
+// Source   MindSpeed-MM, models/transformers/modelhub.py and custom_model_registry.py.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/nn/module.h"
+#include "models/hub/config_reader.h"
+
+namespace loom::models {
+
+class ModelHub {
+ public:
+  // Every parameter on the meta device, as modules register them.
+  using Builder = std::function<std::shared_ptr<nn::Module>(const ConfigReader& config)>;
+
+  // An empty hub.
+  ModelHub() = default;
+
+  // From now on `builder` is found under each of the names.
+  void add(const std::vector<std::string>& names, Builder builder);
+  std::vector<std::string> names() const;  // sorted
+
+  std::shared_ptr<nn::Module> build(const ConfigReader& config) const;
+  // From a folder's config.json, a .json or a .yaml file.
+  std::shared_ptr<nn::Module> build(const std::filesystem::path& path) const;
+
+  static ModelHub& global();
+
+ private:
+  struct Entry {
+    Builder builder;
+    int times = 0;  // registered
+  };
+  const Entry* find(const ConfigReader& config) const;
+  [[noreturn]] void reject(const ConfigReader& config) const;
+
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+// Registers a model for the program's life. One beside each model, at namespace scope, in a file that the program links.
+class RegisterModel {
+ public:
+  RegisterModel(const std::vector<std::string>& names, ModelHub::Builder builder, ModelHub& hub = ModelHub::global()) {
+    hub.add(names, std::move(builder));
+  }
+};
+
+}  // namespace loom::models

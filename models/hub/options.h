@@ -1,0 +1,20 @@
+// ModelOptions: which model a job has, and where its first values come from.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+namespace loom::models {
+
+struct ModelOptions {
+  // `shardloom train` is given exactly one of these two.
+  std::optional<std::filesystem::path> model_config;       // a shape; fresh weights. The shardloom program only
+  std::optional<std::filesystem::path> init_from_hf_path;  // folder with config.json and safetensors
+  // Where an embedding and the output layer hold one parameter, each gets its own, loaded from the same weights.
+  bool untie_embeddings_and_output_weights = false;
+  bool downcast_to_bf16 = false;  // loaded fp32 weights are rounded to bf16 once; they stay fp32
+  // Accepted as MindSpeed has it; it changes nothing: models are always built without bytes.
+  bool init_model_with_meta_device = false;
+};
+
+}  // namespace loom::models

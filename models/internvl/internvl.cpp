@@ -1,0 +1,155 @@
+#include "models/internvl/internvl.h"
+
+#include "engine/core/error.h"
+#include "engine/nn/layers.h"
+#include "engine/nn/path_aliases.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/vision.h"
+#include "models/decoder/decoder_parts.h"
+#include "models/decoder/rotary_decoder.h"
+#include "models/hub/model_hub.h"
+#include "models/internvl/internvl_vision.h"
+
+namespace loom::models {
+namespace {
+
+using nn::Args;
+using nn::Value;
+
+// MindSpeed-MM's names, then those of transformers 4 and of InternVL's first release.
+const std::vector<nn::PathAlias>& aliases() {
+  static const std::vector<nn::PathAlias> kAliases{
+      {"text_decoder", "model.language_model"},
+      {"text_decoder.embedding", "model.language_model.embed_tokens"},
+      {"text_decoder.rotary_pos_emb", "model.language_model.rotary_emb"},
+      {"text_decoder.decoder", "model.language_model"},
+      {"text_decoder.decoder.final_layernorm", "model.language_model.norm"},
+      {"text_decoder.output_layer", "lm_head"},
+      {"image_encoder", "model.vision_tower"},
+      {"vision_tower", "model.vision_tower"},
+      {"vision_model", "model.vision_tower"},
+      {"vision_model.encoder.layers", "model.vision_tower.encoder.layer"},
+      {"multi_modal_projector", "model.multi_modal_projector"},
+      {"language_model", "model.language_model"},
+      {"language_model.model", "model.language_model"},
+      {"language_model.lm_head", "lm_head"},
+  };
+  return kAliases;
+}
+
+// LayerNorm, two linear layers with GELU between: D * factor^2 features of the tower to the decoder's hidden_size.
+class Projector final : public NamedModule {
+ public:
+  explicit Projector(const InternVLConfig& c)
+      : Projector(c, c.vision.hidden_size * c.downsample_factor * c.downsample_factor) {}
+
+ protected:
+  Value forward(const Args& args) override {
+    const Tensor features = ops::cast(args.tensor(0), layer_norm_.weight.value.dtype());
+    const Tensor hidden = linear_1_(layer_norm_(features));
+    return linear_2_(ops::gelu(hidden, ops::Gelu::kErf));
+  }
+
+ private:
+  static constexpr double kEps = 1e-5;  // torch.nn.LayerNorm's own
+
+  Projector(const InternVLConfig& c, std::int64_t in)
+      : NamedModule("InternVLMultiModalProjector"),
+        layer_norm_(register_module("layer_norm", std::make_shared<nn::LayerNorm>(in, kEps))),
+        linear_1_(register_module(
+            "linear_1", std::make_shared<nn::Linear>(in, c.text.hidden_size, true, c.text.initializer_range))),
+        linear_2_(register_module("linear_2", std::make_shared<nn::Linear>(c.text.hidden_size, c.text.hidden_size, true,
+                                                                           c.text.initializer_range))) {}
+
+  nn::LayerNorm& layer_norm_;
+  nn::Module& linear_1_;
+  nn::Module& linear_2_;
+};
+
+class Model final : public NamedModule {
+ public:
+  explicit Model(const InternVLConfig& c)
+      : NamedModule("InternVLModel"),
+        config_(c),
+        vision_tower_(register_module("vision_tower", make_internvl_vision(c.vision))),
+        projector_(register_module("multi_modal_projector", std::make_shared<Projector>(c))),
+        language_model_(register_module("language_model", std::make_shared<DecoderModel>(c.text))) {}
+
+  const nn::ParamSlot& embedding() const { return language_model_.embed_tokens.weight; }
+
+ protected:
+  Value forward(const Args& args) override {
+    const Tensor& input_ids = args.tensor(0);
+    Tensor embeddings = language_model_.embed_tokens(input_ids);
+    if (args.positional.size() > 1) {
+      const Tensor features = ops::cast(image_features(args.tensor(1)), embeddings.dtype());
+      embeddings = ops::masked_scatter(embeddings, input_ids, config_.image_token_id, features);
+    } else {
+      check_is_text(input_ids);
+    }
+    return language_model_.call({{}, {{"inputs_embeds", embeddings}}});
+  }
+
+ private:
+  // [N,C,H,W] -> [N, image_tokens(), the decoder's hidden_size].
+  Tensor image_features(const Tensor& pixel_values) {
+    const std::int64_t grid = config_.vision.grid();
+    Tensor features = vision_tower_(pixel_values);
+    const std::int64_t images = features.shape()[0];
+    features = ops::slice_sequence(features, 1, grid * grid);  // without the class token
+    features = ops::reshape(features, {images, grid, grid, config_.vision.hidden_size});
+    features = ops::pixel_shuffle(features, config_.downsample_factor);
+    return projector_(ops::reshape(features, {images, config_.image_tokens(), features.shape()[-1]}));
+  }
+
+  void check_is_text(const Tensor& input_ids) const {
+    const std::int64_t tokens = ops::count_ids(input_ids, config_.image_token_id);
+    if (tokens == 0) return;
+    config_error(
+        "input_ids hold {} tokens with id {} (image_token_id), but no pixel_values were given; each image takes {}",
+        tokens, config_.image_token_id, config_.image_tokens());
+  }
+
+  const InternVLConfig config_;
+  nn::Module& vision_tower_;
+  nn::Module& projector_;
+  DecoderModel& language_model_;
+};
+
+class ForConditionalGeneration final : public MultiModalModule {
+ public:
+  explicit ForConditionalGeneration(const InternVLConfig& c)
+      : MultiModalModule("InternVLForConditionalGeneration"),
+        model_(register_module("model", std::make_shared<Model>(c))),
+        lm_head_(register_module("lm_head", make_lm_head(c.text, model_.embedding()))) {
+    register_tower({"vision_tower", {"model.vision_tower"}});
+    register_tower({"multi_modal_projector", {"model.multi_modal_projector"}});
+    register_tower({"language_model", {"model.language_model", "lm_head"}});
+    nn::declare_path_aliases(*this, aliases());
+    if (c.vision.freeze) freeze_tower("vision_tower");
+    if (c.freeze_text) freeze_tower("language_model");
+  }
+
+ protected:
+  Value forward_multimodal(const Tensor& input_ids, const Tensor* pixel_values) override {
+    if (pixel_values == nullptr) return lm_head_(model_(input_ids));
+    return lm_head_(model_(input_ids, *pixel_values));
+  }
+
+ private:
+  Model& model_;
+  nn::Module& lm_head_;
+};
+
+}  // namespace
+
+std::shared_ptr<MultiModalModule> build_internvl(const InternVLConfig& config) {
+  return std::make_shared<ForConditionalGeneration>(config);
+}
+
+void register_internvl(ModelHub& hub) {
+  hub.add({"InternVLForConditionalGeneration", "internvl"},
+          [](const ConfigReader& config) { return build_internvl(read_internvl_config(config)); });
+}
+
+}  // namespace loom::models

@@ -1,0 +1,33 @@
+// InternVL: a vision tower whose patches become tokens of a decoder.
+//
+// Letters  B sequences, S positions, N images, C channels, V vocab_size.
+// Call     model(input_ids [B,S], pixel_values [N,C,image_size,image_size]) -> logits [B,S,V]. Each image takes
+//          InternVLConfig::image_tokens() consecutive positions whose id is image_token_id; images fill such positions
+//          in reading order. Without pixel_values the batch is text and holds no such id.
+// Paths    model.vision_tower (internvl_vision.h), model.multi_modal_projector.{layer_norm, linear_1, linear_2},
+//          model.language_model.{embed_tokens, layers.N, norm, rotary_emb}, lm_head.
+// Aliases  those of published YAML files and of checkpoints before transformers 5: text_decoder.{embedding,
+//          decoder.layers, rotary_pos_emb, output_layer}, image_encoder, vision_model, language_model.model,
+//          language_model.lm_head, ... (the table in internvl.cpp).
+// Towers   vision_tower, multi_modal_projector, language_model (with lm_head).
+// Classes  InternVLForConditionalGeneration, InternVLModel, InternVLMultiModalProjector, and those of its towers.
+// dtypes   image features are cast to the projector's dtype, then to the embeddings'.
+// Errors   ConfigError when image tokens and image features differ in number, with both; for images of another size.
+// Source   transformers' InternVLForConditionalGeneration.
+#pragma once
+
+#include <memory>
+
+#include "models/internvl/internvl_config.h"
+#include "models/mixin/multimodal_module.h"
+
+namespace loom::models {
+
+class ModelHub;
+
+// Every parameter is on the meta device; towers are frozen as the config says.
+std::shared_ptr<MultiModalModule> build_internvl(const InternVLConfig& config);
+
+void register_internvl(ModelHub& hub);
+
+}  // namespace loom::models

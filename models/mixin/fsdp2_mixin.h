@@ -1,0 +1,147 @@
+// FSDP2Mixin: what a model owes to be sharded by an fsdp2_config.yaml.
+//
+//   class MyModel : public nn::Module, public models::FSDP2Mixin { ... };
+//   model->fully_shard(world, "fsdp2_config.yaml");
+//
+// Order      freeze(config), by who builds the model; then fully_shard():
+//            _pre_fully_shard   reads the file, checks it against the model, makes the mesh and the ignored parameters
+//            _fully_shard       the override point: recompute, then shard bottom-up and the root last, then prefetch
+//            _post_fully_shard  gives this rank's rows bytes, writes first values (or loads them), post_meta_init()
+// Override   _fully_shard with arguments or without; both are called with fsdp2_kwargs() and fsdp2_config() set, and
+//            FSDP2Mixin::_fully_shard() does what the file says. A strategy of its own is made of
+//            set_recompute_modules_to_wrap, set_fullyshard_modules_to_wrap and set_modules_to_prefetch.
+// Memory     parameters are on the meta device until _post_fully_shard: no rank ever holds a sharded one whole.
+// Adapted    fully_shard(model, ...) below does the same for a model without the mixin.
+// Errors     ConfigError on every rank alike, before anything is allocated; one that names a parameter or buffer that
+//            nothing has written when all is done.
+// Threads    the rank's host thread; every call is collective.
+// Source     MindSpeed-MM, models/transformers/base_model.py.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/comm/process_group.h"
+#include "engine/nn/module.h"
+#include "sharding/parallelize.h"
+
+namespace loom::models {
+
+class ConfigReader;
+
+// Where first values come from.
+struct WeightSource {
+  std::uint64_t seed = 1;  // of what init_weights() draws
+  // Instead of init_weights(): writes the rows of every slot (load_weights of hf_folder.h, for example).
+  std::function<void(nn::Module& model)> load = nullptr;
+};
+
+struct Fsdp2Options {
+  sharding::GatherLayout layout = sharding::GatherLayout::kFast;
+  WeightSource weights = {};
+};
+
+class FSDP2Mixin {
+ public:
+  virtual ~FSDP2Mixin() = default;
+
+  // --- hooks, no-op by default ---
+  // Switches off requires_grad as the model's configuration asks for. Runs before sharding: call it through
+  // models::freeze(), which refuses it afterwards.
+  virtual void freeze(const ConfigReader& config);
+  // Writes what init_weights() cannot know (buffers that were on the meta device). Not called when nothing was there.
+  virtual void post_meta_init() {}
+
+  // Writes pretrained values of its own, this rank's rows, where none are given from outside. False: it has none.
+  virtual bool load_pretrained() { return false; }
+
+  // Shards the model this mixin stands in. True when it was done; a model that cannot may answer false.
+  virtual bool fully_shard(comm::World& world, const std::filesystem::path& fsdp2_config_path,
+                           const Fsdp2Options& options = {});
+  // The same with a file that has been read.
+  virtual bool fully_shard(comm::World& world, const sharding::Fsdp2Config& fsdp2_config,
+                           const Fsdp2Options& options = {});
+
+  // What patterns, and the names in checkpoints, are relative to: this object, which must be an nn::Module too
+  // (InvariantError), unless it stands for another one.
+  virtual nn::Module& sharded_module();
+
+  // --- from _pre_fully_shard on; InvariantError before ---
+  const sharding::Fsdp2Config& fsdp2_config() const;
+  // Arguments of every sharding::fully_shard() call: mesh, dtypes, reshard_after_forward, ignored parameters, offload.
+  const sharding::FullyShardOptions& fsdp2_kwargs() const;
+  // The file resolved against the model and the world.
+  const sharding::ResolvedFsdp2Config& resolved_fsdp2_config() const;
+
+ protected:
+  FSDP2Mixin() = default;
+  // For a model that is not this object.
+  explicit FSDP2Mixin(nn::Module& adapted) : adapted_(&adapted) {}
+
+  virtual void _pre_fully_shard(comm::World& world, const sharding::Fsdp2Config& fsdp2_config,
+                                const Fsdp2Options& options);
+  virtual void _fully_shard(const sharding::FullyShardOptions& fsdp2_kwargs, const sharding::Fsdp2Config& fsdp2_config);
+  virtual void _fully_shard();
+  virtual void _post_fully_shard(const Fsdp2Options& options);
+  // The plan of another model's fully_shard, which this one's was delegated to.
+  void adopt_resolved(const sharding::ResolvedFsdp2Config& plan);
+
+ private:
+  struct Prepared {
+    sharding::Fsdp2Config config;
+    sharding::ResolvedFsdp2Config plan;
+    sharding::FullyShardOptions kwargs;
+  };
+  const Prepared& prepared() const;
+
+  nn::Module* const adapted_ = nullptr;
+  std::shared_ptr<const Prepared> prepared_;
+  std::optional<sharding::ResolvedFsdp2Config> adopted_;
+};
+
+// mixin.sharded_module() of a model, or the model itself.
+nn::Module& sharded_module(nn::Module& model);
+
+// Through the model's own mixin, or, for a model without one, by the same steps.
+// Returns the plan that was followed, or none when the model's fully_shard answered false.
+std::optional<sharding::ResolvedFsdp2Config> fully_shard(nn::Module& model, comm::World& world,
+                                                         const sharding::Fsdp2Config& fsdp2_config,
+                                                         const Fsdp2Options& options = {});
+
+// Calls the model's freeze(config); nothing happens for a model without the mixin. ConfigError when the model is
+// sharded: by then the reduction of its gradients is made.
+void freeze(nn::Module& model, const ConfigReader& config);
+// Switches requires_grad off below the modules that `patterns` mean (as in the YAML, relative to `model`). ConfigError
+// when the model is sharded.
+void freeze_modules(nn::Module& model, const std::vector<std::string>& patterns);
+
+// Bytes and first values for a model that has been sharded, or is not going to be (its parameters are then whole):
+// to_empty_if_needed; the source's loader, else load_pretrained(), else the model's WeightInitMixin, else the rules its
+// parameters were registered with; post_meta_init. Drawn values never replace those that were there before; nothing is done when
+// nothing was on the meta device.
+// Throws   ConfigError naming a parameter or buffer that nothing has written. A write is what moves on the version of
+//          its storage: copy_from(), fill(), or raw bytes and bump_version().
+void init_on_device(nn::Module& model, const WeightSource& source);
+
+// What is still on the meta device under `model` gets bytes: this rank's rows, or the whole where nothing shards it.
+// Values are undefined. True when there was something.
+bool to_empty_if_needed(nn::Module& model);
+
+// --- the parts of a strategy; patterns as in the YAML, relative to `model` ---
+
+// Modules computed again in backward. Before they are sharded, so that each is gathered once for both.
+void set_recompute_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns,
+                                   bool use_reentrant = true);
+// Each module becomes a group of its own, bottom-up, and the root last.
+void set_fullyshard_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns,
+                                    const sharding::FullyShardOptions& fsdp2_kwargs);
+// The next n of the modules, in order of registration, are gathered ahead; 0: the implicit order. After sharding.
+void set_modules_to_prefetch(nn::Module& model, const std::vector<std::string>& patterns, int num_to_forward_prefetch,
+                             int num_to_backward_prefetch);
+
+}  // namespace loom::models

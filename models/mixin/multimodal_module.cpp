@@ -1,0 +1,67 @@
+#include "models/mixin/multimodal_module.h"
+
+#include <algorithm>
+
+#include "engine/core/error.h"
+#include "engine/core/spelling.h"
+
+namespace loom::models {
+namespace {
+
+std::vector<std::string> names_of(const std::vector<Tower>& towers) {
+  std::vector<std::string> names;
+  for (const Tower& tower : towers) names.push_back(tower.name);
+  return names;
+}
+
+}  // namespace
+
+const Tower& MultiModalModule::tower(std::string_view name) const {
+  for (const Tower& tower : towers_) {
+    if (tower.name == name) return tower;
+  }
+  const std::vector<std::string> names = names_of(towers_);
+  const auto near = nearest_spelling(name, names);
+  config_error("{} has no tower '{}'; it has {}{}", type_name(), name, fmt::join(names, ", "),
+               near ? fmt::format("; did you mean '{}'?", *near) : "");
+}
+
+void MultiModalModule::register_tower(Tower tower) {
+  const std::vector<std::string> names = names_of(towers_);
+  require(std::find(names.begin(), names.end(), tower.name) == names.end(), "{}: two towers named '{}'", type_name(),
+          tower.name);
+  for (const std::string& path : tower.paths) {
+    require(find(path) != nullptr, "{}: tower '{}' at '{}', where no module is", type_name(), tower.name, path);
+  }
+  towers_.push_back(std::move(tower));
+}
+
+void MultiModalModule::freeze_tower(std::string_view name) { freeze_modules(*this, tower(name).paths); }
+
+void MultiModalModule::unfreeze_tower(std::string_view name) {
+  for (const std::string& path : tower(name).paths) {
+    for (const Tensor& parameter : find(path)->parameters()) parameter.set_requires_grad(true);
+  }
+}
+
+bool MultiModalModule::is_frozen(std::string_view name) {
+  for (const std::string& path : tower(name).paths) {
+    for (const Tensor& parameter : find(path)->parameters()) {
+      if (parameter.requires_grad()) return false;
+    }
+  }
+  return true;
+}
+
+nn::Value MultiModalModule::forward(const nn::Args& args) {
+  const nn::Value& named = args.find("pixel_values");
+  const std::size_t given = args.positional.size() + (named.is_none() ? 0 : 1);
+  if (args.positional.empty() || given > 2) {
+    config_error("{} was called with {} positional arguments{}; give input_ids and, for images, pixel_values",
+                 type_name(), args.positional.size(), named.is_none() ? "" : " and pixel_values");
+  }
+  const nn::Value& pixels = args.positional.size() == 2 ? args.positional[1] : named;
+  return forward_multimodal(args.tensor(0), pixels.is_none() ? nullptr : &pixels.tensor());
+}
+
+}  // namespace loom::models

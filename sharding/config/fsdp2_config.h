@@ -1,0 +1,119 @@
+// Fsdp2Config: the keys of fsdp2_config.yaml, typed and checked once.
+//
+// Order    load_fsdp2_config -> validate_against_world -> reject_not_built, all before anything is allocated; every
+// rank reads the
+//          same file and therefore fails with the same text.
+// YAML     plain YAML with line marks. Tabs and spaces after values are read over. Booleans are what Python's YAML
+// reads as such
+//          (true True TRUE yes on, false False FALSE no off, unquoted); numbers are plain decimal digits. null stands
+//          for "not given" where a key has no default of its own (the dtypes, ignored_modules, recompute_modules,
+//          moe_modules) and is an error elsewhere.
+// Errors   ConfigError "file:line:column: key is VALUE, ...; what to write". Unknown and repeated keys are errors.
+// Source   MindSpeed-MM, mixin route. Where the migration guide and the code differ in a default, the guide wins.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/core/dtype.h"
+#include "sharding/config/module_pattern.h"
+
+namespace loom::sharding {
+
+struct Fsdp2Config {
+  // sharding_size: auto.
+  static constexpr int kAllRanks = 0;
+
+  // N, ranks over which each parameter is split; consecutive ranks share a shard group, W / N groups are replicas.
+  // Default 1 (nothing is sharded). kAllRanks = auto: N = W. Must divide W.
+  int sharding_size = 1;
+
+  // Type of the gathered parameters and of the computation; the stored shards keep the model's type. fp32, bf16, fp16
+  // or fp64. Default none: the model's type.
+  std::optional<DType> param_dtype;
+  // Type in which gradients are reduced. Default none: the type of the gradient, which is that of the computation.
+  std::optional<DType> reduce_dtype;
+  // Type to which a wrapped module's outputs are cast. Default none: no cast.
+  std::optional<DType> output_dtype;
+  // Floating inputs of every wrapped module are cast to param_dtype. Default true.
+  bool cast_forward_inputs = true;
+
+  // Modules that become a parameter group of their own; the root is always one too. Order has no meaning. Default none.
+  std::vector<ModulePattern> sub_modules_to_wrap;
+  // Modules whose parameters are left out of sharding. Default none.
+  std::vector<ModulePattern> ignored_modules;
+  // Modules whose activations are recomputed in backward. Default none.
+  std::vector<ModulePattern> recompute_modules;
+  // The reentrant kind of recompute; means nothing without recompute_modules. Default true.
+  bool use_reentrant = true;
+
+  // After forward: true frees the gathered parameters (default), false keeps them for backward, an integer k >= 1
+  // leaves them split over k consecutive ranks (1 = false, N = true; else k must divide N). The root gets the same
+  // value.
+  std::variant<bool, int> reshard_after_forward = true;
+
+  // Shards, gradients and optimizer state stay in host memory. Needs no CPU backend of the collectives (the guide's
+  // --distributed-backend npu:hccl,cpu:gloo): every group here reduces host memory too. Default false.
+  bool offload_to_cpu = false;
+  // Page-locked host memory for offload; means nothing without offload_to_cpu. Default false.
+  bool pin_memory = false;
+
+  // How many groups ahead are gathered in forward, by an explicit list. Default 0: only the implicit overlap.
+  int num_to_forward_prefetch = 0;
+  // The same in backward. Default 0: one group ahead in the order of execution; n >= 1: explicit lists, in the order of
+  // registration.
+  int num_to_backward_prefetch = 0;
+
+  // Linear weights of a block in its group, its norms and gates in one separate group that stays gathered. Default
+  // false.
+  bool align_fsdp_param_groups = false;
+
+  // Ranks that share one set of experts; must divide W. Default 1.
+  int expert_parallel_size = 1;
+  // Experts are sharded over the ranks that hold the same experts. Default true.
+  bool reshard_local_experts = true;
+  // Expert modules. Default none.
+  std::vector<ModulePattern> moe_modules;
+
+  // Where a key stands and where its value begins.
+  struct Place {
+    SourceMark key;
+    SourceMark value;
+  };
+  // The keys the file gives.
+  std::map<std::string, Place, std::less<>> places;
+  std::string file_name;
+
+  // Of a key's value, or of the file when the key is not given: the beginning of a message.
+  SourceMark value_mark(std::string_view key) const;
+  SourceMark key_mark(std::string_view key) const;
+};
+
+// Reads `path`; messages carry the path as it is given here.
+Fsdp2Config load_fsdp2_config(const std::filesystem::path& path);
+// Reads `text`; messages call it `file_name`.
+Fsdp2Config parse_fsdp2_config(std::string_view text, std::string_view file_name);
+
+// What a configuration comes to on W ranks.
+struct WorldLayout {
+  int replicate = 1;  // M: replicas, the outer axis
+  int shard = 1;      // N: ranks of a shard group, the inner axis; M * N = W
+  // Are gathered parameters freed after forward, and over how many consecutive ranks are they then split? (N unless the
+  // key is an integer.)
+  bool reshard_after_forward = true;
+  int reshard_ranks = 1;
+  std::vector<std::string> warnings;  // one line each, for rank 0 to print
+};
+
+// Throws ConfigError when a size does not fit `world_size` (>= 1).
+WorldLayout validate_against_world(const Fsdp2Config& config, int world_size);
+
+// Refuses, by name and place, the keys that are read but whose feature this version does not have.
+void reject_not_built(const Fsdp2Config& config);
+
+}  // namespace loom::sharding

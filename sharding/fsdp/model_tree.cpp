@@ -1,0 +1,36 @@
+#include "sharding/fsdp/model_tree.h"
+
+#include "engine/nn/path_aliases.h"
+
+namespace loom::sharding {
+
+bool ModelTree::exists(std::string_view path) const { return root_.find(path) != nullptr; }
+
+std::optional<std::string> ModelTree::real_path(std::string_view path) const { return nn::resolve_path(root_, path); }
+
+std::optional<int> ModelTree::container_size(std::string_view path) const {
+  const nn::Module* module = root_.find(path);
+  if (module == nullptr || module->has_forward()) return std::nullopt;
+  return static_cast<int>(module->children().size());
+}
+
+std::vector<std::string> ModelTree::paths_of_class(std::string_view name) const {
+  std::vector<std::string> paths;
+  for (auto& [path, module] : root_.named_modules()) {
+    if (!path.empty() && module->type_name() == name) paths.push_back(path);
+  }
+  return paths;
+}
+
+std::vector<std::string> ModelTree::known_paths() const {
+  std::vector<std::string> paths;
+  for (auto& [path, module] : root_.named_modules()) {
+    if (!path.empty()) paths.push_back(path);
+  }
+  for (const nn::PathAlias& entry : nn::path_aliases(root_)) {
+    if (root_.find(entry.path) != nullptr) paths.push_back(entry.alias);
+  }
+  return paths;
+}
+
+}  // namespace loom::sharding

@@ -1,0 +1,169 @@
+#include "sharding/fsdp/param.h"
+
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "engine/device/device.h"
+#include "engine/nn/call_stack.h"
+#include "engine/tensor/autograd.h"
+#include "engine/tensor/ops.h"
+
+namespace loom::sharding {
+namespace {
+
+using device::MemCategory;
+
+Shape with_rows(const Shape& shape, std::int64_t rows) {
+  Shape result = shape;
+  result[0] = rows;
+  return result;
+}
+
+// A tensor whose storage has no bytes yet.
+Tensor released(const Shape& shape, std::int64_t storage_rows, DType dtype, MemCategory category, std::string what,
+                const std::optional<CpuOffloadPolicy>& offload = std::nullopt) {
+  const std::int64_t bytes = storage_rows * shape.row_elems() * static_cast<std::int64_t>(element_bytes(dtype));
+  auto storage = std::make_shared<Storage>(offload ? Place::kHost : Place::kDevice, &device::Device::current(), bytes,
+                                           category, std::move(what), offload && offload->pin_memory);
+  return {std::move(storage), 0, shape, dtype};
+}
+
+void zero_rows_from(const Tensor& tensor, std::int64_t row) {
+  if (tensor.raw() == nullptr) return;
+  const std::int64_t row_bytes = tensor.shape().row_elems() * static_cast<std::int64_t>(element_bytes(tensor.dtype()));
+  std::memset(static_cast<std::byte*>(tensor.raw()) + row * row_bytes, 0,
+              static_cast<std::size_t>((tensor.shape()[0] - row) * row_bytes));
+}
+
+// The shard in an operator: between steps these are this rank's rows; in a forward they were taken for the whole.
+class ShardedUse final : public autograd::UseGuard {
+ public:
+  ShardedUse(const std::string& group_path, const std::string& path)
+      : group_(group_path), path_(nn::join_path(group_path, path)) {}
+
+  void check(std::string_view op) const override {
+    const auto running = nn::running_module();
+    if (!running) return;
+    const std::string at = fmt::format(
+        "parameter '{}' was read by {} in the forward of {}, where this rank has its rows only", path_, op, *running);
+    if (group_.empty()) config_error("{}: it is whole while the forward of the root runs; call the root", at);
+    config_error(
+        "{}: it is whole while the forward of '{}' runs; use it there and return the result, or leave '{}' unwrapped, "
+        "so "
+        "that the group above owns it",
+        at, group_, group_);
+  }
+
+ private:
+  const std::string group_;
+  const std::string path_;
+};
+
+}  // namespace
+
+Param::Param(ParamHome home, const FullyShardOptions& options)
+    : home_(std::move(home)), cpu_offload_(options.cpu_offload) {
+  const comm::DeviceMesh& mesh = *options.mesh;
+  const MixedPrecisionPolicy& policy = options.policy;
+  const Tensor original = home_.slots.front()->value;
+  shape_ = original.shape();
+  require(shape_.ndim() > 0, "parameter '{}' without dims reached the cut", path());
+  row_elems_ = shape_.row_elems();
+  original_dtype_ = original.dtype();
+  const bool castable = is_floating(original_dtype_);
+  compute_dtype_ = castable ? policy.param_dtype.value_or(original_dtype_) : original_dtype_;
+  if (policy.reduce_dtype && policy.reduce_dtype != policy.param_dtype) reduce_dtype_ = policy.reduce_dtype;
+  chunk_ = chunk_of(shape_[0], mesh.shard_rank(), mesh.shard_size());
+
+  const std::string& what = home_.paths.front();
+  padded_shard_ = released(with_rows(shape_, chunk_.padded_rows), chunk_.padded_rows, original_dtype_,
+                           MemCategory::kShard, what + " (sharded)", cpu_offload_);
+  sharded_ = padded_shard_.rows(0, chunk_.rows);
+  sharded_.set_requires_grad(original.requires_grad());
+  unsharded_ = released(shape_, chunk_.padded_rows * mesh.shard_size(), compute_dtype_, MemCategory::kUnsharded,
+                        what + " (unsharded)");
+  if (!original.is_meta()) {
+    materialize_shard();
+    sharded_.copy_from(original.rows(chunk_.row_begin, chunk_.rows));
+  }
+  put_into_slots(sharded_, chunk_.row_begin);
+}
+
+std::int64_t Param::gather_input_bytes() const {
+  return padded_shard_elems() * static_cast<std::int64_t>(element_bytes(compute_dtype_));
+}
+
+void Param::guard_shard(const std::string& group_path) {
+  sharded_.meta_data().guard = std::make_shared<ShardedUse>(group_path, path());
+}
+
+void Param::materialize_shard() {
+  if (padded_shard_.storage()->allocated()) return;
+  padded_shard_.storage()->allocate();
+  zero_rows_from(padded_shard_, chunk_.rows);
+}
+
+void Param::rehome_shard(std::shared_ptr<device::Block> block) {
+  require(!cpu_offload_, "the shard of '{}' is on the host and was to move into device memory", path());
+  if (padded_shard_.storage()->data() != nullptr) {
+    std::memcpy(block->data(), padded_shard_.raw(), static_cast<std::size_t>(padded_shard_.nbytes()));
+  }
+  padded_shard_.storage()->release();
+  padded_shard_.storage()->adopt(std::move(block));
+}
+
+void Param::keep_post_forward_shard(int rank, int ranks) {
+  const std::int64_t bytes = gather_output_bytes() / ranks;
+  const auto size = static_cast<std::int64_t>(element_bytes(compute_dtype_));
+  post_forward_shard_ =
+      Tensor::empty({bytes / size}, compute_dtype_, MemCategory::kUnsharded, path() + " (post-forward shard)");
+  device::Device::current().launch("post_forward_shard", {0, bytes, bytes}, [&] {
+    std::memcpy(post_forward_shard_.raw(), unsharded_.storage()->data() + rank * bytes,
+                static_cast<std::size_t>(bytes));
+  });
+}
+
+void Param::to_sharded() { put_into_slots(sharded_, chunk_.row_begin); }
+
+void Param::to_unsharded() {
+  unsharded_.set_requires_grad(sharded_.requires_grad());
+  put_into_slots(unsharded_, 0);
+}
+
+void Param::put_into_slots(const Tensor& tensor, std::int64_t row_begin) {
+  for (nn::ParamSlot* slot : home_.slots) {
+    slot->value = tensor;
+    slot->row_begin = row_begin;
+  }
+}
+
+void Param::fold_grad_into_accumulator() {
+  const Tensor grad = unsharded_.grad();
+  if (!accumulated_grad_.defined() || !grad.defined()) return;
+  const autograd::NoGrad no_grad;
+  accumulated_grad_ = ops::add(accumulated_grad_, ops::cast(grad, accumulated_grad_.dtype()));
+  accumulated_grad_.storage()->recategorize(MemCategory::kGradient);
+  unsharded_.set_grad({});
+}
+
+void Param::move_grad_to_accumulator() {
+  const Tensor grad = unsharded_.grad();
+  if (!reduce_dtype_ || !grad.defined() || grad.dtype() == *reduce_dtype_) return;
+  const autograd::NoGrad no_grad;
+  accumulated_grad_ = ops::cast(grad, *reduce_dtype_);
+  accumulated_grad_.storage()->recategorize(MemCategory::kGradient);
+  unsharded_.set_grad({});
+}
+
+void Param::wait_for_shard_grad() const {
+  if (const Tensor grad = sharded_.grad(); grad.defined()) grad.storage()->wait_ready();
+}
+
+Tensor Param::take_unsharded_grad() {
+  Tensor grad = accumulated_grad_.defined() ? accumulated_grad_ : unsharded_.grad();
+  accumulated_grad_ = {};
+  unsharded_.set_grad({});
+  return grad;
+}
+
+}  // namespace loom::sharding

@@ -1,0 +1,109 @@
+// Param: one parameter of a group, and its tensors.
+//
+// Tensors   sharded: this rank's rows, a leaf, what the optimizer sees; a view of the padded shard of c rows.
+//           gather input: the padded shard in the compute dtype. gather output: N of them in rank order.
+//           unsharded: the whole parameter in the compute dtype, a leaf made once whose storage is allocated and
+//           released; its rows are the first D of N * c. post-forward shard: between forward and backward, an equal
+//           part of the N * c rows, in the compute dtype, on each of k consecutive ranks.
+// States    Sharded <-> Unsharded: to_sharded(), to_unsharded() put the tensor into every slot that holds the parameter
+//           (ties stay ties). While the group keeps post-forward shards the slots hold the sharded tensor.
+// Offload   with a CpuOffloadPolicy the padded shard is in host memory, and so is the sharded tensor's gradient; what
+//           is gathered is on the device.
+// Meta      a parameter without bytes stays so when it is sharded; materialize_shard() allocates only this rank's rows.
+// Errors    InvariantError for a parameter without dims: fully_shard() refuses it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/comm/mesh.h"
+#include "engine/nn/module.h"
+#include "sharding/fsdp/chunk.h"
+#include "sharding/policy.h"
+
+namespace loom::sharding {
+
+// Every place that holds one parameter; the first names it. Paths start at the module that was wrapped.
+struct ParamHome {
+  std::string wrapped_type;
+  std::vector<nn::ParamSlot*> slots;
+  std::vector<std::string> paths;
+};
+
+class Param {
+ public:
+  // Cuts the parameter and puts the shard into the slots. Values are taken from this rank's own copy.
+  Param(ParamHome home, const FullyShardOptions& options);
+
+  const std::string& path() const { return home_.paths.front(); }
+  const ParamHome& home() const { return home_; }
+  const Shape& shape() const { return shape_; }
+  const Chunk& chunk() const { return chunk_; }
+  DType original_dtype() const { return original_dtype_; }
+  // What the parameter is gathered and computed in.
+  DType compute_dtype() const { return compute_dtype_; }
+  // The dtype asked for its reduction, none: that of the gradient.
+  std::optional<DType> reduce_dtype() const { return reduce_dtype_; }
+  bool requires_grad() const { return sharded_.requires_grad(); }
+  const std::optional<CpuOffloadPolicy>& cpu_offload() const { return cpu_offload_; }
+  std::int64_t padded_shard_elems() const { return chunk_.padded_rows * row_elems_; }
+  std::int64_t shard_elems() const { return chunk_.rows * row_elems_; }
+  // Of the shard, on each of the N ranks.
+  std::int64_t gather_input_bytes() const;
+  // All N gather inputs: the unsharded parameter with its padding.
+  std::int64_t gather_output_bytes() const { return unsharded_.storage()->bytes(); }
+
+  const Tensor& sharded() const { return sharded_; }
+  const Tensor& padded_shard() const { return padded_shard_; }
+  const Tensor& unsharded() const { return unsharded_; }
+
+  // From now on an operator that reads the sharded tensor in the forward of some module is refused (ConfigError).
+  void guard_shard(const std::string& group_path);
+
+  // Gives a meta shard bytes, zero-padded. Nothing to do when it has some.
+  void materialize_shard();
+  // Moves the padded shard's bytes into memory that is shared with peers; values are kept.
+  // Precondition: it is on the device.
+  void rehome_shard(std::shared_ptr<device::Block> block);
+
+  // Copies part `rank` of `ranks` of the unsharded bytes; they stay until drop_post_forward_shard().
+  void keep_post_forward_shard(int rank, int ranks);
+  void drop_post_forward_shard() { post_forward_shard_ = {}; }
+  const Tensor& post_forward_shard() const { return post_forward_shard_; }
+
+  void to_sharded();
+  void to_unsharded();
+  // Frees the unsharded bytes.
+  void free_unsharded() { unsharded_.storage()->release(); }
+
+  // --- gradients of the unsharded parameter ---
+  // Adds `.grad` to the accumulator, if both exist.
+  void fold_grad_into_accumulator();
+  // Makes `.grad` the accumulator in the reduce dtype, if that is set and differs.
+  void move_grad_to_accumulator();
+  // The accumulator, else `.grad`, cleared here; undefined when there is none.
+  Tensor take_unsharded_grad();
+
+  // Offload: blocks the host until the shard's gradient has landed there.
+  void wait_for_shard_grad() const;
+
+ private:
+  void put_into_slots(const Tensor& tensor, std::int64_t row_begin);
+
+  ParamHome home_;
+  Shape shape_;
+  std::int64_t row_elems_;
+  Chunk chunk_;
+  DType original_dtype_;
+  DType compute_dtype_;
+  std::optional<DType> reduce_dtype_;
+  std::optional<CpuOffloadPolicy> cpu_offload_;
+  Tensor padded_shard_;
+  Tensor sharded_;
+  Tensor unsharded_;
+  Tensor post_forward_shard_;
+  Tensor accumulated_grad_;
+};
+
+}  // namespace loom::sharding

@@ -1,0 +1,318 @@
+#include "sharding/fsdp/reduce.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "engine/kernels/fused.h"
+
+namespace loom::sharding {
+namespace {
+
+using comm::Channel;
+using comm::ReduceOp;
+using device::MemCategory;
+using device::StreamId;
+
+// The largest power of two p that divides f with f / p > p before the last doubling.
+double fp16_pre_divide(double factor) {
+  double p = 1;
+  while (std::fmod(factor, p) == 0 && factor / p > p) p *= 2;
+  return p;
+}
+
+// Copies chunk r of every gradient into row r, in the reduce dtype, with zeros behind the last row of a parameter.
+void fill_input(const Tensor& input, const std::vector<Param*>& params, const std::vector<Tensor>& grads, int ranks) {
+  const DType dtype = input.dtype();
+  const auto size = static_cast<std::int64_t>(element_bytes(dtype));
+  auto* to = static_cast<std::byte*>(input.raw());
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const Chunk chunk = chunk_of(params[i]->shape()[0], rank, ranks);
+      const std::int64_t row_elems = params[i]->shape().row_elems();
+      const std::int64_t elems = chunk.rows * row_elems;
+      const std::int64_t padded_elems = params[i]->padded_shard_elems();
+      if (elems > 0) {
+        const Tensor part = grads[i].rows(chunk.row_begin, chunk.rows);
+        kernels::cast(elems, part.dtype(), part.raw(), dtype, to);
+      }
+      std::memset(to + elems * size, 0, static_cast<std::size_t>((padded_elems - elems) * size));
+      to += padded_elems * size;
+    }
+  }
+}
+
+// A piece of work on a stream; every pointer in it is kept alive by `owners`.
+struct Buffers {
+  void* input;
+  void* reduced;   // one row, reduce dtype
+  void* gradient;  // one row, original dtype; may be `reduced`; null: the row is kept
+  void* partial;   // the row kept so far, reduce dtype; null: none
+  std::int64_t input_elems;
+  std::int64_t row_elems;
+  DType reduce_dtype;
+  DType original_dtype;
+  std::vector<std::shared_ptr<void>> owners;
+};
+
+void scale_in_place(DType dtype, std::int64_t elems, double divisor, void* data) {
+  if (divisor != 1) kernels::scale(dtype, elems, 1 / divisor, data, data);
+}
+
+struct Addition {
+  void* sum;
+  std::int64_t offset_elems;
+  std::int64_t elems;
+};
+
+// After the last collective: divide, cast to the original dtype, add into gradients that were there before.
+void finish_row(const Buffers& b, double post_divide, const std::vector<Addition>& additions) {
+  scale_in_place(b.reduce_dtype, b.row_elems, post_divide, b.reduced);
+  if (b.gradient != b.reduced) kernels::cast(b.row_elems, b.reduce_dtype, b.reduced, b.original_dtype, b.gradient);
+  const auto size = static_cast<std::int64_t>(element_bytes(b.original_dtype));
+  for (const Addition& a : additions) {
+    kernels::add(b.original_dtype, a.elems, a.sum, static_cast<const std::byte*>(b.gradient) + a.offset_elems * size,
+                 a.sum);
+  }
+}
+
+bool all_reduces(const ReduceContext& context) { return context.mesh->replicate() != nullptr && context.all_reduce; }
+
+bool keeps_row(const ReduceContext& context) { return context.mesh->replicate() != nullptr && !context.all_reduce; }
+
+bool runs_hook(const ReduceContext& context) { return context.hook != nullptr && !keeps_row(context); }
+
+// The stream on which the row becomes gradients.
+device::Stream& last_stream(const ReduceContext& context) {
+  if (runs_hook(context) && context.hook_stream != nullptr) return *context.hook_stream;
+  const bool further = all_reduces(context) || runs_hook(context);
+  return context.device->stream(further ? StreamId::kAllReduce : StreamId::kReduceScatter);
+}
+
+// A collective or the hook, and what follows it when it is the last one.
+struct Step {
+  std::string_view name;
+  device::Cost cost;
+  std::function<void()> run;
+  std::optional<device::Collective> collective{};
+};
+
+std::function<void()> scatter_work(const ReduceContext& context, const ReducePlan& plan, const Buffers& b) {
+  return [mesh = context.mesh, comm = context.comm, plan, b, path = context.path] {
+    scale_in_place(b.reduce_dtype, b.input_elems, plan.pre_divide, b.input);
+    if (mesh->shard_size() > 1 && comm != nullptr) {
+      (*comm)(b.reduced, b.input, b.row_elems, b.reduce_dtype, plan.reduce_scatter, mesh->shard(), path);
+    } else if (mesh->shard_size() > 1) {
+      mesh->shard().reduce_scatter(Channel::kReduceScatter, b.input, b.reduced, b.row_elems, b.reduce_dtype,
+                                   plan.reduce_scatter, path);
+    } else {
+      const double factor = plan.reduce_scatter.kind == comm::ReduceKind::kPremulSum ? plan.reduce_scatter.factor : 1.0;
+      kernels::scale(b.reduce_dtype, b.row_elems, factor, b.input, b.reduced);
+    }
+    if (b.partial != nullptr) kernels::add(b.reduce_dtype, b.row_elems, b.reduced, b.partial, b.reduced);
+  };
+}
+
+void submit_collectives(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
+                        const std::vector<Addition>& additions, bool dry_run) {
+  const std::shared_ptr<const comm::DeviceMesh>& mesh = context.mesh;
+  const std::int64_t size = static_cast<std::int64_t>(element_bytes(b.reduce_dtype));
+  device::Stream& scatter = context.device->stream(StreamId::kReduceScatter);
+  device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
+  std::vector<std::pair<device::Stream*, Step>> steps;
+  steps.push_back(
+      {&scatter,
+       {"reduce_scatter",
+        {.read_bytes = b.input_elems * size,
+         .written_bytes = b.row_elems * size,
+         .link_bytes = (mesh->shard_size() - 1) * b.row_elems * size,
+         .unit = device::Unit::kLink},
+        scatter_work(context, plan, b),
+        device::Collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &mesh->shard().ranks()}}});
+  if (all_reduces(context)) {
+    steps.push_back(
+        {&all_reduce,
+         {"all_reduce",
+          {.read_bytes = b.row_elems * size,
+           .written_bytes = b.row_elems * size,
+           .link_bytes = 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size(),
+           .unit = device::Unit::kLink},
+          [mesh, plan, b, path = context.path] {
+            mesh->replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce,
+                                          path);
+          },
+          device::Collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &mesh->replicate()->ranks()}}});
+  }
+  if (runs_hook(context)) {
+    steps.push_back({&last_stream(context), {"all_reduce_hook", {}, [hook = context.hook, b] {
+                                               hook({b.reduced, b.row_elems, b.reduce_dtype});
+                                             }}});
+  }
+  if (!keeps_row(context)) {
+    steps.back().second.run = [run = std::move(steps.back().second.run), b, divide = plan.post_divide, additions] {
+      run();
+      finish_row(b, divide, additions);
+    };
+  }
+  device::Stream* before = &context.device->stream(StreamId::kCompute);
+  for (auto& [stream, step] : steps) {
+    if (stream != before) stream->wait(before->record());
+    stream->submit({step.name, context.path, step.cost, dry_run ? nullptr : std::move(step.run), step.collective});
+    before = stream;
+  }
+}
+
+// Makes every parameter's part of the row its shard's gradient, or what is to be added to the one that is there.
+std::vector<Addition> give_gradients(const std::vector<Param*>& params, const Tensor& row,
+                                     std::vector<std::shared_ptr<void>>& owners) {
+  std::vector<Addition> additions;
+  std::int64_t offset_elems = 0;
+  for (const Param* param : params) {
+    const Tensor& shard = param->sharded();
+    if (const Tensor before = shard.grad(); before.defined()) {
+      additions.push_back({before.raw(), offset_elems, before.numel()});
+      owners.push_back(before.storage()->keep_alive());
+    } else {
+      shard.set_grad({row.storage(), offset_elems, shard.shape(), row.dtype()});
+    }
+    offset_elems += param->padded_shard_elems();
+  }
+  return additions;
+}
+
+// A copy of `part` in host memory beside the parameter's shard. It does not block: reading the copy waits until it has
+// landed.
+Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stream) {
+  const Tensor copy = Tensor::empty_beside(param.sharded(), part.shape(), part.dtype(), MemCategory::kGradient,
+                                           param.path() + " (gradient)");
+  std::function<void()> run;
+  if (copy.raw() != nullptr) {
+    run = [to = copy.raw(), from = part.raw(), bytes = static_cast<std::size_t>(part.nbytes()),
+           to_owner = copy.storage()->keep_alive(),
+           from_owner = part.storage()->keep_alive()] { std::memcpy(to, from, bytes); };
+  }
+  const device::Cost cost{.read_bytes = part.nbytes(),
+                          .written_bytes = part.nbytes(),
+                          .unit = device::Unit::kHostLink,
+                          .pinned = copy.storage()->pinned()};
+  stream.submit({"d2h", param.path(), cost, std::move(run)});
+  copy.storage()->set_ready(stream.record());
+  return copy;
+}
+
+// Copies every shard's part of `gradient` to the host after what is on `stream`, and gives or adds it to the shard's
+// `.grad`.
+void move_to_host(const std::vector<Param*>& params, const Tensor& gradient, device::Stream& stream) {
+  std::int64_t offset_elems = 0;
+  for (const Param* param : params) {
+    const Tensor& shard = param->sharded();
+    const Tensor part(gradient.storage(), offset_elems, shard.shape(), gradient.dtype());
+    offset_elems += param->padded_shard_elems();
+    const Tensor copy = copy_to_host(*param, part, stream);
+    const Tensor before = shard.grad();
+    if (!param->cpu_offload()->pin_memory || before.defined()) copy.storage()->wait_ready();
+    if (!before.defined()) {
+      shard.set_grad(copy);
+      continue;
+    }
+    const device::Cost cost{static_cast<double>(copy.numel()), 2 * copy.nbytes(), copy.nbytes()};
+    device::Device::current().run_on_host("grad_accumulate", cost, [&] {
+      kernels::add(before.dtype(), before.numel(), before.raw(), copy.raw(), before.raw());
+    });
+    before.storage()->bump_version();
+  }
+}
+
+}  // namespace
+
+ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size, std::optional<double> factor,
+                          bool force_sum) {
+  const double world = static_cast<double>(shard_size) * replicate_size;
+  const bool averages = reduce_dtype != DType::kF16;
+  ReducePlan plan;
+  if (!averages) {
+    const double f = factor.value_or(world);
+    plan.pre_divide = fp16_pre_divide(f);
+    plan.post_divide = f / plan.pre_divide;
+  } else if (force_sum) {
+    plan.post_divide = factor.value_or(world);
+  } else if (!factor) {
+    if (world == 1) return plan;
+    plan.reduce_scatter = ReduceOp::avg();
+    plan.all_reduce = ReduceOp::avg();
+  } else if (*factor == shard_size) {
+    plan.reduce_scatter = ReduceOp::avg();
+  } else {
+    plan.reduce_scatter = ReduceOp::premul_sum(1 / *factor);
+  }
+  return plan;
+}
+
+ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params,
+                             std::vector<Tensor> grads) {
+  const int ranks = context.mesh->shard_size();
+  const DType grad_dtype = grads.front().dtype();
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    require(grads[i].dtype() == grad_dtype, "gradients of group '{}' differ in dtype: '{}' {}, '{}' {}", context.path,
+            params[0]->path(), name(grad_dtype), params[i]->path(), name(grads[i].dtype()));
+  }
+  const DType reduce_dtype = params.front()->reduce_dtype().value_or(grad_dtype);
+  const DType original_dtype = params.front()->original_dtype();
+  const ReducePlan plan =
+      plan_reduction(reduce_dtype, ranks, context.mesh->replicate_size(), context.divide_factor, context.force_sum);
+  std::int64_t row_elems = 0;
+  for (const Param* param : params) row_elems += param->padded_shard_elems();
+
+  device::Device& device = *context.device;
+  ReduceState state;
+  Comm* const comm = ranks > 1 ? context.comm.get() : nullptr;
+  state.input = comm_buffer(comm, CommBufferUse::kReduceInput, ranks * row_elems, reduce_dtype,
+                            MemCategory::kReduceBuffer, fmt::format("reduction of '{}'", context.path));
+  device.launch("reduce_copy_in",
+                {.read_bytes = ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)),
+                 .written_bytes = state.input.nbytes(),
+                 .unit = device::Unit::kCopy},
+                [&] { fill_input(state.input, params, grads, ranks); });
+  grads.clear();
+
+  const bool keeps = keeps_row(context);
+  const bool offloads = params.front()->cpu_offload().has_value();
+  const device::PoolScope pool(device.memory(), StreamId::kReduceScatter);
+  const Tensor gradient = keeps ? Tensor{}
+                                : Tensor::empty({row_elems}, original_dtype, MemCategory::kGradient,
+                                                fmt::format("gradient shards of '{}'", context.path));
+  const bool in_place = !keeps && comm == nullptr && reduce_dtype == original_dtype;
+  const Tensor reduced = in_place
+                             ? gradient
+                             : comm_buffer(comm, CommBufferUse::kReduceOutput, row_elems, reduce_dtype,
+                                           MemCategory::kReduceBuffer, fmt::format("reduction of '{}'", context.path));
+  std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), reduced.storage()->keep_alive()};
+  std::vector<Addition> additions;
+  if (!keeps) {
+    owners.push_back(gradient.storage()->keep_alive());
+    if (!offloads) additions = give_gradients(params, gradient, owners);
+  }
+  if (context.partial.defined()) {
+    require(context.partial.numel() == row_elems && context.partial.dtype() == reduce_dtype,
+            "group '{}' keeps a partial gradient of {} elements of {}, and this backward gives {} of {}", context.path,
+            context.partial.numel(), name(context.partial.dtype()), row_elems, name(reduce_dtype));
+    owners.push_back(context.partial.storage()->keep_alive());
+  }
+  const Buffers buffers{.input = state.input.raw(),
+                        .reduced = reduced.raw(),
+                        .gradient = keeps ? nullptr : gradient.raw(),
+                        .partial = context.partial.defined() ? context.partial.raw() : nullptr,
+                        .input_elems = state.input.numel(),
+                        .row_elems = row_elems,
+                        .reduce_dtype = reduce_dtype,
+                        .original_dtype = original_dtype,
+                        .owners = std::move(owners)};
+  submit_collectives(context, plan, buffers, additions, device.dry_run());
+  device::Stream& last = last_stream(context);
+  state.done = last.record();
+  if (offloads && !keeps) move_to_host(params, gradient, last);
+  if (!offloads || !in_place) state.reduced = reduced;
+  return state;
+}
+
+}  // namespace loom::sharding

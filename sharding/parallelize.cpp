@@ -1,0 +1,291 @@
+#include "sharding/parallelize.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/core/error.h"
+#include "sharding/fsdp/model_tree.h"
+#include "sharding/fully_shard.h"
+
+namespace loom::sharding {
+namespace {
+
+void for_each_post_order(nn::Module& module, std::unordered_set<nn::Module*>& seen,
+                         const std::function<void(nn::Module&)>& visit) {
+  if (!seen.insert(&module).second) return;
+  for (auto& [name, child] : module.children()) for_each_post_order(*child, seen, visit);
+  visit(module);
+}
+
+using PrefetchSetter = void (*)(nn::Module&, const std::vector<nn::Module*>&);
+
+// Each module gets the next `count` of the list as its targets.
+void set_prefetch(const std::vector<nn::Module*>& order, int count, PrefetchSetter set) {
+  for (std::size_t i = 0; count > 0 && i + 1 < order.size(); ++i) {
+    const std::size_t end = std::min(order.size(), i + 1 + static_cast<std::size_t>(count));
+    set(*order[i],
+        {order.begin() + static_cast<std::ptrdiff_t>(i) + 1, order.begin() + static_cast<std::ptrdiff_t>(end)});
+  }
+}
+
+// Every parameter below the ignored modules, with its path.
+std::vector<std::pair<std::string, Tensor>> ignored_parameters(nn::Module& model,
+                                                               const std::vector<std::string>& modules) {
+  std::vector<std::pair<std::string, Tensor>> found;
+  for (const std::string& module : modules) {
+    for (auto& [name, parameter] : model.find(module)->named_parameters()) {
+      found.emplace_back(nn::join_path(module, name), parameter);
+    }
+  }
+  return found;
+}
+
+std::variant<bool, int> after_forward(const WorldLayout& layout) {
+  if (!layout.reshard_after_forward || layout.reshard_ranks == layout.shard) return layout.reshard_after_forward;
+  return layout.reshard_ranks;
+}
+
+using WrittenAs = std::map<std::string, std::string>;  // by real path; paths written as they are have no entry
+
+std::string written(const std::string& path, const WrittenAs& written_as) {
+  const auto found = written_as.find(path);
+  return found == written_as.end() ? path : found->second;
+}
+
+// " (written 'text_decoder.layers.0')", or nothing when the path was written as it is.
+std::string alias_note(const std::string& path, const WrittenAs& written_as) {
+  const auto found = written_as.find(path);
+  return found == written_as.end() ? "" : fmt::format(" (written '{}')", found->second);
+}
+
+// An ignored module that is trained: one line, naming its first trained parameter.
+void warn_if_trained(nn::Module& model, const std::string& module, const WrittenAs& written_as,
+                     std::vector<std::string>& warnings) {
+  std::vector<std::string> trained;
+  for (auto& [path, parameter] : ignored_parameters(model, {module})) {
+    if (parameter.requires_grad()) trained.push_back(path);
+  }
+  if (trained.empty()) return;
+  const std::string note = alias_note(module, written_as);
+  const bool one = trained.size() == 1;
+  warnings.push_back(fmt::format(
+      "ignored_modules: '{}'{}{} trained, but ignored parameters are not reduced: {} values drift apart between ranks; "
+      "freeze {}",
+      trained.front(), one ? note : "",
+      one ? " is" : fmt::format(" and {} more below '{}'{} are", trained.size() - 1, module, note),
+      one ? "its" : "their", one ? "it" : "them"));
+}
+
+void check_containers(nn::Module& model, std::span<const ModulePattern> patterns, const ModelTree& tree) {
+  for (const ModulePattern& pattern : patterns) {
+    const ModuleExpansion expansion = expand(pattern, tree);
+    for (const std::string& path : expansion.paths) {
+      if (!model.find(path)->has_forward()) {
+        config_error("{}: {}: '{}'{} is a {} and has no forward of its own; wrap its items: '{}.{{*}}'",
+                     pattern.mark().text(), pattern.key(), path, alias_note(path, expansion.written_as),
+                     model.find(path)->type_name(), written(path, expansion.written_as));
+      }
+    }
+  }
+}
+
+// The wrapped module that will own the parameters at `path`: the nearest above it; "" is the root.
+std::string group_of(std::string path, const std::unordered_set<std::string>& wrapped) {
+  while (!path.empty() && !wrapped.contains(path)) {
+    const std::size_t dot = path.rfind('.');
+    path.resize(dot == std::string::npos ? 0 : dot);
+  }
+  return path;
+}
+
+// A parameter in two places must belong to one group.
+void check_ties(nn::Module& model, std::string_view where, const std::unordered_set<std::string>& wrapped) {
+  const auto words = [](const std::string& group) {
+    return group.empty() ? std::string("group of the root") : fmt::format("group '{}'", group);
+  };
+  std::unordered_map<const void*, std::string> first_path;
+  for (auto& [path, slot] : model.named_slots()) {
+    const auto [first, is_new] = first_path.emplace(slot->value.id(), path);
+    const std::string group = group_of(path, wrapped);
+    const std::string first_group = group_of(first->second, wrapped);
+    if (is_new || group == first_group) continue;
+    config_error(
+        "{}: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
+        "neither module, or untie them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false)",
+        where, first->second, words(first_group), path, words(group));
+  }
+}
+
+// "(root) owns a.weight, b.weight": what no wrapped module took, the first few by name.
+std::string root_owns(const FsdpState& root) {
+  constexpr std::size_t kNamed = 4;
+  if (root.group() == nullptr) return "(root) owns no parameters\n";
+  const auto& params = root.group()->params();
+  std::string text = "(root) owns ";
+  for (std::size_t i = 0; i < std::min(kNamed, params.size()); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", params[i]->path());
+  }
+  if (params.size() > kNamed) text += fmt::format(" and {} more", params.size() - kNamed);
+  return text + "\n";
+}
+
+// The paths of the modules the patterns mean, in pre-order of registration, each module once.
+std::vector<std::string> listed_modules(nn::Module& model, std::span<const ModulePattern> patterns,
+                                        const ModelTree& tree, std::vector<std::string>& warnings,
+                                        WrittenAs& written_as) {
+  const ModuleExpansion expansion = expand(patterns, tree);
+  written_as.insert(expansion.written_as.begin(), expansion.written_as.end());
+  check_containers(model, patterns, tree);
+  warnings.insert(warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
+  const std::unordered_set<std::string> listed(expansion.paths.begin(), expansion.paths.end());
+  std::vector<std::string> paths;
+  for (auto& [path, module] : model.named_modules()) {
+    if (listed.contains(path)) paths.push_back(path);
+  }
+  return paths;
+}
+
+}  // namespace
+
+ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
+  ResolvedFsdp2Config plan;
+  plan.layout = validate_against_world(config, world_size);
+  reject_not_built(config);
+  const ModelTree tree(model);
+  plan.warnings = plan.layout.warnings;
+  plan.wrapped = listed_modules(model, config.sub_modules_to_wrap, tree, plan.warnings, plan.written_as);
+  plan.recomputed = listed_modules(model, config.recompute_modules, tree, plan.warnings, plan.written_as);
+  plan.use_reentrant = config.use_reentrant;
+  check_ties(model, fmt::format("{}: sub_modules_to_wrap", config.value_mark("sub_modules_to_wrap").text()),
+             {plan.wrapped.begin(), plan.wrapped.end()});
+  plan.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
+  plan.options.reshard_after_forward = after_forward(plan.layout);
+  const ModuleExpansion ignored = expand(config.ignored_modules, tree);
+  plan.warnings.insert(plan.warnings.end(), ignored.warnings.begin(), ignored.warnings.end());
+  plan.ignored = ignored.paths;
+  plan.written_as.insert(ignored.written_as.begin(), ignored.written_as.end());
+  for (const std::string& module : plan.ignored) warn_if_trained(model, module, ignored.written_as, plan.warnings);
+  plan.options.layout = layout;
+  if (config.offload_to_cpu) plan.options.cpu_offload = CpuOffloadPolicy{config.pin_memory};
+  plan.num_to_forward_prefetch = config.num_to_forward_prefetch;
+  plan.num_to_backward_prefetch = config.num_to_backward_prefetch;
+  plan.entries = effective_config(config, plan);
+  return plan;
+}
+
+std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePattern> patterns,
+                                  std::vector<std::string>& warnings) {
+  WrittenAs written_as;
+  return listed_modules(model, patterns, ModelTree(model), warnings, written_as);
+}
+
+FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& plan, comm::World& world) {
+  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  if (world.size() > 1) check_same_config(plan.entries, *world.group(everyone, "world"));
+  FullyShardOptions options = plan.options;
+  for (auto& [path, parameter] : ignored_parameters(model, plan.ignored)) options.ignored_params.insert(parameter.id());
+  options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, plan.layout.shard));
+  return options;
+}
+
+void shard_modules(nn::Module& model, const std::vector<std::string>& paths, const FullyShardOptions& options) {
+  check_ties(model, model.type_name(), {paths.begin(), paths.end()});
+  std::unordered_set<nn::Module*> wrapped;
+  for (const std::string& path : paths) wrapped.insert(model.find(path));
+  std::unordered_set<nn::Module*> seen;
+  for_each_post_order(model, seen, [&](nn::Module& module) {
+    if (&module != &model && wrapped.contains(&module)) fully_shard(module, options);
+  });
+  fully_shard(model, options);
+}
+
+void set_prefetch_lists(nn::Module& model, const std::vector<std::string>& paths, int forward, int backward) {
+  std::vector<nn::Module*> order;
+  for (const std::string& path : paths) order.push_back(model.find(path));
+  set_prefetch(order, forward, set_modules_to_forward_prefetch);
+  std::reverse(order.begin(), order.end());
+  set_prefetch(order, backward, set_modules_to_backward_prefetch);
+}
+
+void apply_fsdp2(nn::Module& model, const ResolvedFsdp2Config& plan, comm::World& world) {
+  shard_modules(model, plan.wrapped, options_for(model, plan, world));
+  set_prefetch_lists(model, plan.wrapped, plan.num_to_forward_prefetch, plan.num_to_backward_prefetch);
+}
+
+namespace {
+
+// One line of the table; `path_width` is that of its first column.
+std::string describe_group(const FsdpState& state, const std::string& path, std::size_t path_width,
+                           const WrittenAs& written_as) {
+  const comm::DeviceMesh& mesh = *state.options().mesh;
+  std::int64_t elems = 0;
+  std::int64_t gathered_bytes = 0;
+  std::int64_t needed_bytes = 0;
+  bool reshard = true;
+  if (const ParamGroup* group = state.group()) {
+    reshard = group->reshard_after_forward;
+    for (const auto& param : group->params()) {
+      elems += param->shape().numel();
+      gathered_bytes += mesh.shard_size() * param->gather_input_bytes();
+      needed_bytes += param->unsharded().nbytes();
+    }
+  }
+  const double waste = gathered_bytes == 0 ? 0.0
+                                           : 100.0 * static_cast<double>(gathered_bytes - needed_bytes) /
+                                                 static_cast<double>(gathered_bytes);
+  const auto found = written_as.find(path);
+  return fmt::format("{:<{}}{:>12}{:>12.1f}{:>9.2f}%{:>9}{:>10}{:>10}{}\n", path.empty() ? "(root)" : path, path_width,
+                     elems, static_cast<double>(gathered_bytes) / 1024, waste, reshard ? "true" : "false",
+                     state.forward_prefetch().empty() ? "implicit" : std::to_string(state.forward_prefetch().size()),
+                     state.backward_prefetch().empty() ? "implicit" : std::to_string(state.backward_prefetch().size()),
+                     found == written_as.end() ? "" : "  as " + found->second);
+}
+
+std::string mode_lines(const FullyShardOptions& options) {
+  const comm::DeviceMesh& mesh = *options.mesh;
+  std::string text = describe_mode(mesh.replicate_size(), mesh.shard_size()) + "\n";
+  if (const auto& offload = options.cpu_offload) {
+    text += fmt::format("shards, gradients and optimizer state in {} host memory\n",
+                        offload->pin_memory ? "pinned" : "pageable");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string describe_mode(int replicate, int shard) {
+  return fmt::format("{} x {}: shards over {}, replicates over {}", replicate, shard, shard, replicate);
+}
+
+std::string describe_groups(nn::Module& model, const std::map<std::string, std::string>& written_as) {
+  constexpr std::size_t kPathWidth = 28;
+  std::vector<std::pair<std::string, const FsdpState*>> groups;
+  std::size_t width = kPathWidth;
+  for (auto& [path, module] : model.named_modules()) {
+    const FsdpState* state = FsdpState::of(*module);
+    if (state == nullptr) continue;
+    const auto together = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.second == state; });
+    if (together != groups.end()) {
+      together->first += ", " + path;
+    } else {
+      groups.emplace_back(path, state);
+    }
+  }
+  for (const auto& [path, state] : groups) {
+    width = std::max(width, path.size() + 2);
+  }
+  if (groups.empty()) return "";
+  std::string text = mode_lines(groups.front().second->options());
+  text += fmt::format("{:<{}}{:>12}{:>12}{:>10}{:>9}{:>10}{:>10}\n", "group", width, "parameters", "gather KiB",
+                      "padding", "reshard", "fwd-pref", "bwd-pref");
+  for (const auto& [path, state] : groups) text += describe_group(*state, path, width, written_as);
+  if (const FsdpState* root = FsdpState::of(model)) text += root_owns(*root);
+  return text;
+}
+
+}  // namespace loom::sharding

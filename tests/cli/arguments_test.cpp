@@ -1,0 +1,685 @@
+// Promise: the command line means what Megatron's means, what is left out is filled in, and what does not fit is
+// refused in one
+//          line that names flag, value and what to write.
+// World:   a machine of 8 cores; no file is opened.
+#include "engine/cli/arguments.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "engine/core/error.h"
+#include "tests/support/files.h"
+
+namespace loom::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+const launch::LaunchContext kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
+using Words = std::vector<std::string>;
+
+ParsedCommand parsed(const Words& words, const launch::LaunchContext& context = kEightCores) {
+  std::vector<const char*> argv = {"shardloom"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_arguments(static_cast<int>(argv.size()), argv.data(), context);
+}
+
+Words with_model_and_data(const Words& more) {
+  Words words = {"train", "--model-config", "m.yaml", "--data-path", "d.txt"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+ProgramArguments train(const Words& more, const launch::LaunchContext& context = kEightCores) {
+  return std::get<ProgramArguments>(parsed(with_model_and_data(more), context));
+}
+
+GenerateArguments generate(const Words& more) {
+  Words words = {"generate"};
+  words.insert(words.end(), more.begin(), more.end());
+  return std::get<GenerateArguments>(parsed(words));
+}
+
+std::string refusal(const Words& words, const launch::LaunchContext& context = kEightCores) {
+  try {
+    parsed(words, context);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// --- train
+
+TEST(ProgramArguments, WhatIsLeftOutIsFilledIn) {
+  const ProgramArguments a = train({});
+  EXPECT_EQ(a.model_config, "m.yaml");
+  EXPECT_EQ(a.init_from_hf_path, std::nullopt);
+  EXPECT_THAT(a.data_path, ElementsAre("d.txt"));
+  EXPECT_EQ(a.seq_length, 128);
+  EXPECT_EQ(a.micro_batch_size, 1);
+  EXPECT_EQ(a.global_batch_size, 1);
+  EXPECT_EQ(a.train_iters, 100);
+  EXPECT_EQ(a.lr, 3e-4);
+  EXPECT_EQ(a.min_lr, 0);
+  EXPECT_EQ(a.lr_decay_style, train::LrDecayStyle::kLinear);
+  EXPECT_EQ(a.lr_decay_iters, 100);
+  EXPECT_EQ(a.lr_warmup_iters, 0);
+  EXPECT_EQ(a.weight_decay, 0.01);
+  EXPECT_EQ(a.clip_grad, 1.0);
+  EXPECT_EQ(a.adam_beta1, 0.9);
+  EXPECT_EQ(a.adam_beta2, 0.999);
+  EXPECT_EQ(a.adam_eps, 1e-8);
+  EXPECT_FALSE(a.use_torch_fsdp2);
+  EXPECT_EQ(a.fsdp2_config_path, std::nullopt);
+  EXPECT_EQ(a.ranks, 1);
+  EXPECT_EQ(a.compute_threads, 8);
+  EXPECT_EQ(a.device_executor, device::ExecutorKind::kThreaded);
+  EXPECT_EQ(a.kernels, train::KernelSet::kFast);
+  EXPECT_EQ(a.distributed_timeout_minutes, 10);
+  EXPECT_EQ(a.seed, 1234u);
+  EXPECT_EQ(a.save, std::nullopt);
+  EXPECT_EQ(a.metrics_path, "metrics.jsonl");
+  EXPECT_EQ(a.log_interval, 10);
+  EXPECT_EQ(a.eval_interval, 100);
+  EXPECT_EQ(a.eval_iters, 10);
+  EXPECT_EQ(a.held_out_fraction, 0.05);
+  EXPECT_EQ(a.sample_bytes, 0);
+  EXPECT_EQ(a.prompt, "");
+}
+
+TEST(ProgramArguments, EveryFlagIsRead) {
+  const ProgramArguments a = std::get<ProgramArguments>(parsed({"train",
+                                                                          "--init-from-hf-path",
+                                                                          "qwen",
+                                                                          "--data-path",
+                                                                          "a.txt",
+                                                                          "b.txt",
+                                                                          "--micro-batch-size",
+                                                                          "2",
+                                                                          "--global-batch-size",
+                                                                          "16",
+                                                                          "--seq-length",
+                                                                          "64",
+                                                                          "--train-iters",
+                                                                          "50",
+                                                                          "--lr",
+                                                                          "1e-3",
+                                                                          "--min-lr=1e-5",
+                                                                          "--lr-decay-style",
+                                                                          "cosine",
+                                                                          "--lr-decay-iters",
+                                                                          "40",
+                                                                          "--lr-warmup-iters",
+                                                                          "5",
+                                                                          "--weight-decay",
+                                                                          "0.1",
+                                                                          "--clip-grad",
+                                                                          "0",
+                                                                          "--adam-beta1",
+                                                                          "0.8",
+                                                                          "--adam-beta2",
+                                                                          "0.95",
+                                                                          "--adam-eps",
+                                                                          "1e-6",
+                                                                          "--seed",
+                                                                          "7",
+                                                                          "--log-interval",
+                                                                          "1",
+                                                                          "--eval-interval",
+                                                                          "25",
+                                                                          "--eval-iters",
+                                                                          "3",
+                                                                          "--use-torch-fsdp2",
+                                                                          "--fsdp2-config-path",
+                                                                          "f.yaml",
+                                                                          "--save",
+                                                                          "out",
+                                                                          "--nproc-per-node",
+                                                                          "4",
+                                                                          "--compute-threads",
+                                                                          "1",
+                                                                          "--device-executor",
+                                                                          "inline",
+                                                                          "--kernel-grain",
+                                                                          "pytorch",
+                                                                          "--use-flash-attn",
+                                                                          "--print-schedule",
+                                                                          "--distributed-timeout-minutes",
+                                                                          "3",
+                                                                          "--held-out-fraction",
+                                                                          "0.1",
+                                                                          "--sample-bytes",
+                                                                          "80",
+                                                                          "--prompt",
+                                                                          "Once upon"}));
+  EXPECT_EQ(a.init_from_hf_path, "qwen");
+  EXPECT_THAT(a.data_path, ElementsAre("a.txt", "b.txt"));
+  EXPECT_EQ(a.micro_batch_size, 2);
+  EXPECT_EQ(a.global_batch_size, 16);
+  EXPECT_EQ(a.seq_length, 64);
+  EXPECT_EQ(a.train_iters, 50);
+  EXPECT_EQ(a.lr, 1e-3);
+  EXPECT_EQ(a.min_lr, 1e-5);
+  EXPECT_EQ(a.lr_decay_style, train::LrDecayStyle::kCosine);
+  EXPECT_EQ(a.lr_decay_iters, 40);
+  EXPECT_EQ(a.lr_warmup_iters, 5);
+  EXPECT_EQ(a.weight_decay, 0.1);
+  EXPECT_EQ(a.clip_grad, 0);
+  EXPECT_EQ(a.adam_beta1, 0.8);
+  EXPECT_EQ(a.adam_beta2, 0.95);
+  EXPECT_EQ(a.adam_eps, 1e-6);
+  EXPECT_EQ(a.seed, 7u);
+  EXPECT_EQ(a.log_interval, 1);
+  EXPECT_EQ(a.eval_interval, 25);
+  EXPECT_EQ(a.eval_iters, 3);
+  EXPECT_TRUE(a.use_torch_fsdp2);
+  EXPECT_EQ(a.fsdp2_config_path, "f.yaml");
+  EXPECT_EQ(a.save, "out");
+  EXPECT_EQ(a.metrics_path, std::filesystem::path("out/metrics.jsonl"));
+  EXPECT_EQ(a.ranks, 4);
+  EXPECT_EQ(a.compute_threads, 1);
+  EXPECT_EQ(a.device_executor, device::ExecutorKind::kInline);
+  EXPECT_EQ(a.kernels, train::KernelSet::kPytorch);
+  EXPECT_TRUE(a.use_flash_attn);
+  EXPECT_TRUE(a.print_schedule);
+  EXPECT_FALSE(a.use_fused_rmsnorm);
+  EXPECT_EQ(a.distributed_timeout_minutes, 3);
+  EXPECT_EQ(a.held_out_fraction, 0.1);
+  EXPECT_EQ(a.sample_bytes, 80);
+  EXPECT_EQ(a.prompt, "Once upon");
+}
+
+TEST(ProgramArguments, AReportIsWrittenWhereAsked) {
+  EXPECT_EQ(train({}).report, std::nullopt);
+  const ProgramArguments a = train({"--report", "r.html", "--report-device", "h200"});
+  EXPECT_EQ(a.report, "r.html");
+  EXPECT_EQ(a.report_device, "h200");
+  EXPECT_THAT(a.command_line, ElementsAre("train", "--model-config", "m.yaml", "--data-path", "d.txt", "--report",
+                                          "r.html", "--report-device", "h200"));
+  EXPECT_EQ(train({"--report", "r.html"}).report_device, "cpu");
+  const auto plan = std::get<PlanArguments>(parsed({"plan", "--model-config", "m.yaml", "--report", "p.html"}));
+  EXPECT_EQ(plan.train.report, "p.html");
+}
+
+TEST(ProgramArguments, TheGuidesDistributedBackendsAreAccepted) {
+  EXPECT_EQ(train({}).distributed_backend, "nccl");
+  for (const char* backend : {"nccl", "gloo", "npu:hccl,cpu:gloo"}) {
+    EXPECT_EQ(train({"--distributed-backend", backend}).distributed_backend, backend);
+  }
+  EXPECT_EQ(refusal(with_model_and_data({"--distributed-backend", "glo"})),
+            "--distributed-backend is glo; use nccl, gloo, npu:hccl,cpu:gloo (did you mean gloo?)");
+}
+
+TEST(ProgramArguments, TheGlobalBatchDefaultsToOneMicroBatchARank) {
+  EXPECT_EQ(train({"--nproc-per-node", "4", "--micro-batch-size", "3"}).global_batch_size, 12);
+}
+
+TEST(ProgramArguments, RanksShareTheCores) {
+  EXPECT_EQ(train({"--nproc-per-node", "2"}).compute_threads, 4);
+  EXPECT_EQ(train({"--nproc_per_node", "3"}).compute_threads, 2);
+  EXPECT_EQ(train({"--nproc-per-node", "16"}).compute_threads, 1);
+}
+
+TEST(ProgramArguments, AnMpiLauncherSetsTheRanks) {
+  const launch::LaunchContext two_nodes{.cores = 8, .mpi_ranks = 8, .mpi_local_ranks = 4};
+  const ProgramArguments a = train({}, two_nodes);
+  EXPECT_EQ(a.ranks, 8);
+  EXPECT_EQ(a.compute_threads, 2);
+  EXPECT_EQ(a.global_batch_size, 8);
+}
+
+TEST(ProgramArguments, TheFastGrainFusesEverything) {
+  const ProgramArguments fast = train({});
+  EXPECT_TRUE(fast.use_fused_rmsnorm && fast.use_fused_swiglu && fast.use_fused_rotary_pos_emb && fast.use_flash_attn);
+  const ProgramArguments composed = train({"--kernel-grain", "pytorch", "--use-fused-swiglu"});
+  EXPECT_TRUE(composed.use_fused_swiglu);
+  EXPECT_FALSE(composed.use_fused_rmsnorm || composed.use_fused_rotary_pos_emb || composed.use_flash_attn);
+}
+
+TEST(ProgramArguments, TheMetricsPathMayBeAnywhere) {
+  EXPECT_EQ(train({"--save", "out", "--metrics-path", "m/run1.jsonl"}).metrics_path, "m/run1.jsonl");
+}
+
+TEST(ProgramArguments, DecayMayBeLongerThanTheTraining) {
+  EXPECT_EQ(train({"--lr-decay-iters", "1000", "--lr-warmup-iters", "99"}).lr_decay_iters, 1000);
+}
+
+// --- Launch scripts of Megatron, MindSpeed, torchrun and msrun
+
+TEST(LaunchScripts, TheGuidesFlagsForFsdp2AreRead) {
+  const ProgramArguments a = train({"--use-torch-fsdp2", "--fsdp2-config-path", "f.yaml", "--ckpt-format",
+                                         "torch_dcp", "--untie-embeddings-and-output-weights", "--distributed-backend",
+                                         "npu:hccl,cpu:gloo", "--init-model-with-meta-device"});
+  EXPECT_TRUE(a.use_torch_fsdp2 && a.untie_embeddings_and_output_weights && a.init_model_with_meta_device);
+  EXPECT_EQ(a.ckpt_format, "torch_dcp");
+  EXPECT_FALSE(a.downcast_to_bf16);
+  EXPECT_EQ(train({"--ckpt-format", "torch_dist"}).ckpt_format, "torch_dist");
+  EXPECT_EQ(train({}).ckpt_format, std::nullopt);
+}
+
+TEST(LaunchScripts, DowncastGoesWithLoadedWeights) {
+  const ProgramArguments a = std::get<ProgramArguments>(
+      parsed({"train", "--init-from-hf-path", "q", "--data-path", "d", "--downcast-to-bf16"}));
+  EXPECT_TRUE(a.downcast_to_bf16);
+}
+
+TEST(LaunchScripts, UnderscoresMayStandForDashes) {
+  const ProgramArguments a = train({"--nproc_per_node=2", "--seq_length", "9", "--use_torch_fsdp2",
+                                         "--fsdp2_config_path", "my_fsdp2.yaml", "--save", "my_folder"});
+  EXPECT_EQ(a.ranks, 2);
+  EXPECT_EQ(a.seq_length, 9);
+  EXPECT_EQ(a.fsdp2_config_path, "my_fsdp2.yaml");
+  EXPECT_EQ(a.save, "my_folder");
+}
+
+TEST(LaunchScripts, WhatOneMachineNeedsNotIsAccepted) {
+  const ProgramArguments torchrun = train({"--nproc_per_node", "4", "--nnodes", "1", "--node_rank", "0",
+                                                "--master_addr", "localhost", "--master_port", "6000"});
+  EXPECT_EQ(torchrun.ranks, 4);
+  const ProgramArguments msrun =
+      train({"--local_worker_num", "4", "--worker_num", "4", "--master_addr", "127.0.0.1", "--join", "True"});
+  EXPECT_EQ(msrun.ranks, 4);
+  const ProgramArguments megatron =
+      train({"--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1", "--context-parallel-size=1",
+             "--expert-model-parallel-size", "1", "--no-gradient-accumulation-fusion", "--lr", "0.5"});
+  EXPECT_EQ(megatron.lr, 0.5);
+}
+
+// --- A program of pretrain()
+
+ParsedProgram parsed_program(const Words& words, const std::function<void(train::ExtraArguments&)>& extra = {}) {
+  std::vector<const char*> argv = {"build/bin/my_pretrain"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_program_arguments(static_cast<int>(argv.size()), argv.data(), extra, kEightCores);
+}
+
+std::string program_refusal(const Words& words, const std::function<void(train::ExtraArguments&)>& extra = {}) {
+  return test::message_of<ConfigError>([&] { parsed_program(words, extra); });
+}
+
+TEST(ProgramArguments, NeedNoModelAndNoData) {
+  const auto a = std::get<ProgramArguments>(parsed_program({"--train-iters", "7", "--nproc-per-node", "2"}));
+  EXPECT_EQ(a.train_iters, 7);
+  EXPECT_EQ(a.ranks, 2);
+  EXPECT_THAT(a.data_path, ::testing::IsEmpty());
+}
+
+TEST(ProgramArguments, HaveTheProgramsOwnFlags) {
+  std::int64_t size = 32;
+  double ratio = 0.5;
+  std::string name = "none";
+  bool flip = false;
+  const auto extra = [&](train::ExtraArguments& flags) {
+    flags.group("Images");
+    flags.whole("--image-size", size, 1, "Pixels of a side");
+    flags.real("--mask-ratio", ratio, "Share that is masked");
+    flags.text("--tower", name, "Name of the tower");
+    flags.toggle("--flip", flip, "Mirror images");
+    flags.example("--image-size 64 --flip");
+  };
+  parsed_program({"--image-size", "64", "--mask_ratio", "0.25", "--tower=vit", "--flip"}, extra);
+  EXPECT_EQ(size, 64);
+  EXPECT_EQ(ratio, 0.25);
+  EXPECT_EQ(name, "vit");
+  EXPECT_TRUE(flip);
+  const std::string help = std::get<EarlyExit>(parsed_program({"--help"}, extra)).text;
+  for (const char* part : {"Images:", "--image-size N=64", "Pixels of a side", "--train-iters N=100",
+                           "Example:\n  my_pretrain --image-size 64 --flip\n"}) {
+    EXPECT_THAT(help, HasSubstr(part));
+  }
+  EXPECT_EQ(program_refusal({"--image-size", "0"}, extra), "--image-size is 0; use a whole number of at least 1");
+  EXPECT_EQ(program_refusal({"--image-sise", "1"}, extra), "unknown flag --image-sise; did you mean --image-size?");
+}
+
+TEST(ProgramArguments, HaveNotWhatOnlyShardloomTrainReads) {
+  for (const char* flag : {"--model-config", "--sample-bytes", "--prompt"}) {
+    EXPECT_EQ(program_refusal({flag, "1"}), fmt::format("unknown flag {}; see my_pretrain --help", flag));
+  }
+}
+
+// --- generate
+
+TEST(GenerateArguments, WhatIsLeftOutIsGreedy) {
+  const GenerateArguments a = generate({"out", "--prompt", "Hello"});
+  EXPECT_EQ(a.model_dir, "out");
+  EXPECT_EQ(a.prompt, "Hello");
+  EXPECT_EQ(a.max_new_tokens, 64);
+  EXPECT_EQ(a.temperature, 0);
+  EXPECT_EQ(a.top_k, 0);
+  EXPECT_EQ(a.seed, 1234u);
+}
+
+TEST(GenerateArguments, EveryFlagIsRead) {
+  const GenerateArguments a = generate(
+      {"--prompt", "Hello", "--max-new-tokens", "5", "--temperature", "0.7", "--top-k", "40", "--seed", "3", "out"});
+  EXPECT_EQ(a.model_dir, "out");
+  EXPECT_EQ(a.max_new_tokens, 5);
+  EXPECT_EQ(a.temperature, 0.7);
+  EXPECT_EQ(a.top_k, 40);
+  EXPECT_EQ(a.seed, 3u);
+}
+
+TEST(GenerateArguments, APromptIsTakenAsItIsWritten) {
+  for (const char* prompt : {"[a, b]", "{*}", " two  blanks ", "a=b", "\"quoted\"", "line\nline", "{}", "%%"}) {
+    EXPECT_EQ(generate({"out", "--prompt", prompt}).prompt, prompt);
+  }
+  EXPECT_EQ(generate({"out", "--prompt=--not-a-flag"}).prompt, "--not-a-flag");
+}
+
+// --- Help
+
+TEST(Help, ListsTheCommandsAndEndsWithZero) {
+  const EarlyExit help = std::get<EarlyExit>(parsed({"--help"}));
+  EXPECT_EQ(help.code, 0);
+  for (const char* part :
+       {"train", "Train a model on one or more ranks.", "generate", "Continue a text with a trained model.",
+        "Example:\n  shardloom train ", "shardloom train --help"}) {
+    EXPECT_THAT(help.text, HasSubstr(part));
+  }
+}
+
+TEST(Help, OfTrainHasGroupsDefaultsAndAnExample) {
+  const EarlyExit help = std::get<EarlyExit>(parsed({"train", "--help"}));
+  EXPECT_EQ(help.code, 0);
+  for (const char* part :
+       {"Model (one of the first two):", "Data:", "Batch and schedule:", "Optimizer (AdamW):", "Sharding:", "Schedule:",
+        "Execution:", "Output:", "--untie-embeddings-and-output-weights", "--ckpt-format {torch_dcp,torch_dist}",
+        "--distributed-backend {nccl,gloo,npu:hccl,cpu:gloo}=nccl", "--lr X=0.0003", "--train-iters N=100",
+        "--lr-decay-style {constant,linear,cosine,inverse-square-root}=linear", "--kernel-grain {fast,pytorch}=fast",
+        "--global-batch-size N=micro-batch-size x ranks", "Example:\n  shardloom train "}) {
+    EXPECT_THAT(help.text, HasSubstr(part));
+  }
+}
+
+TEST(ProfileFlags, HaveMindSpeedsDefaults) {
+  const observe::ProfileOptions p = train({}).profile;
+  EXPECT_FALSE(p.enabled || p.with_cpu || p.with_stack || p.with_memory || p.record_shapes);
+  EXPECT_EQ(p.step_start, 10);
+  EXPECT_EQ(p.step_end, 12);
+  EXPECT_EQ(p.level, observe::ProfileLevel::kLevel0);
+  EXPECT_EQ(p.save_path, "./profile_dir");
+  EXPECT_THAT(p.ranks, ElementsAre(0));
+  EXPECT_EQ(p.device, std::nullopt);
+}
+
+TEST(ProfileFlags, AreReadAsWritten) {
+  const observe::ProfileOptions p = train({"--profile",
+                                             "--profile-step-start",
+                                             "3",
+                                             "--profile-step-end",
+                                             "4",
+                                             "--profile-level",
+                                             "level2",
+                                             "--profile-with-cpu",
+                                             "--profile-with-stack",
+                                             "--profile-with-memory",
+                                             "--profile-record-shapes",
+                                             "--profile-save-path",
+                                             "out",
+                                             "--profile-ranks",
+                                             "3",
+                                             "0",
+                                             "3",
+                                             "--profile-device",
+                                             "h200",
+                                             "--nproc-per-node",
+                                             "4"})
+                                          .profile;
+  EXPECT_TRUE(p.enabled && p.with_cpu && p.with_stack && p.with_memory && p.record_shapes);
+  EXPECT_EQ(p.step_start, 3);
+  EXPECT_EQ(p.step_end, 4);
+  EXPECT_EQ(p.level, observe::ProfileLevel::kLevel2);
+  EXPECT_EQ(p.save_path, "out");
+  EXPECT_THAT(p.ranks, ElementsAre(0, 3));
+  EXPECT_EQ(p.device, "h200");
+}
+
+TEST(ProfileFlags, ChangeNothingWithoutProfile) {
+  EXPECT_FALSE(train({"--profile-step-start", "5", "--profile-step-end", "5", "--profile-ranks", "9"}).profile.enabled);
+}
+
+TEST(ProfileFlags, BelongToPretrainProgramsAndNotToPlans) {
+  const std::string plan = std::get<EarlyExit>(parsed({"plan", "--help"})).text;
+  EXPECT_THAT(plan, Not(HasSubstr("--profile")));
+  for (const std::string& help : {std::get<EarlyExit>(parsed({"train", "--help"})).text,
+                                  std::get<EarlyExit>(parsed_program({"--help"}, {})).text}) {
+    for (const char* part :
+         {"Profile (ui.perfetto.dev opens it):", "--profile-step-start N=10", "--profile-ranks N=0",
+          "--profile-level {level0,level1,level2}=level0", "--profile-save-path DIR=./profile_dir"}) {
+      EXPECT_THAT(help, HasSubstr(part));
+    }
+  }
+}
+
+TEST(MegatronsRecomputeFlags, AreTakenToBeRefusedBesideTheFile) {
+  const ProgramArguments a =
+      train({"--recompute-granularity", "full", "--recompute-method=uniform", "--recompute-num-layers", "1",
+             "--recompute-activations", "--train-iters", "7"});
+  EXPECT_THAT(a.megatron_recompute_flags, UnorderedElementsAre("--recompute-granularity", "--recompute-method",
+                                                               "--recompute-num-layers", "--recompute-activations"));
+  EXPECT_EQ(a.train_iters, 7);
+  EXPECT_THAT(std::get<EarlyExit>(parsed({"train", "--help"})).text, Not(HasSubstr("recompute")));
+  EXPECT_EQ(refusal(with_model_and_data({"--recompute-numlayers", "1"})),
+            "unknown flag --recompute-numlayers; see shardloom train --help");
+}
+
+TEST(Help, OfPlanHasGroupsDefaultsAndAnExample) {
+  const EarlyExit help = std::get<EarlyExit>(parsed({"plan", "--help"}));
+  EXPECT_EQ(help.code, 0);
+  for (const char* part : {"Model (one of the first two):", "Sharding:", "Plan:", "--seq-length N=128", "--json FILE",
+                           "Example:\n  shardloom plan "}) {
+    EXPECT_THAT(help.text, HasSubstr(part));
+  }
+}
+
+TEST(Help, OfGenerateHasAnExample) {
+  const EarlyExit help = std::get<EarlyExit>(parsed({"generate", "--help"}));
+  for (const char* part : {"MODEL_DIR", "Model and prompt:", "Sampling:", "--max-new-tokens N=64", "--top-k N=0"}) {
+    EXPECT_THAT(help.text, HasSubstr(part));
+  }
+  EXPECT_THAT(help.text, HasSubstr("Example:\n  shardloom generate "));
+}
+
+// --- What is refused
+
+struct Bad {
+  Words words;
+  std::string message;
+};
+
+void PrintTo(const Bad& bad, std::ostream* out) { *out << ::testing::PrintToString(bad.words); }
+
+class BadCommandLine : public ::testing::TestWithParam<Bad> {};
+
+TEST_P(BadCommandLine, IsRefusedWithFlagValueAndWhatToWrite) {
+  EXPECT_EQ(refusal(GetParam().words), GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Commands, BadCommandLine,
+    ::testing::Values(
+        Bad{{},
+            "no command is given; use shardloom train, shardloom plan or shardloom generate (--help lists their "
+            "flags)"},
+        Bad{{"trian"}, "'trian' is not a command; did you mean train?"},
+        Bad{{"evaluate"}, "'evaluate' is not a command; use train, plan or generate"},
+        Bad{{"--lr", "1"}, "'--lr' is not a command; use train, plan or generate"},
+        Bad{{"generate", "out"}, "no prompt is given; use --prompt TEXT"},
+        Bad{{"generate", "--prompt", "a"}, "no model is given; use shardloom generate MODEL_DIR --prompt TEXT"},
+        Bad{{"generate", "out", "more", "--prompt", "a"}, "'more' belongs to no flag; see shardloom generate --help"},
+        Bad{{"generate", "out", "--prompt", "a", "--temprature", "1"},
+            "unknown flag --temprature; did you mean --temperature?"},
+        Bad{{"generate", "out", "--prompt", "a", "--temperature", "-1"},
+            "--temperature is -1; use a number of at least 0"},
+        Bad{{"generate", "out", "--prompt", "a", "--max-new-tokens", "0"},
+            "--max-new-tokens is 0; use a whole number of at least 1"},
+        Bad{{"generate", "out", "--prompt", "a", "--top-k", "5"},
+            "--top-k is 5, but --temperature is 0, which always takes the likeliest token; give --temperature above "
+            "0"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Flags, BadCommandLine,
+    ::testing::Values(
+        Bad{with_model_and_data({"--micro-batchsize", "2"}),
+            "unknown flag --micro-batchsize; did you mean --micro-batch-size?"},
+        Bad{with_model_and_data({"--lrr=1"}), "unknown flag --lrr; did you mean --lr?"},
+        Bad{with_model_and_data({"--num-layers", "4"}), "unknown flag --num-layers; see shardloom train --help"},
+        Bad{with_model_and_data({"-x"}), "unknown flag -x; see shardloom train --help"},
+        Bad{with_model_and_data({"--lr"}), "--lr needs a value, but nothing follows; see --help"},
+        Bad{with_model_and_data({"--lr", "--seed", "1"}), "--lr needs a value, but --seed follows; give --lr X"},
+        Bad{with_model_and_data({"--lr", "1", "--lr", "2"}), "--lr is given 2 times (1, 2); keep one"},
+        Bad{with_model_and_data({"--save", "--seed", "1"}),
+            "--save needs a value, but --seed follows; give --save DIR"},
+        Bad{with_model_and_data({"--save", "--sead", "1"}),
+            "--save needs a value, but --sead follows; give --save DIR"},
+        Bad{with_model_and_data({"--sample-bytes", "9", "--prompt", "--seed"}),
+            "--prompt needs a value, but --seed follows; give --prompt TEXT"},
+        Bad{{"train", "--data-path", "--model-config", "m"},
+            "--data-path needs a value, but --model-config follows; give --data-path PATH"},
+        Bad{with_model_and_data({"--use-torch-fsdp2=false"}), "--use-torch-fsdp2 takes no value; give it alone"},
+        Bad{with_model_and_data({"--lr", "fast"}), "--lr is fast; use a number above 0"},
+        Bad{with_model_and_data({"--lr", "0"}), "--lr is 0; use a number above 0"},
+        Bad{with_model_and_data({"--lr", "nan"}), "--lr is nan; use a number above 0"},
+        Bad{with_model_and_data({"--lr", "1e400"}), "--lr is 1e400; use a number above 0"},
+        Bad{with_model_and_data({"--min-lr", "-1e-5"}), "--min-lr is -1e-5; use a number of at least 0"},
+        Bad{with_model_and_data({"--adam-beta1", "1"}), "--adam-beta1 is 1; use a number from 0 to below 1"},
+        Bad{with_model_and_data({"--adam-beta2", "-0.5"}), "--adam-beta2 is -0.5; use a number from 0 to below 1"},
+        Bad{with_model_and_data({"--adam-eps", "0"}), "--adam-eps is 0; use a number above 0"},
+        Bad{with_model_and_data({"--weight-decay", "-1"}), "--weight-decay is -1; use a number of at least 0"},
+        Bad{with_model_and_data({"--clip-grad", "-1"}), "--clip-grad is -1; use a number of at least 0"},
+        Bad{with_model_and_data({"--held-out-fraction", "1"}),
+            "--held-out-fraction is 1; use a number from 0 to below 1"},
+        Bad{with_model_and_data({"--micro-batch-size", "0"}),
+            "--micro-batch-size is 0; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--seq-length", "1.5"}), "--seq-length is 1.5; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--seq-length", "99999999999"}),
+            "--seq-length is 99999999999; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--train-iters", "many"}), "--train-iters is many; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--nproc-per-node", "0"}), "--nproc-per-node is 0; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--seed", "-1"}), "--seed is -1; use a whole number of at least 0"},
+        Bad{with_model_and_data({"--lr-decay-style", "cosin"}),
+            "--lr-decay-style is cosin; use constant, linear, cosine, inverse-square-root (did you mean cosine?)"},
+        Bad{with_model_and_data({"--device-executor", "gpu"}), "--device-executor is gpu; use threaded, inline"},
+        Bad{with_model_and_data({"--kernel-grain", "Fast"}),
+            "--kernel-grain is Fast; use fast, pytorch (did you mean fast?)"},
+        Bad{with_model_and_data({"--profile-level", "level3"}),
+            "--profile-level is level3; use level0, level1, level2 (did you mean level0?)"},
+        Bad{with_model_and_data({"--profile-ranks", "0", "all"}),
+            "--profile-ranks is all; use whole numbers of at least 0"},
+        Bad{with_model_and_data({"--profile-step-start", "-1"}),
+            "--profile-step-start is -1; use a whole number of at least 0"},
+        Bad{with_model_and_data({"--save", ""}), "--save is empty; give it a value or leave it out"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Combinations, BadCommandLine,
+    ::testing::Values(
+        Bad{{"train", "--data-path", "d"},
+            "no model is given; use --model-config FILE (fresh weights) or --init-from-hf-path DIR"},
+        Bad{{"train", "--model-config", "m"}, "no data is given; use --data-path PATH"},
+        Bad{with_model_and_data({"--init-from-hf-path", "q"}),
+            "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder"},
+        Bad{with_model_and_data({"--fsdp2-config-path", "f.yaml"}),
+            "--fsdp2-config-path is f.yaml, but --use-torch-fsdp2 is not given; add it"},
+        Bad{with_model_and_data({"--report-device", "h200"}),
+            "--report-device is h200, but --report is not given, so no page is written; add --report FILE"},
+        Bad{with_model_and_data({"--print-schedule"}),
+            "--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it"},
+        Bad{with_model_and_data({"--profile", "--profile-step-start", "5", "--profile-step-end", "5"}),
+            "--profile-step-end is 5, but collection begins at --profile-step-start 5; use at least 6"},
+        Bad{with_model_and_data({"--profile", "--profile-step-start", "20"}),
+            "--profile-step-end is 12 by default, but collection begins at --profile-step-start 20; use at least 21"},
+        Bad{with_model_and_data({"--profile", "--profile-ranks", "0", "2", "--nproc-per-node", "2"}),
+            "--profile-ranks names rank 2, but 2 ranks run; use 0 to 1"},
+        Bad{with_model_and_data({"--profile", "--profile-ranks", "1"}),
+            "--profile-ranks names rank 1, but one rank runs; use 0"},
+        Bad{with_model_and_data({"--profile", "--profile-step-start", "1", "--report", "r.html"}),
+            "--report records step 1, which --profile-step-start 1 collects too; start the profile at 2"},
+        Bad{with_model_and_data({"--use-torch-fsdp2"}),
+            "--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE"},
+        Bad{with_model_and_data({"--global-batch-size", "10", "--micro-batch-size", "2", "--nproc-per-node", "4"}),
+            "--global-batch-size is 10, but --micro-batch-size 2 x 4 ranks needs a multiple of 8; use 8 or 16"},
+        Bad{with_model_and_data({"--global-batch-size", "2", "--micro-batch-size", "4"}),
+            "--global-batch-size is 2, but --micro-batch-size 4 x 1 rank needs a multiple of 4; use 4"},
+        Bad{with_model_and_data({"--micro-batch-size", "2000000000", "--nproc-per-node", "4"}),
+            "--micro-batch-size 2000000000 x 4 ranks is 8000000000 sequences a step, above 2147483647; use less"},
+        Bad{with_model_and_data({"--lr", "0.001", "--min-lr", "0.01"}),
+            "--min-lr is 0.01, above --lr 0.001; use at most --lr"},
+        Bad{with_model_and_data({"--train-iters", "10", "--lr-warmup-iters", "10"}),
+            "--lr-warmup-iters is 10, but --train-iters is 10; use less than 10"},
+        Bad{with_model_and_data({"--train-iters", "10", "--lr-decay-iters", "5", "--lr-warmup-iters", "6"}),
+            "--lr-warmup-iters is 6, but --lr-decay-iters is 5; use less than 5"},
+        Bad{with_model_and_data({"--prompt", "a"}),
+            "--prompt is given, but --sample-bytes is 0, so no text is generated; give --sample-bytes N"},
+        Bad{with_model_and_data({"--held-out-fraction", "0", "--eval-iters", "5"}),
+            "--eval-iters is given, but --held-out-fraction is 0, so no data is kept for evaluation; use a fraction "
+            "above 0"}));
+
+TEST(CommandLine, RanksAreNotGivenTwiceUnderMpi) {
+  EXPECT_EQ(refusal(with_model_and_data({"--nproc-per-node", "2"}), {.cores = 8, .mpi_ranks = 4, .mpi_local_ranks = 4}),
+            "--nproc-per-node is 2, but the MPI launcher started 4 ranks, one a process; leave it out");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    LaunchScripts, BadCommandLine,
+    ::testing::Values(
+        Bad{with_model_and_data({"--bf16"}),
+            "--bf16 does not go with FSDP2, whose parameters stay fp32 so that the optimizer can resume; write "
+            "param_dtype: bf16 in the file of --fsdp2-config-path"},
+        Bad{with_model_and_data({"--fp16"}),
+            "--fp16 does not go with FSDP2, which has no loss scaler; write param_dtype: bf16 in the file of "
+            "--fsdp2-config-path"},
+        Bad{with_model_and_data({"--use-distributed-optimizer"}),
+            "--use-distributed-optimizer does not go with FSDP2, which shards the optimizer state with the parameters; "
+            "remove it"},
+        Bad{with_model_and_data({"--gradient-accumulation-fusion"}),
+            "--gradient-accumulation-fusion does not go with FSDP2, which reduces the gradients itself; remove it or "
+            "write --no-gradient-accumulation-fusion"},
+        Bad{with_model_and_data({"--pipeline-model-parallel-size", "2"}),
+            "--pipeline-model-parallel-size is 2; FSDP2 does not go with pipeline stages; write 1, and let "
+            "sharding_size in the file of --fsdp2-config-path split the model"},
+        Bad{with_model_and_data({"--expert-model-parallel-size", "4"}),
+            "--expert-model-parallel-size is 4; FSDP2 does not go with Megatron's expert parallelism; write 1: experts "
+            "are sharded like all parameters"},
+        Bad{with_model_and_data({"--tensor-model-parallel-size", "2"}),
+            "--tensor-model-parallel-size is 2; tensor parallelism is not built; write 1, and let sharding_size in the "
+            "file of --fsdp2-config-path split the weights"},
+        Bad{with_model_and_data({"--context-parallel-size", "2"}),
+            "--context-parallel-size is 2; context parallelism is not built; write 1"},
+        Bad{with_model_and_data({"--sequence-parallel"}),
+            "--sequence-parallel goes with tensor parallelism, which is not built; remove it"},
+        Bad{with_model_and_data({"--nnodes", "2"}),
+            "--nnodes is 2; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before the "
+            "program, without --nnodes and --nproc-per-node"},
+        Bad{with_model_and_data({"--node_rank", "1"}),
+            "--node-rank is 1; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before "
+            "the program, without --nnodes and --nproc-per-node"},
+        Bad{with_model_and_data({"--cluster_time_out", "300"}),
+            "--cluster-time-out is not a flag here; write --distributed-timeout-minutes N"},
+        Bad{with_model_and_data({"--log_dir", "logs"}),
+            "--log-dir is not a flag here: the ranks of a process share its output; remove it and redirect that"},
+        Bad{with_model_and_data({"--bind_core", "True"}),
+            "--bind-core is not built; remove it, or start the program under taskset or numactl"},
+        Bad{with_model_and_data({"--worker_num", "8", "--local_worker_num", "4"}),
+            "--worker-num is 8, but 4 ranks run; write --local-worker-num 8 beside it, or remove it"},
+        Bad{with_model_and_data({"--ckpt-format", "torch"}), "--ckpt-format is torch; use torch_dcp, torch_dist"},
+        Bad{with_model_and_data({"--ckpt-format", "torch_dcp"}),
+            "--ckpt-format is torch_dcp, which goes with --use-torch-fsdp2 only; add it"},
+        Bad{with_model_and_data({"--ckpt-format", "torch_dist", "--save", "out"}),
+            "--ckpt-format is torch_dist, but writing torch_dist checkpoints is not built; leave it out: --save then "
+            "writes a Hugging Face folder after training"},
+        Bad{with_model_and_data({"--use-torch-fsdp2", "--fsdp2-config-path", "f", "--ckpt-format", "torch_dcp",
+                                 "--load", "ckpt"}),
+            "--load is ckpt, but reading torch_dcp checkpoints is not built; use --init-from-hf-path DIR"},
+        Bad{with_model_and_data({"--load", "ckpt"}),
+            "--load is ckpt, but reading torch_dcp and torch_dist checkpoints is not built; use --init-from-hf-path "
+            "DIR"},
+        Bad{with_model_and_data({"--downcast-to-bf16"}),
+            "--downcast-to-bf16 rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove "
+            "it"}));
+
+}  // namespace
+}  // namespace loom::cli

@@ -1,0 +1,341 @@
+// Promise: pretrain() turns three callbacks into a training program: it feeds each rank its samples, shards the model
+// by its own fully_shard or by the file, minimises loss_func, evaluates, reports and saves; what a callback does wrong
+// is said.
+// World:   ranks as threads; a model that learns token -> (3 token + 1) mod 8.
+#include "engine/cli/pretrain.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "engine/core/error.h"
+#include "engine/io/hf_weights.h"
+#include "engine/nn/layers.h"
+#include "engine/tensor/ops.h"
+#include "models/hf/transformers_model.h"
+#include "models/mixin/fsdp2_mixin.h"
+#include "tests/support/files.h"
+
+namespace loom::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kVocab = 8;
+using Words = std::vector<std::string>;
+
+class TinyLm : public nn::Module {
+ public:
+  TinyLm() {
+    register_module("embed", std::make_shared<nn::Embedding>(kVocab, 4, 0.5));
+    register_module("head", std::make_shared<nn::Linear>(4, kVocab, false, 0.5));
+  }
+  std::string_view type_name() const override { return "TinyLm"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return (*find("head"))((*find("embed"))(args.tensor(0))); }
+};
+
+data::Batch batch_of(std::span<const std::int64_t> samples) {
+  const Shape shape{static_cast<std::int64_t>(samples.size())};
+  const Tensor ids = Tensor::host(shape, DType::kI64, "ids");
+  const Tensor targets = Tensor::host(shape, DType::kI64, "targets");
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    ids.data<std::int64_t>()[i] = samples[i] % kVocab;
+    targets.data<std::int64_t>()[i] = (3 * samples[i] + 1) % kVocab;
+  }
+  return {{{"ids", ids}, {"targets", targets}}};
+}
+
+data::DataLoaders datasets_provider(const ProgramArguments&) { return {.train = batch_of, .about = "numbers"}; }
+std::shared_ptr<nn::Module> model_provider(const ProgramArguments&) { return std::make_shared<TinyLm>(); }
+data::ForwardResult forward_step(data::DataIterator& data, nn::Module& model) {
+  const data::Batch batch = data.next();
+  return {model(batch["ids"]),
+          [targets = batch["targets"]](const nn::Value& logits) { return ops::cross_entropy(logits, targets); }};
+}
+const train::PretrainCallbacks kCallbacks{datasets_provider, model_provider, forward_step};
+
+class Pretrain : public ::testing::Test {
+ protected:
+  Pretrain() { test::write_file(folder / "fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n"); }
+
+  ProgramArguments arguments(const Words& more) const {
+    Words words{"tiny",
+                "--seq-length",
+                "1",
+                "--global-batch-size",
+                "8",
+                "--lr",
+                "0.1",
+                "--weight-decay",
+                "0",
+                "--metrics-path",
+                (folder / "metrics.jsonl").string()};
+    words.insert(words.end(), more.begin(), more.end());
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    const launch::LaunchContext context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
+    return std::get<ProgramArguments>(
+        parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context));
+  }
+  Words two_ranks(const Words& more) const {
+    Words words{"--nproc-per-node", "2", "--use-torch-fsdp2", "--fsdp2-config-path", (folder / "fsdp2.yaml").string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // What the program prints; its metrics are then in `metrics`.
+  std::string run(const Words& flags, const train::PretrainCallbacks& callbacks = kCallbacks) {
+    std::ostringstream out;
+    pretrain(arguments(flags), callbacks, out);
+    metrics.clear();
+    std::istringstream lines(test::read_file(folder / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) metrics.push_back(nlohmann::json::parse(line));
+    return out.str();
+  }
+  double loss(std::size_t step) const { return metrics.at(step).at("loss"); }
+
+  const std::filesystem::path folder = test::fresh_folder();
+  std::vector<nlohmann::json> metrics;
+};
+
+TEST_F(Pretrain, MinimisesTheLoss) {
+  const std::string out = run(two_ranks({"--train-iters", "40"}));
+  ASSERT_EQ(metrics.size(), 40u);
+  EXPECT_NEAR(loss(0), std::log(kVocab), 0.5);
+  EXPECT_LT(loss(39), 0.1);
+  EXPECT_THAT(out, HasSubstr("TinyLm of 64 parameters on 2 ranks; numbers\n"));
+  EXPECT_THAT(out, HasSubstr("1 x 2: shards over 2, replicates over 1\n"));
+}
+
+TEST_F(Pretrain, TheCurveDoesNotDependOnTheRanks) {
+  run({"--train-iters", "5"});
+  const auto one = metrics;
+  run(two_ranks({"--train-iters", "5", "--micro-batch-size", "2"}));
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(loss(i), one[i].at("loss"), 1e-6) << i;
+}
+
+TEST_F(Pretrain, EverySampleOfAStepComesOnceWhateverTheRanks) {
+  std::mutex mutex;
+  std::multiset<std::int64_t> seen;
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.train_valid_test_datasets_provider = [&](const ProgramArguments&) {
+    return data::DataLoaders{.train = [&](std::span<const std::int64_t> samples) {
+      const std::lock_guard lock(mutex);
+      seen.insert(samples.begin(), samples.end());
+      return batch_of(samples);
+    }};
+  };
+  run(two_ranks({"--train-iters", "2", "--micro-batch-size", "2"}), callbacks);
+  std::multiset<std::int64_t> expected;
+  for (std::int64_t sample = 0; sample < 16; ++sample) expected.insert(sample);
+  EXPECT_EQ(seen, expected);
+}
+
+TEST_F(Pretrain, EvaluatesBetweenStepsAndTestsAtTheEnd) {
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.loss_unit = "nats";
+  callbacks.train_valid_test_datasets_provider = [](const ProgramArguments&) {
+    return data::DataLoaders{.train = batch_of, .valid = batch_of, .test = batch_of};
+  };
+  const std::string out =
+      run(two_ranks({"--train-iters", "30", "--eval-interval", "15", "--eval-iters", "2"}), callbacks);
+  for (std::size_t i = 0; i < 30; ++i) EXPECT_EQ(metrics[i].contains("held_out_loss"), i == 14 || i == 29) << i;
+  const double last = metrics.back().at("held_out_loss");
+  EXPECT_LT(last, metrics[14].at("held_out_loss").get<double>());
+  EXPECT_THAT(out, HasSubstr(fmt::format("step 30: held-out loss {:.4f} nats\n", last)));
+  EXPECT_THAT(out, HasSubstr(fmt::format("test loss {:.4f} nats\n", last)));
+}
+
+TEST_F(Pretrain, ReportsAreAveragedOverMicroBatchesAndRanks) {
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) {
+    const data::Batch batch = data.next();
+    const double first = static_cast<double>(batch["ids"].data<std::int64_t>()[0]);
+    return data::ForwardResult{
+        model(batch["ids"]), [=, targets = batch["targets"]](const nn::Value& logits) {
+          return data::Loss(ops::cross_entropy(logits, targets), {{"first id", first}, {"one", 1.0}});
+        }};
+  };
+  run(two_ranks({"--train-iters", "1", "--micro-batch-size", "2"}), callbacks);
+  EXPECT_EQ(metrics[0].at("reports").at("first id"), (0 + 2 + 4 + 6) / 4.0);
+  EXPECT_EQ(metrics[0].at("reports").at("one"), 1.0);
+  EXPECT_FALSE((run({"--train-iters", "1"}), metrics[0].contains("reports")));
+}
+
+class OwnStrategy final : public TinyLm, public models::FSDP2Mixin {
+ public:
+  explicit OwnStrategy(std::atomic<int>& calls) : calls_(calls) {}
+
+ protected:
+  void _fully_shard() override {
+    ++calls_;
+    models::FSDP2Mixin::_fully_shard();
+  }
+
+ private:
+  std::atomic<int>& calls_;
+};
+
+TEST_F(Pretrain, AModelWithTheMixinIsShardedByItsOwnFullyShard) {
+  std::atomic<int> calls = 0;
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.model_provider = [&](const ProgramArguments&) { return std::make_shared<OwnStrategy>(calls); };
+  run(two_ranks({"--train-iters", "3"}), callbacks);
+  EXPECT_EQ(calls, 2);  // once a rank
+  const double own = loss(2);
+  run(two_ranks({"--train-iters", "3"}));
+  EXPECT_EQ(loss(2), own);
+}
+
+TEST_F(Pretrain, SavesTheWholeParametersAndCallsWhatComesAfterOnEveryRank) {
+  std::atomic<int> calls = 0;
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.after_training = [&](nn::Module& model, const ProgramArguments&, std::ostream& out) {
+    ++calls;
+    out << "after " << model.type_name() << "\n";
+  };
+  const std::string out = run(two_ranks({"--train-iters", "1", "--save", (folder / "out").string()}), callbacks);
+  EXPECT_EQ(calls, 2);
+  EXPECT_THAT(out, ::testing::EndsWith(fmt::format("model written to {}\nafter TinyLm\n", (folder / "out").string())));
+  const io::HfWeights weights(folder / "out");
+  EXPECT_THAT(weights.names(), ElementsAre("embed.weight", "head.weight"));
+  EXPECT_EQ(weights.at("embed.weight").shape, (Shape{kVocab, 4}));
+}
+
+TEST_F(Pretrain, StartsFromTheWeightsOfAFolder) {
+  run({"--train-iters", "20", "--save", (folder / "out").string()});
+  const double trained = loss(19);
+  run(two_ranks({"--train-iters", "1", "--init-from-hf-path", (folder / "out").string()}));
+  EXPECT_LT(loss(0), trained);
+}
+
+TEST_F(Pretrain, TiedWeightsThatTheModelReadsByItselfAreUntiedThroughTheFlagOfTheirFolder) {
+  const std::string gpt2 = std::string(LOOM_SOURCE_DIR) + "/tests/reference/logits/gpt2";
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.model_provider = [&](const ProgramArguments&) {
+    return std::make_shared<models::TransformersModel>(gpt2);
+  };
+  callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) {
+    const data::Batch batch = data.next();
+    const Shape shape{batch["ids"].numel(), 1};
+    return data::ForwardResult{model(batch["ids"].view(shape)), [=](const nn::Value& logits) {
+                                 return ops::cross_entropy(logits, batch["targets"].view(shape));
+                               }};
+  };
+  run({"--train-iters", "1"}, callbacks);
+  const double tied = loss(0);
+  const Words untie{"--train-iters", "1", "--untie-embeddings-and-output-weights"};
+  EXPECT_EQ(test::message_of<ConfigError>([&] { run(untie, callbacks); }),
+            "--untie-embeddings-and-output-weights: the model reads tied weights of its own; add --init-from-hf-path " +
+                gpt2 + ", from which both copies are read");
+  Words with_folder = untie;
+  with_folder.insert(with_folder.end(), {"--init-from-hf-path", gpt2});
+  run(with_folder, callbacks);
+  EXPECT_EQ(loss(0), tied);
+}
+
+// --- What a callback does wrong
+
+struct Wrong {
+  std::string what;
+  std::function<void(train::PretrainCallbacks&)> spoil;
+  std::string message;
+};
+
+void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.what; }
+
+class WrongCallbacks : public Pretrain, public ::testing::WithParamInterface<Wrong> {};
+
+TEST_P(WrongCallbacks, AreConfigErrors) {
+  train::PretrainCallbacks callbacks = kCallbacks;
+  GetParam().spoil(callbacks);
+  EXPECT_EQ(test::message_of<ConfigError>([&] {
+              run(two_ranks({"--train-iters", "1"}), callbacks);
+            }),
+            GetParam().message);
+}
+
+data::ForwardStep with_loss(std::function<data::Loss(const nn::Value&)> loss) {
+  return [loss](data::DataIterator& data, nn::Module& model) {
+    return data::ForwardResult{model(data.next()["ids"]), loss};
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Pretrain, WrongCallbacks,
+    ::testing::Values(
+        Wrong{"no forward_step", [](train::PretrainCallbacks& c) { c.forward_step = {}; },
+              "pretrain() needs train_valid_test_datasets_provider, model_provider and forward_step; one is empty"},
+        Wrong{"no model", [](train::PretrainCallbacks& c) { c.model_provider = [](const auto&) { return nullptr; }; },
+              "model_provider returned no model"},
+        Wrong{"no train loader",
+              [](train::PretrainCallbacks& c) {
+                c.train_valid_test_datasets_provider = [](const auto&) { return data::DataLoaders{}; };
+              },
+              "train_valid_test_datasets_provider returned no train loader"},
+        Wrong{"no loss_func",
+              [](train::PretrainCallbacks& c) {
+                c.forward_step = [](data::DataIterator&, nn::Module&) { return data::ForwardResult{}; };
+              },
+              "forward_step returned no loss_func; return {output, loss_func}"},
+        Wrong{"a loss that is not one element",
+              [](train::PretrainCallbacks& c) {
+                c.forward_step = with_loss([](const auto& logits) { return logits.tensor(); });
+              },
+              "loss_func returned a tensor [1, 8]; return one element, the mean over the micro-batch"},
+        Wrong{"a loss without the model",
+              [](train::PretrainCallbacks& c) {
+                c.forward_step = with_loss([](const auto&) { return Tensor::full({}, DType::kF32, 1); });
+              },
+              "loss_func returned a loss that no trained parameter leads to; compute it from the model's output"},
+        Wrong{"no loss",
+              [](train::PretrainCallbacks& c) { c.forward_step = with_loss([](const auto&) { return Tensor(); }); },
+              "loss_func returned no tensor; return one element, the mean over the micro-batch"}));
+
+TEST_F(Pretrain, ABatchNamesWhatItHas) {
+  const std::int64_t sample = 0;
+  const data::Batch batch = batch_of({&sample, 1});
+  EXPECT_EQ(test::message_of<InvariantError>([&] { (void)batch["input_ids"]; }),
+            "the batch has no 'input_ids'; it has ids, targets");
+}
+
+TEST_F(Pretrain, WhatACallbackThrowsEndsTheJob) {
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.forward_step = [](data::DataIterator&, nn::Module&) -> data::ForwardResult {
+    throw std::runtime_error("no GPU");
+  };
+  EXPECT_EQ(test::message_of<std::runtime_error>([&] { run(two_ranks({"--train-iters", "1"}), callbacks); }), "no GPU");
+}
+
+// --- As a main
+
+TEST_F(Pretrain, AsAMainReturnsTheExitStatus) {
+  const auto main_with = [&](std::vector<const char*> words, const train::PretrainCallbacks& callbacks) {
+    words.insert(words.begin(), "bin/tiny");
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const int status = pretrain(static_cast<int>(words.size()), words.data(), callbacks);
+    ::testing::internal::GetCapturedStdout();
+    return std::pair{status, ::testing::internal::GetCapturedStderr()};
+  };
+  const std::string metrics_path = (folder / "metrics.jsonl").string();
+  const std::vector<const char*> one_step{"--train-iters", "1", "--metrics-path", metrics_path.c_str()};
+  using Outcome = std::pair<int, std::string>;
+  EXPECT_EQ(main_with(one_step, kCallbacks), (Outcome{0, ""}));
+  EXPECT_EQ(main_with({"--help"}, kCallbacks), (Outcome{0, ""}));
+  EXPECT_EQ(main_with({"--trian-iters", "1"}, kCallbacks),
+            (Outcome{2, "tiny: unknown flag --trian-iters; did you mean --train-iters?\n"}));
+  train::PretrainCallbacks failing = kCallbacks;
+  failing.forward_step = [](data::DataIterator&, nn::Module&) -> data::ForwardResult {
+    throw std::runtime_error("no GPU");
+  };
+  EXPECT_EQ(main_with(one_step, failing), (Outcome{1, "tiny: no GPU\n"}));
+}
+
+}  // namespace
+}  // namespace loom::cli

@@ -1,0 +1,214 @@
+// Promise: the printed schedule is what the host issued, in its order, and names each prefetch that was in vain.
+// World:   2 ranks as threads; root and two items, each y = x + weight, weights of 4 fp32, so 8 bytes a shard and 16
+// whole; x is [2, 4].
+#include "engine/observe/schedule_view.h"
+
+#include <gmock/gmock.h>
+
+#include "engine/device/device.h"
+#include "engine/launch/run_ranks.h"
+#include "engine/nn/init.h"
+#include "engine/tensor/autograd.h"
+#include "engine/tensor/ops.h"
+#include "sharding/fully_shard.h"
+#include "sharding/parallelize.h"
+
+namespace loom::observe {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class Shift : public nn::Module {
+ public:
+  Shift() : weight(register_parameter("weight", {4}, nn::Init::ones())) {}
+  std::string_view type_name() const override { return "Shift"; }
+  nn::ParamSlot& weight;
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return ops::add(args.tensor(0), weight.value); }
+};
+
+// Its own weight, then its two items.
+class Shifts : public nn::Module {
+ public:
+  Shifts()
+      : weight(register_parameter("weight", {4}, nn::Init::ones())),
+        items(register_module("items", std::make_shared<nn::ModuleList>())) {
+    for (int i = 0; i < 2; ++i) items.append(std::make_shared<Shift>());
+  }
+  std::string_view type_name() const override { return "Shifts"; }
+  nn::ParamSlot& weight;
+  nn::ModuleList& items;
+  bool skips_last = false;
+  bool own_last = false;  // its own weight after the items
+
+ protected:
+  nn::Value forward(const nn::Args& args) override {
+    Tensor y = args.tensor(0);
+    if (!own_last) y = ops::add(y, weight.value);
+    y = items[0](y);
+    if (!skips_last) y = items[1](y);
+    return own_last ? ops::add(y, weight.value) : y;
+  }
+};
+
+struct Setting {
+  GatherLayout layout = GatherLayout::kBuffered;
+  bool skips_last = false;
+  bool own_last = false;
+  std::function<void(Shifts&)> prepare = [](Shifts&) {};
+};
+
+// Rank 0's second step.
+ScheduleView second_step(const Setting& setting) {
+  ScheduleView view;
+  launch::run_ranks(2, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
+    device::Device& device = device::Device::install(context, {});
+    Shifts model;
+    FullyShardOptions options;
+    options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, 2));
+    options.layout = setting.layout;
+    for (std::size_t i = 0; i < 2; ++i) fully_shard(model.items[i], options);
+    fully_shard(model, options);
+    materialize_shards(model);
+    nn::init_weights(model, 1);
+    setting.prepare(model);
+    model.skips_last = setting.skips_last;
+    model.own_last = setting.own_last;
+    for (int step = 0; step < 2; ++step) {
+      device.trace().enable(step == 1);
+      device.memory().reset_peaks();
+      const Tensor x = Tensor::zeros({2, 4}, DType::kF32);
+      autograd::backward(ops::mean(model(x).tensor()));
+      for (const Tensor& parameter : model.parameters()) parameter.set_grad({});
+    }
+    if (context.rank() == 0) view = view_schedule(device.trace(), device.memory().stats());
+  });
+  return view;
+}
+
+// A forward adds: 2 x 4 and 4 elements read, 2 x 4 written, 80 bytes; its backward sums rows: 8 read, 4 written, 48
+// bytes; the mean reads 8 and writes 1. A gather copies 8 bytes in, receives the peer's 8 and copies 16 out; a
+// reduction copies 16 in and receives 8. Blocks count as 512 bytes. The root stays whole beside one item: 2. A gather's
+// buffer is held until the next group is whole: 2.
+TEST(ScheduleText, IsOneLineAnEvent) {
+  EXPECT_EQ(to_text(second_step({})),
+            R"(schedule of one step, in the order the host issued it
+IN copy-in, AG all-gather, W waited for, RE resharded, RIN reduction's copy-in, RS reduce-scatter, AR all-reduce, B backward, O optimizer
+    #  stream          event  group           bytes
+    1  gather_copy_in  IN     (root)              8  fp32
+    2  gather          AG     (root)              8  fp32
+    3  compute         W      (root)             16
+    4  compute         run                       80  1 kernel
+    5  gather_copy_in  IN     items.0             8  fp32
+    6  gather          AG     items.0             8  fp32
+    7  compute         W      items.0            16
+    8  compute         run                       80  1 kernel
+    9                  RE     items.0
+   10  gather_copy_in  IN     items.1             8  fp32
+   11  gather          AG     items.1             8  fp32
+   12  compute         W      items.1            16
+   13  compute         run                       80  1 kernel
+   14                  RE     items.1
+   15  compute         run                       36  1 kernel
+   16  gather_copy_in  IN     items.1             8  fp32
+   17  gather          AG     items.1             8  fp32
+   18  compute         W      items.1            16
+   19  gather_copy_in  IN     items.0             8  fp32
+   20  gather          AG     items.0             8  fp32, prefetched
+   21  compute         run                       48  1 kernel
+   22                  RE     items.1
+   23  compute         RIN    items.1            16  fp32
+   24  reduce_scatter  RS     items.1             8  fp32
+   25  compute         W      items.0            16
+   26  compute         run                       48  1 kernel
+   27                  RE     items.0
+   28  compute         RIN    items.0            16  fp32
+   29  reduce_scatter  RS     items.0             8  fp32
+   30  compute         run                       48  1 kernel
+   31                  RE     (root)
+   32  compute         RIN    (root)             16  fp32
+   33  reduce_scatter  RS     (root)              8  fp32
+gather_copy_in: 5 events, 40 bytes
+gather: 5 events, 40 bytes
+compute: 15 events, 548 bytes
+reduce_scatter: 3 events, 24 bytes
+peak of unsharded parameters: 1024 bytes; of gather buffers: 1024 bytes
+no prefetch was in vain
+)");
+}
+
+// The shards live where they are gathered to. A group in flight is one more: 3.
+TEST(ScheduleText, OfTheFastLayoutCopiesNothing) {
+  EXPECT_EQ(to_text(second_step({.layout = GatherLayout::kFast})),
+            R"(schedule of one step, in the order the host issued it
+IN copy-in, AG all-gather, W waited for, RE resharded, RIN reduction's copy-in, RS reduce-scatter, AR all-reduce, B backward, O optimizer
+    #  stream          event  group           bytes
+    1  gather          AG     (root)              8  fp32
+    2  compute         W      (root)              0
+    3  compute         run                       80  1 kernel
+    4  gather          AG     items.0             8  fp32
+    5  compute         W      items.0             0
+    6  compute         run                       80  1 kernel
+    7                  RE     items.0
+    8  gather          AG     items.1             8  fp32
+    9  compute         W      items.1             0
+   10  compute         run                       80  1 kernel
+   11                  RE     items.1
+   12  compute         run                       36  1 kernel
+   13  gather          AG     items.1             8  fp32
+   14  compute         W      items.1             0
+   15  gather          AG     items.0             8  fp32, prefetched
+   16  compute         run                       48  1 kernel
+   17                  RE     items.1
+   18  compute         RIN    items.1            16  fp32
+   19  reduce_scatter  RS     items.1             8  fp32
+   20  compute         W      items.0             0
+   21  compute         run                       48  1 kernel
+   22                  RE     items.0
+   23  compute         RIN    items.0            16  fp32
+   24  reduce_scatter  RS     items.0             8  fp32
+   25  compute         run                       48  1 kernel
+   26                  RE     (root)
+   27  compute         RIN    (root)             16  fp32
+   28  reduce_scatter  RS     (root)              8  fp32
+gather: 5 events, 40 bytes
+compute: 15 events, 468 bytes
+reduce_scatter: 3 events, 24 bytes
+peak of unsharded parameters: 1536 bytes; of gather buffers: 0 bytes
+no prefetch was in vain
+)");
+}
+
+void root_prefetches_first_item(Shifts& model) { set_modules_to_forward_prefetch(model, {&model.items[0]}); }
+
+TEST(WastedPrefetch, IsNoneBehindTheRootsOwnKernel) {
+  EXPECT_THAT(second_step({.prepare = root_prefetches_first_item}).wasted, IsEmpty());
+}
+
+TEST(WastedPrefetch, IsOneThatIsWaitedForBeforeAnyKernel) {
+  const ScheduleView view = second_step({.own_last = true, .prepare = root_prefetches_first_item});
+  // IN, AG, W of the root; IN, AG of items.0, ahead; W of items.0.
+  EXPECT_THAT(to_text(view),
+              HasSubstr("\nprefetch of items.0 (event 5) had nothing to hide behind: no kernel ran before it was "
+                        "waited for (event 6)\n"));
+  EXPECT_THAT(view.wasted, SizeIs(1));
+}
+
+// Forward of the root 1..4, of items.0 5..9, the mean 10; items.0 gathered 11..13, items.1 ahead 14, 15; backward of
+// items.0 16..19, of the root 20..23; then the end of backward.
+TEST(WastedPrefetch, IsOneThatIsNeverUsed) {
+  const ScheduleView view = second_step({.skips_last = true, .prepare = [](Shifts& model) {
+                                           set_modules_to_backward_prefetch(model.items[0], {&model.items[1]});
+                                         }});
+  ASSERT_THAT(view.wasted, SizeIs(1));
+  EXPECT_EQ(view.wasted[0].why, WastedPrefetch::Why::kNeverUsed);
+  EXPECT_EQ(view.events[view.wasted[0].issued - 1].token, "AG");
+  EXPECT_EQ(view.events[view.wasted[0].ended - 1].token, "DROP");
+  EXPECT_THAT(to_text(view), HasSubstr("\nprefetch of items.1 (event 15) was never used and dropped (event 24)\n"));
+}
+
+}  // namespace
+}  // namespace loom::observe

@@ -1,0 +1,340 @@
+// Promise: virtual time follows the rules of simulate.h to the ns: what overlaps, what is exposed, what the host, a peer
+// or the links hold up.
+// World:   hand-made timelines on the tiny device (tests/support/tiny_profile.h).
+#include "engine/virtual_time/resolve.h"
+
+#include <chrono>
+#include <gmock/gmock.h>
+
+#include "engine/core/error.h"
+#include "engine/virtual_time/breakdown.h"
+#include "tests/support/tiny_profile.h"
+
+namespace loom::virtual_time {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::StrEq;
+using ::testing::ThrowsMessage;
+
+using S = device::StreamId;
+using test::HandMade;
+using test::tiny_profile;
+
+const std::vector<int> kPair{0, 1};
+
+VirtualTimes resolve_one(const HandMade& made, const HardwareProfile& profile = tiny_profile(),
+                         HostCosts costs = HostCosts::kCounted) {
+  const TimeModel model(profile);
+  const RankTimeline rank{0, &made.timeline};
+  return resolve({&rank, 1}, model, costs);
+}
+
+VirtualTimes resolve_all(const std::vector<const HandMade*>& made, const HardwareProfile& profile = tiny_profile()) {
+  const TimeModel model(profile);
+  std::vector<RankTimeline> ranks;
+  for (std::size_t r = 0; r < made.size(); ++r) ranks.push_back({static_cast<int>(r), &made[r]->timeline});
+  return resolve(ranks, model);
+}
+
+std::vector<std::int64_t> starts(const RankTimes& rank) {
+  std::vector<std::int64_t> all;
+  for (const EntryTime& time : rank.entries) all.push_back(time.start);
+  return all;
+}
+
+std::vector<std::int64_t> ends(const RankTimes& rank) {
+  std::vector<std::int64_t> all;
+  for (const EntryTime& time : rank.entries) all.push_back(time.end);
+  return all;
+}
+
+TEST(VirtualTime, ItemsOfAStreamFollowOneAnother) {
+  HandMade made;
+  made.compute(10);
+  made.compute(20);
+  const VirtualTimes times = resolve_one(made);
+  EXPECT_THAT(starts(times.ranks[0]), ElementsAre(0, 10));
+  EXPECT_THAT(ends(times.ranks[0]), ElementsAre(10, 30));
+  EXPECT_EQ(times.end_ns, 30);
+}
+
+TEST(VirtualTime, StreamsRunBesideOneAnotherUntilOneWaits) {
+  HandMade made;
+  const auto gather = made.gather(25, kPair);
+  made.compute(10);
+  made.wait(S::kCompute, gather);
+  made.compute(10);  // begins when the gather is over, at 25
+  EXPECT_EQ(resolve_one(made).end_ns, 35);
+}
+
+// A kernel of 10 beside a copy of 25: each at half its rate until 20, then the copy's last 15.
+TEST(VirtualTime, KernelsOfSeveralStreamsShareTheCores) {
+  HandMade made;
+  made.copy(S::kGatherCopyIn, 25);
+  made.compute(10);
+  EXPECT_THAT(ends(resolve_one(made).ranks[0]), ElementsAre(35, 20));
+}
+
+TEST(VirtualTime, TheHostLinkTakesNothingFromTheCores) {
+  HandMade made;
+  made.timeline.add_kernel(S::kD2H, "d2h",
+                           {.read_bytes = 25, .unit = device::Unit::kHostLink, .pinned = true});  // at 0.5
+  made.compute(10);
+  EXPECT_THAT(ends(resolve_one(made).ranks[0]), ElementsAre(50, 10));
+}
+
+// Three groups: gather 10, compute 30 each, the next gather issued before the compute. 10 + 3 * 30.
+TEST(VirtualTime, AGatherIssuedAheadIsHiddenAndTheFirstIsExposed) {
+  HandMade made;
+  std::int64_t gathered = made.gather(10, kPair);
+  for (int group = 0; group < 3; ++group) {
+    made.wait(S::kCompute, gathered);
+    if (group < 2) gathered = made.gather(10, kPair);
+    made.compute(30);
+  }
+  const VirtualTimes times = resolve_one(made);
+  EXPECT_EQ(times.end_ns, 10 + 3 * 30);
+  const Breakdown parts = break_down(made.timeline, times.ranks[0], 0, times.end_ns);
+  EXPECT_EQ(parts.compute_ns, 90);
+  EXPECT_EQ(parts.exposed_comm_ns, 10);
+  EXPECT_EQ(parts.comm_ns, 30);
+  EXPECT_EQ(parts.idle_ns, 0);
+}
+
+// The gather is longer than what hides it: each is exposed by 40 - 30, but for the first, by 40.
+TEST(VirtualTime, AGatherLongerThanItsComputeIsExposedByTheDifference) {
+  HandMade made;
+  std::int64_t gathered = made.gather(40, kPair);
+  for (int group = 0; group < 3; ++group) {
+    made.wait(S::kCompute, gathered);
+    if (group < 2) gathered = made.gather(40, kPair);
+    made.compute(30);
+  }
+  const VirtualTimes times = resolve_one(made);
+  EXPECT_EQ(times.end_ns, 3 * 40 + 30);
+  EXPECT_EQ(break_down(made.timeline, times.ranks[0], 0, times.end_ns).exposed_comm_ns, 40 + 2 * (40 - 30));
+}
+
+// Backward of three groups: compute 30, reduce-scatter 20 behind it. 3 * 30 + 20.
+TEST(VirtualTime, OnlyTheLastReduceScatterIsExposed) {
+  HandMade made;
+  for (int group = 0; group < 3; ++group) {
+    const auto computed = made.compute(30);
+    made.wait(S::kReduceScatter, computed);
+    made.reduce(20, kPair);
+  }
+  const VirtualTimes times = resolve_one(made);
+  EXPECT_EQ(times.end_ns, 3 * 30 + 20);
+  EXPECT_EQ(break_down(made.timeline, times.ranks[0], 0, times.end_ns).exposed_comm_ns, 20);
+}
+
+// Dispatch 50 a kernel of 20: the device waits for the host. 3 * 50 + 20.
+TEST(VirtualTime, AHostThatIsSlowerThanTheDeviceDecides) {
+  HandMade made;
+  for (int i = 0; i < 3; ++i) made.compute(20);
+  HardwareProfile profile = tiny_profile();
+  profile.launch.dispatch_ns = 50;
+  const VirtualTimes times = resolve_one(made, profile);
+  EXPECT_THAT(starts(times.ranks[0]), ElementsAre(50, 100, 150));
+  EXPECT_EQ(times.end_ns, 170);
+  EXPECT_EQ(break_down(made.timeline, times.ranks[0], 0, 170).idle_ns, 170 - 60);
+  EXPECT_EQ(resolve_one(made, profile, HostCosts::kFree).end_ns, 60) << "the device's own bound";
+}
+
+// Dispatch 5 a kernel of 20: only the first is waited for.
+TEST(VirtualTime, AHostThatIsFasterThanTheDeviceIsHidden) {
+  HandMade made;
+  for (int i = 0; i < 3; ++i) made.compute(20);
+  HardwareProfile profile = tiny_profile();
+  profile.launch.dispatch_ns = 5;
+  EXPECT_EQ(resolve_one(made, profile).end_ns, 5 + 60);
+}
+
+TEST(VirtualTime, TheHostPaysByWhatItIssues) {
+  HandMade made;
+  made.timeline.add_kernel(S::kCompute, "linear", {.unit = device::Unit::kMatrix});  // 1 + 10
+  made.gather(10, kPair);                                                            // 100
+  made.wait(S::kCompute, made.timeline.last_of(S::kGather));                         // 1000
+  HardwareProfile profile = tiny_profile();
+  profile.launch = {.dispatch_ns = 1, .library_ns = 10, .collective_ns = 100, .stream_wait_ns = 1000};
+  const VirtualTimes times = resolve_one(made, profile);
+  EXPECT_EQ(times.ranks[0].entries[0].issued, 11);
+  EXPECT_EQ(times.ranks[0].entries[1].issued, 111);
+  EXPECT_EQ(times.ranks[0].entries[2].issued, 1111);
+  EXPECT_EQ(times.ranks[0].host_end_ns, 1111);
+}
+
+TEST(VirtualTime, TheHostWaitsForTheDeviceAndWorksItself) {
+  HandMade made;
+  const auto kernel = made.compute(40);
+  made.timeline.add_host_wait(kernel);
+  made.timeline.add_host_work("adamw", {.read_bytes = 25});
+  made.compute(5);
+  const VirtualTimes times = resolve_one(made);
+  EXPECT_THAT(starts(times.ranks[0]), ElementsAre(0, 0, 40, 65));
+  EXPECT_THAT(ends(times.ranks[0]), ElementsAre(40, 40, 65, 70));
+  EXPECT_EQ(resolve_one(made, tiny_profile(), HostCosts::kFree).end_ns, 70) << "its own work is no dispatch";
+}
+
+TEST(VirtualTime, MarksSayWhereHostComputeAndDeviceStand) {
+  HandMade made;
+  made.compute(40);
+  made.timeline.add_kernel(S::kD2H, "d2h", {.read_bytes = 30, .unit = device::Unit::kHostLink, .pinned = true});
+  made.mark("backward");
+  made.compute(10);
+  made.mark("end");
+  HardwareProfile profile = tiny_profile();
+  profile.launch.dispatch_ns = 1;
+  const auto marks = resolve_one(made, profile).ranks[0].marks;
+  ASSERT_EQ(marks.size(), 2u);
+  EXPECT_EQ(marks[0].host_ns, 2);
+  EXPECT_EQ(marks[0].compute_ns, 41);
+  EXPECT_EQ(marks[0].device_ns, 62);
+  EXPECT_EQ(marks[1].compute_ns, 51);
+}
+
+TEST(VirtualTime, WhatIsOlderThanTheTimelineIsOver) {
+  HandMade made;
+  const auto before = made.compute(100);
+  made.timeline.clear();
+  made.wait(S::kGather, before);
+  made.timeline.add_host_wait(before);
+  made.compute(10);
+  EXPECT_EQ(resolve_one(made).end_ns, 10);
+}
+
+// Rank 0 is ready at 10, rank 1 at 70: both have their result at 70 + 20.
+TEST(VirtualTime, ACollectiveStartsWhenItsLastMemberIsReady) {
+  HandMade fast, slow;
+  for (auto [made, ns] : {std::pair{&fast, 10}, std::pair{&slow, 70}}) {
+    const auto computed = made->compute(ns);
+    made->wait(S::kReduceScatter, computed);
+    made->reduce(20, kPair);
+  }
+  const VirtualTimes times = resolve_all({&fast, &slow});
+  for (const RankTimes& rank : times.ranks) {
+    EXPECT_EQ(rank.entries[2].start, 70);
+    EXPECT_EQ(rank.entries[2].end, 90);
+  }
+  EXPECT_EQ(break_down(fast.timeline, times.ranks[0], 0, 90).idle_ns, 60) << "waits for its peer";
+}
+
+TEST(VirtualTime, MembersThatAreNotHereAreAlike) {
+  HandMade made;
+  made.compute(10);
+  made.wait(S::kReduceScatter, made.timeline.last_of(S::kCompute));
+  made.reduce(20, kPair);
+  EXPECT_EQ(resolve_one(made).end_ns, 30);
+}
+
+// Four ranks on two nodes: the shard axis {0, 1} stays inside a node, the replicate axis {0, 2} crosses. 100 bytes:
+// reduce-scatter 100 / 2 at 1 byte/ns, all-reduce of 50 bytes 2 * 50 / 2 at half a byte/ns.
+TEST(VirtualTime, TheReplicateAxisPaysForTheLinksBetweenNodes) {
+  const std::vector<int> shard{0, 1}, replicate{0, 2};
+  HandMade made;
+  made.collective(S::kReduceScatter, device::CollectiveKind::kReduceScatter, 100, shard);
+  made.wait(S::kAllReduce, made.timeline.last_of(S::kReduceScatter));
+  made.collective(S::kAllReduce, device::CollectiveKind::kAllReduce, 50, replicate);
+  EXPECT_THAT(ends(resolve_one(made).ranks[0]), ElementsAre(50, 50, 50 + 100));
+}
+
+// Compute loses a fifth while the gather of 50 runs: 40 of its 100 are done by then, 60 remain.
+TEST(VirtualTime, ComputeIsSlowerWhileACollectiveRuns) {
+  HandMade made;
+  made.gather(50, kPair);
+  made.compute(100);
+  HardwareProfile profile = tiny_profile();
+  profile.links.levels[0].compute_slowdown = 0.2;
+  EXPECT_THAT(ends(resolve_one(made, profile).ranks[0]), ElementsAre(50, 50 + 60));
+}
+
+// The gather begins while the kernel runs: 30 at full rate, 50 at 0.8, the remaining 30 at full rate.
+TEST(VirtualTime, AKernelSlowsDownInItsMiddle) {
+  HandMade made;
+  made.timeline.add_kernel(S::kH2D, "h2d", {.read_bytes = 30, .unit = device::Unit::kHostLink, .pinned = true});
+  made.wait(S::kGather, made.timeline.last_of(S::kH2D));
+  made.gather(50, kPair);
+  made.compute(100);
+  HardwareProfile profile = tiny_profile();
+  profile.links.levels[0].compute_slowdown = 0.2;
+  EXPECT_EQ(resolve_one(made, profile).ranks[0].entries[3].end, 30 + 50 + 30);
+}
+
+// Two collectives on one link take twice as long while both run: 20 each way until the short one has its 10, then 10.
+TEST(VirtualTime, CollectivesShareTheirLinks) {
+  HandMade made;
+  made.gather(20, kPair);
+  made.reduce(10, kPair);
+  EXPECT_THAT(ends(resolve_one(made).ranks[0]), ElementsAre(30, 20));
+}
+
+TEST(VirtualTime, CollectivesOnDifferentLinksDoNotMeet) {
+  const std::vector<int> replicate{0, 2};
+  HandMade made;
+  made.gather(20, kPair);
+  made.collective(S::kAllReduce, device::CollectiveKind::kAllReduce, 10, replicate);  // 10 / 0.5
+  EXPECT_THAT(ends(resolve_one(made).ranks[0]), ElementsAre(20, 20));
+}
+
+TEST(VirtualTime, RanksThatDisagreeAreNamed) {
+  HandMade a, b;
+  a.gather(20, kPair);
+  b.gather(30, kPair);
+  EXPECT_THAT(
+      [&] {
+        resolve_all({&a, &b});
+      },
+      ThrowsMessage<InvariantError>(
+          StrEq("internal: collective '' of 60 bytes on rank 1 meets another collective of 40 bytes in ranks "
+                "0,1")));
+}
+
+TEST(VirtualTime, APeerThatNeverComesIsAnErrorNotAHang) {
+  HandMade a, b;
+  a.gather(20, kPair);
+  b.compute(5);
+  EXPECT_THAT(
+      [&] {
+        resolve_all({&a, &b});
+      },
+      ThrowsMessage<InvariantError>(
+          StrEq("internal: virtual time stands still: rank 0 is at collective '', and its peers never "
+                "come")));
+}
+
+HandMade long_step(int groups) {
+  HandMade made;
+  std::int64_t gathered = made.gather(37, kPair);
+  for (int group = 0; group < groups; ++group) {
+    made.wait(S::kCompute, gathered);
+    gathered = made.gather(37, kPair);
+    for (int kernel = 0; kernel < 15; ++kernel) made.compute(3 + kernel % 5);
+    made.wait(S::kReduceScatter, made.timeline.last_of(S::kCompute));
+    made.reduce(21, kPair);
+  }
+  return made;
+}
+
+TEST(VirtualTime, IsTheSameEveryTime) {
+  const HandMade made = long_step(50);
+  HardwareProfile profile = tiny_profile();
+  profile.links.levels[0].compute_slowdown = 0.07;
+  const VirtualTimes first = resolve_one(made, profile);
+  for (int again = 0; again < 3; ++again) {
+    const VirtualTimes times = resolve_one(made, profile);
+    EXPECT_EQ(starts(times.ranks[0]), starts(first.ranks[0]));
+    EXPECT_EQ(ends(times.ranks[0]), ends(first.ranks[0]));
+  }
+}
+
+TEST(VirtualTime, AHundredThousandEntriesTakeWellUnderASecond) {
+  const HandMade made = long_step(100000 / 19);
+  ASSERT_GT(made.timeline.entries().size(), 99000u);
+  const auto begin = std::chrono::steady_clock::now();
+  resolve_one(made);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(500));
+}
+
+}  // namespace
+}  // namespace loom::virtual_time
