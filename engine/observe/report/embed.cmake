@@ -42,7 +42,7 @@ set(q "LOOM_PAGE")
 file(WRITE "${OUTPUT}" "// Written by engine/observe/report/embed.cmake.
 #include \"engine/observe/report_template.h\"
 
-namespace shardloom::train {
+namespace loom::observe {
 namespace {
 
 constexpr std::string_view kBefore = R\"${q}(${head}${style}${to_data})${q}\";
@@ -52,5 +52,5 @@ constexpr std::string_view kAfter = R\"${q}(${to_charts}${charts}${to_scripts}${
 
 std::pair<std::string_view, std::string_view> report_template() { return {kBefore, kAfter}; }
 
-}  // namespace shardloom::train
+}  // namespace loom::observe
 ")
