@@ -129,7 +129,7 @@ data::DataIterator Trainer::iterate(const data::DataLoader& loader) const {
     const auto rows = data::rank_rows(next / micro_batches_, arguments_.global_batch_size, world_group_->rank(),
                                       world_group_->size(), arguments_.micro_batch_size, next % micro_batches_);
     ++next;
-    return loader(rows);
+    return data::to_device(loader(rows));
   });
 }
 

@@ -231,4 +231,6 @@ void ConfigReader::refuse_unread() const {
   }
 }
 
+std::string ConfigReader::json() const { return values_.dump(2) + "\n"; }
+
 }  // namespace loom::models

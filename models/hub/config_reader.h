@@ -54,6 +54,8 @@ class ConfigReader {
   [[noreturn]] void reject(std::string_view key, fmt::format_string<Args...> format, Args&&... args) const {
     reject_value(key, fmt::format(format, std::forward<Args>(args)...));
   }
+  // The mapping as JSON, keys in the file's order.
+  std::string json() const;
   // "file:line:column" of a key, or "file".
   std::string where(std::string_view key) const;
   // Throws for the first key nobody asked for, with the nearest spelling of those that were.
