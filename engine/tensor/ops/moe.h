@@ -1,7 +1,7 @@
 // Operators of mixture-of-experts layers: routing, tokens ordered by expert, one matrix product an expert.
 //
-// Letters  T tokens, E experts, k experts a token, H and N row lengths; R = T * k rows, one for each token and expert it
-//          goes to.
+// Letters  T tokens, E experts, k experts a token, H and N row lengths; R = T * k rows, one for each token and expert
+//          it goes to.
 // Work     tokens are gathered by expert, and an expert's product runs over its own tokens only: no expert computes a
 //          token that did not choose it. An expert without tokens does nothing and has a gradient of zeros.
 // Bits     sums over a token's experts run in order of expert in fp32 (fp64) and are rounded once; nothing depends on
