@@ -8,7 +8,7 @@
 //          the number of threads. Transformers' eager loop has the same order and, in 16-bit dtypes, rounds every term.
 // Dry run  there are no tokens to count: shapes need none, and costs take routing as balanced, so that every expert is
 //          used as far as R suffices.
-// Places, dtypes, errors  as in ops.h; indices are int64 on the device.
+// Places   as in ops.h, and so are dtypes and errors; indices are int64 on the device.
 #pragma once
 
 #include "engine/tensor/tensor.h"
