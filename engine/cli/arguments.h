@@ -6,9 +6,8 @@
 //          (foreign_flags.cpp).
 // Units    iterations are optimizer steps; batch sizes are sequences.
 // Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling. The program prints it and exits
-// with kExitUsage.
-//          Everything that flags alone can tell is checked here, before anything is allocated; files are read by who
-//          needs them.
+//          with kExitUsage. Everything that flags alone can tell is checked here, before anything is allocated; files
+//          are read by who needs them.
 // Threads  none are started; nothing here calls exit().
 #pragma once
 

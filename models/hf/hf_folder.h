@@ -2,12 +2,12 @@
 //
 // Names    a slot's path is its tensor's name. Folders of a base model saved without its head are read too
 //          ("wte.weight" for "transformer.wte.weight"); attention masks and rotary frequencies that old versions
-//          stored are read over.
-//          Where the model declares path aliases (engine/nn/path_aliases.h), names spelled with them are read as well.
+//          stored are read over. Where the model declares path aliases (engine/nn/path_aliases.h), names spelled with
+//          them are read as well.
 // Ties     slots that hold one parameter need one tensor, under any of their names.
 // Experts  both spellings of their weights are read (expert_weights.h); what is written is the caller's choice.
-// Rows     a slot gets rows [row_begin, row_begin + rows of its value) of its tensor: each rank reads its own, of experts
-//          in either spelling too.
+// Rows     a slot gets rows [row_begin, row_begin + rows of its value) of its tensor: each rank reads its own, of
+//          experts in either spelling too.
 // Threads  the rank's host thread.
 #pragma once
 

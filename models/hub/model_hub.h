@@ -71,7 +71,8 @@ class ModelHub {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// Registers a model for the program's life. One beside each model, at namespace scope, in a file that the program links.
+// Registers a model for the program's life. One beside each model, at namespace scope, in a file that the program
+// links.
 class RegisterModel {
  public:
   RegisterModel(const std::vector<std::string>& names, ModelHub::Builder builder, ModelHub& hub = ModelHub::global()) {

@@ -1,13 +1,11 @@
 // Fsdp2Config: the keys of fsdp2_config.yaml, typed and checked once.
 //
 // Order    load_fsdp2_config -> validate_against_world -> reject_not_built, all before anything is allocated; every
-// rank reads the
-//          same file and therefore fails with the same text.
+//          rank reads the same file and therefore fails with the same text.
 // YAML     plain YAML with line marks. Tabs and spaces after values are read over. Booleans are what Python's YAML
-// reads as such
-//          (true True TRUE yes on, false False FALSE no off, unquoted); numbers are plain decimal digits. null stands
-//          for "not given" where a key has no default of its own (the dtypes, ignored_modules, recompute_modules,
-//          moe_modules) and is an error elsewhere.
+//          reads as such (true True TRUE yes on, false False FALSE no off, unquoted); numbers are plain decimal digits.
+//          null stands for "not given" where a key has no default of its own (the dtypes, ignored_modules,
+//          recompute_modules, moe_modules) and is an error elsewhere.
 // Errors   ConfigError "file:line:column: key is VALUE, ...; what to write". Unknown and repeated keys are errors.
 // Source   MindSpeed-MM, mixin route. Where the migration guide and the code differ in a default, the guide wins.
 #pragma once

@@ -1,17 +1,18 @@
 // ParamGroup: the parameters that are gathered and reduced together.
 //
-// States   Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded; with an integer reshard_after_forward
-//          k, Unsharded -> ShardedPostForward after forward, from which the next gather is over k ranks. Verbs may be
-//          repeated: a verb whose work is done does nothing.
-// Training Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on it.
-// Shapes   N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded
-//          shards.
-// Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, REPF
-//          resharded to the post-forward shards, RS/RSAR reduction issued, DROP a gather that nobody waited for given
-//          back.
-// Threads  the rank's host thread; device work is ordered by streams.
-// Errors   DeviceError, CommError; a broken precondition is an InvariantError.
-// Source   PyTorch FSDP2, _fsdp_param_group.py.
+// States    Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded; with an integer
+//           reshard_after_forward k, Unsharded -> ShardedPostForward after forward, from which the next gather is over
+//           k ranks. Verbs may be repeated: a verb whose work is done does nothing.
+// Training  Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on
+//           it.
+// Shapes    N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded
+//           shards.
+// Events    in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, REPF
+//           resharded to the post-forward shards, RS/RSAR reduction issued, DROP a gather that nobody waited for given
+//           back.
+// Threads   the rank's host thread; device work is ordered by streams.
+// Errors    DeviceError, CommError; a broken precondition is an InvariantError.
+// Source    PyTorch FSDP2, _fsdp_param_group.py.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Promise: thread ranks get the results every ProcessGroup owes (conformance.h), whatever their number.
 // World:   1, 2, 3, 4, 5, 6 and 16 ranks as threads, on however few cores; 4 makes meshes of 1x4, 2x2, 4x1, 6 of 2x3
-// and 3x2.
+//          and 3x2.
 
 #include <gtest/gtest.h>
 #include <tuple>

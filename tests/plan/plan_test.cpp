@@ -1,5 +1,5 @@
 // Promise: a plan is what a run does - the same events, bytes and virtual time - at any size; it says what does not fit
-// and what would help; searches find the best that fits.
+//          and what would help; searches find the best that fits.
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 

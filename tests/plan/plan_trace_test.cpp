@@ -1,5 +1,5 @@
-// Promise: the trace of a plan is well-formed and says what the plan says: the step's length, its phases, its collectives
-// with their ranks, and the peaks of memory; what waits points to what it waited for.
+// Promise: the trace of a plan is well-formed and says what the plan says: the step's length, its phases, its
+//          collectives with their ranks, and the peaks of memory; what waits points to what it waited for.
 // World:   rank 0 of 8; a decoder of two layers; the h200 profile.
 #include "engine/plan/plan_trace.h"
 

@@ -1,5 +1,6 @@
 // Promise: an fsdp2_config.yaml is resolved against a model before anything changes, wrapped bottom-up, and described
-// group by group. World:   4 ranks for plans (none runs), 2 ranks as threads where models are wrapped.
+//          group by group.
+// World:   4 ranks for plans (none runs), 2 ranks as threads where models are wrapped.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"

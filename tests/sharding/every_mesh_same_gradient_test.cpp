@@ -1,6 +1,6 @@
 // Promise: gradients are the mean over all data, whatever the mesh: HSDP 2 x 2, FSDP 4, four replicas and one rank
-// agree to rounding. World:   4 ranks as threads; root and 3 blocks of width 5 (uneven shards), fp64; rank r sees input
-// r.
+//          agree to rounding.
+// World:   4 ranks as threads; root and 3 blocks of width 5 (uneven shards), fp64; rank r sees input r.
 #include <cmath>
 #include <gtest/gtest.h>
 

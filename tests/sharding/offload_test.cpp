@@ -1,9 +1,7 @@
 // Promise: with CPU offload shards, gradients and optimizer state are in host memory and everything computed is the
-// same, bit by bit; nothing
-//          reads a gradient before it has landed.
+//          same, bit by bit; nothing reads a gradient before it has landed.
 // World:   1, 2 or 4 ranks as threads; Net = Linear 6 -> 10 -> 9 with biases, each a group, then RMSNorm(9) and Linear
-// 9 -> 5 in the root's
-//          group. Over 4 ranks rows are 3,3,3,1 / 3,3,3,0 / 2,2,1,0: padding and empty shards.
+//          9 -> 5 in the root's group. Over 4 ranks rows are 3,3,3,1 / 3,3,3,0 / 2,2,1,0: padding and empty shards.
 #include <atomic>
 #include <chrono>
 #include <future>

@@ -1,6 +1,6 @@
 // Promise: each switch of FSDPModule changes what it names, where it names it, and nothing else.
 // World:   2 or 4 ranks as threads; Toy of 2 layers, wrapped embed, layers.0, layers.1, head and root; 12 tokens a
-// micro-batch.
+//          micro-batch.
 #include <cmath>
 #include <functional>
 #include <gmock/gmock.h>

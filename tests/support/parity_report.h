@@ -1,7 +1,8 @@
 // Reference-driven programs: every case of a folder, a line each, one verdict.
 //
 // Output   "NAME: passed, DETAIL", "NAME: FAILED, DETAIL" or "NAME: skipped, DETAIL"; last "N passed, N failed, N
-// skipped". Exit     0 only if at least one case ran and all that ran agree.
+//          skipped".
+// Exit     0 only if at least one case ran and all that ran agree.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +54,8 @@ inline std::vector<std::filesystem::path> case_folders(const std::filesystem::pa
   return cases;
 }
 
-// The main of a parity program `NAME DIR`: 2 for a wrong command line or a folder that cannot be read, else what `run` returns.
+// The main of a parity program `NAME DIR`: 2 for a wrong command line or a folder that cannot be read, else what `run`
+// returns.
 template <class Run>
 int parity_main(int argc, char** argv, std::string_view name, Run&& run) {
   if (argc != 2) {

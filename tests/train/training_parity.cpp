@@ -5,9 +5,8 @@
 // tokens. Losses, gradient norms, the first step's gradients and the last weights must agree within the contract of
 // tests/reference/README.md; in 16-bit cases the dtype and bytes of every gather and reduction are checked too. A case
 // with batches.safetensors has images: its vision tower is frozen and ignored, targets that are image tokens are not
-// scored, and the first step's logits of rank 0 are compared as well. Each
-// case runs in both grains, in fp32 also with CPU offload. Ranks are threads; under mpirun, processes, and the cases
-// are those of that many ranks.
+// scored, and the first step's logits of rank 0 are compared as well. Each case runs in both grains, in fp32 also with
+// CPU offload. Ranks are threads; under mpirun, processes, and the cases are those of that many ranks.
 #include <cmath>
 #include <cstring>
 #include <fstream>
