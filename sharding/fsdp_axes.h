@@ -3,8 +3,8 @@
 // shard      N ranks; each keeps 1 / N of every parameter. Gathers and reduce-scatters run over it.
 // replicate  M ranks that keep the same shard; all-reduces of gradients run over it.
 //
-// FSDP works on axes, not on meshes: axes of one mesh, or some flattened (dp_shard and cp into one shard axis). Calls of
-// one model may have different ones.
+// FSDP works on axes, not on meshes: axes of one mesh, or some flattened (dp_shard and cp into one shard axis). Calls
+// of one model may have different ones.
 #pragma once
 
 #include <vector>

@@ -60,7 +60,7 @@ struct SplitChoice {
   int color = 0;
   int key = 0;
 };
-// World ranks that chose the colour of `rank`, by key, then by rank. Throws InvariantError where that is below kNoColor.
+// World ranks that chose the colour of `rank`, by key, then by rank. Throws InvariantError for one below kNoColor.
 std::vector<int> members_of_split(std::span<const SplitChoice> choices, int rank);
 // How the group that a split made differs from the one that was expected, or nothing.
 std::optional<std::string> unexpected_members(int rank, std::span<const int> expected, std::span<const int> members);

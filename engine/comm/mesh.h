@@ -6,8 +6,8 @@
 //
 // Order    slowest axis first, as torchtitan writes it: consecutive ranks differ in the last axis. Its names are pp,
 //          dp_replicate, dp_shard, cp, tp; a mesh takes any.
-// Groups   one exchange over the world an axis, whatever the number of its groups. An axis of size 1 has a group of this
-//          rank alone, which never communicates and costs no exchange.
+// Groups   one exchange over the world an axis, whatever the number of its groups. An axis of size 1 has a group of
+//          this rank alone, which never communicates and costs no exchange.
 // Errors   ConfigError, the same on every rank: axes that do not multiply to the number of ranks, a name given twice,
 //          a name that the mesh does not have.
 // Threads  the rank's host thread.

@@ -1,8 +1,8 @@
 // Agreement between ranks: the same groups, parameters, shapes, dtypes and switches everywhere, or one error on every
 // rank.
 //
-// Cost     one 8-byte exchange an axis that the model is sharded or replicated over, at the first forward; texts are exchanged only
-//          when the digests differ.
+// Cost     one 8-byte exchange an axis that the model is sharded or replicated over, at the first forward; texts are
+//          exchanged only when the digests differ.
 // Errors   ConfigError on every rank of the group that disagrees, naming the ranks and the first line in which they
 //          differ.
 #pragma once

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "engine/core/error.h"
+#include "sharding/lanes.h"
 #include "tests/support/files.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"

@@ -1,9 +1,9 @@
 // Ranks as processes that an MPI launcher started; begin with run_mpi_rank() of launch.h.
 //
 // Model    Every collective is made of point-to-point messages, posted by the process's communication thread
-//          (mpi_transport.h): first all members exchange their calls, which tells who is missing and who differs, then the bytes move
-//          directly between each pair. MPI's own collectives cannot name a missing member or be cancelled, and its
-//          reduce-scatter is several times slower.
+//          (mpi_transport.h): first all members exchange their calls, which tells who is missing and who differs, then
+//          the bytes move directly between each pair. MPI's own collectives cannot name a missing member or be
+//          cancelled, and its reduce-scatter is several times slower.
 // Cost     S = full bytes, N ranks; each rank sends and receives, beside one small message a peer:
 //          all_gather, reduce_scatter S (N - 1) / N; all_reduce twice that, or S (N - 1) for small S; broadcast S from
 //          the root to each.

@@ -1,13 +1,12 @@
 // MpiTransport: this process's communication thread, the only one that calls MPI.
 //
 // Model    Callers hand over batches of point-to-point messages and sleep until a batch has ended. The thread posts
-// //          them non-blocking and polls: briefly in a row, then yielding, then sleeping up to 200 us between polls. With
+//          them non-blocking and polls: briefly in a row, then yielding, then sleeping up to 200 us between polls. With
 //          no batch under way it sleeps. Messages of one pair and tag arrive in the order they were started; those of
 //          different tags do not wait for each other.
 // Failure  Each batch has a deadline. A notice of failure travels on a communicator of its own; the first one ends
-// every batch under way
-//          and every later one. Receives under way are cancelled, so that nothing is written to memory its owner has
-//          left.
+//          every batch under way and every later one. Receives under way are cancelled, so that nothing is written to
+//          memory its owner has left.
 // Threads  start(), wait() and fail() from any thread.
 #pragma once
 
