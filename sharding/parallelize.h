@@ -27,7 +27,7 @@ namespace loom::sharding {
 // The configuration resolved against a model and a world: nothing is allocated or changed yet.
 struct ResolvedFsdp2Config {
   WorldLayout layout;
-  FullyShardOptions options;            // the mesh is set by apply_fsdp2
+  FullyShardOptions options;            // the axes are set by apply_fsdp2
   std::vector<std::string> wrapped;     // paths, pre-order of registration
   std::vector<std::string> ignored;     // paths of modules whose parameters are left out of sharding
   std::vector<std::string> recomputed;  // the same; who composes recompute with sharding wraps them first
@@ -42,7 +42,7 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
 
 // --- the pieces of apply_fsdp2, for who does something else in between ---
 
-// The plan's options with what the model and the world add: the mesh, made from `world` (collective), and the
+// The plan's options with what the model and the world add: the axes, made from `world` (collective), and the
 // parameters below plan.ignored. ConfigError, before anything has changed and with the same text on every rank, when
 // the ranks' plans differ (effective_config.h).
 FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& plan, comm::World& world);

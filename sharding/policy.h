@@ -2,13 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <unordered_set>
 #include <variant>
 
-#include "engine/comm/mesh.h"
 #include "engine/core/dtype.h"
+#include "sharding/fsdp_axes.h"
 
 namespace loom::sharding {
 
@@ -35,7 +34,7 @@ struct CpuOffloadPolicy {
 };
 
 struct FullyShardOptions {
-  std::shared_ptr<const comm::DeviceMesh> mesh;
+  FsdpAxes axes;
   MixedPrecisionPolicy policy;
   // After forward: true frees the gathered parameters, false keeps them for backward; k splits them over k consecutive
   // ranks, from which backward gathers (1 = false, N = true, else k must divide N). None: true, but false for the root.

@@ -39,7 +39,7 @@ class ParamGroup {
   // --- constant after lazy_init() ---
   const std::string& path() const { return path_; }
   const std::vector<std::unique_ptr<Param>>& params() const { return params_; }
-  const comm::DeviceMesh& mesh() const { return *mesh_; }
+  const FsdpAxes& axes() const { return axes_; }
   std::int64_t gather_input_bytes() const { return gather_->input_bytes(); }
 
   // Once, at the root's first forward, in the same order on all ranks: names the group, checks dtypes and that no
@@ -100,6 +100,7 @@ class ParamGroup {
 
   void check_dtypes() const;
   void check_place(const Param& param) const;
+  comm::Axis post_forward_axis() const;
   void make_comm();
   void make_gathers();
   void renew_comm();
@@ -112,7 +113,7 @@ class ParamGroup {
   void mark(std::string_view kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0,
             bool prefetched = false);
 
-  const std::shared_ptr<const comm::DeviceMesh> mesh_;
+  const FsdpAxes axes_;
   const GatherLayout layout_;
   std::vector<std::unique_ptr<Param>> params_;
   std::string path_;

@@ -45,7 +45,7 @@ class Fixture {
   Fixture(RankContext& context, comm::World& world, const Setting& setting) {
     device::Device::install(context, {});
     FullyShardOptions options;
-    options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, setting.shard_size));
+    options.axes = sharding::FsdpAxes::over(world, setting.shard_size);
     options.policy = setting.policy;
     options.reshard_after_forward = setting.reshard_after_forward;
     for (const char* path : {"embed", "layers.0", "layers.1", "head"}) fully_shard(*toy.find(path), options);
