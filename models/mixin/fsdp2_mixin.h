@@ -3,7 +3,7 @@
 //   class MyModel : public nn::Module, public models::FSDP2Mixin { ... };
 //   model->fully_shard(world, "fsdp2_config.yaml");
 //
-// Order      freeze(config), by who builds the model; then fully_shard():
+// Order      freeze(config), called by the code that builds the model; then fully_shard():
 //            _pre_fully_shard   reads the file, checks it against the model, makes the mesh and the ignored parameters
 //            _fully_shard       the override point; sharding::parallelize(): recompute, shard, prefetch
 //            _post_fully_shard  gives this rank's rows bytes, writes first values (or loads them), post_meta_init()

@@ -126,7 +126,8 @@ Fsdp2Config load_fsdp2_config(const std::filesystem::path& path) {
 Fsdp2Config parse_fsdp2_config(std::string_view text, std::string_view file_name) {
   Fsdp2Config config;
   config.file_name = file_name;
-  for (const config::Value& member : config::parse_yaml(text, file_name, kWords).items()) read_member(member, config);
+  const config::Value document = config::parse_yaml(text, file_name, kWords);
+  for (const config::Value& member : document.items()) read_member(member, config);
   return config;
 }
 
