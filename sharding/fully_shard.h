@@ -10,7 +10,8 @@
 // Names      module and parameter paths do not change.
 // Values     are never broadcast: ranks must hold the same values before the call (or the meta device).
 // Errors     ConfigError before anything is allocated: a container without forward, a module wrapped twice, a parameter
-//            without dims, a tie that would span two groups (both paths are named).
+//            without dims, a tie that would span two groups (both paths are named); a call for a module that is not
+//            wrapped.
 // Threads    the rank's host thread.
 // Source     PyTorch FSDP2, _fully_shard.py.
 #pragma once

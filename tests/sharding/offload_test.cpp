@@ -608,7 +608,7 @@ TEST(OffloadInTheYaml, ReachesEveryGroup) {
     Net pageable;
     EXPECT_FALSE(plan_of(pageable, "offload_to_cpu: true").options.cpu_offload->pin_memory);
     Net pinned;
-    apply_fsdp2(pinned, plan_of(pinned, "offload_to_cpu: true\npin_memory: true"), world);
+    parallelize(pinned, plan_of(pinned, "offload_to_cpu: true\npin_memory: true"), world);
     materialize_shards(pinned);
     for (const Tensor& parameter : pinned.parameters()) {
       EXPECT_EQ(parameter.storage()->place(), Place::kHost);

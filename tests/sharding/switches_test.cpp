@@ -347,8 +347,8 @@ TEST(DivideFactor, MustBeAbove0) {
 TEST(ForceSum, IsOfOneModule) {
   on_ranks(1, {.shard_size = 1}, [](Fixture& f) {
     set_force_sum_reduction_for_comms(f.at("head"), true);
-    EXPECT_TRUE(FsdpState::of(f.at("head"))->group()->force_sum_reduction);
-    EXPECT_FALSE(FsdpState::of(f.at("embed"))->group()->force_sum_reduction);
+    EXPECT_TRUE(FsdpState::of(f.at("head"))->group()->switches().force_sum_reduction);
+    EXPECT_FALSE(FsdpState::of(f.at("embed"))->group()->switches().force_sum_reduction);
   });
 }
 
