@@ -14,8 +14,6 @@
 namespace loom::sharding {
 namespace {
 
-using comm::Channel;
-
 // Modules whose parameters belong to a call on `module`: itself and what is below, not descending into wrapped modules.
 // Children come before their parents.
 void collect_managed(nn::Module& module, const std::string& path, std::unordered_set<nn::Module*>& seen,
@@ -107,7 +105,7 @@ void claim(const std::vector<ParamHome>& homes) {
 
 ReshardAfterForward resolve_after_forward(const FullyShardOptions& options) {
   const ReshardAfterForward chosen = options.reshard_after_forward.value_or(ReshardAfterForward::always());
-  const int shard_size = options.mesh->shard_size();
+  const int shard_size = options.axes.shard.size();
   const auto resolved = chosen.on(shard_size);
   if (!resolved) {
     config_error("reshard_after_forward is {}, but {} ranks share the parameters; use true, false or a factor of {}",
@@ -150,6 +148,39 @@ void refuse_two_memories(const nn::Module& module) {
       "a {} cannot have a custom all-gather or reduce-scatter and buffers from the process group: allocate() of the "
       "custom one gives the buffers; take one of them away first",
       module.type_name());
+}
+
+// Shards over the same ranks: their squares are summed over these.
+struct NormTerm {
+  FsdpAxes axes;
+  std::vector<Tensor> shards;
+  double sum = 0;
+};
+
+NormTerm& term_of(const FsdpAxes& axes, std::vector<NormTerm>& terms) {
+  for (NormTerm& term : terms) {
+    if (same_ranks(term.axes.shard, axes.shard)) return term;
+  }
+  return terms.emplace_back(NormTerm{axes, {}});
+}
+
+// Sums the sums of squares over the shard axes of their terms. `whole_sum`, of which every rank has its own, becomes its
+// mean over the ranks of the first term's axes; it travels with that term's sum.
+void sum_over_ranks(std::vector<NormTerm>& terms, double& whole_sum, bool has_whole) {
+  for (NormTerm& term : terms) {
+    const comm::Axis& shard = term.axes.shard;
+    if (shard.size() == 1) continue;
+    const bool first = &term == &terms.front();
+    std::array<double, 2> sums{term.sum, whole_sum / shard.size()};
+    shard.group().all_reduce(comm::kHostLane, sums.data(), first ? 2 : 1, DType::kF64, comm::ReduceOp::sum(),
+                             "gradient norm");
+    term.sum = sums[0];
+    if (first) whole_sum = sums[1];
+  }
+  if (terms.empty() || !has_whole) return;
+  const comm::Axis& replicate = terms.front().axes.replicate;
+  if (replicate.size() == 1) return;
+  replicate.group().all_reduce(comm::kHostLane, &whole_sum, 1, DType::kF64, comm::ReduceOp::avg(), "gradient norm");
 }
 
 std::vector<FsdpState*> states_of(const std::vector<nn::Module*>& modules) {
@@ -262,7 +293,7 @@ void set_allocate_memory_from_process_group_for_comm(nn::Module& module, bool on
 }
 
 void set_all_reduce_hook(nn::Module& module, AllReduceHook hook, device::Stream* stream) {
-  const int replicas = state_of(module).options().mesh->replicate_size();
+  const int replicas = state_of(module).options().axes.replicate.size();
   if (stream != nullptr && replicas > 1) {
     config_error(
         "set_all_reduce_hook of a {}: stream '{}' is given, but the mesh has {} replicas and the hook follows their "
@@ -311,14 +342,13 @@ void reshard(nn::Module& module) {
 }
 
 double grad_norm(nn::Module& root) {
-  std::vector<Tensor> shards;
+  std::vector<NormTerm> terms;
   std::unordered_set<const void*> sharded;
-  const comm::DeviceMesh* mesh = nullptr;
   for (FsdpState* state : FsdpState::collect(root)) {
     if (state->group() == nullptr) continue;
-    mesh = &state->group()->mesh();
+    NormTerm& term = term_of(state->group()->axes(), terms);
     for (const auto& param : state->group()->params()) {
-      shards.push_back(param->sharded());
+      term.shards.push_back(param->sharded());
       sharded.insert(param->sharded().id());
     }
   }
@@ -326,17 +356,11 @@ double grad_norm(nn::Module& root) {
   for (const Tensor& parameter : root.parameters()) {
     if (!sharded.contains(parameter.id())) whole.push_back(parameter);
   }
-  double sum = nn::gradient_sum_of_squares(shards);
+  for (NormTerm& term : terms) term.sum = nn::gradient_sum_of_squares(term.shards);
   double whole_sum = nn::gradient_sum_of_squares(whole);
-  if (mesh != nullptr && mesh->shard_size() > 1) {
-    std::array<double, 2> sums{sum, whole_sum / mesh->shard_size()};
-    mesh->shard().all_reduce(Channel::kHost, sums.data(), 2, DType::kF64, comm::ReduceOp::sum(), "gradient norm");
-    sum = sums[0];
-    whole_sum = sums[1];
-  }
-  if (mesh != nullptr && mesh->replicate() != nullptr && !whole.empty()) {
-    mesh->replicate()->all_reduce(Channel::kHost, &whole_sum, 1, DType::kF64, comm::ReduceOp::avg(), "gradient norm");
-  }
+  sum_over_ranks(terms, whole_sum, !whole.empty());
+  double sum = 0;
+  for (const NormTerm& term : terms) sum += term.sum;
   return std::sqrt(sum + whole_sum);
 }
 
@@ -356,7 +380,7 @@ void for_each_full_parameter(nn::Module& root,
     state->group()->reshard();
     for (const auto& param : state->group()->params()) {
       sharded[param->sharded().id()] = param.get();
-      group_of[param.get()] = &state->group()->mesh().shard();
+      group_of[param.get()] = &state->group()->axes().shard.group();
     }
   }
   for (auto& [path, value] : root.named_parameters()) {
@@ -375,7 +399,7 @@ void for_each_full_parameter(nn::Module& root,
     std::memcpy(own, param.padded_shard().raw(), bytes);
     if (group.size() > 1) {
       const comm::GatherPart part{own, full.raw(), bytes};
-      group.all_gather(Channel::kHost, {&part, 1}, path);
+      group.all_gather(comm::kHostLane, {&part, 1}, path);
     }
     visit(path, full.rows(0, param.shape()[0]));
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -182,13 +181,12 @@ std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePatte
 }
 
 FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world) {
-  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  if (world.size() > 1) check_same_config(resolved.entries, *world.group(everyone, "world"));
+  if (world.size() > 1) check_same_config(resolved.entries, *world.everyone());
   FullyShardOptions options = resolved.options;
-  for (auto& [path, parameter] : ignored_parameters(model, resolved.ignored))
+  for (auto& [path, parameter] : ignored_parameters(model, resolved.ignored)) {
     options.ignored_params.insert(parameter.id());
-  options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, resolved.layout.shard));
+  }
+  options.axes = FsdpAxes::over(world, resolved.layout.shard);
   return options;
 }
 
@@ -239,7 +237,7 @@ namespace {
 // One line of the table; `path_width` is that of its first column.
 std::string describe_group(const FsdpState& state, const std::string& path, std::size_t path_width,
                            const WrittenAs& written_as) {
-  const comm::DeviceMesh& mesh = *state.options().mesh;
+  const int shard_size = state.options().axes.shard.size();
   std::int64_t elems = 0;
   std::int64_t gathered_bytes = 0;
   std::int64_t needed_bytes = 0;
@@ -248,7 +246,7 @@ std::string describe_group(const FsdpState& state, const std::string& path, std:
     reshard = group->switches().reshard_after_forward.text();
     for (const auto& param : group->params()) {
       elems += param->shape().numel();
-      gathered_bytes += mesh.shard_size() * param->gather_input_bytes();
+      gathered_bytes += shard_size * param->gather_input_bytes();
       needed_bytes += param->unsharded().nbytes();
     }
   }
@@ -265,8 +263,7 @@ std::string describe_group(const FsdpState& state, const std::string& path, std:
 }
 
 std::string mode_lines(const FullyShardOptions& options) {
-  const comm::DeviceMesh& mesh = *options.mesh;
-  std::string text = describe_mode(mesh.replicate_size(), mesh.shard_size()) + "\n";
+  std::string text = describe_mode(options.axes.replicate.size(), options.axes.shard.size()) + "\n";
   if (const auto& offload = options.cpu_offload) {
     text += fmt::format("shards, gradients and optimizer state in {} host memory\n",
                         offload->pin_memory ? "pinned" : "pageable");

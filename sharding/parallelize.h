@@ -32,7 +32,7 @@ namespace loom::sharding {
 // The configuration resolved against a model and a world: nothing is allocated or changed yet.
 struct ResolvedFsdp2Config {
   WorldLayout layout;
-  FullyShardOptions options;            // options_for() adds the mesh and the ignored parameters
+  FullyShardOptions options;            // options_for() adds the axes and the ignored parameters
   std::vector<std::string> wrapped;     // paths, pre-order of registration
   std::vector<std::string> ignored;     // paths of modules whose parameters are left out of sharding
   std::vector<std::string> recomputed;  // paths, pre-order of registration
@@ -47,7 +47,7 @@ struct ResolvedFsdp2Config {
 // Step 1, this rank's half.
 ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout);
 
-// Step 1, all ranks: the resolved options with the mesh, made from `world` (collective), and the parameters below the
+// Step 1, all ranks: the resolved options with the axes, made from `world` (collective), and the parameters below the
 // ignored modules. ConfigError, with the same text on every rank, when the ranks differ (effective_config.h).
 FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world);
 

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <unordered_set>
 
-#include "engine/comm/mesh.h"
 #include "engine/core/dtype.h"
+#include "sharding/fsdp_axes.h"
 #include "sharding/reshard_after_forward.h"
 
 namespace loom::sharding {
@@ -35,7 +34,7 @@ struct CpuOffloadPolicy {
 };
 
 struct FullyShardOptions {
-  std::shared_ptr<const comm::DeviceMesh> mesh;
+  FsdpAxes axes;
   MixedPrecisionPolicy policy;
   // true, false or a number of ranks, which must divide N. None: true, but false for the root.
   std::optional<ReshardAfterForward> reshard_after_forward;

@@ -46,6 +46,8 @@ class Section {
 
   // YAML is ours: unknown keys are errors there. JSON is Hugging Face's: it may hold more than we read.
   bool strict() const { return unknown_keys_ == UnknownKeys::kRefused; }
+  // The whole mapping.
+  const Value& value() const { return mapping_; }
   // A value that is there.
   const Value& operator[](std::string_view key) const;
   // Null when the key is not given; an empty value is given.

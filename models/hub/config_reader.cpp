@@ -1,5 +1,7 @@
 #include "models/hub/config_reader.h"
 
+#include <nlohmann/json.hpp>
+
 #include "engine/config/document.h"
 #include "engine/io/mapped_file.h"
 
@@ -12,6 +14,25 @@ constexpr config::DocumentWords kWords{
     .no_mapping = "{file}: a mapping of keys to values is expected",
     .repeated = "{where}: key '{path}' is given twice",
 };
+
+nlohmann::ordered_json json_of(const config::Value& value) {
+  if (value.is_null()) return nullptr;
+  if (value.is_scalar()) {
+    if (const auto flag = value.boolean()) return *flag;
+    if (const auto whole = value.whole()) return *whole;
+    if (const auto number = value.number()) return *number;
+    return value.scalar();
+  }
+  auto json = value.is_mapping() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::array();
+  for (const config::Value& item : value.items()) {
+    if (value.is_mapping()) {
+      json[item.key()] = json_of(item);
+    } else {
+      json.push_back(json_of(item));
+    }
+  }
+  return json;
+}
 
 }  // namespace
 
@@ -38,5 +59,7 @@ std::optional<ConfigReader> ConfigReader::mapping(std::string_view key) const {
   if (auto nested = Section::mapping(key)) return ConfigReader(*std::move(nested));
   return std::nullopt;
 }
+
+std::string ConfigReader::json() const { return json_of(value()).dump(2) + "\n"; }
 
 }  // namespace loom::models

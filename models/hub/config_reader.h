@@ -27,6 +27,9 @@ class ConfigReader : public config::Section {
   // A nested mapping.
   std::optional<ConfigReader> mapping(std::string_view key) const;
 
+  // The mapping as JSON, keys in the file's order.
+  std::string json() const;
+
  private:
   explicit ConfigReader(config::Section section) : Section(std::move(section)) {}
 };

@@ -60,10 +60,11 @@ std::vector<std::string> describe_for_agreement(const std::vector<FsdpState*>& s
   return lines;
 }
 
-void check_agreement(const std::vector<std::string>& lines, const comm::DeviceMesh& mesh) {
+void check_agreement(const std::vector<std::string>& lines, const std::vector<comm::Axis>& axes) {
   const std::string text = fmt::format("{}", fmt::join(lines, "\n"));
-  if (mesh.shard_size() > 1) check_group(mesh.shard(), text);
-  if (mesh.replicate() != nullptr) check_group(*mesh.replicate(), text);
+  for (const comm::Axis& axis : axes) {
+    if (axis.size() > 1) check_group(axis.group(), text);
+  }
 }
 
 }  // namespace loom::sharding

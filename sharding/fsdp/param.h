@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/mesh.h"
 #include "engine/nn/module.h"
 #include "sharding/fsdp/chunk.h"
 #include "sharding/policy.h"

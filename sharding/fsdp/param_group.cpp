@@ -12,7 +12,7 @@ using device::StreamId;
 
 ParamGroup::ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullyShardOptions& options,
                        ReshardAfterForward reshard)
-    : mesh_(options.mesh),
+    : axes_(options.axes),
       layout_(options.layout),
       params_(std::move(params)),
       reshard_(reshard),
@@ -47,24 +47,28 @@ void ParamGroup::make_gathers() {
   for (const auto& param : params_) params.push_back(param.get());
   const std::shared_ptr<AllGather>& all_gather = comm_in_use_.all_gather;
   device::Device& device = *comm_->device;
-  gather_ = Gather::create(layout_, GatherFrom::kShards, params, {mesh_, &mesh_->shard()}, device, path_, all_gather);
-  if (const auto ranks = reshard_.ranks()) {
+  gather_ = Gather::create(layout_, GatherFrom::kShards, params, axes_.shard.shared_group(), device, path_, all_gather);
+  if (reshard_.ranks()) {
     post_forward_gather_ = Gather::create(layout_, GatherFrom::kPostForwardShards, params,
-                                          {mesh_, &mesh_->consecutive(*ranks)}, device, path_, all_gather);
+                                          post_forward_axis().shared_group(), device, path_, all_gather);
   }
+}
+
+comm::Axis ParamGroup::post_forward_axis() const {
+  return axes_.shard.consecutive(*reshard_.ranks(), "post_forward");
 }
 
 void ParamGroup::make_comm() {
   comm_in_use_ = {custom_all_gather_, custom_reduce_scatter_};
-  if (!memory_from_process_group_ || mesh_->shard_size() == 1 || comm_->device->dry_run()) return;
+  if (!memory_from_process_group_ || axes_.shard.size() == 1 || comm_->device->dry_run()) return;
   CommBufferSizes sizes;
   for (const auto& param : params_) {
     const auto elems = static_cast<std::size_t>(param->padded_shard_elems());
     sizes.gather_output += static_cast<std::size_t>(param->gather_output_bytes());
     sizes.reduce_output += elems * element_bytes(param->reduce_dtype().value_or(param->compute_dtype()));
   }
-  sizes.reduce_input = sizes.reduce_output * static_cast<std::size_t>(mesh_->shard_size());
-  comm_in_use_ = comm_in_group_memory(mesh_->shard(), sizes, path_);
+  sizes.reduce_input = sizes.reduce_output * static_cast<std::size_t>(axes_.shard.size());
+  comm_in_use_ = comm_in_group_memory(axes_.shard.group(), sizes, path_);
 }
 
 // Once there is something to renew: before, lazy_init() makes it.
@@ -139,7 +143,7 @@ void ParamGroup::issue_gather(bool prefetched) {
   pending_ = state_ == ShardedState::kShardedPostForward ? post_forward_gather_.get() : gather_.get();
   pending_->issue();
   state_ = ShardedState::kGathering;
-  if (mesh_->shard_size() > 1) mark("AG", pending_->input_bytes(), params_.front()->compute_dtype(), 0, prefetched);
+  if (axes_.shard.size() > 1) mark("AG", pending_->input_bytes(), params_.front()->compute_dtype(), 0, prefetched);
 }
 
 void ParamGroup::wait_for_unshard() {
@@ -148,7 +152,7 @@ void ParamGroup::wait_for_unshard() {
   drop_post_forward_shards();
   for (const auto& param : params_) param->to_unsharded();
   state_ = ShardedState::kUnsharded;
-  if (mesh_->shard_size() > 1) mark("W");
+  if (axes_.shard.size() > 1) mark("W");
   // The buffer before this one goes only now, when this group's parameters have their memory.
   comm_->release_held();
   if (!held.buffer.defined()) return;
@@ -163,7 +167,7 @@ void ParamGroup::drop_post_forward_shards() {
 void ParamGroup::reshard_to_post_forward() {
   if (state_ != ShardedState::kUnsharded) return;
   const int ranks = *reshard_.ranks();
-  const int rank = mesh_->consecutive(ranks).rank();
+  const int rank = post_forward_axis().rank();
   for (const auto& param : params_) {
     param->keep_post_forward_shard(rank, ranks);
     param->to_sharded();
@@ -263,11 +267,11 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
   const DType dtype = params.front()->reduce_dtype().value_or(grads.front().dtype());
   std::int64_t elems = 0;
   for (const Param* param : params) elems += param->padded_shard_elems();
-  const bool replicated = mesh_->replicate() != nullptr;
+  const bool replicated = axes_.replicate.size() > 1;
   mark(replicated && switches_.all_reduce_grads ? "RSAR" : "RS",
-       mesh_->shard_size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
+       axes_.shard.size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
        static_cast<std::int64_t>(params.size()));
-  const ReduceContext context{.mesh = mesh_,
+  const ReduceContext context{.axes = axes_,
                               .device = comm_->device,
                               .path = reduction_tag(params),
                               .divide_factor = switches_.gradient_divide_factor,

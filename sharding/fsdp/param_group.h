@@ -1,17 +1,18 @@
 // ParamGroup: the parameters that are gathered and reduced together.
 //
-// States   Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded; with an integer reshard_after_forward
-//          k, Unsharded -> ShardedPostForward after forward, from which the next gather is over k ranks. Verbs may be
-//          repeated: a verb whose work is done does nothing.
-// Training Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on it.
-// Shapes   N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded
-//          shards.
-// Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, REPF
-//          resharded to the post-forward shards, RS/RSAR reduction issued, DROP a gather that nobody waited for given
-//          back.
-// Threads  the rank's host thread; device work is ordered by streams.
-// Errors   DeviceError, CommError; a broken precondition is an InvariantError.
-// Source   PyTorch FSDP2, _fsdp_param_group.py.
+// States    Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded; with an integer
+//           reshard_after_forward k, Unsharded -> ShardedPostForward after forward, from which the next gather is over
+//           k ranks. Verbs may be repeated: a verb whose work is done does nothing.
+// Training  Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on
+//           it.
+// Shapes    N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded
+//           shards.
+// Events    in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, REPF
+//           resharded to the post-forward shards, RS/RSAR reduction issued, DROP a gather that nobody waited for given
+//           back.
+// Threads   the rank's host thread; device work is ordered by streams.
+// Errors    DeviceError, CommError; a broken precondition is an InvariantError.
+// Source    PyTorch FSDP2, _fsdp_param_group.py.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ class ParamGroup {
   // --- constant after lazy_init() ---
   const std::string& path() const { return path_; }
   const std::vector<std::unique_ptr<Param>>& params() const { return params_; }
-  const comm::DeviceMesh& mesh() const { return *mesh_; }
+  const FsdpAxes& axes() const { return axes_; }
   std::int64_t gather_input_bytes() const { return gather_->input_bytes(); }
 
   // Once, at the root's first forward, in the same order on all ranks: names the group, checks dtypes and that no
@@ -106,6 +107,7 @@ class ParamGroup {
 
   void check_dtypes() const;
   void check_place(const Param& param) const;
+  comm::Axis post_forward_axis() const;
   void make_comm();
   void make_gathers();
   void renew_comm();
@@ -118,7 +120,7 @@ class ParamGroup {
   void mark(std::string_view kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0,
             bool prefetched = false);
 
-  const std::shared_ptr<const comm::DeviceMesh> mesh_;
+  const FsdpAxes axes_;
   const GatherLayout layout_;
   std::vector<std::unique_ptr<Param>> params_;
   std::string path_;

@@ -1,5 +1,5 @@
 // Promise: a model with the mixin is sharded by the file in four steps that can each be overridden; a model without it
-// goes the same way; freezing comes first and lasts.
+//          goes the same way; freezing comes first and lasts.
 // World:   1 and 4 ranks as threads; OwnModel of own_models.h.
 #include "models/mixin/fsdp2_mixin.h"
 

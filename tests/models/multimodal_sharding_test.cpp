@@ -1,5 +1,5 @@
 // Promise: the published YAML shapes apply to a vision-language model as they are, under the names they use, and print
-// the groups they make; an ignored frozen tower stays whole and as it is; a wrapped one trains.
+//          the groups they make; an ignored frozen tower stays whole and as it is; a wrapped one trains.
 // World:   ranks as threads, the model of tests/reference/training/internvl_w2 (2 vision layers, 3 decoder layers).
 #include <cmath>
 #include <cstring>

@@ -1,6 +1,5 @@
 // Promise: fsdp2_config.yaml is read as MindSpeed-MM reads it, or refused with file, line, column, key, value and what
-// to write;
-//          nothing is silently dropped, and a size that does not fit the world fails alike on every rank.
+//          to write; nothing is silently dropped, and a size that does not fit the world fails alike on every rank.
 // World:   a number of ranks; no rank runs.
 #include "sharding/config/fsdp2_config.h"
 

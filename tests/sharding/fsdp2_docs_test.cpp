@@ -1,5 +1,5 @@
 // Promise: docs/fsdp2-config.md has every key the reader knows and no other, with defaults that read as written; the
-// files in configs/fsdp2 are fit for use.
+//          files in configs/fsdp2 are fit for use.
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Promise: an fsdp2_config.yaml is resolved against a model before anything changes, wrapped bottom-up, and described
-// group by group.
+//          group by group.
 // World:   a world of 4 where a file is resolved (none runs), 2 ranks as threads where models are wrapped.
 #include "sharding/parallelize.h"
 

@@ -1,5 +1,6 @@
 // Promise: ranks whose fsdp2_config.yaml differ in any key get one error, the same on every rank, that names the key,
-// the ranks and the values, before a group is made or anything is allocated; spellings of the same do not matter.
+//          the ranks and the values, before a group is made or anything is allocated; spellings of the same do not
+//          matter.
 // World:   4 ranks as threads; root and 4 blocks of width 4.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // Promise: each switch of FSDPModule changes what it names, where it names it, and nothing else.
 // World:   2 or 4 ranks as threads; Toy of 2 layers, wrapped embed, layers.0, layers.1, head and root; 12 tokens a
-// micro-batch.
+//          micro-batch.
 #include <cmath>
 #include <functional>
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ class Fixture {
   Fixture(RankContext& context, comm::World& world, const Setting& setting) {
     device::Device::install(context, {});
     FullyShardOptions options;
-    options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, setting.shard_size));
+    options.axes = sharding::FsdpAxes::over(world, setting.shard_size);
     options.policy = setting.policy;
     options.reshard_after_forward = setting.reshard_after_forward;
     for (const char* path : {"embed", "layers.0", "layers.1", "head"}) fully_shard(*toy.find(path), options);

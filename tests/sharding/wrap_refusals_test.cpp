@@ -1,5 +1,6 @@
 // Promise: what cannot be sharded is refused before anything has changed, and a root that comes too late or without
-// values says so. World:   2 ranks as threads.
+//          values says so.
+// World:   2 ranks as threads.
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"

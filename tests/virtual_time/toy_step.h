@@ -1,7 +1,7 @@
 // A training step of the toy chain (tests/support/toy_models.h) of which only products and collectives take time.
 //
-// Letters  L blocks under a root with a weight of its own; C ns for each product (a block: one forward, two backward; the
-//          root: one and one, its input needs no gradient); G ns for each gather and each reduction.
+// Letters  L blocks under a root with a weight of its own; C ns for each product (a block: one forward, two backward;
+//          the root: one and one, its input needs no gradient); G ns for each gather and each reduction.
 #pragma once
 
 #include <functional>
