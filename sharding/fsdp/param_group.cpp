@@ -15,8 +15,9 @@ ParamGroup::ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullySh
     : axes_(options.axes),
       layout_(options.layout),
       params_(std::move(params)),
-      reshard_(reshard),
-      switches_{.reshard_after_forward = reshard} {}
+      reshard_(reshard) {
+  switches_.reshard_after_forward = reshard;
+}
 
 void ParamGroup::set_switches(const GroupSwitches& switches) {
   const auto ranks = switches.reshard_after_forward.ranks();

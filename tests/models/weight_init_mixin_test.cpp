@@ -146,5 +146,24 @@ TEST(InitWeights, AgainGivesTheSameValues) {
   });
 }
 
+class NoModule final : public WeightInitMixin {};
+
+class WritesEarly final : public test::OwnModel, public WeightInitMixin {
+ public:
+  void write() { normal_(embed.weight, 1.0); }
+};
+
+TEST(InitWeights, SaysWhatAModelOwesToIt) {
+  test::run_world(1, [](RankContext&, comm::World&) {
+    NoModule none;
+    EXPECT_EQ(test::message_of<ConfigError>([&] { none.init_weights(1); }),
+              "a class inherits WeightInitMixin without nn::Module; write 'class M : public nn::Module, public "
+              "WeightInitMixin'");
+    WritesEarly early;
+    EXPECT_EQ(test::message_of<ConfigError>([&] { early.write(); }),
+              "'weight' is written by the mixin outside of init_weights(); write it in _init_weights()");
+  });
+}
+
 }  // namespace
 }  // namespace loom::models

@@ -1,11 +1,12 @@
 // Promise: an fsdp2_config.yaml is resolved against a model before anything changes, wrapped bottom-up, and described
 //          group by group.
-// World:   4 ranks for plans (none runs), 2 ranks as threads where models are wrapped.
+// World:   a world of 4 where a file is resolved (none runs), 2 ranks as threads where models are wrapped.
+#include "sharding/parallelize.h"
+
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
 #include "engine/nn/layers.h"
-#include "sharding/parallelize.h"
 #include "tests/support/files.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
@@ -20,13 +21,13 @@ using ::testing::IsEmpty;
 
 Fsdp2Config config(const std::string& text) { return parse_fsdp2_config(text, "f.yaml"); }
 
-ResolvedFsdp2Config planned(const std::string& text, int world_size = 4) {
+ResolvedFsdp2Config resolved_of(const std::string& text, int world_size = 4) {
   test::ToyChain chain(6, 4);
   return resolve_fsdp2(chain, config(text), world_size, GatherLayout::kBuffered);
 }
 
 std::string refusal(const std::string& text, int world_size = 4) {
-  return message_of<ConfigError>([&] { planned(text, world_size); });
+  return message_of<ConfigError>([&] { resolved_of(text, world_size); });
 }
 
 TEST(Parallelize, RefusesToForgetRecompute) {
@@ -64,55 +65,55 @@ TEST(Parallelize, RecomputesBeforeItShards) {
 
 // --- What a file comes to
 
-TEST(Plan, ListsWrappedModulesInTheOrderOfRegistrationWhateverTheListsOrder) {
+TEST(ResolvedConfig, ListsWrappedModulesInTheOrderOfRegistrationWhateverTheListsOrder) {
   const auto expected = ElementsAre("layers.0", "layers.1", "layers.2", "layers.3");
-  EXPECT_THAT(planned("sub_modules_to_wrap: [\"layers.{*}\"]").wrapped, expected);
-  EXPECT_THAT(planned("sub_modules_to_wrap: [layers.3, \"layers.{1,0}\", layers.2, layers.2]").wrapped, expected);
+  EXPECT_THAT(resolved_of("sub_modules_to_wrap: [\"layers.{*}\"]").wrapped, expected);
+  EXPECT_THAT(resolved_of("sub_modules_to_wrap: [layers.3, \"layers.{1,0}\", layers.2, layers.2]").wrapped, expected);
 }
 
-TEST(Plan, TakesAClassForEveryModuleOfIt) {
+TEST(ResolvedConfig, TakesAClassForEveryModuleOfIt) {
   const auto expected = ElementsAre("layers.0", "layers.1", "layers.2", "layers.3");
-  EXPECT_THAT(planned("sub_modules_to_wrap: [toy.models.ToyBlock]").wrapped, expected);
-  EXPECT_THAT(planned("sub_modules_to_wrap: [ToyBlock]").wrapped, expected);
+  EXPECT_THAT(resolved_of("sub_modules_to_wrap: [toy.models.ToyBlock]").wrapped, expected);
+  EXPECT_THAT(resolved_of("sub_modules_to_wrap: [ToyBlock]").wrapped, expected);
 }
 
-TEST(Plan, TakesMeshAndPolicyFromTheFile) {
-  const ResolvedFsdp2Config plan = planned(
+TEST(ResolvedConfig, TakesMeshAndPolicyFromTheFile) {
+  const ResolvedFsdp2Config resolved = resolved_of(
       "sharding_size: 2\nparam_dtype: bf16\nreduce_dtype: fp32\ncast_forward_inputs: false\n"
       "reshard_after_forward: false\nnum_to_forward_prefetch: 2\nnum_to_backward_prefetch: 1\n");
-  EXPECT_EQ(plan.layout.replicate, 2);
-  EXPECT_EQ(plan.layout.shard, 2);
-  EXPECT_EQ(plan.options.policy.param_dtype, DType::kBF16);
-  EXPECT_EQ(plan.options.policy.reduce_dtype, DType::kF32);
-  EXPECT_EQ(plan.options.policy.output_dtype, std::nullopt);
-  EXPECT_FALSE(plan.options.policy.cast_forward_inputs);
-  EXPECT_EQ(plan.options.reshard_after_forward, ReshardAfterForward(false));
-  EXPECT_EQ(plan.num_to_forward_prefetch, 2);
-  EXPECT_EQ(plan.num_to_backward_prefetch, 1);
-  EXPECT_THAT(plan.wrapped, IsEmpty());
+  EXPECT_EQ(resolved.layout.replicate, 2);
+  EXPECT_EQ(resolved.layout.shard, 2);
+  EXPECT_EQ(resolved.options.policy.param_dtype, DType::kBF16);
+  EXPECT_EQ(resolved.options.policy.reduce_dtype, DType::kF32);
+  EXPECT_EQ(resolved.options.policy.output_dtype, std::nullopt);
+  EXPECT_FALSE(resolved.options.policy.cast_forward_inputs);
+  EXPECT_EQ(resolved.options.reshard_after_forward, ReshardAfterForward(false));
+  EXPECT_EQ(resolved.num_to_forward_prefetch, 2);
+  EXPECT_EQ(resolved.num_to_backward_prefetch, 1);
+  EXPECT_THAT(resolved.wrapped, IsEmpty());
 }
 
-TEST(Plan, OfAContainerIsRefused) {
+TEST(ResolvedConfig, OfAContainerIsRefused) {
   EXPECT_EQ(refusal("sub_modules_to_wrap:\n  - layers\n"),
             "f.yaml:2:5: sub_modules_to_wrap: 'layers' is a ModuleList and has no forward of its own; wrap its items: "
             "'layers.{*}'");
 }
 
-TEST(Plan, OfAPatternThatMatchesNothingIsRefusedWithTheNearestPath) {
+TEST(ResolvedConfig, OfAPatternThatMatchesNothingIsRefusedWithTheNearestPath) {
   EXPECT_EQ(
       refusal("sub_modules_to_wrap:\n  - \"layer.{*}\"\n"),
       "f.yaml:2:5: sub_modules_to_wrap: 'layer.{*}': there is no 'layer' in the model; the nearest path is 'layers'");
 }
 
-TEST(Plan, WarnsOfAnIndexPastTheEnd) {
-  const ResolvedFsdp2Config plan = planned("sharding_size: auto\nsub_modules_to_wrap:\n  - \"layers.{2-5}\"\n");
-  EXPECT_THAT(plan.wrapped, ElementsAre("layers.2", "layers.3"));
-  EXPECT_THAT(plan.warnings,
+TEST(ResolvedConfig, WarnsOfAnIndexPastTheEnd) {
+  const ResolvedFsdp2Config resolved = resolved_of("sharding_size: auto\nsub_modules_to_wrap:\n  - \"layers.{2-5}\"\n");
+  EXPECT_THAT(resolved.wrapped, ElementsAre("layers.2", "layers.3"));
+  EXPECT_THAT(resolved.warnings,
               ElementsAre("f.yaml:3:5: sub_modules_to_wrap: 'layers.{2-5}': 'layers' has 4 entries, 0 to 3; "
                           "4-5 skipped"));
 }
 
-TEST(Plan, OfASizeThatDoesNotDivideTheRanksIsRefused) {
+TEST(ResolvedConfig, OfASizeThatDoesNotDivideTheRanksIsRefused) {
   EXPECT_EQ(refusal("sharding_size: 3"),
             message_of<ConfigError>([] { validate_against_world(config("sharding_size: 3"), 4); }));
 }
@@ -131,7 +132,7 @@ class Tied final : public nn::Module {
   nn::Value forward(const nn::Args& args) override { return head(embed(args.tensor(0))); }
 };
 
-TEST(Plan, ThatWouldSpreadATieOverTwoGroupsIsRefusedNamingBothPathsInTheModel) {
+TEST(ResolvedConfig, ThatWouldSpreadATieOverTwoGroupsIsRefusedNamingBothPathsInTheModel) {
   Tied model;
   EXPECT_EQ(
       message_of<ConfigError>(
@@ -157,11 +158,12 @@ std::vector<std::string> paths_of(const std::vector<FsdpState*>& states, nn::Mod
 TEST(Apply, SetsPrefetchListsOfTheNextInTheOrderOfRegistration) {
   run_world(2, [](RankContext&, comm::World& world) {
     test::ToyChain chain(6, 4);
-    const ResolvedFsdp2Config plan = resolve_fsdp2(chain,
-                                                   config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
-                                                          "num_to_forward_prefetch: 2\nnum_to_backward_prefetch: 1\n"),
-                                                   2, GatherLayout::kBuffered);
-    parallelize(chain, plan, world);
+    const ResolvedFsdp2Config resolved =
+        resolve_fsdp2(chain,
+                      config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
+                             "num_to_forward_prefetch: 2\nnum_to_backward_prefetch: 1\n"),
+                      2, GatherLayout::kBuffered);
+    parallelize(chain, resolved, world);
     const auto forward = [&](nn::Module& module) { return paths_of(FsdpState::of(module)->forward_prefetch(), chain); };
     const auto backward = [&](nn::Module& module) {
       return paths_of(FsdpState::of(module)->backward_prefetch(), chain);
@@ -194,13 +196,13 @@ class Nested final : public nn::Module {
 TEST(Apply, WrapsChildrenBeforeTheirParentsAndPrefetchesInPreOrder) {
   run_world(2, [](RankContext&, comm::World& world) {
     Nested model;
-    const ResolvedFsdp2Config plan =
+    const ResolvedFsdp2Config resolved =
         resolve_fsdp2(model,
                       config("sharding_size: auto\nsub_modules_to_wrap: [outer, last, outer.layers.0]\n"
                              "num_to_forward_prefetch: 1\n"),
                       2, GatherLayout::kBuffered);
-    EXPECT_THAT(plan.wrapped, ElementsAre("outer", "outer.layers.0", "last"));
-    parallelize(model, plan, world);
+    EXPECT_THAT(resolved.wrapped, ElementsAre("outer", "outer.layers.0", "last"));
+    parallelize(model, resolved, world);
     EXPECT_EQ(FsdpState::of(model.outer)->group()->params().size(), 1u);  // its own; the block's are the block's
     EXPECT_EQ(FsdpState::of(model.outer.layers[0])->group()->params().size(), 1u);
     EXPECT_EQ(FsdpState::of(model)->group(), nullptr);
@@ -212,11 +214,12 @@ TEST(Apply, WrapsChildrenBeforeTheirParentsAndPrefetchesInPreOrder) {
 TEST(Describe, NamesEveryGroupWithItsBytesPaddingReshardAndPrefetch) {
   run_world(2, [](RankContext& context, comm::World& world) {
     test::ToyChain chain(5, 2);
-    const ResolvedFsdp2Config plan = resolve_fsdp2(chain,
-                                                   config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
-                                                          "param_dtype: bf16\nnum_to_forward_prefetch: 1\n"),
-                                                   2, GatherLayout::kBuffered);
-    parallelize(chain, plan, world);
+    const ResolvedFsdp2Config resolved =
+        resolve_fsdp2(chain,
+                      config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
+                             "param_dtype: bf16\nnum_to_forward_prefetch: 1\n"),
+                      2, GatherLayout::kBuffered);
+    parallelize(chain, resolved, world);
     if (context.rank() != 0) return;
     // 25 elements; 2 ranks x 3 rows x 5 x 2 bytes = 60 bytes gathered (0.06 KiB), 10 of them padding: 16.67 %.
     EXPECT_EQ(describe_groups(chain),
