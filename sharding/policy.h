@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_set>
-#include <variant>
 
 #include "engine/core/dtype.h"
 #include "sharding/fsdp_axes.h"
+#include "sharding/reshard_after_forward.h"
 
 namespace loom::sharding {
 
@@ -36,9 +36,8 @@ struct CpuOffloadPolicy {
 struct FullyShardOptions {
   FsdpAxes axes;
   MixedPrecisionPolicy policy;
-  // After forward: true frees the gathered parameters, false keeps them for backward; k splits them over k consecutive
-  // ranks, from which backward gathers (1 = false, N = true, else k must divide N). None: true, but false for the root.
-  std::optional<std::variant<bool, int>> reshard_after_forward;
+  // true, false or a number of ranks, which must divide N. None: true, but false for the root.
+  std::optional<ReshardAfterForward> reshard_after_forward;
   // Identities (Tensor::id) of parameters that are neither sharded, nor moved, nor reduced.
   std::unordered_set<const void*> ignored_params;
   GatherLayout layout = GatherLayout::kBuffered;

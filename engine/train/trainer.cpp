@@ -130,7 +130,7 @@ data::DataIterator Trainer::iterate(const data::DataLoader& loader) const {
     const auto rows = data::rank_rows(next / micro_batches_, arguments_.global_batch_size, dims_.data_rank(rank_),
                                       dims_.data_size(), arguments_.micro_batch_size, next % micro_batches_);
     ++next;
-    return loader(rows);
+    return data::to_device(loader(rows));
   });
 }
 

@@ -35,7 +35,13 @@ FsdpState::FsdpState(std::vector<nn::Module*> modules, const FullyShardOptions& 
 
 void FsdpState::set_reshard_after_forward(bool on) {
   reshard_chosen_ = true;
-  if (group_ != nullptr) group_->reshard_after_forward = on;
+  if (group_ != nullptr) switch_reshard_after_forward(on);
+}
+
+void FsdpState::switch_reshard_after_forward(bool on) {
+  GroupSwitches switches = group_->switches();
+  switches.reshard_after_forward = on ? group_->reshard_when_on() : ReshardAfterForward::never();
+  group_->set_switches(switches);
 }
 
 void FsdpState::install_hooks() {
@@ -139,7 +145,7 @@ void FsdpState::lazy_init() {
     shared->states.push_back(state);
   }
   is_root_ = true;
-  if (group_ != nullptr && !reshard_chosen_) group_->reshard_after_forward = false;
+  if (group_ != nullptr && !reshard_chosen_) switch_reshard_after_forward(false);
   const std::vector<std::string> lines = describe_for_agreement(shared->states);
   check_agreement(lines, axes_of(shared->states, &FsdpAxes::shard));
   check_agreement(lines, axes_of(shared->states, &FsdpAxes::replicate));

@@ -84,7 +84,7 @@ class Param {
   // The accumulator, else `.grad`, cleared here; undefined when there is none.
   Tensor take_unsharded_grad();
 
-  // Offload: blocks the host until the shard's gradient has landed there.
+  // Offload: blocks the host until the shard's gradient is there.
   void wait_for_shard_grad() const;
 
  private:

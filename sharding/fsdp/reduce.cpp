@@ -178,8 +178,7 @@ std::vector<Addition> give_gradients(const std::vector<Param*>& params, const Te
   return additions;
 }
 
-// A copy of `part` in host memory beside the parameter's shard. It does not block: reading the copy waits until it has
-// landed.
+// A copy of `part` in host memory beside the parameter's shard. It does not block: a read of the copy waits for it.
 Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stream) {
   const Tensor copy = Tensor::empty_beside(param.sharded(), part.shape(), part.dtype(), MemCategory::kGradient,
                                            param.path() + " (gradient)");

@@ -11,7 +11,7 @@
 //           all-reduces the sum.
 // Offload   after the last collective, on its stream, each shard's gradient is copied to host memory. With pinned
 //           memory and no gradient there yet the copy does not block the host, and the gradient's storage makes readers
-//           wait until it has landed (Storage::data()). Otherwise the host waits for the copy at once; a gradient that
+//           wait until it is there (Storage::data()). Otherwise the host waits for the copy at once; a gradient that
 //           is there already is added to by the CPU. Whether memory counts as pinned is the policy's word, not what the
 //           system granted: the order of events is the same everywhere.
 // Custom    a ReduceScatter of the user's, or of the process group's memory, gets an output of its own, from which the

@@ -1,6 +1,6 @@
 // Promise: a rank that throws, ends, stalls or differs ends every wait for it with a text that says which, where and
-// why; nothing hangs. World:   2 to 4 ranks as threads; a deadline of 200 ms where one must pass, of a minute where
-// none may.
+//          why; nothing hangs.
+// World:   2 to 4 ranks as threads; a deadline of 200 ms where one must pass, of a minute where none may.
 
 #include <future>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Promise: --profile collects the steps and ranks it is asked for, at the level it is asked for, into traces that viewers
-// read, and changes nothing in the training.
+// Promise: --profile collects the steps and ranks it is asked for, at the level it is asked for, into traces that
+//          viewers read, and changes nothing in the training.
 // World:   2 ranks as threads, threaded streams; a model of an embedding and two linear layers, each a group.
 #include "engine/observe/profiler.h"
 

@@ -1,6 +1,6 @@
 // Promise: the printed schedule is what the host issued, in its order, and names each prefetch that was in vain.
 // World:   2 ranks as threads; root and two items, each y = x + weight, weights of 4 fp32, so 8 bytes a shard and 16
-// whole; x is [2, 4].
+//          whole; x is [2, 4].
 #include "engine/observe/schedule_view.h"
 
 #include <gmock/gmock.h>

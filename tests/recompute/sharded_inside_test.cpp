@@ -1,6 +1,6 @@
 // Promise: sharded modules inside a recomputed one keep all their gradients: one that runs twice, and several in one
-// recomputed region. World:   2 ranks as threads; modules of 4 elements, two steps without an optimizer (gradients add
-// up).
+//          recomputed region.
+// World:   2 ranks as threads; modules of 4 elements, two steps without an optimizer (gradients add up).
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

@@ -1,9 +1,8 @@
 // Promise: recompute and sharding go together in both orders and both kinds: same bits, same gathers, same order of
-// prefetch; selective recompute too.
-// World:   1 and 2 ranks as threads; a Qwen2 of 3 layers, every layer, the embedding, the head and the root a
-// group; both grains (kernels and
-//          gather layout). "Inside": recompute first, sharding around it (what fsdp2_config.yaml does); "outside": the
-//          other way round.
+//          prefetch; selective recompute too.
+// World:   1 and 2 ranks as threads; a Qwen2 of 3 layers, every layer, the embedding, the head and the root a group;
+//          both grains (kernels and gather layout). "Inside": recompute first, sharding around it (what
+//          fsdp2_config.yaml does); "outside": the other way round.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

@@ -1,6 +1,5 @@
 // Promise: dim 0 is cut into ceil chunks; every rank stores the same number of rows, and the padding at the tail is
-// zero
-//          and never seen - not in the whole parameter, the gradient norm or the optimizer.
+//          zero and never seen - not in the whole parameter, the gradient norm or the optimizer.
 // World:   4 ranks as threads; a root of five rows and one block of a single row.
 #include <cmath>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Promise: a group communicates with the collectives its user brought, in the user's memory or the process group's; the
-// bits stay the same, other groups do not notice, and what cannot be is refused by name.
+//          bits stay the same, other groups do not notice, and what cannot be is refused by name.
 // World:   2 or 4 ranks as threads; root and 2 blocks of width 5 (uneven over 2 ranks).
 #include <atomic>
 #include <cstdlib>

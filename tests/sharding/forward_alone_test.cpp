@@ -1,5 +1,6 @@
 // Promise: forwards without a backward leave nothing behind: no bookkeeping grows, and the next forward sees the
-// weights of then. World:   2 ranks as threads; a chain of 2 blocks.
+//          weights of then.
+// World:   2 ranks as threads; a chain of 2 blocks.
 #include <gtest/gtest.h>
 
 #include "engine/nn/optim/adamw.h"

@@ -1,5 +1,5 @@
 // Promise: modules wrapped together are one group, gathered before the first of them runs and resharded after the last;
-// ignored parameters are left whole, out of the reduction, and count once in the gradient norm.
+//          ignored parameters are left whole, out of the reduction, and count once in the gradient norm.
 // World:   2 ranks as threads; root and 3 blocks of width 4.
 #include <cmath>
 #include <gmock/gmock.h>

@@ -1,9 +1,7 @@
 // Promise: with CPU offload shards, gradients and optimizer state are in host memory and everything computed is the
-// same, bit by bit; nothing
-//          reads a gradient before it has landed.
+//          same, bit by bit; nothing reads a gradient before it has landed.
 // World:   1, 2 or 4 ranks as threads; Net = Linear 6 -> 10 -> 9 with biases, each a group, then RMSNorm(9) and Linear
-// 9 -> 5 in the root's
-//          group. Over 4 ranks rows are 3,3,3,1 / 3,3,3,0 / 2,2,1,0: padding and empty shards.
+//          9 -> 5 in the root's group. Over 4 ranks rows are 3,3,3,1 / 3,3,3,0 / 2,2,1,0: padding and empty shards.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -610,7 +608,7 @@ TEST(OffloadInTheYaml, ReachesEveryGroup) {
     Net pageable;
     EXPECT_FALSE(plan_of(pageable, "offload_to_cpu: true").options.cpu_offload->pin_memory);
     Net pinned;
-    apply_fsdp2(pinned, plan_of(pinned, "offload_to_cpu: true\npin_memory: true"), world);
+    parallelize(pinned, plan_of(pinned, "offload_to_cpu: true\npin_memory: true"), world);
     materialize_shards(pinned);
     for (const Tensor& parameter : pinned.parameters()) {
       EXPECT_EQ(parameter.storage()->place(), Place::kHost);

@@ -1,7 +1,8 @@
 // Reference-driven programs: every case of a folder, a line each, one verdict.
 //
 // Output   "NAME: passed, DETAIL", "NAME: FAILED, DETAIL" or "NAME: skipped, DETAIL"; last "N passed, N failed, N
-// skipped". Exit     0 only if at least one case ran and all that ran agree.
+//          skipped".
+// Exit     0 only if at least one case ran and all that ran agree.
 #pragma once
 
 #include <algorithm>
