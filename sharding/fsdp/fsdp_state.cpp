@@ -15,6 +15,17 @@ namespace loom::sharding {
 
 using device::StreamId;
 
+namespace {
+
+// The shard or the replicate axes of all states, each set of ranks once.
+std::vector<comm::Axis> axes_of(const std::vector<FsdpState*>& states, comm::Axis FsdpAxes::*which) {
+  std::vector<comm::Axis> axes;
+  for (const FsdpState* state : states) axes.push_back(state->options().axes.*which);
+  return distinct(axes);
+}
+
+}  // namespace
+
 FsdpState::FsdpState(std::vector<nn::Module*> modules, const FullyShardOptions& options,
                      std::unique_ptr<ParamGroup> group)
     : modules_(std::move(modules)),
@@ -135,10 +146,9 @@ void FsdpState::lazy_init() {
   }
   is_root_ = true;
   if (group_ != nullptr && !reshard_chosen_) switch_reshard_after_forward(false);
-  std::vector<comm::Axis> axes;
-  for (const FsdpState* state : shared->states) axes.push_back(state->options_.axes.shard);
-  for (const FsdpState* state : shared->states) axes.push_back(state->options_.axes.replicate);
-  check_agreement(describe_for_agreement(shared->states), distinct(axes));
+  const std::vector<std::string> lines = describe_for_agreement(shared->states);
+  check_agreement(lines, axes_of(shared->states, &FsdpAxes::shard));
+  check_agreement(lines, axes_of(shared->states, &FsdpAxes::replicate));
   for (FsdpState* state : shared->states) {
     if (state->group_ != nullptr) state->group_->lazy_init(state->path_, shared->comm);
   }
@@ -283,14 +293,8 @@ void FsdpState::check_all_ran() {
 // Ranks that reduced different groups in this backward meet here instead of waiting for each other.
 void FsdpState::check_reductions() {
   device::Device& device = *shared_->comm.device;
-  std::vector<comm::Axis> shard;
-  std::vector<comm::Axis> replicate;
-  for (const FsdpState* state : shared_->states) {
-    shard.push_back(state->options_.axes.shard);
-    replicate.push_back(state->options_.axes.replicate);
-  }
-  const auto meet = [&](StreamId id, comm::Lane lane, const std::vector<comm::Axis>& axes) {
-    for (const comm::Axis& axis : distinct(axes)) {
+  const auto meet = [&](StreamId id, comm::Lane lane, comm::Axis FsdpAxes::*which) {
+    for (const comm::Axis& axis : axes_of(shared_->states, which)) {
       if (axis.size() == 1) continue;
       device.stream(id).submit({{}, path_, {}, [axis, lane] { axis.group().barrier(lane, "end of backward"); }});
       device.stream(StreamId::kCompute).wait(device.stream(id).record());
@@ -298,8 +302,8 @@ void FsdpState::check_reductions() {
   };
   // A check of this engine's, not a part of the step: it is no virtual time's business.
   const device::Timeline::Pause pause(device.timeline());
-  meet(StreamId::kReduceScatter, kReduceScatterLane, shard);
-  meet(StreamId::kAllReduce, kAllReduceLane, replicate);
+  meet(StreamId::kReduceScatter, kReduceScatterLane, &FsdpAxes::shard);
+  meet(StreamId::kAllReduce, kAllReduceLane, &FsdpAxes::replicate);
 }
 
 void FsdpState::root_post_backward() {

@@ -124,7 +124,8 @@ std::optional<std::string> put_on(Case& c, const train::ParallelDegrees& degrees
   const io::SafetensorsFile file(c.batches());
   const std::int64_t batch = file.at("tokens").shape[1];
   if (batch % (c.ranks() * c.accum) != 0) {
-    return fmt::format("its batch of {} does not divide into {} micro-batches on {} ranks", batch, c.accum, c.ranks());
+    return fmt::format("its batch of {} does not divide by {} ranks of {} micro-batches each", batch, c.ranks(),
+                       c.accum);
   }
   if (c.reshard_ranks && degrees.dp_shard % *c.reshard_ranks != 0) {
     return fmt::format("its reshard_after_forward {} does not divide dp_shard {}", *c.reshard_ranks, degrees.dp_shard);
