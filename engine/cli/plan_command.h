@@ -1,4 +1,4 @@
-// The plan command: a plan of the step, printed, and written as asked.
+// The plan command: a plan of the step, printed, and written as asked. Private to engine/cli.
 //
 // Devices   --device: find_profile.h.
 // Errors    ConfigError for the user's input, with the names of the profiles there are.
