@@ -1,4 +1,4 @@
-// fully_shard: shards a module's parameters in place over a mesh. The public face of the sharding engine.
+// fully_shard: shards a module's parameters in place over axes of a mesh. The public face of the sharding engine.
 //
 //   for (nn::Module* layer : layers) fully_shard(*layer, options);   // bottom-up
 //   fully_shard(model, options);                                    // the root owns what its descendants do not
@@ -10,7 +10,8 @@
 // Names      module and parameter paths do not change.
 // Values     are never broadcast: ranks must hold the same values before the call (or the meta device).
 // Errors     ConfigError before anything is allocated: a container without forward, a module wrapped twice, a parameter
-//            without dims, a tie that would span two groups (both paths are named).
+//            without dims, a tie that would span two groups (both paths are named); a call for a module that is not
+//            wrapped.
 // Threads    the rank's host thread.
 // Source     PyTorch FSDP2, _fully_shard.py.
 #pragma once
@@ -118,7 +119,8 @@ nn::Value call_method(nn::Module& module, std::string_view name, const T&... pos
   return call_method(module, name, std::move(args));
 }
 
-// The p = 2 norm over all gradients, each parameter once whatever the mesh; the same bits on every rank.
+// The p = 2 norm over all gradients, each parameter once whatever axes it is sharded over; the same bits on every rank.
+// Of ignored parameters, which every rank has, the mean over the ranks counts.
 double grad_norm(nn::Module& root);
 // Multiplies every gradient by min(1, max_norm / (norm + 1e-6)); returns the norm before.
 double clip_grad_norm(nn::Module& root, double max_norm);

@@ -13,6 +13,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,9 @@ ExpertSpelling expert_spelling(const io::HfWeights& weights);
 
 // Writes config.json and model.safetensors, making the folder; a tied lm_head.weight is left out. `tensors` are whole
 // parameters under their paths, in any dtype; each file appears whole or not at all.
+// `tied`: lm_head.weight is left out.
+void write_hf_folder(const std::filesystem::path& folder, std::string_view config_json, bool tied,
+                     const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts);
 void write_hf_folder(const std::filesystem::path& folder, const DecoderConfig& config,
                      const std::vector<std::pair<std::string, Tensor>>& tensors,
                      ExpertSpelling experts = ExpertSpelling::kPerExpert);

@@ -28,7 +28,7 @@ namespace loom::sharding {
 
 using config::SourceMark;
 
-// What patterns are matched against. An implementation need not hold a model: a plan has shapes only.
+// What patterns are matched against. An implementation need not hold a model.
 class ModuleTreeView {
  public:
   virtual ~ModuleTreeView() = default;

@@ -78,6 +78,7 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
     bool callback_queued = false;
   };
 
+  void switch_reshard_after_forward(bool on);
   void pre_forward(nn::Args& args);
   nn::Value post_forward(nn::Value output);
   void pre_backward();

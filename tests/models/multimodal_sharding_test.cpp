@@ -276,7 +276,7 @@ TEST(IgnoredTower, WithoutValuesIsAnErrorThatNamesTheTensor) {
     const auto model = build(true);
     const auto plan =
         resolve_fsdp2(*model, sharding::parse_fsdp2_config(kIgnored, "f.yaml"), 1, sharding::GatherLayout::kBuffered);
-    sharding::apply_fsdp2(*model, plan, world);
+    sharding::parallelize(*model, plan, world);
     for (sharding::FsdpState* state : sharding::FsdpState::collect(*model)) {
       for (const auto& param : state->group()->params()) param->materialize_shard();
     }

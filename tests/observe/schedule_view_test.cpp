@@ -68,7 +68,7 @@ ScheduleView second_step(const Setting& setting) {
     device::Device& device = device::Device::install(context, {});
     Shifts model;
     sharding::FullyShardOptions options;
-    options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, 2));
+    options.axes = sharding::FsdpAxes::over(world, 2);
     options.layout = setting.layout;
     for (std::size_t i = 0; i < 2; ++i) sharding::fully_shard(model.items[i], options);
     sharding::fully_shard(model, options);

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "engine/comm/mesh.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/init.h"
@@ -72,7 +71,7 @@ void recompute_layers(nn::Module& model, const Way& way) {
 
 void shard(nn::Module& model, comm::World& world, const Way& way, int forward_prefetch) {
   sharding::FullyShardOptions options;
-  options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, way.ranks));
+  options.axes = sharding::FsdpAxes::over(world, way.ranks);
   options.layout = way.grain == Grain::kFast ? sharding::GatherLayout::kFast : sharding::GatherLayout::kBuffered;
   options.policy.param_dtype = DType::kBF16;
   options.policy.reduce_dtype = DType::kF32;

@@ -149,8 +149,8 @@ TEST(Padding, IsNotInTheGradientNorm) {
     for (auto& [path, values] : test::gradients(*model)) {
       for (const double value : values) sum += value * value;
     }
-    const auto everyone = world.group(std::vector<int>{0, 1, 2, 3}, "world");
-    everyone->all_reduce(comm::Channel::kHost, &sum, 1, DType::kF64, comm::ReduceOp::sum(), "sum");
+    const auto everyone = world.everyone();
+    everyone->all_reduce(comm::kHostLane, &sum, 1, DType::kF64, comm::ReduceOp::sum(), "sum");
     const double norm = grad_norm(*model);
     // 30 squares, added in another order: 30 roundings in double.
     EXPECT_NEAR(norm, std::sqrt(sum), 30 * 2.3e-16 * norm);

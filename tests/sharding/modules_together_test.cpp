@@ -86,7 +86,7 @@ TEST(IgnoredParameters, StayWholeAndAreNotReduced) {
       for (const double value : values) (path == "layers.1.weight" ? ignored : sharded) += value * value;
     }
     std::array<double, 2> sums{sharded, ignored / 2};
-    options.mesh->shard().all_reduce(comm::Channel::kHost, sums.data(), 2, DType::kF64, comm::ReduceOp::sum(), "test");
+    options.axes.shard.group().all_reduce(comm::kHostLane, sums.data(), 2, DType::kF64, comm::ReduceOp::sum(), "test");
     EXPECT_NEAR(grad_norm(chain), std::sqrt(sums[0] + sums[1]), 1e-12);
   });
 }

@@ -22,7 +22,7 @@ struct Step {
   std::int64_t between_bytes = 0;  // unsharded bytes between forward and backward
 };
 
-Step step_with(std::variant<bool, int> after_forward, GatherLayout layout) {
+Step step_with(ReshardAfterForward after_forward, GatherLayout layout) {
   return test::of_each_rank(
              4,
              [&](RankContext& context, comm::World& world) {

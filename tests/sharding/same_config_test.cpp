@@ -29,7 +29,7 @@ std::vector<std::string> ends(const TextOf& text_of, int ranks = 4) {
     const ResolvedFsdp2Config plan =
         resolve_fsdp2(chain, config(text_of(context.rank())), world.size(), GatherLayout::kBuffered);
     try {
-      apply_fsdp2(chain, plan, world);
+      parallelize(chain, plan, world);
     } catch (const ConfigError& error) {
       EXPECT_EQ(FsdpState::of(chain), nullptr);
       for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(FsdpState::of(chain.layers[i]), nullptr);

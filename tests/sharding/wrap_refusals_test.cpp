@@ -33,6 +33,25 @@ TEST(FullyShard, OfAListIsRefused) {
   });
 }
 
+TEST(FullyShard, OfAnEmptyListIsRefused) {
+  run_world(1, [](RankContext&, comm::World& world) {
+    const FullyShardOptions options = test::sharded_over_all(world);
+    EXPECT_EQ(message_of<ConfigError>([&] { fully_shard(std::vector<nn::Module*>{}, options); }),
+              "fully_shard was given an empty list of modules; name at least one");
+  });
+}
+
+TEST(CallsForAWrappedModule, AreRefusedForOneThatIsNot) {
+  test::ToyBlock block(4);
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { set_modules_to_forward_prefetch(block, {}); }, [&] { set_unshard_in_backward(block, false); },
+           [&] { set_reshard_after_forward(block, false, /*recurse=*/false); }, [&] { unshard(block); },
+           [&] { reshard(block); }, [&] { share_comm_ctx({&block}); }}) {
+    EXPECT_EQ(message_of<ConfigError>(call),
+              "a ToyBlock is not wrapped by fully_shard; call fully_shard() on it first");
+  }
+}
+
 class WithScalar final : public nn::Module {
  public:
   WithScalar()

@@ -24,7 +24,7 @@ struct ToyStep {
   int blocks = 3;
   int ranks = 2;
   int shard_size = 2;
-  std::variant<bool, int> reshard_after_forward = true;
+  sharding::ReshardAfterForward reshard_after_forward = true;
   int forward_prefetch = 0;
   int backward_prefetch = 0;
   enum class Recompute { kNone, kReentrant, kRecorded } recompute = Recompute::kNone;

@@ -1,7 +1,7 @@
 // Ranks as threads of one process: collectives read the peers' memory directly, with no staging copy.
 //
-// Model    Members of a group meet on a channel: each shows its call and pointers, all compare, each works for itself
-//          from the peers' memory, all meet again before inputs may be reused. Waits spin for a few microseconds, then
+// Model    Members of a group meet on a lane: each shows its call and pointers, all compare, each works for itself from
+//          the peers' memory, all meet again before inputs may be reused. Waits spin for a few microseconds, then
 //          sleep.
 // Cost     S = full bytes, N ranks; bytes read + written by each rank: all_gather (in place) 2 S (N - 1) / N;
 //          reduce_scatter S + S / N; all_reduce S + S / N + 2 S (N - 1) / N.
