@@ -16,10 +16,9 @@ install(TARGETS loom_all ${libraries} EXPORT shardloomTargets ARCHIVE DESTINATIO
 if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
-foreach(floor engine sharding recompute offload models)
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${floor}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/shardloom"
-    FILES_MATCHING PATTERN "*.h")
-endforeach()
+# Public headers only.
+install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")")
+install(SCRIPT "${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_DATADIR}/shardloom")
 # Examples that are projects of their own.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/pretrain_transformers"

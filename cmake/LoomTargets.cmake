@@ -30,7 +30,7 @@ if(LOOM_SANITIZE MATCHES "address")
   target_sources(loom_flags INTERFACE $<TARGET_OBJECTS:loom_keep_plugins>)
 endif()
 
-# The floors' targets, one line each: "name | folder | sources | public links | private links". Read by tests/build.
+# The targets of rooms, programs and tests, one line each: "name | folder | sources | public links | private links". Read by tests/build.
 set(LOOM_EDGES_FILE "${CMAKE_BINARY_DIR}/link_edges.txt")
 file(WRITE "${LOOM_EDGES_FILE}" "")
 function(loom_note_edges name sources public private)
@@ -68,6 +68,16 @@ function(loom_add_program name)
   loom_note_edges(${name} "${ARG_SOURCES}" "" "${ARG_LINK}")
 endfunction()
 
+# loom_add_test_library(name SOURCES ... LINK ...): code that several test programs share; alias shardloom::<name>, not
+# installed.
+function(loom_add_test_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(loom_${name} STATIC ${ARG_SOURCES})
+  add_library(shardloom::${name} ALIAS loom_${name})
+  target_link_libraries(loom_${name} PUBLIC ${ARG_LINK} loom_flags)
+  loom_note_edges(${name} "${ARG_SOURCES}" "${ARG_LINK}" "")
+endfunction()
+
 # loom_add_test(name SOURCES ... LINK ... [LABELS ...]): a GoogleTest program, one CTest entry. Label `unit` by default.
 # The target tests_<label> builds the test programs of a label.
 function(loom_add_test name)
@@ -76,10 +86,12 @@ function(loom_add_test name)
     set(ARG_LABELS unit)
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main loom_flags)
   target_compile_options(${name} PRIVATE -O1)  # what is tested is optimised as the preset says; the test itself compiles faster
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  loom_note_edges(${name} "${ARG_SOURCES}" "" "${ARG_LINK}")
   foreach(label ${ARG_LABELS})
     if(NOT TARGET tests_${label})
       add_custom_target(tests_${label})
@@ -89,10 +101,9 @@ function(loom_add_test name)
 endfunction()
 
 # loom_add_program_test(name): <name>.cpp, which runs the built shardloom program. Its ranks take both cores of a small
-# machine, so it runs alone.
+# machine, so it runs alone. Label `program`.
 function(loom_add_program_test name)
-  loom_add_test(${name} SOURCES ${name}.cpp LINK fmt::fmt nlohmann_json::nlohmann_json)
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  loom_add_test(${name} SOURCES ${name}.cpp LINK fmt::fmt nlohmann_json::nlohmann_json LABELS program)
   target_compile_definitions(${name} PRIVATE SHARDLOOM_PROGRAM="$<TARGET_FILE:shardloom>")
   add_dependencies(${name} shardloom)
   set_tests_properties(${name} PROPERTIES PROCESSORS 2)

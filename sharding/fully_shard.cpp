@@ -164,8 +164,8 @@ NormTerm& term_of(const FsdpAxes& axes, std::vector<NormTerm>& terms) {
   return terms.emplace_back(NormTerm{axes, {}});
 }
 
-// Sums the sums of squares over the shard axes of their terms. `whole_sum`, of which every rank has its own, becomes its
-// mean over the ranks of the first term's axes; it travels with that term's sum.
+// Sums the sums of squares over the shard axes of their terms. `whole_sum`, of which every rank has its own, becomes
+// its mean over the ranks of the first term's axes; it travels with that term's sum.
 void sum_over_ranks(std::vector<NormTerm>& terms, double& whole_sum, bool has_whole) {
   for (NormTerm& term : terms) {
     const comm::Axis& shard = term.axes.shard;

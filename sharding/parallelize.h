@@ -6,9 +6,9 @@
 //                is gathered once for its recompute and its backward.
 //   3 shard      bottom-up, so that a parent owns what its wrapped descendants do not; the root last, which owns the
 //                rest. Post-order over the module tree: the order of the list does not matter.
-//   4 prefetch   last: the lists are of wrapped modules. Candidates are the listed modules in pre-order of registration,
-//                the root excluded. Forward: the next n; backward: the next n of the reversed list. 0 leaves the
-//                implicit order (backward: one group ahead in the order of execution).
+//   4 prefetch   last: the lists are of wrapped modules. Candidates are the listed modules in pre-order of
+//                registration, the root excluded. Forward: the next n; backward: the next n of the reversed list. 0
+//                leaves the implicit order (backward: one group ahead in the order of execution).
 //
 // Errors     ConfigError before anything is allocated, on every rank alike.
 // Source     MindSpeed-MM, mixin route.

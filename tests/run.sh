@@ -2,7 +2,7 @@
 # Installs what is missing, builds and runs the tests: bash tests/run.sh [release|debug|asan|tsan]... (default: release)
 #   release  optimised, all tests
 #   debug    with assertions, all tests
-#   asan     address and undefined-behaviour sanitizers, all tests
+#   asan     address and undefined-behaviour sanitizers, the tests labelled unit
 #   tsan     thread sanitizer, the tests labelled tsan
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +19,9 @@ done
 bash cmake/install_packages.sh test
 for preset in "${presets[@]}"; do
   echo "== $preset"
+  begin=$SECONDS
   cmake --preset "$preset" -Wno-dev
   cmake --build --preset "$preset"
   ctest --preset "$preset"
+  echo "== $preset took $((SECONDS - begin)) s"
 done

@@ -68,8 +68,8 @@ using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArgu
 ParsedCommand parse_arguments(int argc, const char* const* argv,
                               const launch::LaunchContext& context = launch::LaunchContext::detect());
 
-// Of a program of pretrain(): the flags of `shardloom train`, or behind the word `plan` those of `shardloom plan`, except
-// those that are its own, and what `extra` adds.
+// Of a program of pretrain(): the flags of `shardloom train`, or behind the word `plan` those of `shardloom plan`,
+// except those that are its own, and what `extra` adds.
 using ParsedProgram = std::variant<ProgramArguments, PlanArguments, EarlyExit>;
 ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(train::ExtraArguments&)>& extra,

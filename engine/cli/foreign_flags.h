@@ -1,5 +1,6 @@
 // Flags of Megatron, torchrun and msrun that users bring in their launch scripts and that have no value of their own
-// here: taken in silence where nothing depends on them, refused with what to write where something would.
+// here: taken in silence where nothing depends on them, refused with what to write where something would. Private to
+// engine/cli.
 //
 // Source   MindSpeed-MM, patchs/validate_args_patch.py, for those that do not go with FSDP2.
 #pragma once

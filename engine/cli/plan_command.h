@@ -1,4 +1,5 @@
-// The plan command: a plan of the step of a program - shardloom, or any pretrain program - printed, and written as asked.
+// The plan command: a plan of the step of a program - shardloom, or any pretrain program - printed, and
+// written as asked. Private to engine/cli.
 //
 // Devices   --device: find_profile.h.
 // Errors    ConfigError for the user's input, with the names of the profiles there are.

@@ -1,4 +1,4 @@
-// The two jobs of the program: training a model and continuing a text.
+// The two jobs of the program: training a model and continuing a text. Private to engine/cli.
 //
 // Order    everything that can be wrong with the user's files is found first (TrainingInputs), on every rank, before
 //          anything is allocated; then the ranks start.

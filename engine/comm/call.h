@@ -1,4 +1,4 @@
-// Call: what one rank asks of its peers, as peers compare it and as errors name it.
+// Call: what one rank asks of its peers, as peers compare it and as errors name it. Private to engine/comm.
 //
 // Every transport compares the members' calls before a byte moves, and words its errors here, so that threads and
 // processes say the same.

@@ -1,5 +1,5 @@
 // How an all-reduce cuts its elements: one chunk a member, whole cache lines where there are enough, trailing ones may
-// be empty.
+// be empty. Private to engine/comm.
 #pragma once
 
 #include <algorithm>

@@ -1,13 +1,13 @@
 // Section: one mapping of the user's file, read key by key.
 //
-// Two ways   of a file whose keys are known beforehand, a KeyTable says which may and which must be there; everything
-//            else is refused when the section is made, and section[key] gives the values. Of a file that is read by
-//            asking, the typed look-ups note their keys, and refuse_unread() refuses those nobody asked for.
-// Strictness UnknownKeys: our own files hold no unknown keys; those of others (Hugging Face's JSON) may hold more.
-// null       counts as absent in the typed look-ups.
-// Errors     ConfigError "WHERE: key is VALUE; ..." or "WHERE: unknown key 'KEY'; did you mean ...?". Nested keys are
-//            dotted.
-// Threads    one section is read by one thread: look-ups note their keys.
+// Two ways    of a file whose keys are known beforehand, a KeyTable says which may and which must be there; everything
+//             else is refused when the section is made, and section[key] gives the values. Of a file that is read by
+//             asking, the typed look-ups note their keys, and refuse_unread() refuses those nobody asked for.
+// Strictness  UnknownKeys: our own files hold no unknown keys; those of others (Hugging Face's JSON) may hold more.
+// null        counts as absent in the typed look-ups.
+// Errors      ConfigError "WHERE: key is VALUE; ..." or "WHERE: unknown key 'KEY'; did you mean ...?". Nested keys are
+//             dotted.
+// Threads     one section is read by one thread: look-ups note their keys.
 #pragma once
 
 #include <cstdint>

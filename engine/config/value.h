@@ -5,6 +5,7 @@
 //   whole     decimal digits with an optional minus, without quotes and leading zeros, within 64 bits.
 //   number    a decimal number in any notation (12, -0.5, 1e9), or .inf and .nan as YAML writes them; without quotes.
 //   text      everything in quotes, and what is none of the above.
+//
 // Threads   a value that is not changed may be read by all.
 #pragma once
 
@@ -24,8 +25,8 @@ class Value {
   enum class Style : std::uint8_t { kPlain, kQuoted, kTagged };
 
   Value() = default;
-  // An empty value of a kind; `path` is dotted ("links.levels[0].name", "" is the document), `key` its last part when it
-  // stands in a mapping.
+  // An empty value of a kind; `path` is dotted ("links.levels[0].name", "" is the document), `key` its last part when
+  // it stands in a mapping.
   Value(Kind kind, std::string path, std::string key, Place place)
       : kind_(kind), path_(std::move(path)), key_(std::move(key)), place_(std::move(place)) {}
   // What a scalar says. `tag` is that of kTagged ("!!str").

@@ -1,4 +1,4 @@
-// Attention for one element type T; attention.cpp chooses T by dtype.
+// Attention for one element type T; attention.cpp chooses T by dtype. Private to engine/kernels.
 #pragma once
 
 #include "engine/kernels/attention.h"

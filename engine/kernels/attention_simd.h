@@ -1,4 +1,5 @@
-// Vectors for attention: GCC vector types of this machine's width, and the two ways to multiply and add them.
+// Vectors for attention: GCC vector types of this machine's width, and the two ways to multiply and add them. Private
+// to engine/kernels.
 //
 // Arithmetic  Fp32, Fp64: one FMA a lane. Bf16Pairs: vdpbf16ps, a lane is a pair of bf16 along the summed dim, exact
 //             products, fp32 sums; it exists only where the compiler targets AVX512-BF16.

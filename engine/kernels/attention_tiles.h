@@ -1,4 +1,4 @@
-// Tiles of attention: how operands are laid out, and products of tiles from registers.
+// Tiles of attention: how operands are laid out, and products of tiles from registers. Private to engine/kernels.
 //
 // Letters   kTile rows (queries) and kTile columns (keys) a tile; Dp = head dim rounded up to whole vectors, padded
 //           with zeros.

@@ -1,4 +1,4 @@
-// Runs of 16-bit floats to fp32 and back, one rounding (to nearest, ties to even).
+// Runs of 16-bit floats to fp32 and back, one rounding (to nearest, ties to even). Private to engine/kernels.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// From a DType at run time to an element type at compile time.
+// From a DType at run time to an element type at compile time. Private to engine.
 //
 // visit_float_dtype("add", dtype, [&]<class T>() { ... });   T: float, bf16, f16, double
 // visit_index_dtype("embedding_forward", dtype, [&]<class I>() { ... });   I: std::int32_t, std::int64_t

@@ -1,4 +1,5 @@
 // Matrix products by Eigen, in fp32 and fp64, and the detour of 16-bit floats through fp32: what both backends share.
+// Private to engine/kernels.
 //
 // Precondition of all   op.m, op.n, op.k > 0.
 #pragma once

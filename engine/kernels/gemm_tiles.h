@@ -1,4 +1,4 @@
-// The grid a matrix product is cut into: a function of the shape alone.
+// The grid a matrix product is cut into: a function of the shape alone. Private to engine/kernels.
 #pragma once
 
 #include <algorithm>

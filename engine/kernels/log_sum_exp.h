@@ -1,5 +1,5 @@
 // Pieces shared by the fused cross-entropy and the composed softmax: a row's maximum, its log-sum-exp, the check of
-// targets.
+// targets. Private to engine/kernels.
 #pragma once
 
 #include <algorithm>

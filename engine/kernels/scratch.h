@@ -1,4 +1,5 @@
-// Scratch memory of one thread: 64-byte aligned, only ever grows, reused by every later kernel on that thread.
+// Scratch memory of one thread: 64-byte aligned, only ever grows, reused by every later kernel on that thread. Private
+// to engine/kernels.
 //
 // Threads  thread_local: each object belongs to the thread that reached its definition.
 #pragma once

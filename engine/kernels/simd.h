@@ -1,5 +1,5 @@
 // Vectors of 16 fp32 lanes for the fused kernels: memory access with conversion, exp and its kin, sums in a fixed
-// order.
+// order. Private to engine.
 //
 // Every function exists for F32x16 and, with the same meaning, for one double, so one kernel body serves fp32, bf16,
 // fp16 (16 lanes at a time) and fp64 (a scalar loop).

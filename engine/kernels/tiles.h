@@ -1,4 +1,5 @@
-// How the fused kernels cut their work: by shape alone, so that results do not depend on the number of threads.
+// How the fused kernels cut their work: by shape alone, so that results do not depend on the number of threads. Private
+// to engine.
 #pragma once
 
 #include <algorithm>

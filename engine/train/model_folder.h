@@ -1,4 +1,4 @@
-// The folder that --save writes for a model the engine knows nothing of.
+// The folder that --save writes for a model the engine knows nothing of. Private to engine/train.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/train/arguments.h"
 #include "engine/tensor/tensor.h"
+#include "engine/train/arguments.h"
 
 namespace loom::train {
 

@@ -1,4 +1,4 @@
-// Megatron's own recompute flags do not go with the YAML, which lists recompute_modules.
+// Megatron's own recompute flags do not go with the YAML, which lists recompute_modules. Private to engine/train.
 //
 // Errors   ConfigError, on every rank alike.
 #pragma once

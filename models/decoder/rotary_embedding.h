@@ -1,4 +1,4 @@
-// RotaryEmbedding: the module that owns the rotary tables, cos and sin, without parameters.
+// RotaryEmbedding: the module that owns the rotary tables, cos and sin, without parameters. Private to models.
 //
 // Layout   Hugging Face's: [S, D] with the D / 2 angles twice, angle(s, i) = s * theta^(-2 i / D). Computed in double,
 //          kept in fp32.

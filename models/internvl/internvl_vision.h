@@ -1,4 +1,4 @@
-// InternVL's vision tower: pixels to one vector a patch, and one for the image.
+// InternVL's vision tower: pixels to one vector a patch, and one for the image. Private to models.
 //
 // Letters  N images, C channels, P patches of an image, D hidden_size of the tower.
 // Call     tower(pixel_values [N,C,image_size,image_size]) -> [N, 1 + P, D]; position 0 is the class token's.

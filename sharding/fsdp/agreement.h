@@ -1,5 +1,5 @@
 // Agreement between ranks: the same groups, parameters, shapes, dtypes and switches everywhere, or one error on every
-// rank.
+// rank. Private to sharding.
 //
 // Cost     one 8-byte exchange an axis that the model is sharded or replicated over, at the first forward; texts are
 //          exchanged only when the digests differ.

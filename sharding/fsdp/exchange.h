@@ -1,4 +1,4 @@
-// exchange: the members of a group show each other what each has, as text.
+// exchange: the members of a group show each other what each has, as text. Private to sharding.
 //
 // Cost     all_have_the_same() moves 8 bytes a member. The texts themselves move in exchange_lines(), for errors.
 // Errors   CommError, bounded by the group's deadline.

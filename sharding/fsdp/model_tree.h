@@ -1,4 +1,4 @@
-// ModelTree: a model's module tree as module patterns see it.
+// ModelTree: a model's module tree as module patterns see it. Private to sharding.
 #pragma once
 
 #include <optional>

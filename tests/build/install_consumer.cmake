@@ -23,8 +23,8 @@ endfunction()
 
 build("${CONSUMER}" "${WORK}/build")
 run("${WORK}/build/consumer")
-if(NOT output STREQUAL "3 3 3 1\n")
-  message(FATAL_ERROR "the consumer printed '${output}', expected '3 3 3 1'")
+if(NOT output STREQUAL "3 6 9 12\n")
+  message(FATAL_ERROR "the consumer printed '${output}', expected '3 6 9 12'")
 endif()
 
 foreach(file share/shardloom/configs/fsdp2/quickstart.yaml share/shardloom/configs/models/quickstart.yaml)

@@ -3,26 +3,17 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <regex>
 #include <sstream>
 
+#include "tests/build/tree_files.h"
+
 namespace loom::build_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct IncludeLine {
-  int line = 0;
-  std::string path;
-};
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::vector<std::string> words(const std::string& text) {
   std::istringstream stream(text);
@@ -37,35 +28,6 @@ std::vector<std::string> project_links(const std::string& text) {
   }
   return links;
 }
-
-// Files below `folders` with one of `extensions`, sorted.
-std::vector<std::string> files_below(const fs::path& root, std::span<const std::string> folders,
-                                     std::initializer_list<std::string_view> extensions) {
-  std::vector<std::string> files;
-  for (const std::string& folder : folders) {
-    if (!fs::is_directory(root / folder)) continue;
-    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-      const bool wanted = std::ranges::find(extensions, entry.path().extension().string()) != extensions.end();
-      if (entry.is_regular_file() && wanted) files.push_back(entry.path().lexically_relative(root).generic_string());
-    }
-  }
-  std::ranges::sort(files);
-  return files;
-}
-
-std::vector<IncludeLine> quoted_includes(const fs::path& path) {
-  static const std::regex kInclude(R"(^\s*#\s*include\s*"([^"]+)\")");
-  std::vector<IncludeLine> includes;
-  std::ifstream file(path);
-  int line = 0;
-  for (std::string text; std::getline(file, text);) {
-    ++line;
-    if (std::smatch match; std::regex_search(text, match, kInclude)) includes.push_back({line, match[1]});
-  }
-  return includes;
-}
-
-std::string parent(const std::string& path) { return fs::path(path).parent_path().generic_string(); }
 
 // `folder`, its parent, ... up to but without the root.
 std::vector<std::string> upwards(std::string folder) {
@@ -131,21 +93,61 @@ std::string joined_names(std::span<const Target* const> targets) {
   return fmt::format("{}", fmt::join(names, " or "));
 }
 
-std::optional<std::string> include_problem(const fs::path& root, const Edges& edges,
-                                           std::span<const Target* const> includers, const std::string& header) {
-  if (!fs::exists(root / header)) {
-    return fmt::format("includes \"{}\", which does not exist; write the path from the root of the repository", header);
-  }
-  const auto owners = edges.owners(header);
-  for (const Target* from : includers) {
-    for (const Target* to : owners) {
-      if (edges.reaches(*from, *to)) return std::nullopt;
+// The #include lines of the files of one tree, held against its edges.
+class Includes {
+ public:
+  Includes(const fs::path& root, const Edges& edges, std::span<const std::string> shared)
+      : root_(root), edges_(edges), shared_(shared) {}
+
+  void check(const std::string& file) {
+    if (is_shared(file)) return;  // checked with each file that includes it
+    const auto includers = edges_.owners(file);
+    if (includers.empty()) {
+      problems_.push_back(fmt::format("{}: no target owns it", file));
+      return;
+    }
+    std::set<std::string> seen;
+    for (const IncludeLine& include : quoted_includes(root_ / file)) {
+      check_include(fmt::format("{}:{}: includes", file, include.line), includers, include.path, seen);
     }
   }
-  return fmt::format(
-      "includes \"{}\" of {}, which {} does not link; add the edge in {}/CMakeLists.txt or move the code", header,
-      owners.empty() ? "no target" : joined_names(owners), joined_names(includers), includers.front()->folder);
-}
+
+  std::vector<std::string> take() { return std::move(problems_); }
+
+ private:
+  bool is_shared(const std::string& file) const {
+    return std::ranges::any_of(shared_, [&](const auto& path) { return file == path || file.starts_with(path + "/"); });
+  }
+
+  // `place` is where the header is included, directly or through shared ones.
+  void check_include(const std::string& place, std::span<const Target* const> includers, const std::string& header,
+                     std::set<std::string>& seen) {
+    if (!fs::exists(root_ / header)) {
+      problems_.push_back(fmt::format("{} \"{}\", which does not exist; write the path from the root of the repository",
+                                      place, header));
+    } else if (is_shared(header)) {
+      if (!seen.insert(header).second) return;
+      for (const IncludeLine& include : quoted_includes(root_ / header)) {
+        check_include(fmt::format("{} \"{}\", which includes", place, header), includers, include.path, seen);
+      }
+    } else if (const auto owners = edges_.owners(header); !any_reaches(includers, owners)) {
+      problems_.push_back(fmt::format(
+          "{} \"{}\" of {}, which {} does not link; add the edge in {}/CMakeLists.txt or move the code", place, header,
+          owners.empty() ? "no target" : joined_names(owners), joined_names(includers), includers.front()->folder));
+    }
+  }
+
+  bool any_reaches(std::span<const Target* const> includers, std::span<const Target* const> owners) const {
+    return std::ranges::any_of(includers, [&](const Target* from) {
+      return std::ranges::any_of(owners, [&](const Target* to) { return edges_.reaches(*from, *to); });
+    });
+  }
+
+  const fs::path& root_;
+  const Edges& edges_;
+  const std::span<const std::string> shared_;
+  std::vector<std::string> problems_;
+};
 
 std::optional<int> floor_of(const House& house, const std::string& folder) {
   for (const std::string& above : upwards(folder)) {
@@ -218,22 +220,11 @@ std::vector<std::string> floor_problems(std::span<const Target> targets, const H
 }
 
 std::vector<std::string> include_problems(const fs::path& root, std::span<const std::string> folders,
-                                          std::span<const Target> targets) {
+                                          std::span<const Target> targets, std::span<const std::string> shared) {
   const Edges edges(targets);
-  std::vector<std::string> problems;
-  for (const std::string& file : files_below(root, folders, {".h", ".cpp"})) {
-    const auto includers = edges.owners(file);
-    if (includers.empty()) {
-      problems.push_back(fmt::format("{}: no target owns it", file));
-      continue;
-    }
-    for (const IncludeLine& include : quoted_includes(root / file)) {
-      if (auto problem = include_problem(root, edges, includers, include.path)) {
-        problems.push_back(fmt::format("{}:{}: {}", file, include.line, *problem));
-      }
-    }
-  }
-  return problems;
+  Includes includes(root, edges, shared);
+  for (const std::string& file : files_below(root, folders, {".h", ".cpp"})) includes.check(file);
+  return includes.take();
 }
 
 std::vector<std::string> orphan_problems(const fs::path& root, std::span<const std::string> folders,

@@ -17,7 +17,7 @@
 
 namespace loom::build_test {
 
-// One line of link_edges.txt. Links are names of the project's own targets (without "loom::"); others are left out.
+// One line of link_edges.txt. Links are names of the project's own targets, without "shardloom::"; others are left out.
 struct Target {
   std::string name;
   std::string folder;
@@ -36,9 +36,10 @@ struct House {
 };
 std::vector<std::string> floor_problems(std::span<const Target> targets, const House& house);
 
-// #include "..." lines of the .h and .cpp files below `folders` that do not follow the link edges.
+// #include "..." lines of the .h and .cpp files below `folders` that do not follow the link edges. `shared` are folders
+// and headers that belong to no target: what they include is checked with each file that includes them.
 std::vector<std::string> include_problems(const std::filesystem::path& root, std::span<const std::string> folders,
-                                          std::span<const Target> targets);
+                                          std::span<const Target> targets, std::span<const std::string> shared = {});
 
 // .cpp files below `folders` that this build does not compile and the nearest CMakeLists.txt does not name (as the
 // sources of another configuration), and .h files that no file below them includes.

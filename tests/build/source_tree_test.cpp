@@ -16,8 +16,8 @@ using ::testing::IsEmpty;
 
 constexpr std::string_view kEdges =
     "low | low | low.cpp | fmt::fmt | \n"
-    "low_extra | low | extra.cpp | loom::low | \n"
-    "high | high | high.cpp |  | loom::low_extra\n";
+    "low_extra | low | extra.cpp | shardloom::low | \n"
+    "high | high | high.cpp |  | shardloom::low_extra\n";
 const std::vector<std::string> kFolders = {"low", "high"};
 const House kHouse{.floors = {{"low", 1}, {"high", 2}}, .level_edges = {}};
 
@@ -67,10 +67,25 @@ TEST_F(SourceTree, TellsTargetsOfOneFolderApart) {
 
 TEST_F(SourceTree, DoesNotReachThroughAnothersPrivateEdge) {
   EXPECT_THAT(includes("low | low | low.cpp | | \n"
-                       "low_extra | low | extra.cpp |  | loom::low\n"
-                       "high | high | high.cpp |  | loom::low_extra\n"),
+                       "low_extra | low | extra.cpp |  | shardloom::low\n"
+                       "high | high | high.cpp |  | shardloom::low_extra\n"),
               ElementsAre("high/high.cpp:3: includes \"low/low.h\" of low, which high does not link; add the edge in "
                           "high/CMakeLists.txt or move the code"));
+}
+
+TEST_F(SourceTree, ChecksASharedHeaderWithEachFileThatIncludesIt) {
+  const std::vector<std::string> folders = {"low", "high", "shared"};
+  const std::vector<std::string> shared = {"shared"};
+  write("shared/outer.h", "#include \"shared/inner.h\"\n");
+  write("shared/inner.h", "#include \"low/extra.h\"\n");
+  write("high/high.cpp", "#include \"shared/outer.h\"\n");
+  EXPECT_THAT(include_problems(root_, folders, parse_link_edges(kEdges), shared), IsEmpty());
+  write("low/low.cpp", "#include \"shared/outer.h\"\n#include \"shared/inner.h\"\n");
+  EXPECT_THAT(
+      include_problems(root_, folders, parse_link_edges(kEdges), shared),
+      ElementsAre("low/low.cpp:1: includes \"shared/outer.h\", which includes \"shared/inner.h\", which includes "
+                  "\"low/extra.h\" of low_extra, which low does not link; add the edge in low/CMakeLists.txt or "
+                  "move the code"));
 }
 
 TEST_F(SourceTree, NamesAnIncludeThatIsNotFromTheRoot) {
@@ -82,12 +97,13 @@ TEST_F(SourceTree, NamesAnIncludeThatIsNotFromTheRoot) {
 
 TEST_F(SourceTree, NamesAnEdgeUpwards) {
   EXPECT_THAT(
-      floor_problems(parse_link_edges("low | low | low.cpp |  | loom::high\nhigh | high | high.cpp |  | \n"), kHouse),
+      floor_problems(parse_link_edges("low | low | low.cpp |  | shardloom::high\nhigh | high | high.cpp |  | \n"),
+                     kHouse),
       ElementsAre("low/CMakeLists.txt: low (floor 1) links high of high (floor 2); a target links lower floors only"));
 }
 
 TEST_F(SourceTree, RefusesAnEdgeOnOneFloorUnlessItIsNamed) {
-  const auto targets = parse_link_edges("a | left | a.cpp |  | loom::b\nb | right | b.cpp |  | \n");
+  const auto targets = parse_link_edges("a | left | a.cpp |  | shardloom::b\nb | right | b.cpp |  | \n");
   House house{.floors = {{"left", 3}, {"right", 3}}, .level_edges = {}};
   EXPECT_THAT(
       floor_problems(targets, house),
@@ -98,7 +114,7 @@ TEST_F(SourceTree, RefusesAnEdgeOnOneFloorUnlessItIsNamed) {
 
 TEST_F(SourceTree, RefusesAFolderWithoutAFloor) {
   EXPECT_THAT(
-      floor_problems(parse_link_edges("new | cellar | n.cpp |  | loom::low\nlow | low | low.cpp | |\n"), kHouse),
+      floor_problems(parse_link_edges("new | cellar | n.cpp |  | shardloom::low\nlow | low | low.cpp | |\n"), kHouse),
       ElementsAre("cellar: has no floor; add it to the table of floors"));
 }
 

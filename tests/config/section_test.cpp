@@ -1,4 +1,5 @@
-// Promise: a section gives typed values, and refuses keys that no table and no look-up knows, with the nearest spelling.
+// Promise: a section gives typed values, and refuses keys that no table and no look-up knows, with the nearest
+//          spelling.
 #include "engine/config/section.h"
 
 #include <gmock/gmock.h>

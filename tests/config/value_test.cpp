@@ -1,5 +1,5 @@
 // Promise: a scalar means what Python's YAML reads, JSON and YAML give the same values, and messages show what the user
-// wrote.
+//          wrote.
 #include "engine/config/value.h"
 
 #include <cmath>

@@ -54,8 +54,8 @@ inline std::vector<std::filesystem::path> case_folders(const std::filesystem::pa
   return cases;
 }
 
-// The main of a parity program `NAME DIR`: 2 for a wrong command line or a folder that cannot be read, else what `run` returns.
-// `more`: what else its usage shows (" [--mesh NAME=SIZE,...]").
+// The main of a parity program `NAME DIR`: 2 for a wrong command line or a folder that cannot be read, else what `run`
+// returns. `more`: what else its usage shows (" [--mesh NAME=SIZE,...]").
 template <class Run>
 int parity_main(int argc, char** argv, std::string_view name, Run&& run, std::string_view more = "") {
   if (argc != 2) {

@@ -9,10 +9,11 @@
 // CPU offload. Ranks are threads; under mpirun, processes, and the cases are those of that many ranks.
 //
 // --mesh runs every case over that mesh instead of its own: the curve of a global batch does not depend on the ranks,
-// so the same tolerances hold. A case is skipped where its batch or its integer reshard_after_forward does not divide by
-// the mesh. Bytes follow from the mesh: N ranks of dp_shard keep ceil(rows / N) of each parameter, a gather takes that
-// from each, a reduction N times that, and is followed by an all-reduce where dp_replicate > 1; N = 1 gathers nothing.
-// Rank 0 has the first rows of the batch: its logits are compared as far as the reference's rank 0 has the same rows.
+// so the same tolerances hold. A case is skipped where its batch or its integer reshard_after_forward does not divide
+// by the mesh. Bytes follow from the mesh: N ranks of dp_shard keep ceil(rows / N) of each parameter, a gather takes
+// that from each, a reduction N times that, and is followed by an all-reduce where dp_replicate > 1; N = 1 gathers
+// nothing. Rank 0 has the first rows of the batch: its logits are compared as far as the reference's rank 0 has the
+// same rows.
 #include <charconv>
 #include <cmath>
 #include <cstring>

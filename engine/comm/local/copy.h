@@ -1,4 +1,4 @@
-// Copying between ranks' memory.
+// Copying between ranks' memory. Private to engine/comm.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Where the threads of one group meet on one lane, and what all groups of a job share.
+// Where the threads of one group meet on one lane, and what all groups of a job share. Private to engine/comm.
 //
 // Rendezvous counts arrivals in one word. Nobody arrives at meeting k + 1 before all have arrived at k, so meeting k is
 // complete when the count reaches k * members. Giving up is a bit in the same word, set only while the meeting is

@@ -1,4 +1,4 @@
-// MpiGroup: the collectives of mpi.h.
+// MpiGroup: the collectives of mpi.h. Private to engine/comm.
 #pragma once
 
 #include <array>
