@@ -103,7 +103,7 @@ double round_of(train::Trainer& trainer, observe::Profiler* profiler, std::int64
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kStepsPerRound; ++i, ++step) {
     if (profiler != nullptr) profiler->begin_step(step);
-    trainer.step(step);
+    trainer.step();
     if (profiler != nullptr) profiler->end_step(step);
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kStepsPerRound;
@@ -123,7 +123,7 @@ Measured measure(const TrainArguments& arguments) {
   };
   with_trainer([&](int rank, train::Trainer& trainer, observe::Profiler&) {
     for (std::int64_t step = 0; step < kCheckedSteps; ++step) {
-      const double loss = trainer.step(step).loss;
+      const double loss = trainer.step().loss;
       if (rank == 0) result.plain_losses.push_back(loss);
     }
   });
@@ -131,7 +131,7 @@ Measured measure(const TrainArguments& arguments) {
     std::int64_t step = 0;
     for (; step < kCheckedSteps; ++step) {
       profiler.begin_step(step);
-      const double loss = trainer.step(step).loss;
+      const double loss = trainer.step().loss;
       profiler.end_step(step);
       if (rank == 0) result.profiled_losses.push_back(loss);
     }

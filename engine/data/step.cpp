@@ -15,4 +15,10 @@ const nn::Value& Batch::at(std::string_view name) const {
   raise<InvariantError>("the batch has no '{}'; it has {}", name, fmt::join(names, ", "));
 }
 
+Batch DataIterator::next() {
+  if (taken_) config_error("forward_step took a second batch; it gets one micro-batch for each call");
+  taken_ = true;
+  return (*loader_)(samples_);
+}
+
 }  // namespace loom::data

@@ -210,14 +210,14 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
     trainer.set_observers({&phases});
     for (std::int64_t step = 0; step < kStepsBefore; ++step) {
       device.trace().clear();
-      trainer.step(step);
+      trainer.step();
     }
     device.trace().clear();
     device.timeline().enable(true);
     device::MemoryRecorder recorder(device);
     MemoryWatch watch(device.memory(), plan.memory);
     trainer.set_observers({&phases, &watch});
-    trainer.step(kStepsBefore);
+    trainer.step();
     plan.run.memory = recorder.take();
     device.timeline().enable(false);
   } catch (const OutOfMemoryError& error) {
@@ -227,7 +227,7 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
 
   plan.model = trainer.model().type_name();
   plan.parameters = 0;
-  for (auto& [path, slot] : trainer.model().named_slots()) plan.parameters += slot->global_shape.numel();
+  for (auto& [path, slot] : trainer.model().named_slots()) plan.parameters += slot->shard.global_shape.numel();
   plan.device = profile.name;
   plan.world = arguments.ranks;
   plan.micro_batch = arguments.micro_batch_size;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include "sharding/full_parameters.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
