@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fstream>
 
+#include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
 #include "engine/plan/planner.h"
 #include "engine/virtual_time/find_profile.h"
@@ -98,9 +99,9 @@ train::TrainArguments arguments_of(const PublishedRows& all, const PublishedRow&
   arguments.micro_batch_size = row.micro_batch;
   arguments.global_batch_size = row.micro_batch * row.micro_batches * row.devices;
   arguments.kernels = train::KernelSet::kPytorch;
-  arguments.use_fused_swiglu = arguments.use_fused_rotary_pos_emb = row.compiled;
-  arguments.use_fused_rmsnorm = row.compiled || source.at("fused_rmsnorm").get<bool>();
-  arguments.cross_entropy_loss_fusion = source.at("fused_cross_entropy");
+  arguments.fused.fused_swiglu = arguments.fused.fused_rotary_pos_emb = row.compiled;
+  arguments.fused.fused_rmsnorm = row.compiled || source.at("fused_rmsnorm").get<bool>();
+  arguments.fused.fused_cross_entropy = source.at("fused_cross_entropy");
   return arguments;
 }
 
@@ -120,7 +121,7 @@ void recompute_layers(nn::Module& model, const PublishedRow& row) {
 }
 
 train::PretrainCallbacks callbacks_of(const train::TrainArguments& arguments, const PublishedRow& row) {
-  train::PretrainCallbacks callbacks = plan::plan_callbacks(arguments);
+  train::PretrainCallbacks callbacks = cli::hub_callbacks(arguments);
   callbacks.model_provider = [plain = callbacks.model_provider, row](const train::TrainArguments& asked) {
     std::shared_ptr<nn::Module> model = plain(asked);
     recompute_layers(*model, row);

@@ -9,8 +9,6 @@
 namespace loom::sharding {
 namespace {
 
-using comm::Channel;
-
 // A sharded parameter and the ranks that hold it together.
 struct Owner {
   const Param* param = nullptr;
@@ -24,7 +22,7 @@ std::unordered_map<const void*, Owner> reshard_and_find_owners(nn::Module& root)
     if (state->group() == nullptr) continue;
     state->group()->reshard();
     for (const auto& param : state->group()->params()) {
-      owners[param->sharded().id()] = {param.get(), &state->group()->mesh().shard()};
+      owners[param->sharded().id()] = {param.get(), &state->group()->axes().shard.group()};
     }
   }
   return owners;
@@ -40,7 +38,7 @@ Tensor gather_on_host(const Param& param, comm::ProcessGroup& ranks, const std::
   std::memcpy(own, param.padded_shard().raw(), bytes);
   if (ranks.size() > 1) {
     const comm::GatherPart part{own, full.raw(), bytes};
-    ranks.all_gather(Channel::kHost, {&part, 1}, path);
+    ranks.all_gather(comm::kHostLane, {&part, 1}, path);
   }
   return full.rows(0, param.shape()[0]);
 }

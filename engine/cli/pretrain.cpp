@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/cli/plan_command.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/launch/run_ranks.h"
@@ -59,6 +60,7 @@ ObserverInputs read_observer_inputs(const ProgramArguments& arguments) {
   if (arguments.profile.enabled && arguments.profile.device) {
     inputs.profile_device = virtual_time::find_profile(*arguments.profile.device, "--profile-device");
   }
+  if (arguments.report) inputs.report = observe::read_report_inputs(arguments, arguments);
   return inputs;
 }
 
@@ -150,6 +152,7 @@ int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& 
       std::cout << help->text;
       return help->code;
     }
+    if (const auto* plan = std::get_if<PlanArguments>(&parsed)) return run_plan(*plan, callbacks, std::cout);
     pretrain(std::get<ProgramArguments>(parsed), callbacks, std::cout);
     return 0;
   } catch (const ConfigError& error) {

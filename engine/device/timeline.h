@@ -7,7 +7,7 @@
 //           the thread that ran it.
 // Sites     where asked for, what an entry was issued for, in the words of a function that is given; of what a node of
 //           the tape launches in backward: those of its forward (CallSiteScope).
-// Off by default; nothing is stored then and events hold no number.
+// Default   off: nothing is stored and events hold no number.
 // Threads   the rank's host thread. Wall times of what other threads run are read after the host has waited for them.
 #pragma once
 

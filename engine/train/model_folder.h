@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cli/arguments.h"
 #include "engine/tensor/tensor.h"
+#include "engine/train/arguments.h"
 
 namespace loom::train {
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <numeric>
 
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
@@ -22,10 +21,9 @@
 namespace loom::train {
 namespace {
 
-std::vector<int> all_ranks(int world_size) {
-  std::vector<int> ranks(static_cast<std::size_t>(world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
+ParallelDegrees degrees_of(const TrainingInputs& inputs) {
+  if (!inputs.fsdp2) return {};
+  return {.dp_replicate = inputs.fsdp2->layout.replicate, .dp_shard = inputs.fsdp2->layout.shard};
 }
 
 std::vector<std::pair<std::string, std::int64_t>> peaks_by_category(const device::MemStats& stats) {
@@ -90,12 +88,15 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
     : arguments_(arguments),
       callbacks_(callbacks),
       inputs_(inputs),
-      world_group_(world.group(all_ranks(world.size()), "world")),
+      rank_(world.rank()),
+      dims_(degrees_of(inputs), world.size()),
+      mesh_(comm::DeviceMesh::create(world, dims_.axes())),
+      loss_axis_(dims_.loss_axis(mesh_)),
       model_(provide_model(arguments, callbacks)),
       sharded_(models::sharded_module(*model_)),
       schedule_{arguments.lr, arguments.min_lr, arguments.lr_decay_style, arguments.lr_warmup_iters,
                 arguments.lr_decay_iters},
-      micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)),
+      micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
       state_{.seed = arguments.seed} {
   shard_and_fill(world);
   optimizer_ = make_optimizer();
@@ -147,8 +148,8 @@ void Trainer::set_state(const TrainState& state) {
 
 data::DataIterator Trainer::micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
                                              std::int64_t index) const {
-  return {loader, data::rank_rows(first_sample, arguments_.global_batch_size, world_group_->rank(),
-                                  world_group_->size(), arguments_.micro_batch_size, index)};
+  return {loader, data::rank_rows(first_sample, arguments_.global_batch_size, dims_.data_rank(rank_), dims_.data_size(),
+                                  arguments_.micro_batch_size, index)};
 }
 
 data::Loss Trainer::forward(data::DataIterator data) {
@@ -184,10 +185,10 @@ double Trainer::micro_batch(std::int64_t index, Reports& reports) {
 }
 
 void Trainer::mean_over_ranks(std::span<double> values) {
-  if (world_group_->size() == 1) return;
-  world_group_->all_reduce(comm::Channel::kHost, values.data(), static_cast<std::int64_t>(values.size()), DType::kF64,
-                           comm::ReduceOp::sum(), "loss");
-  for (double& value : values) value /= world_group_->size();
+  if (loss_axis_.size() == 1) return;
+  loss_axis_.group().all_reduce(comm::kHostLane, values.data(), static_cast<std::int64_t>(values.size()), DType::kF64,
+                                comm::ReduceOp::sum(), "loss");
+  for (double& value : values) value /= loss_axis_.size();
 }
 
 double Trainer::clip() {
@@ -248,9 +249,9 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
 void Trainer::save(const std::filesystem::path& folder) {
   std::vector<std::pair<std::string, Tensor>> tensors;
   sharding::for_each_full_parameter(sharded_, [&](const std::string& path, const Tensor& full) {
-    if (is_first_rank()) tensors.emplace_back(path, full);
+    if (reports()) tensors.emplace_back(path, full);
   });
-  if (!is_first_rank()) return;
+  if (!reports()) return;
   if (callbacks_.save_model) {
     callbacks_.save_model(folder, arguments_, tensors);
   } else {

@@ -1,5 +1,5 @@
-// Promise: a timeline notes wall times and call sites where asked for, stamped by the thread that ran the work, and nothing
-// otherwise.
+// Promise: a timeline notes wall times and call sites where asked for, stamped by the thread that ran the work, and
+//          nothing otherwise.
 #include "engine/device/timeline.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Promise: --profile collects the steps and ranks it is asked for, at the level it is asked for, into traces that viewers
-// read, and changes nothing in the training.
+// Promise: --profile collects the steps and ranks it is asked for, at the level it is asked for, into traces that
+//          viewers read, and changes nothing in the training.
 // World:   2 ranks as threads, threaded streams; a model of an embedding and two linear layers, each a group.
 #include "engine/observe/profiler.h"
 
@@ -88,7 +88,7 @@ class Profile : public ::testing::Test {
     for (const std::string& word : words) argv.push_back(word.c_str());
     const launch::LaunchContext context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
     std::ostringstream out;
-    cli::pretrain(std::get<train::TrainArguments>(
+    cli::pretrain(std::get<cli::ProgramArguments>(
                       cli::parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context)),
                   kCallbacks, out);
   }
