@@ -106,7 +106,7 @@ double round_of(train::Trainer& trainer, observe::Profiler* profiler, std::int64
                                             : std::vector<train::StepObserver*>{profiler});
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kStepsPerRound; ++i, ++step) {
-    trainer.step(step);
+    trainer.step();
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kStepsPerRound;
 }
@@ -127,7 +127,7 @@ Measured measure(const cli::ProgramArguments& arguments) {
   };
   with_trainer([&](int rank, train::Trainer& trainer, observe::Profiler&) {
     for (std::int64_t step = 0; step < kCheckedSteps; ++step) {
-      const double loss = trainer.step(step).loss;
+      const double loss = trainer.step().loss;
       if (rank == 0) result.plain_losses.push_back(loss);
     }
   });
@@ -135,7 +135,7 @@ Measured measure(const cli::ProgramArguments& arguments) {
     std::int64_t step = 0;
     for (; step < kCheckedSteps; ++step) {
       trainer.set_observers({&profiler});
-      const double loss = trainer.step(step).loss;
+      const double loss = trainer.step().loss;
       if (rank == 0) result.profiled_losses.push_back(loss);
     }
     std::vector<double> plain, profiled;

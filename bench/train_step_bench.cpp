@@ -22,6 +22,7 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/init.h"
 #include "engine/nn/optim/adamw.h"
+#include "engine/nn/optim/gradients.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "models/decoder/decoder.h"
@@ -97,7 +98,7 @@ class Rank {
       sharding::clip_grad_norm(*model_, 1.0);
     } else {
       const double norm = std::sqrt(nn::gradient_sum_of_squares(optimizer_->parameters()));
-      nn::scale_gradients(optimizer_->parameters(), std::min(1.0, 1.0 / (norm + 1e-6)));
+      nn::clip_gradients(optimizer_->parameters(), norm, 1.0);
     }
     optimizer_->step();
     optimizer_->zero_grad();

@@ -9,7 +9,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/init.h"
-#include "engine/nn/optim/adamw.h"
+#include "engine/nn/optim/gradients.h"
 
 namespace loom::sharding {
 namespace {
@@ -366,59 +366,8 @@ double grad_norm(nn::Module& root) {
 
 double clip_grad_norm(nn::Module& root, double max_norm) {
   const double norm = grad_norm(root);
-  const double factor = std::min(1.0, max_norm / (norm + 1e-6));
-  nn::scale_gradients(root.parameters(), factor);
+  nn::clip_gradients(root.parameters(), norm, max_norm);
   return norm;
-}
-
-void for_each_full_parameter(nn::Module& root,
-                             const std::function<void(const std::string& path, const Tensor& full)>& visit) {
-  std::unordered_map<const void*, const Param*> sharded;
-  std::unordered_map<const Param*, comm::ProcessGroup*> group_of;
-  for (FsdpState* state : FsdpState::collect(root)) {
-    if (state->group() == nullptr) continue;
-    state->group()->reshard();
-    for (const auto& param : state->group()->params()) {
-      sharded[param->sharded().id()] = param.get();
-      group_of[param.get()] = &state->group()->axes().shard.group();
-    }
-  }
-  for (auto& [path, value] : root.named_parameters()) {
-    const auto found = sharded.find(value.id());
-    if (found == sharded.end()) {
-      visit(path, value);
-      continue;
-    }
-    const Param& param = *found->second;
-    comm::ProcessGroup& group = *group_of[&param];
-    Shape padded = param.shape();
-    padded[0] = group.size() * param.chunk().padded_rows;
-    const Tensor full = Tensor::host(padded, param.original_dtype(), path);
-    const auto bytes = static_cast<std::size_t>(param.padded_shard().nbytes());
-    auto* own = static_cast<std::byte*>(full.raw()) + static_cast<std::size_t>(group.rank()) * bytes;
-    std::memcpy(own, param.padded_shard().raw(), bytes);
-    if (group.size() > 1) {
-      const comm::GatherPart part{own, full.raw(), bytes};
-      group.all_gather(comm::kHostLane, {&part, 1}, path);
-    }
-    visit(path, full.rows(0, param.shape()[0]));
-  }
-}
-
-void load_full_parameters(nn::Module& root, const std::function<Tensor(const std::string& path)>& full) {
-  for (FsdpState* state : FsdpState::collect(root)) {
-    if (state->group() != nullptr) state->group()->reshard();
-  }
-  std::unordered_set<const void*> seen;
-  for (auto& [path, slot] : root.named_slots()) {
-    if (!seen.insert(slot->value.id()).second) continue;
-    const Tensor whole = full(path);
-    if (whole.shape() != slot->global_shape) {
-      config_error("parameter '{}' is {}, and {} was given for it", path, to_string(slot->global_shape),
-                   to_string(whole.shape()));
-    }
-    slot->value.copy_from(whole.rows(slot->row_begin, slot->value.shape()[0]));
-  }
 }
 
 }  // namespace loom::sharding

@@ -3,7 +3,7 @@
 //   for (nn::Module* layer : layers) fully_shard(*layer, options);   // bottom-up
 //   fully_shard(model, options);                                    // the root owns what its descendants do not
 //   materialize_shards(model);  nn::init_weights(model, seed);       // or load rows
-//   nn::AdamW optimizer(model.parameters(), ...);                   // after sharding: it sees this rank's rows
+//   nn::AdamW optimizer(nn::make_parameter_groups(model), ...);     // after sharding: it sees this rank's rows
 //   Tensor loss = ...model(ids)...;  autograd::backward(loss);
 //   clip_grad_norm(model, 1.0);  optimizer.step();  optimizer.zero_grad();
 //
@@ -124,14 +124,5 @@ nn::Value call_method(nn::Module& module, std::string_view name, const T&... pos
 double grad_norm(nn::Module& root);
 // Multiplies every gradient by min(1, max_norm / (norm + 1e-6)); returns the norm before.
 double clip_grad_norm(nn::Module& root, double max_norm);
-
-// Gathers one whole parameter after another, in its original dtype, and hands it over as a host tensor. Collective;
-// `visit` runs on every rank. Parameters of modules that are not wrapped are handed over as they are.
-void for_each_full_parameter(nn::Module& root,
-                             const std::function<void(const std::string& path, const Tensor& full)>& visit);
-
-// The other way: every rank takes its rows of the whole parameters `full` gives by path (host tensors of any floating
-// dtype), whatever number of ranks they came from. Parameters that are gathered are resharded first.
-void load_full_parameters(nn::Module& root, const std::function<Tensor(const std::string& path)>& full);
 
 }  // namespace loom::sharding

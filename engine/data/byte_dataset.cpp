@@ -212,7 +212,7 @@ ByteData open_byte_data(const ByteDataOptions& options) {
   return data;
 }
 
-std::vector<std::int64_t> rank_rows(std::int64_t step, std::int64_t global_batch, int rank, int world,
+std::vector<std::int64_t> rank_rows(std::int64_t first_sample, std::int64_t global_batch, int rank, int world,
                                     std::int64_t micro_batch, std::int64_t accum_index) {
   require(world >= 1 && 0 <= rank && rank < world, "rank {} of {}", rank, world);
   require(micro_batch >= 1 && global_batch >= 1 && global_batch % (world * micro_batch) == 0,
@@ -221,7 +221,7 @@ std::vector<std::int64_t> rank_rows(std::int64_t step, std::int64_t global_batch
   require(0 <= accum_index && accum_index < rank_batch / micro_batch, "micro-batch {} of {}", accum_index,
           rank_batch / micro_batch);
   std::vector<std::int64_t> rows(static_cast<std::size_t>(micro_batch));
-  std::iota(rows.begin(), rows.end(), step * global_batch + rank * rank_batch + accum_index * micro_batch);
+  std::iota(rows.begin(), rows.end(), first_sample + rank * rank_batch + accum_index * micro_batch);
   return rows;
 }
 

@@ -66,12 +66,12 @@ struct ByteData {
 
 ByteData open_byte_data(const ByteDataOptions& options);
 
-// The global sample indices of one micro-batch of a rank. Step `step` (from 0) consumes samples
-// [step * global_batch, (step + 1) * global_batch); of these rows, rank r of `world` takes
+// The global sample indices of one micro-batch of a rank. A step consumes samples [first_sample, first_sample +
+// global_batch), and the next one begins where it ended; of these rows, rank r of `world` takes
 // [r * global_batch / world, (r + 1) * global_batch / world), `micro_batch` at a time.
 //
 // Before   global_batch is a multiple of world * micro_batch, and accum_index < global_batch / (world * micro_batch).
-std::vector<std::int64_t> rank_rows(std::int64_t step, std::int64_t global_batch, int rank, int world,
+std::vector<std::int64_t> rank_rows(std::int64_t first_sample, std::int64_t global_batch, int rank, int world,
                                     std::int64_t micro_batch, std::int64_t accum_index);
 
 }  // namespace loom::data

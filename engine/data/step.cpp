@@ -16,6 +16,12 @@ const nn::Value& Batch::at(std::string_view name) const {
   raise<InvariantError>("the batch has no '{}'; it has {}", name, fmt::join(names, ", "));
 }
 
+Batch DataIterator::next() {
+  if (taken_) config_error("forward_step took a second batch; it gets one micro-batch for each call");
+  taken_ = true;
+  return to_device((*loader_)(samples_));
+}
+
 Batch to_device(const Batch& batch) {
   const auto moved = [](const Tensor& tensor) {
     if (tensor.storage()->place() == Place::kDevice) return tensor;

@@ -45,16 +45,21 @@ struct DataLoaders {
   std::string about = {};  // one line on the data, printed at the start
 };
 
-// The micro-batches of one rank in their order, without end: one for each forward_step.
+// The micro-batch of one forward_step, for which it calls next() once. Where it lies in the data is the trainer's affair
+// (train/train_state.h): an iterator keeps no position.
 class DataIterator {
  public:
-  using Next = std::function<Batch()>;
-  explicit DataIterator(Next next) : next_(std::move(next)) {}
+  // `loader` outlives it.
+  DataIterator(const DataLoader& loader, std::vector<std::int64_t> samples)
+      : loader_(&loader), samples_(std::move(samples)) {}
 
-  Batch next() { return next_(); }
+  // On the current rank's device (to_device). ConfigError when it is called a second time.
+  Batch next();
 
  private:
-  Next next_;
+  const DataLoader* loader_;
+  std::vector<std::int64_t> samples_;
+  bool taken_ = false;
 };
 
 // --- One forward

@@ -280,6 +280,20 @@ std::span<const std::byte> StoredTensor::rows(std::int64_t begin, std::int64_t e
   return bytes.subspan(static_cast<std::size_t>(begin) * row_bytes, static_cast<std::size_t>(end - begin) * row_bytes);
 }
 
+void StoredTensor::read_box(const Offset& offset, const Shape& box, std::span<std::byte> to) const {
+  require(box_fits(shape, offset, box), "a box {} of tensor '{}' {}", describe_box(offset, box), name,
+          to_string(shape));
+  const std::size_t element = element_bytes(dtype);
+  require(to.size() == static_cast<std::size_t>(box.numel()) * element, "{} bytes for a box {} of tensor '{}'",
+          to.size(), to_string(box), name);
+  const BoxRuns runs(shape, offset, box);
+  const std::size_t run_bytes = static_cast<std::size_t>(runs.elems()) * element;
+  for (std::int64_t i = 0; i < runs.count(); ++i) {
+    const auto run = bytes.subspan(static_cast<std::size_t>(runs.begin(i)) * element, run_bytes);
+    std::memcpy(to.data() + static_cast<std::size_t>(i) * run_bytes, run.data(), run_bytes);
+  }
+}
+
 SafetensorsFile::SafetensorsFile(std::filesystem::path path) : file_(std::move(path)) {
   HeaderReader reader(file_);
   reader.read();

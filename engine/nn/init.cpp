@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int64_t kTile = 1 << 14;
 
-void draw(const Tensor& tensor, std::uint64_t key, std::int64_t first_element, double std) {
+// `tensor` is a box of the whole, in these runs.
+void draw(const Tensor& tensor, const BoxRuns& runs, std::uint64_t key, double std) {
   const std::int64_t elems = tensor.numel();
   const std::int64_t size = static_cast<std::int64_t>(element_bytes(tensor.dtype()));
   auto* bytes = static_cast<std::byte*>(tensor.raw());
@@ -20,8 +21,13 @@ void draw(const Tensor& tensor, std::uint64_t key, std::int64_t first_element, d
     const std::int64_t begin = tile * kTile;
     const std::int64_t count = std::min(kTile, elems - begin);
     std::vector<double> values(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) {
-      values[static_cast<std::size_t>(i)] = std * normal_at(key, static_cast<std::uint64_t>(first_element + begin + i));
+    for (std::int64_t i = 0; i < count;) {  // one run, or what the tile has of it, after another
+      const std::int64_t in_run = (begin + i) % runs.elems();
+      const std::int64_t first = runs.begin((begin + i) / runs.elems()) + in_run;
+      const std::int64_t end = std::min(count, i + runs.elems() - in_run);
+      for (const std::int64_t start = i; i < end; ++i) {
+        values[static_cast<std::size_t>(i)] = std * normal_at(key, static_cast<std::uint64_t>(first + i - start));
+      }
     }
     kernels::cast(count, DType::kF64, values.data(), tensor.dtype(), bytes + begin * size);
   });
@@ -44,7 +50,7 @@ void materialize(Module& root) {
     slot->value = replacement;
   }
   for (auto& [path, module] : root.named_modules()) {
-    for (auto& [name, buffer] : module->own_buffers()) {
+    for (auto& [name, buffer, persistent] : module->own_buffers()) {
       if (!buffer.is_meta()) continue;
       buffer = Tensor::empty(buffer.shape(), buffer.dtype(), device::MemCategory::kUnsharded, join_path(path, name));
     }
@@ -53,7 +59,8 @@ void materialize(Module& root) {
 
 void write_normal(const ParamSlot& slot, std::string_view path, std::uint64_t seed, double std) {
   if (slot.value.raw() != nullptr) {  // not in a dry run
-    draw(slot.value, stream_key(seed, path), slot.row_begin * slot.global_shape.row_elems(), std);
+    const BoxRuns runs(slot.shard.global_shape, slot.shard.offset, slot.value.shape());
+    draw(slot.value, runs, stream_key(seed, path), std);
   }
   slot.value.storage()->bump_version();
 }

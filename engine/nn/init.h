@@ -22,11 +22,11 @@ using KeptValues = std::unordered_set<const void*>;
 // is not sharded), keeping ties and requires_grad. Values are undefined until init_weights() or a loader writes them.
 void materialize(Module& root);
 
-// Writes the rows held by each slot (global rows from slot.row_begin), by the slot's own rule. Precondition: parameters
+// Writes the box held by each slot (slot.shard), by the slot's own rule. Precondition: parameters
 // have bytes.
 void init_weights(Module& root, std::uint64_t seed, const KeptValues& kept = {});
 
-// The rows held by one slot, from N(0, std^2); `path` is the parameter's first one from the root of the model.
+// The box held by one slot, from N(0, std^2); `path` is the parameter's first one from the root of the model.
 // Precondition: it has bytes.
 void write_normal(const ParamSlot& slot, std::string_view path, std::uint64_t seed, double std);
 

@@ -1,11 +1,74 @@
 #include "engine/nn/module.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "engine/core/error.h"
+#include "engine/core/spelling.h"
 #include "engine/nn/call_stack.h"
 
 namespace loom::nn {
+namespace {
+
+// M is Module or const Module.
+template <class M>
+std::vector<std::pair<std::string, M*>> walk(M& root) {
+  std::vector<std::pair<std::string, M*>> found;
+  std::unordered_set<const Module*> seen;
+  const std::function<void(std::string, M&)> visit = [&](std::string path, M& module) {
+    if (!seen.insert(&module).second) return;
+    found.emplace_back(path, &module);
+    for (const auto& [name, child] : module.children()) visit(join_path(path, name), *child);
+  };
+  visit("", root);
+  return found;
+}
+
+[[noreturn]] void raise_no_module(const Module& root, std::string_view path) {
+  std::vector<std::string> paths;
+  for (const auto& [known, module] : root.named_modules()) paths.push_back(known);
+  const auto nearest = nearest_spelling(path, paths);
+  config_error("replace_child: {} has no module '{}'{}", root.type_name(), path,
+               nearest ? fmt::format("; did you mean '{}'?", *nearest) : "");
+}
+
+// The slots of `replacement` that take over a parameter of `replaced` which slots outside of it hold too.
+std::vector<std::pair<ParamSlot*, const ParamSlot*>> find_ties(const Module& root, const Module& replaced,
+                                                               Module& replacement, std::string_view path) {
+  std::unordered_set<const ParamSlot*> inside;
+  for (const auto& [name, slot] : replaced.named_slots()) inside.insert(slot);
+  std::unordered_map<const void*, std::string> outside;
+  for (const auto& [name, slot] : root.named_slots()) {
+    if (!inside.contains(slot)) outside.emplace(slot->value.id(), name);
+  }
+  const auto slots = replacement.named_slots();
+  std::vector<std::pair<ParamSlot*, const ParamSlot*>> ties;
+  for (const auto& [name, slot] : replaced.named_slots()) {
+    const auto tied = outside.find(slot->value.id());
+    const auto holds_it = [slot = slot](const auto& entry) { return entry.second->value.is_same(slot->value); };
+    if (tied == outside.end() || std::ranges::any_of(slots, holds_it)) continue;
+    const auto same = std::ranges::find(slots, name, &std::pair<std::string, ParamSlot*>::first);
+    if (same == slots.end() || same->second->shard != slot->shard ||
+        same->second->value.dtype() != slot->value.dtype()) {
+      config_error(
+          "replace_child: '{}' is tied to '{}', and the {} that takes the place of '{}' has no parameter '{}' {} to "
+          "hold it; keep the replaced module in it, or untie the two first",
+          join_path(path, name), tied->second, replacement.type_name(), path, name,
+          to_string(slot->shard.global_shape));
+    }
+    ties.emplace_back(same->second, slot);
+  }
+  return ties;
+}
+
+}  // namespace
+
+void raise_replaced_child(const Module& parent, std::string_view name, const Module& child) {
+  config_error(
+      "'{}' of a {} is a {} now, and the code of its parent uses members of the class it had; replace it by a class "
+      "derived from that one",
+      name, parent.type_name(), child.type_name());
+}
 
 std::string join_path(std::string_view prefix, std::string_view name) {
   if (prefix.empty()) return std::string(name);
@@ -34,13 +97,13 @@ Value Module::call_layer(std::size_t index, Args args) {
   return result;
 }
 
-Module* Module::find(std::string_view path) {
-  Module* module = this;
+const Module* Module::find(std::string_view path) const {
+  const Module* module = this;
   while (!path.empty()) {
     const std::size_t dot = path.find('.');
     const std::string_view name = path.substr(0, dot);
-    Module* next = nullptr;
-    for (auto& [child_name, child] : module->children_) {
+    const Module* next = nullptr;
+    for (const auto& [child_name, child] : module->children_) {
       if (child_name == name) next = child.get();
     }
     if (next == nullptr) return nullptr;
@@ -50,48 +113,92 @@ Module* Module::find(std::string_view path) {
   return module;
 }
 
-std::vector<std::pair<std::string, Module*>> Module::named_modules() {
-  std::vector<std::pair<std::string, Module*>> found;
-  std::unordered_set<Module*> seen;
-  const std::function<void(std::string, Module&)> walk = [&](std::string path, Module& module) {
-    if (!seen.insert(&module).second) return;
-    found.emplace_back(path, &module);
-    for (auto& [name, child] : module.children_) walk(join_path(path, name), *child);
-  };
-  walk("", *this);
-  return found;
-}
+Module* Module::find(std::string_view path) { return const_cast<Module*>(std::as_const(*this).find(path)); }
+
+std::vector<std::pair<std::string, Module*>> Module::named_modules() { return walk(*this); }
+
+std::vector<std::pair<std::string, const Module*>> Module::named_modules() const { return walk(*this); }
 
 std::vector<std::pair<std::string, ParamSlot*>> Module::named_slots() {
   std::vector<std::pair<std::string, ParamSlot*>> found;
-  for (auto& [path, module] : named_modules()) {
-    for (auto& slot : module->parameters_) found.emplace_back(join_path(path, slot->name), slot.get());
+  for (const auto& [path, module] : named_modules()) {
+    for (const auto& slot : module->parameters_) found.emplace_back(join_path(path, slot->name), slot.get());
   }
   return found;
 }
 
-std::vector<std::pair<std::string, Tensor>> Module::named_parameters() {
+std::vector<std::pair<std::string, const ParamSlot*>> Module::named_slots() const {
+  std::vector<std::pair<std::string, const ParamSlot*>> found;
+  for (const auto& [path, module] : named_modules()) {
+    for (const auto& slot : module->parameters_) found.emplace_back(join_path(path, slot->name), slot.get());
+  }
+  return found;
+}
+
+std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const {
   std::vector<std::pair<std::string, Tensor>> found;
   std::unordered_set<const void*> seen;
-  for (auto& [path, slot] : named_slots()) {
+  for (const auto& [path, slot] : named_slots()) {
     if (seen.insert(slot->value.id()).second) found.emplace_back(path, slot->value);
   }
   return found;
 }
 
-std::vector<Tensor> Module::parameters() {
+std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> found;
-  for (auto& [path, tensor] : named_parameters()) found.push_back(tensor);
+  for (const auto& [path, tensor] : named_parameters()) found.push_back(tensor);
   return found;
 }
 
-std::int64_t Module::parameter_count() {
+std::int64_t Module::parameter_count() const {
   std::int64_t count = 0;
   std::unordered_set<const void*> seen;
-  for (auto& [path, slot] : named_slots()) {
-    if (seen.insert(slot->value.id()).second) count += slot->global_shape.numel();
+  for (const auto& [path, slot] : named_slots()) {
+    if (seen.insert(slot->value.id()).second) count += slot->shard.global_shape.numel();
   }
   return count;
+}
+
+std::shared_ptr<Module> Module::replace_child(std::string_view path, std::shared_ptr<Module> replacement) {
+  require(replacement != nullptr, "replace_child of '{}' by nothing", path);
+  const Module* found = find(path);
+  if (found == nullptr || found == this) raise_no_module(*this, path);
+  for (const auto& [below, module] : found->named_modules()) {
+    const bool cut =
+        std::ranges::any_of(module->parameters_, [](const auto& slot) { return slot->holds != SlotHolds::kOwn; });
+    if (!cut && !module->is_wrapped()) continue;
+    config_error(
+        "replace_child: '{}' ({}) is sharded, recomputed or has hooks already; replace it before fully_shard(), "
+        "checkpoint() and register_*_hook()",
+        join_path(path, below), module->type_name());
+  }
+  std::vector<std::shared_ptr<Module>*> places;
+  for (const auto& [parent_path, parent] : named_modules()) {
+    for (std::size_t i = 0; i < parent->children_.size(); ++i) {
+      auto& [name, child] = parent->children_[i];
+      if (child.get() != found) continue;
+      if (parent->held_by_reference_.contains(i)) {
+        config_error(
+            "replace_child: the {} at '{}' holds its child '{}' by reference and would go on using the old one; "
+            "declare that member as nn::Child<{}>",
+            parent->type_name(), parent_path, name, child->type_name());
+      }
+      places.push_back(&child);
+    }
+  }
+  for (const auto& [slot, tied] : find_ties(*this, *found, *replacement, path)) {
+    slot->value = tied->value;
+    slot->shard = tied->shard;
+  }
+  std::shared_ptr<Module> replaced = *places.front();
+  for (std::shared_ptr<Module>* place : places) *place = replacement;
+  return replaced;
+}
+
+bool Module::is_wrapped() const {
+  return std::ranges::any_of(call_layers_, [](const CallLayer& layer) {
+    return layer.wrapper || !layer.pre_hooks.empty() || !layer.post_hooks.empty();
+  });
 }
 
 void Module::register_pre_hook(PreHook hook, bool prepend) {
@@ -107,19 +214,20 @@ ParamSlot& Module::register_parameter(std::string name, const Shape& shape, Init
   check_registration(name);
   Tensor value = Tensor::meta(shape, dtype, name);
   value.set_requires_grad(is_floating(dtype));
-  parameters_.push_back(std::make_unique<ParamSlot>(ParamSlot{std::move(name), std::move(value), init, shape, 0}));
+  parameters_.push_back(
+      std::make_unique<ParamSlot>(ParamSlot{std::move(name), std::move(value), init, ShardSpec::whole(shape)}));
   return *parameters_.back();
 }
 
 ParamSlot& Module::register_tied(std::string name, const ParamSlot& other) {
   check_registration(name);
   parameters_.push_back(
-      std::make_unique<ParamSlot>(ParamSlot{std::move(name), other.value, other.init, other.global_shape, 0}));
+      std::make_unique<ParamSlot>(ParamSlot{std::move(name), other.value, other.init, other.shard, other.holds}));
   return *parameters_.back();
 }
 
-void Module::register_buffer(std::string name, Tensor buffer) {
-  buffers_.emplace_back(std::move(name), std::move(buffer));
+void Module::register_buffer(std::string name, Tensor buffer, bool persistent) {
+  buffers_.push_back({std::move(name), std::move(buffer), persistent});
 }
 
 void Module::add_child(std::string name, std::shared_ptr<Module> child) {

@@ -211,14 +211,14 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
     trainer.set_observers({&phases});
     for (std::int64_t step = 0; step < kStepsBefore; ++step) {
       device.trace().clear();
-      trainer.step(step);
+      trainer.step();
     }
     device.trace().clear();
     device.timeline().enable(true);
     device::MemoryRecorder recorder(device);
     MemoryWatch watch(device.memory(), plan.memory);
     trainer.set_observers({&phases, &watch});
-    trainer.step(kStepsBefore);
+    trainer.step();
     plan.run.memory = recorder.take();
     device.timeline().enable(false);
   } catch (const OutOfMemoryError& error) {

@@ -37,7 +37,8 @@ struct TrainerOptions {
   std::int64_t lr_warmup_iters = 0;
 
   double weight_decay = 0.01;
-  double clip_grad = 1.0;  // largest gradient norm; 0 = no clipping
+  bool no_weight_decay_on_norms_and_biases = false;  // parameters of one dim, and biases, then do not decay
+  double clip_grad = 1.0;                            // largest gradient norm; 0 = no clipping
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;

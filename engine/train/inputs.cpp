@@ -29,12 +29,12 @@ void check_sharding_size_is_given(const sharding::Fsdp2Config& config, int ranks
 void check_torch_dist(nn::Module& model, const sharding::ResolvedFsdp2Config& plan,
                       const sharding::Fsdp2Config& config) {
   for (auto& [path, slot] : model.named_slots()) {
-    if (slot->global_shape.ndim() == 0 || slot->global_shape[0] >= plan.layout.shard) continue;
+    if (slot->shard.global_shape.ndim() == 0 || slot->shard.global_shape[0] >= plan.layout.shard) continue;
     config_error(
         "{}: sharding_size is {}, but '{}' has {} row{}, and --ckpt-format torch_dist needs one a rank; write "
         "--ckpt-format torch_dcp",
-        config.value_mark("sharding_size").text(), plan.layout.shard, path, slot->global_shape[0],
-        slot->global_shape[0] == 1 ? "" : "s");
+        config.value_mark("sharding_size").text(), plan.layout.shard, path, slot->shard.global_shape[0],
+        slot->shard.global_shape[0] == 1 ? "" : "s");
   }
 }
 

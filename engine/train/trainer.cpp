@@ -7,12 +7,15 @@
 #include "engine/core/parallel.h"
 #include "engine/data/byte_dataset.h"
 #include "engine/nn/functional.h"
+#include "engine/nn/optim/adamw.h"
+#include "engine/nn/optim/gradients.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/model_folder.h"
 #include "models/hf/hf_folder.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "offload/host_allocator.h"
+#include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
 
 namespace loom::train {
@@ -94,16 +97,9 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       schedule_{arguments.lr, arguments.min_lr, arguments.lr_decay_style, arguments.lr_warmup_iters,
                 arguments.lr_decay_iters},
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
-      train_data_(iterate(inputs.data.train)) {
+      state_{.seed = arguments.seed} {
   shard_and_fill(world);
-  const bool foreach = arguments.kernels == KernelSet::kPytorch;
-  optimizer_ =
-      std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = arguments.lr,
-                                                                         .beta1 = arguments.adam_beta1,
-                                                                         .beta2 = arguments.adam_beta2,
-                                                                         .eps = arguments.adam_eps,
-                                                                         .weight_decay = arguments.weight_decay,
-                                                                         .foreach = foreach});
+  optimizer_ = make_optimizer();
 }
 
 Trainer::~Trainer() = default;
@@ -125,16 +121,38 @@ void Trainer::shard_and_fill(comm::World& world) {
   }
 }
 
-data::DataIterator Trainer::iterate(const data::DataLoader& loader) const {
-  return data::DataIterator([this, &loader, next = std::int64_t{0}]() mutable {
-    const auto rows = data::rank_rows(next / micro_batches_, arguments_.global_batch_size, dims_.data_rank(rank_),
-                                      dims_.data_size(), arguments_.micro_batch_size, next % micro_batches_);
-    ++next;
-    return data::to_device(loader(rows));
-  });
+std::unique_ptr<nn::Optimizer> Trainer::make_optimizer() const {
+  // Paths are those of the weights, unless the model trains something beside its sharded part.
+  nn::Module& root = sharded_.parameters().size() == model_->parameters().size() ? sharded_ : *model_;
+  const bool no_decay = arguments_.no_weight_decay_on_norms_and_biases;
+  return std::make_unique<nn::AdamW>(nn::make_parameter_groups(root, {.no_decay_on_norms_and_biases = no_decay}),
+                                     nn::AdamWOptions{.lr = arguments_.lr,
+                                                      .beta1 = arguments_.adam_beta1,
+                                                      .beta2 = arguments_.adam_beta2,
+                                                      .eps = arguments_.adam_eps,
+                                                      .weight_decay = arguments_.weight_decay,
+                                                      .foreach = arguments_.kernels == KernelSet::kPytorch});
 }
 
-data::Loss Trainer::forward(data::DataIterator& data) {
+void Trainer::set_state(const TrainState& state) {
+  if (state.step < 0 || state.samples_consumed < 0) {
+    config_error("the train state is at step {} and sample {}; neither can be negative", state.step,
+                 state.samples_consumed);
+  }
+  if (state.seed != arguments_.seed) {
+    config_error("--seed is {}, but the run that is to go on was started with {}; use --seed {}", arguments_.seed,
+                 state.seed, state.seed);
+  }
+  state_ = state;
+}
+
+data::DataIterator Trainer::micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
+                                             std::int64_t index) const {
+  return {loader, data::rank_rows(first_sample, arguments_.global_batch_size, dims_.data_rank(rank_), dims_.data_size(),
+                                  arguments_.micro_batch_size, index)};
+}
+
+data::Loss Trainer::forward(data::DataIterator data) {
   data::ForwardResult result = callbacks_.forward_step(data, *model_);
   if (!result.loss_func) config_error("forward_step returned no loss_func; return {{output, loss_func}}");
   data::Loss loss = result.loss_func(std::move(result.output));
@@ -150,9 +168,9 @@ void Trainer::begin_phase(std::string_view phase) {
   for (StepObserver* observer : observers_) observer->begin_phase(phase);
 }
 
-double Trainer::micro_batch(Reports& reports) {
+double Trainer::micro_batch(std::int64_t index, Reports& reports) {
   begin_phase("forward");
-  data::Loss result = forward(train_data_);
+  data::Loss result = forward(micro_batch_data(inputs_.data.train, state_.samples_consumed, index));
   add_reports(reports, result.reports);
   Tensor loss = std::move(result.loss);
   if (!loss.requires_grad()) {
@@ -179,13 +197,12 @@ double Trainer::clip() {
                                     : sharding::grad_norm(sharded_);
   }
   const double norm = std::sqrt(nn::gradient_sum_of_squares(optimizer_->parameters()));
-  if (arguments_.clip_grad > 0) {
-    nn::scale_gradients(optimizer_->parameters(), std::min(1.0, arguments_.clip_grad / (norm + 1e-6)));
-  }
+  if (arguments_.clip_grad > 0) nn::clip_gradients(optimizer_->parameters(), norm, arguments_.clip_grad);
   return norm;
 }
 
-StepMetrics Trainer::step(std::int64_t step) {
+StepMetrics Trainer::step() {
+  const std::int64_t step = state_.step;
   for (StepObserver* observer : observers_) observer->begin_step(step);
   const auto start = std::chrono::steady_clock::now();
   device::DeviceMemory& memory = device::Device::current().memory();
@@ -193,7 +210,7 @@ StepMetrics Trainer::step(std::int64_t step) {
   StepMetrics metrics;
   metrics.step = step + 1;
   std::vector<double> means{0.0};
-  for (std::int64_t index = 0; index < micro_batches_; ++index) means[0] += micro_batch(metrics.reports);
+  for (std::int64_t index = 0; index < micro_batches_; ++index) means[0] += micro_batch(index, metrics.reports);
   for (const auto& [name, sum] : metrics.reports) means.push_back(sum / static_cast<double>(micro_batches_));
   mean_over_ranks(means);
   metrics.loss = means[0];
@@ -206,6 +223,8 @@ StepMetrics Trainer::step(std::int64_t step) {
   optimizer_->step();
   optimizer_->zero_grad();
   begin_phase("end");
+  state_.step += 1;
+  state_.samples_consumed += arguments_.global_batch_size;
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->end_step(step);
   metrics.tokens_per_second =
@@ -217,9 +236,11 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
   if (!loader || arguments_.eval_iters == 0) return std::nullopt;
   const autograd::NoGrad no_grad;
   const std::int64_t count = arguments_.eval_iters * micro_batches_;
-  data::DataIterator data = iterate(loader);
   double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) sum += forward(data).loss.item();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t first_sample = i / micro_batches_ * arguments_.global_batch_size;
+    sum += forward(micro_batch_data(loader, first_sample, i % micro_batches_)).loss.item();
+  }
   double mean = sum / static_cast<double>(count);
   mean_over_ranks({&mean, 1});
   return mean;

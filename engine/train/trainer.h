@@ -5,6 +5,7 @@
 // Batch     data rank r of D (parallel_dims.h) takes rows [r * B / D, (r + 1) * B / D) of every global batch B
 //           (byte_dataset.h): the curve does not depend on D, up to rounding.
 // Loss      mean over the global batch, the same on every rank.
+// Position  is state(), a value; nothing else of a step depends on the steps before but weights and optimizer state.
 // Threads   the rank's host thread.
 #pragma once
 
@@ -19,12 +20,13 @@
 #include "engine/comm/mesh.h"
 #include "engine/device/device.h"
 #include "engine/nn/module.h"
-#include "engine/nn/optim/adamw.h"
+#include "engine/nn/optim/optimizer.h"
 #include "engine/train/inputs.h"
 #include "engine/train/lr_schedule.h"
 #include "engine/train/metrics.h"
 #include "engine/train/parallel_dims.h"
 #include "engine/train/step_observer.h"
+#include "engine/train/train_state.h"
 
 namespace loom::train {
 
@@ -38,9 +40,10 @@ class Trainer {
           comm::World& world);
   ~Trainer();
 
-  // One optimizer step, counted from 0. Marks the recording where its phases begin, and tells the observers.
-  StepMetrics step(std::int64_t step);
-  // Mean loss over the first --eval-iters global batches of a loader; none for an empty one.
+  // The next optimizer step: number state().step, from 0. Marks the recording where its phases begin, and tells the
+  // observers.
+  StepMetrics step();
+  // Mean loss over the first --eval-iters global batches of a loader, from its sample 0 on; none for an empty one.
   std::optional<double> evaluate(const data::DataLoader& loader);
   // Writes the model folder. Collective; the rank that reports writes.
   void save(const std::filesystem::path& folder);
@@ -49,14 +52,25 @@ class Trainer {
   void set_observers(std::vector<StepObserver*> observers) { observers_ = std::move(observers); }
 
   nn::Module& model() { return *model_; }
+  // What the weights' names are relative to: the model or a part of it. Its state dict is
+  // sharding::local_state_dict(sharded_module()).
+  nn::Module& sharded_module() { return sharded_; }
+  nn::Optimizer& optimizer() { return *optimizer_; }
+
+  // Between steps. What set_state() is given comes from a trainer of the same job, whose weights and optimizer state
+  // are loaded too. ConfigError for another --seed or a negative number.
+  const TrainState& state() const { return state_; }
+  void set_state(const TrainState& state);
 
  private:
   using Reports = std::vector<std::pair<std::string, double>>;
   void shard_and_fill(comm::World& world);
-  // This rank's micro-batches of a loader, from sample 0 on.
-  data::DataIterator iterate(const data::DataLoader& loader) const;
-  data::Loss forward(data::DataIterator& data);
-  double micro_batch(Reports& reports);
+  std::unique_ptr<nn::Optimizer> make_optimizer() const;
+  // This rank's micro-batch number `index` of the step that begins at `first_sample`.
+  data::DataIterator micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
+                                      std::int64_t index) const;
+  data::Loss forward(data::DataIterator data);
+  double micro_batch(std::int64_t index, Reports& reports);
   void begin_phase(std::string_view phase);
   void mean_over_ranks(std::span<double> values);
   double clip();
@@ -71,10 +85,10 @@ class Trainer {
   const comm::Axis loss_axis_;
   std::shared_ptr<nn::Module> model_;
   nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
-  std::unique_ptr<nn::AdamW> optimizer_;
+  std::unique_ptr<nn::Optimizer> optimizer_;
   LrSchedule schedule_;
   std::int64_t micro_batches_;  // per rank and step
-  data::DataIterator train_data_;
+  TrainState state_;
   std::vector<StepObserver*> observers_;
 };
 

@@ -43,8 +43,8 @@ class ParallelBlock final : public nn::Module {
   }
 
   const std::int64_t heads_;
-  nn::RMSNorm& norm_;
-  nn::Linear &q_kv_, &o_, &up_, &down_;
+  nn::Child<nn::RMSNorm> norm_;
+  nn::Child<nn::Linear> q_kv_, o_, up_, down_;
 };
 
 class ParallelDecoder final : public nn::Module, public models::FSDP2Mixin {
@@ -83,7 +83,7 @@ class ParallelDecoder final : public nn::Module, public models::FSDP2Mixin {
     models::set_recompute_modules_to_wrap(*this, {"blocks.{*}"}, config.use_reentrant);
     sharding::FullyShardOptions kept = fsdp2_kwargs;  // backward begins with these two: they stay gathered
     kept.reshard_after_forward = false;
-    sharding::fully_shard({&norm_, &head_}, kept);
+    sharding::fully_shard({&*norm_, &*head_}, kept);
     models::set_fullyshard_modules_to_wrap(*this, {"tokens", "blocks.{*}"}, fsdp2_kwargs);
     models::set_modules_to_prefetch(*this, {"blocks.{*}"}, config.num_to_forward_prefetch,
                                     config.num_to_backward_prefetch);
@@ -91,10 +91,10 @@ class ParallelDecoder final : public nn::Module, public models::FSDP2Mixin {
 
  private:
   const std::int64_t hidden_;
-  nn::Embedding &tokens_, &positions_;
+  nn::Child<nn::Embedding> tokens_, positions_;
   nn::ModuleList& blocks_;
-  nn::RMSNorm& norm_;
-  nn::Linear& head_;
+  nn::Child<nn::RMSNorm> norm_;
+  nn::Child<nn::Linear> head_;
 };
 
 const models::RegisterModel kParallelDecoder({"parallel_decoder"}, [](const models::ConfigReader& config) {

@@ -53,8 +53,8 @@ class Gpt2Attention final : public nn::Module {
   const std::int64_t hidden_size_;
   const std::int64_t heads_;
   const double scale_;
-  nn::Module& c_attn_;
-  nn::Module& c_proj_;
+  nn::Child<nn::Module> c_attn_;
+  nn::Child<nn::Module> c_proj_;
 };
 
 class Gpt2Mlp final : public nn::Module {
@@ -70,8 +70,8 @@ class Gpt2Mlp final : public nn::Module {
   Value forward(const Args& args) override { return c_proj_(ops::gelu(c_fc_(args.tensor(0)), ops::Gelu::kTanh)); }
 
  private:
-  nn::Module& c_fc_;
-  nn::Module& c_proj_;
+  nn::Child<nn::Module> c_fc_;
+  nn::Child<nn::Module> c_proj_;
 };
 
 class Gpt2Block final : public nn::Module {
@@ -96,10 +96,10 @@ class Gpt2Block final : public nn::Module {
   }
 
  private:
-  nn::Module& ln_1_;
-  nn::Module& attn_;
-  nn::Module& ln_2_;
-  nn::Module& mlp_;
+  nn::Child<nn::Module> ln_1_;
+  nn::Child<nn::Module> attn_;
+  nn::Child<nn::Module> ln_2_;
+  nn::Child<nn::Module> mlp_;
 };
 
 class Gpt2Model final : public nn::Module {
@@ -127,9 +127,9 @@ class Gpt2Model final : public nn::Module {
 
  private:
   const DecoderConfig config_;
-  nn::Module& wpe_;
+  nn::Child<nn::Module> wpe_;
   nn::ModuleList& h_;
-  nn::Module& ln_f_;
+  nn::Child<nn::Module> ln_f_;
 };
 
 class Gpt2LMHeadModel final : public nn::Module {
@@ -144,7 +144,7 @@ class Gpt2LMHeadModel final : public nn::Module {
 
  private:
   Gpt2Model& transformer_;
-  nn::Module& lm_head_;
+  nn::Child<nn::Module> lm_head_;
 };
 
 }  // namespace

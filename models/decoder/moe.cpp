@@ -82,8 +82,8 @@ class SparseMoeBlock final : public NamedModule {
   }
 
  private:
-  nn::Module& experts_;
-  nn::Module& gate_;
+  nn::Child<nn::Module> experts_;
+  nn::Child<nn::Module> gate_;
 };
 
 }  // namespace

@@ -33,8 +33,8 @@ class Attention final : public NamedModule {
         v_proj_(register_module("v_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
         o_proj_(register_module("o_proj", projection(c, heads_ * c.head_dim, c.hidden_size, c.attention_output_bias))) {
     if (!c.qk_norm) return;
-    q_norm_ = &register_module("q_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
-    k_norm_ = &register_module("k_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
+    q_norm_ = register_module("q_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
+    k_norm_ = register_module("k_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
   }
 
  protected:
@@ -42,27 +42,28 @@ class Attention final : public NamedModule {
     const Tensor &hidden = args.tensor(0), &cos = args.tensor(1), &sin = args.tensor(2);
     Tensor q = heads_of(q_proj_, q_norm_, hidden, heads_);
     Tensor k = heads_of(k_proj_, k_norm_, hidden, kv_heads_);
-    const Tensor v = heads_of(v_proj_, nullptr, hidden, kv_heads_);
+    const Tensor v = heads_of(v_proj_, {}, hidden, kv_heads_);
     q = nn::functional::rope(q, cos, sin);
     k = nn::functional::rope(k, cos, sin);
     return o_proj_(join_heads(nn::functional::attention(q, k, v, scale_)));
   }
 
  private:
-  static Tensor heads_of(nn::Module& projection, nn::Module* norm, const Tensor& hidden, std::int64_t heads) {
+  static Tensor heads_of(const nn::Child<nn::Module>& projection, const nn::Child<nn::Module>& norm,
+                         const Tensor& hidden, std::int64_t heads) {
     const Tensor x = split_heads(projection(hidden), heads);
-    return norm == nullptr ? x : (*norm)(x).tensor();
+    return norm ? norm(x).tensor() : x;
   }
 
   const std::int64_t heads_;
   const std::int64_t kv_heads_;
   const double scale_;
-  nn::Module& q_proj_;
-  nn::Module& k_proj_;
-  nn::Module& v_proj_;
-  nn::Module& o_proj_;
-  nn::Module* q_norm_ = nullptr;  // over each head's dims
-  nn::Module* k_norm_ = nullptr;
+  nn::Child<nn::Module> q_proj_;
+  nn::Child<nn::Module> k_proj_;
+  nn::Child<nn::Module> v_proj_;
+  nn::Child<nn::Module> o_proj_;
+  nn::Child<nn::Module> q_norm_;  // over each head's dims
+  nn::Child<nn::Module> k_norm_;
 };
 
 class Mlp final : public NamedModule {
@@ -82,9 +83,9 @@ class Mlp final : public NamedModule {
   }
 
  private:
-  nn::Module& gate_proj_;
-  nn::Module& up_proj_;
-  nn::Module& down_proj_;
+  nn::Child<nn::Module> gate_proj_;
+  nn::Child<nn::Module> up_proj_;
+  nn::Child<nn::Module> down_proj_;
 };
 
 std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, std::int64_t layer) {
@@ -114,10 +115,10 @@ class DecoderLayer final : public NamedModule {
   }
 
  private:
-  nn::Module& self_attn_;
-  nn::Module& mlp_;
-  nn::Module& input_layernorm_;
-  nn::Module& post_attention_layernorm_;
+  nn::Child<nn::Module> self_attn_;
+  nn::Child<nn::Module> mlp_;
+  nn::Child<nn::Module> input_layernorm_;
+  nn::Child<nn::Module> post_attention_layernorm_;
 };
 
 }  // namespace

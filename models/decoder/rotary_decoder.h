@@ -27,8 +27,8 @@ class DecoderModel final : public NamedModule {
 
   const DecoderConfig config_;
   nn::ModuleList& layers_;
-  nn::Module& norm_;
-  nn::Module& rotary_emb_;
+  nn::Child<nn::Module> norm_;
+  nn::Child<nn::Module> rotary_emb_;
 };
 
 // Qwen2ForCausalLM, LlamaForCausalLM, ...: -> logits [B,S,vocab_size].
@@ -37,7 +37,7 @@ class DecoderForCausalLM final : public NamedModule {
   explicit DecoderForCausalLM(const DecoderConfig& config);
 
   DecoderModel& model;
-  nn::Module& lm_head;
+  nn::Child<nn::Module> lm_head;
 
  protected:
   nn::Value forward(const nn::Args& args) override;

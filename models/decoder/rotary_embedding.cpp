@@ -48,8 +48,8 @@ nn::Value RotaryEmbedding::forward(const nn::Args& args) {
     const Tensor sin = make_table(seq, head_dim_, theta_, sine);
     return nn::ValueList{ops::cast(cos, hidden.dtype()), ops::cast(sin, hidden.dtype())};
   }
-  Tensor& cos = own_buffers()[0].second;
-  Tensor& sin = own_buffers()[1].second;
+  Tensor& cos = own_buffers()[0].value;
+  Tensor& sin = own_buffers()[1].value;
   if (cos.shape()[0] < seq) {
     const std::int64_t rows = std::max(seq, std::min(2 * cos.shape()[0], max_positions_));
     cos = make_table(rows, head_dim_, theta_, cosine);

@@ -97,7 +97,7 @@ void check_stored(const Shape& expected, const io::StoredTensor& stored, const i
 // An expert parameter's tensors when the folder has one for each expert; empty when it has none of them.
 std::vector<Source> find_per_expert(const Parameter& parameter, const io::HfWeights& weights) {
   std::vector<Source> sources;
-  std::vector<ExpertPart> parts = expert_parts(parameter.paths.front(), parameter.slot->global_shape);
+  std::vector<ExpertPart> parts = expert_parts(parameter.paths.front(), parameter.slot->shard.global_shape);
   const ExpertPart* missing = nullptr;
   for (ExpertPart& part : parts) {
     const io::StoredTensor* stored = find_stored({part.name}, weights);
@@ -113,7 +113,7 @@ std::vector<Source> find_per_expert(const Parameter& parameter, const io::HfWeig
 }
 
 std::vector<Source> find_sources(const Parameter& parameter, const io::HfWeights& weights) {
-  const Shape& shape = parameter.slot->global_shape;
+  const Shape& shape = parameter.slot->shard.global_shape;
   if (const io::StoredTensor* stored = find_stored(parameter.paths, weights)) {
     check_stored(shape, *stored, weights);
     return {{stored}};
@@ -139,33 +139,45 @@ std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
   return matches;
 }
 
-// Rows [first, first + rows of target) of a tensor, converted piece by piece.
-void fill_rows(const Tensor& target, std::int64_t first, const io::StoredTensor& stored) {
+// The box of `stored` that begins at `offset` and has the shape of `target`, converted piece by piece.
+void fill_box(const Tensor& target, Offset offset, const io::StoredTensor& stored) {
+  const auto fill_piece = [&](const Tensor& part) {
+    const Tensor piece = Tensor::host(part.shape(), stored.dtype, stored.name);
+    stored.read_box(offset, part.shape(),
+                    {static_cast<std::byte*>(piece.raw()), static_cast<std::size_t>(piece.nbytes())});
+    part.copy_from(piece);
+  };
+  if (target.shape().ndim() == 0) return fill_piece(target);
   const std::int64_t rows = target.shape()[0];
-  const std::int64_t row_bytes = stored.shape.row_elems() * static_cast<std::int64_t>(element_bytes(stored.dtype));
+  const std::int64_t row_bytes = target.shape().row_elems() * static_cast<std::int64_t>(element_bytes(stored.dtype));
   const std::int64_t piece_rows = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(1, row_bytes));
   for (std::int64_t row = 0; row < rows; row += piece_rows) {
     const Tensor part = target.rows(row, std::min(piece_rows, rows - row));
-    const auto bytes = stored.rows(first + row, first + row + part.shape()[0]);
-    const Tensor piece = Tensor::host(part.shape(), stored.dtype, stored.name);
-    std::memcpy(piece.raw(), bytes.data(), bytes.size());
-    part.copy_from(piece);
+    fill_piece(part);
+    offset[0] += part.shape()[0];
   }
 }
 
-void fill_slot(const nn::ParamSlot& slot, const std::vector<Source>& sources) {
+// What the slot's box [experts, rows, columns] has of one expert's projection.
+void fill_expert_part(const nn::ParamSlot& slot, const io::StoredTensor& stored, const ExpertPart& part) {
   const Shape& shape = slot.value.shape();
-  const Shape& whole = slot.global_shape;
-  require(shape.ndim() >= 1 && shape.row_elems() == whole.row_elems() && slot.row_begin >= 0 &&
-              (shape[0] == 0 || slot.row_begin + shape[0] <= whole[0]),
-          "'{}': rows [{}, {}) of {} into {}", sources.front().stored->name, slot.row_begin, slot.row_begin + shape[0],
-          to_string(whole), to_string(shape));
+  const Offset& at = slot.shard.offset;
+  if (part.expert < at[0] || part.expert >= at[0] + shape[0]) return;
+  const std::int64_t begin = std::max(at[1], part.row);
+  const std::int64_t end = std::min(at[1] + shape[1], part.row + part.shape[0]);
+  if (begin >= end) return;
+  const Tensor matrix = slot.value.rows(part.expert - at[0], 1).view({shape[1], shape[2]});
+  fill_box(matrix.rows(begin - at[1], end - begin), {begin - part.row, at[2]}, stored);
+}
+
+void fill_slot(const nn::ParamSlot& slot, const std::vector<Source>& sources) {
+  require(box_fits(slot.shard.global_shape, slot.shard.offset, slot.value.shape()), "'{}' into a box {}",
+          sources.front().stored->name, nn::describe(slot.shard, slot.value.shape()));
   for (const auto& [stored, part] : sources) {
-    if (!part) {
-      fill_rows(slot.value, slot.row_begin, *stored);
-    } else if (part->expert >= slot.row_begin && part->expert < slot.row_begin + shape[0]) {
-      const Tensor matrix = slot.value.rows(part->expert - slot.row_begin, 1).view({shape[1], shape[2]});
-      fill_rows(matrix.rows(part->row, part->shape[0]), 0, *stored);
+    if (part) {
+      fill_expert_part(slot, *stored, *part);
+    } else {
+      fill_box(slot.value, slot.shard.offset, *stored);
     }
   }
 }

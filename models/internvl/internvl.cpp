@@ -62,8 +62,8 @@ class Projector final : public NamedModule {
                                                                            c.text.initializer_range))) {}
 
   nn::LayerNorm& layer_norm_;
-  nn::Module& linear_1_;
-  nn::Module& linear_2_;
+  nn::Child<nn::Module> linear_1_;
+  nn::Child<nn::Module> linear_2_;
 };
 
 class Model final : public NamedModule {
@@ -111,8 +111,8 @@ class Model final : public NamedModule {
   }
 
   const InternVLConfig config_;
-  nn::Module& vision_tower_;
-  nn::Module& projector_;
+  nn::Child<nn::Module> vision_tower_;
+  nn::Child<nn::Module> projector_;
   DecoderModel& language_model_;
 };
 
@@ -138,7 +138,7 @@ class ForConditionalGeneration final : public MultiModalModule {
 
  private:
   Model& model_;
-  nn::Module& lm_head_;
+  nn::Child<nn::Module> lm_head_;
 };
 
 }  // namespace

@@ -70,7 +70,7 @@ class PatchEmbeddings final : public NamedModule {
 
  private:
   const Config config_;
-  nn::Module& projection_;
+  nn::Child<nn::Module> projection_;
 };
 
 class Embeddings final : public NamedModule {
@@ -95,7 +95,7 @@ class Embeddings final : public NamedModule {
 
  private:
   nn::ParamSlot& cls_token_;
-  nn::Module& patch_embeddings_;
+  nn::Child<nn::Module> patch_embeddings_;
   nn::ParamSlot* position_embeddings_ = nullptr;
 };
 
@@ -111,8 +111,8 @@ class Attention final : public NamedModule {
         projection_layer_(register_module("projection_layer", linear(c, c.hidden_size, c.hidden_size))) {
     constexpr double kQkNormEps = 1e-6;  // transformers does not take it from the config
     if (!c.use_qk_norm) return;
-    q_norm_ = &register_module("q_norm", std::make_shared<nn::RMSNorm>(c.hidden_size, kQkNormEps));
-    k_norm_ = &register_module("k_norm", std::make_shared<nn::RMSNorm>(c.hidden_size, kQkNormEps));
+    q_norm_ = register_module("q_norm", std::make_shared<nn::RMSNorm>(c.hidden_size, kQkNormEps));
+    k_norm_ = register_module("k_norm", std::make_shared<nn::RMSNorm>(c.hidden_size, kQkNormEps));
   }
 
  protected:
@@ -121,9 +121,9 @@ class Attention final : public NamedModule {
     Tensor q = q_proj_(hidden);
     Tensor k = k_proj_(hidden);
     const Tensor v = v_proj_(hidden);
-    if (q_norm_ != nullptr) {  // over all heads at once
-      q = (*q_norm_)(q).tensor();
-      k = (*k_norm_)(k).tensor();
+    if (q_norm_) {  // over all heads at once
+      q = q_norm_(q).tensor();
+      k = k_norm_(k).tensor();
     }
     return projection_layer_(join_heads(nn::functional::attention(split_heads(q, heads_), split_heads(k, heads_),
                                                                   split_heads(v, heads_), scale_, /*causal=*/false)));
@@ -132,12 +132,12 @@ class Attention final : public NamedModule {
  private:
   const std::int64_t heads_;
   const double scale_;
-  nn::Module& q_proj_;
-  nn::Module& k_proj_;
-  nn::Module& v_proj_;
-  nn::Module& projection_layer_;
-  nn::Module* q_norm_ = nullptr;
-  nn::Module* k_norm_ = nullptr;
+  nn::Child<nn::Module> q_proj_;
+  nn::Child<nn::Module> k_proj_;
+  nn::Child<nn::Module> v_proj_;
+  nn::Child<nn::Module> projection_layer_;
+  nn::Child<nn::Module> q_norm_;
+  nn::Child<nn::Module> k_norm_;
 };
 
 class Mlp final : public NamedModule {
@@ -151,8 +151,8 @@ class Mlp final : public NamedModule {
   Value forward(const Args& args) override { return fc2_(ops::gelu(fc1_(args.tensor(0)), ops::Gelu::kErf)); }
 
  private:
-  nn::Module& fc1_;
-  nn::Module& fc2_;
+  nn::Child<nn::Module> fc1_;
+  nn::Child<nn::Module> fc2_;
 };
 
 class Layer final : public NamedModule {
@@ -180,10 +180,10 @@ class Layer final : public NamedModule {
  private:
   nn::ParamSlot& lambda_1_;
   nn::ParamSlot& lambda_2_;
-  nn::Module& attention_;
-  nn::Module& mlp_;
-  nn::Module& layernorm_before_;
-  nn::Module& layernorm_after_;
+  nn::Child<nn::Module> attention_;
+  nn::Child<nn::Module> mlp_;
+  nn::Child<nn::Module> layernorm_before_;
+  nn::Child<nn::Module> layernorm_after_;
 };
 
 class Encoder final : public NamedModule {
@@ -211,19 +211,19 @@ class VisionModel final : public NamedModule {
         embeddings_(register_module("embeddings", std::make_shared<Embeddings>(c))),
         encoder_(register_module("encoder", std::make_shared<Encoder>(c))) {
     if (c.use_mean_pooling) return;
-    layernorm_ = &register_module("layernorm", std::make_shared<nn::LayerNorm>(c.hidden_size, c.layer_norm_eps));
+    layernorm_ = register_module("layernorm", std::make_shared<nn::LayerNorm>(c.hidden_size, c.layer_norm_eps));
   }
 
  protected:
   Value forward(const Args& args) override {
     const Value hidden = encoder_(embeddings_(args.tensor(0)));
-    return layernorm_ == nullptr ? hidden : (*layernorm_)(hidden);
+    return layernorm_ ? layernorm_(hidden) : hidden;
   }
 
  private:
-  nn::Module& embeddings_;
-  nn::Module& encoder_;
-  nn::Module* layernorm_ = nullptr;
+  nn::Child<nn::Module> embeddings_;
+  nn::Child<nn::Module> encoder_;
+  nn::Child<nn::Module> layernorm_;
 };
 
 }  // namespace

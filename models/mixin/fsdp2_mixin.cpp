@@ -59,7 +59,7 @@ class Unwritten {
       if (!slot->value.storage()->allocated()) slots_.push_back({path, slot, 0});
     }
     for (auto& [path, module] : model.named_modules()) {
-      for (auto& [name, buffer] : module->own_buffers()) {
+      for (auto& [name, buffer, persistent] : module->own_buffers()) {
         if (buffer.is_meta()) buffers_.push_back({nn::join_path(path, name), &buffer, 0});
       }
     }

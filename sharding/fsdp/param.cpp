@@ -74,6 +74,9 @@ Param::Param(ParamHome home, const FullyShardOptions& options)
   compute_dtype_ = castable ? policy.param_dtype.value_or(original_dtype_) : original_dtype_;
   if (policy.reduce_dtype && policy.reduce_dtype != policy.param_dtype) reduce_dtype_ = policy.reduce_dtype;
   chunk_ = chunk_of(shape_[0], shard.rank(), shard.size());
+  gathered_box_ = home_.slots.front()->shard;
+  shard_box_ = gathered_box_;
+  shard_box_.offset[0] += chunk_.row_begin;
 
   const std::string& what = home_.paths.front();
   padded_shard_ = released(with_rows(shape_, chunk_.padded_rows), chunk_.padded_rows, original_dtype_,
@@ -86,7 +89,7 @@ Param::Param(ParamHome home, const FullyShardOptions& options)
     materialize_shard();
     sharded_.copy_from(original.rows(chunk_.row_begin, chunk_.rows));
   }
-  put_into_slots(sharded_, chunk_.row_begin);
+  to_sharded();
 }
 
 std::int64_t Param::gather_input_bytes() const {
@@ -123,17 +126,18 @@ void Param::keep_post_forward_shard(int rank, int ranks) {
   });
 }
 
-void Param::to_sharded() { put_into_slots(sharded_, chunk_.row_begin); }
+void Param::to_sharded() { put_into_slots(sharded_, shard_box_, nn::SlotHolds::kShard); }
 
 void Param::to_unsharded() {
   unsharded_.set_requires_grad(sharded_.requires_grad());
-  put_into_slots(unsharded_, 0);
+  put_into_slots(unsharded_, gathered_box_, nn::SlotHolds::kGathered);
 }
 
-void Param::put_into_slots(const Tensor& tensor, std::int64_t row_begin) {
+void Param::put_into_slots(const Tensor& tensor, const nn::ShardSpec& box, nn::SlotHolds holds) {
   for (nn::ParamSlot* slot : home_.slots) {
     slot->value = tensor;
-    slot->row_begin = row_begin;
+    slot->shard = box;
+    slot->holds = holds;
   }
 }
 

@@ -37,7 +37,11 @@ class Param {
 
   const std::string& path() const { return home_.paths.front(); }
   const ParamHome& home() const { return home_; }
+  // Of the box that the group gathers: the whole parameter, or the part of it that the rank had before it was cut here.
   const Shape& shape() const { return shape_; }
+  const nn::ShardSpec& gathered_box() const { return gathered_box_; }
+  // This rank's rows of that box.
+  const nn::ShardSpec& shard_box() const { return shard_box_; }
   const Chunk& chunk() const { return chunk_; }
   DType original_dtype() const { return original_dtype_; }
   // What the parameter is gathered and computed in.
@@ -62,7 +66,8 @@ class Param {
 
   // Gives a meta shard bytes, zero-padded. Nothing to do when it has some.
   void materialize_shard();
-  // Moves the padded shard's bytes into memory that is shared with peers; values are kept.
+  // Moves the padded shard's bytes into memory that is shared with peers; values are kept. Tensors of the shard stay the
+  // same objects (what an optimizer and a state dict hold follows); addresses that Tensor::raw() gave do not.
   // Precondition: it is on the device.
   void rehome_shard(std::shared_ptr<device::Block> block);
 
@@ -88,12 +93,14 @@ class Param {
   void wait_for_shard_grad() const;
 
  private:
-  void put_into_slots(const Tensor& tensor, std::int64_t row_begin);
+  void put_into_slots(const Tensor& tensor, const nn::ShardSpec& box, nn::SlotHolds holds);
 
   ParamHome home_;
   Shape shape_;
   std::int64_t row_elems_;
   Chunk chunk_;
+  nn::ShardSpec gathered_box_;
+  nn::ShardSpec shard_box_;
   DType original_dtype_;
   DType compute_dtype_;
   std::optional<DType> reduce_dtype_;

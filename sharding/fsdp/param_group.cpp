@@ -55,9 +55,7 @@ void ParamGroup::make_gathers() {
   }
 }
 
-comm::Axis ParamGroup::post_forward_axis() const {
-  return axes_.shard.consecutive(*reshard_.ranks(), "post_forward");
-}
+comm::Axis ParamGroup::post_forward_axis() const { return axes_.shard.consecutive(*reshard_.ranks(), "post_forward"); }
 
 void ParamGroup::make_comm() {
   comm_in_use_ = {custom_all_gather_, custom_reduce_scatter_};

@@ -109,7 +109,7 @@ TEST(ByteDataset, ResumesAtAStepWithTheSameBatches) {
     const ByteDataset data = all_of(path, 4);
     std::vector<Sample> all;
     for (std::int64_t step = begin; step < end; ++step) {
-      for (const std::int64_t row : rank_rows(step, 8, 0, 1, 8, 0)) all.push_back(sample_at(data, row, 4));
+      for (const std::int64_t row : rank_rows(8 * step, 8, 0, 1, 8, 0)) all.push_back(sample_at(data, row, 4));
     }
     return all;
   };

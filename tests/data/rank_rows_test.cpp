@@ -13,9 +13,9 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(RankRows, AreTheRanksPartOfTheStepsSamples) {
-  // Step 3 of global batch 8 begins at sample 24; of 2 ranks, rank 1 has rows 4 to 7, two at a time.
-  EXPECT_THAT(rank_rows(3, 8, 1, 2, 2, 0), ElementsAre(28, 29));
-  EXPECT_THAT(rank_rows(3, 8, 1, 2, 2, 1), ElementsAre(30, 31));
+  // A step of global batch 8 begins at sample 24; of 2 ranks, rank 1 has rows 4 to 7, two at a time.
+  EXPECT_THAT(rank_rows(24, 8, 1, 2, 2, 0), ElementsAre(28, 29));
+  EXPECT_THAT(rank_rows(24, 8, 1, 2, 2, 1), ElementsAre(30, 31));
 }
 
 TEST(RankRows, OfAllRanksAreTheStepsSamplesForAnyWorldAndMicroBatch) {
@@ -28,7 +28,7 @@ TEST(RankRows, OfAllRanksAreTheStepsSamplesForAnyWorldAndMicroBatch) {
       std::vector<std::int64_t> rows;
       for (int rank = 0; rank < world; ++rank) {
         for (std::int64_t accum = 0; accum < kBatch / (world * micro); ++accum) {
-          const auto part = rank_rows(5, kBatch, rank, world, micro, accum);
+          const auto part = rank_rows(5 * kBatch, kBatch, rank, world, micro, accum);
           rows.insert(rows.end(), part.begin(), part.end());
         }
       }

@@ -58,6 +58,30 @@ TEST(SafetensorsFile, GivesTheRowsARankAsksFor) {
   EXPECT_THAT(file.rows("scalar", 0, 1), ElementsAre(std::byte{7}));
 }
 
+TEST(SafetensorsFile, GivesTheBoxARankAsksFor) {
+  const SafetensorsFile file(three_tensors());
+  const auto box = [](const StoredTensor& tensor, const Offset& offset, const Shape& shape) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(shape.numel()) * element_bytes(tensor.dtype));
+    tensor.read_box(offset, shape, bytes);
+    return bytes;
+  };
+  const StoredTensor& matrix = file.at("matrix");
+  EXPECT_THAT(int16s(box(matrix, {0, 1}, {3, 1})), ElementsAre(2, 4, 6));
+  EXPECT_THAT(int16s(box(matrix, {1, 0}, {2, 1})), ElementsAre(3, 5));
+  EXPECT_THAT(int16s(box(matrix, {1, 0}, {2, 2})), ElementsAre(3, 4, 5, 6));
+  EXPECT_TRUE(box(matrix, {3, 0}, {0, 2}).empty());
+  EXPECT_THAT(box(file.at("scalar"), {}, {}), ElementsAre(std::byte{7}));
+  EXPECT_EQ(message_of<InvariantError>([&] {
+              box(matrix, {1, 1}, {2, 2});
+            }),
+            "internal: a box [2, 2] at (1, 1) of tensor 'matrix' [3, 2]");
+  std::vector<std::byte> small(2);
+  EXPECT_EQ(message_of<InvariantError>([&] {
+              matrix.read_box({0, 1}, {3, 1}, small);
+            }),
+            "internal: 2 bytes for a box [3, 1] of tensor 'matrix'");
+}
+
 TEST(SafetensorsFile, KnowsEveryDtype) {
   const std::vector<std::pair<std::string, DType>> dtypes{
       {"F32", DType::kF32}, {"BF16", DType::kBF16}, {"F16", DType::kF16}, {"F64", DType::kF64}, {"I64", DType::kI64},

@@ -106,10 +106,10 @@ class Attention final : public nn::Module {
  private:
   const PlainLlamaConfig config_;
   const std::int64_t head_dim_;
-  nn::Module& wq_;
-  nn::Module& wk_;
-  nn::Module& wv_;
-  nn::Module& wo_;
+  nn::Child<nn::Module> wq_;
+  nn::Child<nn::Module> wk_;
+  nn::Child<nn::Module> wv_;
+  nn::Child<nn::Module> wo_;
 };
 
 class FeedForward final : public nn::Module {
@@ -140,9 +140,9 @@ class FeedForward final : public nn::Module {
   }
 
   const bool compiled_;
-  nn::Module& w1_;
-  nn::Module& w2_;
-  nn::Module& w3_;
+  nn::Child<nn::Module> w1_;
+  nn::Child<nn::Module> w2_;
+  nn::Child<nn::Module> w3_;
 };
 
 class Block final : public nn::Module {
@@ -162,10 +162,10 @@ class Block final : public nn::Module {
   }
 
  private:
-  nn::Module& attention_;
-  nn::Module& feed_forward_;
-  nn::Module& attention_norm_;
-  nn::Module& ffn_norm_;
+  nn::Child<nn::Module> attention_;
+  nn::Child<nn::Module> feed_forward_;
+  nn::Child<nn::Module> attention_norm_;
+  nn::Child<nn::Module> ffn_norm_;
 };
 
 class PlainLlama final : public nn::Module {
@@ -208,10 +208,10 @@ class PlainLlama final : public nn::Module {
 
   const PlainLlamaConfig config_;
   Tensor phases_;
-  nn::Module& tok_embeddings_;
+  nn::Child<nn::Module> tok_embeddings_;
   nn::ModuleList& layers_;
-  nn::Module& norm_;
-  nn::Module& output_;
+  nn::Child<nn::Module> norm_;
+  nn::Child<nn::Module> output_;
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ class DecoderForward : public ::testing::TestWithParam<const char*> {
                             DType id_dtype = DType::kI64) {
     const autograd::NoGrad no_grad;
     const auto model = build_decoder(load_decoder_config(folder()));
-    for (auto& [path, slot] : model->named_slots()) slot->value = Tensor::empty(slot->global_shape, dtype);
+    for (auto& [path, slot] : model->named_slots()) slot->value = Tensor::empty(slot->shard.global_shape, dtype);
     if (load_decoder_config(folder()).tie_word_embeddings) {
       model->find("lm_head")->own_parameters()[0]->value = model->find("transformer.wte")->own_parameters()[0]->value;
     }

@@ -8,6 +8,7 @@
 #include "models/decoder/decoder.h"
 #include "models/hf/hf_folder.h"
 #include "tests/models/test_rank.h"
+#include "tests/support/boxes.h"
 #include "tests/support/files.h"
 
 namespace loom::models {
@@ -121,17 +122,45 @@ TEST(ExpertWeights, ARankReadsItsOwnExpertsInEitherSpelling) {
   for (const auto& folder : {fused_folder(), published}) {
     const auto part = build();
     for (auto& [path, slot] : part->named_slots()) {  // the middle third: of 8 experts 2 and 3
-      slot->row_begin = slot->global_shape[0] / 3;
-      Shape rows = slot->global_shape;
-      rows[0] = slot->global_shape[0] / 3;
+      slot->shard.offset[0] = slot->shard.global_shape[0] / 3;
+      Shape rows = slot->shard.global_shape;
+      rows[0] = slot->shard.global_shape[0] / 3;
       slot->value = Tensor::empty(rows, DType::kF32);
     }
     load_weights(*part, io::HfWeights(folder));
     const auto slots = part->named_slots(), whole_slots = whole->named_slots();
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const nn::ParamSlot& slot = *slots[i].second;
-      const Tensor expected = whole_slots[i].second->value.rows(slot.row_begin, slot.value.shape()[0]);
+      const Tensor expected = whole_slots[i].second->value.rows(slot.shard.offset[0], slot.value.shape()[0]);
       EXPECT_EQ(slot.value.to_vector<float>(), expected.to_vector<float>()) << slots[i].first << " of " << folder;
+    }
+  }
+}
+
+TEST(ExpertWeights, ARankReadsItsBoxOfExpertsInEitherSpelling) {
+  const test::TestRank rank;
+  const auto whole = loaded(fused_folder());
+  const auto published = written(test::fresh_folder(), ExpertSpelling::kPerExpert);
+  for (const auto& folder : {fused_folder(), published}) {
+    const auto part = build();
+    for (auto& [path, slot] : part->named_slots()) {  // cut on every dim; of gate_up_proj across gate and up
+      const Shape& shape = slot->shard.global_shape;
+      Offset offset;
+      Shape box = shape;
+      for (int d = 0; d < shape.ndim(); ++d) {
+        offset.push_back(shape[d] / 3);
+        box[d] = shape[d] / 2;
+      }
+      test::give_box(*slot, offset, box);
+    }
+    load_weights(*part, io::HfWeights(folder));
+    const auto slots = part->named_slots(), whole_slots = whole->named_slots();
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const nn::ParamSlot& slot = *slots[i].second;
+      EXPECT_EQ(slot.value.to_vector<float>(),
+                test::box_of(whole_slots[i].second->value.to_vector<float>(), slot.shard.global_shape,
+                             slot.shard.offset, slot.value.shape()))
+          << slots[i].first << " of " << folder;
     }
   }
 }

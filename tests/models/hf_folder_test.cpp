@@ -11,6 +11,7 @@
 #include "engine/nn/init.h"
 #include "models/decoder/decoder.h"
 #include "tests/models/test_rank.h"
+#include "tests/support/boxes.h"
 #include "tests/support/files.h"
 
 namespace loom::models {
@@ -92,26 +93,63 @@ TEST(HfFolder, ARanksRowsAreThoseOfTheWhole) {
   const auto parts = build("qwen2");
   auto slots = parts->named_slots();
   for (auto& [path, slot] : slots) {  // rows [n/3, 2n/3): shape-dependent, not aligned to anything
-    slot->row_begin = slot->global_shape[0] / 3;
-    Shape rows = slot->global_shape;
-    rows[0] = slot->global_shape[0] / 3;
+    slot->shard.offset[0] = slot->shard.global_shape[0] / 3;
+    Shape rows = slot->shard.global_shape;
+    rows[0] = slot->shard.global_shape[0] / 3;
     slot->value = Tensor::empty(rows, DType::kF32);
   }
   load_weights(*parts, weights);
   const auto whole_slots = whole->named_slots();
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const nn::ParamSlot& part = *slots[i].second;
-    const Tensor expected = whole_slots[i].second->value.rows(part.row_begin, part.value.shape()[0]);
+    const Tensor expected = whole_slots[i].second->value.rows(part.shard.offset[0], part.value.shape()[0]);
     EXPECT_EQ(part.value.to_vector<float>(), expected.to_vector<float>()) << slots[i].first;
   }
+}
+
+TEST(HfFolder, ARanksBoxIsThatOfTheWhole) {
+  const test::TestRank rank;
+  const io::HfWeights weights(logits_case("qwen2"));
+  const auto whole = build("qwen2");
+  nn::materialize(*whole);
+  load_weights(*whole, weights);
+  const auto parts = build("qwen2");
+  auto slots = parts->named_slots();
+  for (auto& [path, slot] : slots) {  // the middle third of the last dim, rows from the second on
+    const Shape& shape = slot->shard.global_shape;
+    Offset offset(static_cast<std::size_t>(shape.ndim()), 1);
+    Shape box = shape;
+    for (int d = 0; d < shape.ndim(); ++d) box[d] -= 1;
+    offset.back() = shape[-1] / 3;
+    box[-1] = shape[-1] / 3;
+    test::give_box(*slot, offset, box);
+  }
+  load_weights(*parts, weights);
+  const auto whole_slots = whole->named_slots();
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const nn::ParamSlot& part = *slots[i].second;
+    EXPECT_EQ(part.value.to_vector<float>(),
+              test::box_of(whole_slots[i].second->value.to_vector<float>(), part.shard.global_shape, part.shard.offset,
+                           part.value.shape()))
+        << slots[i].first;
+  }
+}
+
+TEST(HfFolder, RefusesABoxOutsideOfTheTensor) {
+  const test::TestRank rank;
+  const auto model = build("qwen2");
+  nn::materialize(*model);
+  nn::ParamSlot& norm = *model->find("model.norm")->own_parameters()[0];
+  test::give_box(norm, {1}, norm.shard.global_shape);
+  EXPECT_THROW(load_weights(*model, io::HfWeights(logits_case("qwen2"))), InvariantError);
 }
 
 TEST(HfFolder, ARankWithoutRowsReadsNothing) {
   const test::TestRank rank;
   const auto model = build("qwen2");
   for (auto& [path, slot] : model->named_slots()) {
-    Shape rows = slot->global_shape;
-    slot->row_begin = rows[0];
+    Shape rows = slot->shard.global_shape;
+    slot->shard.offset[0] = rows[0];
     rows[0] = 0;
     slot->value = Tensor::empty(rows, DType::kF32);
   }
@@ -122,7 +160,7 @@ TEST(HfFolder, ValuesAreConvertedToTheParametersType) {
   const test::TestRank rank;
   const io::HfWeights weights(logits_case("llama"));
   const auto model = build("llama");
-  for (auto& [path, slot] : model->named_slots()) slot->value = Tensor::empty(slot->global_shape, DType::kBF16);
+  for (auto& [path, slot] : model->named_slots()) slot->value = Tensor::empty(slot->shard.global_shape, DType::kBF16);
   load_weights(*model, weights);
   const auto& stored = weights.at("model.norm.weight");
   const Tensor& loaded = model->find("model.norm")->own_parameters()[0]->value;

@@ -29,7 +29,7 @@ using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
 Shapes shapes_of(nn::Module& model) {
   Shapes shapes;
-  for (const auto& [path, slot] : model.named_slots()) shapes[path] = slot->global_shape.sizes();
+  for (const auto& [path, slot] : model.named_slots()) shapes[path] = slot->shard.global_shape.sizes();
   return shapes;
 }
 
@@ -312,11 +312,11 @@ std::shared_ptr<MultiModalModule> in_doubles(const InternVLConfig& c) {
   for (auto& [path, slot] : model->named_slots()) {
     std::vector<double> values;
     const std::uint64_t key = stream_key(3, path);
-    for (std::int64_t i = 0; i < slot->global_shape.numel(); ++i) {
+    for (std::int64_t i = 0; i < slot->shard.global_shape.numel(); ++i) {
       values.push_back((path.find("norm") != std::string::npos ? 1.0 : 0.0) +
                        0.2 * normal_at(key, static_cast<std::uint64_t>(i)));
     }
-    slot->value = Tensor::from(values, slot->global_shape, DType::kF64).set_requires_grad(true);
+    slot->value = Tensor::from(values, slot->shard.global_shape, DType::kF64).set_requires_grad(true);
   }
   return model;
 }

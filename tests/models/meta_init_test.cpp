@@ -6,6 +6,7 @@
 #include "engine/core/error.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "models/mixin/weight_init_mixin.h"
+#include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
 #include "tests/models/own_models.h"
 #include "tests/support/files.h"
@@ -128,7 +129,7 @@ class WithBuffer final : public test::OwnModel {
  public:
   explicit WithBuffer(bool fills) : fills_(fills) { register_buffer("scale", Tensor::meta({3}, DType::kF32, "scale")); }
   void post_meta_init() override {
-    if (fills_) own_buffers().front().second.fill(2);
+    if (fills_) own_buffers().front().value.fill(2);
   }
 
  private:
@@ -139,7 +140,7 @@ TEST(MetaInit, PostMetaInitFillsBuffersOfTheMetaDevice) {
   test::run_world(2, [](RankContext&, comm::World& world) {
     WithBuffer model(true);
     model.fully_shard(world, own_config(test::kWrapLayers));
-    EXPECT_THAT(model.own_buffers().front().second.to_vector<float>(), ElementsAre(2, 2, 2));
+    EXPECT_THAT(model.own_buffers().front().value.to_vector<float>(), ElementsAre(2, 2, 2));
   });
 }
 

@@ -12,6 +12,7 @@
 #include "engine/tensor/ops.h"
 #include "models/decoder/decoder.h"
 #include "models/mixin/fsdp2_mixin.h"
+#include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/world.h"
 

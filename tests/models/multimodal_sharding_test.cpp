@@ -249,7 +249,7 @@ TEST(IgnoredTower, StaysTheTensorsItWas) {
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const nn::ParamSlot& slot = *slots[i].second;
       EXPECT_TRUE(slot.value.is_same(before[i])) << slots[i].first;
-      EXPECT_EQ(slot.value.shape(), slot.global_shape);
+      EXPECT_EQ(slot.value.shape(), slot.shard.global_shape);
       EXPECT_EQ(slot.value.dtype(), DType::kF32);
       EXPECT_EQ(slot.value.storage()->place(), Place::kDevice);
       EXPECT_FALSE(slot.value.grad().defined());
@@ -321,7 +321,7 @@ TEST(WrappedTower, TrainsWithTheGradientsOfTheModelThatIsNotSharded) {
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const auto& [path, slot] = slots[i];
       ASSERT_TRUE(slot->value.grad().defined()) << path;
-      const Tensor rows = expected[i].second->value.grad().rows(slot->row_begin, slot->value.shape()[0]);
+      const Tensor rows = expected[i].second->value.grad().rows(slot->shard.offset[0], slot->value.shape()[0]);
       EXPECT_EQ(slot->value.grad().to_vector<float>(), rows.to_vector<float>()) << path;
     }
   });

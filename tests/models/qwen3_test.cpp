@@ -58,9 +58,9 @@ std::shared_ptr<nn::Module> random_model(const DecoderConfig& config) {
   auto model = build_decoder(config);
   std::uint64_t stream = 100;
   for (auto& [path, slot] : model->named_slots()) {
-    Doubles values = normals(slot->global_shape.numel(), ++stream);
-    for (double& value : values) value = (slot->global_shape.ndim() == 1 ? 1.0 : 0.0) + 0.4 * value;
-    slot->value = Tensor::from(values, slot->global_shape).set_requires_grad(true);
+    Doubles values = normals(slot->shard.global_shape.numel(), ++stream);
+    for (double& value : values) value = (slot->shard.global_shape.ndim() == 1 ? 1.0 : 0.0) + 0.4 * value;
+    slot->value = Tensor::from(values, slot->shard.global_shape).set_requires_grad(true);
   }
   return model;
 }
@@ -127,7 +127,7 @@ TEST(Qwen3Tree, HasPlainMlpsInLayersWithoutExperts) {
   const auto model = build_decoder(config);
   EXPECT_EQ(model->find("model.layers.0.mlp")->type_name(), "Qwen3MoeSparseMoeBlock");
   EXPECT_EQ(model->find("model.layers.1.mlp")->type_name(), "Qwen3MoeMLP");
-  EXPECT_EQ(model->find("model.layers.1.mlp.gate_proj")->own_parameters()[0]->global_shape, (Shape{5, 6}));
+  EXPECT_EQ(model->find("model.layers.1.mlp.gate_proj")->own_parameters()[0]->shard.global_shape, (Shape{5, 6}));
 }
 
 class BothGrains : public ::testing::TestWithParam<bool> {
@@ -320,7 +320,7 @@ TEST(Qwen3MoeForward, InBf16StaysNearFp32AndHasItsType) {
   const autograd::NoGrad no_grad;
   const auto logits = [&](DType dtype) {
     const auto model = build_decoder(load_decoder_config(reference()));
-    for (auto& [path, slot] : model->named_slots()) slot->value = Tensor::empty(slot->global_shape, dtype);
+    for (auto& [path, slot] : model->named_slots()) slot->value = Tensor::empty(slot->shard.global_shape, dtype);
     load_weights(*model, io::HfWeights(reference()));
     const Tensor out = (*model)(Tensor::from(std::vector<std::int32_t>{1, 70, 3, 200, 9, 33}, {1, 6}));
     EXPECT_EQ(out.dtype(), dtype);

@@ -45,9 +45,9 @@ TEST_F(RotaryEmbeddingTest, AreFp32WhereRopeIsFusedAndOfTheActivationsTypeWhereI
 TEST_F(RotaryEmbeddingTest, AllocatesNothingBeforeTheFirstCallAndTheLongestSequenceAfterIt) {
   EXPECT_EQ(rank_.device.memory().stats().total_bytes, 0);
   tables(6);
-  EXPECT_EQ(rotary_.own_buffers()[0].second.shape(), (Shape{6, 4}));
+  EXPECT_EQ(rotary_.own_buffers()[0].value.shape(), (Shape{6, 4}));
   tables(3);
-  EXPECT_EQ(rotary_.own_buffers()[0].second.shape(), (Shape{6, 4}));
+  EXPECT_EQ(rotary_.own_buffers()[0].value.shape(), (Shape{6, 4}));
   EXPECT_EQ(rank_.device.memory().stats().total_bytes, 2 * 512);  // two tables of 96 bytes, rounded up
 }
 
@@ -62,9 +62,9 @@ TEST_F(RotaryEmbeddingTest, KeepsNothingWhereRopeIsComposed) {
 TEST_F(RotaryEmbeddingTest, GrowsToAtLeastTwiceAndAtMostAllPositions) {
   const std::vector<float> before = tables(6)[0].tensor().to_vector<float>();
   tables(7);
-  EXPECT_EQ(rotary_.own_buffers()[0].second.shape(), (Shape{12, 4}));
+  EXPECT_EQ(rotary_.own_buffers()[0].value.shape(), (Shape{12, 4}));
   tables(13);
-  EXPECT_EQ(rotary_.own_buffers()[0].second.shape(), (Shape{16, 4}));  // not 24
+  EXPECT_EQ(rotary_.own_buffers()[0].value.shape(), (Shape{16, 4}));  // not 24
   EXPECT_EQ(tables(6)[0].tensor().to_vector<float>(), before);
 }
 

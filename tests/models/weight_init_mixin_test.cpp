@@ -9,6 +9,7 @@
 #include "engine/core/error.h"
 #include "engine/tensor/autograd.h"
 #include "models/mixin/fsdp2_mixin.h"
+#include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
 #include "tests/models/own_models.h"
 #include "tests/support/files.h"

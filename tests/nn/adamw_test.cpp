@@ -4,6 +4,7 @@
 #include <cmath>
 #include <gmock/gmock.h>
 
+#include "engine/nn/optim/gradients.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom::nn {

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <gmock/gmock.h>
 
+#include "engine/core/error.h"
 #include "tests/nn/toy_modules.h"
+#include "tests/support/boxes.h"
 
 namespace loom::nn {
 namespace {
@@ -42,11 +44,61 @@ TEST(Init, RowsOfASlotAreTheRowsOfTheWhole) {  // 7 rows over 3 ranks: 3, 3, 1
     const std::int64_t rows = std::min<std::int64_t>(3, 7 - begin);
     Linear part(5, 7, false, 0.02);
     part.weight.value = Tensor::empty({rows, 5}, DType::kF32).set_requires_grad(true);
-    part.weight.row_begin = begin;
+    part.weight.shard.offset[0] = begin;
     init_weights(part, 3);
     const std::vector<float> expected(all.begin() + begin * 5, all.begin() + (begin + rows) * 5);
     EXPECT_EQ(part.weight.value.to_vector<float>(), expected) << "from row " << begin;
   }
+}
+
+// One parameter [4, 6, 5], as experts have them.
+class Experts final : public Module {
+ public:
+  Experts() : weight(register_parameter("weight", {4, 6, 5}, Init::normal(1.0))) {}
+  std::string_view type_name() const override { return "Experts"; }
+  ParamSlot& weight;
+
+ protected:
+  Value forward(const Args&) override { return {}; }
+};
+
+TEST(Init, ABoxHasTheValuesOfTheWhole) {
+  test::OneRank rank;
+  Experts whole;
+  const auto all = weight_of(whole, 3);
+  struct Case {
+    Offset offset;
+    Shape box;
+  };
+  for (const auto& [offset, box] : {Case{{2, 0, 0}, {1, 6, 5}},     // an expert
+                                    Case{{0, 0, 2}, {4, 6, 3}},     // columns
+                                    Case{{1, 2, 0}, {2, 3, 5}},     // experts and rows
+                                    Case{{1, 3, 4}, {3, 2, 1}},     // cut on every dim
+                                    Case{{4, 0, 0}, {0, 6, 5}},     // nothing
+                                    Case{{0, 0, 0}, {4, 6, 5}}}) {  // all
+    Experts part;
+    test::give_box(part.weight, offset, box);
+    init_weights(part, 3);
+    EXPECT_EQ(part.weight.value.to_vector<float>(), test::box_of(all, {4, 6, 5}, offset, box))
+        << describe_box(offset, box);
+  }
+}
+
+TEST(Init, ManyTilesOfColumnsHaveTheValuesOfTheWhole) {
+  test::OneRank rank;
+  Linear whole(257, 200, false, 1.0);
+  const auto all = weight_of(whole, 3);
+  Linear part(257, 200, false, 1.0);
+  test::give_box(part.weight, {0, 100}, {200, 150});  // 30000 elements, tiles of 16384
+  init_weights(part, 3);
+  EXPECT_EQ(part.weight.value.to_vector<float>(), test::box_of(all, {200, 257}, {0, 100}, {200, 150}));
+}
+
+TEST(Init, RefusesABoxOutsideOfTheParameter) {
+  test::OneRank rank;
+  Experts part;
+  test::give_box(part.weight, {3, 0, 0}, {2, 6, 5});
+  EXPECT_THROW(init_weights(part, 3), InvariantError);
 }
 
 // A parameter that starts at one value.
@@ -69,7 +121,7 @@ TEST(Init, ARankWithoutRowsHasNothingToWrite) {
   test::OneRank rank;
   Linear part(5, 2, false, 0.02);
   part.weight.value = Tensor::empty({0, 5}, DType::kF32).set_requires_grad(true);
-  part.weight.row_begin = 2;
+  part.weight.shard.offset[0] = 2;
   EXPECT_NO_THROW(init_weights(part, 3));
 }
 
@@ -79,7 +131,7 @@ TEST(Init, MoreThanATileOfElementsHasTheSameValuesAsItsRows) {
   const auto all = weight_of(whole, 3);
   Linear part(257, 200, false, 1.0);
   part.weight.value = Tensor::empty({50, 257}, DType::kF32);
-  part.weight.row_begin = 150;
+  part.weight.shard.offset[0] = 150;
   init_weights(part, 3);
   EXPECT_EQ(part.weight.value.to_vector<float>(), std::vector<float>(all.begin() + 150 * 257, all.end()));
 }

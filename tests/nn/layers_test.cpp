@@ -13,12 +13,12 @@ using test::values;
 using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 
-void put(ParamSlot& slot, const std::vector<double>& values) { slot.value = constant(values, slot.global_shape); }
+void put(ParamSlot& slot, const std::vector<double>& values) { slot.value = constant(values, slot.shard.global_shape); }
 
 TEST(Layers, LinearIsXTimesWeightTransposedPlusBias) {
   test::OneRank rank;
   Linear layer(2, 3, true, 0.02);
-  EXPECT_EQ(layer.weight.global_shape, (Shape{3, 2}));
+  EXPECT_EQ(layer.weight.shard.global_shape, (Shape{3, 2}));
   put(layer.weight, {1, 2, 3, 4, 5, 6});
   put(*layer.bias, {10, 20, 30});
   EXPECT_THAT(values(layer(constant({1, 1}, {1, 2}))), ElementsAre(13, 27, 41));
@@ -28,7 +28,7 @@ TEST(Layers, LinearIsXTimesWeightTransposedPlusBias) {
 TEST(Layers, Conv1DKeepsItsWeightTheOtherWayRound) {
   test::OneRank rank;
   Conv1D layer(2, 3, 0.02);
-  EXPECT_EQ(layer.weight.global_shape, (Shape{2, 3}));
+  EXPECT_EQ(layer.weight.shard.global_shape, (Shape{2, 3}));
   put(layer.weight, {1, 2, 3, 4, 5, 6});
   put(layer.bias, {10, 20, 30});
   EXPECT_THAT(values(layer(constant({1, 1}, {1, 2}))), ElementsAre(15, 27, 39));

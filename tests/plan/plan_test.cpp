@@ -81,9 +81,9 @@ RealRun run_fourth_step(const train::TrainArguments& a, const train::PretrainCal
     device::Device& device = device::Device::install(context, options);
     context.slot<nn::KernelOptions>() = a.fused;
     train::Trainer trainer(a, calls, inputs, world);
-    for (int step = 0; step < 3; ++step) trainer.step(step);
+    for (int step = 0; step < 3; ++step) trainer.step();
     device.timeline().enable(true);
-    trainer.step(3);
+    trainer.step();
     const auto rank = static_cast<std::size_t>(context.rank());
     run.timelines[rank] = std::make_unique<device::Timeline>(device.timeline());
     if (rank == 0) run.memory = device.memory().stats();

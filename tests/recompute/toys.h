@@ -47,7 +47,7 @@ class Fn final : public nn::Module {
 class Chain final : public nn::Module {
  public:
   explicit Chain(const std::vector<std::shared_ptr<nn::Module>>& links) {
-    for (const auto& link : links) links_.push_back(&register_module(std::to_string(links_.size()), link));
+    for (const auto& link : links) links_.push_back(&*register_module(std::to_string(links_.size()), link));
   }
   std::string_view type_name() const override { return "Chain"; }
 

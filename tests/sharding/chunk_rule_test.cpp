@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/nn/optim/adamw.h"
+#include "sharding/full_parameters.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -103,7 +104,7 @@ TEST(Padding, AnEmptyShardHasNoRowsButTheTrailingDims) {
     const auto model = wrapped(world);
     if (context.rank() != 3) return;
     EXPECT_EQ(model->one.weight.value.shape(), (Shape{0, 5}));
-    EXPECT_EQ(model->one.weight.global_shape, (Shape{1, 5}));
+    EXPECT_EQ(model->one.weight.shard.global_shape, (Shape{1, 5}));
     EXPECT_EQ(model->five.value.shape(), (Shape{0, 5}));
   });
 }

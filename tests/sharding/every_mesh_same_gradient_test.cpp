@@ -5,6 +5,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 
+#include "sharding/full_parameters.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 

@@ -17,6 +17,7 @@
 #include "engine/nn/optim/adamw.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
 #include "sharding/parallelize.h"
 #include "tests/support/files.h"
@@ -52,7 +53,7 @@ class Net final : public nn::Module {
  protected:
   nn::Value forward(const nn::Args& args) override {
     const Tensor hidden = second(ops::tanh(first(args.tensor(0))));
-    const Tensor& shift = own_buffers().front().second;
+    const Tensor& shift = own_buffers().front().value;
     return head(norm(ops::add(hidden, ops::cast(shift, hidden.dtype()))));
   }
 };
@@ -288,7 +289,7 @@ TEST(OffloadedTensors, LeaveBuffersAndIgnoredParametersOnTheDevice) {
     nn::init_weights(net, 7);
     const Tensor x = Tensor::full({2, 6}, DType::kF32, 0.25);
     autograd::backward(ops::mean(net(x)));
-    EXPECT_EQ(net.own_buffers().front().second.storage()->place(), Place::kDevice);
+    EXPECT_EQ(net.own_buffers().front().value.storage()->place(), Place::kDevice);
     EXPECT_EQ(ignored.value.storage()->place(), Place::kDevice);
     EXPECT_EQ(ignored.value.grad().storage()->place(), Place::kDevice);
     EXPECT_EQ(net.head.weight.value.storage()->place(), Place::kHost);

@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/optim/adamw.h"
+#include "sharding/full_parameters.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 

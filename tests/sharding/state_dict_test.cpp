@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/nn/optim/adamw.h"
+#include "sharding/full_parameters.h"
 #include "sharding/parallelize.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"

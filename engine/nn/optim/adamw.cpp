@@ -1,45 +1,59 @@
 #include "engine/nn/optim/adamw.h"
 
-#include "engine/device/device.h"
 #include "engine/kernels/fused.h"
+#include "engine/nn/optim/run_beside.h"
 
 namespace loom::nn {
 namespace {
 
-Tensor moment_like(const Tensor& parameter) {
+Tensor empty_moment_like(const Tensor& parameter) {
   const DType dtype = parameter.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
-  Tensor moment = Tensor::empty_beside(parameter, parameter.shape(), dtype, device::MemCategory::kOptimizerState,
-                                       "optimizer state");
+  return Tensor::empty_beside(parameter, parameter.shape(), dtype, device::MemCategory::kOptimizerState,
+                              "optimizer state");
+}
+
+Tensor moment_like(const Tensor& parameter) {
+  Tensor moment = empty_moment_like(parameter);
   moment.fill(0);
   return moment;
 }
 
-// Work on `tensor` and what lies beside it, on the device or on the CPU.
-template <class F>
-void run_beside(const Tensor& tensor, std::string_view kernel, const device::Cost& cost, F&& run) {
-  device::Device& device = device::Device::current();
-  if (tensor.storage()->place() == Place::kHost) {
-    device.run_on_host(kernel, cost, run);
-  } else {
-    device.launch(kernel, cost, run);
+ParameterGroups one_group(const std::vector<Tensor>& parameters) {
+  ParameterGroups groups(1);
+  for (const Tensor& parameter : parameters) {
+    if (!parameter.requires_grad()) continue;
+    groups.front().parameters.push_back({"", parameter, ShardSpec::whole(parameter.shape())});
   }
+  return groups;
 }
 
 }  // namespace
 
-AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options) : options_(options) {
-  for (Tensor& parameter : parameters) {
-    if (parameter.requires_grad()) parameters_.push_back(std::move(parameter));
+AdamW::AdamW(ParameterGroups groups, const AdamWOptions& options) : Optimizer(std::move(groups)), options_(options) {
+  for (ParameterGroup& group : this->groups()) {
+    if (!group.lr) group.lr = options.lr;
+    if (!group.weight_decay) group.weight_decay = options.weight_decay;
   }
-  states_.resize(parameters_.size());
+}
+
+AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options)
+    : AdamW(one_group(parameters), options) {}
+
+void AdamW::make_moments(const ParameterGroup& group) {
+  for (const OptimizedParameter& parameter : group.parameters) {
+    if (!parameter.value.grad().defined()) continue;
+    State& state = states_[parameter.value.id()];
+    if (state.m.defined()) continue;
+    state.m = moment_like(parameter.value);
+    state.v = moment_like(parameter.value);
+  }
 }
 
 // The square roots of the second moments, which PyTorch's foreach implementation holds all at once.
-std::vector<Tensor> AdamW::foreach_temporaries() const {
+std::vector<Tensor> AdamW::foreach_temporaries(const ParameterGroup& group) const {
   std::vector<Tensor> temporaries;
   if (!options_.foreach) return temporaries;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& parameter = parameters_[i];
+  for (const auto& [path, parameter, shard] : group.parameters) {
     if (!parameter.grad().defined() || parameter.storage()->place() == Place::kHost) continue;
     temporaries.push_back(Tensor::empty(parameter.shape(), parameter.dtype(), device::MemCategory::kTemporary,
                                         "square root of a second moment"));
@@ -47,61 +61,62 @@ std::vector<Tensor> AdamW::foreach_temporaries() const {
   return temporaries;
 }
 
+void AdamW::update(const Tensor& parameter, const Tensor& grad, const ParameterGroup& group) {
+  State& state = states_.at(parameter.id());
+  ++state.step;
+  const kernels::AdamW op{.lr = group.lr.value(),
+                          .beta1 = options_.beta1,
+                          .beta2 = options_.beta2,
+                          .eps = options_.eps,
+                          .weight_decay = group.weight_decay.value(),
+                          .grad_scale = 1.0,
+                          .step = state.step};
+  const device::Cost cost{12.0 * static_cast<double>(parameter.numel()), grad.nbytes() + 3 * parameter.nbytes(),
+                          3 * parameter.nbytes()};
+  run_beside(parameter, "adamw", cost, [&] {
+    kernels::adamw(op, parameter.dtype(), parameter.numel(), parameter.raw(), grad.dtype(), grad.raw(), state.m.raw(),
+                   state.v.raw());
+  });
+  parameter.storage()->bump_version();
+}
+
 void AdamW::step() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    State& state = states_[i];
-    if (state.m.defined() || !parameters_[i].grad().defined()) continue;
-    state.m = moment_like(parameters_[i]);
-    state.v = moment_like(parameters_[i]);
-  }
-  const std::vector<Tensor> temporaries = foreach_temporaries();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& parameter = parameters_[i];
-    const Tensor grad = parameter.grad();
-    if (!grad.defined()) continue;
-    State& state = states_[i];
-    ++state.step;
-    const kernels::AdamW op{.lr = options_.lr,
-                            .beta1 = options_.beta1,
-                            .beta2 = options_.beta2,
-                            .eps = options_.eps,
-                            .weight_decay = options_.weight_decay,
-                            .grad_scale = 1.0,
-                            .step = state.step};
-    const device::Cost cost{12.0 * static_cast<double>(parameter.numel()), grad.nbytes() + 3 * parameter.nbytes(),
-                            3 * parameter.nbytes()};
-    run_beside(parameter, "adamw", cost, [&] {
-      kernels::adamw(op, parameter.dtype(), parameter.numel(), parameter.raw(), grad.dtype(), grad.raw(), state.m.raw(),
-                     state.v.raw());
-    });
-    parameter.storage()->bump_version();
+  for (const ParameterGroup& group : groups()) {
+    make_moments(group);
+    const std::vector<Tensor> temporaries = foreach_temporaries(group);
+    for (const auto& [path, parameter, shard] : group.parameters) {
+      if (const Tensor grad = parameter.grad(); grad.defined()) update(parameter, grad, group);
+    }
   }
 }
 
-void AdamW::zero_grad() {
-  for (const Tensor& parameter : parameters_) parameter.set_grad({});
+ParameterState AdamW::state_of(const OptimizedParameter& parameter) const {
+  const auto found = states_.find(parameter.value.id());
+  if (found == states_.end()) return {};
+  const auto& [m, v, step] = found->second;
+  return {{"exp_avg", LocalTensor{m, parameter.shard}},
+          {"exp_avg_sq", LocalTensor{v, parameter.shard}},
+          {"step", static_cast<double>(step)}};
 }
 
-double gradient_sum_of_squares(const std::vector<Tensor>& parameters) {
-  double sum = 0;
-  for (const Tensor& parameter : parameters) {
-    const Tensor grad = parameter.grad();
-    if (!grad.defined()) continue;
-    const device::Cost cost{2.0 * static_cast<double>(grad.numel()), grad.nbytes()};
-    run_beside(grad, "grad_norm", cost,
-               [&] { sum += kernels::sum_of_squares(grad.dtype(), grad.numel(), grad.raw()); });
+ParameterState AdamW::make_state(const OptimizedParameter& parameter, const ParameterState& numbers) {
+  State& state = states_[parameter.value.id()];
+  if (!state.m.defined()) {
+    state.m = empty_moment_like(parameter.value);
+    state.v = empty_moment_like(parameter.value);
   }
-  return sum;
+  state.step = static_cast<std::int64_t>(std::get<double>(numbers.at("step")));
+  return state_of(parameter);
 }
 
-void scale_gradients(const std::vector<Tensor>& parameters, double factor) {
-  for (const Tensor& parameter : parameters) {
-    const Tensor grad = parameter.grad();
-    if (!grad.defined()) continue;
-    const device::Cost cost{static_cast<double>(grad.numel()), grad.nbytes(), grad.nbytes()};
-    run_beside(grad, "grad_clip", cost,
-               [&] { kernels::scale(grad.dtype(), grad.numel(), factor, grad.raw(), grad.raw()); });
-  }
+std::map<std::string, double> AdamW::options() const {
+  return {{"beta1", options_.beta1}, {"beta2", options_.beta2}, {"eps", options_.eps}};
+}
+
+void AdamW::set_options(const std::map<std::string, double>& options) {
+  options_.beta1 = options.at("beta1");
+  options_.beta2 = options.at("beta2");
+  options_.eps = options.at("eps");
 }
 
 }  // namespace loom::nn

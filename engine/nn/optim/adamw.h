@@ -2,16 +2,21 @@
 //
 // Parameters  are leaves with bytes, usually this rank's shards: make the optimizer after sharding. Parameters without
 //             gradient are skipped and keep their step count. Empty shards take part and do nothing.
+// State       "exp_avg", "exp_avg_sq" (tensors), "step" (a number; a tensor of one element in torch).
 // Memory      two moments per parameter, category optimizer_state, made beside it (on its device, or on the host with
-//             the same pinning) at the first step that has a gradient; with foreach also the temporaries of a step.
+//             the same pinning) at the first step that has a gradient, or when state is loaded; with foreach also the
+//             temporaries of a step, one group after another.
 // Where       on the device for tensors of the device; on the CPU for tensors of the host. Reading a gradient waits
 //             until it has landed there.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
-#include "engine/tensor/tensor.h"
+#include "engine/nn/optim/optimizer.h"
 
 namespace loom::nn {
 
@@ -21,22 +26,29 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
-  // torch.optim.AdamW(foreach=True): a step holds one temporary as large as all parameters it updates on the device.
-  // The values are the same.
+  // torch.optim.AdamW(foreach=True): a step holds one temporary as large as all parameters of a group that it updates on
+  // the device. The values are the same.
   bool foreach = false;
 };
 
-class AdamW {
+class AdamW final : public Optimizer {
  public:
-  // Keeps the parameters that require grad.
-  AdamW(std::vector<Tensor> parameters, const AdamWOptions& options);
+  // Groups that say no learning rate or weight decay get those of `options`.
+  AdamW(ParameterGroups groups, const AdamWOptions& options);
+  // One group of the parameters that require grad. Without paths: its state can be neither saved nor loaded.
+  AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options);
 
-  void set_lr(double lr) { options_.lr = lr; }
-  // One update from the collected gradients; bumps the parameters' versions.
-  void step();
-  // Drops the gradients.
-  void zero_grad();
-  const std::vector<Tensor>& parameters() const { return parameters_; }
+  std::string_view name() const override { return "AdamW"; }
+  void step() override;
+
+ protected:
+  std::vector<std::string> tensor_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::vector<std::string> number_names() const override { return {"step"}; }
+  ParameterState state_of(const OptimizedParameter& parameter) const override;
+  ParameterState make_state(const OptimizedParameter& parameter, const ParameterState& numbers) override;
+  void drop_state(const OptimizedParameter& parameter) override { states_.erase(parameter.value.id()); }
+  std::map<std::string, double> options() const override;
+  void set_options(const std::map<std::string, double>& options) override;
 
  private:
   struct State {
@@ -44,16 +56,12 @@ class AdamW {
     Tensor v;
     std::int64_t step = 0;
   };
-  std::vector<Tensor> foreach_temporaries() const;
+  void make_moments(const ParameterGroup& group);
+  std::vector<Tensor> foreach_temporaries(const ParameterGroup& group) const;
+  void update(const Tensor& parameter, const Tensor& grad, const ParameterGroup& group);
 
   AdamWOptions options_;
-  std::vector<Tensor> parameters_;
-  std::vector<State> states_;
+  std::unordered_map<const void*, State> states_;  // by Tensor::id() of the parameter
 };
-
-// Sum of squares of the gradients of `parameters`, in parameter order, in double.
-double gradient_sum_of_squares(const std::vector<Tensor>& parameters);
-// Multiplies every gradient by `factor`.
-void scale_gradients(const std::vector<Tensor>& parameters, double factor);
 
 }  // namespace loom::nn

@@ -1,0 +1,36 @@
+#include "engine/nn/optim/gradients.h"
+
+#include <algorithm>
+
+#include "engine/kernels/fused.h"
+#include "engine/nn/optim/run_beside.h"
+
+namespace loom::nn {
+
+double gradient_sum_of_squares(const std::vector<Tensor>& parameters) {
+  double sum = 0;
+  for (const Tensor& parameter : parameters) {
+    const Tensor grad = parameter.grad();
+    if (!grad.defined()) continue;
+    const device::Cost cost{2.0 * static_cast<double>(grad.numel()), grad.nbytes()};
+    run_beside(grad, "grad_norm", cost,
+               [&] { sum += kernels::sum_of_squares(grad.dtype(), grad.numel(), grad.raw()); });
+  }
+  return sum;
+}
+
+void scale_gradients(const std::vector<Tensor>& parameters, double factor) {
+  for (const Tensor& parameter : parameters) {
+    const Tensor grad = parameter.grad();
+    if (!grad.defined()) continue;
+    const device::Cost cost{static_cast<double>(grad.numel()), grad.nbytes(), grad.nbytes()};
+    run_beside(grad, "grad_clip", cost,
+               [&] { kernels::scale(grad.dtype(), grad.numel(), factor, grad.raw(), grad.raw()); });
+  }
+}
+
+void clip_gradients(const std::vector<Tensor>& parameters, double norm, double max_norm) {
+  scale_gradients(parameters, std::min(1.0, max_norm / (norm + 1e-6)));
+}
+
+}  // namespace loom::nn

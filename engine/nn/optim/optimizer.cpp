@@ -1,0 +1,195 @@
+#include "engine/nn/optim/optimizer.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <unordered_set>
+
+#include "engine/core/error.h"
+#include "engine/core/spelling.h"
+#include "engine/nn/state_dict.h"
+
+namespace loom::nn {
+namespace {
+
+bool is_norm_or_bias(const std::string& path, const ParamSlot& slot) {
+  return slot.shard.global_shape.ndim() <= 1 || path == "bias" || path.ends_with(".bias");
+}
+
+std::vector<std::string> paths_of(const ParameterGroup& group) {
+  std::vector<std::string> paths;
+  for (const OptimizedParameter& parameter : group.parameters) paths.push_back(parameter.path);
+  return paths;
+}
+
+std::string words_of(const ParameterState& state) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : state) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+ParameterGroups make_parameter_groups(Module& module, const GroupOptions& options) {
+  ParameterGroups groups(options.no_decay_on_norms_and_biases ? 2 : 1);
+  groups.front().weight_decay = options.weight_decay;
+  if (options.no_decay_on_norms_and_biases) groups.back().weight_decay = 0;
+  std::unordered_set<const void*> seen;
+  for (const auto& [path, slot] : module.named_slots()) {
+    if (!slot->value.requires_grad() || !seen.insert(slot->value.id()).second) continue;
+    if (slot->holds == SlotHolds::kGathered) {
+      config_error(
+          "make_parameter_groups: parameter '{}' is gathered now, and what its slot holds is a copy; make the "
+          "optimizer "
+          "between steps, or reshard first",
+          path);
+    }
+    ParameterGroup& group = is_norm_or_bias(path, *slot) ? groups.back() : groups.front();
+    group.parameters.push_back({path, slot->value, slot->shard});
+  }
+  return groups;
+}
+
+OptimizerState host_copies(const OptimizerState& state) {
+  OptimizerState copies = state;
+  for (auto& [path, parameter] : copies.parameters) {
+    for (auto& [name, value] : parameter) {
+      if (auto* tensor = std::get_if<LocalTensor>(&value)) tensor->value = host_copy(tensor->value);
+    }
+  }
+  return copies;
+}
+
+void Optimizer::zero_grad() {
+  for (const ParameterGroup& group : groups_) {
+    for (const OptimizedParameter& parameter : group.parameters) parameter.value.set_grad({});
+  }
+}
+
+std::vector<Tensor> Optimizer::parameters() const {
+  std::vector<Tensor> found;
+  for (const ParameterGroup& group : groups_) {
+    for (const OptimizedParameter& parameter : group.parameters) found.push_back(parameter.value);
+  }
+  return found;
+}
+
+void Optimizer::set_lr(double lr) {
+  for (ParameterGroup& group : groups_) group.lr = lr;
+}
+
+void Optimizer::check_paths(std::string_view verb) const {
+  for (const ParameterGroup& group : groups_) {
+    for (const OptimizedParameter& parameter : group.parameters) {
+      if (!parameter.path.empty()) continue;
+      config_error("{} of {}: a parameter {} has no path; make the optimizer from make_parameter_groups(model)", verb,
+                   name(), to_string(parameter.value.shape()));
+    }
+  }
+}
+
+OptimizerState Optimizer::state_dict() const {
+  check_paths("state_dict");
+  OptimizerState state;
+  for (const ParameterGroup& group : groups_) {
+    GroupState& saved = state.groups.emplace_back(GroupState{paths_of(group), options()});
+    saved.options["lr"] = group.lr.value();
+    saved.options["weight_decay"] = group.weight_decay.value();
+    for (const OptimizedParameter& parameter : group.parameters) {
+      ParameterState own = state_of(parameter);
+      if (!own.empty()) state.parameters.emplace(parameter.path, std::move(own));
+    }
+  }
+  return state;
+}
+
+void Optimizer::check_groups(const OptimizerState& state) const {
+  if (state.groups.empty()) return;
+  if (state.groups.size() != groups_.size()) {
+    config_error(
+        "load_state_dict of {}: the state has {} parameter groups, and this optimizer has {}; group them alike", name(),
+        state.groups.size(), groups_.size());
+  }
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const GroupState& given = state.groups[i];
+    if (given.paths != paths_of(groups_[i])) {
+      config_error(
+          "load_state_dict of {}: parameter group {} holds other parameters than in the state ({} and {}); group them "
+          "alike",
+          name(), i, groups_[i].parameters.size(), given.paths.size());
+    }
+    std::map<std::string, double> expected = options();
+    expected["lr"] = expected["weight_decay"] = 0;
+    for (const auto& [option, value] : expected) {
+      if (!given.options.contains(option)) {
+        config_error("load_state_dict of {}: parameter group {} has no '{}' in the state", name(), i, option);
+      }
+    }
+  }
+}
+
+void Optimizer::check_state(const OptimizedParameter& parameter, const ParameterState& given) const {
+  const auto has = [&given]<class T>(const std::string& piece, T*) {
+    const auto found = given.find(piece);
+    return found != given.end() && std::holds_alternative<T>(found->second);
+  };
+  const std::vector<std::string> tensors = tensor_names(), numbers = number_names();
+  const bool same_names =
+      given.size() == tensors.size() + numbers.size() &&
+      std::ranges::all_of(tensors, [&](const auto& piece) { return has(piece, static_cast<LocalTensor*>(nullptr)); }) &&
+      std::ranges::all_of(numbers, [&](const auto& piece) { return has(piece, static_cast<double*>(nullptr)); });
+  if (!same_names) {
+    config_error("load_state_dict of {}: the state of '{}' is ({}); it takes the tensors {} and the numbers {}", name(),
+                 parameter.path, words_of(given), fmt::join(tensors, ", "), fmt::join(numbers, ", "));
+  }
+  for (const std::string& piece : tensors) {
+    const LocalTensor& tensor = std::get<LocalTensor>(given.at(piece));
+    const Shape& shape = parameter.value.shape();
+    if (contains(tensor.shard, tensor.value.shape(), parameter.shard, shape)) continue;
+    config_error("load_state_dict of {}: this rank has {} of '{}', and its {} was given as {}", name(),
+                 describe(parameter.shard, shape), parameter.path, piece, describe(tensor.shard, tensor.value.shape()));
+  }
+}
+
+void Optimizer::load_state_dict(const OptimizerState& state) {
+  check_paths("load_state_dict");
+  check_groups(state);
+  std::vector<std::string> known;
+  for (const ParameterGroup& group : groups_) {
+    for (const OptimizedParameter& parameter : group.parameters) {
+      known.push_back(parameter.path);
+      const auto given = state.parameters.find(parameter.path);
+      if (given != state.parameters.end()) check_state(parameter, given->second);
+    }
+  }
+  const std::unordered_set<std::string> own(known.begin(), known.end());
+  for (const auto& [path, given] : state.parameters) {
+    if (own.contains(path)) continue;
+    const auto nearest = nearest_spelling(path, known);
+    config_error("load_state_dict of {}: it has no parameter '{}'{}", name(), path,
+                 nearest ? fmt::format("; the nearest is '{}'", *nearest) : "");
+  }
+
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    ParameterGroup& group = groups_[i];
+    if (!state.groups.empty()) {
+      const std::map<std::string, double>& options = state.groups[i].options;
+      group.lr = options.at("lr");
+      group.weight_decay = options.at("weight_decay");
+      set_options(options);
+    }
+    for (const OptimizedParameter& parameter : group.parameters) {
+      const auto given = state.parameters.find(parameter.path);
+      if (given == state.parameters.end()) {
+        drop_state(parameter);
+        continue;
+      }
+      const ParameterState made = make_state(parameter, given->second);
+      for (const std::string& piece : tensor_names()) {
+        copy_box(std::get<LocalTensor>(made.at(piece)), std::get<LocalTensor>(given->second.at(piece)),
+                 parameter.path + " " + piece);
+      }
+    }
+  }
+}
+
+}  // namespace loom::nn

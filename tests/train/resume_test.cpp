@@ -1,0 +1,207 @@
+// Promise: a trainer that is given another one's weights, optimizer state and train state goes on as that one would have,
+// bit for bit; its position in the data is that value and nothing else.
+// World:   2 ranks as threads; a model that learns token -> (3 token + 1) mod 8; 2 micro-batches a step.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mutex>
+#include <set>
+
+#include "engine/core/error.h"
+#include "engine/launch/run_ranks.h"
+#include "engine/nn/layers.h"
+#include "engine/tensor/ops.h"
+#include "engine/train/trainer.h"
+#include "sharding/full_parameters.h"
+#include "tests/support/files.h"
+
+namespace loom::train {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr std::int64_t kVocab = 8;
+constexpr int kRanks = 2;
+
+class TinyLm final : public nn::Module {
+ public:
+  TinyLm()
+      : embed_(register_module("embed", std::make_shared<nn::Embedding>(kVocab, 4, 0.5))),
+        norm_(register_module("norm", std::make_shared<nn::RMSNorm>(4, 1e-6))),
+        head_(register_module("head", std::make_shared<nn::Linear>(4, kVocab, true, 0.5))) {}
+  std::string_view type_name() const override { return "TinyLm"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return head_(norm_(embed_(args.tensor(0)))); }
+
+ private:
+  nn::Child<nn::Embedding> embed_;
+  nn::Child<nn::RMSNorm> norm_;
+  nn::Child<nn::Linear> head_;
+};
+
+data::Batch batch_of(std::span<const std::int64_t> samples) {
+  const Shape shape{static_cast<std::int64_t>(samples.size())};
+  const Tensor ids = Tensor::host(shape, DType::kI64, "ids"), targets = Tensor::host(shape, DType::kI64, "targets");
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    ids.data<std::int64_t>()[i] = samples[i] * samples[i] % kVocab;  // batches differ from step to step
+    targets.data<std::int64_t>()[i] = (3 * samples[i] + 1) % kVocab;
+  }
+  return {{{"ids", ids}, {"targets", targets}}};
+}
+
+data::ForwardResult forward_step(data::DataIterator& data, nn::Module& model) {
+  const data::Batch batch = data.next();
+  return {model(batch["ids"]),
+          [targets = batch["targets"]](const nn::Value& logits) { return ops::cross_entropy(logits, targets); }};
+}
+
+class Resume : public ::testing::Test {
+ protected:
+  Resume() {
+    arguments.ranks = kRanks;
+    arguments.micro_batch_size = 2;
+    arguments.global_batch_size = 8;
+    arguments.train_iters = arguments.lr_decay_iters = 4;
+    arguments.lr = 0.1;
+    arguments.use_torch_fsdp2 = true;
+    arguments.fsdp2_config_path = test::write_file(test::fresh_folder() / "fsdp2.yaml",
+                                                   "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n");
+  }
+
+  void on_each_rank(const std::function<void(int rank, Trainer& trainer)>& run) {
+    const TrainingInputs inputs = read_inputs(arguments, callbacks);
+    launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
+      set_up_rank(context, arguments);
+      Trainer trainer(arguments, callbacks, inputs, world);
+      run(context.rank(), trainer);
+    });
+  }
+
+  TrainArguments arguments;
+  PretrainCallbacks callbacks{
+      .train_valid_test_datasets_provider = [](const TrainArguments&) { return data::DataLoaders{.train = batch_of}; },
+      .model_provider = [](const TrainArguments&) { return std::make_shared<TinyLm>(); },
+      .forward_step = forward_step};
+};
+
+struct Run {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<std::vector<float>> weights;
+
+  bool operator==(const Run&) const = default;
+
+  void step(Trainer& trainer) {
+    const StepMetrics metrics = trainer.step();
+    losses.push_back(metrics.loss);
+    norms.push_back(metrics.grad_norm);
+  }
+  void take_weights(Trainer& trainer) {
+    for (const Tensor& parameter : trainer.model().parameters()) weights.push_back(parameter.to_vector<float>());
+  }
+};
+
+struct Saved {
+  nn::StateDict model;
+  nn::OptimizerState optimizer;
+  TrainState state;
+};
+
+TEST_F(Resume, TwoAndTwoStepsAreFourSteps) {
+  for (const bool no_decay : {false, true}) {
+    arguments.no_weight_decay_on_norms_and_biases = no_decay;
+    std::vector<Run> whole(kRanks), parts(kRanks);
+    std::vector<Saved> saved(kRanks);
+    on_each_rank([&](int rank, Trainer& trainer) {
+      Run& run = whole[static_cast<std::size_t>(rank)];
+      for (int step = 0; step < 4; ++step) run.step(trainer);
+      run.take_weights(trainer);
+    });
+    on_each_rank([&](int rank, Trainer& trainer) {
+      for (int step = 0; step < 2; ++step) parts[static_cast<std::size_t>(rank)].step(trainer);
+      saved[static_cast<std::size_t>(rank)] = {nn::host_copies(sharding::local_state_dict(trainer.sharded_module())),
+                                               nn::host_copies(trainer.optimizer().state_dict()), trainer.state()};
+    });
+    on_each_rank([&](int rank, Trainer& trainer) {
+      const Saved& own = saved[static_cast<std::size_t>(rank)];
+      nn::load_state_dict(trainer.sharded_module(), own.model);
+      trainer.optimizer().load_state_dict(own.optimizer);
+      trainer.set_state(own.state);
+      Run& run = parts[static_cast<std::size_t>(rank)];
+      for (int step = 2; step < 4; ++step) run.step(trainer);
+      run.take_weights(trainer);
+    });
+    EXPECT_NE(whole[0].losses[2], whole[0].losses[3]);
+    EXPECT_EQ(parts, whole);
+  }
+}
+
+TEST_F(Resume, TheStateSaysWhatTheNextStepReads) {
+  std::mutex mutex;
+  std::set<std::int64_t> read;
+  callbacks.train_valid_test_datasets_provider = [&](const TrainArguments&) {
+    return data::DataLoaders{.train = [&](std::span<const std::int64_t> samples) {
+      const std::lock_guard lock(mutex);
+      read.insert(samples.begin(), samples.end());
+      return batch_of(samples);
+    }};
+  };
+  on_each_rank([&](int, Trainer& trainer) {
+    EXPECT_EQ(trainer.state(), (TrainState{.step = 0, .samples_consumed = 0, .seed = arguments.seed}));
+    trainer.set_state({.step = 1, .samples_consumed = 100, .seed = arguments.seed});
+    EXPECT_EQ(trainer.step().step, 2);
+    EXPECT_EQ(trainer.state(), (TrainState{.step = 2, .samples_consumed = 108, .seed = arguments.seed}));
+  });
+  EXPECT_THAT(read, ElementsAre(100, 101, 102, 103, 104, 105, 106, 107));
+}
+
+TEST_F(Resume, EvaluationBeginsAtSampleZeroAndDoesNotMoveTheState) {
+  arguments.eval_iters = 2;
+  on_each_rank([&](int, Trainer& trainer) {
+    std::set<std::int64_t> read;
+    const data::DataLoader loader = [&](std::span<const std::int64_t> samples) {
+      read.insert(samples.begin(), samples.end());
+      return batch_of(samples);
+    };
+    trainer.set_state({.step = 1, .samples_consumed = 100, .seed = arguments.seed});
+    const auto first = trainer.evaluate(loader);
+    EXPECT_EQ(read.size(), 8u);  // half of two batches of 8
+    EXPECT_LT(*read.rbegin(), 16);
+    EXPECT_EQ(trainer.evaluate(loader), first);
+    EXPECT_EQ(trainer.state().samples_consumed, 100);
+  });
+}
+
+TEST_F(Resume, RefusesAStateOfAnotherJob) {
+  on_each_rank([&](int, Trainer& trainer) {
+    EXPECT_EQ(test::message_of<ConfigError>([&] { trainer.set_state({.step = 1, .samples_consumed = 8, .seed = 5}); }),
+              "--seed is 1234, but the run that is to go on was started with 5; use --seed 5");
+    EXPECT_EQ(
+        test::message_of<ConfigError>([&] { trainer.set_state({.step = -1, .samples_consumed = 8, .seed = 1234}); }),
+        "the train state is at step -1 and sample 8; neither can be negative");
+  });
+}
+
+TEST_F(Resume, NormsAndBiasesAreAGroupWhereThatIsAsked) {
+  arguments.no_weight_decay_on_norms_and_biases = true;
+  on_each_rank([&](int, Trainer& trainer) {
+    const nn::ParameterGroups& groups = trainer.optimizer().groups();
+    ASSERT_EQ(groups.size(), 2u);
+    EXPECT_EQ(groups[0].parameters.size(), 2u);
+    EXPECT_EQ(groups[0].weight_decay, arguments.weight_decay);
+    EXPECT_EQ(groups[1].parameters.size(), 2u);
+    EXPECT_EQ(groups[1].weight_decay, 0);
+  });
+}
+
+TEST_F(Resume, AForwardStepGetsOneMicroBatch) {
+  callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) {
+    data.next();
+    return forward_step(data, model);
+  };
+  EXPECT_EQ(test::message_of<ConfigError>([&] { on_each_rank([](int, Trainer& trainer) { trainer.step(); }); }),
+            "forward_step took a second batch; it gets one micro-batch for each call");
+}
+
+}  // namespace
+}  // namespace loom::train
