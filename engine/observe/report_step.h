@@ -9,23 +9,21 @@
 // memory_over_step  "time_ns"; "by_category": {"shard_bytes", ...}; "allocated_bytes", "reserved_bytes";
 //                   "changes_of_step" and "points_shown", fewer where there are more than the limit or several at one
 //                   instant: each point is then the largest moment of its interval. The last is the step's end.
-//                   Memory is accounted when the host asks for it; it stands where the compute stream then was.
+//                   A change stands where the compute stream then was (memory_points.h).
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 
-#include "engine/device/memory_recorder.h"
+#include "engine/device/recording.h"
 #include "engine/virtual_time/resolve.h"
 
 namespace loom::observe {
 
-// What one step was: `memory` was recorded while `timeline` noted it.
+// One step, its memory included, and when what of it was.
 struct ReportStep {
-  const device::Timeline& timeline;
+  const device::Recording& recording;
   const virtual_time::RankTimes& times;
-  std::span<const device::MemorySample> memory;
 };
 
 inline constexpr std::int64_t kReportEntries = 40'000;

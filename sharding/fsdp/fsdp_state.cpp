@@ -280,7 +280,7 @@ void FsdpState::check_reductions() {
     device.stream(StreamId::kCompute).wait(device.stream(id).record());
   };
   // A check of this engine's, not a part of the step: it is no virtual time's business.
-  const device::Timeline::Pause pause(device.timeline());
+  const device::IssueLog::Pause pause(device.log());
   if (mesh.shard_size() > 1) meet(StreamId::kReduceScatter, comm::Channel::kReduceScatter, mesh.shard());
   if (mesh.replicate() != nullptr) meet(StreamId::kAllReduce, comm::Channel::kAllReduce, *mesh.replicate());
 }
