@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <optional>
 #include <thread>
