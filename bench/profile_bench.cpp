@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/cli/arguments.h"
 #include "engine/core/rng.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
@@ -36,7 +37,7 @@ fs::path folder() {
   return path;
 }
 
-TrainArguments arguments_of(bool everything) {
+cli::ProgramArguments arguments_of(bool everything) {
   const fs::path at = folder();
   std::ofstream(at / "model.yaml") << "model_type: llama\nvocab_size: 512\nhidden_size: 256\nintermediate_size: 704\n"
                                       "num_hidden_layers: 4\nnum_attention_heads: 4\nnum_key_value_heads: 4\n"
@@ -44,7 +45,7 @@ TrainArguments arguments_of(bool everything) {
                                       "tie_word_embeddings: false\n";
   std::ofstream(at / "fsdp2.yaml")
       << "sharding_size: auto\nsub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n";
-  TrainArguments a;
+  cli::ProgramArguments a;
   a.model_config = at / "model.yaml";
   a.seq_length = 128;
   a.ranks = kRanks;
@@ -100,16 +101,16 @@ struct Measured {
 };
 
 double round_of(train::Trainer& trainer, observe::Profiler* profiler, std::int64_t& step) {
+  trainer.set_observers(profiler == nullptr ? std::vector<train::StepObserver*>{}
+                                            : std::vector<train::StepObserver*>{profiler});
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kStepsPerRound; ++i, ++step) {
-    if (profiler != nullptr) profiler->begin_step(step);
     trainer.step(step);
-    if (profiler != nullptr) profiler->end_step(step);
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kStepsPerRound;
 }
 
-Measured measure(const TrainArguments& arguments) {
+Measured measure(const cli::ProgramArguments& arguments) {
   const train::PretrainCallbacks given = callbacks();
   const train::TrainingInputs inputs = train::read_inputs(arguments, given);
   Measured result;
@@ -117,7 +118,9 @@ Measured measure(const TrainArguments& arguments) {
     launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
       train::set_up_rank(context, arguments);
       train::Trainer trainer(arguments, given, inputs, world);
-      observe::Profiler profiler(arguments, inputs.profile_device);
+      const std::optional<virtual_time::HardwareProfile> no_device;
+      observe::Profiler profiler(arguments.profile, no_device,
+                                 {.executor = arguments.device_executor, .train_iters = arguments.train_iters});
       run(context.rank(), trainer, profiler);
     });
   };
@@ -130,9 +133,8 @@ Measured measure(const TrainArguments& arguments) {
   with_trainer([&](int rank, train::Trainer& trainer, observe::Profiler& profiler) {
     std::int64_t step = 0;
     for (; step < kCheckedSteps; ++step) {
-      profiler.begin_step(step);
+      trainer.set_observers({&profiler});
       const double loss = trainer.step(step).loss;
-      profiler.end_step(step);
       if (rank == 0) result.profiled_losses.push_back(loss);
     }
     std::vector<double> plain, profiled;

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "engine/core/error.h"
+#include "engine/plan/plan_callbacks.h"
 #include "engine/plan/planner.h"
 #include "engine/virtual_time/find_profile.h"
 #include "recompute/checkpoint.h"
@@ -98,9 +99,9 @@ train::TrainArguments arguments_of(const PublishedRows& all, const PublishedRow&
   arguments.micro_batch_size = row.micro_batch;
   arguments.global_batch_size = row.micro_batch * row.micro_batches * row.devices;
   arguments.kernels = train::KernelSet::kPytorch;
-  arguments.use_fused_swiglu = arguments.use_fused_rotary_pos_emb = row.compiled;
-  arguments.use_fused_rmsnorm = row.compiled || source.at("fused_rmsnorm").get<bool>();
-  arguments.cross_entropy_loss_fusion = source.at("fused_cross_entropy");
+  arguments.fused.fused_swiglu = arguments.fused.fused_rotary_pos_emb = row.compiled;
+  arguments.fused.fused_rmsnorm = row.compiled || source.at("fused_rmsnorm").get<bool>();
+  arguments.fused.fused_cross_entropy = source.at("fused_cross_entropy");
   return arguments;
 }
 

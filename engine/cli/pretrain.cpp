@@ -59,6 +59,7 @@ ObserverInputs read_observer_inputs(const ProgramArguments& arguments) {
   if (arguments.profile.enabled && arguments.profile.device) {
     inputs.profile_device = virtual_time::find_profile(*arguments.profile.device, "--profile-device");
   }
+  if (arguments.report) inputs.report = observe::read_report_inputs(arguments, arguments);
   return inputs;
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cli/arguments.h"
+#include "engine/train/arguments.h"
 #include "engine/tensor/tensor.h"
 
 namespace loom::train {

@@ -93,69 +93,69 @@ TEST(ProgramArguments, WhatIsLeftOutIsFilledIn) {
 
 TEST(ProgramArguments, EveryFlagIsRead) {
   const ProgramArguments a = std::get<ProgramArguments>(parsed({"train",
-                                                                          "--init-from-hf-path",
-                                                                          "qwen",
-                                                                          "--data-path",
-                                                                          "a.txt",
-                                                                          "b.txt",
-                                                                          "--micro-batch-size",
-                                                                          "2",
-                                                                          "--global-batch-size",
-                                                                          "16",
-                                                                          "--seq-length",
-                                                                          "64",
-                                                                          "--train-iters",
-                                                                          "50",
-                                                                          "--lr",
-                                                                          "1e-3",
-                                                                          "--min-lr=1e-5",
-                                                                          "--lr-decay-style",
-                                                                          "cosine",
-                                                                          "--lr-decay-iters",
-                                                                          "40",
-                                                                          "--lr-warmup-iters",
-                                                                          "5",
-                                                                          "--weight-decay",
-                                                                          "0.1",
-                                                                          "--clip-grad",
-                                                                          "0",
-                                                                          "--adam-beta1",
-                                                                          "0.8",
-                                                                          "--adam-beta2",
-                                                                          "0.95",
-                                                                          "--adam-eps",
-                                                                          "1e-6",
-                                                                          "--seed",
-                                                                          "7",
-                                                                          "--log-interval",
-                                                                          "1",
-                                                                          "--eval-interval",
-                                                                          "25",
-                                                                          "--eval-iters",
-                                                                          "3",
-                                                                          "--use-torch-fsdp2",
-                                                                          "--fsdp2-config-path",
-                                                                          "f.yaml",
-                                                                          "--save",
-                                                                          "out",
-                                                                          "--nproc-per-node",
-                                                                          "4",
-                                                                          "--compute-threads",
-                                                                          "1",
-                                                                          "--device-executor",
-                                                                          "inline",
-                                                                          "--kernel-grain",
-                                                                          "pytorch",
-                                                                          "--use-flash-attn",
-                                                                          "--print-schedule",
-                                                                          "--distributed-timeout-minutes",
-                                                                          "3",
-                                                                          "--held-out-fraction",
-                                                                          "0.1",
-                                                                          "--sample-bytes",
-                                                                          "80",
-                                                                          "--prompt",
-                                                                          "Once upon"}));
+                                                                "--init-from-hf-path",
+                                                                "qwen",
+                                                                "--data-path",
+                                                                "a.txt",
+                                                                "b.txt",
+                                                                "--micro-batch-size",
+                                                                "2",
+                                                                "--global-batch-size",
+                                                                "16",
+                                                                "--seq-length",
+                                                                "64",
+                                                                "--train-iters",
+                                                                "50",
+                                                                "--lr",
+                                                                "1e-3",
+                                                                "--min-lr=1e-5",
+                                                                "--lr-decay-style",
+                                                                "cosine",
+                                                                "--lr-decay-iters",
+                                                                "40",
+                                                                "--lr-warmup-iters",
+                                                                "5",
+                                                                "--weight-decay",
+                                                                "0.1",
+                                                                "--clip-grad",
+                                                                "0",
+                                                                "--adam-beta1",
+                                                                "0.8",
+                                                                "--adam-beta2",
+                                                                "0.95",
+                                                                "--adam-eps",
+                                                                "1e-6",
+                                                                "--seed",
+                                                                "7",
+                                                                "--log-interval",
+                                                                "1",
+                                                                "--eval-interval",
+                                                                "25",
+                                                                "--eval-iters",
+                                                                "3",
+                                                                "--use-torch-fsdp2",
+                                                                "--fsdp2-config-path",
+                                                                "f.yaml",
+                                                                "--save",
+                                                                "out",
+                                                                "--nproc-per-node",
+                                                                "4",
+                                                                "--compute-threads",
+                                                                "1",
+                                                                "--device-executor",
+                                                                "inline",
+                                                                "--kernel-grain",
+                                                                "pytorch",
+                                                                "--use-flash-attn",
+                                                                "--print-schedule",
+                                                                "--distributed-timeout-minutes",
+                                                                "3",
+                                                                "--held-out-fraction",
+                                                                "0.1",
+                                                                "--sample-bytes",
+                                                                "80",
+                                                                "--prompt",
+                                                                "Once upon"}));
   EXPECT_EQ(a.init_from_hf_path, "qwen");
   EXPECT_THAT(a.data_path, ElementsAre("a.txt", "b.txt"));
   EXPECT_EQ(a.micro_batch_size, 2);
@@ -184,9 +184,9 @@ TEST(ProgramArguments, EveryFlagIsRead) {
   EXPECT_EQ(a.compute_threads, 1);
   EXPECT_EQ(a.device_executor, device::ExecutorKind::kInline);
   EXPECT_EQ(a.kernels, train::KernelSet::kPytorch);
-  EXPECT_TRUE(a.use_flash_attn);
+  EXPECT_TRUE(a.fused.flash_attn);
   EXPECT_TRUE(a.print_schedule);
-  EXPECT_FALSE(a.use_fused_rmsnorm);
+  EXPECT_FALSE(a.fused.fused_rmsnorm);
   EXPECT_EQ(a.distributed_timeout_minutes, 3);
   EXPECT_EQ(a.held_out_fraction, 0.1);
   EXPECT_EQ(a.sample_bytes, 80);
@@ -234,10 +234,11 @@ TEST(ProgramArguments, AnMpiLauncherSetsTheRanks) {
 
 TEST(ProgramArguments, TheFastGrainFusesEverything) {
   const ProgramArguments fast = train({});
-  EXPECT_TRUE(fast.use_fused_rmsnorm && fast.use_fused_swiglu && fast.use_fused_rotary_pos_emb && fast.use_flash_attn);
+  EXPECT_TRUE(fast.fused.fused_rmsnorm && fast.fused.fused_swiglu && fast.fused.fused_rotary_pos_emb &&
+              fast.fused.flash_attn);
   const ProgramArguments composed = train({"--kernel-grain", "pytorch", "--use-fused-swiglu"});
-  EXPECT_TRUE(composed.use_fused_swiglu);
-  EXPECT_FALSE(composed.use_fused_rmsnorm || composed.use_fused_rotary_pos_emb || composed.use_flash_attn);
+  EXPECT_TRUE(composed.fused.fused_swiglu);
+  EXPECT_FALSE(composed.fused.fused_rmsnorm || composed.fused.fused_rotary_pos_emb || composed.fused.flash_attn);
 }
 
 TEST(ProgramArguments, TheMetricsPathMayBeAnywhere) {
@@ -251,9 +252,9 @@ TEST(ProgramArguments, DecayMayBeLongerThanTheTraining) {
 // --- Launch scripts of Megatron, MindSpeed, torchrun and msrun
 
 TEST(LaunchScripts, TheGuidesFlagsForFsdp2AreRead) {
-  const ProgramArguments a = train({"--use-torch-fsdp2", "--fsdp2-config-path", "f.yaml", "--ckpt-format",
-                                         "torch_dcp", "--untie-embeddings-and-output-weights", "--distributed-backend",
-                                         "npu:hccl,cpu:gloo", "--init-model-with-meta-device"});
+  const ProgramArguments a = train({"--use-torch-fsdp2", "--fsdp2-config-path", "f.yaml", "--ckpt-format", "torch_dcp",
+                                    "--untie-embeddings-and-output-weights", "--distributed-backend",
+                                    "npu:hccl,cpu:gloo", "--init-model-with-meta-device"});
   EXPECT_TRUE(a.use_torch_fsdp2 && a.untie_embeddings_and_output_weights && a.init_model_with_meta_device);
   EXPECT_EQ(a.ckpt_format, "torch_dcp");
   EXPECT_FALSE(a.downcast_to_bf16);
@@ -269,7 +270,7 @@ TEST(LaunchScripts, DowncastGoesWithLoadedWeights) {
 
 TEST(LaunchScripts, UnderscoresMayStandForDashes) {
   const ProgramArguments a = train({"--nproc_per_node=2", "--seq_length", "9", "--use_torch_fsdp2",
-                                         "--fsdp2_config_path", "my_fsdp2.yaml", "--save", "my_folder"});
+                                    "--fsdp2_config_path", "my_fsdp2.yaml", "--save", "my_folder"});
   EXPECT_EQ(a.ranks, 2);
   EXPECT_EQ(a.seq_length, 9);
   EXPECT_EQ(a.fsdp2_config_path, "my_fsdp2.yaml");
@@ -278,7 +279,7 @@ TEST(LaunchScripts, UnderscoresMayStandForDashes) {
 
 TEST(LaunchScripts, WhatOneMachineNeedsNotIsAccepted) {
   const ProgramArguments torchrun = train({"--nproc_per_node", "4", "--nnodes", "1", "--node_rank", "0",
-                                                "--master_addr", "localhost", "--master_port", "6000"});
+                                           "--master_addr", "localhost", "--master_port", "6000"});
   EXPECT_EQ(torchrun.ranks, 4);
   const ProgramArguments msrun =
       train({"--local_worker_num", "4", "--worker_num", "4", "--master_addr", "127.0.0.1", "--join", "True"});
@@ -408,27 +409,27 @@ TEST(ProfileFlags, HaveMindSpeedsDefaults) {
 
 TEST(ProfileFlags, AreReadAsWritten) {
   const observe::ProfileOptions p = train({"--profile",
-                                             "--profile-step-start",
-                                             "3",
-                                             "--profile-step-end",
-                                             "4",
-                                             "--profile-level",
-                                             "level2",
-                                             "--profile-with-cpu",
-                                             "--profile-with-stack",
-                                             "--profile-with-memory",
-                                             "--profile-record-shapes",
-                                             "--profile-save-path",
-                                             "out",
-                                             "--profile-ranks",
-                                             "3",
-                                             "0",
-                                             "3",
-                                             "--profile-device",
-                                             "h200",
-                                             "--nproc-per-node",
-                                             "4"})
-                                          .profile;
+                                           "--profile-step-start",
+                                           "3",
+                                           "--profile-step-end",
+                                           "4",
+                                           "--profile-level",
+                                           "level2",
+                                           "--profile-with-cpu",
+                                           "--profile-with-stack",
+                                           "--profile-with-memory",
+                                           "--profile-record-shapes",
+                                           "--profile-save-path",
+                                           "out",
+                                           "--profile-ranks",
+                                           "3",
+                                           "0",
+                                           "3",
+                                           "--profile-device",
+                                           "h200",
+                                           "--nproc-per-node",
+                                           "4"})
+                                        .profile;
   EXPECT_TRUE(p.enabled && p.with_cpu && p.with_stack && p.with_memory && p.record_shapes);
   EXPECT_EQ(p.step_start, 3);
   EXPECT_EQ(p.step_end, 4);
@@ -456,9 +457,8 @@ TEST(ProfileFlags, BelongToPretrainProgramsAndNotToPlans) {
 }
 
 TEST(MegatronsRecomputeFlags, AreTakenToBeRefusedBesideTheFile) {
-  const ProgramArguments a =
-      train({"--recompute-granularity", "full", "--recompute-method=uniform", "--recompute-num-layers", "1",
-             "--recompute-activations", "--train-iters", "7"});
+  const ProgramArguments a = train({"--recompute-granularity", "full", "--recompute-method=uniform",
+                                    "--recompute-num-layers", "1", "--recompute-activations", "--train-iters", "7"});
   EXPECT_THAT(a.megatron_recompute_flags, UnorderedElementsAre("--recompute-granularity", "--recompute-method",
                                                                "--recompute-num-layers", "--recompute-activations"));
   EXPECT_EQ(a.train_iters, 7);
@@ -565,7 +565,7 @@ INSTANTIATE_TEST_SUITE_P(
             "--lr-decay-style is cosin; use constant, linear, cosine, inverse-square-root (did you mean cosine?)"},
         Bad{with_model_and_data({"--device-executor", "gpu"}), "--device-executor is gpu; use threaded, inline"},
         Bad{with_model_and_data({"--kernel-grain", "Fast"}),
-            "--kernel-grain is Fast; use fast, pytorch (did you mean fast?)"},
+            "--kernels is Fast; use fast, pytorch (did you mean fast?)"},
         Bad{with_model_and_data({"--profile-level", "level3"}),
             "--profile-level is level3; use level0, level1, level2 (did you mean level0?)"},
         Bad{with_model_and_data({"--profile-ranks", "0", "all"}),

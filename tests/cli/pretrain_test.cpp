@@ -51,8 +51,8 @@ data::Batch batch_of(std::span<const std::int64_t> samples) {
   return {{{"ids", ids}, {"targets", targets}}};
 }
 
-data::DataLoaders datasets_provider(const ProgramArguments&) { return {.train = batch_of, .about = "numbers"}; }
-std::shared_ptr<nn::Module> model_provider(const ProgramArguments&) { return std::make_shared<TinyLm>(); }
+data::DataLoaders datasets_provider(const train::TrainArguments&) { return {.train = batch_of, .about = "numbers"}; }
+std::shared_ptr<nn::Module> model_provider(const train::TrainArguments&) { return std::make_shared<TinyLm>(); }
 data::ForwardResult forward_step(data::DataIterator& data, nn::Module& model) {
   const data::Batch batch = data.next();
   return {model(batch["ids"]),
@@ -80,8 +80,7 @@ class Pretrain : public ::testing::Test {
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
     const launch::LaunchContext context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
-    return std::get<ProgramArguments>(
-        parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context));
+    return std::get<ProgramArguments>(parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context));
   }
   Words two_ranks(const Words& more) const {
     Words words{"--nproc-per-node", "2", "--use-torch-fsdp2", "--fsdp2-config-path", (folder / "fsdp2.yaml").string()};
@@ -123,7 +122,7 @@ TEST_F(Pretrain, EverySampleOfAStepComesOnceWhateverTheRanks) {
   std::mutex mutex;
   std::multiset<std::int64_t> seen;
   train::PretrainCallbacks callbacks = kCallbacks;
-  callbacks.train_valid_test_datasets_provider = [&](const ProgramArguments&) {
+  callbacks.train_valid_test_datasets_provider = [&](const train::TrainArguments&) {
     return data::DataLoaders{.train = [&](std::span<const std::int64_t> samples) {
       const std::lock_guard lock(mutex);
       seen.insert(samples.begin(), samples.end());
@@ -139,7 +138,7 @@ TEST_F(Pretrain, EverySampleOfAStepComesOnceWhateverTheRanks) {
 TEST_F(Pretrain, EvaluatesBetweenStepsAndTestsAtTheEnd) {
   train::PretrainCallbacks callbacks = kCallbacks;
   callbacks.loss_unit = "nats";
-  callbacks.train_valid_test_datasets_provider = [](const ProgramArguments&) {
+  callbacks.train_valid_test_datasets_provider = [](const train::TrainArguments&) {
     return data::DataLoaders{.train = batch_of, .valid = batch_of, .test = batch_of};
   };
   const std::string out =
@@ -184,7 +183,7 @@ class OwnStrategy final : public TinyLm, public models::FSDP2Mixin {
 TEST_F(Pretrain, AModelWithTheMixinIsShardedByItsOwnFullyShard) {
   std::atomic<int> calls = 0;
   train::PretrainCallbacks callbacks = kCallbacks;
-  callbacks.model_provider = [&](const ProgramArguments&) { return std::make_shared<OwnStrategy>(calls); };
+  callbacks.model_provider = [&](const train::TrainArguments&) { return std::make_shared<OwnStrategy>(calls); };
   run(two_ranks({"--train-iters", "3"}), callbacks);
   EXPECT_EQ(calls, 2);  // once a rank
   const double own = loss(2);
@@ -195,7 +194,7 @@ TEST_F(Pretrain, AModelWithTheMixinIsShardedByItsOwnFullyShard) {
 TEST_F(Pretrain, SavesTheWholeParametersAndCallsWhatComesAfterOnEveryRank) {
   std::atomic<int> calls = 0;
   train::PretrainCallbacks callbacks = kCallbacks;
-  callbacks.after_training = [&](nn::Module& model, const ProgramArguments&, std::ostream& out) {
+  callbacks.after_training = [&](nn::Module& model, const train::TrainArguments&, std::ostream& out) {
     ++calls;
     out << "after " << model.type_name() << "\n";
   };
@@ -217,7 +216,7 @@ TEST_F(Pretrain, StartsFromTheWeightsOfAFolder) {
 TEST_F(Pretrain, TiedWeightsThatTheModelReadsByItselfAreUntiedThroughTheFlagOfTheirFolder) {
   const std::string gpt2 = std::string(LOOM_SOURCE_DIR) + "/tests/reference/logits/gpt2";
   train::PretrainCallbacks callbacks = kCallbacks;
-  callbacks.model_provider = [&](const ProgramArguments&) {
+  callbacks.model_provider = [&](const train::TrainArguments&) {
     return std::make_shared<models::TransformersModel>(gpt2);
   };
   callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) {

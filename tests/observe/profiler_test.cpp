@@ -88,7 +88,7 @@ class Profile : public ::testing::Test {
     for (const std::string& word : words) argv.push_back(word.c_str());
     const launch::LaunchContext context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
     std::ostringstream out;
-    cli::pretrain(std::get<train::TrainArguments>(
+    cli::pretrain(std::get<cli::ProgramArguments>(
                       cli::parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context)),
                   kCallbacks, out);
   }

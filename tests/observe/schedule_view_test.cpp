@@ -56,7 +56,7 @@ class Shifts : public nn::Module {
 };
 
 struct Setting {
-  GatherLayout layout = GatherLayout::kBuffered;
+  sharding::GatherLayout layout = sharding::GatherLayout::kBuffered;
   bool skips_last = false;
   bool own_last = false;
   std::function<void(Shifts&)> prepare = [](Shifts&) {};
@@ -68,12 +68,12 @@ ScheduleView second_step(const Setting& setting) {
   launch::run_ranks(2, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
     device::Device& device = device::Device::install(context, {});
     Shifts model;
-    FullyShardOptions options;
+    sharding::FullyShardOptions options;
     options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, 2));
     options.layout = setting.layout;
-    for (std::size_t i = 0; i < 2; ++i) fully_shard(model.items[i], options);
-    fully_shard(model, options);
-    materialize_shards(model);
+    for (std::size_t i = 0; i < 2; ++i) sharding::fully_shard(model.items[i], options);
+    sharding::fully_shard(model, options);
+    sharding::materialize_shards(model);
     nn::init_weights(model, 1);
     setting.prepare(model);
     model.skips_last = setting.skips_last;
@@ -144,7 +144,7 @@ no prefetch was in vain
 
 // The shards live where they are gathered to. A group in flight is one more: 3.
 TEST(ScheduleText, OfTheFastLayoutCopiesNothing) {
-  EXPECT_EQ(to_text(second_step({.layout = GatherLayout::kFast})),
+  EXPECT_EQ(to_text(second_step({.layout = sharding::GatherLayout::kFast})),
             R"(schedule of one step, in the order the host issued it
 IN copy-in, AG all-gather, W waited for, RE resharded, RIN reduction's copy-in, RS reduce-scatter, AR all-reduce, B backward, O optimizer
     #  stream          event  group           bytes
@@ -184,7 +184,7 @@ no prefetch was in vain
 )");
 }
 
-void root_prefetches_first_item(Shifts& model) { set_modules_to_forward_prefetch(model, {&model.items[0]}); }
+void root_prefetches_first_item(Shifts& model) { sharding::set_modules_to_forward_prefetch(model, {&model.items[0]}); }
 
 TEST(WastedPrefetch, IsNoneBehindTheRootsOwnKernel) {
   EXPECT_THAT(second_step({.prepare = root_prefetches_first_item}).wasted, IsEmpty());
@@ -202,9 +202,10 @@ TEST(WastedPrefetch, IsOneThatIsWaitedForBeforeAnyKernel) {
 // Forward of the root 1..4, of items.0 5..9, the mean 10; items.0 gathered 11..13, items.1 ahead 14, 15; backward of
 // items.0 16..19, of the root 20..23; then the end of backward.
 TEST(WastedPrefetch, IsOneThatIsNeverUsed) {
-  const ScheduleView view = second_step({.skips_last = true, .prepare = [](Shifts& model) {
-                                           set_modules_to_backward_prefetch(model.items[0], {&model.items[1]});
-                                         }});
+  const ScheduleView view =
+      second_step({.skips_last = true, .prepare = [](Shifts& model) {
+                     sharding::set_modules_to_backward_prefetch(model.items[0], {&model.items[1]});
+                   }});
   ASSERT_THAT(view.wasted, SizeIs(1));
   EXPECT_EQ(view.wasted[0].why, WastedPrefetch::Why::kNeverUsed);
   EXPECT_EQ(view.events[view.wasted[0].issued - 1].token, "AG");

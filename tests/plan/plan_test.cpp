@@ -7,6 +7,7 @@
 #include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/layers.h"
+#include "engine/plan/plan_callbacks.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
 #include "engine/tensor/ops.h"

@@ -7,6 +7,7 @@
 
 #include "engine/cli/arguments.h"
 #include "engine/observe/perfetto.h"
+#include "engine/plan/plan_callbacks.h"
 #include "engine/virtual_time/find_profile.h"
 #include "tests/support/files.h"
 #include "tests/support/trace_reader.h"

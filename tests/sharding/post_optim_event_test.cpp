@@ -60,9 +60,9 @@ TEST(PostOptimEvent, MayBeSetBeforeTheFirstForwardAndHoldsForThatOneOnly) {
     const Tensor input = test::toy_input(0, 3, kWidth);
     set_post_optim_event(*chain,
                          double_weights_later(*chain, device::Device::current().stream(device::StreamId::kH2D)));
-    EXPECT_TRUE(State::of(*chain)->has_post_optim_event());
+    EXPECT_TRUE(FsdpState::of(*chain)->has_post_optim_event());
     EXPECT_EQ((*chain)(input).tensor().to_vector<double>(), of_doubled_weights(options, input));
-    EXPECT_FALSE(State::of(*chain)->has_post_optim_event());
+    EXPECT_FALSE(FsdpState::of(*chain)->has_post_optim_event());
   });
 }
 
@@ -73,7 +73,7 @@ TEST(PostOptimEvent, IsTakenByAModuleThatRunsAloneToo) {
     test::forward_backward(*chain, input);
     set_post_optim_event(*chain, device::Event());
     chain->block(1)(input);
-    EXPECT_FALSE(State::of(*chain)->has_post_optim_event());
+    EXPECT_FALSE(FsdpState::of(*chain)->has_post_optim_event());
   });
 }
 
