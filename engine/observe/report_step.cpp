@@ -135,6 +135,15 @@ std::vector<MemoryPoint> thinned(std::vector<MemoryPoint> points, std::int64_t l
   return largest_of_each(points, [&](std::size_t i) { return static_cast<std::int64_t>(i) * limit / count; });
 }
 
+ordered_json peaks_json(const device::MemoryPeaks& peaks) {
+  ordered_json json;
+  for (std::size_t c = 0; c < device::kMemCategories; ++c) {
+    json[std::string(device::name(static_cast<device::MemCategory>(c)))] = peaks.by_category[c];
+  }
+  json["total"] = peaks.total_bytes;
+  return json;
+}
+
 }  // namespace
 
 ordered_json timeline_json(const ReportStep& step, std::int64_t limit) {
@@ -176,6 +185,7 @@ ordered_json memory_over_step_json(const ReportStep& step, std::int64_t limit) {
   }
   json["allocated_bytes"] = allocated;
   json["reserved_bytes"] = reserved;
+  json["peak_bytes"] = peaks_json(device::peaks_of(step.recording.memory));
   json["changes_of_step"] = samples.empty() ? 0 : samples.size() - 1;
   json["points_shown"] = points.size();
   return json;

@@ -6,7 +6,8 @@
 //                   "entries_shown", fewer where the step has more than the limit: the first ones then.
 //                   The group of a copy or a collective is its own; a kernel's is the one that the compute stream
 //                   waited for last; those of the optimizer have none.
-// memory_over_step  "time_ns"; "by_category": {"shard_bytes", ...}; "allocated_bytes", "reserved_bytes";
+// memory_over_step  "time_ns"; "by_category": {"shard_bytes", ...}; "allocated_bytes", "reserved_bytes"; "peak_bytes":
+//                   {"shard", ..., "total"}, of all changes, as metrics.jsonl has them;
 //                   "changes_of_step" and "points_shown", fewer where there are more than the limit or several at one
 //                   instant: each point is then the largest moment of its interval. The last is the step's end.
 //                   A change stands where the compute stream then was (memory_points.h).

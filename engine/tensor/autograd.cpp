@@ -44,7 +44,7 @@ class OpNode final : public Node {
   const std::string name_;
   std::vector<SavedTensor> saved_;
   BackwardFn backward_;
-  std::int32_t call_site_ = 0;  // of forward, on the device's timeline
+  std::int32_t call_site_ = 0;  // of forward, in the device's log
 };
 
 class IdentityNode final : public Node {
