@@ -11,7 +11,7 @@
 namespace loom::bench {
 namespace {
 
-using comm::Channel;
+constexpr comm::Lane kLane{1};  // of what is measured
 
 // The ranks' clocks are one: they share a machine.
 double now_seconds() {
@@ -93,13 +93,13 @@ double CollectiveRound::run() {
 
 template <class Work>
 double CollectiveRound::seconds_of_all(const Work& work) {
-  group_.barrier(Channel::kHost, "start");
+  group_.barrier(comm::kHostLane, "start");
   double times[2] = {now_seconds(), 0};
   work();
   times[1] = now_seconds();
   std::vector<double> all(2 * static_cast<std::size_t>(group_.size()));
   const comm::GatherPart part{times, all.data(), sizeof times};
-  group_.all_gather(Channel::kHost, {&part, 1}, "times");
+  group_.all_gather(comm::kHostLane, {&part, 1}, "times");
   double first = times[0];
   double last = times[1];
   for (std::size_t i = 0; i < all.size(); i += 2) {
@@ -122,10 +122,10 @@ void CollectiveRound::communicate() {
                                  ? input_.data()
                                  : output_.data() + shard_bytes_ * static_cast<std::size_t>(group_.rank());
     const comm::GatherPart part{shard, output_.data(), shard_bytes_};
-    group_.all_gather(Channel::kGather, {&part, 1}, "weights");
+    group_.all_gather(kLane, {&part, 1}, "weights");
   } else {
     const DType dtype = dtype_of(collective_);
-    group_.reduce_scatter(Channel::kReduceScatter, input_.data(), output_.data(),
+    group_.reduce_scatter(kLane, input_.data(), output_.data(),
                           static_cast<std::int64_t>(shard_bytes_ / element_bytes(dtype)), dtype, comm::ReduceOp::sum(),
                           "gradients");
   }

@@ -2,13 +2,11 @@
 // processes.
 //
 // Limit    memcpy of as many bytes as a rank's result needs, by all ranks at once, from private to private memory. S =
-// full bytes,
-//          N ranks: S for an all-gather from apart and for a reduce-scatter (which reads S and writes S / N), S (N - 1)
-//          / N in place.
+//          full bytes, N ranks: S for an all-gather from apart and for a reduce-scatter (which reads S and writes S /
+//          N), S (N - 1) / N in place.
 // Time     from the first rank's start to the last rank's end, for both: threads that share a core are slow alike.
 // Ratio    best time of the limit / best time of the collective; 1 is memcpy, above 1 is better. The ratio of the
-// medians stands
-//          beside it: the two agree on an idle machine.
+//          medians stands beside it: the two agree on an idle machine.
 #pragma once
 
 #include <cstddef>

@@ -12,8 +12,7 @@ constexpr int kRanks = 2;
 
 void collective(benchmark::State& state, Collective what, std::size_t bytes) {
   launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
-    const std::vector<int> ranks = {0, 1};
-    const auto group = world.group(ranks, "world");
+    const auto group = world.everyone();
     CollectiveRound round(*group, what, bytes);
     if (context.rank() != 0) {
       for (int i = 0; i < rounds_for(bytes); ++i) round.run();

@@ -6,7 +6,6 @@
 
 #include <benchmark/benchmark.h>
 #include <memory>
-#include <numeric>
 
 #include "bench/collective_round.h"
 #include "engine/launch/run_ranks.h"
@@ -49,9 +48,7 @@ int main(int argc, char** argv) {
   using namespace loom;
   benchmark::Initialize(&argc, argv);
   launch::run_mpi_rank({}, [](RankContext& context, comm::World& world) {
-    std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    const auto group = world.group(ranks, "world");
+    const auto group = world.everyone();
     bench::register_all(*group);
     bench::Silent silent;
     if (context.rank() == 0) {

@@ -2,8 +2,9 @@
 // just before in the same process.
 //
 // Arrays   384 MiB each, in every dtype: beyond the L3 cache of one host. Aligned to 64. Rows of 2048; vocabulary of
-// 151936; heads of 128. Checked  the end of each result against the same kernel in fp64, before it is timed. Counters
-// of_triad (the ratio; the best run of each), GB_s, triad_GB_s.
+//          151936; heads of 128.
+// Checked  the end of each result against the same kernel in fp64, before it is timed. Counters of_triad (the ratio;
+//          the best run of each), GB_s, triad_GB_s.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <chrono>

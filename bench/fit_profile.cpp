@@ -7,8 +7,8 @@
 //          wave_quantisation), relative_rate of products, both curves of attention; then `measured`, its reach and
 //          weight by every row with and without its own point. Everything else is the profile's.
 // Method   random steps from fixed starting values, kept when the sum of |log(predicted / measured)| falls; errors
-//          above 8 % count five times. A fixed seed: the same figures every time. Rows under 44 us time the dispatch (the
-//          host records the second event no sooner) and are left out.
+//          above 8 % count five times. A fixed seed: the same figures every time. Rows under 44 us time the dispatch
+//          (the host records the second event no sooner) and are left out.
 // Prints   the figures as they stand in the profile, then the error of every row with and without its own point.
 #include <algorithm>
 #include <cmath>

@@ -4,8 +4,8 @@
 //
 // Defaults  bench/published_rows.json and docs/planner-accuracy.md of the source tree. With IDs: these rows only; PAGE
 //           `-` writes none.
-// Exit      0; 1 when a row is called out of memory that ran, or the other way round, or when the mean absolute error in
-//           speed on the GPU rows that are predicted unchanged exceeds 8 %; 2 for files that cannot be read.
+// Exit      0; 1 when a row is called out of memory that ran, or the other way round, or when the mean absolute error
+//           in speed on the GPU rows that are predicted unchanged exceeds 8 %; 2 for files that cannot be read.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

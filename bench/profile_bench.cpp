@@ -1,6 +1,7 @@
 // What --profile costs: time of a profiled training step over that of the same step without.
 //
-// Model     Llama architecture, d 256, 4 layers, sequence 128, one sequence a step and rank; sharded over 2 ranks, a thread each.
+// Model     Llama architecture, d 256, 4 layers, sequence 128, one sequence a step and rank; sharded over 2 ranks, a
+//           thread each.
 // Rounds    of steps with and without, in turn in the same process; the fastest of each counts.
 // Levels    level0 alone; level2 with everything on.
 // Check     before anything is timed: the losses with and without are the same bits.

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <fstream>
 
+#include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
-#include "engine/plan/plan_callbacks.h"
 #include "engine/plan/planner.h"
 #include "engine/virtual_time/find_profile.h"
 #include "recompute/checkpoint.h"
@@ -121,7 +121,7 @@ void recompute_layers(nn::Module& model, const PublishedRow& row) {
 }
 
 train::PretrainCallbacks callbacks_of(const train::TrainArguments& arguments, const PublishedRow& row) {
-  train::PretrainCallbacks callbacks = plan::plan_callbacks(arguments);
+  train::PretrainCallbacks callbacks = cli::hub_callbacks(arguments);
   callbacks.model_provider = [plain = callbacks.model_provider, row](const train::TrainArguments& asked) {
     std::shared_ptr<nn::Module> model = plain(asked);
     recompute_layers(*model, row);

@@ -62,7 +62,7 @@ class Rank {
   Rank(bool sharded, DType compute, comm::World& world) : model_(models::build_decoder(decoder())), sharded_(sharded) {
     if (sharded) {
       sharding::FullyShardOptions options;
-      options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, world.size()));
+      options.axes = sharding::FsdpAxes::over(world, world.size());
       if (compute != DType::kF32) options.policy = {compute, DType::kF32, std::nullopt, true};
       options.reshard_after_forward = true;
       options.layout = sharding::GatherLayout::kFast;
@@ -124,18 +124,16 @@ Measured measure(int ranks, bool sharded, DType compute) {
     device::DeviceOptions options;
     options.executor = device::ExecutorKind::kInline;
     device::Device::install(context, options);
-    std::vector<int> all;
-    for (int r = 0; r < ranks; ++r) all.push_back(r);
-    const auto everyone = world.group(all, "world");
+    const auto everyone = world.everyone();
     Rank rank(sharded, compute, world);
     const double first = rank.step();
     rank.step();
     std::vector<double> rounds;
     for (int round = 0; round < kRounds; ++round) {
-      everyone->barrier(comm::Channel::kHost, "round");
+      everyone->barrier(comm::kHostLane, "round");
       const auto start = std::chrono::steady_clock::now();
       for (int i = 0; i < kStepsPerRound; ++i) rank.step();
-      everyone->barrier(comm::Channel::kHost, "round");
+      everyone->barrier(comm::kHostLane, "round");
       rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
                        kStepsPerRound);
     }

@@ -3,9 +3,8 @@
 //
 // Placement, pinning and what is said when the system refuses them: host_memory.h. A refusal never stops the run.
 // Reuse     a piece that is let go is kept and given out again for the same size and pinning, so that gradients, which
-// come and go every step,
-//           are mapped, placed and locked once. Kept pieces go back to the system when the allocator and its last piece
-//           are gone.
+//           come and go every step, are mapped, placed and locked once. Kept pieces go back to the system when the
+//           allocator and its last piece are gone.
 // Threads   pieces may end on any thread; they are asked for by the rank's host thread, whose node they prefer.
 #pragma once
 

@@ -1,14 +1,13 @@
 // Host memory: buffers on the NUMA node of the rank's cores, pinned when asked.
 //
-// Units     bytes; a node is the kernel's number of a NUMA node.
-// Placement pages prefer the node of the core that the constructing thread runs on. A machine with one node needs no
-//           placement; where the kernel has no NUMA or refuses (containers often do), the buffer is ordinary
-//           page-aligned memory, and that is said once.
-// Pinning   mlock: the pages are present and stay. Where that is refused (ulimit -l), the buffer stays pageable, and
-// that
-//           is said once.
-// Errors    DeviceError when the system has no memory to give.
-// Threads   a buffer belongs to one thread at a time; HostMemoryCalls may be called from any thread.
+// Units      bytes; a node is the kernel's number of a NUMA node.
+// Placement  pages prefer the node of the core that the constructing thread runs on. A machine with one node needs no
+//            placement; where the kernel has no NUMA or refuses (containers often do), the buffer is ordinary
+//            page-aligned memory, and that is said once.
+// Pinning    mlock: the pages are present and stay. Where that is refused (ulimit -l), the buffer stays pageable, and
+//            that is said once.
+// Errors     DeviceError when the system has no memory to give.
+// Threads    a buffer belongs to one thread at a time; HostMemoryCalls may be called from any thread.
 #pragma once
 
 #include <atomic>

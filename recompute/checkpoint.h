@@ -2,22 +2,20 @@
 //
 // Kept         between forward and backward: the tensors the module was called with and the state of random numbers;
 //              nothing else, unless Keep asks for results of operators (selective recompute).
-// Enclosing    the module's hooks registered before the call are recomputed with it, those registered
-// later stand outside: recompute first and
-//              shard then (the usual order) leaves gathers out of the recomputed region; the other order runs the
-//              sharding hooks again, which gather and record nothing twice. Paths do not change. Checkpoints nest.
+// Enclosing    the module's hooks registered before the call are recomputed with it, those registered later stand
+//              outside: recompute first and shard then (the usual order) leaves gathers out of the recomputed region;
+//              the other order runs the sharding hooks again, which gather and record nothing twice. Paths do not
+//              change. Checkpoints nest.
 // Reentrant    forward runs without a graph; one node runs it again in backward, with a graph, and goes backward
-// through that. Needs a tensor
-//              argument that requires grad (tensors in lists and dicts count), or the module's parameters would get no
-//              gradient.
+//              through that. Needs a tensor argument that requires grad (tensors in lists and dicts count), or the
+//              module's parameters would get no gradient.
 // Otherwise    (not reentrant) the graph is recorded in forward with nothing in it; the first node of backward that
-// asks for a tensor runs
-//              forward again, once per backward, up to the last tensor that is needed.
+//              asks for a tensor runs forward again, once per backward, up to the last tensor that is needed.
 // Random       forward draws the same numbers again (RngState).
 // Errors       ConfigError: the module has no forward or is checkpointed already; reentrant, at the first forward with
-// grad mode on: no argument
-//              requires grad and a parameter does; a reentrant one asked to keep results. RecomputeError in backward:
-//              the second forward differs from the first, or a second backward wants results that went with the first.
+//              grad mode on: no argument requires grad and a parameter does; a reentrant one asked to keep results.
+//              RecomputeError in backward: the second forward differs from the first, or a second backward wants
+//              results that went with the first.
 // Threads      the rank's host thread.
 // Source       torch.utils.checkpoint, both values of use_reentrant; its create_selective_checkpoint_contexts.
 #pragma once

@@ -1,9 +1,9 @@
 // KeptCall: what recompute keeps of a call - its arguments and the state of random numbers. Private to recompute.
 //
 // Arguments  the tensors are taken out of their containers, each once however often it is given; what is left has
-// places without bytes. Saved      the tensors go through the saved-tensor hooks in force when save() is called: a
-// checkpoint inside another one keeps nothing
-//            of its own.
+//            places without bytes.
+// Saved      the tensors go through the saved-tensor hooks in force when save() is called: a checkpoint inside another
+//            one keeps nothing of its own.
 #pragma once
 
 #include <span>

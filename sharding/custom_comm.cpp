@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "sharding/lanes.h"
 
 namespace loom::sharding {
 namespace {
-
-using comm::Channel;
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kUses = 3;
@@ -82,7 +81,7 @@ class GroupAllGather final : public AllGather {
   void operator()(void* output, const void* input, std::size_t bytes, comm::ProcessGroup& group,
                   std::string_view tag) override {
     const comm::GatherPart part{input, output, bytes};
-    group.all_gather(Channel::kGather, {&part, 1}, tag);
+    group.all_gather(kGatherLane, {&part, 1}, tag);
   }
 
  private:
@@ -95,7 +94,7 @@ class GroupReduceScatter final : public ReduceScatter {
   CommBuffer allocate(CommBufferUse use, std::size_t) override { return memory_->take(use); }
   void operator()(void* output, const void* input, std::int64_t elems, DType dtype, comm::ReduceOp op,
                   comm::ProcessGroup& group, std::string_view tag) override {
-    group.reduce_scatter(Channel::kReduceScatter, input, output, elems, dtype, op, tag);
+    group.reduce_scatter(kReduceScatterLane, input, output, elems, dtype, op, tag);
   }
 
  private:
@@ -118,7 +117,7 @@ Tensor comm_buffer(Comm* comm, CommBufferUse use, std::int64_t elems, DType dtyp
 
 GroupComm comm_in_group_memory(comm::ProcessGroup& group, const CommBufferSizes& sizes, const std::string& path) {
   const std::size_t bytes = static_cast<std::size_t>(group.size()) * GroupMemory::bytes_per_rank(sizes);
-  auto segment = group.share(Channel::kHost, bytes, "buffers of '" + path + "'");
+  auto segment = group.share(comm::kHostLane, bytes, "buffers of '" + path + "'");
   if (segment == nullptr) {
     config_error(
         "the buffers of group '{}' are to come from process group '{}' (ranks {}), which has no allocator: its members "

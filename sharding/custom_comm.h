@@ -7,8 +7,8 @@
 //           as asked for, under the category they always have.
 // Threads   allocate() on the rank's host thread, when the collective is issued; operator() on the thread of the
 //           stream, later. In a dry run neither is called.
-// Ranks     all ranks of the group must have brought the same: they meet in operator(). Use Channel::kGather,
-//           Channel::kReduceScatter of the group that is handed over, or groups of your own.
+// Ranks     all ranks of the group must have brought the same: they meet in operator(). Use kGatherLane,
+//           kReduceScatterLane (lanes.h) of the group that is handed over, or groups of your own.
 // One rank  N = 1 moves nothing and asks for nothing.
 // Errors    what operator() throws poisons its stream and surfaces at the host's next wait. allocate() that gives less
 //           than was asked, or memory that is not aligned to 64 bytes, is a DeviceError naming the group and both

@@ -14,8 +14,6 @@
 namespace loom::sharding {
 namespace {
 
-using comm::Channel;
-
 // Modules whose parameters belong to a call on `module`: itself and what is below, not descending into wrapped modules.
 // Children come before their parents.
 void collect_managed(nn::Module& module, const std::string& path, std::unordered_set<nn::Module*>& seen,
@@ -53,19 +51,15 @@ std::vector<ParamHome> collect_homes(const std::vector<nn::Module*>& modules,
   return homes;
 }
 
-// The originals that groups of this rank have taken over, so that a tie into another group is found: a slot outside
-// still holds one.
-struct TakenOriginals {
-  struct Taken {
-    std::weak_ptr<Storage> original;
-    std::string in_words;
-  };
-  std::unordered_map<const Storage*, Taken> taken;
+// Attached to the bytes of a parameter that a group has taken over. The group's own slots hold shards from then on: a
+// slot that still holds these bytes is tied into that group from outside.
+struct TakenBy {
+  std::string in_words;
 };
 
 // The modules of a list that are in no other module of it.
 std::vector<nn::Module*> outermost(const std::vector<nn::Module*>& listed) {
-  require(!listed.empty(), "fully_shard of no modules");
+  if (listed.empty()) config_error("fully_shard was given an empty list of modules; name at least one");
   std::vector<nn::Module*> kept;
   for (nn::Module* module : listed) {
     const bool inside = std::any_of(listed.begin(), listed.end(), [&](nn::Module* other) {
@@ -96,42 +90,35 @@ void check_shardable(const std::vector<ParamHome>& homes) {
 }
 
 void claim(const std::vector<ParamHome>& homes) {
-  auto& taken = RankContext::current().slot<TakenOriginals>().taken;
   for (const ParamHome& home : homes) {
-    const auto found = taken.find(home.slots.front()->value.storage().get());
-    if (found != taken.end() && !found->second.original.expired()) {
-      config_error(
-          "parameter {} is tied to {}, which another group owns; a tie must stay inside one group: wrap "
-          "neither module, or untie them (tie_word_embeddings: false)",
-          in_words(home), found->second.in_words);
-    }
+    const auto taken = home.slots.front()->value.storage()->attachment<TakenBy>();
+    if (taken == nullptr) continue;
+    config_error(
+        "parameter {} is tied to {}, which another group owns; a tie must stay inside one group: wrap "
+        "neither module, or untie them (tie_word_embeddings: false)",
+        in_words(home), taken->in_words);
   }
   for (const ParamHome& home : homes) {
-    const std::shared_ptr<Storage>& original = home.slots.front()->value.storage();
-    taken[original.get()] = {original, in_words(home)};
+    home.slots.front()->value.storage()->attach(std::make_shared<TakenBy>(TakenBy{in_words(home)}));
   }
 }
 
-struct AfterForward {
-  bool reshard = true;
-  int ranks = 0;  // of the post-forward shards; 0: none are kept
-};
-
-AfterForward resolve_after_forward(const FullyShardOptions& options) {
-  if (!options.reshard_after_forward) return {};
-  if (const bool* flag = std::get_if<bool>(&*options.reshard_after_forward)) return {*flag, 0};
-  const int ranks = std::get<int>(*options.reshard_after_forward);
-  const int shard_size = options.mesh->shard_size();
-  if (ranks < 1 || ranks > shard_size || shard_size % ranks != 0) {
+ReshardAfterForward resolve_after_forward(const FullyShardOptions& options) {
+  const ReshardAfterForward chosen = options.reshard_after_forward.value_or(ReshardAfterForward::always());
+  const int shard_size = options.axes.shard.size();
+  const auto resolved = chosen.on(shard_size);
+  if (!resolved) {
     config_error("reshard_after_forward is {}, but {} ranks share the parameters; use true, false or a factor of {}",
-                 ranks, shard_size, shard_size);
+                 chosen.text(), shard_size, shard_size);
   }
-  return {ranks > 1, ranks == 1 || ranks == shard_size ? 0 : ranks};
+  return *resolved;
 }
 
 FsdpState& state_of(nn::Module& module) {
   FsdpState* state = FsdpState::of(module);
-  require(state != nullptr, "a {} is not wrapped by fully_shard", module.type_name());
+  if (state == nullptr) {
+    config_error("a {} is not wrapped by fully_shard; call fully_shard() on it first", module.type_name());
+  }
   return *state;
 }
 
@@ -147,12 +134,53 @@ void for_each_group(nn::Module& module, bool recurse, const std::function<void(P
   });
 }
 
+void switch_groups(nn::Module& module, bool recurse, const std::function<void(GroupSwitches&)>& change) {
+  for_each_group(module, recurse, [&](ParamGroup& group) {
+    GroupSwitches switches = group.switches();
+    change(switches);
+    group.set_switches(switches);
+  });
+}
+
 // Whose memory a group's buffers are in has one answer.
 void refuse_two_memories(const nn::Module& module) {
   config_error(
       "a {} cannot have a custom all-gather or reduce-scatter and buffers from the process group: allocate() of the "
       "custom one gives the buffers; take one of them away first",
       module.type_name());
+}
+
+// Shards over the same ranks: their squares are summed over these.
+struct NormTerm {
+  FsdpAxes axes;
+  std::vector<Tensor> shards;
+  double sum = 0;
+};
+
+NormTerm& term_of(const FsdpAxes& axes, std::vector<NormTerm>& terms) {
+  for (NormTerm& term : terms) {
+    if (same_ranks(term.axes.shard, axes.shard)) return term;
+  }
+  return terms.emplace_back(NormTerm{axes, {}});
+}
+
+// Sums the sums of squares over the shard axes of their terms. `whole_sum`, of which every rank has its own, becomes its
+// mean over the ranks of the first term's axes; it travels with that term's sum.
+void sum_over_ranks(std::vector<NormTerm>& terms, double& whole_sum, bool has_whole) {
+  for (NormTerm& term : terms) {
+    const comm::Axis& shard = term.axes.shard;
+    if (shard.size() == 1) continue;
+    const bool first = &term == &terms.front();
+    std::array<double, 2> sums{term.sum, whole_sum / shard.size()};
+    shard.group().all_reduce(comm::kHostLane, sums.data(), first ? 2 : 1, DType::kF64, comm::ReduceOp::sum(),
+                             "gradient norm");
+    term.sum = sums[0];
+    if (first) whole_sum = sums[1];
+  }
+  if (terms.empty() || !has_whole) return;
+  const comm::Axis& replicate = terms.front().axes.replicate;
+  if (replicate.size() == 1) return;
+  replicate.group().all_reduce(comm::kHostLane, &whole_sum, 1, DType::kF64, comm::ReduceOp::avg(), "gradient norm");
 }
 
 std::vector<FsdpState*> states_of(const std::vector<nn::Module*>& modules) {
@@ -171,14 +199,14 @@ FsdpState& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardO
   const std::vector<nn::Module*> modules = outermost(listed);
   for (const nn::Module* module : modules) check_wrappable(*module);
   std::vector<ParamHome> homes = collect_homes(modules, options.ignored_params);
-  const AfterForward after = resolve_after_forward(options);
+  const ReshardAfterForward reshard = resolve_after_forward(options);
   check_shardable(homes);
   claim(homes);
   std::unique_ptr<ParamGroup> group;
   if (!homes.empty()) {
     std::vector<std::unique_ptr<Param>> params;
     for (ParamHome& home : homes) params.push_back(std::make_unique<Param>(std::move(home), options));
-    group = std::make_unique<ParamGroup>(std::move(params), options, after.reshard, after.ranks);
+    group = std::make_unique<ParamGroup>(std::move(params), options, reshard);
   }
   auto state = std::make_shared<FsdpState>(modules, options, std::move(group));
   for (nn::Module* module : modules) module->attach(state);
@@ -203,11 +231,11 @@ void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::
 }
 
 void set_requires_gradient_sync(nn::Module& root, bool on) {
-  for_each_group(root, /*recurse=*/true, [on](ParamGroup& group) { group.reduce_grads = group.all_reduce_grads = on; });
+  switch_groups(root, /*recurse=*/true, [on](GroupSwitches& s) { s.reduce_grads = s.all_reduce_grads = on; });
 }
 
 void set_requires_all_reduce(nn::Module& root, bool on) {
-  for_each_group(root, /*recurse=*/true, [on](ParamGroup& group) { group.all_reduce_grads = on; });
+  switch_groups(root, /*recurse=*/true, [on](GroupSwitches& s) { s.all_reduce_grads = on; });
 }
 
 void set_is_last_backward(nn::Module& root, bool on) {
@@ -219,24 +247,24 @@ void set_reshard_after_forward(nn::Module& module, bool on, bool recurse) {
 }
 
 void set_reshard_after_backward(nn::Module& module, bool on, bool recurse) {
-  for_each_group(module, recurse, [on](ParamGroup& group) { group.reshard_after_backward = on; });
+  switch_groups(module, recurse, [on](GroupSwitches& s) { s.reshard_after_backward = on; });
 }
 
 void set_unshard_in_backward(nn::Module& module, bool on) {
-  for_each_group(module, /*recurse=*/false, [on](ParamGroup& group) { group.unshard_in_backward = on; });
+  switch_groups(module, /*recurse=*/false, [on](GroupSwitches& s) { s.unshard_in_backward = on; });
 }
 
 void set_gradient_divide_factor(nn::Module& module, double factor) {
   if (!(factor > 0) || !std::isfinite(factor)) {
     config_error("gradient divide factor of a {} is {}; use a number above 0", module.type_name(), factor);
   }
-  for_each_group(module, /*recurse=*/false, [factor](ParamGroup& group) { group.gradient_divide_factor = factor; });
+  switch_groups(module, /*recurse=*/false, [factor](GroupSwitches& s) { s.gradient_divide_factor = factor; });
 }
 
 void set_reduce_scatter_divide_factor(nn::Module& module, double factor) { set_gradient_divide_factor(module, factor); }
 
 void set_force_sum_reduction_for_comms(nn::Module& module, bool on) {
-  for_each_group(module, /*recurse=*/false, [on](ParamGroup& group) { group.force_sum_reduction = on; });
+  switch_groups(module, /*recurse=*/false, [on](GroupSwitches& s) { s.force_sum_reduction = on; });
 }
 
 void set_post_optim_event(nn::Module& root, device::Event event) {
@@ -265,7 +293,7 @@ void set_allocate_memory_from_process_group_for_comm(nn::Module& module, bool on
 }
 
 void set_all_reduce_hook(nn::Module& module, AllReduceHook hook, device::Stream* stream) {
-  const int replicas = state_of(module).options().mesh->replicate_size();
+  const int replicas = state_of(module).options().axes.replicate.size();
   if (stream != nullptr && replicas > 1) {
     config_error(
         "set_all_reduce_hook of a {}: stream '{}' is given, but the mesh has {} replicas and the hook follows their "
@@ -314,14 +342,13 @@ void reshard(nn::Module& module) {
 }
 
 double grad_norm(nn::Module& root) {
-  std::vector<Tensor> shards;
+  std::vector<NormTerm> terms;
   std::unordered_set<const void*> sharded;
-  const comm::DeviceMesh* mesh = nullptr;
   for (FsdpState* state : FsdpState::collect(root)) {
     if (state->group() == nullptr) continue;
-    mesh = &state->group()->mesh();
+    NormTerm& term = term_of(state->group()->axes(), terms);
     for (const auto& param : state->group()->params()) {
-      shards.push_back(param->sharded());
+      term.shards.push_back(param->sharded());
       sharded.insert(param->sharded().id());
     }
   }
@@ -329,17 +356,11 @@ double grad_norm(nn::Module& root) {
   for (const Tensor& parameter : root.parameters()) {
     if (!sharded.contains(parameter.id())) whole.push_back(parameter);
   }
-  double sum = nn::gradient_sum_of_squares(shards);
+  for (NormTerm& term : terms) term.sum = nn::gradient_sum_of_squares(term.shards);
   double whole_sum = nn::gradient_sum_of_squares(whole);
-  if (mesh != nullptr && mesh->shard_size() > 1) {
-    std::array<double, 2> sums{sum, whole_sum / mesh->shard_size()};
-    mesh->shard().all_reduce(Channel::kHost, sums.data(), 2, DType::kF64, comm::ReduceOp::sum(), "gradient norm");
-    sum = sums[0];
-    whole_sum = sums[1];
-  }
-  if (mesh != nullptr && mesh->replicate() != nullptr && !whole.empty()) {
-    mesh->replicate()->all_reduce(Channel::kHost, &whole_sum, 1, DType::kF64, comm::ReduceOp::avg(), "gradient norm");
-  }
+  sum_over_ranks(terms, whole_sum, !whole.empty());
+  double sum = 0;
+  for (const NormTerm& term : terms) sum += term.sum;
   return std::sqrt(sum + whole_sum);
 }
 
@@ -359,7 +380,7 @@ void for_each_full_parameter(nn::Module& root,
     state->group()->reshard();
     for (const auto& param : state->group()->params()) {
       sharded[param->sharded().id()] = param.get();
-      group_of[param.get()] = &state->group()->mesh().shard();
+      group_of[param.get()] = &state->group()->axes().shard.group();
     }
   }
   for (auto& [path, value] : root.named_parameters()) {
@@ -378,7 +399,7 @@ void for_each_full_parameter(nn::Module& root,
     std::memcpy(own, param.padded_shard().raw(), bytes);
     if (group.size() > 1) {
       const comm::GatherPart part{own, full.raw(), bytes};
-      group.all_gather(Channel::kHost, {&part, 1}, path);
+      group.all_gather(comm::kHostLane, {&part, 1}, path);
     }
     visit(path, full.rows(0, param.shape()[0]));
   }

@@ -1,4 +1,4 @@
-// fully_shard: shards a module's parameters in place over a mesh. The public face of the sharding engine.
+// fully_shard: shards a module's parameters in place over axes of a mesh. The public face of the sharding engine.
 //
 //   for (nn::Module* layer : layers) fully_shard(*layer, options);   // bottom-up
 //   fully_shard(model, options);                                    // the root owns what its descendants do not
@@ -10,7 +10,8 @@
 // Names      module and parameter paths do not change.
 // Values     are never broadcast: ranks must hold the same values before the call (or the meta device).
 // Errors     ConfigError before anything is allocated: a container without forward, a module wrapped twice, a parameter
-//            without dims, a tie that would span two groups (both paths are named).
+//            without dims, a tie that would span two groups (both paths are named); a call for a module that is not
+//            wrapped.
 // Threads    the rank's host thread.
 // Source     PyTorch FSDP2, _fully_shard.py.
 #pragma once
@@ -74,8 +75,10 @@ void reshard(nn::Module& module);
 // not the root: at once where the root is known, else at its first forward.
 void set_post_optim_event(nn::Module& root, device::Event event);
 
-// --- this module's group only: how it communicates; on all ranks alike. Set before the first forward or between steps.
-// A gather in flight is given up; after the first forward the two that change buffers are collective. ---
+// --- how this module's group communicates ---
+// Set alike on all ranks, before the first forward or between steps. A gather in flight is given up; after the first
+// forward the two that change buffers are collective.
+
 // Gathers with `comm`, in its memory; null: as the process group does. N = 1 gathers nothing. Its group then has the
 // buffered layout.
 void set_custom_all_gather(nn::Module& module, std::shared_ptr<AllGather> comm);
@@ -101,8 +104,8 @@ void share_comm_ctx(const std::vector<nn::Module*>& roots);
 
 // Makes `method` an entry of the wrapped `module` as its forward is one: call_method() gathers the module's group
 // before it and reshards after it, casts inputs and outputs, and takes part in backward. Calls of wrapped modules
-// inside it run their own hooks. ConfigError: the module is not wrapped, the name is taken. Recompute of the module does
-// not reach it.
+// inside it run their own hooks. ConfigError: the module is not wrapped, the name is taken. Recompute of the module
+// does not reach it.
 //
 //   register_fsdp_forward_method(*model, "encode", [model](nn::Args args) { return model->encode(std::move(args)); });
 //   Tensor features = call_method(*model, "encode", image);
@@ -116,7 +119,8 @@ nn::Value call_method(nn::Module& module, std::string_view name, const T&... pos
   return call_method(module, name, std::move(args));
 }
 
-// The p = 2 norm over all gradients, each parameter once whatever the mesh; the same bits on every rank.
+// The p = 2 norm over all gradients, each parameter once whatever axes it is sharded over; the same bits on every rank.
+// Of ignored parameters, which every rank has, the mean over the ranks counts.
 double grad_norm(nn::Module& root);
 // Multiplies every gradient by min(1, max_norm / (norm + 1e-6)); returns the norm before.
 double clip_grad_norm(nn::Module& root, double max_norm);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -42,11 +41,6 @@ std::vector<std::pair<std::string, Tensor>> ignored_parameters(nn::Module& model
     }
   }
   return found;
-}
-
-std::variant<bool, int> after_forward(const WorldLayout& layout) {
-  if (!layout.reshard_after_forward || layout.reshard_ranks == layout.shard) return layout.reshard_after_forward;
-  return layout.reshard_ranks;
 }
 
 using WrittenAs = std::map<std::string, std::string>;  // by real path; paths written as they are have no entry
@@ -120,12 +114,14 @@ void check_ties(nn::Module& model, std::string_view where, const std::unordered_
   }
 }
 
+constexpr std::string_view kRoot = "(root)";
+
 // "(root) owns a.weight, b.weight": what no wrapped module took, the first few by name.
 std::string root_owns(const FsdpState& root) {
   constexpr std::size_t kNamed = 4;
-  if (root.group() == nullptr) return "(root) owns no parameters\n";
+  if (root.group() == nullptr) return fmt::format("{} owns no parameters\n", kRoot);
   const auto& params = root.group()->params();
-  std::string text = "(root) owns ";
+  std::string text = fmt::format("{} owns ", kRoot);
   for (std::size_t i = 0; i < std::min(kNamed, params.size()); ++i) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", params[i]->path());
   }
@@ -152,29 +148,30 @@ std::vector<std::string> listed_modules(nn::Module& model, std::span<const Modul
 }  // namespace
 
 ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
-  ResolvedFsdp2Config plan;
-  plan.layout = validate_against_world(config, world_size);
+  ResolvedFsdp2Config resolved;
+  resolved.layout = validate_against_world(config, world_size);
   reject_not_built(config);
   const ModelTree tree(model);
-  plan.warnings = plan.layout.warnings;
-  plan.wrapped = listed_modules(model, config.sub_modules_to_wrap, tree, plan.warnings, plan.written_as);
-  plan.recomputed = listed_modules(model, config.recompute_modules, tree, plan.warnings, plan.written_as);
-  plan.use_reentrant = config.use_reentrant;
+  resolved.warnings = resolved.layout.warnings;
+  resolved.wrapped = listed_modules(model, config.sub_modules_to_wrap, tree, resolved.warnings, resolved.written_as);
+  resolved.recomputed = listed_modules(model, config.recompute_modules, tree, resolved.warnings, resolved.written_as);
+  resolved.use_reentrant = config.use_reentrant;
   check_ties(model, fmt::format("{}: sub_modules_to_wrap", config.value_mark("sub_modules_to_wrap").text()),
-             {plan.wrapped.begin(), plan.wrapped.end()});
-  plan.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
-  plan.options.reshard_after_forward = after_forward(plan.layout);
+             {resolved.wrapped.begin(), resolved.wrapped.end()});
+  resolved.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
+  resolved.options.reshard_after_forward = resolved.layout.reshard_after_forward;
   const ModuleExpansion ignored = expand(config.ignored_modules, tree);
-  plan.warnings.insert(plan.warnings.end(), ignored.warnings.begin(), ignored.warnings.end());
-  plan.ignored = ignored.paths;
-  plan.written_as.insert(ignored.written_as.begin(), ignored.written_as.end());
-  for (const std::string& module : plan.ignored) warn_if_trained(model, module, ignored.written_as, plan.warnings);
-  plan.options.layout = layout;
-  if (config.offload_to_cpu) plan.options.cpu_offload = CpuOffloadPolicy{config.pin_memory};
-  plan.num_to_forward_prefetch = config.num_to_forward_prefetch;
-  plan.num_to_backward_prefetch = config.num_to_backward_prefetch;
-  plan.entries = effective_config(config, plan);
-  return plan;
+  resolved.warnings.insert(resolved.warnings.end(), ignored.warnings.begin(), ignored.warnings.end());
+  resolved.ignored = ignored.paths;
+  resolved.written_as.insert(ignored.written_as.begin(), ignored.written_as.end());
+  for (const std::string& module : resolved.ignored)
+    warn_if_trained(model, module, ignored.written_as, resolved.warnings);
+  resolved.options.layout = layout;
+  if (config.offload_to_cpu) resolved.options.cpu_offload = CpuOffloadPolicy{config.pin_memory};
+  resolved.num_to_forward_prefetch = config.num_to_forward_prefetch;
+  resolved.num_to_backward_prefetch = config.num_to_backward_prefetch;
+  resolved.entries = effective_config(config, resolved);
+  return resolved;
 }
 
 std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePattern> patterns,
@@ -183,13 +180,13 @@ std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePatte
   return listed_modules(model, patterns, ModelTree(model), warnings, written_as);
 }
 
-FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& plan, comm::World& world) {
-  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  if (world.size() > 1) check_same_config(plan.entries, *world.group(everyone, "world"));
-  FullyShardOptions options = plan.options;
-  for (auto& [path, parameter] : ignored_parameters(model, plan.ignored)) options.ignored_params.insert(parameter.id());
-  options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, plan.layout.shard));
+FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world) {
+  if (world.size() > 1) check_same_config(resolved.entries, *world.everyone());
+  FullyShardOptions options = resolved.options;
+  for (auto& [path, parameter] : ignored_parameters(model, resolved.ignored)) {
+    options.ignored_params.insert(parameter.id());
+  }
+  options.axes = FsdpAxes::over(world, resolved.layout.shard);
   return options;
 }
 
@@ -212,9 +209,27 @@ void set_prefetch_lists(nn::Module& model, const std::vector<std::string>& paths
   set_prefetch(order, backward, set_modules_to_backward_prefetch);
 }
 
-void apply_fsdp2(nn::Module& model, const ResolvedFsdp2Config& plan, comm::World& world) {
-  shard_modules(model, plan.wrapped, options_for(model, plan, world));
-  set_prefetch_lists(model, plan.wrapped, plan.num_to_forward_prefetch, plan.num_to_backward_prefetch);
+void recompute_modules(nn::Module& model, const std::vector<std::string>& paths, bool use_reentrant,
+                       const RecomputeStep& recompute) {
+  if (!paths.empty() && !recompute) {
+    config_error(
+        "recompute_modules selects '{}'{} of {}, but parallelize() was given no recompute step; hand in one that calls "
+        "recompute::checkpoint(), or use models::fully_shard()",
+        paths.front(), paths.size() == 1 ? "" : fmt::format(" and {} more", paths.size() - 1), model.type_name());
+  }
+  for (const std::string& path : paths) recompute(*model.find(path), path, use_reentrant);
+}
+
+void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
+                 const RecomputeStep& recompute) {
+  recompute_modules(model, resolved.recomputed, resolved.use_reentrant, recompute);
+  shard_modules(model, resolved.wrapped, options);
+  set_prefetch_lists(model, resolved.wrapped, resolved.num_to_forward_prefetch, resolved.num_to_backward_prefetch);
+}
+
+void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world,
+                 const RecomputeStep& recompute) {
+  parallelize(model, resolved, options_for(model, resolved, world), recompute);
 }
 
 namespace {
@@ -222,16 +237,16 @@ namespace {
 // One line of the table; `path_width` is that of its first column.
 std::string describe_group(const FsdpState& state, const std::string& path, std::size_t path_width,
                            const WrittenAs& written_as) {
-  const comm::DeviceMesh& mesh = *state.options().mesh;
+  const int shard_size = state.options().axes.shard.size();
   std::int64_t elems = 0;
   std::int64_t gathered_bytes = 0;
   std::int64_t needed_bytes = 0;
-  bool reshard = true;
+  std::string reshard = "true";
   if (const ParamGroup* group = state.group()) {
-    reshard = group->reshard_after_forward;
+    reshard = group->switches().reshard_after_forward.text();
     for (const auto& param : group->params()) {
       elems += param->shape().numel();
-      gathered_bytes += mesh.shard_size() * param->gather_input_bytes();
+      gathered_bytes += shard_size * param->gather_input_bytes();
       needed_bytes += param->unsharded().nbytes();
     }
   }
@@ -239,16 +254,16 @@ std::string describe_group(const FsdpState& state, const std::string& path, std:
                                            : 100.0 * static_cast<double>(gathered_bytes - needed_bytes) /
                                                  static_cast<double>(gathered_bytes);
   const auto found = written_as.find(path);
-  return fmt::format("{:<{}}{:>12}{:>12.1f}{:>9.2f}%{:>9}{:>10}{:>10}{}\n", path.empty() ? "(root)" : path, path_width,
-                     elems, static_cast<double>(gathered_bytes) / 1024, waste, reshard ? "true" : "false",
+  return fmt::format("{:<{}}{:>12}{:>12.1f}{:>9.2f}%{:>9}{:>10}{:>10}{}\n",
+                     path.empty() ? kRoot : std::string_view(path), path_width, elems,
+                     static_cast<double>(gathered_bytes) / 1024, waste, reshard,
                      state.forward_prefetch().empty() ? "implicit" : std::to_string(state.forward_prefetch().size()),
                      state.backward_prefetch().empty() ? "implicit" : std::to_string(state.backward_prefetch().size()),
                      found == written_as.end() ? "" : "  as " + found->second);
 }
 
 std::string mode_lines(const FullyShardOptions& options) {
-  const comm::DeviceMesh& mesh = *options.mesh;
-  std::string text = describe_mode(mesh.replicate_size(), mesh.shard_size()) + "\n";
+  std::string text = describe_mode(options.axes.replicate.size(), options.axes.shard.size()) + "\n";
   if (const auto& offload = options.cpu_offload) {
     text += fmt::format("shards, gradients and optimizer state in {} host memory\n",
                         offload->pin_memory ? "pinned" : "pageable");

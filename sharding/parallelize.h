@@ -1,15 +1,20 @@
-// apply_fsdp2: an fsdp2_config.yaml applied to a model. The order is the design: check everything, wrap bottom-up, the
-// root last, prefetch lists.
+// parallelize: what an fsdp2_config.yaml makes of a model, in which order, and why.
 //
-// Wrapping   post-order over the module tree, so that a parent owns what its wrapped descendants do not; the order in
-//            the list does not matter.
-// Prefetch   candidates are the listed modules in pre-order of registration, the root excluded. Forward: the next n;
-//            backward: the next n of the reversed list. 0 leaves the implicit order (backward: one group ahead in the
-//            order of execution).
+//   1 check      the file against the world and the model (resolve_fsdp2), then the ranks against each other
+//                (options_for): what is wrong is said before anything has changed, on every rank alike.
+//   2 recompute  first: the hooks that gather and reduce then stand outside what is run again in backward, and a module
+//                is gathered once for its recompute and its backward.
+//   3 shard      bottom-up, so that a parent owns what its wrapped descendants do not; the root last, which owns the
+//                rest. Post-order over the module tree: the order of the list does not matter.
+//   4 prefetch   last: the lists are of wrapped modules. Candidates are the listed modules in pre-order of registration,
+//                the root excluded. Forward: the next n; backward: the next n of the reversed list. 0 leaves the
+//                implicit order (backward: one group ahead in the order of execution).
+//
 // Errors     ConfigError before anything is allocated, on every rank alike.
 // Source     MindSpeed-MM, mixin route.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -27,10 +32,10 @@ namespace loom::sharding {
 // The configuration resolved against a model and a world: nothing is allocated or changed yet.
 struct ResolvedFsdp2Config {
   WorldLayout layout;
-  FullyShardOptions options;            // the mesh is set by apply_fsdp2
+  FullyShardOptions options;            // options_for() adds the axes and the ignored parameters
   std::vector<std::string> wrapped;     // paths, pre-order of registration
   std::vector<std::string> ignored;     // paths of modules whose parameters are left out of sharding
-  std::vector<std::string> recomputed;  // the same; who composes recompute with sharding wraps them first
+  std::vector<std::string> recomputed;  // paths, pre-order of registration
   bool use_reentrant = true;            // the kind of that recompute
   int num_to_forward_prefetch = 0;
   int num_to_backward_prefetch = 0;
@@ -38,14 +43,29 @@ struct ResolvedFsdp2Config {
   std::vector<std::string> warnings;
   std::vector<ConfigEntry> entries;  // every key of the file as it takes effect: what all ranks must have alike
 };
+
+// Step 1, this rank's half.
 ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout);
 
-// --- the pieces of apply_fsdp2, for who does something else in between ---
+// Step 1, all ranks: the resolved options with the axes, made from `world` (collective), and the parameters below the
+// ignored modules. ConfigError, with the same text on every rank, when the ranks differ (effective_config.h).
+FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world);
 
-// The plan's options with what the model and the world add: the mesh, made from `world` (collective), and the
-// parameters below plan.ignored. ConfigError, before anything has changed and with the same text on every rank, when
-// the ranks' plans differ (effective_config.h).
-FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& plan, comm::World& world);
+// Makes a module compute its activations again in backward. Handed in: this room does not know recompute
+// (recompute::checkpoint is what models/mixin gives).
+using RecomputeStep = std::function<void(nn::Module& module, const std::string& path, bool use_reentrant)>;
+
+// Steps 2 to 4. ConfigError when modules are to be recomputed and `recompute` is empty. Collective.
+void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
+                 const RecomputeStep& recompute);
+// options_for(), then the same.
+void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world,
+                 const RecomputeStep& recompute = nullptr);
+
+// --- the steps, for a strategy of its own (models::FSDP2Mixin) ---
+
+void recompute_modules(nn::Module& model, const std::vector<std::string>& paths, bool use_reentrant,
+                       const RecomputeStep& recompute);
 // Wraps the modules at `paths` bottom-up, whatever their order, and the root last.
 void shard_modules(nn::Module& model, const std::vector<std::string>& paths, const FullyShardOptions& options);
 // Explicit prefetch: each module at `paths` gets the next `forward` of the list, and the next `backward` of the
@@ -55,15 +75,14 @@ void set_prefetch_lists(nn::Module& model, const std::vector<std::string>& paths
 std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePattern> patterns,
                                   std::vector<std::string>& warnings);
 
-// Shards `model` as planned (recompute is not done here) over a mesh made from `world`. Collective.
-void apply_fsdp2(nn::Module& model, const ResolvedFsdp2Config& plan, comm::World& world);
+// --- in words ---
 
 // "2 x 4: shards over 4, replicates over 2".
 std::string describe_mode(int replicate, int shard);
 
 // One line per group: path, parameters, bytes gathered, padding waste, reshard, prefetch; the mode in words
 // ("2 x 4: shards over 4, replicates over 2") and, last, the parameters that are left to the root. Paths are the real
-// ones; what was selected by an alias (Fsdp2Plan::written_as) says "as ALIAS".
+// ones; what was selected by an alias (ResolvedFsdp2Config::written_as) says "as ALIAS".
 std::string describe_groups(nn::Module& model, const std::map<std::string, std::string>& written_as = {});
 
 }  // namespace loom::sharding

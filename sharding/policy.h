@@ -2,13 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <unordered_set>
-#include <variant>
 
-#include "engine/comm/mesh.h"
 #include "engine/core/dtype.h"
+#include "sharding/fsdp_axes.h"
+#include "sharding/reshard_after_forward.h"
 
 namespace loom::sharding {
 
@@ -35,11 +34,10 @@ struct CpuOffloadPolicy {
 };
 
 struct FullyShardOptions {
-  std::shared_ptr<const comm::DeviceMesh> mesh;
+  FsdpAxes axes;
   MixedPrecisionPolicy policy;
-  // After forward: true frees the gathered parameters, false keeps them for backward; k splits them over k consecutive
-  // ranks, from which backward gathers (1 = false, N = true, else k must divide N). None: true, but false for the root.
-  std::optional<std::variant<bool, int>> reshard_after_forward;
+  // true, false or a number of ranks, which must divide N. None: true, but false for the root.
+  std::optional<ReshardAfterForward> reshard_after_forward;
   // Identities (Tensor::id) of parameters that are neither sharded, nor moved, nor reduced.
   std::unordered_set<const void*> ignored_params;
   GatherLayout layout = GatherLayout::kBuffered;

@@ -17,10 +17,13 @@ bool finite(double) { return true; }
 // --- The flags of training
 
 // Whose command line it is: `shardloom train` has a few flags that other programs of pretrain() have not.
-enum class Program { kShardloomTrain, kShardloomPlan, kUsers };
+enum class Program { kShardloomTrain, kShardloomPlan, kUsersTrain, kUsersPlan };
+
+bool is_users(Program program) { return program == Program::kUsersTrain || program == Program::kUsersPlan; }
+bool plans(Program program) { return program == Program::kShardloomPlan || program == Program::kUsersPlan; }
 
 void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
-  const bool own = program != Program::kUsers;
+  const bool own = !is_users(program);
   flags.group(own ? "Model (one of the first two)" : "Model");
   if (own) flags.text("--model-config", "FILE", a.model_config, "Shape of a model that starts with fresh weights");
   flags.text("--init-from-hf-path", "DIR", a.init_from_hf_path, "Model to start from: config.json and safetensors");
@@ -105,7 +108,7 @@ void add_output(Flags& flags, Program program, ProgramArguments& a) {
                         "Accepted as MindSpeed has it; refused with --save until it is built");
   flags.text("--metrics-path", "FILE", a.metrics_path, "One JSON line a step", "metrics.jsonl in --save or here");
   flags.text("--report", "FILE", a.report, "Write an HTML page with charts of the run or plan; it works offline");
-  if (program != Program::kShardloomPlan) {
+  if (!plans(program)) {
     flags.text("--report-device", "PROFILE", a.report_device,
                "Whose virtual time the page shows: a device profile's file, or a name in configs/devices",
                a.report_device);
@@ -388,7 +391,7 @@ class TrainingFlags final : public train::ExtraArguments {
     add_optimizer(flags_, values_);
     add_execution(flags_, values_);
     add_output(flags_, program, values_);
-    if (program != Program::kShardloomPlan) add_profile(flags_, values_.profile);
+    if (!plans(program)) add_profile(flags_, values_.profile);
     add_foreign_flags(flags_, foreign_);
     flags_.group("Flags of this program");  // those added from outside
   }
@@ -417,7 +420,7 @@ class TrainingFlags final : public train::ExtraArguments {
 
   // After the parse.
   ProgramArguments settled(const launch::LaunchContext& context) {
-    if (program_ != Program::kUsers) check_sources(values_, program_);
+    if (!is_users(program_)) check_sources(values_, program_);
     settle(app_, context, foreign_, values_);
     return values_;
   }
@@ -530,19 +533,56 @@ ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::L
   return Parser().run(argc, argv, context);
 }
 
+namespace {
+
+// The parser of a pretrain program's command line: training flags, or behind the word `plan` those of a plan too.
+class ProgramParser {
+ public:
+  ProgramParser(const std::string& name, bool plan)
+      : app_(plan ? "Predicts memory and time of a training step on any number of devices."
+                  : "Trains a model on one or more ranks; with `plan` as the first word, predicts a step instead.",
+             plan ? name + " plan" : name),
+        training_(app_, plan ? Program::kUsersPlan : Program::kUsersTrain) {
+    app_.get_formatter()->column_width(kHelpColumn);
+    app_.allow_extras();
+    training_.example("--nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config-path fsdp2_config.yaml --train-iters 20");
+    if (plan) add_plan(training_.flags(), plan_values_, world_size_);
+  }
+
+  train::ExtraArguments& extra() { return training_; }
+
+  std::optional<EarlyExit> parse(int argc, const char* const* argv) {
+    if (auto help = parse_words(app_, reversed_words(argc, argv, {&app_}))) return help;
+    if (const auto extras = app_.remaining(); !extras.empty()) refuse_extra(app_, extras);
+    training_.set_command_line({argv + 1, argv + argc});
+    return std::nullopt;
+  }
+
+  ProgramArguments settled(const launch::LaunchContext& context) { return training_.settled(context); }
+  PlanArguments settled_plan() {
+    if (world_size_ > 0) training_.set_ranks(world_size_);
+    plan_values_.train = training_.settled({.cores = 1});
+    return plan_values_;
+  }
+
+ private:
+  CLI::App app_;
+  TrainingFlags training_;
+  PlanArguments plan_values_;
+  int world_size_ = 0;  // 0: not given
+};
+
+}  // namespace
+
 ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(train::ExtraArguments&)>& extra,
                                       const launch::LaunchContext& context) {
-  CLI::App app("Trains a model on one or more ranks.", std::filesystem::path(argv[0]).filename().string());
-  app.get_formatter()->column_width(kHelpColumn);
-  app.allow_extras();
-  TrainingFlags training(app, Program::kUsers);
-  training.example("--nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config-path fsdp2_config.yaml --train-iters 20");
-  if (extra) extra(training);
-  if (auto help = parse_words(app, reversed_words(argc, argv, {&app}))) return *help;
-  if (const auto extras = app.remaining(); !extras.empty()) refuse_extra(app, extras);
-  training.set_command_line({argv + 1, argv + argc});
-  return training.settled(context);
+  const bool plan = argc > 1 && std::string_view(argv[1]) == "plan";
+  ProgramParser parser(std::filesystem::path(argv[0]).filename().string(), plan);
+  if (extra) extra(parser.extra());
+  if (auto help = parser.parse(plan ? argc - 1 : argc, plan ? argv + 1 : argv)) return *help;
+  if (plan) return parser.settled_plan();
+  return parser.settled(context);
 }
 
 }  // namespace loom::cli

@@ -6,9 +6,8 @@
 //          (foreign_flags.cpp).
 // Units    iterations are optimizer steps; batch sizes are sequences.
 // Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling. The program prints it and exits
-// with kExitUsage.
-//          Everything that flags alone can tell is checked here, before anything is allocated; files are read by who
-//          needs them.
+//          with kExitUsage. Everything that flags alone can tell is checked here, before anything is allocated; files
+//          are read by who needs them.
 // Threads  none are started; nothing here calls exit().
 #pragma once
 
@@ -69,8 +68,9 @@ using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArgu
 ParsedCommand parse_arguments(int argc, const char* const* argv,
                               const launch::LaunchContext& context = launch::LaunchContext::detect());
 
-// Of a program of pretrain(): the flags of `shardloom train` except those that are its own, and what `extra` adds.
-using ParsedProgram = std::variant<ProgramArguments, EarlyExit>;
+// Of a program of pretrain(): the flags of `shardloom train`, or behind the word `plan` those of `shardloom plan`, except
+// those that are its own, and what `extra` adds.
+using ParsedProgram = std::variant<ProgramArguments, PlanArguments, EarlyExit>;
 ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(train::ExtraArguments&)>& extra,
                                       const launch::LaunchContext& context = launch::LaunchContext::detect());

@@ -8,7 +8,6 @@
 #include "engine/observe/report_configuration.h"
 #include "engine/observe/report_page.h"
 #include "engine/observe/report_step.h"
-#include "engine/plan/plan_callbacks.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
 #include "engine/plan/plan_trace.h"
@@ -35,9 +34,8 @@ void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json pl
 
 }  // namespace
 
-int run_plan(const PlanArguments& arguments, std::ostream& out) {
+int run_plan(const PlanArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.device);
-  const train::PretrainCallbacks callbacks = plan::plan_callbacks(arguments.train);
   plan::PlanSearch search(arguments.train, callbacks, profile);
   const bool json_only = arguments.json && *arguments.json == "-";
   const auto show = [&](const auto& result) {

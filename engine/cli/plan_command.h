@@ -1,4 +1,4 @@
-// The plan command: a plan of the step, printed, and written as asked.
+// The plan command: a plan of the step of a program - shardloom, or any pretrain program - printed, and written as asked.
 //
 // Devices   --device: find_profile.h.
 // Errors    ConfigError for the user's input, with the names of the profiles there are.
@@ -13,6 +13,6 @@ namespace loom::cli {
 inline constexpr int kExitDoesNotFit = 3;
 
 // The exit status: 0, or kExitDoesNotFit.
-int run_plan(const PlanArguments& arguments, std::ostream& out);
+int run_plan(const PlanArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out);
 
 }  // namespace loom::cli

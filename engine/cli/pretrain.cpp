@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/cli/plan_command.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/launch/run_ranks.h"
@@ -151,6 +152,7 @@ int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& 
       std::cout << help->text;
       return help->code;
     }
+    if (const auto* plan = std::get_if<PlanArguments>(&parsed)) return run_plan(*plan, callbacks, std::cout);
     pretrain(std::get<ProgramArguments>(parsed), callbacks, std::cout);
     return 0;
   } catch (const ConfigError& error) {

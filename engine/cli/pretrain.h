@@ -27,6 +27,8 @@ namespace loom::cli {
 
 // The main of a program: parses the flags, trains, and returns the exit status: 0 done, 1 a run failed, 2 the command
 // line or a file of the user's is wrong. Errors go to stderr in one line that begins with the program's name.
+// With `plan` as the first word, the same callbacks are planned instead of run, with the flags of `shardloom plan`
+// (--world-size, --device, --json, ...); 3: the step does not fit.
 int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& callbacks);
 
 // The same behind a parsed command line; rank 0 reports to `out`. Throws instead.

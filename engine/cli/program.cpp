@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "engine/cli/hub_callbacks.h"
 #include "engine/cli/plan_command.h"
 #include "engine/cli/train_command.h"
 #include "engine/core/error.h"
@@ -18,7 +19,7 @@ int run(const ParsedCommand& command) {
   if (const auto* arguments = std::get_if<ProgramArguments>(&command)) {
     run_train(*arguments, std::cout);
   } else if (const auto* plan = std::get_if<PlanArguments>(&command)) {
-    return run_plan(*plan, std::cout);
+    return run_plan(*plan, hub_callbacks(plan->train), std::cout);
   } else {
     run_generate(std::get<GenerateArguments>(command), std::cout);
   }

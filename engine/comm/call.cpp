@@ -4,7 +4,8 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <functional>
+#include <numeric>
+#include <utility>
 
 #include "engine/core/error.h"
 
@@ -34,8 +35,8 @@ std::string_view kind_name(CallKind kind) {
       return "barrier";
     case CallKind::kShare:
       return "share";
-    case CallKind::kGroup:
-      return "making of group";
+    case CallKind::kSplit:
+      return "making of groups";
   }
   return "call";
 }
@@ -73,6 +74,14 @@ std::string duration(std::chrono::milliseconds time) {
 
 }  // namespace
 
+void Lane::refuse(int id) { raise<InvariantError>("lane is {}, a group has lanes 0 to {}", id, kCount - 1); }
+
+std::shared_ptr<ProcessGroup> World::everyone(std::string name) {
+  std::vector<int> ranks(static_cast<std::size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return split(0, rank(), std::move(name), ranks);
+}
+
 Call Call::all_gather(std::span<const GatherPart> parts, std::string_view tag) {
   Call call = bare(CallKind::kAllGather, tag);
   call.layout = kFingerprintSeed;
@@ -106,12 +115,28 @@ Call Call::share(std::size_t bytes, std::string_view tag) {
 
 Call Call::barrier(std::string_view tag) { return bare(CallKind::kBarrier, tag); }
 
-Call Call::group(std::span<const int> ranks, std::string_view name, int world_size) {
-  require(!ranks.empty() && std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end() &&
-              ranks.front() >= 0 && ranks.back() < world_size,
-          "group '{}' of ranks {}: expected ascending ranks of the world of {}", name, fmt::join(ranks, ","),
-          world_size);
-  return bare(CallKind::kGroup, fmt::format("{} (ranks {})", name, fmt::join(ranks, ",")));
+Call Call::split(std::string_view name) { return bare(CallKind::kSplit, name); }
+
+std::vector<int> members_of_split(std::span<const SplitChoice> choices, int rank) {
+  const int color = choices[static_cast<std::size_t>(rank)].color;
+  require(color >= World::kNoColor, "rank {} gives a split the color {}, expected 0 or more, or kNoColor", rank, color);
+  std::vector<int> members;
+  if (color == World::kNoColor) return members;
+  for (std::size_t r = 0; r < choices.size(); ++r) {
+    if (choices[r].color == color) members.push_back(static_cast<int>(r));
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+    return choices[static_cast<std::size_t>(a)].key < choices[static_cast<std::size_t>(b)].key;
+  });
+  return members;
+}
+
+std::optional<std::string> unexpected_members(int rank, std::span<const int> expected, std::span<const int> members) {
+  if (expected.empty() || std::equal(expected.begin(), expected.end(), members.begin(), members.end())) {
+    return std::nullopt;
+  }
+  return fmt::format("rank {} expects ranks {} in its group, but finds {}; give all ranks the same axes", rank,
+                     list_ranks(expected), list_ranks(members));
 }
 
 WireCall to_wire(const Call& call) {

@@ -18,7 +18,7 @@
 
 namespace loom::comm {
 
-enum class CallKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier, kShare, kGroup };
+enum class CallKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier, kShare, kSplit };
 
 struct Call {
   CallKind kind = CallKind::kBarrier;
@@ -35,8 +35,8 @@ struct Call {
   static Call broadcast(std::size_t bytes, int root, std::string_view tag);
   static Call share(std::size_t bytes, std::string_view tag);
   static Call barrier(std::string_view tag);
-  // The tag holds the members. Throws InvariantError unless `ranks` ascends within the world.
-  static Call group(std::span<const int> ranks, std::string_view name, int world_size);
+  // Of the world into groups called `name`.
+  static Call split(std::string_view name);
 };
 
 // A Call of fixed size, for the wire. A tag longer than the room is cut and compared by its fingerprint.
@@ -55,13 +55,23 @@ struct WireCall {
 WireCall to_wire(const Call& call);
 Call from_wire(const WireCall& wire);
 
-// The members of a group, for errors: "group 'shard' (ranks 0,1)". More than 16 ranks are shortened.
+// What a rank brings to a split.
+struct SplitChoice {
+  int color = 0;
+  int key = 0;
+};
+// World ranks that chose the colour of `rank`, by key, then by rank. Throws InvariantError for one below kNoColor.
+std::vector<int> members_of_split(std::span<const SplitChoice> choices, int rank);
+// How the group that a split made differs from the one that was expected, or nothing.
+std::optional<std::string> unexpected_members(int rank, std::span<const int> expected, std::span<const int> members);
+
+// The members of a group, for errors: "group 'dp_shard' (ranks 0,1)". More than 16 ranks are shortened.
 std::string group_label(std::string_view name, std::span<const int> ranks);
 std::string list_ranks(std::span<const int> ranks);
 
 // "all_gather 'layers.3'"
 std::string describe(const Call& call);
-// "[rank 1] all_gather 'layers.3' in group 'shard' (ranks 0,1): "
+// "[rank 1] all_gather 'layers.3' in group 'dp_shard' (ranks 0,1): "
 std::string where(int rank, const Call& call, std::string_view group_label);
 // How `theirs` differs from `mine`, or nothing where they agree.
 std::optional<std::string> difference(int my_rank, const Call& mine, int their_rank, const Call& theirs);

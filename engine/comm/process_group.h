@@ -1,19 +1,19 @@
 // ProcessGroup: the ranks that communicate with one another, and their collectives.
 //
-// Model     A collective is called by every member in the same order on the same Channel; calls on different channels
-//           do not wait for each other (the gather stream and the reduce-scatter stream each have their own). Every
+// Model     Every member makes the same collectives in the same order on the same Lane; calls on different lanes do not
+//           wait for each other (the gather stream and the reduce-scatter stream each have a lane of their own). Every
 //           call blocks the calling thread until its result is ready and its inputs may be reused; it is normally the
 //           body of a stream item.
 // Bits      Reductions add in rank order 0..N-1 in fp32 (fp64 for fp64, exact for integers) and round once: threads and
 //           processes give the same bits.
 // Errors    CommError. Every wait has a deadline (CommOptions::timeout). The text names the collective, its tag, the
 //           group, who was waiting for whom and, when a rank failed, which rank failed first and why:
-//             [rank 1] all_gather 'layers.3' in group 'shard' (ranks 0,1): rank 0 failed first: <its message>
-//             [rank 1] reduce_scatter 'layers.3' in group 'shard' (ranks 0,1): rank 0 did not come within 600 s (it
-//             last entered all_gather 'layers.2'); raise --distributed-timeout-minutes or look at rank 0
+//             [rank 1] all_gather 'layers.3' in group 'dp_shard' (ranks 0,1): rank 0 failed first: <its message>
+//             [rank 1] reduce_scatter 'layers.3' in group 'dp_shard' (ranks 0,1): rank 0 did not come within 600 s
+//             (it last entered all_gather 'layers.2'); raise --distributed-timeout-minutes or look at rank 0
 //           Members that disagree about a collective (kind, bytes, dtype, tag) get one error each that names the
 //           difference.
-// Threads   One thread a channel at a time; several channels at once.
+// Threads   One thread a lane at a time; several lanes at once.
 // Source    inprocess.h (threads as ranks; peers' memory read directly), mpi.h (processes as ranks), simulated.h (one
 //           rank of a world of any size).
 #pragma once
@@ -31,9 +31,27 @@
 
 namespace loom::comm {
 
-// Independent orders of collectives inside one group; one per communication stream.
-enum class Channel : std::uint8_t { kGather, kReduceScatter, kAllReduce, kHost };
-inline constexpr int kChannels = 4;
+// An independent order of collectives inside one group. Whoever issues collectives makes the lanes it needs, one a
+// stream; every rank must use the same lane for the same call. A lane costs nothing before its first call.
+class Lane {
+ public:
+  static constexpr int kCount = 16;  // lanes of a group
+
+  // Throws InvariantError unless 0 <= id < kCount; does not compile where `id` is a constant outside.
+  constexpr explicit Lane(int id) : id_(id) {
+    if (id < 0 || id >= kCount) refuse(id);
+  }
+  constexpr int id() const { return id_; }
+  friend constexpr bool operator==(const Lane&, const Lane&) = default;
+
+ private:
+  [[noreturn]] static void refuse(int id);
+
+  int id_;
+};
+
+// The lane of what the rank's host thread waits for itself.
+inline constexpr Lane kHostLane{0};
 
 enum class ReduceKind : std::uint8_t { kSum, kAvg, kPremulSum };
 struct ReduceOp {
@@ -73,22 +91,22 @@ class ProcessGroup {
   int rank() const { return rank_; }  // within the group
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& ranks() const { return ranks_; }  // members as world ranks, in group order
-  const std::string& name() const { return name_; }         // "world", "shard", "replicate"
+  const std::string& name() const { return name_; }         // "world", or that of the axis: "dp_shard"
 
   // `tag` names the work in errors and is compared between members ("layers.3").
-  virtual void all_gather(Channel channel, std::span<const GatherPart> parts, std::string_view tag) = 0;
+  virtual void all_gather(Lane lane, std::span<const GatherPart> parts, std::string_view tag) = 0;
   // input [size() * elems], output [elems]: output = op over ranks of their input's row rank(). output may lie in own
   // input's own row.
-  virtual void reduce_scatter(Channel channel, const void* input, void* output, std::int64_t elems, DType dtype,
-                              ReduceOp op, std::string_view tag) = 0;
-  virtual void all_reduce(Channel channel, void* data, std::int64_t elems, DType dtype, ReduceOp op,
+  virtual void reduce_scatter(Lane lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
+                              std::string_view tag) = 0;
+  virtual void all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op,
                           std::string_view tag) = 0;
-  virtual void broadcast(Channel channel, void* data, std::size_t bytes, int root, std::string_view tag) = 0;
-  virtual void barrier(Channel channel, std::string_view tag) = 0;
+  virtual void broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) = 0;
+  virtual void barrier(Lane lane, std::string_view tag) = 0;
 
   // Collective: makes (at once on all members) a segment of `bytes`, or returns null on every member where members
   // cannot share memory.
-  virtual std::shared_ptr<SharedSegment> share(Channel channel, std::size_t bytes, std::string_view tag) = 0;
+  virtual std::shared_ptr<SharedSegment> share(Lane lane, std::size_t bytes, std::string_view tag) = 0;
 
  protected:
   ProcessGroup(int rank, std::vector<int> ranks, std::string name)
@@ -100,15 +118,24 @@ class ProcessGroup {
   const std::string name_;
 };
 
-// One rank's view of the job: makes groups. Every rank creates the same groups in the same order.
+// One rank's view of the job: makes groups.
 class World {
  public:
+  // The colour of a rank that joins no group of a split.
+  static constexpr int kNoColor = -1;
+
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Collective over `ranks` (ascending world ranks); null on a rank that is not a member. All ranks of the world call
-  // it.
-  virtual std::shared_ptr<ProcessGroup> group(std::span<const int> ranks, std::string name) = 0;
+
+  // Collective over the world: ranks of one `color` (>= 0) become a group, ordered by `key`, then by world rank. Null
+  // for kNoColor. One exchange makes all groups; every rank makes its splits in the same order.
+  // `members`: the group this rank expects, in order; empty where it expects none in particular. A group that comes out
+  // different is a CommError on every rank that expected another. A simulated world asks nobody and needs them.
+  virtual std::shared_ptr<ProcessGroup> split(int color, int key, std::string name, std::span<const int> members) = 0;
+  // All ranks as one group. Collective.
+  std::shared_ptr<ProcessGroup> everyone(std::string name = "world");
+
   // Tells every other rank that this one has failed, so that their waits end with `reason`. The first failure wins.
   // Never blocks, never throws.
   virtual void fail(const std::string& reason) noexcept = 0;

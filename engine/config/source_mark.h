@@ -1,4 +1,4 @@
-// SourceMark: a place in the user's file, for errors.
+// SourceMark, Place: where something stands in the user's file, for errors.
 #pragma once
 
 #include <string>
@@ -14,6 +14,14 @@ struct SourceMark {
   // "fsdp2_config.yaml:1:16", or the bare file name.
   std::string text() const;
   bool operator==(const SourceMark&) const = default;
+};
+
+// Where a key stands and where its value begins. They are equal for an entry of a list and for an empty value.
+struct Place {
+  SourceMark key;
+  SourceMark value;
+
+  bool operator==(const Place&) const = default;
 };
 
 }  // namespace loom::config

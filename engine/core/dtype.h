@@ -1,7 +1,7 @@
 // DType: the element types of tensors, and the two 16-bit float types C++20 lacks.
 //
-// Names    fp32 bf16 fp16 fp64 int8 int16 int32 int64 uint8 bool, as in fsdp2_config.yaml.
-// Rounding to bf16 and fp16 is to nearest, ties to even; NaN stays NaN.
+// Names     fp32 bf16 fp16 fp64 int8 int16 int32 int64 uint8 bool, as in fsdp2_config.yaml.
+// Rounding  to bf16 and fp16 is to nearest, ties to even; NaN stays NaN.
 #pragma once
 
 #include <bit>

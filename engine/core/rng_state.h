@@ -3,7 +3,8 @@
 //
 // Drawing  an operator takes as many numbers as it needs; number i of them is uniform_at(key, first + i).
 // Replay   recompute notes the state at a forward and runs the forward again from there: the same numbers in the same
-// order. Threads  the rank's host thread.
+//          order.
+// Threads  the rank's host thread.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,8 @@ namespace loom::data {
 // fraction is held out.
 DataLoaders byte_data_loaders(const DataOptions& options);
 
-// The forward of a causal language model on such a batch: input_ids to logits, and their cross-entropy with the targets.
+// The forward of a causal language model on such a batch: input_ids to logits, and their cross-entropy with the
+// targets.
 ForwardResult next_token_step(DataIterator& data, nn::Module& model);
 
 }  // namespace loom::data

@@ -1,5 +1,6 @@
 #include "engine/data/step.h"
 
+#include <cstring>
 #include <fmt/ranges.h>
 
 #include "engine/core/error.h"
@@ -13,6 +14,23 @@ const nn::Value& Batch::at(std::string_view name) const {
     names.push_back(key);
   }
   raise<InvariantError>("the batch has no '{}'; it has {}", name, fmt::join(names, ", "));
+}
+
+Batch to_device(const Batch& batch) {
+  const auto moved = [](const Tensor& tensor) {
+    if (tensor.storage()->place() == Place::kDevice) return tensor;
+    const Tensor on_device =
+        Tensor::empty(tensor.shape(), tensor.dtype(), device::MemCategory::kActivation, tensor.storage()->what());
+    require(!tensor.is_meta() || on_device.raw() == nullptr,
+            "a batch of shapes without values ('{}') outside a dry run", tensor.storage()->what());
+    if (on_device.raw() != nullptr) {
+      std::memcpy(on_device.raw(), tensor.raw(), static_cast<std::size_t>(tensor.nbytes()));
+    }
+    return on_device;
+  };
+  Batch result;
+  for (const auto& [name, value] : batch.values) result.values.emplace_back(name, value.map_tensors(moved));
+  return result;
 }
 
 }  // namespace loom::data

@@ -29,6 +29,10 @@ struct Batch {
   const Tensor& operator[](std::string_view name) const { return at(name).tensor(); }
 };
 
+// The batch with every tensor on the current rank's device. The copy is no event of the step: a batch is there when the
+// step begins. Shapes without values (tensors on the meta device) are enough for a dry run.
+Batch to_device(const Batch& batch);
+
 // Makes the micro-batch of these samples. They are numbered from 0 over the whole training: a data set that is shorter
 // begins again (number modulo size, shuffled as it likes). Evaluation begins at 0 each time. The numbers that come up
 // in a step do not depend on the number of ranks.

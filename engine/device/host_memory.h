@@ -1,12 +1,11 @@
 // HostMemory: memory of the host beside one device, for what is kept off the device; accounted by category.
 //
 // Who gives it  a HostAllocator, injected when the device is made (DeviceOptions::host_allocator). Lower floors only
-// say "on the host, pinned
-//               or not"; the floor that knows NUMA and mlock implements it. Without one it is ordinary memory of the
-//               process.
+//               say "on the host, pinned or not"; the floor that knows NUMA and mlock implements it. Without one it is
+//               ordinary memory of the process.
 // Accounting    as DeviceMemory: from allocate() to the end of the block's last owner, in the order of the host's
-// calls. Bytes are what was asked
-//               for. The host has no capacity here: running out is the allocator's error.
+//               calls. Bytes are what was asked for. The host has no capacity here: running out is the allocator's
+//               error.
 // Dry run       blocks have sizes and no bytes.
 // Threads       HostMemory: the rank's host thread. HostAllocator: its pieces may end on any thread.
 #pragma once

@@ -1,8 +1,7 @@
 // HfWeights: the weights of a Hugging Face folder, in one safetensors file or in shards.
 //
 // Finds    model.safetensors, or else model.safetensors.index.json ({"weight_map": {tensor: shard file}}) and its
-// shards.
-//          The index decides: a tensor that a shard holds and the index does not name is not part of the model.
+//          shards. The index decides: a tensor that a shard holds and the index does not name is not part of the model.
 // Threads  reading is safe from any number of threads.
 // Errors   ConfigError when the folder holds neither, the index is malformed, a shard is missing or lacks a tensor that
 //          the index places there. All files are opened and checked at construction; no tensor data is read.

@@ -1,8 +1,7 @@
 // safetensors: the Hugging Face file of named tensors, read through a memory map and written in one pass.
 //
 // Layout   8 bytes: length H of the header, little endian; H bytes of JSON, padded with spaces so that the data starts
-// at
-//          a multiple of 8; then the tensors' bytes, row-major, little endian, one after another without holes.
+//          at a multiple of 8; then the tensors' bytes, row-major, little endian, one after another without holes.
 //          Header: {"__metadata__": {text: text}, name: {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}}.
 // Dtypes   F32 BF16 F16 F64 I64 I32 I16 I8 U8 BOOL.
 // Units    rows are indices of dim 0.

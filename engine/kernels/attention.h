@@ -2,8 +2,7 @@
 //
 // Letters   B batch, S sequence, H query heads, G key/value heads (H % G == 0), D head dim.
 // Shapes    q, out, dq, dout [B,S,H,D]; k, v, dk, dv [B,S,G,D]; log_sum_exp fp32 [B,H,S] (natural log of the row's sum
-// of
-//           exp(score * scale), maximum included). Query head h uses key/value head h / (H / G).
+//           of exp(score * scale), maximum included). Query head h uses key/value head h / (H / G).
 // dtypes    fp32, bf16, fp16, fp64 (log_sum_exp stays fp32, fp64 for fp64); accumulation in fp32 (fp64 for fp64).
 // Threads   tiles over (batch, head[, row block]); dk and dv of a key/value head are summed over its query heads in
 //           head order, so bits do not depend on the thread count.

@@ -1,7 +1,8 @@
 // Tiles of attention: how operands are laid out, and products of tiles from registers.
 //
 // Letters   kTile rows (queries) and kTile columns (keys) a tile; Dp = head dim rounded up to whole vectors, padded
-// with zeros. Layouts   of a tile X of kTile rows, in units (attention_simd.h):
+//           with zeros.
+// Layouts   of a tile X of kTile rows, in units (attention_simd.h):
 //             rows     [kTile / kPack][Dp]          row-major, kPack consecutive rows in a unit
 //             columns  [ceil(D / kPack)][kTile]     transposed, kPack consecutive columns in a unit
 // Products  C[i][j] = sum over k of A(i, k) * B(k, j); B is read as vectors along j, A as single units.

@@ -1,8 +1,7 @@
 // Fused element-wise and row-wise kernels: one pass over memory each.
 //
 // dtypes    `dtype` (fp32, bf16, fp16, fp64) is that of every tensor argument unless it is said otherwise; statistics
-// and
-//           arithmetic are fp32 (fp64 for fp64). Results are rounded once.
+//           and arithmetic are fp32 (fp64 for fp64). Results are rounded once.
 // Threads   cut into tiles by shape alone; partial sums over rows (weight gradients) are combined in tile order.
 // Aliasing  outputs may not overlap inputs, unless said otherwise.
 #pragma once

@@ -2,11 +2,10 @@
 //
 // Storage    transpose_a: A is stored [K,M], else [M,K]; transpose_b: B is stored [N,K], else [K,N]. All dense.
 // dtypes     A and B share `ab`; fp32, bf16, fp16 and fp64. Products of bf16/fp16 are exact and accumulate in fp32; C
-// is
-//            `ab` or fp32 (fp64 for fp64), rounded once.
+//            is `ab` or fp32 (fp64 for fp64), rounded once.
 // Threads    cut into tiles by shape alone and run through parallel_for; bits do not depend on the thread count.
 // Source     gemm_onednn.cpp (libdnnl, always single-threaded in the calling thread) or gemm_eigen.cpp, chosen by
-// linking.
+//            linking.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 
 namespace loom::kernels {
 
-// The k largest of each row of probs [T, E] in statistics: choices [T, k], largest first, of equal ones the lowest index
-// first. NaN counts as largest. Precondition: 1 <= k <= E.
+// The k largest of each row of probs [T, E] in statistics: choices [T, k], largest first, of equal ones the lowest
+// index first. NaN counts as largest. Precondition: 1 <= k <= E.
 void top_k(DType dtype, std::int64_t tokens, std::int64_t experts, std::int64_t k, const void* probs,
            std::int64_t* choices);
 

@@ -3,8 +3,7 @@
 //
 // Letters   rows x cols, row-major; "statistics" is fp32 (fp64 for fp64).
 // dtypes    `dtype` (fp32, bf16, fp16, fp64) is that of every tensor argument unless it is said otherwise; arithmetic
-// in statistics,
-//           rounded once.
+//           in statistics, rounded once.
 // Threads   cut into tiles of rows by shape alone.
 #pragma once
 

@@ -5,11 +5,12 @@
 // fp16 (16 lanes at a time) and fp64 (a scalar loop).
 //
 // Lanes        kernels walk a row with for_packs(), which hands out whole packs (Full) and at most one partial pack
-// (Part)
-//              at the end. Loading a Part fills the missing lanes with zero; storing one leaves memory behind it alone.
+//              (Part) at the end. Loading a Part fills the missing lanes with zero; storing one leaves memory behind
+//              it alone.
 // Rounding     to bf16 and fp16 as in engine/core/dtype.h: to nearest, ties to even, NaN stays NaN (fp16 NaNs come
-// quiet). Accuracy     exp, sigmoid, tanh and erf: a few units in the last place of fp32; NaN and infinities as in
-// <cmath>. Portability  GCC vector extensions; what they lack is chosen by instruction set here and nowhere else.
+//              quiet).
+// Accuracy     exp, sigmoid, tanh and erf: a few units in the last place of fp32; NaN and infinities as in <cmath>.
+// Portability  GCC vector extensions; what they lack is chosen by instruction set here and nowhere else.
 #pragma once
 
 #include <array>

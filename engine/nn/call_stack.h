@@ -15,8 +15,9 @@ namespace loom::nn {
 // of every call, and without a current rank.
 std::optional<std::string> running_module();
 
-// Where the running calls are, as users read it: "Decoder > model.layers.0 (DecoderLayer) > model.layers.0.mlp (SwiGlu)",
-// outermost first; "" outside of every call. Module paths are looked up once: the tree does not change while this lives.
+// Where the running calls are, as users read it: "Decoder > model.layers.0 (DecoderLayer) > model.layers.0.mlp
+// (SwiGlu)", outermost first; "" outside of every call. Module paths are looked up once: the tree does not change while
+// this lives.
 class CallSites {
  public:
   std::string running();

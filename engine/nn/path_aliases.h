@@ -5,7 +5,8 @@
 // "text_decoder.decoder.layers.3.mlp" means "model.language_model.layers.3.mlp".
 //
 // Order    a module that really has the path comes first; among aliases the longest that leads to a module.
-// Readers  module patterns of a configuration (sharding/fsdp/model_tree.h) and names of stored tensors (models/hf/hf_folder.h).
+// Readers  module patterns of a configuration (sharding/fsdp/model_tree.h) and names of stored tensors
+//          (models/hf/hf_folder.h).
 // Errors   InvariantError for an alias that is declared twice.
 #pragma once
 

@@ -9,8 +9,8 @@
 
 namespace loom::observe {
 
-// How much a profile holds: 0 what runs on the streams, kernels in one piece, collectives with their ranks; 1 each kernel
-// too; 2 also shapes, the waits of streams, and memory.
+// How much a profile holds: 0 what runs on the streams, kernels in one piece, collectives with their ranks; 1 each
+// kernel too; 2 also shapes, the waits of streams, and memory.
 enum class ProfileLevel : std::uint8_t { kLevel0, kLevel1, kLevel2 };
 
 // --profile and its kin, with MindSpeed's meanings and defaults (profiler.h).

@@ -1,10 +1,10 @@
 // Perfetto: recordings as a trace in Chrome's JSON format, which ui.perfetto.dev opens.
 //
 // Process   a rank by one clock: "rank 0: virtual time on h200".
-// Lanes     the phases of the steps (as the compute stream comes to them), the host, and the streams that worked. On the
-//           phases' lane phases lie inside their step; slices of one lane of virtual time never overlap otherwise.
-// Slices    named after kernel or collective and its group ("all_gather layers.3"); bytes, and of collectives their ranks,
-//           in the arguments.
+// Lanes     the phases of the steps (as the compute stream comes to them), the host, and the streams that worked. On
+//           the phases' lane phases lie inside their step; slices of one lane of virtual time never overlap otherwise.
+// Slices    named after kernel or collective and its group ("all_gather layers.3"); bytes, and of collectives their
+//           ranks, in the arguments.
 // Arrows    from what was waited for to the next work of the waiting stream, or to the wait of the host.
 // Counters  memory by category, and allocated and reserved as the caching allocator counts, where memory_points.h says.
 // Units     timestamps are microseconds with ns as decimals, from the begin of the recording.

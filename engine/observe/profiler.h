@@ -1,19 +1,20 @@
 // Profiler: what one rank did in the steps [--profile-step-start, --profile-step-end), as a trace and a summary.
 //
-// Files     <save path>/rank<R>_steps<first>-<last>.json, for Perfetto (perfetto.h), and the same name with .summary.json:
-//           per kernel (and copy) count and total time; per collective, its group's size and bytes besides.
-// Levels    level0  what runs on the streams, collectives with groups, ranks and bytes; the compute stream's kernels joined
-//                   where they are issued in one go; arrows for events
+// Files     <save path>/rank<R>_steps<first>-<last>.json, for Perfetto (perfetto.h), and the same name with
+//           .summary.json: per kernel (and copy) count and total time; per collective, its group's size and bytes
+//           besides.
+// Levels    level0  what runs on the streams, collectives with groups, ranks and bytes; the compute stream's kernels
+//                   joined where they are issued in one go; arrows for events
 //           level1  each kernel
 //           level2  shapes, the waits of streams, memory by category
 // Switches  with_cpu the host's lane; with_memory and record_shapes bring these at lower levels; with_stack the running
 //           modules as each slice's call_site (in backward, those of its forward).
-// Clocks    the host's, of what really ran: an item's begin and end on the thread that ran it; a collective's time holds its
-//           waiting for peers. With a device profile, virtual time as a second process of the trace: this rank alone, its
-//           peers taken to be alike.
+// Clocks    the host's, of what really ran: an item's begin and end on the thread that ran it; a collective's time
+//           holds its waiting for peers. With a device profile, virtual time as a second process of the trace: this
+//           rank alone, its peers taken to be alike.
 // Between   steps nothing is collected (evaluation).
-// Cost      nothing outside of the steps. The rank's streams are waited for before the first and after the last one; bits
-//           do not change.
+// Cost      nothing outside of the steps. The rank's streams are waited for before the first and after the last one;
+//           bits do not change.
 // Errors    ConfigError when the files cannot be written.
 // Threads   the rank's host thread.
 // Source    MindSpeed's --profile flags.

@@ -13,7 +13,8 @@
 namespace loom::observe {
 namespace {
 
-// Inside a script element only '<' matters ("</script", "<!--"); the others and U+2028/9 are kept out of any reader's way.
+// Inside a script element only '<' matters ("</script", "<!--"); the others and U+2028/9 are kept out of any reader's
+// way.
 std::string inline_json(const nlohmann::ordered_json& data) {
   const std::string json = data.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);  // ASCII
   std::string text;

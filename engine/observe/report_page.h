@@ -1,10 +1,10 @@
-// A report as one HTML file: styles, scripts, the charting library and the data are all inside; it asks for nothing from
-// any network (its content policy forbids it).
+// A report as one HTML file: styles, scripts, the charting library and the data are all inside; it asks for nothing
+// from any network (its content policy forbids it).
 //
 // Data      one JSON object, shown section by section where it has the keys (report/report.js): a plan (plan_output.h)
 //           or a run (report_run.h), with the arrays of report_step.h and the configuration of report_configuration.h.
-//           Texts may hold anything: they stand in the file as JSON without '<', '>' and '&', and reach the page as text
-//           only. Bytes that are no UTF-8 become U+FFFD.
+//           Texts may hold anything: they stand in the file as JSON without '<', '>' and '&', and reach the page as
+//           text only. Bytes that are no UTF-8 become U+FFFD.
 // Errors    write_report: ConfigError when the file cannot be made, Error when writing fails; both name the path.
 #pragma once
 

@@ -1,12 +1,12 @@
 // The report of a training run (--report): the lines of metrics.jsonl, and one step in virtual time.
 //
-// Step     the second (the first also makes what later steps find), or the only one: rank 0's streams, memory and schedule,
-//          timed on the device profile of --report-device, its peers taken to be alike.
+// Step     the second (the first also makes what later steps find), or the only one: rank 0's streams, memory and
+//          schedule, timed on the device profile of --report-device, its peers taken to be alike.
 // JSON     "report": "run"; "model", "parameters", "device", "world_size", "mode", "micro_batch_size", "micro_batches",
-//          "seq_length"; "steps": lines of metrics.jsonl, and "steps_of_run", more than those where the run is longer than
-//          kReportSteps: every n-th is kept then, with those of evaluations and the last; "recorded_step"; "time",
-//          "timeline", "memory_over_step" of that step (report_step.h); "warnings" of the configuration and the schedule;
-//          "configuration" (report_configuration.h).
+//          "seq_length"; "steps": lines of metrics.jsonl, and "steps_of_run", more than those where the run is longer
+//          than kReportSteps: every n-th is kept then, with those of evaluations and the last; "recorded_step"; "time",
+//          "timeline", "memory_over_step" of that step (report_step.h); "warnings" of the configuration and the
+//          schedule; "configuration" (report_configuration.h).
 // Errors   read_report_inputs: ConfigError for a profile or path that cannot be used. end_step: DeviceError when the
 //          profile has no rate for a dtype of the step. write: Error when writing fails.
 // Threads  read_report_inputs once a process; a RunReport lives on the host thread of rank 0.

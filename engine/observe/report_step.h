@@ -2,10 +2,10 @@
 //
 // timeline          "streams", "names", "groups": texts; "entries": {"stream", "name", "group" (numbers of these texts;
 //                   -1: none), "start_ns", "duration_ns", "bytes" (received over links, or written)}, in host order;
-//                   "phases": [{"phase", "start_ns"}] as the compute stream reaches them; "end_ns"; "entries_of_step" and
-//                   "entries_shown", fewer where the step has more than the limit: the first ones then.
-//                   The group of a copy or a collective is its own; a kernel's is the one that the compute stream
-//                   waited for last; those of the optimizer have none.
+//                   "phases": [{"phase", "start_ns"}] as the compute stream reaches them; "end_ns"; "entries_of_step"
+//                   and "entries_shown", fewer where the step has more than the limit: the first ones then. The group
+//                   of a copy or a collective is its own; a kernel's is the one that the compute stream waited for
+//                   last; those of the optimizer have none.
 // memory_over_step  "time_ns"; "by_category": {"shard_bytes", ...}; "allocated_bytes", "reserved_bytes"; "peak_bytes":
 //                   {"shard", ..., "total"}, of all changes, as metrics.jsonl has them;
 //                   "changes_of_step" and "points_shown", fewer where there are more than the limit or several at one

@@ -1,11 +1,16 @@
 // ScheduleView: what one step issued, in host order, and which prefetches were in vain.
 //
 // Source    the recording of that step: work of streams and marks (device/recording.h).
-// Events    IN  gather-copy-in: shards copied into their place      AG  gather: the all-gather
-//           W   compute: waited for, copied out where the layout does, usable         RE  resharded (no stream)
-//           run compute: kernels issued one after another           RIN compute: gradients copied into the reduction's
-//           input RS  reduce-scatter: the reduce-scatter                  AR  all-reduce: the all-reduce of a hybrid
-//           mesh DROP a gather nobody waited for was given back          B, O backward and the optimizer's step begin
+// Events    IN    gather-copy-in: shards copied into their place
+//           AG    gather: the all-gather
+//           W     compute: a gather waited for, copied out where the layout does; the parameters are usable
+//           RE    resharded; REPF to the post-forward shards (no stream)
+//           DROP  a gather that nothing waited for was given back (no stream)
+//           run   compute: kernels issued one after another
+//           RIN   compute: gradients copied into the reduction's input
+//           RS    reduce-scatter: the reduce-scatter
+//           AR    all-reduce: the all-reduce of a hybrid mesh
+//           B, O  backward and the optimizer's step begin (no stream)
 // Bytes     written by copies, received over links by collectives, read and written by kernels.
 // Peaks     of the recorded memory, over the whole step.
 #pragma once

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/core/error.h"
+#include "sharding/config/fsdp2_keys.h"
 
 namespace loom::plan {
 namespace {
@@ -22,24 +23,21 @@ std::vector<sharding::ModulePattern> containers(const Fsdp2Config& config) {
   return patterns;
 }
 
-std::vector<sharding::ModulePattern> recomputed(const Fsdp2Config& config) {
+// The modules that the search recomputes: those of the file, else the containers that it wraps.
+std::vector<sharding::ModulePattern> recomputable(const Fsdp2Config& config) {
   return config.recompute_modules.empty() ? containers(config) : config.recompute_modules;
 }
 
-void apply(const PlanChoice& choice, Fsdp2Config& config) {
-  config.sharding_size = choice.sharding_size;
-  config.reshard_after_forward = choice.reshard_after_forward;
-  config.recompute_modules = choice.recompute ? recomputed(config) : std::vector<sharding::ModulePattern>{};
-  if (choice.recompute && config.places.find("recompute_modules") == config.places.end()) config.use_reentrant = false;
-  config.num_to_forward_prefetch = choice.num_to_forward_prefetch;
-  config.num_to_backward_prefetch = choice.num_to_backward_prefetch;
-  config.offload_to_cpu = choice.offload_to_cpu;
+// The recorded kind suits every module; a file that names modules names its kind too.
+void set_recompute(Fsdp2Config& config, bool on) {
+  const bool chosen_by_file = config.places.contains("recompute_modules");
+  config.recompute_modules = on ? recomputable(config) : std::vector<sharding::ModulePattern>{};
+  if (on && !chosen_by_file) config.use_reentrant = false;
 }
 
-std::string reshard_text(const std::variant<bool, int>& value) {
-  if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
-  return fmt::to_string(std::get<int>(value));
-}
+// The keys that the search changes, in the order in which a change is told.
+constexpr std::string_view kSearched[] = {"sharding_size",           "reshard_after_forward",    "recompute_modules",
+                                          "num_to_forward_prefetch", "num_to_backward_prefetch", "offload_to_cpu"};
 
 double ns_per_token(const StepEstimate& plan) {
   return static_cast<double>(plan.time.step_ns) / static_cast<double>(plan.throughput.tokens);
@@ -53,45 +51,29 @@ void sort_by_speed(std::vector<PlanSearch::Candidate>& candidates) {
 
 }  // namespace
 
-std::string describe_change(const PlanChoice& choice, const PlanChoice& base, const Fsdp2Config& config) {
+bool PlanChoice::operator==(const PlanChoice& other) const {
+  return world == other.world && micro_batch == other.micro_batch && sharding::same_values(config, other.config);
+}
+
+std::string describe_change(const PlanChoice& choice, const PlanChoice& base) {
   std::vector<std::string> changes;
-  const auto note = [&](bool differs, std::string_view key, const std::string& value) {
-    if (differs) changes.push_back(fmt::format("{}: {}", key, value));
-  };
-  note(choice.sharding_size != base.sharding_size, "sharding_size",
-       choice.sharding_size == Fsdp2Config::kAllRanks ? "auto" : fmt::to_string(choice.sharding_size));
-  note(choice.reshard_after_forward != base.reshard_after_forward, "reshard_after_forward",
-       reshard_text(choice.reshard_after_forward));
-  if (choice.recompute != base.recompute) {
-    std::vector<std::string> patterns;
-    if (choice.recompute) {
-      for (const auto& pattern : recomputed(config)) patterns.push_back(pattern.text());
-    }
-    changes.push_back(fmt::format("recompute_modules: [{}]", fmt::join(patterns, ", ")));
+  for (const std::string_view name : kSearched) {
+    const sharding::Fsdp2Key& key = sharding::fsdp2_key(name);
+    if (sharding::same_value(key, choice.config, base.config)) continue;
+    changes.push_back(fmt::format("{}: {}", name, key.write(choice.config)));
   }
-  note(choice.num_to_forward_prefetch != base.num_to_forward_prefetch, "num_to_forward_prefetch",
-       fmt::to_string(choice.num_to_forward_prefetch));
-  note(choice.num_to_backward_prefetch != base.num_to_backward_prefetch, "num_to_backward_prefetch",
-       fmt::to_string(choice.num_to_backward_prefetch));
-  note(choice.offload_to_cpu != base.offload_to_cpu, "offload_to_cpu", choice.offload_to_cpu ? "true" : "false");
-  note(choice.micro_batch != base.micro_batch, "--micro-batch-size", fmt::to_string(choice.micro_batch));
-  note(choice.world != base.world, "--world-size", fmt::to_string(choice.world));
+  if (choice.micro_batch != base.micro_batch)
+    changes.push_back(fmt::format("--micro-batch-size: {}", choice.micro_batch));
+  if (choice.world != base.world) changes.push_back(fmt::format("--world-size: {}", choice.world));
   return changes.empty() ? "as given" : fmt::to_string(fmt::join(changes, ", "));
 }
 
 PlanSearch::PlanSearch(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
                        const virtual_time::HardwareProfile& profile)
-    : arguments_(arguments), callbacks_(callbacks), profile_(profile) {
+    : arguments_(arguments), callbacks_(callbacks), profile_(profile), has_file_(arguments.use_torch_fsdp2) {
   base_.world = arguments.ranks;
   base_.micro_batch = arguments.micro_batch_size;
-  if (!arguments.use_torch_fsdp2) return;
-  config_ = sharding::load_fsdp2_config(*arguments.fsdp2_config_path);
-  base_.sharding_size = config_->sharding_size;
-  base_.reshard_after_forward = config_->reshard_after_forward;
-  base_.recompute = !config_->recompute_modules.empty();
-  base_.num_to_forward_prefetch = config_->num_to_forward_prefetch;
-  base_.num_to_backward_prefetch = config_->num_to_backward_prefetch;
-  base_.offload_to_cpu = config_->offload_to_cpu;
+  if (has_file_) base_.config = sharding::load_fsdp2_config(*arguments.fsdp2_config_path);
 }
 
 StepEstimate PlanSearch::plan(const PlanChoice& choice, Capacity capacity) const {
@@ -101,8 +83,8 @@ StepEstimate PlanSearch::plan(const PlanChoice& choice, Capacity capacity) const
   if (choice.world != base_.world || choice.micro_batch != base_.micro_batch) {
     arguments.global_batch_size = choice.world * choice.micro_batch;
   }
-  if (choice == base_ || !config_) return estimate_step(arguments, callbacks_, profile_, capacity);
-  return estimate_step(arguments, callbacks_, profile_, capacity, [&](Fsdp2Config& config) { apply(choice, config); });
+  if (choice == base_ || !has_file_) return estimate_step(arguments, callbacks_, profile_, capacity);
+  return estimate_step(arguments, callbacks_, profile_, capacity, [&](Fsdp2Config& config) { config = choice.config; });
 }
 
 std::optional<StepEstimate> PlanSearch::try_plan(const PlanChoice& choice) const {
@@ -114,7 +96,7 @@ std::optional<StepEstimate> PlanSearch::try_plan(const PlanChoice& choice) const
 }
 
 PlanSearch::Candidate PlanSearch::candidate(const PlanChoice& choice, StepEstimate plan) const {
-  return {choice, describe_change(choice, base_, config_.value_or(Fsdp2Config{})), std::move(plan)};
+  return {choice, describe_change(choice, base_), std::move(plan)};
 }
 
 CheckedEstimate PlanSearch::check() {
@@ -138,12 +120,12 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
     change(choice);
     if (choice != base_) changes.push_back(change);
   };
-  if (config_) {
-    propose([](PlanChoice& c) { c.sharding_size = Fsdp2Config::kAllRanks; });
-    propose([](PlanChoice& c) { c.reshard_after_forward = true; });
-    if (!recomputed(*config_).empty()) propose([](PlanChoice& c) { c.recompute = true; });
-    propose([](PlanChoice& c) { c.num_to_forward_prefetch = c.num_to_backward_prefetch = 0; });
-    propose([](PlanChoice& c) { c.offload_to_cpu = true; });
+  if (has_file_) {
+    propose([](PlanChoice& c) { c.config.sharding_size = Fsdp2Config::kAllRanks; });
+    propose([](PlanChoice& c) { c.config.reshard_after_forward = true; });
+    if (!recomputable(base_.config).empty()) propose([](PlanChoice& c) { set_recompute(c.config, true); });
+    propose([](PlanChoice& c) { c.config.num_to_forward_prefetch = c.config.num_to_backward_prefetch = 0; });
+    propose([](PlanChoice& c) { c.config.offload_to_cpu = true; });
   }
   propose([](PlanChoice& c) { c.micro_batch = std::max(1, c.micro_batch / 2); });
 
@@ -170,22 +152,22 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
 }
 
 std::vector<PlanSearch::Candidate> PlanSearch::sweep() {
-  if (!config_) config_error("--sweep changes keys of a file; give --use-torch-fsdp2 --fsdp2-config-path FILE");
+  if (!has_file_) config_error("--sweep changes keys of a file; give --use-torch-fsdp2 --fsdp2-config-path FILE");
   std::vector<int> sizes{Fsdp2Config::kAllRanks};
   const auto node = static_cast<int>(profile_.devices_per_node());
   if (node < base_.world && base_.world % node == 0) sizes.push_back(node);
   std::vector<Candidate> fitting;
   for (const int size : sizes) {
     for (const bool recompute : {false, true}) {
-      if (recompute && recomputed(*config_).empty()) continue;
+      if (recompute && recomputable(base_.config).empty()) continue;
       for (const bool reshard : {true, false}) {
         for (const int prefetch : {0, 1, 2}) {
           for (int micro_batch = 1; micro_batch <= kLargestMicroBatch; micro_batch *= 2) {
             PlanChoice choice = base_;
-            choice.sharding_size = size;
-            choice.recompute = recompute;
-            choice.reshard_after_forward = reshard;
-            choice.num_to_forward_prefetch = choice.num_to_backward_prefetch = prefetch;
+            choice.config.sharding_size = size;
+            set_recompute(choice.config, recompute);
+            choice.config.reshard_after_forward = reshard;
+            choice.config.num_to_forward_prefetch = choice.config.num_to_backward_prefetch = prefetch;
             choice.micro_batch = micro_batch;
             auto plan = try_plan(choice);
             if (!plan) break;  // larger ones need more

@@ -9,28 +9,23 @@
 
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "engine/plan/planner.h"
+#include "sharding/config/fsdp2_config.h"
 
 namespace loom::plan {
 
-// The values of one configuration, as they stand in the file.
+// One configuration of the search: the keys of the file, and what stands on the command line.
 struct PlanChoice {
   int world = 1;
   int micro_batch = 1;
-  int sharding_size = 0;  // 0: auto
-  std::variant<bool, int> reshard_after_forward = true;
-  bool recompute = false;
-  int num_to_forward_prefetch = 0;
-  int num_to_backward_prefetch = 0;
-  bool offload_to_cpu = false;
+  sharding::Fsdp2Config config;  // the default where no file is given
 
-  bool operator==(const PlanChoice&) const = default;
+  bool operator==(const PlanChoice& other) const;
 };
 // "sharding_size: auto, recompute_modules: [model.layers.{*}]": the keys in which `choice` differs from `base`.
-std::string describe_change(const PlanChoice& choice, const PlanChoice& base, const sharding::Fsdp2Config& config);
+std::string describe_change(const PlanChoice& choice, const PlanChoice& base);
 
 // A remedy: a change after which the step fits.
 struct Remedy {
@@ -76,7 +71,7 @@ class PlanSearch {
   const train::TrainArguments& arguments_;
   const train::PretrainCallbacks& callbacks_;
   const virtual_time::HardwareProfile& profile_;
-  std::optional<sharding::Fsdp2Config> config_;
+  bool has_file_ = false;
   PlanChoice base_;
 };
 

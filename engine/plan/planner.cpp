@@ -13,6 +13,7 @@
 #include "engine/train/inputs.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/resolve.h"
+#include "models/mixin/fsdp2_mixin.h"
 
 namespace loom::plan {
 namespace {
@@ -222,9 +223,8 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
   }
   train::Trainer& trainer = *running;
 
-  plan.model = trainer.model().type_name();
-  plan.parameters = 0;
-  for (auto& [path, slot] : trainer.model().named_slots()) plan.parameters += slot->global_shape.numel();
+  plan.model = models::sharded_module(trainer.model()).type_name();
+  plan.parameters = trainer.model().parameter_count();
   plan.device = profile.name;
   plan.world = arguments.ranks;
   plan.micro_batch = arguments.micro_batch_size;

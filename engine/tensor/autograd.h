@@ -104,8 +104,8 @@ bool will_record(std::span<const Tensor> inputs);
 void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tensor> saved, std::vector<Tensor> outputs,
             BackwardFn backward);
 
-// record() in two steps: saves before the operator computes. For operators whose saved tensors are all inputs: a recompute
-// that ends at the last tensor it needs then ends before their kernel, as PyTorch's does.
+// record() in two steps: saves before the operator computes. For operators whose saved tensors are all inputs: a
+// recompute that ends at the last tensor it needs then ends before their kernel, as PyTorch's does.
 class Recording {
  public:
   Recording(std::string_view name, std::vector<Tensor> inputs, const std::vector<Tensor>& saved);

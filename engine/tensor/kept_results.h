@@ -1,11 +1,12 @@
 // Results of operators that a recompute may keep: the hook of selective activation recompute.
 //
-// Operators    that are dear to compute again - matrix products against a weight, fused attention - compute their results
-//              through compute_or_recall(). All others know nothing of this.
+// Operators    that are dear to compute again - matrix products against a weight, fused attention - compute their
+//              results through compute_or_recall(). All others know nothing of this.
 // Keeper       while one is in force it is asked before such an operator computes, and told after; the innermost one
 //              acts. What it recalls takes the place of computing: nothing is launched. The tape records the operator
 //              in both cases.
-// State        belongs to the rank (RankContext slot). Threads: the rank's host thread.
+// State        belongs to the rank (RankContext slot).
+// Threads      the rank's host thread.
 // Source       torch.utils.checkpoint, the dispatch modes of create_selective_checkpoint_contexts.
 #pragma once
 

@@ -18,6 +18,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <typeindex>
+#include <utility>
+#include <vector>
 
 #include "engine/device/device.h"
 
@@ -62,6 +65,20 @@ class Storage {
   const std::string& what() const { return what_; }
   void set_what(std::string what) { what_ = std::move(what); }
 
+  // A note that an upper floor keeps with these bytes, one of each type; null when there is none.
+  template <class T>
+  std::shared_ptr<T> attachment() const {
+    for (const auto& [type, note] : attachments_) {
+      if (type == std::type_index(typeid(T))) return std::static_pointer_cast<T>(note);
+    }
+    return nullptr;
+  }
+  // Once for each type.
+  template <class T>
+  void attach(std::shared_ptr<T> note) {
+    attachments_.emplace_back(std::type_index(typeid(T)), std::move(note));
+  }
+
  private:
   const Place place_;
   device::Device* const device_;
@@ -73,6 +90,7 @@ class Storage {
   std::shared_ptr<std::byte> host_;  // of a host storage without device
   device::Event ready_;
   std::uint64_t version_ = 0;
+  std::vector<std::pair<std::type_index, std::shared_ptr<void>>> attachments_;
 };
 
 }  // namespace loom

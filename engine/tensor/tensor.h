@@ -1,12 +1,12 @@
 // Tensor: a dense, row-major array with a place in the autograd graph. Copies share it.
 //
-// Layout   always contiguous: a shape and an offset into a storage. Views are whole reshapes and ranges of rows.
-// Places   see Storage. Operators run on the device of the rank that is current; host tensors are read by them where
-//          that is said.
-// Autograd a leaf with requires_grad collects `grad`; a result of a recorded operator knows its node. detach() shares
-// the bytes only.
-// Errors   InvariantError on wrong dtype, shape or a released storage.
-// Threads  the rank's host thread.
+// Layout    always contiguous: a shape and an offset into a storage. Views are whole reshapes and ranges of rows.
+// Places    see Storage. Operators run on the device of the rank that is current; host tensors are read by them where
+//           that is said.
+// Autograd  a leaf with requires_grad collects `grad`; a result of a recorded operator knows its node. detach() shares
+//           the bytes only.
+// Errors    InvariantError on wrong dtype, shape or a released storage.
+// Threads   the rank's host thread.
 #pragma once
 
 #include <cstdint>

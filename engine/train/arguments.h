@@ -20,8 +20,8 @@
 
 namespace loom::train {
 
-// Kernels, and with them the layout of gathers and the optimizer's temporaries: fused ones, or composed as PyTorch eager
-// composes them.
+// Kernels, and with them the layout of gathers and the optimizer's temporaries: fused ones, or composed as PyTorch
+// eager composes them.
 enum class KernelSet : std::uint8_t { kFast, kPytorch };
 
 // The optimizer (AdamW), its schedule and the batch of a step.

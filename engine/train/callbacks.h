@@ -20,8 +20,8 @@
 
 namespace loom::train {
 
-// Flags a pretrain program adds to the loop's own (engine/cli/pretrain.h). The variables outlive the parse, which writes them;
-// what they hold now is the default that --help shows.
+// Flags a pretrain program adds to the loop's own (engine/cli/pretrain.h). The variables outlive the parse, which
+// writes them; what they hold now is the default that --help shows.
 class ExtraArguments {
  public:
   virtual ~ExtraArguments() = default;
@@ -49,8 +49,8 @@ struct PretrainCallbacks {
   data::ForwardStep forward_step = {};
   ExtraArgsProvider extra_args_provider = {};
 
-  // With --save, on rank 0: writes the model folder from the whole parameters under their paths. None: model.safetensors
-  // and the config.json of --init-from-hf-path.
+  // With --save, on rank 0: writes the model folder from the whole parameters under their paths. None:
+  // model.safetensors and the config.json of --init-from-hf-path.
   using SaveModel = std::function<void(const std::filesystem::path& folder, const TrainArguments&,
                                        const std::vector<std::pair<std::string, Tensor>>& tensors)>;
   SaveModel save_model = {};

@@ -1,4 +1,5 @@
-// TrainingInputs: what the callbacks and the user's files give, checked against one another before anything is allocated.
+// TrainingInputs: what the callbacks and the user's files give, checked against one another before anything is
+// allocated.
 //
 // Checked   the model, fsdp2_config.yaml against its tree and the number of ranks, weights against the model, flags
 //           against all of these. Const afterwards: the rank threads of a process share one.

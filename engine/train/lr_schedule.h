@@ -1,14 +1,13 @@
 // LrSchedule: the learning rate of a step, as Megatron-LM's OptimizerParamScheduler has it.
 //
-// With n = optimizer steps done before this one (0 for the first), W = warmup_steps, D = decay_steps:
+// With n = optimizer steps done before this one (0 for the first), W = warmup_steps, D = decay_steps, the first line
+// that applies counts:
 //   n <= W, W > 0           max_lr * n / W                            so the first step of a warmup has rate 0
 //   constant                max_lr
 //   n > D                   min_lr
 //   inverse-square-root     max(min_lr, max_lr * sqrt(max(W, 1)) / sqrt(max(n, 1)))
-//   else, r = (n - W) / (D - W):
-//   linear                  min_lr + (max_lr - min_lr) * (1 - r)
-//   cosine                  min_lr + (max_lr - min_lr) * (cos(pi * r) + 1) / 2
-// The first line that applies counts.
+//   linear                  min_lr + (max_lr - min_lr) * (1 - r), with r = (n - W) / (D - W)
+//   cosine                  min_lr + (max_lr - min_lr) * (cos(pi * r) + 1) / 2, with the same r
 //
 // Source   NVIDIA/Megatron-LM, megatron/core/optimizer_param_scheduler.py, get_lr (init_lr 0).
 #pragma once

@@ -4,7 +4,7 @@
 //           redrawn at most ten times a second, and at the last step.
 // Plain     step 12/100  loss 3.1416  12345 tokens/s  1:23 left
 //           every log_interval steps, and at the last one.
-// Time left is what the steps of this run have taken on average, times those to come.
+// Left      the average time of this run's steps, times the number of steps to come.
 // Threads   one thread at a time. Every rank may hold one; only the one made with `shown` prints.
 #pragma once
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <numeric>
 
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
@@ -19,10 +18,9 @@
 namespace loom::train {
 namespace {
 
-std::vector<int> all_ranks(int world_size) {
-  std::vector<int> ranks(static_cast<std::size_t>(world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
+ParallelDegrees degrees_of(const TrainingInputs& inputs) {
+  if (!inputs.fsdp2) return {};
+  return {.dp_replicate = inputs.fsdp2->layout.replicate, .dp_shard = inputs.fsdp2->layout.shard};
 }
 
 std::vector<std::pair<std::string, std::int64_t>> peaks_by_category(const device::MemStats& stats) {
@@ -81,12 +79,15 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
     : arguments_(arguments),
       callbacks_(callbacks),
       inputs_(inputs),
-      world_group_(world.group(all_ranks(world.size()), "world")),
+      rank_(world.rank()),
+      dims_(degrees_of(inputs), world.size()),
+      mesh_(comm::DeviceMesh::create(world, dims_.axes())),
+      loss_axis_(dims_.loss_axis(mesh_)),
       model_(provide_model(arguments, callbacks)),
       sharded_(models::sharded_module(*model_)),
       schedule_{arguments.lr, arguments.min_lr, arguments.lr_decay_style, arguments.lr_warmup_iters,
                 arguments.lr_decay_iters},
-      micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks)),
+      micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
       train_data_(iterate(inputs.data.train)) {
   shard_and_fill(world);
   const bool foreach = arguments.kernels == KernelSet::kPytorch;
@@ -120,10 +121,10 @@ void Trainer::shard_and_fill(comm::World& world) {
 
 data::DataIterator Trainer::iterate(const data::DataLoader& loader) const {
   return data::DataIterator([this, &loader, next = std::int64_t{0}]() mutable {
-    const auto rows = data::rank_rows(next / micro_batches_, arguments_.global_batch_size, world_group_->rank(),
-                                      world_group_->size(), arguments_.micro_batch_size, next % micro_batches_);
+    const auto rows = data::rank_rows(next / micro_batches_, arguments_.global_batch_size, dims_.data_rank(rank_),
+                                      dims_.data_size(), arguments_.micro_batch_size, next % micro_batches_);
     ++next;
-    return loader(rows);
+    return data::to_device(loader(rows));
   });
 }
 
@@ -160,10 +161,10 @@ double Trainer::micro_batch(Reports& reports) {
 }
 
 void Trainer::mean_over_ranks(std::span<double> values) {
-  if (world_group_->size() == 1) return;
-  world_group_->all_reduce(comm::Channel::kHost, values.data(), static_cast<std::int64_t>(values.size()), DType::kF64,
-                           comm::ReduceOp::sum(), "loss");
-  for (double& value : values) value /= world_group_->size();
+  if (loss_axis_.size() == 1) return;
+  loss_axis_.group().all_reduce(comm::kHostLane, values.data(), static_cast<std::int64_t>(values.size()), DType::kF64,
+                                comm::ReduceOp::sum(), "loss");
+  for (double& value : values) value /= loss_axis_.size();
 }
 
 double Trainer::clip() {
@@ -221,9 +222,9 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
 void Trainer::save(const std::filesystem::path& folder) {
   std::vector<std::pair<std::string, Tensor>> tensors;
   sharding::for_each_full_parameter(sharded_, [&](const std::string& path, const Tensor& full) {
-    if (is_first_rank()) tensors.emplace_back(path, full);
+    if (reports()) tensors.emplace_back(path, full);
   });
-  if (!is_first_rank()) return;
+  if (!reports()) return;
   if (callbacks_.save_model) {
     callbacks_.save_model(folder, arguments_, tensors);
   } else {

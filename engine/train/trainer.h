@@ -2,8 +2,8 @@
 //
 // Step      for every micro-batch: forward_step and loss_func of the callbacks, loss / micro-batches, backward,
 //           reduction (every micro-batch is reduced); then the global gradient norm, clipping, AdamW.
-// Batch     rank r takes rows [r * B / W, (r + 1) * B / W) of every global batch B (byte_dataset.h): the curve does not
-//           depend on W, up to rounding.
+// Batch     data rank r of D (parallel_dims.h) takes rows [r * B / D, (r + 1) * B / D) of every global batch B
+//           (byte_dataset.h): the curve does not depend on D, up to rounding.
 // Loss      mean over the global batch, the same on every rank.
 // Threads   the rank's host thread.
 #pragma once
@@ -16,13 +16,14 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/process_group.h"
+#include "engine/comm/mesh.h"
 #include "engine/device/device.h"
 #include "engine/nn/module.h"
 #include "engine/nn/optim/adamw.h"
 #include "engine/train/inputs.h"
 #include "engine/train/lr_schedule.h"
 #include "engine/train/metrics.h"
+#include "engine/train/parallel_dims.h"
 #include "engine/train/step_observer.h"
 
 namespace loom::train {
@@ -41,7 +42,7 @@ class Trainer {
   StepMetrics step(std::int64_t step);
   // Mean loss over the first --eval-iters global batches of a loader; none for an empty one.
   std::optional<double> evaluate(const data::DataLoader& loader);
-  // Writes the model folder. Collective; rank 0 writes.
+  // Writes the model folder. Collective; the rank that reports writes.
   void save(const std::filesystem::path& folder);
 
   // Those who watch every step from now on; they outlive their stay.
@@ -59,12 +60,15 @@ class Trainer {
   void begin_phase(std::string_view phase);
   void mean_over_ranks(std::span<double> values);
   double clip();
-  bool is_first_rank() const { return world_group_->rank() == 0; }
+  bool reports() const { return dims_.reports(rank_); }
 
   const TrainArguments& arguments_;
   const PretrainCallbacks& callbacks_;
   const TrainingInputs& inputs_;
-  std::shared_ptr<comm::ProcessGroup> world_group_;
+  const int rank_;  // of the world
+  const ParallelDims dims_;
+  const comm::DeviceMesh mesh_;
+  const comm::Axis loss_axis_;
   std::shared_ptr<nn::Module> model_;
   nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
   std::unique_ptr<nn::AdamW> optimizer_;

@@ -1,5 +1,5 @@
-// HardwareProfile: the figures of one kind of device, of the host it sits in and of the links between its likes. All that
-// virtual time knows of hardware; read from configs/devices/*.yaml (profile_file.h).
+// HardwareProfile: the figures of one kind of device, of the host it sits in and of the links between its likes. All
+// that virtual time knows of hardware; read from configs/devices/*.yaml (profile_file.h).
 //
 // Units    in the names; rates are per second, times ns.
 // Ramps    work of x bytes (or of length x) runs at x / (x + half_rate) of its full rate: half_rate is where half the
@@ -78,7 +78,8 @@ struct AttentionPoint {
   double time_ns = 0;
 };
 
-// Measured kernels, without their launch, that correct the formulas in their neighbourhood (time_model.h). May be empty.
+// Measured kernels, without their launch, that correct the formulas in their neighbourhood (time_model.h). May be
+// empty.
 struct MeasuredProfile {
   double reach = 1;   // of a point, in doublings of each size
   double weight = 1;  // of a point at its own place, against 1 for the formula

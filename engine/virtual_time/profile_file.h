@@ -1,8 +1,9 @@
 // Device profiles as files: configs/devices/*.yaml into a HardwareProfile, checked once.
 //
-// Keys      a section for each struct of profile.h and a key for each of its figures, by the same names; every figure is
-//           given, there are no defaults (the section `measured` and relative rates may be left out). `source` says, in every
-//           section, where its figures come from. An example with a comment at every key: configs/devices/h200.yaml.
+// Keys      a section for each struct of profile.h and a key for each of its figures, by the same names; every figure
+//           is given, there are no defaults (the section `measured` and relative rates may be left out). `source` says,
+//           in every section, where its figures come from. An example with a comment at every key:
+//           configs/devices/h200.yaml.
 // Figures   plain numbers, 989.4e12 or 150754820096; counts, bytes and ns are whole, shares lie in 0..1.
 // Levels    of links: from the nearest to the farthest; each but the last says how many `devices` a domain joins, a
 //           multiple of the level before; the last joins all there are. host.numa_node_of_device has an entry for each

@@ -1,24 +1,27 @@
 // TimeModel: how long a piece of work takes on a kind of device, in virtual ns.
 //
 //   element-wise, copies  max(bytes / (bandwidth * streaming * relative rate), flops / rate) + ramp + launch
-//   matrix products       max(flops / (peak * eff(m, n, k)), bytes as above) + launch; eff is the best over the tiles of
-//                           efficiency * waves * k / (k + k_half) * reuse / (reuse + half) * power limit,
+//   matrix products       max(flops / (peak * eff(m, n, k)), bytes as above) + launch; eff is the best over the tiles
+//                         of efficiency * waves * k / (k + k_half) * reuse / (reuse + half) * power limit
 //   attention             flops / (peak * efficiency * s / (s + s_half) * d / (d + d_half) * h / (h + h_half)) + launch
-//   measured kernels      products and attention near those that the profile lists are corrected by them: times e to the
-//                         mean of log(measured / formula) over the points of that kernel and dtype, each weighted with
-//                         exp(-(distance / reach)^2 / 2), distance in doublings of the sizes, and no correction with
-//                         1 / weight
+//   measured kernels      products and attention near those that the profile lists are corrected by them: times e to
+//                         the mean of log(measured / formula) over the points of that kernel and dtype, each weighted
+//                         with exp(-(distance / reach)^2 / 2), distance in doublings of the sizes, and no correction
+//                         with 1 / weight
 //   host links            bytes / rate of the direction, pinned or pageable, + latency
 //   collectives           launch + legs, one for each level of links that the group crosses. A leg of n members that
-//                         moves S bytes in all, B = bandwidth * efficiency, B(x) = B * x / (x + half) for messages of x:
+//                         moves S bytes in all, B = bandwidth * efficiency, B(x) = B * x / (x + half) for messages of
+//                         x bytes:
 //                           ring      (n - 1) * (latency + (S / n) / B(S / n)); all-reduce twice that, or a tree's
 //                                     2 ceil(log2 n) * (latency + S / B(S)) where that is less
 //                           doubling  ceil(log2 n) * latency + (n - 1) * (S / n) / B(S / n); all-reduce twice that
-//                           direct    latency + (S / n) / (B(S / n) / (devices of the domain - 1)); all-reduce twice that
-//                         The farther level moves what the nearer ones share out (S over the members of those), and the
-//                         legs overlap: the longest + (the sum of the others) / pipeline_chunks.
-// Kernels  are known by their names where the profile gives them a relative rate or measured points. The formula follows
-//          from the cost alone: its unit, and its work where attention goes backward or a copy goes to the host.
+//                           direct    latency + (S / n) / (B(S / n) / (devices of the domain - 1)); all-reduce twice
+//                                     that
+//                         The farther level moves what the nearer ones share out (S over the members of those), and
+//                         the legs overlap: the longest + (the sum of the others) / pipeline_chunks.
+//
+// Kernels  are known by their names where the profile gives them a relative rate or measured points. The formula
+//          follows from the cost alone: its unit, and its work where attention goes backward or a copy goes to the host.
 // Threads  any; nothing changes after construction.
 // Errors   DeviceError when the profile gives no peak for a dtype.
 // Source   the formulas of published planners (Calculon, SimuMax) and of NCCL's and HCCL's documentation: rings, trees,
@@ -37,8 +40,8 @@
 
 namespace loom::virtual_time {
 
-// How a group lies on the links: for each level, how many domains of the level below (on the nearest: devices) it has in
-// one domain of this level; where domains differ, the most.
+// How a group lies on the links: for each level, how many domains of the level below (on the nearest: devices) it has
+// in one domain of this level; where domains differ, the most.
 struct GroupShape {
   std::vector<std::int64_t> members;
 };

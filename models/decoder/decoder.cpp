@@ -17,8 +17,13 @@ std::shared_ptr<nn::Module> build_decoder(const DecoderConfig& config) {
 
 void register_decoders(ModelHub& hub) {
   for (const DecoderFamilyEntry& family : decoder_families()) {
-    hub.add({std::string(family.architecture), std::string(family.model_type)},
-            [](const ConfigReader& config) { return build_decoder(read_decoder_config(config)); });
+    hub.add(
+        {std::string(family.architecture), std::string(family.model_type)},
+        [](const ConfigReader& config) { return build_decoder(read_decoder_config(config)); },
+        [](const ConfigReader& config) {
+          const DecoderConfig read = read_decoder_config(config);
+          return ModelFacts{read.vocab_size, read.max_position_embeddings, to_json(read)};
+        });
   }
 }
 

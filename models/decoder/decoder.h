@@ -2,12 +2,13 @@
 //
 // Letters  B batch, S sequence, V vocab_size.
 // Call     model(input_ids int32 or int64 [B,S], on the host or the device) -> logits [B,S,V].
-// Qwen2,   model.embed_tokens, model.layers.N.self_attn.{q,k,v,o}_proj, model.layers.N.mlp.{gate,up,down}_proj,
-// Llama,   model.layers.N.{input_layernorm, post_attention_layernorm}, model.norm, model.rotary_emb, lm_head.
-// Qwen3,   A layer is called with (hidden, cos, sin). Qwen3 and Qwen3-MoE: model.layers.N.self_attn.{q,k}_norm too.
-// Qwen3-   In layers with experts the MLP is model.layers.N.mlp.{gate, experts}, with the parameters gate.weight,
-// MoE      experts.gate_up_proj and experts.down_proj of all experts (moe.h).
-// GPT-2    transformer.{wte, wpe}, transformer.h.N.{ln_1, attn.{c_attn, c_proj}, ln_2, mlp.{c_fc, c_proj}},
+// Paths    Qwen2, Llama, Qwen3 and Qwen3-MoE: model.embed_tokens, model.layers.N.self_attn.{q,k,v,o}_proj,
+//          model.layers.N.mlp.{gate,up,down}_proj, model.layers.N.{input_layernorm, post_attention_layernorm},
+//          model.norm, model.rotary_emb, lm_head. A layer is called with (hidden, cos, sin).
+//          Qwen3 and Qwen3-MoE: model.layers.N.self_attn.{q,k}_norm too.
+//          Qwen3-MoE: in layers with experts the MLP is model.layers.N.mlp.{gate, experts}, with the parameters
+//          gate.weight, experts.gate_up_proj and experts.down_proj of all experts (moe.h).
+//          GPT-2: transformer.{wte, wpe}, transformer.h.N.{ln_1, attn.{c_attn, c_proj}, ln_2, mlp.{c_fc, c_proj}},
 //          transformer.ln_f, lm_head. A layer is called with (hidden).
 // Ties     lm_head holds the embedding's parameter where tie_word_embeddings says so.
 // Classes  type_name() is that of transformers (Qwen2ForCausalLM, Qwen2Model, Qwen2DecoderLayer, Qwen2Attention,

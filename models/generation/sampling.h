@@ -3,7 +3,7 @@
 // Greedy       the largest logit; of equal ones the first.
 // Temperature  T > 0: token i with probability exp(l_i / T) / sum_j exp(l_j / T), over the top_k largest logits (of
 //              equal ones the first are kept).
-// The draw is number `position` of the stream `key` (loom::uniform_at): the same text for the same seed, whoever asks.
+// Draw         number `position` of the stream `key` (loom::uniform_at): the same text for the same seed, whoever asks.
 #pragma once
 
 #include <cstdint>

@@ -191,18 +191,6 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
   file.commit();
 }
 
-void write_folder(const std::filesystem::path& folder, std::string_view config_json, bool tied,
-                  const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts) {
-  std::filesystem::create_directories(folder);
-  std::vector<io::TensorToWrite> files;
-  for (const auto& [name, tensor] : tensors) {
-    if (tied && name == "lm_head.weight") continue;
-    add_tensors(name, tensor, experts, files);
-  }
-  io::write_safetensors(folder / "model.safetensors", std::move(files));
-  write_text(folder / "config.json", config_json);
-}
-
 }  // namespace
 
 void check_weights(nn::Module& root, const io::HfWeights& weights) { match(root, weights); }
@@ -218,14 +206,26 @@ ExpertSpelling expert_spelling(const io::HfWeights& weights) {
   return ExpertSpelling::kPerExpert;
 }
 
+void write_hf_folder(const std::filesystem::path& folder, std::string_view config_json, bool tied,
+                     const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts) {
+  std::filesystem::create_directories(folder);
+  std::vector<io::TensorToWrite> files;
+  for (const auto& [name, tensor] : tensors) {
+    if (tied && name == "lm_head.weight") continue;
+    add_tensors(name, tensor, experts, files);
+  }
+  io::write_safetensors(folder / "model.safetensors", std::move(files));
+  write_text(folder / "config.json", config_json);
+}
+
 void write_hf_folder(const std::filesystem::path& folder, const DecoderConfig& config,
                      const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts) {
-  write_folder(folder, to_json(config), config.tie_word_embeddings, tensors, experts);
+  write_hf_folder(folder, to_json(config), config.tie_word_embeddings, tensors, experts);
 }
 
 void write_hf_folder(const std::filesystem::path& folder, const InternVLConfig& config,
                      const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts) {
-  write_folder(folder, to_json(config), config.text.tie_word_embeddings, tensors, experts);
+  write_hf_folder(folder, to_json(config), config.text.tie_word_embeddings, tensors, experts);
 }
 
 }  // namespace loom::models

@@ -2,17 +2,18 @@
 //
 // Names    a slot's path is its tensor's name. Folders of a base model saved without its head are read too
 //          ("wte.weight" for "transformer.wte.weight"); attention masks and rotary frequencies that old versions
-//          stored are read over.
-//          Where the model declares path aliases (engine/nn/path_aliases.h), names spelled with them are read as well.
+//          stored are read over. Where the model declares path aliases (engine/nn/path_aliases.h), names spelled with
+//          them are read as well.
 // Ties     slots that hold one parameter need one tensor, under any of their names.
 // Experts  both spellings of their weights are read (expert_weights.h); what is written is the caller's choice.
-// Rows     a slot gets rows [row_begin, row_begin + rows of its value) of its tensor: each rank reads its own, of experts
-//          in either spelling too.
+// Rows     a slot gets rows [row_begin, row_begin + rows of its value) of its tensor: each rank reads its own, of
+//          experts in either spelling too.
 // Threads  the rank's host thread.
 #pragma once
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,9 @@ ExpertSpelling expert_spelling(const io::HfWeights& weights);
 
 // Writes config.json and model.safetensors, making the folder; a tied lm_head.weight is left out. `tensors` are whole
 // parameters under their paths, in any dtype; each file appears whole or not at all.
+// `tied`: lm_head.weight is left out.
+void write_hf_folder(const std::filesystem::path& folder, std::string_view config_json, bool tied,
+                     const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts);
 void write_hf_folder(const std::filesystem::path& folder, const DecoderConfig& config,
                      const std::vector<std::pair<std::string, Tensor>>& tensors,
                      ExpertSpelling experts = ExpertSpelling::kPerExpert);

@@ -5,7 +5,8 @@
 //           the model gets memory. Otherwise first values are drawn. Either way in fp32, and never whole on a rank.
 // Sharding  delegated: patterns of fsdp2_config.yaml, and names of weights, are relative to the inner model.
 // Call      the inner model's.
-// Errors    ConfigError: of the hub, for a key of a YAML that neither the model nor its freeze() read, of the folder's weights (before anything is allocated), of fully_shard().
+// Errors    ConfigError: of the hub, for a key of a YAML that neither the model nor its freeze() read, of the folder's
+//           weights (before anything is allocated), of fully_shard().
 // Threads   the rank's host thread.
 // Source    MindSpeed-MM, models/transformers_model.py.
 #pragma once

@@ -24,10 +24,11 @@ ModelHub& ModelHub::global() {
   return hub;
 }
 
-void ModelHub::add(const std::vector<std::string>& names, Builder builder) {
+void ModelHub::add(const std::vector<std::string>& names, Builder builder, Describer describer) {
   for (const std::string& name : names) {
     Entry& entry = entries_[name];
     entry.builder = builder;
+    entry.describer = describer;
     ++entry.times;
   }
 }
@@ -82,10 +83,21 @@ void ModelHub::reject(const ConfigReader& config) const {
                near ? fmt::format("; did you mean '{}'?", *near) : "");
 }
 
-std::shared_ptr<nn::Module> ModelHub::build(const ConfigReader& config) const {
+const ModelHub::Entry& ModelHub::at(const ConfigReader& config) const {
   const Entry* entry = find(config);
   if (entry == nullptr) reject(config);
-  return entry->builder(config);
+  return *entry;
+}
+
+std::shared_ptr<nn::Module> ModelHub::build(const ConfigReader& config) const { return at(config).builder(config); }
+
+ModelFacts ModelHub::facts(const std::filesystem::path& path) const {
+  const ConfigReader config = ConfigReader::load(path);
+  const Entry& entry = at(config);
+  if (entry.describer) return entry.describer(config);
+  return {.vocab_size = config.integer("vocab_size").value_or(0),
+          .max_position_embeddings = config.integer("max_position_embeddings").value_or(0),
+          .config_json = config.json()};
 }
 
 std::shared_ptr<nn::Module> ModelHub::build(const std::filesystem::path& path) const {

@@ -14,6 +14,7 @@
 // Source   MindSpeed-MM, models/transformers/modelhub.py and custom_model_registry.py.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
@@ -28,36 +29,50 @@
 
 namespace loom::models {
 
+// What others must know of a model before it is built.
+struct ModelFacts {
+  std::int64_t vocab_size = 0;               // token ids it takes; 0: the configuration does not say
+  std::int64_t max_position_embeddings = 0;  // tokens of a sequence it takes; 0: the configuration does not say
+  std::string config_json;                   // what a saved model's config.json holds
+};
+
 class ModelHub {
  public:
   // Every parameter on the meta device, as modules register them.
   using Builder = std::function<std::shared_ptr<nn::Module>(const ConfigReader& config)>;
+  using Describer = std::function<ModelFacts(const ConfigReader& config)>;
 
   // An empty hub.
   ModelHub() = default;
 
-  // From now on `builder` is found under each of the names.
-  void add(const std::vector<std::string>& names, Builder builder);
+  // From now on `builder` is found under each of the names. Without `describer`, the facts are the configuration's own
+  // keys vocab_size and max_position_embeddings, and the configuration as it is.
+  void add(const std::vector<std::string>& names, Builder builder, Describer describer = nullptr);
   std::vector<std::string> names() const;  // sorted
 
   std::shared_ptr<nn::Module> build(const ConfigReader& config) const;
   // From a folder's config.json, a .json or a .yaml file.
   std::shared_ptr<nn::Module> build(const std::filesystem::path& path) const;
 
+  ModelFacts facts(const std::filesystem::path& path) const;
+
   static ModelHub& global();
 
  private:
   struct Entry {
     Builder builder;
+    Describer describer;
     int times = 0;  // registered
   };
   const Entry* find(const ConfigReader& config) const;
+  const Entry& at(const ConfigReader& config) const;
   [[noreturn]] void reject(const ConfigReader& config) const;
 
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// Registers a model for the program's life. One beside each model, at namespace scope, in a file that the program links.
+// Registers a model for the program's life. One beside each model, at namespace scope, in a file that the program
+// links.
 class RegisterModel {
  public:
   RegisterModel(const std::vector<std::string>& names, ModelHub::Builder builder, ModelHub& hub = ModelHub::global()) {

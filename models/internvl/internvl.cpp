@@ -148,8 +148,13 @@ std::shared_ptr<MultiModalModule> build_internvl(const InternVLConfig& config) {
 }
 
 void register_internvl(ModelHub& hub) {
-  hub.add({"InternVLForConditionalGeneration", "internvl"},
-          [](const ConfigReader& config) { return build_internvl(read_internvl_config(config)); });
+  hub.add(
+      {"InternVLForConditionalGeneration", "internvl"},
+      [](const ConfigReader& config) { return build_internvl(read_internvl_config(config)); },
+      [](const ConfigReader& config) {
+        const InternVLConfig read = read_internvl_config(config);
+        return ModelFacts{read.text.vocab_size, read.text.max_position_embeddings, to_json(read)};
+      });
 }
 
 }  // namespace loom::models

@@ -5,8 +5,9 @@
 // Freeze    `freeze: true` in a section freezes that tower when the model is built; ours, not transformers'.
 // Ties      tie_word_embeddings beside the sections decides; where it is absent, text_config's.
 // Defaults  those of transformers' InternVLVisionConfig and InternVLConfig.
-// Errors    ConfigError as for DecoderConfig: file, key (dotted inside a section), value; also for what would change the
-//           arithmetic and is not built (dropout, mask tokens, images that are not square, features of another layer).
+// Errors    ConfigError as for DecoderConfig: file, key (dotted inside a section), value; also for what would change
+//           the arithmetic and is not built (dropout, mask tokens, images that are not square, features of another
+//           layer).
 #pragma once
 
 #include <cstdint>

@@ -15,10 +15,8 @@ class Adapted final : public FSDP2Mixin {
   explicit Adapted(nn::Module& model) : FSDP2Mixin(model) {}
 };
 
-void recompute_modules(nn::Module& model, const std::vector<std::string>& paths, bool use_reentrant) {
-  for (const std::string& path : paths) {
-    recompute::checkpoint(*model.find(path), {.path = path, .use_reentrant = use_reentrant});
-  }
+void recompute_module(nn::Module& module, const std::string& path, bool use_reentrant) {
+  recompute::checkpoint(module, {.path = path, .use_reentrant = use_reentrant});
 }
 
 // The modules that `patterns` mean; `where` stands for the file in messages.
@@ -115,8 +113,10 @@ void FSDP2Mixin::freeze(const ConfigReader&) {}
 nn::Module& FSDP2Mixin::sharded_module() {
   if (adapted_ != nullptr) return *adapted_;
   auto* module = dynamic_cast<nn::Module*>(this);
-  require(module != nullptr,
-          "a class inherits FSDP2Mixin without nn::Module; write 'class M : public nn::Module, public FSDP2Mixin'");
+  if (module == nullptr) {
+    config_error(
+        "a class inherits FSDP2Mixin without nn::Module; write 'class M : public nn::Module, public FSDP2Mixin'");
+  }
   return *module;
 }
 
@@ -125,17 +125,20 @@ nn::Module& sharded_module(nn::Module& model) {
   return mixin == nullptr ? model : mixin->sharded_module();
 }
 
-void FSDP2Mixin::adopt_resolved(const sharding::ResolvedFsdp2Config& plan) { adopted_ = plan; }
+void FSDP2Mixin::adopt_resolved(const sharding::ResolvedFsdp2Config& resolved) { adopted_ = resolved; }
 
 const FSDP2Mixin::Prepared& FSDP2Mixin::prepared() const {
-  require(prepared_ != nullptr, "fsdp2_config() and fsdp2_kwargs() are asked for before fully_shard()");
+  if (prepared_ == nullptr) {
+    config_error(
+        "fsdp2_config() and fsdp2_kwargs() are asked for before fully_shard(); ask in _fully_shard() or after it");
+  }
   return *prepared_;
 }
 
 const sharding::Fsdp2Config& FSDP2Mixin::fsdp2_config() const { return prepared().config; }
 const sharding::FullyShardOptions& FSDP2Mixin::fsdp2_kwargs() const { return prepared().kwargs; }
 const sharding::ResolvedFsdp2Config& FSDP2Mixin::resolved_fsdp2_config() const {
-  return adopted_ ? *adopted_ : prepared().plan;
+  return adopted_ ? *adopted_ : prepared().resolved;
 }
 
 bool FSDP2Mixin::fully_shard(comm::World& world, const std::filesystem::path& fsdp2_config_path,
@@ -155,20 +158,15 @@ bool FSDP2Mixin::fully_shard(comm::World& world, const sharding::Fsdp2Config& fs
 void FSDP2Mixin::_pre_fully_shard(comm::World& world, const sharding::Fsdp2Config& fsdp2_config,
                                   const Fsdp2Options& options) {
   nn::Module& model = sharded_module();
-  sharding::ResolvedFsdp2Config plan = sharding::resolve_fsdp2(model, fsdp2_config, world.size(), options.layout);
-  sharding::FullyShardOptions kwargs = sharding::options_for(model, plan, world);
-  prepared_ = std::make_shared<const Prepared>(Prepared{fsdp2_config, std::move(plan), std::move(kwargs)});
+  sharding::ResolvedFsdp2Config resolved = sharding::resolve_fsdp2(model, fsdp2_config, world.size(), options.layout);
+  sharding::FullyShardOptions kwargs = sharding::options_for(model, resolved, world);
+  prepared_ = std::make_shared<const Prepared>(Prepared{fsdp2_config, std::move(resolved), std::move(kwargs)});
 }
 
 void FSDP2Mixin::_fully_shard(const sharding::FullyShardOptions&, const sharding::Fsdp2Config&) { _fully_shard(); }
 
 void FSDP2Mixin::_fully_shard() {
-  nn::Module& model = sharded_module();
-  const sharding::ResolvedFsdp2Config& plan = resolved_fsdp2_config();
-  // Recompute first: the hooks that gather and reduce then stand outside what is run again in backward.
-  recompute_modules(model, plan.recomputed, plan.use_reentrant);
-  sharding::shard_modules(model, plan.wrapped, fsdp2_kwargs());
-  sharding::set_prefetch_lists(model, plan.wrapped, plan.num_to_forward_prefetch, plan.num_to_backward_prefetch);
+  sharding::parallelize(sharded_module(), resolved_fsdp2_config(), fsdp2_kwargs(), recompute_module);
 }
 
 void FSDP2Mixin::_post_fully_shard(const Fsdp2Options& options) { init_on_device(sharded_module(), options.weights); }
@@ -217,7 +215,8 @@ void init_on_device(nn::Module& model, const WeightSource& source) {
 }
 
 void set_recompute_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns, bool use_reentrant) {
-  recompute_modules(model, paths_of(model, patterns, "set_recompute_modules_to_wrap"), use_reentrant);
+  sharding::recompute_modules(model, paths_of(model, patterns, "set_recompute_modules_to_wrap"), use_reentrant,
+                              recompute_module);
 }
 
 void set_fullyshard_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns,

@@ -3,9 +3,9 @@
 //   class MyModel : public nn::Module, public models::FSDP2Mixin { ... };
 //   model->fully_shard(world, "fsdp2_config.yaml");
 //
-// Order      freeze(config), by who builds the model; then fully_shard():
+// Order      freeze(config), called by the code that builds the model; then fully_shard():
 //            _pre_fully_shard   reads the file, checks it against the model, makes the mesh and the ignored parameters
-//            _fully_shard       the override point: recompute, then shard bottom-up and the root last, then prefetch
+//            _fully_shard       the override point; sharding::parallelize(): recompute, shard, prefetch
 //            _post_fully_shard  gives this rank's rows bytes, writes first values (or loads them), post_meta_init()
 // Override   _fully_shard with arguments or without; both are called with fsdp2_kwargs() and fsdp2_config() set, and
 //            FSDP2Mixin::_fully_shard() does what the file says. A strategy of its own is made of
@@ -68,10 +68,10 @@ class FSDP2Mixin {
                            const Fsdp2Options& options = {});
 
   // What patterns, and the names in checkpoints, are relative to: this object, which must be an nn::Module too
-  // (InvariantError), unless it stands for another one.
+  // (ConfigError), unless it stands for another one.
   virtual nn::Module& sharded_module();
 
-  // --- from _pre_fully_shard on; InvariantError before ---
+  // --- from _pre_fully_shard on; ConfigError before ---
   const sharding::Fsdp2Config& fsdp2_config() const;
   // Arguments of every sharding::fully_shard() call: mesh, dtypes, reshard_after_forward, ignored parameters, offload.
   const sharding::FullyShardOptions& fsdp2_kwargs() const;
@@ -88,13 +88,13 @@ class FSDP2Mixin {
   virtual void _fully_shard(const sharding::FullyShardOptions& fsdp2_kwargs, const sharding::Fsdp2Config& fsdp2_config);
   virtual void _fully_shard();
   virtual void _post_fully_shard(const Fsdp2Options& options);
-  // The plan of another model's fully_shard, which this one's was delegated to.
-  void adopt_resolved(const sharding::ResolvedFsdp2Config& plan);
+  // Of another model's fully_shard, which this one's was delegated to.
+  void adopt_resolved(const sharding::ResolvedFsdp2Config& resolved);
 
  private:
   struct Prepared {
     sharding::Fsdp2Config config;
-    sharding::ResolvedFsdp2Config plan;
+    sharding::ResolvedFsdp2Config resolved;
     sharding::FullyShardOptions kwargs;
   };
   const Prepared& prepared() const;
@@ -108,7 +108,7 @@ class FSDP2Mixin {
 nn::Module& sharded_module(nn::Module& model);
 
 // Through the model's own mixin, or, for a model without one, by the same steps.
-// Returns the plan that was followed, or none when the model's fully_shard answered false.
+// Returns what the file came to, or none when the model's fully_shard answered false.
 std::optional<sharding::ResolvedFsdp2Config> fully_shard(nn::Module& model, comm::World& world,
                                                          const sharding::Fsdp2Config& fsdp2_config,
                                                          const Fsdp2Options& options = {});
@@ -122,8 +122,9 @@ void freeze_modules(nn::Module& model, const std::vector<std::string>& patterns)
 
 // Bytes and first values for a model that has been sharded, or is not going to be (its parameters are then whole):
 // to_empty_if_needed; the source's loader, else load_pretrained(), else the model's WeightInitMixin, else the rules its
-// parameters were registered with; post_meta_init. Drawn values never replace those that were there before; nothing is done when
-// nothing was on the meta device.
+// parameters were registered with; post_meta_init. Drawn values never replace those that were there before; nothing is
+// done when nothing was on the meta device.
+//
 // Throws   ConfigError naming a parameter or buffer that nothing has written. A write is what moves on the version of
 //          its storage: copy_from(), fill(), or raw bytes and bump_version().
 void init_on_device(nn::Module& model, const WeightSource& source);

@@ -28,10 +28,13 @@ const Tower& MultiModalModule::tower(std::string_view name) const {
 
 void MultiModalModule::register_tower(Tower tower) {
   const std::vector<std::string> names = names_of(towers_);
-  require(std::find(names.begin(), names.end(), tower.name) == names.end(), "{}: two towers named '{}'", type_name(),
-          tower.name);
+  if (std::find(names.begin(), names.end(), tower.name) != names.end()) {
+    config_error("{} registers two towers named '{}'; give each a name of its own", type_name(), tower.name);
+  }
   for (const std::string& path : tower.paths) {
-    require(find(path) != nullptr, "{}: tower '{}' at '{}', where no module is", type_name(), tower.name, path);
+    if (find(path) != nullptr) continue;
+    config_error("{} registers tower '{}' at '{}', where no module is; register the module first", type_name(),
+                 tower.name, path);
   }
   towers_.push_back(std::move(tower));
 }

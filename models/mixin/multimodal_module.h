@@ -15,7 +15,7 @@
 // Aliases  a model declares the names that published YAML files use for its modules (engine/nn/path_aliases.h).
 // Ranks    where what images pass through is sharded, either every rank has images in a step or none has: a group that
 //          one rank gathers or reduces alone is an error on every rank.
-// Left out what Megatron's module base has for pipeline stages (set_input_tensor, shared_embedding_or_output_weight):
+// Omitted  what Megatron's module base has for pipeline stages (set_input_tensor, shared_embedding_or_output_weight):
 //          pipeline parallelism is refused with FSDP2, so each rank runs the whole model.
 // Errors   ConfigError for a tower that does not exist, with the names of those that do, and for a call without
 //          input_ids or with too many arguments.
@@ -53,7 +53,7 @@ class MultiModalModule : public NamedModule, public FSDP2Mixin {
  protected:
   explicit MultiModalModule(std::string type_name) : NamedModule(std::move(type_name)) {}
 
-  // Throws InvariantError for a name that is taken or a path without a module.
+  // Throws ConfigError for a name that is taken or a path without a module.
   void register_tower(Tower tower);
 
   // `pixel_values` is null for a batch of text.

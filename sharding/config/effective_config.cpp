@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <map>
-#include <optional>
 
 #include "engine/core/error.h"
+#include "sharding/config/fsdp2_keys.h"
 #include "sharding/fsdp/exchange.h"
 #include "sharding/parallelize.h"
 
@@ -13,13 +13,6 @@ namespace loom::sharding {
 namespace {
 
 constexpr std::size_t kReported = 8;  // differences that are written out
-
-std::string text_of(std::optional<DType> dtype) { return dtype ? std::string(name(*dtype)) : "null"; }
-std::string text_of(bool flag) { return flag ? "true" : "false"; }
-std::string text_of(int number) { return std::to_string(number); }
-std::string text_of(const std::variant<bool, int>& value) {
-  return std::visit([](auto held) { return text_of(held); }, value);
-}
 
 // An entry as one line: neither keys nor values hold a tab.
 std::string to_line(const ConfigEntry& entry) {
@@ -106,30 +99,14 @@ class Comparison {
 
 }  // namespace
 
-std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const ResolvedFsdp2Config& plan) {
+std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const ResolvedFsdp2Config& resolved) {
+  const Fsdp2Effects effects{config, resolved.layout, resolved.wrapped, resolved.ignored, resolved.recomputed};
   std::vector<ConfigEntry> entries;
-  const auto value = [&](const char* key, const auto& of) { entries.push_back({key, text_of(of)}); };
-  const auto items = [&](const char* key, const std::vector<std::string>& of) {
-    for (const std::string& item : of) entries.push_back({key, item, /*is_item=*/true});
-  };
-  value("sharding_size", plan.layout.shard);
-  value("param_dtype", config.param_dtype);
-  value("reduce_dtype", config.reduce_dtype);
-  value("output_dtype", config.output_dtype);
-  value("cast_forward_inputs", config.cast_forward_inputs);
-  items("sub_modules_to_wrap", plan.wrapped);
-  items("ignored_modules", plan.ignored);
-  items("recompute_modules", plan.recomputed);
-  value("use_reentrant", config.use_reentrant);
-  value("reshard_after_forward", *plan.options.reshard_after_forward);
-  value("offload_to_cpu", config.offload_to_cpu);
-  value("pin_memory", config.pin_memory);
-  value("num_to_forward_prefetch", config.num_to_forward_prefetch);
-  value("num_to_backward_prefetch", config.num_to_backward_prefetch);
-  value("align_fsdp_param_groups", config.align_fsdp_param_groups);
-  value("expert_parallel_size", config.expert_parallel_size);
-  value("reshard_local_experts", config.reshard_local_experts);
-  for (const ModulePattern& pattern : config.moe_modules) items("moe_modules", {pattern.text()});
+  for (const Fsdp2Key& key : fsdp2_keys()) {
+    for (std::string& value : key.effect(effects)) {
+      entries.push_back({std::string(key.name), std::move(value), key.lists_modules});
+    }
+  }
   return entries;
 }
 

@@ -25,8 +25,8 @@ struct ConfigEntry {
   bool is_item = false;
 };
 
-// Every key of the file, in the order of Fsdp2Config. `plan` is resolved but for its own entries.
-std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const ResolvedFsdp2Config& plan);
+// Every key of the file, in the order of Fsdp2Config. `resolved` is complete but for its own entries.
+std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const ResolvedFsdp2Config& resolved);
 
 // Collective over `everyone`.
 void check_same_config(const std::vector<ConfigEntry>& entries, comm::ProcessGroup& everyone);

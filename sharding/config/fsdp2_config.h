@@ -1,10 +1,8 @@
-// Fsdp2Config: the keys of fsdp2_config.yaml, typed and checked once.
+// Fsdp2Config: the keys of fsdp2_config.yaml, typed and checked once. Their table is in fsdp2_keys.h.
 //
 // Order    load_fsdp2_config -> validate_against_world -> reject_not_built, all before anything is allocated; every
-// rank reads the
-//          same file and therefore fails with the same text.
-// YAML     plain YAML with line marks. Tabs and spaces after values are read over. Booleans are what Python's YAML
-// reads as such
+//          rank reads the same file and therefore fails with the same text.
+// YAML     plain YAML with line marks. Tabs and spaces after values are read over. Booleans are those of Python's YAML
 //          (true True TRUE yes on, false False FALSE no off, unquoted); numbers are plain decimal digits. null stands
 //          for "not given" where a key has no default of its own (the dtypes, ignored_modules, recompute_modules,
 //          moe_modules) and is an error elsewhere.
@@ -17,11 +15,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "engine/core/dtype.h"
 #include "sharding/config/module_pattern.h"
+#include "sharding/reshard_after_forward.h"
 
 namespace loom::sharding {
 
@@ -55,7 +53,7 @@ struct Fsdp2Config {
   // After forward: true frees the gathered parameters (default), false keeps them for backward, an integer k >= 1
   // leaves them split over k consecutive ranks (1 = false, N = true; else k must divide N). The root gets the same
   // value.
-  std::variant<bool, int> reshard_after_forward = true;
+  ReshardAfterForward reshard_after_forward = true;
 
   // Shards, gradients and optimizer state stay in host memory. Needs no CPU backend of the collectives (the guide's
   // --distributed-backend npu:hccl,cpu:gloo): every group here reduces host memory too. Default false.
@@ -80,13 +78,8 @@ struct Fsdp2Config {
   // Expert modules. Default none.
   std::vector<ModulePattern> moe_modules;
 
-  // Where a key stands and where its value begins.
-  struct Place {
-    SourceMark key;
-    SourceMark value;
-  };
   // The keys the file gives.
-  std::map<std::string, Place, std::less<>> places;
+  std::map<std::string, config::Place, std::less<>> places;
   std::string file_name;
 
   // Of a key's value, or of the file when the key is not given: the beginning of a message.
@@ -103,10 +96,8 @@ Fsdp2Config parse_fsdp2_config(std::string_view text, std::string_view file_name
 struct WorldLayout {
   int replicate = 1;  // M: replicas, the outer axis
   int shard = 1;      // N: ranks of a shard group, the inner axis; M * N = W
-  // Are gathered parameters freed after forward, and over how many consecutive ranks are they then split? (N unless the
-  // key is an integer.)
-  bool reshard_after_forward = true;
-  int reshard_ranks = 1;
+  // Resolved on the N ranks: a number of ranks lies strictly between 1 and N.
+  ReshardAfterForward reshard_after_forward = true;
   std::vector<std::string> warnings;  // one line each, for rank 0 to print
 };
 

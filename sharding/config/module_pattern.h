@@ -11,8 +11,7 @@
 // Classes  a plain path that no module has may be a class instead, with or without its Python package
 //          ("transformers.models.qwen2.modeling_qwen2.Qwen2DecoderLayer"): it then means every module of that class.
 // Errors   ConfigError, in one line: file:line:column, key, pattern, what is wrong, what to write. A pattern that
-// matches nothing
-//          is an error; an index past the end only warns while the pattern matches something.
+//          matches nothing is an error; an index past the end only warns while the pattern matches something.
 // Source   the pattern table of the MindSpeed-MM mixin route; there, a pattern that matches nothing is skipped.
 #pragma once
 
@@ -29,7 +28,7 @@ namespace loom::sharding {
 
 using config::SourceMark;
 
-// What patterns are matched against. An implementation need not hold a model: a plan has shapes only.
+// What patterns are matched against. An implementation need not hold a model.
 class ModuleTreeView {
  public:
   virtual ~ModuleTreeView() = default;

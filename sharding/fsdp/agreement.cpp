@@ -43,15 +43,12 @@ std::vector<std::string> describe_for_agreement(const std::vector<FsdpState*>& s
   for (const FsdpState* state : states) {
     const ParamGroup* group = state->group();
     const MixedPrecisionPolicy& policy = state->options().policy;
-    lines.push_back(
-        fmt::format("group '{}' (param_dtype {}, reduce_dtype {}, reshard_after_forward {}, {} forward and {} "
-                    "backward prefetches{})",
-                    state->path(), dtype_name(policy.param_dtype), dtype_name(policy.reduce_dtype),
-                    group == nullptr                  ? "none"
-                    : group->post_forward_ranks() > 0 ? std::to_string(group->post_forward_ranks())
-                                                      : (group->reshard_after_forward ? "true" : "false"),
-                    state->forward_prefetch().size(), state->backward_prefetch().size(),
-                    group == nullptr ? "" : group->describe_comm()));
+    lines.push_back(fmt::format(
+        "group '{}' (param_dtype {}, reduce_dtype {}, reshard_after_forward {}, {} forward and {} "
+        "backward prefetches{})",
+        state->path(), dtype_name(policy.param_dtype), dtype_name(policy.reduce_dtype),
+        group == nullptr ? "none" : group->switches().reshard_after_forward.text(), state->forward_prefetch().size(),
+        state->backward_prefetch().size(), group == nullptr ? "" : group->describe_comm()));
     if (group == nullptr) continue;
     for (const auto& param : group->params()) {
       lines.push_back(fmt::format("'{}' {} {} {}{}", nn::join_path(state->path(), param->path()),
@@ -63,10 +60,11 @@ std::vector<std::string> describe_for_agreement(const std::vector<FsdpState*>& s
   return lines;
 }
 
-void check_agreement(const std::vector<std::string>& lines, const comm::DeviceMesh& mesh) {
+void check_agreement(const std::vector<std::string>& lines, const std::vector<comm::Axis>& axes) {
   const std::string text = fmt::format("{}", fmt::join(lines, "\n"));
-  if (mesh.shard_size() > 1) check_group(mesh.shard(), text);
-  if (mesh.replicate() != nullptr) check_group(*mesh.replicate(), text);
+  for (const comm::Axis& axis : axes) {
+    if (axis.size() > 1) check_group(axis.group(), text);
+  }
 }
 
 }  // namespace loom::sharding

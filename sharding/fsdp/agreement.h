@@ -1,8 +1,8 @@
 // Agreement between ranks: the same groups, parameters, shapes, dtypes and switches everywhere, or one error on every
 // rank.
 //
-// Cost     one 8-byte exchange per shard group (and replicate group) at the first forward; texts are exchanged only
-//          when the digests differ.
+// Cost     one 8-byte exchange an axis that the model is sharded or replicated over, at the first forward; texts are
+//          exchanged only when the digests differ.
 // Errors   ConfigError on every rank of the group that disagrees, naming the ranks and the first line in which they
 //          differ.
 #pragma once
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/mesh.h"
+#include "sharding/fsdp_axes.h"
 
 namespace loom::sharding {
 
@@ -19,7 +19,7 @@ class FsdpState;
 // One line a group and one a parameter: what must be equal on all ranks.
 std::vector<std::string> describe_for_agreement(const std::vector<FsdpState*>& states);
 
-// Collective over the mesh's groups.
-void check_agreement(const std::vector<std::string>& lines, const comm::DeviceMesh& mesh);
+// Collective over every axis of more than one rank.
+void check_agreement(const std::vector<std::string>& lines, const std::vector<comm::Axis>& axes);
 
 }  // namespace loom::sharding

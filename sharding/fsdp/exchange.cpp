@@ -8,7 +8,6 @@
 
 namespace loom::sharding {
 
-using comm::Channel;
 using comm::ProcessGroup;
 
 namespace {
@@ -17,7 +16,7 @@ namespace {
 std::vector<char> exchange(ProcessGroup& group, const char* own, std::size_t bytes, std::string_view tag) {
   std::vector<char> all(bytes * static_cast<std::size_t>(group.size()));
   const comm::GatherPart part{own, all.data(), bytes};
-  group.all_gather(Channel::kHost, {&part, 1}, tag);
+  group.all_gather(comm::kHostLane, {&part, 1}, tag);
   return all;
 }
 

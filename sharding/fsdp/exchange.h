@@ -2,7 +2,7 @@
 //
 // Cost     all_have_the_same() moves 8 bytes a member. The texts themselves move in exchange_lines(), for errors.
 // Errors   CommError, bounded by the group's deadline.
-// Threads  the rank's host thread (Channel::kHost).
+// Threads  the rank's host thread (comm::kHostLane).
 #pragma once
 
 #include <string>

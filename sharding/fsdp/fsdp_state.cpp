@@ -9,6 +9,7 @@
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "sharding/fsdp/agreement.h"
+#include "sharding/lanes.h"
 
 namespace loom::sharding {
 
@@ -23,7 +24,13 @@ FsdpState::FsdpState(std::vector<nn::Module*> modules, const FullyShardOptions& 
 
 void FsdpState::set_reshard_after_forward(bool on) {
   reshard_chosen_ = true;
-  if (group_ != nullptr) group_->reshard_after_forward = on;
+  if (group_ != nullptr) switch_reshard_after_forward(on);
+}
+
+void FsdpState::switch_reshard_after_forward(bool on) {
+  GroupSwitches switches = group_->switches();
+  switches.reshard_after_forward = on ? group_->reshard_when_on() : ReshardAfterForward::never();
+  group_->set_switches(switches);
 }
 
 void FsdpState::install_hooks() {
@@ -127,8 +134,11 @@ void FsdpState::lazy_init() {
     shared->states.push_back(state);
   }
   is_root_ = true;
-  if (group_ != nullptr && !reshard_chosen_) group_->reshard_after_forward = false;
-  check_agreement(describe_for_agreement(shared->states), *options_.mesh);
+  if (group_ != nullptr && !reshard_chosen_) switch_reshard_after_forward(false);
+  std::vector<comm::Axis> axes;
+  for (const FsdpState* state : shared->states) axes.push_back(state->options_.axes.shard);
+  for (const FsdpState* state : shared->states) axes.push_back(state->options_.axes.replicate);
+  check_agreement(describe_for_agreement(shared->states), distinct(axes));
   for (FsdpState* state : shared->states) {
     if (state->group_ != nullptr) state->group_->lazy_init(state->path_, shared->comm);
   }
@@ -272,17 +282,24 @@ void FsdpState::check_all_ran() {
 
 // Ranks that reduced different groups in this backward meet here instead of waiting for each other.
 void FsdpState::check_reductions() {
-  const comm::DeviceMesh& mesh = *options_.mesh;
   device::Device& device = *shared_->comm.device;
-  const auto meet = [&](StreamId id, comm::Channel channel, comm::ProcessGroup& group) {
-    device.stream(id).submit(
-        {{}, path_, {}, [mesh = options_.mesh, &group, channel] { group.barrier(channel, "end of backward"); }});
-    device.stream(StreamId::kCompute).wait(device.stream(id).record());
+  std::vector<comm::Axis> shard;
+  std::vector<comm::Axis> replicate;
+  for (const FsdpState* state : shared_->states) {
+    shard.push_back(state->options_.axes.shard);
+    replicate.push_back(state->options_.axes.replicate);
+  }
+  const auto meet = [&](StreamId id, comm::Lane lane, const std::vector<comm::Axis>& axes) {
+    for (const comm::Axis& axis : distinct(axes)) {
+      if (axis.size() == 1) continue;
+      device.stream(id).submit({{}, path_, {}, [axis, lane] { axis.group().barrier(lane, "end of backward"); }});
+      device.stream(StreamId::kCompute).wait(device.stream(id).record());
+    }
   };
   // A check of this engine's, not a part of the step: it is no virtual time's business.
   const device::IssueLog::Pause pause(device.log());
-  if (mesh.shard_size() > 1) meet(StreamId::kReduceScatter, comm::Channel::kReduceScatter, mesh.shard());
-  if (mesh.replicate() != nullptr) meet(StreamId::kAllReduce, comm::Channel::kAllReduce, *mesh.replicate());
+  meet(StreamId::kReduceScatter, kReduceScatterLane, shard);
+  meet(StreamId::kAllReduce, kAllReduceLane, replicate);
 }
 
 void FsdpState::root_post_backward() {

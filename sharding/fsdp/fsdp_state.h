@@ -1,17 +1,16 @@
 // State: what one fully_shard call keeps with its module - hooks, the group, prefetch lists - and the root's duties.
 //
-// Root      not known when modules are wrapped: the first state that runs forward initialises all states below its
-//           module (lazily, once) and is the real root. Any state may be the root of one forward (an encoder run alone)
-//           without becoming the real root.
-// Methods   a module's other entries (register_forward_method) run between the same hooks as its forward.
-// Hooks     pre-forward: root duties, input cast, gather, the identity node whose backward is post-backward, forward
-//           prefetch. post-forward: reshard, pre-backward hooks on outputs, output cast last.
-// Recompute a forward inside backward casts as the first one did, gathers only what is not there, does not reshard,
-// prefetches nothing ahead and
-//           leaves no trace in the order of forwards. What it leaves unfinished (an early stop) the end of backward
-//           puts right.
-// Threads   the rank's host thread.
-// Source    PyTorch FSDP2, _fsdp_state.py.
+// Root       not known when modules are wrapped: the first state that runs forward initialises all states below its
+//            module (lazily, once) and is the real root. Any state may be the root of one forward (an encoder run
+//            alone) without becoming the real root.
+// Methods    a module's other entries (register_forward_method) run between the same hooks as its forward.
+// Hooks      pre-forward: root duties, input cast, gather, the identity node whose backward is post-backward, forward
+//            prefetch. post-forward: reshard, pre-backward hooks on outputs, output cast last.
+// Recompute  a forward inside backward casts as the first one did, gathers only what is not there, does not reshard,
+//            prefetches nothing ahead and leaves no trace in the order of forwards. What it leaves unfinished (an early
+//            stop) the end of backward puts right.
+// Threads    the rank's host thread.
+// Source     PyTorch FSDP2, _fsdp_state.py.
 #pragma once
 
 #include <functional>
@@ -79,6 +78,7 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
     bool callback_queued = false;
   };
 
+  void switch_reshard_after_forward(bool on);
   void pre_forward(nn::Args& args);
   nn::Value post_forward(nn::Value output);
   void pre_backward();

@@ -5,11 +5,11 @@
 
 #include "engine/core/error.h"
 #include "engine/kernels/fused.h"
+#include "sharding/lanes.h"
 
 namespace loom::sharding {
 namespace {
 
-using comm::Channel;
 using device::MemCategory;
 using device::StreamId;
 
@@ -129,7 +129,7 @@ class BufferedGather final : public Gather {
       if (comm != nullptr) {
         (*comm)(part.full, part.shard, part.bytes, *group, path);
       } else {
-        group->all_gather(Channel::kGather, {&part, 1}, path);
+        group->all_gather(kGatherLane, {&part, 1}, path);
       }
     };
   }
@@ -175,7 +175,7 @@ class InPlaceGather final : public Gather {
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
     std::function<void()> communicate;
     if (group_->size() > 1 && !parts.empty()) {
-      communicate = [group = group_, path = path_, parts, owners] { group->all_gather(Channel::kGather, parts, path); };
+      communicate = [group = group_, path = path_, parts, owners] { group->all_gather(kGatherLane, parts, path); };
     }
     stream(StreamId::kGather).submit({"all_gather", path_, gather_cost(), communicate, collective()});
     gathered_ = stream(StreamId::kGather).record();
@@ -232,7 +232,7 @@ class SharedGather final : public Gather {
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
     stream(StreamId::kGather)
         .submit({"all_gather", path_, gather_cost(),
-                 [group = group_, path = path_] { group->barrier(Channel::kGather, path); }, collective()});
+                 [group = group_, path = path_] { group->barrier(kGatherLane, path); }, collective()});
     gathered_ = stream(StreamId::kGather).record();
   }
 
@@ -351,7 +351,7 @@ std::unique_ptr<Gather> Gather::create(GatherLayout layout, GatherFrom from, std
   }
   if (group->size() > 1 && from == GatherFrom::kShards && !device.dry_run()) {
     const auto bytes = static_cast<std::size_t>(SharedGather::segment_bytes(params));
-    if (auto segment = group->share(Channel::kHost, bytes, path)) {
+    if (auto segment = group->share(comm::kHostLane, bytes, path)) {
       return std::make_unique<SharedGather>(std::move(params), std::move(group), device, path, std::move(segment));
     }
   }

@@ -1,17 +1,15 @@
 // Gather: how a group's parameters become whole. One object a group; the layouts differ in whose memory is used.
 //
 //   buffered   one flat buffer [N * bytes]: each rank's row is its parameters' gather inputs one after another;
-//   gathered in place, then
-//              copied out into the unsharded parameters. Peak 3 U in forward: the buffer is held until the next group
-//              has its parameters. Shards that need a cast are cast into one flat copy first, as PyTorch does. All of
-//              it comes from the gather-copy-in stream's pool.
+//              gathered in place, then copied out into the unsharded parameters. Peak 3 U in forward: the buffer is
+//              held until the next group has its parameters. Shards that need a cast are cast into one flat copy first,
+//              as PyTorch does. All of it comes from the gather-copy-in stream's pool.
 //   in place   each parameter is gathered straight into its unsharded storage.
 //   shared     ranks that share memory keep the gather output in one segment: a rank writes its own rows (once per
-//   change of its shard)
-//              and reads its peers' where they are. Where no cast is needed the shard itself lives there and nothing is
-//              copied. A write to a shard is ordered after the peers' reads by the reduction of the group's gradients,
-//              which each rank enters after its last read; that holds for every optimizer that steps on reduced
-//              gradients.
+//              change of its shard) and reads its peers' where they are. Where no cast is needed the shard itself lives
+//              there and nothing is copied. A write to a shard is ordered after the peers' reads by the reduction of
+//              the group's gradients, which each rank enters after its last read; that holds for every optimizer that
+//              steps on reduced gradients.
 //
 // Offload   shards on the host come to the device in the gather-copy-in stream, one non-blocking copy a parameter and
 //           gather: the shard's bytes as they are, then the cast on the device. Without a cast the in-place and shared

@@ -63,7 +63,7 @@ class ShardedUse final : public autograd::UseGuard {
 
 Param::Param(ParamHome home, const FullyShardOptions& options)
     : home_(std::move(home)), cpu_offload_(options.cpu_offload) {
-  const comm::DeviceMesh& mesh = *options.mesh;
+  const comm::Axis& shard = options.axes.shard;
   const MixedPrecisionPolicy& policy = options.policy;
   const Tensor original = home_.slots.front()->value;
   shape_ = original.shape();
@@ -73,14 +73,14 @@ Param::Param(ParamHome home, const FullyShardOptions& options)
   const bool castable = is_floating(original_dtype_);
   compute_dtype_ = castable ? policy.param_dtype.value_or(original_dtype_) : original_dtype_;
   if (policy.reduce_dtype && policy.reduce_dtype != policy.param_dtype) reduce_dtype_ = policy.reduce_dtype;
-  chunk_ = chunk_of(shape_[0], mesh.shard_rank(), mesh.shard_size());
+  chunk_ = chunk_of(shape_[0], shard.rank(), shard.size());
 
   const std::string& what = home_.paths.front();
   padded_shard_ = released(with_rows(shape_, chunk_.padded_rows), chunk_.padded_rows, original_dtype_,
                            MemCategory::kShard, what + " (sharded)", cpu_offload_);
   sharded_ = padded_shard_.rows(0, chunk_.rows);
   sharded_.set_requires_grad(original.requires_grad());
-  unsharded_ = released(shape_, chunk_.padded_rows * mesh.shard_size(), compute_dtype_, MemCategory::kUnsharded,
+  unsharded_ = released(shape_, chunk_.padded_rows * shard.size(), compute_dtype_, MemCategory::kUnsharded,
                         what + " (unsharded)");
   if (!original.is_meta()) {
     materialize_shard();

@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/mesh.h"
 #include "engine/nn/module.h"
 #include "sharding/fsdp/chunk.h"
 #include "sharding/policy.h"
@@ -85,7 +84,7 @@ class Param {
   // The accumulator, else `.grad`, cleared here; undefined when there is none.
   Tensor take_unsharded_grad();
 
-  // Offload: blocks the host until the shard's gradient has landed there.
+  // Offload: blocks the host until the shard's gradient is there.
   void wait_for_shard_grad() const;
 
  private:

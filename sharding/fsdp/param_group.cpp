@@ -11,12 +11,19 @@ namespace loom::sharding {
 using device::StreamId;
 
 ParamGroup::ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullyShardOptions& options,
-                       bool reshard_after_forward_, int post_forward_ranks)
-    : reshard_after_forward(reshard_after_forward_),
-      mesh_(options.mesh),
+                       ReshardAfterForward reshard)
+    : axes_(options.axes),
       layout_(options.layout),
       params_(std::move(params)),
-      post_forward_ranks_(post_forward_ranks) {}
+      reshard_(reshard),
+      switches_{.reshard_after_forward = reshard} {}
+
+void ParamGroup::set_switches(const GroupSwitches& switches) {
+  const auto ranks = switches.reshard_after_forward.ranks();
+  require(!ranks || ranks == reshard_.ranks(), "group '{}' is switched to keep parts on {} ranks, but made with {}",
+          path_, ranks.value_or(0), reshard_.text());
+  switches_ = switches;
+}
 
 void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
   path_ = path;
@@ -40,24 +47,26 @@ void ParamGroup::make_gathers() {
   for (const auto& param : params_) params.push_back(param.get());
   const std::shared_ptr<AllGather>& all_gather = comm_in_use_.all_gather;
   device::Device& device = *comm_->device;
-  gather_ = Gather::create(layout_, GatherFrom::kShards, params, {mesh_, &mesh_->shard()}, device, path_, all_gather);
-  if (post_forward_ranks_ > 0) {
+  gather_ = Gather::create(layout_, GatherFrom::kShards, params, axes_.shard.shared_group(), device, path_, all_gather);
+  if (reshard_.ranks()) {
     post_forward_gather_ = Gather::create(layout_, GatherFrom::kPostForwardShards, params,
-                                          {mesh_, &mesh_->consecutive(post_forward_ranks_)}, device, path_, all_gather);
+                                          post_forward_axis().shared_group(), device, path_, all_gather);
   }
 }
 
+comm::Axis ParamGroup::post_forward_axis() const { return axes_.shard.consecutive(*reshard_.ranks(), "post_forward"); }
+
 void ParamGroup::make_comm() {
   comm_in_use_ = {custom_all_gather_, custom_reduce_scatter_};
-  if (!memory_from_process_group_ || mesh_->shard_size() == 1 || comm_->device->dry_run()) return;
+  if (!memory_from_process_group_ || axes_.shard.size() == 1 || comm_->device->dry_run()) return;
   CommBufferSizes sizes;
   for (const auto& param : params_) {
     const auto elems = static_cast<std::size_t>(param->padded_shard_elems());
     sizes.gather_output += static_cast<std::size_t>(param->gather_output_bytes());
     sizes.reduce_output += elems * element_bytes(param->reduce_dtype().value_or(param->compute_dtype()));
   }
-  sizes.reduce_input = sizes.reduce_output * static_cast<std::size_t>(mesh_->shard_size());
-  comm_in_use_ = comm_in_group_memory(mesh_->shard(), sizes, path_);
+  sizes.reduce_input = sizes.reduce_output * static_cast<std::size_t>(axes_.shard.size());
+  comm_in_use_ = comm_in_group_memory(axes_.shard.group(), sizes, path_);
 }
 
 // Once there is something to renew: before, lazy_init() makes it.
@@ -128,11 +137,11 @@ void ParamGroup::unshard() { issue_gather(/*prefetched=*/false); }
 
 void ParamGroup::issue_gather(bool prefetched) {
   if (state_ == ShardedState::kGathering || state_ == ShardedState::kUnsharded) return;
-  if (training_state_ == TrainingState::kPreBackward && !unshard_in_backward) return;
+  if (training_state_ == TrainingState::kPreBackward && !switches_.unshard_in_backward) return;
   pending_ = state_ == ShardedState::kShardedPostForward ? post_forward_gather_.get() : gather_.get();
   pending_->issue();
   state_ = ShardedState::kGathering;
-  if (mesh_->shard_size() > 1)
+  if (axes_.shard.size() > 1)
     mark(device::MarkKind::kGather, pending_->input_bytes(), params_.front()->compute_dtype(), 0, prefetched);
 }
 
@@ -142,7 +151,7 @@ void ParamGroup::wait_for_unshard() {
   drop_post_forward_shards();
   for (const auto& param : params_) param->to_unsharded();
   state_ = ShardedState::kUnsharded;
-  if (mesh_->shard_size() > 1) mark(device::MarkKind::kGathered);
+  if (axes_.shard.size() > 1) mark(device::MarkKind::kGathered);
   // The buffer before this one goes only now, when this group's parameters have their memory.
   comm_->release_held();
   if (!held.buffer.defined()) return;
@@ -156,9 +165,10 @@ void ParamGroup::drop_post_forward_shards() {
 
 void ParamGroup::reshard_to_post_forward() {
   if (state_ != ShardedState::kUnsharded) return;
-  const int rank = mesh_->consecutive(post_forward_ranks_).rank();
+  const int ranks = *reshard_.ranks();
+  const int rank = post_forward_axis().rank();
   for (const auto& param : params_) {
-    param->keep_post_forward_shard(rank, post_forward_ranks_);
+    param->keep_post_forward_shard(rank, ranks);
     param->to_sharded();
   }
   gather_->release();
@@ -195,9 +205,9 @@ void ParamGroup::pre_forward() {
 
 void ParamGroup::post_forward() {
   if (!autograd::in_backward()) {
-    if (reshard_after_forward && post_forward_gather_ != nullptr) {
+    if (switches_.reshard_after_forward.ranks()) {
       reshard_to_post_forward();
-    } else if (reshard_after_forward) {
+    } else if (switches_.reshard_after_forward.frees()) {
       reshard();
     }
     if (autograd::backward_expected()) {
@@ -233,8 +243,8 @@ void ParamGroup::prefetch(TrainingState on_behalf_of) {
 void ParamGroup::post_backward() {
   training_state_ = TrainingState::kPostBackward;
   for (const auto& param : params_) param->fold_grad_into_accumulator();
-  if (!reduce_grads) {
-    if (reshard_after_backward) reshard();
+  if (!switches_.reduce_grads) {
+    if (switches_.reshard_after_backward) reshard();
     for (const auto& param : params_) param->move_grad_to_accumulator();
     return;
   }
@@ -246,7 +256,7 @@ void ParamGroup::post_backward() {
       grads.push_back(std::move(grad));
     }
   }
-  if (reshard_after_backward) reshard();
+  if (switches_.reshard_after_backward) reshard();
   if (!params.empty()) reduce(std::move(params), std::move(grads));
 }
 
@@ -256,23 +266,24 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
   const DType dtype = params.front()->reduce_dtype().value_or(grads.front().dtype());
   std::int64_t elems = 0;
   for (const Param* param : params) elems += param->padded_shard_elems();
-  const bool replicated = mesh_->replicate() != nullptr;
-  mark(replicated && all_reduce_grads ? device::MarkKind::kReduceScatterAllReduce : device::MarkKind::kReduceScatter,
-       mesh_->shard_size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
+  const bool replicated = axes_.replicate.size() > 1;
+  mark(replicated && switches_.all_reduce_grads ? device::MarkKind::kReduceScatterAllReduce
+                                                : device::MarkKind::kReduceScatter,
+       axes_.shard.size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
        static_cast<std::int64_t>(params.size()));
-  const ReduceContext context{.mesh = mesh_,
+  const ReduceContext context{.axes = axes_,
                               .device = comm_->device,
                               .path = reduction_tag(params),
-                              .divide_factor = gradient_divide_factor,
-                              .force_sum = force_sum_reduction,
-                              .all_reduce = all_reduce_grads,
+                              .divide_factor = switches_.gradient_divide_factor,
+                              .force_sum = switches_.force_sum_reduction,
+                              .all_reduce = switches_.all_reduce_grads,
                               .partial = std::exchange(partial_, {}),
                               .comm = comm_in_use_.reduce_scatter,
                               .hook = all_reduce_hook_,
                               .hook_stream = all_reduce_hook_stream_};
   const ReduceState& reduction =
       comm_->in_flight->reduction.emplace(reduce_gradients(context, params, std::move(grads)));
-  if (replicated && !all_reduce_grads) partial_ = reduction.reduced;
+  if (replicated && !switches_.all_reduce_grads) partial_ = reduction.reduced;
   reduced_ = reduction.done;
 }
 

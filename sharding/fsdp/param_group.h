@@ -1,17 +1,18 @@
 // ParamGroup: the parameters that are gathered and reduced together.
 //
-// States   Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded; with an integer reshard_after_forward
-//          k, Unsharded -> ShardedPostForward after forward, from which the next gather is over k ranks. Verbs may be
-//          repeated: a verb whose work is done does nothing.
-// Training Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on it.
-// Shapes   N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded
-//          shards.
-// Events   in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, REPF
-//          resharded to the post-forward shards, RS/RSAR reduction issued, DROP a gather that nobody waited for given
-//          back.
-// Threads  the rank's host thread; device work is ordered by streams.
-// Errors   DeviceError, CommError; a broken precondition is an InvariantError.
-// Source   PyTorch FSDP2, _fsdp_param_group.py.
+// States    Sharded -> Gathering (issued, not waited for) -> Unsharded -> Sharded; with an integer
+//           reshard_after_forward k, Unsharded -> ShardedPostForward after forward, from which the next gather is over
+//           k ranks. Verbs may be repeated: a verb whose work is done does nothing.
+// Training  Idle, Forward, PreBackward, PostBackward; what a gather issued from elsewhere (prefetch) does depends on
+//           it.
+// Shapes    N ranks on the shard axis; the gather moves gather_input_bytes() per rank, the reduction N times the padded
+//           shards.
+// Events    in host order, marked in the device's trace: AG gather issued, W waited for and usable, RE resharded, REPF
+//           resharded to the post-forward shards, RS/RSAR reduction issued, DROP a gather that nobody waited for given
+//           back.
+// Threads   the rank's host thread; device work is ordered by streams.
+// Errors    DeviceError, CommError; a broken precondition is an InvariantError.
+// Source    PyTorch FSDP2, _fsdp_param_group.py.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +25,33 @@
 #include "sharding/fsdp/gather.h"
 #include "sharding/fsdp/param.h"
 #include "sharding/policy.h"
+#include "sharding/reshard_after_forward.h"
 
 namespace loom::sharding {
 
 enum class TrainingState : std::uint8_t { kIdle, kForward, kPreBackward, kPostBackward };
 
+// What the FSDPModule.set_* calls switch. Looked at when the work they are about begins.
+struct GroupSwitches {
+  bool reduce_grads = true;
+  bool all_reduce_grads = true;  // false: HSDP keeps the reduce-scattered row instead (see reduce.h)
+  // Resolved on the shard group: a number of ranks lies strictly between 1 and N.
+  ReshardAfterForward reshard_after_forward = true;
+  bool reshard_after_backward = true;
+  bool unshard_in_backward = true;
+  std::optional<double> gradient_divide_factor;  // none: the number of ranks
+  bool force_sum_reduction = false;
+};
+
 class ParamGroup {
  public:
-  // `post_forward_ranks`: k of an integer reshard_after_forward strictly between 1 and N, else 0.
-  ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullyShardOptions& options, bool reshard_after_forward,
-             int post_forward_ranks);
+  // `reshard`: resolved on the shard group. Parts are kept after forward only where it is a number of ranks.
+  ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullyShardOptions& options, ReshardAfterForward reshard);
 
   // --- constant after lazy_init() ---
   const std::string& path() const { return path_; }
   const std::vector<std::unique_ptr<Param>>& params() const { return params_; }
-  const comm::DeviceMesh& mesh() const { return *mesh_; }
+  const FsdpAxes& axes() const { return axes_; }
   std::int64_t gather_input_bytes() const { return gather_->input_bytes(); }
 
   // Once, at the root's first forward, in the same order on all ranks: names the group, checks dtypes and that no
@@ -62,7 +75,7 @@ class ParamGroup {
   void post_forward();
   void pre_backward(bool default_prefetch);
   void post_backward();
-  // End of the whole backward: reductions are complete for the compute stream, offloaded gradients have landed on the
+  // End of the whole backward: reductions are complete for the compute stream, offloaded gradients are on the
   // host (blocks it), gathers nobody used are dropped.
   void finalize_backward();
   // Issues the gather on behalf of another group's forward or backward.
@@ -72,8 +85,6 @@ class ParamGroup {
   void set_training_state(TrainingState state) { training_state_ = state; }
   bool is_unsharded() const { return state_ == ShardedState::kUnsharded; }
   bool is_sharded() const { return state_ == ShardedState::kSharded; }
-  // k of an integer reshard_after_forward; 0 when none is in force.
-  int post_forward_ranks() const { return post_forward_ranks_; }
 
   // --- communication, as FSDPModule.set_*; see fully_shard.h. A gather under way is given up. ---
   void set_custom_all_gather(std::shared_ptr<AllGather> comm);
@@ -85,20 +96,18 @@ class ParamGroup {
   // ", custom all-gather" and the like; empty where nothing of this is set.
   std::string describe_comm() const;
 
-  // --- switches, as FSDPModule.set_* ---
-  bool reduce_grads = true;
-  bool all_reduce_grads = true;  // false: HSDP keeps the reduce-scattered row instead (see reduce.h)
-  bool reshard_after_forward;
-  bool reshard_after_backward = true;
-  bool unshard_in_backward = true;
-  std::optional<double> gradient_divide_factor;
-  bool force_sum_reduction = false;
+  const GroupSwitches& switches() const { return switches_; }
+  // InvariantError for a number of ranks other than the group was made with.
+  void set_switches(const GroupSwitches& switches);
+  // Back to what the group was made with; true where that is never.
+  ReshardAfterForward reshard_when_on() const { return reshard_.frees() ? reshard_ : ReshardAfterForward::always(); }
 
  private:
   enum class ShardedState : std::uint8_t { kSharded, kShardedPostForward, kGathering, kUnsharded };
 
   void check_dtypes() const;
   void check_place(const Param& param) const;
+  comm::Axis post_forward_axis() const;
   void make_comm();
   void make_gathers();
   void renew_comm();
@@ -111,14 +120,15 @@ class ParamGroup {
   void mark(device::MarkKind kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0,
             bool prefetched = false);
 
-  const std::shared_ptr<const comm::DeviceMesh> mesh_;
+  const FsdpAxes axes_;
   const GatherLayout layout_;
   std::vector<std::unique_ptr<Param>> params_;
   std::string path_;
   CommContext* comm_ = nullptr;
   std::unique_ptr<Gather> gather_;
-  const int post_forward_ranks_;
-  std::unique_ptr<Gather> post_forward_gather_;  // null without one
+  const ReshardAfterForward reshard_;  // as the group was made
+  GroupSwitches switches_;
+  std::unique_ptr<Gather> post_forward_gather_;  // null unless reshard_ is a number of ranks
   Gather* pending_ = nullptr;                    // the gather issued last
 
   std::shared_ptr<AllGather> custom_all_gather_;  // the user's; null: none

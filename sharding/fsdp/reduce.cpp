@@ -5,11 +5,11 @@
 
 #include "engine/core/error.h"
 #include "engine/kernels/fused.h"
+#include "sharding/lanes.h"
 
 namespace loom::sharding {
 namespace {
 
-using comm::Channel;
 using comm::ReduceOp;
 using device::MemCategory;
 using device::StreamId;
@@ -76,9 +76,9 @@ void finish_row(const Buffers& b, double post_divide, const std::vector<Addition
   }
 }
 
-bool all_reduces(const ReduceContext& context) { return context.mesh->replicate() != nullptr && context.all_reduce; }
+bool all_reduces(const ReduceContext& context) { return context.axes.replicate.size() > 1 && context.all_reduce; }
 
-bool keeps_row(const ReduceContext& context) { return context.mesh->replicate() != nullptr && !context.all_reduce; }
+bool keeps_row(const ReduceContext& context) { return context.axes.replicate.size() > 1 && !context.all_reduce; }
 
 bool runs_hook(const ReduceContext& context) { return context.hook != nullptr && !keeps_row(context); }
 
@@ -98,12 +98,12 @@ struct Step {
 };
 
 std::function<void()> scatter_work(const ReduceContext& context, const ReducePlan& plan, const Buffers& b) {
-  return [mesh = context.mesh, comm = context.comm, plan, b, path = context.path] {
+  return [shard = context.axes.shard, comm = context.comm, plan, b, path = context.path] {
     scale_in_place(b.reduce_dtype, b.input_elems, plan.pre_divide, b.input);
-    if (mesh->shard_size() > 1 && comm != nullptr) {
-      (*comm)(b.reduced, b.input, b.row_elems, b.reduce_dtype, plan.reduce_scatter, mesh->shard(), path);
-    } else if (mesh->shard_size() > 1) {
-      mesh->shard().reduce_scatter(Channel::kReduceScatter, b.input, b.reduced, b.row_elems, b.reduce_dtype,
+    if (shard.size() > 1 && comm != nullptr) {
+      (*comm)(b.reduced, b.input, b.row_elems, b.reduce_dtype, plan.reduce_scatter, shard.group(), path);
+    } else if (shard.size() > 1) {
+      shard.group().reduce_scatter(kReduceScatterLane, b.input, b.reduced, b.row_elems, b.reduce_dtype,
                                    plan.reduce_scatter, path);
     } else {
       const double factor = plan.reduce_scatter.kind == comm::ReduceKind::kPremulSum ? plan.reduce_scatter.factor : 1.0;
@@ -115,33 +115,31 @@ std::function<void()> scatter_work(const ReduceContext& context, const ReducePla
 
 void submit_collectives(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
                         const std::vector<Addition>& additions, bool dry_run) {
-  const std::shared_ptr<const comm::DeviceMesh>& mesh = context.mesh;
+  const auto& [shard, replicate] = context.axes;
   const std::int64_t size = static_cast<std::int64_t>(element_bytes(b.reduce_dtype));
   device::Stream& scatter = context.device->stream(StreamId::kReduceScatter);
   device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
   std::vector<std::pair<device::Stream*, Step>> steps;
-  steps.push_back(
-      {&scatter,
-       {"reduce_scatter",
-        {.read_bytes = b.input_elems * size,
-         .written_bytes = b.row_elems * size,
-         .link_bytes = (mesh->shard_size() - 1) * b.row_elems * size,
-         .unit = device::Unit::kLink},
-        scatter_work(context, plan, b),
-        device::Collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &mesh->shard().ranks()}}});
+  steps.push_back({&scatter,
+                   {"reduce_scatter",
+                    {.read_bytes = b.input_elems * size,
+                     .written_bytes = b.row_elems * size,
+                     .link_bytes = (shard.size() - 1) * b.row_elems * size,
+                     .unit = device::Unit::kLink},
+                    scatter_work(context, plan, b),
+                    device::Collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &shard.ranks()}}});
   if (all_reduces(context)) {
-    steps.push_back(
-        {&all_reduce,
-         {"all_reduce",
-          {.read_bytes = b.row_elems * size,
-           .written_bytes = b.row_elems * size,
-           .link_bytes = 2 * (mesh->replicate_size() - 1) * b.row_elems * size / mesh->replicate_size(),
-           .unit = device::Unit::kLink},
-          [mesh, plan, b, path = context.path] {
-            mesh->replicate()->all_reduce(Channel::kAllReduce, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce,
-                                          path);
-          },
-          device::Collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &mesh->replicate()->ranks()}}});
+    steps.push_back({&all_reduce,
+                     {"all_reduce",
+                      {.read_bytes = b.row_elems * size,
+                       .written_bytes = b.row_elems * size,
+                       .link_bytes = 2 * (replicate.size() - 1) * b.row_elems * size / replicate.size(),
+                       .unit = device::Unit::kLink},
+                      [replicate = replicate, plan, b, path = context.path] {
+                        replicate.group().all_reduce(kAllReduceLane, b.reduced, b.row_elems, b.reduce_dtype,
+                                                     plan.all_reduce, path);
+                      },
+                      device::Collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &replicate.ranks()}}});
   }
   if (runs_hook(context)) {
     steps.push_back({&last_stream(context), {"all_reduce_hook", {}, [hook = context.hook, b] {
@@ -180,8 +178,7 @@ std::vector<Addition> give_gradients(const std::vector<Param*>& params, const Te
   return additions;
 }
 
-// A copy of `part` in host memory beside the parameter's shard. It does not block: reading the copy waits until it has
-// landed.
+// A copy of `part` in host memory beside the parameter's shard. It does not block: a read of the copy waits for it.
 Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stream) {
   const Tensor copy = Tensor::empty_beside(param.sharded(), part.shape(), part.dtype(), MemCategory::kGradient,
                                            param.path() + " (gradient)");
@@ -251,7 +248,7 @@ ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size
 
 ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params,
                              std::vector<Tensor> grads) {
-  const int ranks = context.mesh->shard_size();
+  const int ranks = context.axes.shard.size();
   const DType grad_dtype = grads.front().dtype();
   for (std::size_t i = 0; i < grads.size(); ++i) {
     require(grads[i].dtype() == grad_dtype, "gradients of group '{}' differ in dtype: '{}' {}, '{}' {}", context.path,
@@ -260,7 +257,7 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   const DType reduce_dtype = params.front()->reduce_dtype().value_or(grad_dtype);
   const DType original_dtype = params.front()->original_dtype();
   const ReducePlan plan =
-      plan_reduction(reduce_dtype, ranks, context.mesh->replicate_size(), context.divide_factor, context.force_sum);
+      plan_reduction(reduce_dtype, ranks, context.axes.replicate.size(), context.divide_factor, context.force_sum);
   std::int64_t row_elems = 0;
   for (const Param* param : params) row_elems += param->padded_shard_elems();
 

@@ -11,13 +11,13 @@
 //           all-reduces the sum.
 // Offload   after the last collective, on its stream, each shard's gradient is copied to host memory. With pinned
 //           memory and no gradient there yet the copy does not block the host, and the gradient's storage makes readers
-//           wait until it has landed (Storage::data()). Otherwise the host waits for the copy at once; a gradient that
+//           wait until it is there (Storage::data()). Otherwise the host waits for the copy at once; a gradient that
 //           is there already is added to by the CPU. Whether memory counts as pinned is the policy's word, not what the
 //           system granted: the order of events is the same everywhere.
 // Custom    a ReduceScatter of the user's, or of the process group's memory, gets an output of its own, from which the
 //           gradients are copied.
 // Hook      runs on the row after the last collective, on the all-reduce stream or one of the user's.
-// Averages  over W, whatever the mesh: the shard gradients of HSDP(2x2), FSDP(4) and four replicas are equal.
+// Averages  over W, whatever the axes: the shard gradients of HSDP(2x2), FSDP(4) and four replicas are equal.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/mesh.h"
 #include "engine/device/device.h"
 #include "sharding/custom_comm.h"
 #include "sharding/fsdp/param.h"
+#include "sharding/fsdp_axes.h"
 
 namespace loom::sharding {
 
@@ -54,7 +54,7 @@ struct ReduceOutput {
 using AllReduceHook = std::function<void(const ReduceOutput&)>;
 
 struct ReduceContext {
-  std::shared_ptr<const comm::DeviceMesh> mesh;  // shared with the work on the streams, which may outlive the model
+  FsdpAxes axes;  // shared with the work on the streams, which may outlive the model
   device::Device* device = nullptr;
   std::string path;  // of the group, with the parameters that have no gradient: ranks that differ get an error
   std::optional<double> divide_factor;

@@ -2,8 +2,7 @@
 //
 // Paths    relative to the root of the tree, with forward slashes.
 // Owner    of a .cpp: the targets that list it; of a .h: those that list the .cpp of the same name. Where there is
-// none:
-//          every target of the nearest folder that has one.
+//          none: every target of the nearest folder that has one.
 // Edges    a target may include what it links, and what those targets link PUBLIC, and so on.
 // Answers  one line a problem, "file:line: what, and what to do"; empty when all holds.
 #pragma once

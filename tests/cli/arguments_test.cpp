@@ -1,6 +1,5 @@
 // Promise: the command line means what Megatron's means, what is left out is filled in, and what does not fit is
-// refused in one
-//          line that names flag, value and what to write.
+//          refused in one line that names flag, value and what to write.
 // World:   a machine of 8 cores; no file is opened.
 #include "engine/cli/arguments.h"
 

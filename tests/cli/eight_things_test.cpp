@@ -1,5 +1,5 @@
 // Promise: each of the eight things that users of FSDP2 on NPUs have to know by heart is automatic here, or an error
-// before the start that says what to write.
+//          before the start that says what to write.
 // World:   the built program with a tiny model.
 #include <gmock/gmock.h>
 

@@ -1,6 +1,6 @@
 // Promise: pretrain() turns three callbacks into a training program: it feeds each rank its samples, shards the model
-// by its own fully_shard or by the file, minimises loss_func, evaluates, reports and saves; what a callback does wrong
-// is said.
+//          by its own fully_shard or by the file, minimises loss_func, evaluates, reports and saves; what a callback
+//          does wrong is said.
 // World:   ranks as threads; a model that learns token -> (3 token + 1) mod 8.
 #include "engine/cli/pretrain.h"
 

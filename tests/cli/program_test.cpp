@@ -1,6 +1,5 @@
 // Promise: the program trains to the same bits however its ranks are run, what it saves is what it has trained, and
-// what is wrong with
-//          the user's input is said in one line with exit status 2.
+//          what is wrong with the user's input is said in one line with exit status 2.
 // World:   the built program; ranks as threads; 4 steps of a model of 12176 parameters.
 #include "tests/support/program.h"
 

@@ -1,8 +1,8 @@
 // Promise: thread ranks get the results every ProcessGroup owes (conformance.h), whatever their number.
-// World:   1, 2, 3, 4, 5, 6 and 16 ranks as threads, on however few cores; 4 makes meshes of 1x4, 2x2, 4x1, 6 of 2x3
-// and 3x2.
+// World:   1, 2, 3, 4, 5, 6 and 16 ranks as threads, on however few cores.
 
 #include <gtest/gtest.h>
+#include <string>
 #include <tuple>
 
 #include "engine/launch/run_ranks.h"
@@ -19,13 +19,16 @@ TEST_P(ThreadRanks, Keep) {
                     [&](RankContext&, World& world) { promise.run(world); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Promises, ThreadRanks,
-                         testing::Combine(testing::Values(1, 2, 3, 4, 5, 6, 16),
-                                          testing::ValuesIn(conformance::cases())),
-                         [](const auto& info) {
-                           return std::string(std::get<1>(info.param).name) + "_on_" +
-                                  std::to_string(std::get<0>(info.param));
-                         });
+const auto kRanks = testing::Values(1, 2, 3, 4, 5, 6, 16);
+
+std::string name_of(const testing::TestParamInfo<ThreadRanks::ParamType>& info) {
+  return std::string(std::get<1>(info.param).name) + "_on_" + std::to_string(std::get<0>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Promises, ThreadRanks, testing::Combine(kRanks, testing::ValuesIn(conformance::cases())),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Groups, ThreadRanks,
+                         testing::Combine(kRanks, testing::ValuesIn(conformance::grouping_cases())), name_of);
 
 }  // namespace
 }  // namespace loom::comm

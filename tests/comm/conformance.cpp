@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <cstring>
 #include <fmt/format.h>
-#include <numeric>
+#include <functional>
+#include <string>
 #include <thread>
 #include <type_traits>
 
@@ -17,11 +18,11 @@
 namespace loom::comm::conformance {
 namespace {
 
-std::shared_ptr<ProcessGroup> everyone(World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return world.group(ranks, "world");
-}
+constexpr Lane kGatherLane{1};
+constexpr Lane kReduceScatterLane{2};
+constexpr Lane kAllReduceLane{3};
+
+std::shared_ptr<ProcessGroup> everyone(World& world) { return world.everyone(); }
 
 // The value a rank holds at index i: no two ranks alike, and sums of them round differently in another order.
 template <class T>
@@ -98,7 +99,7 @@ void gathers_land_in_rank_order(World& world) {
     const std::vector<std::int32_t> shard = values<std::int32_t>(group->rank(), elems);
     std::vector<std::int32_t> full(static_cast<std::size_t>(elems * group->size()));
     const GatherPart part{shard.data(), full.data(), shard.size() * 4};
-    group->all_gather(Channel::kGather, {&part, 1}, "gather");
+    group->all_gather(kGatherLane, {&part, 1}, "gather");
     for (int peer = 0; peer < group->size(); ++peer) {
       const auto expected = values<std::int32_t>(peer, elems);
       expect_same_bits(full.data() + peer * elems, expected.data(), elems, "all_gather");
@@ -118,7 +119,7 @@ void parts_gather_in_place_with_unequal_bytes(World& world) {
     for (std::size_t i = 0; i < part_bytes; ++i) own[i] = value_of<std::uint8_t>(group->rank(), static_cast<int>(i));
     parts.push_back({own, full.back().data(), part_bytes});
   }
-  group->all_gather(Channel::kGather, parts, "parts");
+  group->all_gather(kGatherLane, parts, "parts");
   for (std::size_t p = 0; p < parts.size(); ++p) {
     for (int peer = 0; peer < group->size(); ++peer) {
       const auto expected = values<std::uint8_t>(peer, static_cast<std::int64_t>(bytes[p]));
@@ -137,7 +138,7 @@ void large_gathers_are_whole(World& world) {
   std::int32_t* own = full.data() + group->rank() * elems;
   for (std::int64_t i = 0; i < elems; ++i) own[i] = value_of<std::int32_t>(group->rank(), i);
   const GatherPart part{own, full.data(), static_cast<std::size_t>(elems) * 4};
-  group->all_gather(Channel::kGather, {&part, 1}, "large");
+  group->all_gather(kGatherLane, {&part, 1}, "large");
   for (int peer = 0; peer < group->size(); ++peer) {
     const auto expected = values<std::int32_t>(peer, elems);
     expect_same_bits(full.data() + peer * elems, expected.data(), elems, "large all_gather");
@@ -151,7 +152,7 @@ void check_reduce_scatter(ProcessGroup& group, std::int64_t elems, const NamedOp
   std::vector<T> input = values<T>(world_rank, elems * group.size());
   std::vector<T> apart(static_cast<std::size_t>(elems));
   T* output = in_place ? input.data() + group.rank() * elems : apart.data();
-  group.reduce_scatter(Channel::kReduceScatter, input.data(), output, elems, dtype_of<T>, op.op, "scatter");
+  group.reduce_scatter(kReduceScatterLane, input.data(), output, elems, dtype_of<T>, op.op, "scatter");
   std::vector<T> expected;
   for (std::int64_t i = 0; i < elems; ++i) {
     expected.push_back(sum_in_rank_order<T>(group.ranks(), group.rank() * elems + i, op.factor));
@@ -179,9 +180,9 @@ void large_reduce_scatters_have_the_same_bits(World& world) {
 }
 
 template <class T>
-void check_all_reduce(ProcessGroup& group, Channel channel, std::int64_t elems, const NamedOp& op) {
+void check_all_reduce(ProcessGroup& group, Lane lane, std::int64_t elems, const NamedOp& op) {
   std::vector<T> data = values<T>(group.ranks()[static_cast<std::size_t>(group.rank())], elems);
-  group.all_reduce(channel, data.data(), elems, dtype_of<T>, op.op, "reduce");
+  group.all_reduce(lane, data.data(), elems, dtype_of<T>, op.op, "reduce");
   std::vector<T> expected;
   for (std::int64_t i = 0; i < elems; ++i) expected.push_back(sum_in_rank_order<T>(group.ranks(), i, op.factor));
   expect_same_bits<T>(data.data(), expected.data(), elems, "all_reduce");
@@ -191,7 +192,7 @@ void all_reduce_has_the_bits_of_the_sum_in_rank_order_everywhere(World& world) {
   const auto group = everyone(world);
   for_each_dtype([&]<class T>(T) {
     for (const NamedOp& op : ops<T>(group->size())) {
-      for (const std::int64_t elems : kSizes) check_all_reduce<T>(*group, Channel::kAllReduce, elems, op);
+      for (const std::int64_t elems : kSizes) check_all_reduce<T>(*group, kAllReduceLane, elems, op);
     }
   });
 }
@@ -200,7 +201,7 @@ void every_root_broadcasts(World& world) {
   const auto group = everyone(world);
   for (int root = 0; root < group->size(); ++root) {
     std::vector<double> data = values<double>(group->rank(), 1234);
-    group->broadcast(Channel::kHost, data.data(), data.size() * sizeof(double), root, "broadcast");
+    group->broadcast(kHostLane, data.data(), data.size() * sizeof(double), root, "broadcast");
     const auto expected = values<double>(root, 1234);
     expect_same_bits(data.data(), expected.data(), 1234, "broadcast");
   }
@@ -208,10 +209,10 @@ void every_root_broadcasts(World& world) {
 
 void nothing_to_move_is_allowed(World& world) {
   const auto group = everyone(world);
-  group->all_gather(Channel::kGather, {}, "no parts");
-  group->reduce_scatter(Channel::kReduceScatter, nullptr, nullptr, 0, DType::kF32, ReduceOp::sum(), "no elements");
-  group->all_reduce(Channel::kAllReduce, nullptr, 0, DType::kF32, ReduceOp::sum(), "no elements");
-  group->broadcast(Channel::kHost, nullptr, 0, 0, "no bytes");
+  group->all_gather(kGatherLane, {}, "no parts");
+  group->reduce_scatter(kReduceScatterLane, nullptr, nullptr, 0, DType::kF32, ReduceOp::sum(), "no elements");
+  group->all_reduce(kAllReduceLane, nullptr, 0, DType::kF32, ReduceOp::sum(), "no elements");
+  group->broadcast(kHostLane, nullptr, 0, 0, "no bytes");
 }
 
 // Each member writes its line; after the barrier all read all lines.
@@ -219,7 +220,7 @@ void a_shared_segment_is_one_memory(World& world) {
   const auto group = everyone(world);
   for (const std::size_t line_bytes : {std::size_t{100}, std::size_t{1} << 18}) {
     const std::size_t bytes = line_bytes * static_cast<std::size_t>(group->size());
-    const auto segment = group->share(Channel::kHost, bytes, "segment");
+    const auto segment = group->share(kHostLane, bytes, "segment");
     expect(segment != nullptr, "share: null among ranks of one machine");
     expect(segment->bytes() == bytes, "share: another size than asked for");
     expect(reinterpret_cast<std::uintptr_t>(segment->data()) % 4096 == 0, "share: not aligned to 4096");
@@ -230,17 +231,17 @@ void a_shared_segment_is_one_memory(World& world) {
     };
     expect(is_all(own, std::byte{0}), "share: not zeroed");
     std::fill_n(own, line_bytes, static_cast<std::byte>(group->rank() + 1));
-    group->barrier(Channel::kHost, "written");
+    group->barrier(kHostLane, "written");
     for (int peer = 0; peer < group->size(); ++peer) {
       const std::byte* line = segment->data() + line_bytes * static_cast<std::size_t>(peer);
       expect(is_all(line, static_cast<std::byte>(peer + 1)), "share: a peer's line is unseen");
     }
-    group->barrier(Channel::kHost, "read");
+    group->barrier(kHostLane, "read");
   }
 }
 
-// Odd ranks start with one channel, even ranks with the other: ordered channels would wait for each other for ever.
-void channels_do_not_wait_for_each_other(World& world) {
+// Two threads a rank, a lane each, in no common order: lanes that waited for each other would wait for ever.
+void lanes_do_not_wait_for_each_other(World& world) {
   const auto group = everyone(world);
   RankContext& context = RankContext::current();
   std::atomic<bool> gathers_hold{false};
@@ -251,7 +252,7 @@ void channels_do_not_wait_for_each_other(World& world) {
         std::int32_t shard = group->rank() + i;
         std::vector<std::int32_t> full(static_cast<std::size_t>(group->size()));
         const GatherPart part{&shard, full.data(), sizeof shard};
-        group->all_gather(Channel::kGather, {&part, 1}, "beside");
+        group->all_gather(kGatherLane, {&part, 1}, "beside");
         for (int peer = 0; peer < group->size(); ++peer) {
           expect(full[static_cast<std::size_t>(peer)] == peer + i, "all_gather beside all_reduce: wrong value");
         }
@@ -262,7 +263,7 @@ void channels_do_not_wait_for_each_other(World& world) {
     }
   });
   try {
-    for (int i = 0; i < 50; ++i) check_all_reduce<float>(*group, Channel::kAllReduce, 3000, {ReduceOp::sum(), 1.0});
+    for (int i = 0; i < 50; ++i) check_all_reduce<float>(*group, kAllReduceLane, 3000, {ReduceOp::sum(), 1.0});
   } catch (...) {
     gathers.join();
     throw;
@@ -271,60 +272,174 @@ void channels_do_not_wait_for_each_other(World& world) {
   expect(gathers_hold, "all_gather beside all_reduce failed");
 }
 
-void sub_groups_see_only_their_members(World& world) {
-  std::vector<int> even;
-  std::vector<int> odd;
-  for (int rank = 0; rank < world.size(); ++rank) (rank % 2 == 0 ? even : odd).push_back(rank);
-  const auto evens = world.group(even, "even");
-  const auto odds = odd.empty() ? nullptr : world.group(odd, "odd");
-  const auto& mine = world.rank() % 2 == 0 ? evens : odds;
-  const auto& other = world.rank() % 2 == 0 ? odds : evens;
-  expect(mine != nullptr && other == nullptr, "group: members get a group, others null");
-  expect(mine->ranks() == (world.rank() % 2 == 0 ? even : odd), "group: other ranks than asked for");
-  check_all_reduce<float>(*mine, Channel::kAllReduce, 777, {ReduceOp::sum(), 1.0});
-  check_reduce_scatter<bf16>(*mine, 99, {ReduceOp::sum(), 1.0}, false);
+// Half of the ranks make the gathers of all lanes in ascending, half in descending order, a thread a lane.
+void every_lane_is_an_order_of_its_own(World& world) {
+  const auto group = everyone(world);
+  RankContext& context = RankContext::current();
+  std::atomic<int> kept{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < Lane::kCount; ++i) {
+    const int id = world.rank() % 2 == 0 ? i : Lane::kCount - 1 - i;
+    threads.emplace_back([&, id] {
+      const RankScope scope(context);
+      try {
+        const std::int32_t own = world.rank() * Lane::kCount + id;
+        std::vector<std::int32_t> all(static_cast<std::size_t>(group->size()));
+        const GatherPart part{&own, all.data(), sizeof own};
+        group->all_gather(Lane(id), {&part, 1}, "lane " + std::to_string(id));
+        for (int peer = 0; peer < group->size(); ++peer) {
+          expect(all[static_cast<std::size_t>(peer)] == peer * Lane::kCount + id, "all_gather: another lane's value");
+        }
+        ++kept;
+      } catch (const std::exception& error) {
+        world.fail(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  expect(kept == Lane::kCount, "a lane failed");
 }
 
-void check_mesh(World& world, int shard_size) {
-  const DeviceMesh mesh = DeviceMesh::create(world, shard_size);
-  const int row = world.rank() / shard_size;
-  const int column = world.rank() % shard_size;
-  expect(mesh.shard_size() == shard_size && mesh.world_size() == world.size(), "mesh: wrong sizes");
-  expect(mesh.shard_rank() == column, "mesh: the shard axis is not the inner one");
-  for (int j = 0; j < shard_size; ++j) {
-    expect(mesh.shard().ranks()[static_cast<std::size_t>(j)] == row * shard_size + j, "mesh: wrong shard group");
+std::vector<int> ranks_where(World& world, const std::function<bool(int)>& holds) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (holds(rank)) ranks.push_back(rank);
   }
-  check_reduce_scatter<float>(mesh.shard(), 50, {ReduceOp::sum(), 1.0}, false);
-  expect((mesh.replicate() == nullptr) == (mesh.replicate_size() == 1), "mesh: a replicate group only where M > 1");
-  if (mesh.replicate() == nullptr) return;
-  expect(mesh.replicate()->rank() == row, "mesh: the replicate axis is not the outer one");
-  for (int i = 0; i < mesh.replicate_size(); ++i) {
-    expect(mesh.replicate()->ranks()[static_cast<std::size_t>(i)] == i * shard_size + column,
-           "mesh: wrong replicate group");
-  }
-  check_all_reduce<float>(*mesh.replicate(), Channel::kAllReduce, 50, {ReduceOp::sum(), 1.0});
+  return ranks;
 }
 
-void a_mesh_has_rows_that_shard_and_columns_that_replicate(World& world) {
-  for (int shard_size = 1; shard_size <= world.size(); ++shard_size) {
-    if (world.size() % shard_size == 0) check_mesh(world, shard_size);
+void expect_group(const std::shared_ptr<ProcessGroup>& group, World& world, const std::vector<int>& ranks,
+                  std::string_view what) {
+  expect(group != nullptr, std::string(what) + ": null for a member");
+  expect(group->ranks() == ranks, std::string(what) + ": other ranks, or in another order");
+  expect(ranks[static_cast<std::size_t>(group->rank())] == world.rank(), std::string(what) + ": wrong own rank");
+}
+
+void a_split_makes_a_group_of_every_color(World& world) {
+  const int color = world.rank() % 3;
+  const auto own = ranks_where(world, [&](int rank) { return rank % 3 == color; });
+  const auto group = world.split(color, 0, "thirds", own);
+  expect_group(group, world, own, "split by thirds");
+  expect(group->name() == "thirds", "split: another name than asked for");
+}
+
+void a_split_orders_its_members_by_key(World& world) {
+  auto own = ranks_where(world, [&](int rank) { return rank % 2 == world.rank() % 2; });
+  std::reverse(own.begin(), own.end());
+  expect_group(world.split(world.rank() % 2, -world.rank(), "backwards", own), world, own, "split with falling keys");
+}
+
+void a_split_leaves_out_ranks_without_a_color(World& world) {
+  const auto even = ranks_where(world, [](int rank) { return rank % 2 == 0; });
+  const bool member = world.rank() % 2 == 0;
+  const auto group = world.split(member ? 7 : World::kNoColor, 0, "even", member ? even : std::vector<int>{});
+  expect(member == (group != nullptr), "split: members get a group, others null");
+  if (member) expect_group(group, world, even, "split of even ranks");
+}
+
+// Another color of one number is another group, in whichever split.
+void splits_follow_one_another(World& world) {
+  for (int parts = 1; parts <= world.size(); ++parts) {
+    const int color = world.rank() % parts;
+    const auto own = ranks_where(world, [&](int rank) { return rank % parts == color; });
+    expect_group(world.split(color, world.rank(), "part", own), world, own, "split again");
   }
+}
+
+// Sizes of three axes for every number of ranks.
+std::vector<AxisSize> three_axes(int ranks) {
+  const int c = ranks % 2 == 0 ? 2 : 1;
+  const int b = ranks / c % 2 == 0 ? 2 : ranks / c;
+  return {{"a", ranks / b / c}, {"b", b}, {"c", c}};
+}
+
+void a_mesh_has_an_axis_of_every_name(World& world) {
+  const DeviceMesh mesh = DeviceMesh::create(world, three_axes(world.size()));
+  const std::vector<int> own = mesh.coordinates(world.rank());
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const Axis& axis = mesh.axis(mesh.axes()[i].name);
+    const auto ranks = ranks_where(world, [&](int rank) {
+      std::vector<int> theirs = mesh.coordinates(rank);
+      theirs[i] = own[i];
+      return theirs == own;
+    });
+    expect_group(axis.shared_group(), world, ranks, "axis " + axis.name());
+    expect(axis.size() == mesh.axes()[i].size && axis.rank() == own[i], "axis: wrong size or own rank");
+  }
+}
+
+void axes_that_are_not_neighbours_flatten_into_one(World& world) {
+  const DeviceMesh mesh = DeviceMesh::create(world, three_axes(world.size()));
+  const int b = mesh.coordinates(world.rank())[1];
+  const auto ranks = ranks_where(world, [&](int rank) { return mesh.coordinates(rank)[1] == b; });
+  const Axis flat = mesh.flatten({"a", "c"}, "a_c");
+  expect_group(flat.shared_group(), world, ranks, "flattened axis");
+}
+
+void an_axis_is_cut_into_consecutive_ranks(World& world) {
+  const DeviceMesh mesh = DeviceMesh::create(world, {{"all", world.size()}});
+  for (int size = 1; size <= world.size(); ++size) {
+    if (world.size() % size != 0) continue;
+    const Axis piece = mesh.axis("all").consecutive(size, "piece");
+    const auto ranks = ranks_where(world, [&](int rank) { return rank / size == world.rank() / size; });
+    expect_group(piece.shared_group(), world, ranks, "consecutive ranks");
+    expect(mesh.axis("all").consecutive(size, "piece").shared_group() == piece.shared_group(),
+           "consecutive ranks: made twice");
+  }
+}
+
+// Every group of a split at once, then those of the next.
+void groups_of_a_split_see_only_their_members(World& world) {
+  for (const int parts : {2, 3}) {
+    const int color = world.rank() % parts;
+    const auto group = world.split(color, world.rank(), "part", {});
+    expect_group(group, world, ranks_where(world, [&](int rank) { return rank % parts == color; }), "split");
+    check_all_reduce<float>(*group, kAllReduceLane, 777, {ReduceOp::sum(), 1.0});
+    check_reduce_scatter<bf16>(*group, 99, {ReduceOp::sum(), 1.0}, false);
+  }
+}
+
+// Members hold their places by key: gathers and sums follow that order.
+void a_group_with_falling_keys_works_in_its_order(World& world) {
+  const auto group = world.split(0, -world.rank(), "backwards", {});
+  check_all_reduce<float>(*group, kAllReduceLane, 3001, {ReduceOp::sum(), 1.0});
+  check_reduce_scatter<float>(*group, 77, {ReduceOp::avg(), 1.0 / group->size()}, false);
+}
+
+void axes_of_a_mesh_reduce_over_their_ranks(World& world) {
+  const DeviceMesh mesh = DeviceMesh::create(world, three_axes(world.size()));
+  for (const AxisSize& size : mesh.axes()) {
+    check_reduce_scatter<float>(mesh.axis(size.name).group(), 50, {ReduceOp::sum(), 1.0}, false);
+    check_all_reduce<float>(mesh.axis(size.name).group(), kAllReduceLane, 50, {ReduceOp::avg(), 1.0 / size.size});
+  }
+  check_all_reduce<float>(mesh.flatten({"a", "c"}, "a_c").group(), kAllReduceLane, 50, {ReduceOp::sum(), 1.0});
 }
 
 void a_group_serves_again_and_again(World& world) {
   const auto group = everyone(world);
   for (int i = 0; i < 100; ++i) {
-    group->barrier(Channel::kHost, "again");
-    check_all_reduce<std::int32_t>(*group, Channel::kHost, 1 + i % 7, {ReduceOp::sum(), 1.0});
+    group->barrier(kHostLane, "again");
+    check_all_reduce<std::int32_t>(*group, kHostLane, 1 + i % 7, {ReduceOp::sum(), 1.0});
     check_reduce_scatter<float>(*group, 3, {ReduceOp::sum(), 1.0}, i % 2 == 0);
   }
 }
 
 }  // namespace
 
-const std::vector<Case>& cases() {
 #define LOOM_CASE(name) \
   Case { #name, name }
+
+const std::vector<Case>& grouping_cases() {
+  static const std::vector<Case> all = {
+      LOOM_CASE(a_split_makes_a_group_of_every_color),     LOOM_CASE(a_split_orders_its_members_by_key),
+      LOOM_CASE(a_split_leaves_out_ranks_without_a_color), LOOM_CASE(splits_follow_one_another),
+      LOOM_CASE(a_mesh_has_an_axis_of_every_name),         LOOM_CASE(axes_that_are_not_neighbours_flatten_into_one),
+      LOOM_CASE(an_axis_is_cut_into_consecutive_ranks),
+  };
+  return all;
+}
+
+const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       LOOM_CASE(gathers_land_in_rank_order),
       LOOM_CASE(parts_gather_in_place_with_unequal_bytes),
@@ -335,9 +450,11 @@ const std::vector<Case>& cases() {
       LOOM_CASE(every_root_broadcasts),
       LOOM_CASE(nothing_to_move_is_allowed),
       LOOM_CASE(a_shared_segment_is_one_memory),
-      LOOM_CASE(channels_do_not_wait_for_each_other),
-      LOOM_CASE(sub_groups_see_only_their_members),
-      LOOM_CASE(a_mesh_has_rows_that_shard_and_columns_that_replicate),
+      LOOM_CASE(lanes_do_not_wait_for_each_other),
+      LOOM_CASE(every_lane_is_an_order_of_its_own),
+      LOOM_CASE(groups_of_a_split_see_only_their_members),
+      LOOM_CASE(a_group_with_falling_keys_works_in_its_order),
+      LOOM_CASE(axes_of_a_mesh_reduce_over_their_ranks),
       LOOM_CASE(a_group_serves_again_and_again),
   };
 #undef LOOM_CASE

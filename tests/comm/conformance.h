@@ -20,5 +20,7 @@ struct Case {
 };
 
 const std::vector<Case>& cases();
+// How ranks come into groups; nothing moves, so that a simulated world keeps them too (simulated_test.cpp).
+const std::vector<Case>& grouping_cases();
 
 }  // namespace loom::comm::conformance

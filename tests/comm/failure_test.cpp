@@ -1,6 +1,6 @@
 // Promise: a rank that throws, ends, stalls or differs ends every wait for it with a text that says which, where and
-// why; nothing hangs. World:   2 to 4 ranks as threads; a deadline of 200 ms where one must pass, of a minute where
-// none may.
+//          why; nothing hangs.
+// World:   2 to 4 ranks as threads; a deadline of 200 ms where one must pass, of a minute where none may.
 
 #include <future>
 #include <gmock/gmock.h>
@@ -22,11 +22,11 @@ using testing::Pair;
 constexpr CommOptions kPatient{.timeout = std::chrono::minutes(1)};
 constexpr CommOptions kHasty{.timeout = std::chrono::milliseconds(200)};
 
-std::shared_ptr<ProcessGroup> everyone(World& world, const char* name = "shard") {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < world.size(); ++rank) ranks.push_back(rank);
-  return world.group(ranks, name);
-}
+constexpr Lane kGatherLane{1};
+constexpr Lane kReduceScatterLane{2};
+constexpr Lane kAllReduceLane{3};
+
+std::shared_ptr<ProcessGroup> everyone(World& world) { return world.everyone("shard"); }
 
 using Texts = std::map<int, std::string>;
 
@@ -54,7 +54,7 @@ void gather_one(ProcessGroup& group, const char* tag) {
   std::int32_t shard = 1;
   std::vector<std::int32_t> full(static_cast<std::size_t>(group.size()));
   const GatherPart part{&shard, full.data(), sizeof shard};
-  group.all_gather(Channel::kGather, {&part, 1}, tag);
+  group.all_gather(kGatherLane, {&part, 1}, tag);
 }
 
 TEST(AThrowingRank, EndsItsPeersWaitsWithItsMessage) {
@@ -76,22 +76,21 @@ TEST(AThrowingRank, HasItsOwnExceptionRethrown) {
   const auto main = [](RankContext& context, World& world) {
     const auto group = everyone(world);
     if (context.rank() == 2) raise<OutOfMemoryError>("no room");
-    group->barrier(Channel::kHost, "end");
+    group->barrier(kHostLane, "end");
   };
   EXPECT_THROW(launch::run_ranks(4, kPatient, main), OutOfMemoryError);
 }
 
 TEST(AThrowingRank, EndsWaitsInGroupsItIsNotIn) {
   const Texts texts = texts_of(3, kPatient, [](RankContext& context, World& world) {
-    const std::vector<int> pair = {1, 2};
-    const auto group = world.group(pair, "pair");
+    const auto group = world.split(context.rank() == 0 ? World::kNoColor : 0, context.rank(), "pair", {});
     if (context.rank() == 0) raise<DeviceError>("no room");
-    if (context.rank() == 1) group->barrier(Channel::kHost, "pair only");
+    if (context.rank() == 1) group->barrier(kHostLane, "pair only");
     if (context.rank() == 2) {
       try {
         everyone(world);  // rank 0 never comes
       } catch (const CommError&) {
-        group->barrier(Channel::kHost, "too late");
+        group->barrier(kHostLane, "too late");
       }
     }
   });
@@ -114,7 +113,7 @@ TEST(AFailure, IsTheCauseThatEveryLaterCallNames) {
       }
     }
     std::int32_t value = 0;
-    group->all_reduce(Channel::kAllReduce, &value, 1, DType::kI32, ReduceOp::sum(), "third");
+    group->all_reduce(kAllReduceLane, &value, 1, DType::kI32, ReduceOp::sum(), "third");
   });
   EXPECT_THAT(texts, ElementsAre(Pair(1,
                                       "[rank 1] all_reduce 'third' in group 'shard' (ranks 0,1): rank 0 failed first: "
@@ -127,7 +126,7 @@ TEST(AFailure, IsTheFirstInTimeAndNamedOnce) {
     const auto group = everyone(world);
     if (context.rank() == 0) raise<DeviceError>("no room");
     try {
-      group->barrier(Channel::kHost, "a");
+      group->barrier(kHostLane, "a");
     } catch (const CommError& error) {
       world.fail(error.what());
       if (context.rank() == 1) {
@@ -136,7 +135,7 @@ TEST(AFailure, IsTheFirstInTimeAndNamedOnce) {
       }
     }
     told.wait();
-    group->barrier(Channel::kHost, "b");
+    group->barrier(kHostLane, "b");
   });
   EXPECT_EQ(texts.at(2), "[rank 2] barrier 'b' in group 'shard' (ranks 0,1,2): rank 0 failed first: [rank 0] no room");
 }
@@ -154,8 +153,7 @@ TEST(AStalledRank, IsNamedWithWhatItLastEntered) {
     try {
       std::vector<float> input(3);
       float output = 0;
-      group->reduce_scatter(Channel::kReduceScatter, input.data(), &output, 1, DType::kF32, ReduceOp::avg(),
-                            "layers.3");
+      group->reduce_scatter(kReduceScatterLane, input.data(), &output, 1, DType::kF32, ReduceOp::avg(), "layers.3");
     } catch (...) {
       given_up.count_down();
       throw;
@@ -174,11 +172,11 @@ TEST(AStalledRank, LearnsAtItsNextCallThatItWasGivenUp) {
     const auto group = everyone(world);
     if (context.rank() == 1) {
       given_up.get_future().wait();
-      group->barrier(Channel::kHost, "late");
+      group->barrier(kHostLane, "late");
       return;
     }
     try {
-      group->barrier(Channel::kHost, "start");
+      group->barrier(kHostLane, "start");
     } catch (...) {
       given_up.set_value();
       throw;
@@ -186,8 +184,7 @@ TEST(AStalledRank, LearnsAtItsNextCallThatItWasGivenUp) {
   });
   const std::string first =
       "[rank 0] barrier 'start' in group 'shard' (ranks 0,1): rank 1 did not come within 200 ms (it last entered "
-      "making of group "
-      "'shard (ranks 0,1)'); raise --distributed-timeout-minutes or look at rank 1";
+      "making of groups 'shard'); raise --distributed-timeout-minutes or look at rank 1";
   EXPECT_THAT(texts, ElementsAre(Pair(0, first),
                                  Pair(1, "[rank 1] barrier 'late' in group 'shard' (ranks 0,1): rank 0 failed first: " +
                                              first)));
@@ -207,18 +204,18 @@ TEST(StalledRanks, AreAllNamed) {
       throw;
     }
   });
-  EXPECT_THAT(texts, ElementsAre(Pair(
-                         1,
-                         "[rank 1] making of group 'shard (ranks 0,1,2)' in group 'world' (ranks 0,1,2): ranks 0,2 "
-                         "did not come within 200 ms (rank 0: it has entered no collective; rank 2: it has "
-                         "entered no collective); raise --distributed-timeout-minutes or look at ranks 0,2")));
+  EXPECT_THAT(texts,
+              ElementsAre(Pair(1,
+                               "[rank 1] making of groups 'shard' in group 'world' (ranks 0,1,2): ranks 0,2 "
+                               "did not come within 200 ms (rank 0: it has entered no collective; rank 2: it has "
+                               "entered no collective); raise --distributed-timeout-minutes or look at ranks 0,2")));
 }
 
 TEST(AnEndedRank, IsNotWaitedFor) {
   const Texts texts = texts_of(2, kPatient, [](RankContext& context, World& world) {
     const auto group = everyone(world);
-    group->barrier(Channel::kHost, "step 9");
-    if (context.rank() == 1) group->barrier(Channel::kHost, "step 10");
+    group->barrier(kHostLane, "step 9");
+    if (context.rank() == 1) group->barrier(kHostLane, "step 10");
   });
   EXPECT_THAT(texts, ElementsAre(Pair(
                          1,
@@ -237,7 +234,7 @@ Texts differing(const std::function<void(ProcessGroup&)>& rank0, const std::func
 auto reduce(std::int64_t elems, DType dtype, ReduceOp op) {
   return [=](ProcessGroup& group) {
     std::vector<double> data(64);
-    group.all_reduce(Channel::kHost, data.data(), elems, dtype, op, "grads");
+    group.all_reduce(kHostLane, data.data(), elems, dtype, op, "grads");
   };
 }
 
@@ -247,7 +244,7 @@ constexpr const char* kRank0 = "[rank 0] all_reduce 'grads' in group 'shard' (ra
 constexpr const char* kRank1 = "[rank 1] all_reduce 'grads' in group 'shard' (ranks 0,1): ";
 
 TEST(DifferingMembers, AreToldTheKind) {
-  const auto barrier = [](ProcessGroup& group) { group.barrier(Channel::kHost, "grads"); };
+  const auto barrier = [](ProcessGroup& group) { group.barrier(kHostLane, "grads"); };
   EXPECT_THAT(
       differing(reduce(1, DType::kF32, ReduceOp::sum()), barrier),
       ElementsAre(
@@ -258,8 +255,8 @@ TEST(DifferingMembers, AreToldTheKind) {
 
 TEST(DifferingMembers, AreToldTheTag) {
   EXPECT_THAT(
-      differing([](ProcessGroup& group) { group.barrier(Channel::kHost, "a"); },
-                [](ProcessGroup& group) { group.barrier(Channel::kHost, "b"); }),
+      differing([](ProcessGroup& group) { group.barrier(kHostLane, "a"); },
+                [](ProcessGroup& group) { group.barrier(kHostLane, "b"); }),
       ElementsAre(
           Pair(0, both("[rank 0] barrier 'a' in group 'shard' (ranks 0,1): rank 0 asks for barrier 'a', rank 1 for "
                        "barrier 'b'")),
@@ -289,7 +286,7 @@ TEST(DifferingMembers, AreToldTheRoot) {
   const auto broadcast = [](int root) {
     return [root](ProcessGroup& group) {
       int value = 0;
-      group.broadcast(Channel::kHost, &value, sizeof value, root, "seed");
+      group.broadcast(kHostLane, &value, sizeof value, root, "seed");
     };
   };
   EXPECT_THAT(
@@ -306,7 +303,7 @@ TEST(DifferingMembers, AreToldThatTheirPartsDiffer) {
     return [=](ProcessGroup& group) {
       std::vector<std::byte> full(64);
       const GatherPart parts[] = {{full.data(), full.data(), first}, {full.data() + 32, full.data() + 32, second}};
-      group.all_gather(Channel::kHost, parts, "w");
+      group.all_gather(kHostLane, parts, "w");
     };
   };
   EXPECT_THAT(
@@ -320,24 +317,43 @@ TEST(DifferingMembers, AreToldThatTheirPartsDiffer) {
                "parts; all members must gather the same parts")));
 }
 
-TEST(DifferingMembers, AreToldThatTheirGroupsDiffer) {
-  const Texts texts = texts_of(3, kPatient, [](RankContext& context, World& world) {
-    world.group(context.rank() == 2 ? std::vector{0, 2} : std::vector{0, 1}, "shard");
+TEST(DifferingMembers, AreToldThatTheirSplitsDiffer) {
+  const Texts texts = texts_of(2, kPatient, [](RankContext& context, World& world) {
+    world.split(0, 0, context.rank() == 1 ? "odd" : "even", {});
   });
-  EXPECT_EQ(texts.size(), 3u);
-  EXPECT_EQ(
-      texts.at(2),
-      both("[rank 2] making of group 'shard (ranks 0,2)' in group 'world' (ranks 0,1,2): rank 2 asks for making of "
-           "group 'shard (ranks 0,2)', rank 0 for making of group 'shard (ranks 0,1)'"));
+  const std::string in_world = " in group 'world' (ranks 0,1): ";
+  EXPECT_THAT(texts, ElementsAre(Pair(0, both("[rank 0] making of groups 'even'" + in_world +
+                                              "rank 0 asks for making of groups 'even', rank 1 for making of groups "
+                                              "'odd'")),
+                                 Pair(1, both("[rank 1] making of groups 'odd'" + in_world +
+                                              "rank 1 asks for making of groups 'odd', rank 0 for making of groups "
+                                              "'even'"))));
 }
 
-TEST(AGroup, HasAscendingRanksOfTheWorld) {
-  InProcessWorld shared(2, kPatient);
+// Ranks 0 and 1 agree; rank 2, which thinks it is with rank 0, is told who really chose its group.
+TEST(DifferingMembers, AreToldThatTheirGroupsDiffer) {
+  const Texts texts = texts_of(3, kPatient, [](RankContext& context, World& world) {
+    const std::vector<int> expected = context.rank() == 2 ? std::vector{0, 2} : std::vector{0, 1};
+    world.split(context.rank() == 2 ? 2 : 0, context.rank(), "shard", expected);
+  });
+  EXPECT_THAT(texts,
+              ElementsAre(Pair(2,
+                               "[rank 2] making of groups 'shard' in group 'world' (ranks 0,1,2): rank 2 expects "
+                               "ranks 0,2 in its group, but finds 2; give all ranks the same axes")));
+}
+
+TEST(ASplit, TakesNoColorBelowZero) {
+  InProcessWorld shared(1, kPatient);
   const auto world = shared.view(0);
-  const std::vector<int> twice = {0, 0};
-  EXPECT_THAT([&] { world->group(twice, "odd"); },
+  EXPECT_THAT([&] { world->split(-2, 0, "odd", {}); },
               testing::ThrowsMessage<InvariantError>(
-                  "internal: group 'odd' of ranks 0,0: expected ascending ranks of the world of 2"));
+                  "internal: rank 0 gives a split the color -2, expected 0 or more, or kNoColor"));
+}
+
+TEST(ALane, IsOneOfSixteen) {
+  EXPECT_EQ(Lane(15).id(), 15);
+  EXPECT_THAT([] { Lane(16); }, testing::ThrowsMessage<InvariantError>("lane is 16, a group has lanes 0 to 15"));
+  EXPECT_THAT([] { Lane(-1); }, testing::ThrowsMessage<InvariantError>("lane is -1, a group has lanes 0 to 15"));
 }
 
 TEST(TwoWorlds, FailApart) {
@@ -347,7 +363,7 @@ TEST(TwoWorlds, FailApart) {
   const auto sound_view = sound.view(0);
   broken_view->fail("gone");
   EXPECT_THROW(everyone(*broken_view), CommError);
-  EXPECT_NO_THROW(everyone(*sound_view)->barrier(Channel::kHost, "alive"));
+  EXPECT_NO_THROW(everyone(*sound_view)->barrier(kHostLane, "alive"));
   EXPECT_EQ(broken.first_failed(), 0);
   EXPECT_EQ(sound.first_failed(), -1);
 }

@@ -10,9 +10,11 @@
 int main() {
   using namespace loom;
   launch::run_mpi_rank({.timeout = std::chrono::seconds(60)}, [](RankContext& context, comm::World& world) {
-    for (const comm::conformance::Case& promise : comm::conformance::cases()) {
-      promise.run(world);
-      if (context.rank() == 0) fmt::print("kept by {} processes: {}\n", world.size(), promise.name);
+    for (const auto* cases : {&comm::conformance::cases(), &comm::conformance::grouping_cases()}) {
+      for (const comm::conformance::Case& promise : *cases) {
+        promise.run(world);
+        if (context.rank() == 0) fmt::print("kept by {} processes: {}\n", world.size(), promise.name);
+      }
     }
   });
   return 0;

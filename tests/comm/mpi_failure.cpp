@@ -16,7 +16,7 @@ namespace {
 void gather(ProcessGroup& group, std::size_t bytes, const char* tag) {
   std::vector<std::byte> full(bytes * static_cast<std::size_t>(group.size()));
   const GatherPart part{full.data() + bytes * static_cast<std::size_t>(group.rank()), full.data(), bytes};
-  group.all_gather(Channel::kGather, {&part, 1}, tag);
+  group.all_gather(Lane(1), {&part, 1}, tag);
 }
 
 void fail_as(const std::string& way, ProcessGroup& group) {
@@ -36,8 +36,7 @@ int main(int, char** argv) {
   const bool hasty = way == "stall" || way == "return";
   const comm::CommOptions options{.timeout = hasty ? std::chrono::seconds(1) : std::chrono::minutes(1)};
   launch::run_mpi_rank(options, [&](RankContext& context, comm::World& world) {
-    const std::vector<int> ranks = {0, 1, 2};
-    const auto group = world.group(ranks, "shard");
+    const auto group = world.everyone("shard");
     comm::gather(*group, 8, "layers.2");
     if (context.rank() == 1) return comm::fail_as(way, *group);
     comm::gather(*group, std::size_t{1} << 20, "layers.3");

@@ -20,20 +20,19 @@ bool is_mapped(std::byte* page) {
 
 TEST(SharedSegment, OutlivesAllButItsLastMember) {
   launch::run_ranks(3, {.timeout = std::chrono::minutes(1)}, [](RankContext& context, World& world) {
-    const std::vector<int> ranks = {0, 1, 2};
-    const auto group = world.group(ranks, "world");
-    auto segment = group->share(Channel::kHost, 4096, "segment");
+    const auto group = world.everyone();
+    auto segment = group->share(kHostLane, 4096, "segment");
     std::byte* const page = segment->data();
     if (context.rank() == 1) page[7] = std::byte{42};
-    group->barrier(Channel::kHost, "written");
+    group->barrier(kHostLane, "written");
     if (context.rank() != 2) segment.reset();
-    group->barrier(Channel::kHost, "two let go");
+    group->barrier(kHostLane, "two let go");
     if (context.rank() == 2) {
       EXPECT_EQ(page[7], std::byte{42});
       EXPECT_EQ(segment.use_count(), 1);
       segment.reset();
     }
-    group->barrier(Channel::kHost, "all let go");
+    group->barrier(kHostLane, "all let go");
   });
 }
 

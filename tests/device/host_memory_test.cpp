@@ -1,5 +1,5 @@
 // Promise: host memory is counted by purpose while it is owned, comes from the allocator that was given, and is not
-// counted as the device's.
+//          counted as the device's.
 #include "engine/device/host_memory.h"
 
 #include <gmock/gmock.h>

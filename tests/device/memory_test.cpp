@@ -1,5 +1,5 @@
 // Promise: the accounts say, in host order and whatever runs behind, how many bytes each category holds and held at
-// most.
+//          most.
 #include "engine/device/memory.h"
 
 #include <cstring>

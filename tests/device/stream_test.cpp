@@ -1,5 +1,5 @@
 // Promise: items run in the order of their stream, across streams in the order of events, with the same results under
-// both executors; the first cause of a failure reaches the host's first wait.
+//          both executors; the first cause of a failure reaches the host's first wait.
 #include "engine/device/stream.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Promise: an architecture of the user's own trains, sharded as its _fully_shard says, to the same losses on any number
-// of ranks, and what is wrong in its configuration is named.
+//          of ranks, and what is wrong in its configuration is named.
 // World:   the built example; one and two ranks as threads; README.md as text.
 #include <cmath>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Promise: pretrain_vlm learns to caption images under the migration guide's YAML as it is written, with the vision
-// tower left out of training and of sharding.
+//          tower left out of training and of sharding.
 // World:   the built example with its model; two ranks as threads.
 #include <cmath>
 #include <cstring>

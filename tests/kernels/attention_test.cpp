@@ -1,6 +1,5 @@
 // Promise: attention and its gradients equal softmax(scale Q K^T) V written out in double, for every dtype, head dim
-// and
-//          grouping, with and without the causal mask; the bits do not depend on the number of threads.
+//          and grouping, with and without the causal mask; the bits do not depend on the number of threads.
 // World:   no ranks, or one rank with a pool of 1 to 3 threads; numbers in [-1, 1).
 
 #include "engine/kernels/attention.h"

@@ -1,5 +1,5 @@
 // Promise: cross-entropy equals log(sum(exp)) - logit[target] summed over the rows that count, and its gradient the
-// derivative.
+//          derivative.
 #include <gtest/gtest.h>
 #include <limits>
 

@@ -1,5 +1,5 @@
 // Promise: RMSNorm and LayerNorm equal their definition to the rounding of the dtype; their gradients are the
-// derivatives.
+//          derivatives.
 #include <gtest/gtest.h>
 #include <limits>
 

@@ -1,5 +1,5 @@
 // Promise: a token's experts are the most probable ones, of equal ones the lowest; rows stand in order of expert, then
-// of token; the same bits come from any number of threads.
+//          of token; the same bits come from any number of threads.
 #include "engine/kernels/routing.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // Promise: vector exp, sigmoid, tanh and erf are within a few units in the last place of the exact value, and treat NaN
-// and infinities as <cmath> does.
+//          and infinities as <cmath> does.
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>

@@ -1,10 +1,11 @@
-// PlainLlama: the Llama whose steps the MX rows measured; torchtitan's block, which differs from this engine's own decoder.
+// PlainLlama: the Llama whose steps the MX rows measured; torchtitan's block, which differs from this engine's own
+// decoder.
 //
-// Block    RMSNorm in one kernel; RoPE as a product of complex fp32 numbers (q and k are cast to fp32 and back); key/value
-//          heads repeated to full size; flash attention on the repeated heads; SiLU and product apart.
-// Compiled the block as torch.compile leaves it: SwiGLU one kernel that keeps gate and up, RoPE one kernel.
-// Call     model(input_ids [B,S]) -> logits [B,S,V]. Children: tok_embeddings, layers.N, norm, output.
-// Tables   complex64 [2 S, D/2], made once: as Llama's own code does for twice the sequence.
+// Block     RMSNorm in one kernel; RoPE as a product of complex fp32 numbers (q and k are cast to fp32 and back);
+//           key/value heads repeated to full size; flash attention on the repeated heads; SiLU and product apart.
+// Compiled  the block as torch.compile leaves it: SwiGLU one kernel that keeps gate and up, RoPE one kernel.
+// Call      model(input_ids [B,S]) -> logits [B,S,V]. Children: tok_embeddings, layers.N, norm, output.
+// Tables    complex64 [2 S, D/2], made once: as Llama's own code does for twice the sequence.
 #pragma once
 
 #include <cstdint>

@@ -72,7 +72,7 @@ PlainLlamaRun::~PlainLlamaRun() = default;
 
 void PlainLlamaRun::wrap() {
   sharding::FullyShardOptions options;
-  options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(*world_, row_.world));
+  options.axes = sharding::FsdpAxes::over(*world_, row_.world);
   // PyTorch casts no complex inputs, and the tables of phases are the only inputs of blocks that are not bf16.
   options.policy = {DType::kBF16, row_.reduce_dtype, std::nullopt, false};
   options.reshard_after_forward = true;

@@ -85,7 +85,7 @@ ReferenceRun::~ReferenceRun() = default;
 
 void ReferenceRun::wrap() {
   sharding::FullyShardOptions options;
-  options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(*world_, row_.world));
+  options.axes = sharding::FsdpAxes::over(*world_, row_.world);
   options.policy = {DType::kBF16, row_.reduce_dtype, std::nullopt, true};
   options.reshard_after_forward = row_.reshard_after_forward;
   if (row_.offload_to_cpu) options.cpu_offload = sharding::CpuOffloadPolicy{.pin_memory = true};

@@ -1,5 +1,5 @@
-// step_time_parity PROFILE.yaml mx_rows.json: step times of PyTorch FSDP2 on an H200 (forward, backward and optimizer of a
-// plain Llama, tests/memory/mx_rows.json), predicted by dry runs and a profile that knows single kernels only.
+// step_time_parity PROFILE.yaml mx_rows.json: step times of PyTorch FSDP2 on an H200 (forward, backward and optimizer
+// of a plain Llama, tests/memory/mx_rows.json), predicted by dry runs and a profile that knows single kernels only.
 //
 // Links    cost nothing: the measured steps ran on a process group that moves nothing.
 // Host     costs nothing: the rows are bound by the device. The estimate with the host's costs stands beside it.

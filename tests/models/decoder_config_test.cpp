@@ -1,5 +1,5 @@
 // Promise: a model's shape is read from config.json or YAML completely and correctly, or refused with file, key and
-// value.
+//          value.
 #include "models/decoder/decoder_config.h"
 
 #include <functional>

@@ -1,5 +1,5 @@
 // Promise: a decoder's logits depend on the tokens so far and on nothing else: not on the grain beyond rounding, not on
-// the type of the ids, not on later tokens; a dry run has their shape.
+//          the type of the ids, not on later tokens; a dry run has their shape.
 // World:   the reference models (vocabulary 256, logits of magnitude 1), tokens 7 i mod 256, batch 2, sequence 12.
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Promise: weights go from and to Hugging Face folders unchanged, each rank reads its own rows, and a folder that does
-// not fit the model is refused before anything is allocated.
+//          not fit the model is refused before anything is allocated.
 #include "models/hf/hf_folder.h"
 
 #include <algorithm>

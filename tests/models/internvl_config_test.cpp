@@ -1,5 +1,5 @@
 // Promise: the shape of a vision-language model is read from config.json or YAML completely and correctly, or refused
-// with file, section, key and value.
+//          with file, section, key and value.
 #include "models/internvl/internvl_config.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Promise: InternVL's tree has Hugging Face's paths, shapes and class names; checkpoints of either spelling load;
-// images reach the decoder, gradients reach the images' tower, and a frozen tower records nothing.
+//          images reach the decoder, gradients reach the images' tower, and a frozen tower records nothing.
 #include "models/internvl/internvl.h"
 
 #include <algorithm>

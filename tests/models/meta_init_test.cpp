@@ -1,5 +1,5 @@
 // Promise: no rank ever holds a sharded parameter whole; first values depend on nothing but seed, path and element; a
-// tensor that nothing wrote is an error that names it.
+//          tensor that nothing wrote is an error that names it.
 // World:   1 to 4 ranks as threads; OwnModel of own_models.h.
 #include <gmock/gmock.h>
 
@@ -44,7 +44,8 @@ TEST(MetaInit, EveryRankAllocatesItsRowsAndNothingMore) {  // 4 ranks, 6 rows: 2
     test::OwnModel model;
     EXPECT_EQ(memory.stats().peak_bytes, 0);
     model.fully_shard(world, own_config(test::kWrapLayers), {.layout = sharding::GatherLayout::kBuffered});
-    // Of embed, head and 3 x up: 2 x 6 fp32, that is 48 bytes; of 4 biases and 4 norms: 2 fp32. Blocks are of 512 bytes.
+    // Of embed, head and 3 x up: 2 x 6 fp32, that is 48 bytes; of 4 biases and 4 norms: 2 fp32. Blocks are of 512
+    // bytes.
     constexpr std::int64_t kTensors = 5 + 4 + 4;
     EXPECT_EQ(memory.stats().peak_bytes, kTensors * 512);
     EXPECT_EQ(memory.stats().peak_by_category[static_cast<std::size_t>(device::MemCategory::kShard)], kTensors * 512);

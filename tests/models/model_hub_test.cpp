@@ -1,5 +1,5 @@
 // Promise: a model is found by model_id, then architectures[0], then model_type; where none leads to one, the error
-// lists what there is.
+//          lists what there is.
 // World:   hubs of the test's own; the library's global one.
 #include "models/hub/model_hub.h"
 

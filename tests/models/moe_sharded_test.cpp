@@ -1,5 +1,6 @@
 // Promise: a sparse layer's experts belong to the group of the module that is wrapped around them, or to one of their
-// own when they are wrapped; either way, on any number of ranks and with recompute, the gradients are those of one rank.
+//          own when they are wrapped; either way, on any number of ranks and with recompute, the gradients are those of
+//          one rank.
 // World:   Qwen3-MoE of 2 layers with 4 experts, ranks as threads; rank r sees sequence r.
 #include <cmath>
 #include <fmt/format.h>

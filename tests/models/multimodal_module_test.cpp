@@ -68,10 +68,16 @@ TEST(Towers, ThatDoNotExistAreTheUsersErrorWithTheNamesOfThoseThatDo) {
             "Pair has no tower 'vision_towr'; it has vision_tower, language_model; did you mean 'vision_tower'?");
 }
 
-TEST(Towers, AtAPathWithoutAModuleOrOfATakenNameAreOurBug) {
+TEST(Towers, AtAPathWithoutAModuleOrOfATakenNameAreRefused) {
   Pair model;
-  EXPECT_THROW(model.register_tower({"audio_tower", {"ear"}}), InvariantError);
-  EXPECT_THROW(model.register_tower({"vision_tower", {"mouth"}}), InvariantError);
+  EXPECT_EQ(test::message_of<ConfigError>([&] {
+              model.register_tower({"audio_tower", {"ear"}});
+            }),
+            "Pair registers tower 'audio_tower' at 'ear', where no module is; register the module first");
+  EXPECT_EQ(test::message_of<ConfigError>([&] {
+              model.register_tower({"vision_tower", {"mouth"}});
+            }),
+            "Pair registers two towers named 'vision_tower'; give each a name of its own");
 }
 
 TEST(MultiModalCall, TakesImagesByPlaceOrByNameOrNoneAtAll) {

@@ -1,5 +1,5 @@
 // Promise: the published YAML shapes apply to a vision-language model as they are, under the names they use, and print
-// the groups they make; an ignored frozen tower stays whole and as it is; a wrapped one trains.
+//          the groups they make; an ignored frozen tower stays whole and as it is; a wrapped one trains.
 // World:   ranks as threads, the model of tests/reference/training/internvl_w2 (2 vision layers, 3 decoder layers).
 #include <cmath>
 #include <cstring>
@@ -276,7 +276,7 @@ TEST(IgnoredTower, WithoutValuesIsAnErrorThatNamesTheTensor) {
     const auto model = build(true);
     const auto plan =
         resolve_fsdp2(*model, sharding::parse_fsdp2_config(kIgnored, "f.yaml"), 1, sharding::GatherLayout::kBuffered);
-    sharding::apply_fsdp2(*model, plan, world);
+    sharding::parallelize(*model, plan, world);
     for (sharding::FsdpState* state : sharding::FsdpState::collect(*model)) {
       for (const auto& param : state->group()->params()) param->materialize_shard();
     }

@@ -1,5 +1,5 @@
 // Promise: every shipped models YAML describes a model that can be built, and those of published models have the
-// published number of parameters.
+//          published number of parameters.
 #include <gtest/gtest.h>
 #include <map>
 

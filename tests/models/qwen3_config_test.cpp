@@ -1,5 +1,5 @@
 // Promise: the keys of Qwen3 and Qwen3-MoE are read completely, under either name for the number of experts, or refused
-// with file, key and value.
+//          with file, key and value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

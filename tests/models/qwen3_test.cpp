@@ -1,5 +1,5 @@
 // Promise: Qwen3 and Qwen3-MoE are the modules of transformers, path by path, and compute what it does: every head of q
-// and k is normed before the rotation, and a sparse layer is the weighted sum of the experts each token chose.
+//          and k is normed before the rotation, and a sparse layer is the weighted sum of the experts each token chose.
 //
 // References are written out here in fp64; gradients are compared with central differences.
 #include <cmath>

@@ -1,5 +1,5 @@
 // Promise: tokens are drawn with the probabilities of the softmax, from the largest logits only, the same for the same
-// seed.
+//          seed.
 #include "models/generation/sampling.h"
 
 #include <array>

@@ -1,5 +1,5 @@
 // Promise: --untie-embeddings-and-output-weights gives the output layer a parameter of its own, and both find the
-// stored weights.
+//          stored weights.
 // World:   no rank; parameters on the meta device; a folder with one tensor.
 #include "models/hf/untie.h"
 

@@ -189,7 +189,7 @@ TEST(WeightsNeverInitialised, AreNamedWithTheirGroupWhenSharded) {
     test::PlainModel model;
     const auto plan =
         sharding::resolve_fsdp2(model, own_config(test::kWrapLayers), 1, sharding::GatherLayout::kBuffered);
-    sharding::apply_fsdp2(model, plan, world);
+    sharding::parallelize(model, plan, world);
     EXPECT_EQ(test::message_of<ConfigError>([&] { model(input()); }),
               "parameter 'embed.weight' of group '' has no values yet; initialise or load the weights before the first "
               "forward");

@@ -1,5 +1,5 @@
 // Promise: WeightInitMixin writes every parameter by the class of its module, children first, without grad; an override
-// replaces the rule for modules of the user's own.
+//          replaces the rule for modules of the user's own.
 // World:   1 and 3 ranks as threads; OwnModel of own_models.h.
 #include "models/mixin/weight_init_mixin.h"
 

@@ -1,5 +1,5 @@
 // Promise: a module is found under the other names its model declares, a module that really has the path comes first,
-// and every other name of a path is known.
+//          and every other name of a path is known.
 #include "engine/nn/path_aliases.h"
 
 #include <gmock/gmock.h>

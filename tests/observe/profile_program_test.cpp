@@ -1,5 +1,5 @@
-// Promise: the program writes profiles and traces of plans where it is told to, and says once that a run is too short for
-// a profile.
+// Promise: the program writes profiles and traces of plans where it is told to, and says once that a run is too short
+//          for a profile.
 // World:   the built program; 2 ranks as threads.
 #include <gmock/gmock.h>
 

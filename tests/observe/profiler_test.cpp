@@ -1,5 +1,5 @@
-// Promise: --profile collects the steps and ranks it is asked for, at the level it is asked for, into traces that viewers
-// read, and changes nothing in the training.
+// Promise: --profile collects the steps and ranks it is asked for, at the level it is asked for, into traces that
+//          viewers read, and changes nothing in the training.
 // World:   tests/observe/tiny_run.h.
 #include "engine/observe/profiler.h"
 

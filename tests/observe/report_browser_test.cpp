@@ -25,7 +25,8 @@ using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 
-// What stands on the page, as JSON without markup. Groups are chosen and the pointer is led over the lanes as a user would.
+// What stands on the page, as JSON without markup. Groups are chosen and the pointer is led over the lanes as a user
+// would.
 constexpr std::string_view kProbe = R"JS(<pre id="probe"></pre><script>
 addEventListener("load", () => setTimeout(() => {
   const seen = {title: document.title, images: document.images.length, figures: [], headings: [], notes: [], charts: {}};

@@ -1,5 +1,5 @@
 // Promise: a report is one file that asks for nothing, whatever texts it carries; where it cannot be written is said
-// before the run.
+//          before the run.
 #include "engine/observe/report_page.h"
 
 #include <gmock/gmock.h>

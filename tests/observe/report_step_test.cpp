@@ -1,5 +1,5 @@
-// Promise: the arrays of a report are the recording's and the allocator's figures; what is left out is counted, and never
-// the peak.
+// Promise: the arrays of a report are the recording's and the allocator's figures; what is left out is counted, and
+//          never the peak.
 // World:   a dry device, entries by hand, an invented profile's time.
 #include "engine/observe/report_step.h"
 

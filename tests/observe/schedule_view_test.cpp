@@ -1,6 +1,6 @@
 // Promise: the printed schedule is what the host issued, in its order, and names each prefetch that was in vain.
 // World:   2 ranks as threads; root and two items, each y = x + weight, weights of 4 fp32, so 8 bytes a shard and 16
-// whole; x is [2, 4].
+//          whole; x is [2, 4].
 #include "engine/observe/schedule_view.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ ScheduleView second_step(const Setting& setting) {
     device::Device& device = device::Device::install(context, {});
     Shifts model;
     sharding::FullyShardOptions options;
-    options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, 2));
+    options.axes = sharding::FsdpAxes::over(world, 2);
     options.layout = setting.layout;
     for (std::size_t i = 0; i < 2; ++i) sharding::fully_shard(model.items[i], options);
     sharding::fully_shard(model, options);

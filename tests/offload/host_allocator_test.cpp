@@ -1,5 +1,6 @@
 // Promise: an offloading rank's host memory lies on its node and is locked iff asked; what comes and goes is mapped and
-// locked once. World:   a machine of two nodes made of fakes.
+//          locked once.
+// World:   a machine of two nodes made of fakes.
 #include "offload/host_allocator.h"
 
 #include <cerrno>

@@ -1,19 +1,22 @@
 // Promise: a plan is what a run does - the same events, bytes and virtual time - at any size; it says what does not fit
-// and what would help; searches find the best that fits.
+//          and what would help; searches find the best that fits.
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/cli/arguments.h"
+#include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
 #include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/layers.h"
-#include "engine/plan/plan_callbacks.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/profile_file.h"
 #include "engine/virtual_time/resolve.h"
+#include "models/hub/model_hub.h"
+#include "tests/support/files.h"
 
 namespace loom::plan {
 namespace {
@@ -38,6 +41,7 @@ train::TrainArguments arguments(const char* yaml = "quickstart.yaml") {
   a.model_config = kSource / "configs/models/quickstart.yaml";
   a.use_torch_fsdp2 = true;
   a.fsdp2_config_path = kSource / "configs/fsdp2" / yaml;
+  a.data_path = {kSource / "docs"};
   a.seq_length = 64;
   a.micro_batch_size = 2;
   a.ranks = kRanks;
@@ -46,22 +50,6 @@ train::TrainArguments arguments(const char* yaml = "quickstart.yaml") {
   a.kernels = train::KernelSet::kPytorch;
   a.fused = nn::KernelOptions::pytorch();
   return a;
-}
-
-// Callbacks that serve a run too: token ids with values, on the device as those of a plan are.
-train::PretrainCallbacks callbacks(const train::TrainArguments& a) {
-  train::PretrainCallbacks callbacks = plan_callbacks(a);
-  const auto provide = callbacks.train_valid_test_datasets_provider;
-  callbacks.train_valid_test_datasets_provider = [provide](const train::TrainArguments& asked) {
-    data::DataLoaders loaders = provide(asked);
-    loaders.train = [shapes = loaders.train](std::span<const std::int64_t> samples) {
-      data::Batch batch = shapes(samples);
-      for (const char* name : {"input_ids", "targets"}) batch[name].fill(static_cast<double>(samples.front() % 200));
-      return batch;
-    };
-    return loaders;
-  };
-  return callbacks;
 }
 
 std::string line_of(const device::Recording& recording, const device::Entry& entry) {
@@ -84,8 +72,7 @@ struct RealRun {
 };
 
 // The fourth step of a real run: ranks as threads, real arithmetic.
-RealRun run_fourth_step(const train::TrainArguments& a) {
-  const train::PretrainCallbacks calls = callbacks(a);
+RealRun run_fourth_step(const train::TrainArguments& a, const train::PretrainCallbacks& calls) {
   const train::TrainingInputs inputs = train::read_inputs(a, calls);
   RealRun run;
   run.recordings.resize(kRanks);
@@ -105,13 +92,9 @@ RealRun run_fourth_step(const train::TrainArguments& a) {
   return run;
 }
 
-class PlanAndRun : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(PlanAndRun, HaveTheSameEventsBytesAndVirtualTime) {
-  train::TrainArguments a = arguments(GetParam());
-  a.seq_length = 16;
-  const StepEstimate plan = estimate_step(a, callbacks(a), profile());
-  const RealRun run = run_fourth_step(a);
+void expect_same(const train::TrainArguments& a, const train::PretrainCallbacks& calls) {
+  const StepEstimate plan = estimate_step(a, calls, profile());
+  const RealRun run = run_fourth_step(a, calls);
   const std::vector<std::string> planned = lines_of(plan.run.recording);
   const std::vector<std::string> ran = lines_of(run.recordings[0]);
   for (std::size_t i = 0; i < std::min(planned.size(), ran.size()); ++i) ASSERT_EQ(planned[i], ran[i]) << "event " << i;
@@ -124,6 +107,91 @@ TEST_P(PlanAndRun, HaveTheSameEventsBytesAndVirtualTime) {
   EXPECT_EQ(times.ranks[0].end_ns, plan.time.step_ns);
 }
 
+class PlanAndRun : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PlanAndRun, HaveTheSameEventsBytesAndVirtualTime) {
+  train::TrainArguments a = arguments(GetParam());
+  a.seq_length = 16;
+  expect_same(a, cli::hub_callbacks(a));
+}
+
+// The command line of a user, once behind `train` and once behind `plan`.
+void expect_same_command(const std::string& model, const std::string& wrapped, std::vector<std::string> more = {}) {
+  const std::filesystem::path folder = test::fresh_folder();
+  const std::string model_file = test::write_file(folder / "model.yaml", model);
+  const std::string fsdp2 =
+      test::write_file(folder / "fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: [" + wrapped + "]\n");
+  std::vector<std::string> words{"shardloom",
+                                 "train",
+                                 "--model-config",
+                                 model_file,
+                                 "--data-path",
+                                 kSource / "docs",
+                                 "--use-torch-fsdp2",
+                                 "--fsdp2-config-path",
+                                 fsdp2,
+                                 "--nproc-per-node",
+                                 "4",
+                                 "--seq-length",
+                                 "16",
+                                 "--kernels",
+                                 "pytorch",
+                                 "--device-executor",
+                                 "inline"};
+  words.insert(words.end(), more.begin(), more.end());
+  const auto parsed = [&] {
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    return cli::parse_arguments(static_cast<int>(argv.size()), argv.data());
+  };
+  const auto trained = std::get<cli::ProgramArguments>(parsed());
+  words[1] = "plan";
+  const auto planned = std::get<cli::PlanArguments>(parsed()).train;
+  const StepEstimate plan = estimate_step(planned, cli::hub_callbacks(planned), profile());
+  expect_same(trained, cli::hub_callbacks(trained));
+  EXPECT_EQ(plan.parameters, estimate_step(trained, cli::hub_callbacks(trained), profile()).parameters);
+}
+
+TEST(TrainAndPlan, OfOneCommandLineAgreeForADecoder) {
+  expect_same_command(
+      "model_type: llama\nvocab_size: 300\nhidden_size: 32\nintermediate_size: 64\nnum_hidden_layers: 2\n"
+      "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 64\nrms_norm_eps: 1.0e-6\n"
+      "tie_word_embeddings: false\n",
+      "model.embed_tokens, \"model.layers.{*}\", lm_head");
+}
+
+TEST(TrainAndPlan, OfOneCommandLineAgreeForATiedGpt2) {
+  expect_same_command(
+      "model_type: gpt2\nvocab_size: 300\nn_embd: 32\nn_layer: 2\nn_head: 4\nn_positions: 64\n"
+      "tie_word_embeddings: true\n",
+      "\"transformer.h.{*}\"");
+}
+
+TEST(TrainAndPlan, OfOneCommandLineAgreeForInternVL) {
+  expect_same_command(test::read_file(kSource / "examples/pretrain_vlm/model.yaml"),
+                      "\"model.vision_tower.encoder.layer.{*}\", \"model.language_model.layers.{*}\"");
+}
+
+class Twin final : public nn::Module {
+ public:
+  explicit Twin(std::int64_t hidden) {
+    register_module("embed", std::make_shared<nn::Embedding>(300, hidden, 0.02));
+    register_module("head", std::make_shared<nn::Linear>(hidden, 300, false, 0.02));
+  }
+  std::string_view type_name() const override { return "Twin"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return (*find("head"))((*find("embed"))(args.tensor(0))); }
+};
+
+const models::RegisterModel kTwin({"twin"}, [](const models::ConfigReader& config) {
+  return std::make_shared<Twin>(config.count("hidden_size"));
+});
+
+TEST(TrainAndPlan, OfOneCommandLineAgreeForAModelThatAProgramRegistered) {
+  expect_same_command("model_id: twin\nhidden_size: 32\n", "embed, head");
+}
+
 INSTANTIATE_TEST_SUITE_P(Configurations, PlanAndRun,
                          ::testing::Values("quickstart.yaml", "full_shard.yaml", "zero2.yaml", "offload.yaml"),
                          [](const auto& info) {
@@ -133,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(Configurations, PlanAndRun,
 
 TEST(Plan, SaysTheSameInTextAndJson) {
   const train::TrainArguments a = arguments();
-  const StepEstimate plan = estimate_step(a, callbacks(a), profile());
+  const StepEstimate plan = estimate_step(a, cli::hub_callbacks(a), profile());
   const nlohmann::ordered_json json = to_json(plan);
   EXPECT_EQ(json["world_size"], kRanks);
   EXPECT_EQ(json["mode"], "1 x 4: shards over 4, replicates over 1");
@@ -152,7 +220,7 @@ TEST(Plan, SaysTheSameInTextAndJson) {
 // Per step and rank: each of the ten groups is gathered twice a micro-batch (forward, backward) and reduced once.
 TEST(Plan, CountsCommunicationByFormula) {
   const train::TrainArguments a = arguments();
-  const StepEstimate plan = estimate_step(a, callbacks(a), profile());
+  const StepEstimate plan = estimate_step(a, cli::hub_callbacks(a), profile());
   const std::int64_t groups = 8 + 3;  // layers; embedding, head, root
   ASSERT_EQ(plan.communication.size(), 2u);
   const CommunicationEstimate &gathers = plan.communication[0], &reductions = plan.communication[1];
@@ -169,7 +237,7 @@ TEST(Plan, OfAStepThatDoesNotFitNamesPhaseAndGroupAndTheCheapestRemedies) {
   train::TrainArguments a = arguments();
   a.micro_batch_size = 8;
   a.global_batch_size = 8 * kRanks;
-  const train::PretrainCallbacks calls = callbacks(a);
+  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile small = profile(200 * kMiB);
   const CheckedEstimate checked = PlanSearch(a, calls, small).check();
   ASSERT_TRUE(checked.out_of_memory.has_value());
@@ -194,7 +262,7 @@ TEST(Plan, SaysWhenNoChangeOfTheFileWouldMakeItFit) {
   train::TrainArguments a = arguments();
   a.micro_batch_size = 1;
   a.global_batch_size = kRanks;
-  const train::PretrainCallbacks calls = callbacks(a);
+  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile tiny = profile(70 * kMiB);  // 64 of them are the matrix workspace
   const CheckedEstimate checked = PlanSearch(a, calls, tiny).check();
   EXPECT_THAT(checked.out_of_memory.value_or(""), StartsWith("out of memory in "));
@@ -223,7 +291,7 @@ TEST(Plan, RefusesAModelWhoseForwardNeedsValues) {
   a.use_torch_fsdp2 = false;
   a.ranks = 1;
   a.global_batch_size = a.micro_batch_size;
-  train::PretrainCallbacks calls = callbacks(a);
+  train::PretrainCallbacks calls = cli::hub_callbacks(a);
   calls.model_provider = [](const train::TrainArguments&) { return std::make_shared<Peeking>(); };
   EXPECT_THAT([&] { estimate_step(a, calls, profile()); },
               ::testing::ThrowsMessage<ConfigError>(
@@ -233,7 +301,7 @@ TEST(Plan, RefusesAModelWhoseForwardNeedsValues) {
 
 TEST(PlanSearch, FindsTheLargestMicroBatchThatFits) {
   const train::TrainArguments a = arguments();
-  const train::PretrainCallbacks calls = callbacks(a);
+  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile small = profile(400 * kMiB);
   const auto fit = PlanSearch(a, calls, small).largest_micro_batch();
   train::TrainArguments larger = a;
@@ -248,7 +316,7 @@ TEST(PlanSearch, FindsTheLargestMicroBatchThatFits) {
 TEST(PlanSearch, FindsTheSmallestWorldThatFits) {
   train::TrainArguments a = arguments();
   a.micro_batch_size = 1;
-  const train::PretrainCallbacks calls = callbacks(a);
+  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile small = profile(160 * kMiB);
   const auto fit = PlanSearch(a, calls, small).smallest_world();
   EXPECT_GT(fit.choice.world, 1);
@@ -260,7 +328,7 @@ TEST(PlanSearch, FindsTheSmallestWorldThatFits) {
 
 TEST(PlanSearch, SweepsWhatFitsTheFastestPerTokenFirst) {
   train::TrainArguments a = arguments();
-  const train::PretrainCallbacks calls = callbacks(a);
+  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const auto sweep = PlanSearch(a, calls, profile(256 * kMiB)).sweep();
   ASSERT_GT(sweep.size(), 4u);
   for (std::size_t i = 0; i + 1 < sweep.size(); ++i) {
@@ -276,7 +344,7 @@ TEST(PlanSearch, NeedsAFileToSweep) {
   train::TrainArguments a = arguments();
   a.use_torch_fsdp2 = false;
   a.ranks = 1;
-  const train::PretrainCallbacks calls = callbacks(a);
+  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile large = profile();
   EXPECT_THAT([&] { PlanSearch(a, calls, large).sweep(); },
               ::testing::ThrowsMessage<ConfigError>(

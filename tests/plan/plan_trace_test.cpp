@@ -1,13 +1,13 @@
-// Promise: the trace of a plan is well-formed and says what the plan says: the step's length, its phases, its collectives
-// with their ranks, and the peaks of memory; what waits points to what it waited for.
+// Promise: the trace of a plan is well-formed and says what the plan says: the step's length, its phases, its
+//          collectives with their ranks, and the peaks of memory; what waits points to what it waited for.
 // World:   rank 0 of 8; a decoder of two layers; the h200 profile.
 #include "engine/plan/plan_trace.h"
 
 #include <gmock/gmock.h>
 
 #include "engine/cli/arguments.h"
+#include "engine/cli/hub_callbacks.h"
 #include "engine/observe/perfetto.h"
-#include "engine/plan/plan_callbacks.h"
 #include "engine/virtual_time/find_profile.h"
 #include "tests/support/files.h"
 #include "tests/support/trace_reader.h"
@@ -54,7 +54,7 @@ class PlanTrace : public ::testing::Test {
     const auto arguments =
         std::get<cli::PlanArguments>(cli::parse_arguments(static_cast<int>(argv.size()), argv.data()));
     plan = new StepEstimate(
-        estimate_step(arguments.train, plan_callbacks(arguments.train), virtual_time::find_profile("h200")));
+        estimate_step(arguments.train, cli::hub_callbacks(arguments.train), virtual_time::find_profile("h200")));
     trace = new test::TraceReader(to_perfetto(*plan));
   }
   static void TearDownTestSuite() {

@@ -1,4 +1,5 @@
-// Promise: a recompute sees the dtypes of the first forward, also with the checkpoint outside of the sharding and fp32 inputs to bf16 modules.
+// Promise: a recompute sees the dtypes of the first forward, also with the checkpoint outside of the sharding and fp32
+//          inputs to bf16 modules.
 // World:   2 ranks as threads; one block of width 4 that notes what it is given.
 #include <gmock/gmock.h>
 

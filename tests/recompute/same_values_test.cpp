@@ -1,5 +1,6 @@
 // Promise: results and gradients are bit for bit those without recompute, in both kinds, whatever goes in and comes
-// out. World:   one rank; modules of a few elements. Every case runs plain, then with its modules checkpointed.
+//          out.
+// World:   one rank; modules of a few elements. Every case runs plain, then with its modules checkpointed.
 #include <gmock/gmock.h>
 
 #include "engine/core/rng.h"

@@ -1,10 +1,9 @@
 // Promise: sharded modules inside a recomputed one keep all their gradients: one that runs twice, and several in one
-// recomputed region. World:   2 ranks as threads; modules of 4 elements, two steps without an optimizer (gradients add
-// up).
+//          recomputed region.
+// World:   2 ranks as threads; modules of 4 elements, two steps without an optimizer (gradients add up).
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "engine/comm/mesh.h"
 #include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "sharding/fully_shard.h"
@@ -56,7 +55,7 @@ Trained train(const Build& build, const Apply& apply) {
     device::Device& device = device::Device::install(context, {});
     const auto model = build();
     sharding::FullyShardOptions options;
-    options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, 2));
+    options.axes = sharding::FsdpAxes::over(world, 2);
     options.reshard_after_forward = true;
     apply(*model, options);
     sharding::materialize_shards(*model);

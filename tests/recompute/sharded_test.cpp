@@ -1,13 +1,11 @@
 // Promise: recompute and sharding go together in both orders and both kinds: same bits, same gathers, same order of
-// prefetch; selective recompute too.
-// World:   1 and 2 ranks as threads; a Qwen2 of 3 layers, every layer, the embedding, the head and the root a
-// group; both grains (kernels and
-//          gather layout). "Inside": recompute first, sharding around it (what fsdp2_config.yaml does); "outside": the
-//          other way round.
+//          prefetch; selective recompute too.
+// World:   1 and 2 ranks as threads; a Qwen2 of 3 layers, every layer, the embedding, the head and the root a group;
+//          both grains (kernels and gather layout). "Inside": recompute first, sharding around it (what
+//          fsdp2_config.yaml does); "outside": the other way round.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "engine/comm/mesh.h"
 #include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
@@ -75,7 +73,7 @@ void recompute_layers(nn::Module& model, const Way& way) {
 
 void shard(nn::Module& model, comm::World& world, const Way& way, int forward_prefetch) {
   sharding::FullyShardOptions options;
-  options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, way.ranks));
+  options.axes = sharding::FsdpAxes::over(world, way.ranks);
   options.layout = way.grain == Grain::kFast ? sharding::GatherLayout::kFast : sharding::GatherLayout::kBuffered;
   options.policy.param_dtype = DType::kBF16;
   options.policy.reduce_dtype = DType::kF32;

@@ -1,5 +1,6 @@
 // Promise: forward runs twice, once in forward and once in backward, and the kind that is not reentrant stops behind
-// the last tensor needed. World:   one rank; the numbers are calls of forward, begun and ended.
+//          the last tensor needed.
+// World:   one rank; the numbers are calls of forward, begun and ended.
 #include <algorithm>
 #include <gmock/gmock.h>
 

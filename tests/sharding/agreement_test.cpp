@@ -1,5 +1,5 @@
 // Promise: ranks that disagree get one error on every rank that names the group, the ranks and the difference; nobody
-// waits for the deadline.
+//          waits for the deadline.
 // World:   2 ranks as threads; root and 2 blocks of width 4.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

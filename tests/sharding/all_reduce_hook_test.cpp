@@ -1,5 +1,5 @@
-// Promise: an all-reduce hook gets every reduced row of its module's gradients, after the last collective and before the
-// shards get theirs, on the stream it was given.
+// Promise: an all-reduce hook gets every reduced row of its module's gradients, after the last collective and before
+//          the shards get theirs, on the stream it was given.
 // World:   2 or 4 ranks as threads; root and 2 blocks of width 4, gradients of 16 elements a block.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
 // Promise: an fsdp2_config.yaml is resolved against a model before anything changes, wrapped bottom-up, and described
-// group by group. World:   4 ranks for plans (none runs), 2 ranks as threads where models are wrapped.
+//          group by group.
+// World:   4 ranks for plans (none runs), 2 ranks as threads where models are wrapped.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
@@ -28,7 +29,40 @@ std::string refusal(const std::string& text, int world_size = 4) {
   return message_of<ConfigError>([&] { planned(text, world_size); });
 }
 
-// --- Plans
+TEST(Parallelize, RefusesToForgetRecompute) {
+  run_world(2, [](RankContext&, comm::World& world) {
+    test::ToyChain chain(6, 4);
+    const ResolvedFsdp2Config resolved = resolve_fsdp2(
+        chain, config("sharding_size: auto\nrecompute_modules: [\"layers.{*}\"]"), 2, GatherLayout::kBuffered);
+    EXPECT_EQ(message_of<ConfigError>([&] { parallelize(chain, resolved, world); }),
+              "recompute_modules selects 'layers.0' and 3 more of ToyChain, but parallelize() was given no recompute "
+              "step; hand in one that calls recompute::checkpoint(), or use models::fully_shard()");
+  });
+}
+
+// Recompute, then shard, bottom-up: a module that is recomputed is not wrapped yet, and the root comes last.
+TEST(Parallelize, RecomputesBeforeItShards) {
+  run_world(2, [](RankContext&, comm::World& world) {
+    test::ToyChain chain(6, 2);
+    const ResolvedFsdp2Config resolved = resolve_fsdp2(
+        chain,
+        config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\nrecompute_modules: [layers.1, layers.0]\n"
+               "use_reentrant: false\nnum_to_forward_prefetch: 1"),
+        2, GatherLayout::kBuffered);
+    std::vector<std::string> recomputed;
+    parallelize(chain, resolved, world, [&](nn::Module& module, const std::string& path, bool use_reentrant) {
+      EXPECT_EQ(FsdpState::of(module), nullptr);
+      EXPECT_EQ(&module, chain.find(path));
+      EXPECT_FALSE(use_reentrant);
+      recomputed.push_back(path);
+    });
+    EXPECT_THAT(recomputed, ElementsAre("layers.0", "layers.1"));
+    ASSERT_NE(FsdpState::of(chain), nullptr);
+    EXPECT_EQ(FsdpState::of(chain.block(0))->forward_prefetch().size(), 1u);
+  });
+}
+
+// --- What a file comes to
 
 TEST(Plan, ListsWrappedModulesInTheOrderOfRegistrationWhateverTheListsOrder) {
   const auto expected = ElementsAre("layers.0", "layers.1", "layers.2", "layers.3");
@@ -52,7 +86,7 @@ TEST(Plan, TakesMeshAndPolicyFromTheFile) {
   EXPECT_EQ(plan.options.policy.reduce_dtype, DType::kF32);
   EXPECT_EQ(plan.options.policy.output_dtype, std::nullopt);
   EXPECT_FALSE(plan.options.policy.cast_forward_inputs);
-  EXPECT_EQ(plan.options.reshard_after_forward, (std::variant<bool, int>(false)));
+  EXPECT_EQ(plan.options.reshard_after_forward, ReshardAfterForward(false));
   EXPECT_EQ(plan.num_to_forward_prefetch, 2);
   EXPECT_EQ(plan.num_to_backward_prefetch, 1);
   EXPECT_THAT(plan.wrapped, IsEmpty());
@@ -127,7 +161,7 @@ TEST(Apply, SetsPrefetchListsOfTheNextInTheOrderOfRegistration) {
                                                    config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
                                                           "num_to_forward_prefetch: 2\nnum_to_backward_prefetch: 1\n"),
                                                    2, GatherLayout::kBuffered);
-    apply_fsdp2(chain, plan, world);
+    parallelize(chain, plan, world);
     const auto forward = [&](nn::Module& module) { return paths_of(FsdpState::of(module)->forward_prefetch(), chain); };
     const auto backward = [&](nn::Module& module) {
       return paths_of(FsdpState::of(module)->backward_prefetch(), chain);
@@ -166,7 +200,7 @@ TEST(Apply, WrapsChildrenBeforeTheirParentsAndPrefetchesInPreOrder) {
                              "num_to_forward_prefetch: 1\n"),
                       2, GatherLayout::kBuffered);
     EXPECT_THAT(plan.wrapped, ElementsAre("outer", "outer.layers.0", "last"));
-    apply_fsdp2(model, plan, world);
+    parallelize(model, plan, world);
     EXPECT_EQ(FsdpState::of(model.outer)->group()->params().size(), 1u);  // its own; the block's are the block's
     EXPECT_EQ(FsdpState::of(model.outer.layers[0])->group()->params().size(), 1u);
     EXPECT_EQ(FsdpState::of(model)->group(), nullptr);
@@ -182,7 +216,7 @@ TEST(Describe, NamesEveryGroupWithItsBytesPaddingReshardAndPrefetch) {
                                                    config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\n"
                                                           "param_dtype: bf16\nnum_to_forward_prefetch: 1\n"),
                                                    2, GatherLayout::kBuffered);
-    apply_fsdp2(chain, plan, world);
+    parallelize(chain, plan, world);
     if (context.rank() != 0) return;
     // 25 elements; 2 ranks x 3 rows x 5 x 2 bytes = 60 bytes gathered (0.06 KiB), 10 of them padding: 16.67 %.
     EXPECT_EQ(describe_groups(chain),

@@ -1,6 +1,5 @@
 // Promise: dim 0 is cut into ceil chunks; every rank stores the same number of rows, and the padding at the tail is
-// zero
-//          and never seen - not in the whole parameter, the gradient norm or the optimizer.
+//          zero and never seen - not in the whole parameter, the gradient norm or the optimizer.
 // World:   4 ranks as threads; a root of five rows and one block of a single row.
 #include <cmath>
 #include <gmock/gmock.h>
@@ -150,8 +149,8 @@ TEST(Padding, IsNotInTheGradientNorm) {
     for (auto& [path, values] : test::gradients(*model)) {
       for (const double value : values) sum += value * value;
     }
-    const auto everyone = world.group(std::vector<int>{0, 1, 2, 3}, "world");
-    everyone->all_reduce(comm::Channel::kHost, &sum, 1, DType::kF64, comm::ReduceOp::sum(), "sum");
+    const auto everyone = world.everyone();
+    everyone->all_reduce(comm::kHostLane, &sum, 1, DType::kF64, comm::ReduceOp::sum(), "sum");
     const double norm = grad_norm(*model);
     // 30 squares, added in another order: 30 roundings in double.
     EXPECT_NEAR(norm, std::sqrt(sum), 30 * 2.3e-16 * norm);

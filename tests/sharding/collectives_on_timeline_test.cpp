@@ -1,5 +1,5 @@
-// Promise: every collective of a step stands in the recording with its kind, the bytes of its whole tensor and its ranks:
-// what a time model needs to say how long it takes.
+// Promise: every collective of a step stands in the recording with its kind, the bytes of its whole tensor and its
+//          ranks: what a time model needs to say how long it takes.
 // World:   4 ranks as threads, 2 x 2; a root and a block of width 4 (fp32: 64 bytes each).
 #include <array>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Promise: a group communicates with the collectives its user brought, in the user's memory or the process group's; the
-// bits stay the same, other groups do not notice, and what cannot be is refused by name.
+//          bits stay the same, other groups do not notice, and what cannot be is refused by name.
 // World:   2 or 4 ranks as threads; root and 2 blocks of width 5 (uneven over 2 ranks).
 #include <atomic>
 #include <cstdlib>
@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "engine/core/error.h"
+#include "sharding/lanes.h"
 #include "tests/support/files.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
@@ -14,7 +15,6 @@
 namespace loom::sharding {
 namespace {
 
-using comm::Channel;
 using test::message_of;
 using test::run_world;
 using ::testing::AllOf;
@@ -49,7 +49,7 @@ class BroadcastGather : public AllGather {
     auto* place = static_cast<std::byte*>(output);
     EXPECT_EQ(input, place + static_cast<std::size_t>(group.rank()) * bytes);
     for (int r = 0; r < group.size(); ++r) {
-      group.broadcast(Channel::kGather, place + static_cast<std::size_t>(r) * bytes, bytes, r, tag);
+      group.broadcast(kGatherLane, place + static_cast<std::size_t>(r) * bytes, bytes, r, tag);
     }
     ++calls;
   }
@@ -69,7 +69,7 @@ class AllReduceScatter : public ReduceScatter {
     const std::size_t row_bytes = static_cast<std::size_t>(elems) * element_bytes(dtype);
     const auto* rows = static_cast<const std::byte*>(input);
     std::vector<std::byte> all(rows, rows + static_cast<std::size_t>(group.size()) * row_bytes);
-    group.all_reduce(Channel::kReduceScatter, all.data(), group.size() * elems, dtype, op, tag);
+    group.all_reduce(kReduceScatterLane, all.data(), group.size() * elems, dtype, op, tag);
     std::memcpy(output, all.data() + static_cast<std::size_t>(group.rank()) * row_bytes, row_bytes);
     ++calls;
   }
@@ -307,26 +307,26 @@ class WatchedGroup final : public comm::ProcessGroup {
   WatchedGroup(std::shared_ptr<comm::ProcessGroup> group, Seen& seen)
       : ProcessGroup(group->rank(), group->ranks(), group->name()), group_(std::move(group)), seen_(seen) {}
 
-  void all_gather(Channel channel, std::span<const comm::GatherPart> parts, std::string_view tag) override {
-    if (channel == Channel::kGather) seen_.moved.push_back(parts[0].full);
-    group_->all_gather(channel, parts, tag);
+  void all_gather(comm::Lane lane, std::span<const comm::GatherPart> parts, std::string_view tag) override {
+    if (lane == kGatherLane) seen_.moved.push_back(parts[0].full);
+    group_->all_gather(lane, parts, tag);
   }
-  void reduce_scatter(Channel channel, const void* input, void* output, std::int64_t elems, DType dtype,
+  void reduce_scatter(comm::Lane lane, const void* input, void* output, std::int64_t elems, DType dtype,
                       comm::ReduceOp op, std::string_view tag) override {
     seen_.moved.push_back(input);
     seen_.moved.push_back(output);
-    group_->reduce_scatter(channel, input, output, elems, dtype, op, tag);
+    group_->reduce_scatter(lane, input, output, elems, dtype, op, tag);
   }
-  void all_reduce(Channel channel, void* data, std::int64_t elems, DType dtype, comm::ReduceOp op,
+  void all_reduce(comm::Lane lane, void* data, std::int64_t elems, DType dtype, comm::ReduceOp op,
                   std::string_view tag) override {
-    group_->all_reduce(channel, data, elems, dtype, op, tag);
+    group_->all_reduce(lane, data, elems, dtype, op, tag);
   }
-  void broadcast(Channel channel, void* data, std::size_t bytes, int root, std::string_view tag) override {
-    group_->broadcast(channel, data, bytes, root, tag);
+  void broadcast(comm::Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) override {
+    group_->broadcast(lane, data, bytes, root, tag);
   }
-  void barrier(Channel channel, std::string_view tag) override { group_->barrier(channel, tag); }
-  std::shared_ptr<comm::SharedSegment> share(Channel channel, std::size_t bytes, std::string_view tag) override {
-    return seen_.segment = seen_.shares ? group_->share(channel, bytes, tag) : nullptr;
+  void barrier(comm::Lane lane, std::string_view tag) override { group_->barrier(lane, tag); }
+  std::shared_ptr<comm::SharedSegment> share(comm::Lane lane, std::size_t bytes, std::string_view tag) override {
+    return seen_.segment = seen_.shares ? group_->share(lane, bytes, tag) : nullptr;
   }
 
  private:
@@ -339,8 +339,9 @@ class WatchedWorld final : public comm::World {
   explicit WatchedWorld(comm::World& world) : world_(world) {}
   int rank() const override { return world_.rank(); }
   int size() const override { return world_.size(); }
-  std::shared_ptr<comm::ProcessGroup> group(std::span<const int> ranks, std::string name) override {
-    auto made = world_.group(ranks, std::move(name));
+  std::shared_ptr<comm::ProcessGroup> split(int color, int key, std::string name,
+                                            std::span<const int> members) override {
+    auto made = world_.split(color, key, std::move(name), members);
     return made == nullptr ? nullptr : std::make_shared<WatchedGroup>(std::move(made), seen);
   }
   void fail(const std::string& reason) noexcept override { world_.fail(reason); }
@@ -376,7 +377,7 @@ TEST(MemoryOfTheProcessGroup, ThatSharesNoneIsRefusedNamingBothGroups) {
     const auto chain = test::sharded_chain(kWidth, 1, test::sharded_over_all(watched));
     set_allocate_memory_from_process_group_for_comm(chain->block(0), true);
     EXPECT_EQ(message_of<ConfigError>([&] { (*chain)(test::toy_input(0, 3, kWidth)); }),
-              "the buffers of group 'layers.0' are to come from process group 'shard' (ranks 0,1), which has no "
+              "the buffers of group 'layers.0' are to come from process group 'dp_shard' (ranks 0,1), which has no "
               "allocator: its members share no memory; leave set_allocate_memory_from_process_group_for_comm off");
   });
 }

@@ -1,6 +1,7 @@
 // Promise: gathers, waits, reshards and reductions come in PyTorch FSDP2's order, on every rank, whatever the layout
-// and the executor. World:   2 ranks as threads; root R and blocks 0, 1, 2. A gather issued, w waited for and usable, f
-// freed, S reduction issued.
+//          and the executor.
+// World:   2 ranks as threads; root R and blocks 0, 1, 2. A gather issued, w waited for and usable, f freed, S
+//          reduction issued.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

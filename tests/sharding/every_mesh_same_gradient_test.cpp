@@ -1,7 +1,8 @@
-// Promise: gradients are the mean over all data, whatever the mesh: HSDP 2 x 2, FSDP 4, four replicas and one rank
-// agree to rounding. World:   4 ranks as threads; root and 3 blocks of width 5 (uneven shards), fp64; rank r sees input
-// r.
+// Promise: gradients and their norm are those of all data, whatever the mesh: HSDP 2 x 2, FSDP 4, four replicas, groups
+//          of one model over different axes and one rank agree to rounding.
+// World:   4 ranks as threads; root and 3 blocks of width 5 (uneven shards), fp64; rank r sees input r.
 #include <cmath>
+#include <functional>
 #include <gtest/gtest.h>
 
 #include "tests/support/toy_models.h"
@@ -53,11 +54,47 @@ std::pair<Step, Gradients> on_one_rank() {
   return {step, magnitudes};
 }
 
-Step on_mesh(int shard_size) {
+// How the four ranks share a chain.
+struct Way {
+  const char* name;
+  std::function<void(test::ToyChain& chain, comm::World& world)> wrap;
+};
+
+Way shards_over(const char* name, int ranks) {
+  return {name, [ranks](test::ToyChain& chain, comm::World& world) {
+            test::wrap_chain(chain, test::sharded_over(world, ranks));
+          }};
+}
+
+// Blocks: HSDP 2 x 2, FSDP 4, four replicas. Root: the axes of block 0 the other way round.
+void wrap_over_different_axes(test::ToyChain& chain, comm::World& world) {
+  const auto mesh = comm::DeviceMesh::create(world, {{"one", 1}, {"dp_replicate", 2}, {"dp_shard", 2}});
+  const comm::Axis one = mesh.axis("one");
+  const comm::Axis all = mesh.flatten({"dp_replicate", "dp_shard"}, "all");
+  const FsdpAxes hsdp = FsdpAxes::of(mesh);
+  const auto wrap = [](nn::Module& module, const FsdpAxes& axes) {
+    FullyShardOptions options;
+    options.axes = axes;
+    fully_shard(module, options);
+  };
+  wrap(chain.layers[0], hsdp);
+  wrap(chain.layers[1], {.shard = all, .replicate = one});
+  wrap(chain.layers[2], {.shard = one, .replicate = all});
+  wrap(chain, {.shard = hsdp.replicate, .replicate = hsdp.shard});
+}
+
+const Way kWays[] = {shards_over("FourReplicas", 1),
+                     shards_over("TwoByTwo", 2),
+                     shards_over("OverFour", 4),
+                     {"OverDifferentAxes", wrap_over_different_axes}};
+
+Step on_four_ranks(const Way& way) {
   Step step;
   run_world(4, [&](RankContext& context, comm::World& world) {
-    const FullyShardOptions options = test::sharded_over(world, shard_size);
-    const auto chain = test::sharded_chain(kWidth, kBlocks, options, DType::kF64);
+    const auto chain = std::make_shared<test::ToyChain>(kWidth, kBlocks, DType::kF64);
+    way.wrap(*chain, world);
+    materialize_shards(*chain);
+    nn::init_weights(*chain, test::kToySeed);
     test::forward_backward(*chain, test::toy_input(context.rank(), 3, kWidth, DType::kF64));
     // Whole gradients through the path that hands over whole parameters: write them over the weights.
     const double norm = clip_grad_norm(*chain, 1e9);
@@ -79,11 +116,11 @@ Step on_mesh(int shard_size) {
   return step;
 }
 
-class EveryMesh : public ::testing::TestWithParam<int> {};
+class EveryMesh : public ::testing::TestWithParam<Way> {};
 
 TEST_P(EveryMesh, GivesTheGradientsOfOneRank) {
   const auto [expected, magnitudes] = on_one_rank();
-  const Step step = on_mesh(GetParam());
+  const Step step = on_four_ranks(GetParam());
   ASSERT_EQ(step.gradients.size(), expected.gradients.size());
   for (const auto& [path, values] : expected.gradients) {
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -99,7 +136,7 @@ TEST_P(EveryMesh, GivesTheGradientNormOfOneRankAndClipsToTheSame) {
   for (const auto& [path, values] : magnitudes) {
     for (const double value : values) difference += std::pow(2 * 3 * kEpsilon * value, 2);
   }
-  const Step step = on_mesh(GetParam());
+  const Step step = on_four_ranks(GetParam());
   // 100 squares: 100 roundings of each norm.
   EXPECT_NEAR(step.norm, expected.norm, std::sqrt(difference) + 200 * kEpsilon * expected.norm);
   ASSERT_GT(expected.norm, kMaxNorm);
@@ -107,11 +144,12 @@ TEST_P(EveryMesh, GivesTheGradientNormOfOneRankAndClipsToTheSame) {
   EXPECT_NEAR(step.norm_after_clip, clipped, std::sqrt(difference) + 400 * kEpsilon * clipped);
 }
 
-INSTANTIATE_TEST_SUITE_P(ShardsOver, EveryMesh, ::testing::Values(1, 2, 4));
-
-TEST(Clip, BelowTheLimitChangesNothingAndEveryRankHasTheSameNorm) {
+TEST_P(EveryMesh, HasTheSameNormOnEveryRankAndClipsNothingBelowTheLimit) {
   const auto norms = test::of_each_rank(4, [](RankContext& context, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, kBlocks, test::sharded_over(world, 2), DType::kF64);
+    const auto chain = std::make_shared<test::ToyChain>(kWidth, kBlocks, DType::kF64);
+    GetParam().wrap(*chain, world);
+    materialize_shards(*chain);
+    nn::init_weights(*chain, test::kToySeed);
     test::forward_backward(*chain, test::toy_input(context.rank(), 3, kWidth, DType::kF64));
     const auto before = test::gradients(*chain);
     const double norm = clip_grad_norm(*chain, 1e9);
@@ -120,6 +158,8 @@ TEST(Clip, BelowTheLimitChangesNothingAndEveryRankHasTheSameNorm) {
   });
   EXPECT_EQ(norms, std::vector<double>(4, norms[0]));
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, EveryMesh, ::testing::ValuesIn(kWays), [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace loom::sharding

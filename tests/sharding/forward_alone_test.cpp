@@ -1,5 +1,6 @@
 // Promise: forwards without a backward leave nothing behind: no bookkeeping grows, and the next forward sees the
-// weights of then. World:   2 ranks as threads; a chain of 2 blocks.
+//          weights of then.
+// World:   2 ranks as threads; a chain of 2 blocks.
 #include <gtest/gtest.h>
 
 #include "engine/nn/optim/adamw.h"
@@ -46,8 +47,8 @@ std::vector<double> after_update(comm::World& world, std::optional<bool> reshard
   const autograd::NoGrad no_grad;
   if (forward_before) (*chain)(test::toy_input(0, 2, 4));
   // The peers have read their rows before they change: in training the reduction of the gradients sees to that.
-  const auto everyone = world.group(std::vector<int>{0, 1}, "world");
-  everyone->barrier(comm::Channel::kHost, "before the update");
+  const auto everyone = world.everyone();
+  everyone->barrier(comm::kHostLane, "before the update");
   for (const Tensor& parameter : chain->parameters()) parameter.copy_from(ops::scale(parameter, -1));
   return (*chain)(test::toy_input(0, 2, 4)).tensor().to_vector<double>();
 }

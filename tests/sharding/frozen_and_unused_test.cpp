@@ -1,5 +1,6 @@
 // Promise: every gradient there is is reduced exactly once a backward; frozen parameters and blocks that did not run
-// are left out. World:   2 ranks as threads; root R and blocks 0, 1, 2 of width 4.
+//          are left out.
+// World:   2 ranks as threads; root R and blocks 0, 1, 2 of width 4.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"

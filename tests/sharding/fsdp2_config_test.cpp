@@ -1,6 +1,5 @@
 // Promise: fsdp2_config.yaml is read as MindSpeed-MM reads it, or refused with file, line, column, key, value and what
-// to write;
-//          nothing is silently dropped, and a size that does not fit the world fails alike on every rank.
+//          to write; nothing is silently dropped, and a size that does not fit the world fails alike on every rank.
 // World:   a number of ranks; no rank runs.
 #include "sharding/config/fsdp2_config.h"
 
@@ -10,6 +9,7 @@
 #include <sstream>
 
 #include "engine/core/error.h"
+#include "sharding/config/fsdp2_keys.h"
 
 namespace loom::sharding {
 namespace {
@@ -76,7 +76,7 @@ TEST(Fsdp2Config, AKeyThatIsNotGivenHasTheGuidesDefault) {
   EXPECT_THAT(config.ignored_modules, IsEmpty());
   EXPECT_THAT(config.recompute_modules, IsEmpty());
   EXPECT_TRUE(config.use_reentrant);
-  EXPECT_EQ(config.reshard_after_forward, (std::variant<bool, int>(true)));
+  EXPECT_EQ(config.reshard_after_forward, ReshardAfterForward(true));
   EXPECT_FALSE(config.offload_to_cpu);
   EXPECT_FALSE(config.pin_memory);
   EXPECT_EQ(config.num_to_forward_prefetch, 0);
@@ -117,7 +117,7 @@ moe_modules: ["model.layers.{*}.mlp.experts"]
   EXPECT_THAT(texts(config.ignored_modules), ElementsAre("vision"));
   EXPECT_THAT(texts(config.recompute_modules), ElementsAre("model.layers.{*}"));
   EXPECT_FALSE(config.use_reentrant);
-  EXPECT_EQ(config.reshard_after_forward, (std::variant<bool, int>(2)));
+  EXPECT_EQ(config.reshard_after_forward, ReshardAfterForward(2));
   EXPECT_TRUE(config.offload_to_cpu);
   EXPECT_TRUE(config.pin_memory);
   EXPECT_EQ(config.num_to_forward_prefetch, 3);
@@ -127,6 +127,41 @@ moe_modules: ["model.layers.{*}.mlp.experts"]
   EXPECT_FALSE(config.reshard_local_experts);
   EXPECT_THAT(texts(config.moe_modules), ElementsAre("model.layers.{*}.mlp.experts"));
   EXPECT_EQ(config.places.size(), 18u);
+}
+
+// Of every key: what is written is read as the same value, and one that is not the default is told apart from it.
+TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
+  const std::map<std::string, std::string> values = {{"sharding_size", "auto"},
+                                                     {"param_dtype", "bf16"},
+                                                     {"reduce_dtype", "fp32"},
+                                                     {"output_dtype", "fp16"},
+                                                     {"cast_forward_inputs", "false"},
+                                                     {"sub_modules_to_wrap", "[lm_head, layers.{0-2}]"},
+                                                     {"ignored_modules", "[vision]"},
+                                                     {"recompute_modules", "[a, b]"},
+                                                     {"use_reentrant", "false"},
+                                                     {"reshard_after_forward", "2"},
+                                                     {"offload_to_cpu", "true"},
+                                                     {"pin_memory", "true"},
+                                                     {"num_to_forward_prefetch", "3"},
+                                                     {"num_to_backward_prefetch", "1"},
+                                                     {"align_fsdp_param_groups", "true"},
+                                                     {"expert_parallel_size", "2"},
+                                                     {"reshard_local_experts", "false"},
+                                                     {"moe_modules", "[experts]"}};
+  for (const Fsdp2Key& key : fsdp2_keys()) {
+    const std::string& value = values.at(std::string(key.name));
+    std::string quoted = value;
+    if (key.name == "sub_modules_to_wrap") quoted = "[lm_head, \"layers.{0-2}\"]";
+    const Fsdp2Config config = parsed(fmt::format("{}: {}", key.name, quoted));
+    EXPECT_EQ(key.write(config), value);
+    EXPECT_FALSE(same_value(key, config, Fsdp2Config{})) << key.name;
+    EXPECT_FALSE(same_values(config, Fsdp2Config{})) << key.name;
+    Fsdp2Config copy;
+    key.copy(config, copy);
+    EXPECT_TRUE(same_values(config, copy)) << key.name;
+  }
+  EXPECT_EQ(fsdp2_keys().size(), values.size());
 }
 
 TEST(Fsdp2Config, BooleansAreThoseOfPythonsYaml) {
@@ -378,14 +413,11 @@ TEST(WorldLayout, WarnsWhenNothingIsSharded) {
 TEST(WorldLayout, AnIntegerReshardIsFalseAtOneAndTrueAtTheShardSize) {
   struct Case {
     const char* value;
-    bool reshard;
-    int ranks;
+    ReshardAfterForward reshard;
   };
-  for (const Case& c :
-       {Case{"true", true, 4}, Case{"false", false, 1}, Case{"1", false, 1}, Case{"2", true, 2}, Case{"4", true, 4}}) {
+  for (const Case& c : {Case{"true", true}, Case{"false", false}, Case{"1", false}, Case{"2", 2}, Case{"4", true}}) {
     const WorldLayout layout = layout_of(fmt::format("sharding_size: 4\nreshard_after_forward: {}", c.value), 8);
     EXPECT_EQ(layout.reshard_after_forward, c.reshard) << c.value;
-    EXPECT_EQ(layout.reshard_ranks, c.ranks) << c.value;
   }
 }
 

@@ -1,6 +1,5 @@
 // Promise: gradients are reduced in reduce_dtype, rounded once on their way to the original dtype, and kept between
-// synchronisations
-//          in reduce_dtype where one is set, else in the compute dtype.
+//          synchronisations in reduce_dtype where one is set, else in the compute dtype.
 // World:   2 ranks as threads; one block of width 4, fp32 storage, bf16 computation.
 #include <algorithm>
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Promise: a wrapped module computes in param_dtype: its floating inputs are cast wherever they are nested, once, and
-// only there. World:   1 or 2 ranks as threads; modules that keep what they were called with.
+//          only there.
+// World:   1 or 2 ranks as threads; modules that keep what they were called with.
 #include <gmock/gmock.h>
 
 #include "engine/device/recorder.h"

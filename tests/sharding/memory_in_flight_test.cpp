@@ -1,10 +1,9 @@
 // Promise: parameters in flight take no more than PyTorch FSDP2's peaks, whatever the number of blocks.
 // World:   2 ranks as threads, dry run: bytes are accounted and not computed. Blocks of 256 x 256 fp32 under a root
-// without parameters.
+//          without parameters.
 //
 // Letters  U = 256 KiB, one block's whole parameter; k, groups prefetched. An input is one row: an activation is 1 KiB,
-// of which all
-//          together (at most 4 a block) stay far below U.
+//          of which all together (at most 4 a block) stay far below U.
 #include <gtest/gtest.h>
 
 #include "tests/support/toy_models.h"

@@ -1,6 +1,5 @@
 // Promise: an entry of sub_modules_to_wrap selects exactly the modules its grammar says, and an entry that is wrong or
-// selects
-//          nothing is an error that says where it stands and what to write.
+//          selects nothing is an error that says where it stands and what to write.
 // World:   a decoder of 4 layers (layers 2 and 3 have experts), an empty list of adapters, and a tower of 45 blocks.
 #include "sharding/config/module_pattern.h"
 

@@ -1,5 +1,5 @@
 // Promise: modules wrapped together are one group, gathered before the first of them runs and resharded after the last;
-// ignored parameters are left whole, out of the reduction, and count once in the gradient norm.
+//          ignored parameters are left whole, out of the reduction, and count once in the gradient norm.
 // World:   2 ranks as threads; root and 3 blocks of width 4.
 #include <cmath>
 #include <gmock/gmock.h>
@@ -87,7 +87,7 @@ TEST(IgnoredParameters, StayWholeAndAreNotReduced) {
       for (const double value : values) (path == "layers.1.weight" ? ignored : sharded) += value * value;
     }
     std::array<double, 2> sums{sharded, ignored / 2};
-    options.mesh->shard().all_reduce(comm::Channel::kHost, sums.data(), 2, DType::kF64, comm::ReduceOp::sum(), "test");
+    options.axes.shard.group().all_reduce(comm::kHostLane, sums.data(), 2, DType::kF64, comm::ReduceOp::sum(), "test");
     EXPECT_NEAR(grad_norm(chain), std::sqrt(sums[0] + sums[1]), 1e-12);
   });
 }

@@ -1,9 +1,7 @@
 // Promise: with CPU offload shards, gradients and optimizer state are in host memory and everything computed is the
-// same, bit by bit; nothing
-//          reads a gradient before it has landed.
+//          same, bit by bit; nothing reads a gradient before it has landed.
 // World:   1, 2 or 4 ranks as threads; Net = Linear 6 -> 10 -> 9 with biases, each a group, then RMSNorm(9) and Linear
-// 9 -> 5 in the root's
-//          group. Over 4 ranks rows are 3,3,3,1 / 3,3,3,0 / 2,2,1,0: padding and empty shards.
+//          9 -> 5 in the root's group. Over 4 ranks rows are 3,3,3,1 / 3,3,3,0 / 2,2,1,0: padding and empty shards.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -69,7 +67,7 @@ struct World {
 struct Scene {
   World world{};
   ExecutorKind executor = ExecutorKind::kInline;
-  FullyShardOptions options{};  // without the mesh
+  FullyShardOptions options{};  // without the axes
   std::shared_ptr<device::HostAllocator> allocator{};
   bool one_group = false;  // the root's only
   bool dry_run = false;
@@ -94,7 +92,7 @@ class Rank {
     device.host_allocator = scene.allocator;
     device_ = &device::Device::install(context, device);
     net_ = std::make_shared<Net>(scene.width);
-    options_.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, scene.world.shard));
+    options_.axes = FsdpAxes::over(world, scene.world.shard);
     if (!scene.one_group) {
       fully_shard(net_->first, options_);
       fully_shard(net_->second, options_);
@@ -284,7 +282,7 @@ TEST(OffloadedTensors, LeaveBuffersAndIgnoredParametersOnTheDevice) {
     ignored.value = Tensor::full({9}, DType::kF32, 1.0);
     ignored.value.set_requires_grad(true);
     FullyShardOptions options;
-    options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, 2));
+    options.axes = FsdpAxes::over(world, 2);
     options.cpu_offload = kPinned;
     options.ignored_params = {ignored.value.id()};
     fully_shard(net, options);
@@ -610,7 +608,7 @@ TEST(OffloadInTheYaml, ReachesEveryGroup) {
     Net pageable;
     EXPECT_FALSE(plan_of(pageable, "offload_to_cpu: true").options.cpu_offload->pin_memory);
     Net pinned;
-    apply_fsdp2(pinned, plan_of(pinned, "offload_to_cpu: true\npin_memory: true"), world);
+    parallelize(pinned, plan_of(pinned, "offload_to_cpu: true\npin_memory: true"), world);
     materialize_shards(pinned);
     for (const Tensor& parameter : pinned.parameters()) {
       EXPECT_EQ(parameter.storage()->place(), Place::kHost);

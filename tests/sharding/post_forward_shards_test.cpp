@@ -1,6 +1,6 @@
 // Promise: reshard_after_forward k keeps 1 / k of each parameter on each of k consecutive ranks between forward and
-// backward, gathers from those in backward, and changes no bit. k = 1 is false, k = N is true, other k that do not
-// divide N are refused.
+//          backward, gathers from those in backward, and changes no bit. k = 1 is false, k = N is true, other k that do
+//          not divide N are refused.
 // World:   4 ranks as threads; root and 3 blocks of width 5 (uneven shards: 2, 2, 1, 0 rows).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ struct Step {
   std::int64_t between_bytes = 0;  // unsharded bytes between forward and backward
 };
 
-Step step_with(std::variant<bool, int> after_forward, GatherLayout layout) {
+Step step_with(ReshardAfterForward after_forward, GatherLayout layout) {
   return test::of_each_rank(
              4,
              [&](RankContext& context, comm::World& world) {

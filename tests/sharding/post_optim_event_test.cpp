@@ -1,5 +1,5 @@
 // Promise: after set_post_optim_event the next forward gathers what the optimizer wrote, waiting for its event and for
-// nothing else; the forward after it waits for compute again.
+//          nothing else; the forward after it waits for compute again.
 // World:   2 ranks as threads, threaded executor; root and 2 blocks of width 4.
 #include <chrono>
 #include <condition_variable>

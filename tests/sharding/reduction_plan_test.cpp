@@ -105,11 +105,13 @@ TEST(DivideFactor, IsAppliedOnceForEveryMeshAndDtype) {
       options.policy.reduce_dtype = c.reduce_dtype;
       const auto chain = test::sharded_chain(4, 1, options);
       ParamGroup& group = *FsdpState::of(chain->block(0))->group();
-      group.gradient_divide_factor = c.factor;
-      group.force_sum_reduction = c.force_sum;
+      GroupSwitches switches = group.switches();
+      switches.gradient_divide_factor = c.factor;
+      switches.force_sum_reduction = c.force_sum;
+      group.set_switches(switches);
       test::forward_backward(*chain, test::toy_input(0, 2, 4));
       const std::vector<double> grad = chain->block(0).weight.value.grad().to_vector<double>();
-      const Chunk chunk = chunk_of(4, options.mesh->shard_rank(), c.shard);
+      const Chunk chunk = chunk_of(4, options.axes.shard.rank(), c.shard);
       const std::vector<double> rows = test::rows_of(whole, chunk.row_begin, chunk.rows, 4);
       const double times = c.ranks / c.factor.value_or(c.ranks);
       // Factors are powers of two: fp32 adds at most 3 roundings; fp16 has 11 bits, rounds at the cast and at each of 3

@@ -14,7 +14,7 @@ std::string last_line(nn::Module& model, const std::string& yaml) {
   launch::run_ranks(1, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
     device::Device::install(context, {});
     const Fsdp2Config config = parse_fsdp2_config("sharding_size: auto\n" + yaml, "f.yaml");
-    apply_fsdp2(model, resolve_fsdp2(model, config, 1, GatherLayout::kBuffered), world);
+    parallelize(model, resolve_fsdp2(model, config, 1, GatherLayout::kBuffered), world);
     text = describe_groups(model);
   });
   text.pop_back();

@@ -1,6 +1,6 @@
 // Promise: layout, executor, compute threads and repetition change no bit of a training run.
 // World:   4 ranks as threads; root and 3 blocks of width 70, bf16 computation, fp32 reduction, 3 AdamW steps with
-// clipping.
+//          clipping.
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"

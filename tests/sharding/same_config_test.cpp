@@ -1,5 +1,6 @@
 // Promise: ranks whose fsdp2_config.yaml differ in any key get one error, the same on every rank, that names the key,
-// the ranks and the values, before a group is made or anything is allocated; spellings of the same do not matter.
+//          the ranks and the values, before a group is made or anything is allocated; spellings of the same do not
+//          matter.
 // World:   4 ranks as threads; root and 4 blocks of width 4.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -28,7 +29,7 @@ std::vector<std::string> ends(const TextOf& text_of, int ranks = 4) {
     const ResolvedFsdp2Config plan =
         resolve_fsdp2(chain, config(text_of(context.rank())), world.size(), GatherLayout::kBuffered);
     try {
-      apply_fsdp2(chain, plan, world);
+      parallelize(chain, plan, world);
     } catch (const ConfigError& error) {
       EXPECT_EQ(FsdpState::of(chain), nullptr);
       for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(FsdpState::of(chain.layers[i]), nullptr);

@@ -1,5 +1,6 @@
-// Promise: parameters keep their paths, whole values come out whatever state the groups are in and go in on any number of ranks; what is frozen
-// before sharding stays frozen in the shards; a sharded model has every value although it was made without any.
+// Promise: parameters keep their paths, whole values come out whatever state the groups are in and go in on any number
+//          of ranks; what is frozen before sharding stays frozen in the shards; a sharded model has every value
+//          although it was made without any.
 // World:   1 to 8 ranks as threads; root and 3 blocks of width 5 (uneven shards).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Promise: modules wrapped together inside a recomputed region that is not run to its end again are not reported as
-// modules that did not run, and run again as they ran first; one that really did not run is reported.
+//          modules that did not run, and run again as they ran first; one that really did not run is reported.
 // World:   2 ranks as threads; a region of 2 blocks of width 4, run once or twice, in a root.
 #include <gmock/gmock.h>
 #include <spdlog/sinks/ostream_sink.h>

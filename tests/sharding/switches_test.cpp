@@ -1,6 +1,6 @@
 // Promise: each switch of FSDPModule changes what it names, where it names it, and nothing else.
 // World:   2 or 4 ranks as threads; Toy of 2 layers, wrapped embed, layers.0, layers.1, head and root; 12 tokens a
-// micro-batch.
+//          micro-batch.
 #include <cmath>
 #include <functional>
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ class Fixture {
   Fixture(RankContext& context, comm::World& world, const Setting& setting) {
     device::Device::install(context, {});
     FullyShardOptions options;
-    options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, setting.shard_size));
+    options.axes = sharding::FsdpAxes::over(world, setting.shard_size);
     options.policy = setting.policy;
     options.reshard_after_forward = setting.reshard_after_forward;
     for (const char* path : {"embed", "layers.0", "layers.1", "head"}) fully_shard(*toy.find(path), options);
@@ -345,8 +345,8 @@ TEST(DivideFactor, MustBeAbove0) {
 TEST(ForceSum, IsOfOneModule) {
   on_ranks(1, {.shard_size = 1}, [](Fixture& f) {
     set_force_sum_reduction_for_comms(f.at("head"), true);
-    EXPECT_TRUE(FsdpState::of(f.at("head"))->group()->force_sum_reduction);
-    EXPECT_FALSE(FsdpState::of(f.at("embed"))->group()->force_sum_reduction);
+    EXPECT_TRUE(FsdpState::of(f.at("head"))->group()->switches().force_sum_reduction);
+    EXPECT_FALSE(FsdpState::of(f.at("embed"))->group()->switches().force_sum_reduction);
   });
 }
 

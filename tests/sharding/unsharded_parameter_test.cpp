@@ -1,5 +1,6 @@
 // Promise: the unsharded parameter is one object for ever: only its bytes come and go, so what forward saved is whole
-// again in backward. World:   2 ranks as threads; a chain of 3 blocks of width 5 (3 and 2 rows), fp64.
+//          again in backward.
+// World:   2 ranks as threads; a chain of 3 blocks of width 5 (3 and 2 rows), fp64.
 #include <gtest/gtest.h>
 
 #include "tests/support/toy_models.h"

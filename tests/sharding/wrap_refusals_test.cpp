@@ -1,5 +1,6 @@
 // Promise: what cannot be sharded is refused before anything has changed, and a root that comes too late or without
-// values says so. World:   2 ranks as threads.
+//          values says so.
+// World:   2 ranks as threads.
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
@@ -30,6 +31,25 @@ TEST(FullyShard, OfAListIsRefused) {
     EXPECT_EQ(message_of<ConfigError>([&] { fully_shard(chain.layers, options); }),
               "fully_shard of a ModuleList: it has no forward of its own; wrap its items (for example 'layers.{*}')");
   });
+}
+
+TEST(FullyShard, OfAnEmptyListIsRefused) {
+  run_world(1, [](RankContext&, comm::World& world) {
+    const FullyShardOptions options = test::sharded_over_all(world);
+    EXPECT_EQ(message_of<ConfigError>([&] { fully_shard(std::vector<nn::Module*>{}, options); }),
+              "fully_shard was given an empty list of modules; name at least one");
+  });
+}
+
+TEST(CallsForAWrappedModule, AreRefusedForOneThatIsNot) {
+  test::ToyBlock block(4);
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { set_modules_to_forward_prefetch(block, {}); }, [&] { set_unshard_in_backward(block, false); },
+           [&] { set_reshard_after_forward(block, false, /*recurse=*/false); }, [&] { unshard(block); },
+           [&] { reshard(block); }, [&] { share_comm_ctx({&block}); }}) {
+    EXPECT_EQ(message_of<ConfigError>(call),
+              "a ToyBlock is not wrapped by fully_shard; call fully_shard() on it first");
+  }
 }
 
 class WithScalar final : public nn::Module {

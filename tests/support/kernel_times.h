@@ -1,8 +1,8 @@
 // Rows of tests/reference/memory/h200_kernel_times.json: single kernels between two events on an idle device, as the
 // engine would launch them.
 //
-// Letters  as the file has them: a product's y [M, N] = x [M, K] . weight^T; T sequence, H heads, KV key and value heads,
-//          D head_dim; n elements of a copy, bytes of a host-link copy.
+// Letters  as the file has them: a product's y [M, N] = x [M, K] . weight^T; T sequence, H heads, KV key and value
+//          heads, D head_dim; n elements of a copy, bytes of a host-link copy.
 #pragma once
 
 #include <filesystem>

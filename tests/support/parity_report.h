@@ -1,7 +1,8 @@
 // Reference-driven programs: every case of a folder, a line each, one verdict.
 //
 // Output   "NAME: passed, DETAIL", "NAME: FAILED, DETAIL" or "NAME: skipped, DETAIL"; last "N passed, N failed, N
-// skipped". Exit     0 only if at least one case ran and all that ran agree.
+//          skipped".
+// Exit     0 only if at least one case ran and all that ran agree.
 #pragma once
 
 #include <algorithm>
@@ -54,10 +55,11 @@ inline std::vector<std::filesystem::path> case_folders(const std::filesystem::pa
 }
 
 // The main of a parity program `NAME DIR`: 2 for a wrong command line or a folder that cannot be read, else what `run` returns.
+// `more`: what else its usage shows (" [--mesh NAME=SIZE,...]").
 template <class Run>
-int parity_main(int argc, char** argv, std::string_view name, Run&& run) {
+int parity_main(int argc, char** argv, std::string_view name, Run&& run, std::string_view more = "") {
   if (argc != 2) {
-    fmt::print(stderr, "usage: {} DIR\n", name);
+    fmt::print(stderr, "usage: {} DIR{}\n", name, more);
     return 2;
   }
   try {

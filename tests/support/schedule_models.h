@@ -2,7 +2,7 @@
 //
 //   Toy       embed -> layers[n]{up, down} -> norm -> head; toy_tied: the head's weight is the embedding's
 //   TwoTower  image_encoder{patch, blocks[2]} -> projector; text_decoder (a Toy of 3 layers, whose own forward does not
-//   run)
+//             run)
 //
 // Every recorded module marks the recording where its own forward begins ("F") and ends ("f"), inside whatever
 // wraps it: a forward that is run again in backward marks again, and one that is stopped early has no end.

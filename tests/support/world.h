@@ -7,7 +7,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "engine/comm/mesh.h"
 #include "engine/core/parallel.h"
 #include "engine/device/device.h"
 #include "engine/launch/run_ranks.h"
@@ -47,11 +46,11 @@ auto of_each_rank(int ranks, Main main, const WorldOptions& options = {}) {
   return results;
 }
 
-// Collective: a mesh of `shard_size` columns over all ranks of the world.
+// Collective: shards over groups of `shard_size` ranks, replicates over the others.
 inline sharding::FullyShardOptions sharded_over(comm::World& world, int shard_size,
                                                 sharding::GatherLayout layout = sharding::GatherLayout::kBuffered) {
   sharding::FullyShardOptions options;
-  options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, shard_size));
+  options.axes = sharding::FsdpAxes::over(world, shard_size);
   options.layout = layout;
   return options;
 }

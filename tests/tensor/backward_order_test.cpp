@@ -1,5 +1,5 @@
 // Promise: ready nodes run in PyTorch's order: the node recorded last first, gradients of leaves as soon as they are
-// complete.
+//          complete.
 #include <gmock/gmock.h>
 #include <string>
 

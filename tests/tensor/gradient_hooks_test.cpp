@@ -1,5 +1,5 @@
 // Promise: tensor hooks run once, in registration order, on the complete gradient, and may replace it; post-accumulate
-// hooks follow.
+//          hooks follow.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"

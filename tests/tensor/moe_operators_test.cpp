@@ -1,5 +1,5 @@
 // Promise: the operators of mixture-of-experts layers compute each token with the experts it chose and no other, have
-// the gradients of that computation, and count what they do.
+//          the gradients of that computation, and count what they do.
 //
 // References in fp64, written out here. Numeric gradients are central differences, as in operator_gradients_test.cpp.
 #include <cmath>

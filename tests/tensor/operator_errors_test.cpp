@@ -1,5 +1,5 @@
 // Promise: shapes and dtypes that do not fit are errors that name the operator and show both sides; ids out of range
-// are the user's.
+//          are the user's.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"

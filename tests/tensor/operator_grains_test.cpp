@@ -1,5 +1,5 @@
 // Promise: the composed grain has the fused one's results and gradients: to 1e-12 in fp64, to 1e-5 in fp32, to a few
-// roundings in 16 bits.
+//          roundings in 16 bits.
 #include <cmath>
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // Promise: backward may run inside a node of another one, and from several results at once; callbacks run at the end of
-// the graph they were queued in.
+//          the graph they were queued in.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"

@@ -1,5 +1,5 @@
 // Promise: every tensor an operator keeps for backward goes through the innermost hooks, once each way; overwriting one
-// is an error.
+//          is an error.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"

@@ -1,5 +1,5 @@
 // Promise: a storage is one object through any number of releases; reading what has no memory is an error that names
-// it.
+//          it.
 #include "engine/tensor/storage.h"
 
 #include <algorithm>

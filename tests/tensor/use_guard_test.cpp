@@ -1,5 +1,5 @@
 // Promise: every operator that takes a parameter asks its guard, with gradients or without, and before its shape is
-// refused.
+//          refused.
 #include <functional>
 #include <gmock/gmock.h>
 

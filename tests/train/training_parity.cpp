@@ -1,18 +1,23 @@
-// training_parity DIR: the same curves as PyTorch FSDP2.
+// training_parity DIR [--mesh dp_replicate=M,dp_shard=N]: the same curves as PyTorch FSDP2.
 //
 // Every subfolder of DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding
 // and head (GPT-2: its blocks) and the root are wrapped by fully_shard over the case's mesh, and trained on the case's
 // tokens. Losses, gradient norms, the first step's gradients and the last weights must agree within the contract of
 // tests/reference/README.md; in 16-bit cases the dtype and bytes of every gather and reduction are checked too. A case
 // with batches.safetensors has images: its vision tower is frozen and ignored, targets that are image tokens are not
-// scored, and the first step's logits of rank 0 are compared as well. Each
-// case runs in both grains, in fp32 also with CPU offload. Ranks are threads; under mpirun, processes, and the cases
-// are those of that many ranks.
+// scored, and the first step's logits of rank 0 are compared as well. Each case runs in both grains, in fp32 also with
+// CPU offload. Ranks are threads; under mpirun, processes, and the cases are those of that many ranks.
+//
+// --mesh runs every case over that mesh instead of its own: the curve of a global batch does not depend on the ranks,
+// so the same tolerances hold. A case is skipped where its batch or its integer reshard_after_forward does not divide by
+// the mesh. Bytes follow from the mesh: N ranks of dp_shard keep ceil(rows / N) of each parameter, a gather takes that
+// from each, a reduction N times that, and is followed by an all-reduce where dp_replicate > 1; N = 1 gathers nothing.
+// Rank 0 has the first rows of the batch: its logits are compared as far as the reference's rank 0 has the same rows.
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <set>
 
 #include "engine/core/error.h"
@@ -24,6 +29,7 @@
 #include "engine/nn/optim/adamw.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "engine/train/parallel_dims.h"
 #include "models/decoder/decoder.h"
 #include "models/hf/hf_folder.h"
 #include "models/internvl/internvl.h"
@@ -62,8 +68,9 @@ struct Case {
   std::filesystem::path folder;
   std::string name;
   json curve;
-  int world = 1;
-  int replicate = 1;
+  train::ParallelDegrees degrees;    // that it is run with
+  train::ParallelDegrees reference;  // that the reference was made with
+  std::optional<int> reshard_ranks;  // an integer reshard_after_forward
   int accum = 1;
   bool sixteen_bit = false;
   bool images = false;
@@ -71,7 +78,17 @@ struct Case {
   std::vector<std::string> freeze;
 
   json scenario() const { return curve.value("scenario", json::object()); }
+  int ranks() const { return degrees.dp_replicate * degrees.dp_shard; }
+  bool on_own_mesh() const {
+    return degrees.dp_replicate == reference.dp_replicate && degrees.dp_shard == reference.dp_shard;
+  }
+  std::filesystem::path batches() const { return folder / (images ? "batches.safetensors" : "tokens.safetensors"); }
 };
+
+std::string in_words(const train::ParallelDegrees& degrees) {
+  const comm::AxisSize axes[] = {{"dp_replicate", degrees.dp_replicate}, {"dp_shard", degrees.dp_shard}};
+  return comm::equation(axes);
+}
 
 // Why this case cannot run, or nothing.
 std::optional<std::string> read_scenario(Case& c) {
@@ -86,8 +103,9 @@ std::optional<std::string> read_scenario(Case& c) {
     return scenario.contains(key) && !scenario[key].is_null() ? parse_dtype(scenario[key].get<std::string>())
                                                               : std::nullopt;
   };
-  c.world = c.curve.at("world");
-  c.replicate = scenario.value("replicate", 1);
+  c.reference.dp_replicate = scenario.value("replicate", 1);
+  c.reference.dp_shard = c.curve.at("world").get<int>() / c.reference.dp_replicate;
+  c.degrees = c.reference;
   c.accum = scenario.value("accum", 1);
   c.freeze = scenario.value("freeze", std::vector<std::string>{});
   c.options.policy = {dtype("param"), dtype("reduce"), dtype("output"), true};
@@ -95,9 +113,24 @@ std::optional<std::string> read_scenario(Case& c) {
   if (reshard.is_boolean()) {
     c.options.reshard_after_forward = reshard.get<bool>();
   } else {
-    c.options.reshard_after_forward = reshard.get<int>();
+    c.reshard_ranks = reshard.get<int>();
+    c.options.reshard_after_forward = *c.reshard_ranks;
   }
   c.sixteen_bit = c.options.policy.param_dtype.value_or(DType::kF32) != DType::kF32;
+  return std::nullopt;
+}
+
+// Puts the case on another mesh; why it cannot run there, or nothing.
+std::optional<std::string> put_on(Case& c, const train::ParallelDegrees& degrees) {
+  c.degrees = degrees;
+  const io::SafetensorsFile file(c.batches());
+  const std::int64_t batch = file.at("tokens").shape[1];
+  if (batch % (c.ranks() * c.accum) != 0) {
+    return fmt::format("its batch of {} does not divide into {} micro-batches on {} ranks", batch, c.accum, c.ranks());
+  }
+  if (c.reshard_ranks && degrees.dp_shard % *c.reshard_ranks != 0) {
+    return fmt::format("its reshard_after_forward {} does not divide dp_shard {}", *c.reshard_ranks, degrees.dp_shard);
+  }
   return std::nullopt;
 }
 
@@ -134,16 +167,19 @@ std::map<std::string, double> norms(nn::Module& model, comm::ProcessGroup& shard
     double sum = 0;
     for (const double value : tensor.to_vector<double>()) sum += value * value;
     if (shards.size() > 1) {
-      shards.all_reduce(comm::Channel::kHost, &sum, 1, DType::kF64, comm::ReduceOp::sum(), path);
+      shards.all_reduce(comm::kHostLane, &sum, 1, DType::kF64, comm::ReduceOp::sum(), path);
     }
     result[path] = std::sqrt(sum);
   }
   return result;
 }
 
+// Rows of a parameter on each of `ranks`, padded.
+std::int64_t shard_elems(const Shape& shape, int ranks) { return (shape[0] + ranks - 1) / ranks * shape.row_elems(); }
+
 // Checks the marks of one step: every gather in the compute dtype, every reduction in the reduce dtype, with the bytes
-// of the padded shards.
-std::string check_wire(const device::Recording& recording, nn::Module& model) {
+// that follow from the mesh.
+std::string check_wire(const device::Recording& recording, nn::Module& model, const train::ParallelDegrees& degrees) {
   std::map<std::string, std::vector<const sharding::Param*>> groups;
   for (const sharding::FsdpState* state : sharding::FsdpState::collect(model)) {
     for (const auto& param : state->group()->params()) groups[state->path()].push_back(param.get());
@@ -152,7 +188,7 @@ std::string check_wire(const device::Recording& recording, nn::Module& model) {
   int reductions = 0;
   for (const test::Issued& entry : test::issued(recording)) {
     const bool gather = entry.is_mark() && entry.name == "AG";
-    const bool reduction = entry.is_mark() && (entry.name == "RS" || entry.name == "RSAR");
+    const bool reduction = entry.is_mark() && entry.name == (degrees.dp_replicate > 1 ? "RSAR" : "RS");
     if (!gather && !reduction) continue;
     (gather ? gathers : reductions) += 1;
     const sharding::FsdpState& root = *sharding::FsdpState::of(model);
@@ -160,21 +196,28 @@ std::string check_wire(const device::Recording& recording, nn::Module& model) {
     const DType dtype = gather ? *policy.param_dtype : policy.reduce_dtype.value_or(*policy.param_dtype);
     std::int64_t elems = 0;
     for (const sharding::Param* param : groups.at(entry.subject)) {
-      if (gather || param->requires_grad()) elems += param->padded_shard_elems();
+      if (gather || param->requires_grad()) elems += shard_elems(param->shape(), degrees.dp_shard);
     }
     const std::int64_t bytes =
-        elems * static_cast<std::int64_t>(element_bytes(dtype)) * (gather ? 1 : root.options().mesh->shard_size());
+        elems * static_cast<std::int64_t>(element_bytes(dtype)) * (gather ? 1 : degrees.dp_shard);
     if (entry.dtype != dtype || entry.bytes != bytes) {
       return fmt::format("{} of '{}' is {} bytes of {}, expected {} of {}", entry.name, entry.subject, entry.bytes,
                          name(entry.dtype), bytes, name(dtype));
     }
   }
-  return gathers > 0 && reductions > 0 ? "" : "no gathers or no reductions were traced";
+  if (reductions == 0) return "no reductions were traced";
+  if ((gathers > 0) != (degrees.dp_shard > 1)) return fmt::format("{} gathers were traced", gathers);
+  return "";
 }
 
 class Run {
  public:
-  Run(const Case& c, const Grain& grain, RankContext& context, comm::World& world) : case_(c), world_(world) {
+  Run(const Case& c, const Grain& grain, RankContext& context, comm::World& world)
+      : case_(c),
+        dims_(c.degrees, world.size()),
+        data_rank_(dims_.data_rank(world.rank())),
+        mesh_(comm::DeviceMesh::create(world, dims_.axes())),
+        loss_axis_(dims_.loss_axis(mesh_)) {
     device::DeviceOptions device;
     device.host_allocator = offload::make_host_allocator();
     device::Device::install(context, device);
@@ -197,11 +240,7 @@ class Run {
     }
     options.layout = grain.layout;
     options.cpu_offload = grain.cpu_offload;
-    options.mesh = std::make_shared<comm::DeviceMesh>(comm::DeviceMesh::create(world, c.world / c.replicate));
-    std::vector<int> all(static_cast<std::size_t>(c.world));
-    std::iota(all.begin(), all.end(), 0);
-    everyone_ = world.group(all, "world");
-    shards_ = &options.mesh->shard();
+    options.axes = sharding::FsdpAxes::of(mesh_);
     wrap(*model_, options);
     sharding::materialize_shards(*model_);
     models::load_weights(*model_, io::HfWeights(c.folder));
@@ -211,7 +250,7 @@ class Run {
   }
 
   Results train() {
-    const io::SafetensorsFile file(case_.folder / (case_.images ? "batches.safetensors" : "tokens.safetensors"));
+    const io::SafetensorsFile file(case_.batches());
     const io::StoredTensor& tokens = file.at("tokens");
     if (case_.images) pixel_values_ = &file.at("pixel_values");
     Results results;
@@ -223,30 +262,33 @@ class Run {
         if (case_.accum > 1) sharding::set_requires_gradient_sync(*model_, a == case_.accum - 1);
         loss += micro_batch(tokens, step, a);
       }
-      if (step == 1 && case_.sixteen_bit) results.wire_error = check_wire(recorder->recording(), *model_);
+      if (step == 1 && case_.sixteen_bit)
+        results.wire_error = check_wire(recorder->recording(), *model_, case_.degrees);
       results.grad_norm.push_back(sharding::clip_grad_norm(*model_, 1.0));
-      if (step == 0) results.step1_grad_norm = norms(*model_, *shards_, [](const Tensor& t) { return t.grad(); });
+      if (step == 0) results.step1_grad_norm = norms(*model_, shards(), [](const Tensor& t) { return t.grad(); });
       optimizer_->step();
       optimizer_->zero_grad();
-      if (everyone_->size() > 1) {
-        everyone_->all_reduce(comm::Channel::kHost, &loss, 1, DType::kF64, comm::ReduceOp::avg(), "loss");
+      if (loss_axis_.size() > 1) {
+        loss_axis_.group().all_reduce(comm::kHostLane, &loss, 1, DType::kF64, comm::ReduceOp::avg(), "loss");
       }
       results.loss.push_back(loss);
     }
     results.step1_logits = std::move(step1_logits_);
-    results.final_weight_norm = norms(*model_, *shards_, [](const Tensor& t) { return t; });
+    results.final_weight_norm = norms(*model_, shards(), [](const Tensor& t) { return t; });
     return results;
   }
 
  private:
+  comm::ProcessGroup& shards() const { return mesh_.axis("dp_shard").group(); }
+
   double micro_batch(const io::StoredTensor& tokens, std::int64_t step, int index) {
     const std::int64_t batch = tokens.shape[1];
     const std::int64_t seq = tokens.shape[2] - 1;
-    const std::int64_t micro = batch / world_.size() / case_.accum;
+    const std::int64_t micro = batch / dims_.data_size() / case_.accum;
     const Tensor inputs = Tensor::host({micro, seq}, DType::kI32, "inputs");
     const Tensor targets = Tensor::host({micro, seq}, DType::kI32, "targets");
     for (std::int64_t row = 0; row < micro; ++row) {
-      const std::int64_t global = world_.rank() * (batch / world_.size()) + index * micro + row;
+      const std::int64_t global = data_rank_ * (batch / dims_.data_size()) + index * micro + row;
       const auto at = static_cast<std::size_t>((step * batch + global) * (seq + 1)) * sizeof(std::int32_t);
       const std::size_t bytes = static_cast<std::size_t>(seq) * sizeof(std::int32_t);
       std::memcpy(inputs.data<std::int32_t>() + row * seq, tokens.bytes.data() + at, bytes);
@@ -267,24 +309,25 @@ class Run {
     }
     const Shape& stored = pixel_values_->shape;  // [steps, batch, C, H, W]
     const std::int64_t image = stored[2] * stored[3] * stored[4];
-    const std::int64_t images = stored[1] / world_.size();
+    const std::int64_t images = stored[1] / dims_.data_size();
     const auto* values = reinterpret_cast<const float*>(pixel_values_->bytes.data());
-    const Tensor pixels = Tensor::from(std::span(values + (step * stored[1] + world_.rank() * images) * image,
-                                                 static_cast<std::size_t>(images * image)),
-                                       {images, stored[2], stored[3], stored[4]});
+    const Tensor pixels = Tensor::from(
+        std::span(values + (step * stored[1] + data_rank_ * images) * image, static_cast<std::size_t>(images * image)),
+        {images, stored[2], stored[3], stored[4]});
     Tensor logits = (*model_)(inputs, pixels);
     if (step == 0) step1_logits_ = logits.to_vector<float>();
     return logits;
   }
 
   const Case& case_;
-  comm::World& world_;
+  const train::ParallelDims dims_;
+  const int data_rank_;
+  const comm::DeviceMesh mesh_;
+  const comm::Axis loss_axis_;
   std::int64_t image_token_id_ = -1;
   const io::StoredTensor* pixel_values_ = nullptr;
   std::vector<float> step1_logits_;
   std::shared_ptr<nn::Module> model_;
-  std::shared_ptr<comm::ProcessGroup> everyone_;
-  comm::ProcessGroup* shards_ = nullptr;
   std::unique_ptr<nn::AdamW> optimizer_;
 };
 
@@ -316,10 +359,11 @@ Worst worst_of_map(const json& expected, const std::map<std::string, double>& ac
 double worst_logit(const Case& c, const std::vector<float>& logits) {
   const io::SafetensorsFile file(c.folder / "step1_rank0_logits.safetensors");
   const io::StoredTensor& stored = file.at("logits");
-  if (stored.shape.numel() != static_cast<std::int64_t>(logits.size())) return INFINITY;
+  const auto count = static_cast<std::size_t>(stored.shape.numel());
+  if (logits.empty() || (c.on_own_mesh() && count != logits.size())) return INFINITY;
   const auto* expected = reinterpret_cast<const float*>(stored.bytes.data());
   Worst worst;
-  for (std::size_t i = 0; i < logits.size(); ++i) worst.add(std::abs(logits[i] - expected[i]), "");
+  for (std::size_t i = 0; i < std::min(count, logits.size()); ++i) worst.add(std::abs(logits[i] - expected[i]), "");
   return worst.value;
 }
 
@@ -360,10 +404,13 @@ using Ranks = std::function<void(int world, const launch::RankMain&)>;
 void run_case(Case c, const Ranks& run_ranks, test::ParityReport& report) {
   bool agrees = true;
   std::string detail;
+  if (!c.on_own_mesh()) {
+    detail = fmt::format("over {} (the reference: {})", in_words(c.degrees), in_words(c.reference));
+  }
   for (const Grain& grain : kGrains) {
     if (grain.cpu_offload && c.sixteen_bit) continue;
     Results results;
-    run_ranks(c.world, [&](RankContext& context, comm::World& world) {
+    run_ranks(c.ranks(), [&](RankContext& context, comm::World& world) {
       Results own = Run(c, grain, context, world).train();
       if (context.rank() == 0) results = std::move(own);
     });
@@ -374,16 +421,23 @@ void run_case(Case c, const Ranks& run_ranks, test::ParityReport& report) {
   agrees ? report.passed(c.name, detail) : report.failed(c.name, detail);
 }
 
-int run(const std::filesystem::path& folder, int only_world, const Ranks& run_ranks, test::ParityReport& report) {
-  for (const auto& case_folder : test::case_folders(folder, "curve.json")) {
+// What the command line asks for.
+struct Request {
+  std::filesystem::path folder;
+  std::optional<train::ParallelDegrees> mesh;
+};
+
+int run(const Request& request, int only_world, const Ranks& run_ranks, test::ParityReport& report) {
+  for (const auto& case_folder : test::case_folders(request.folder, "curve.json")) {
     Case c;
     c.folder = case_folder;
     c.name = case_folder.filename().string();
     std::ifstream stream(case_folder / "curve.json");
     c.curve = json::parse(stream);
     std::optional<std::string> reason = read_scenario(c);
-    if (!reason && only_world > 0 && c.world != only_world) {
-      reason = fmt::format("it has {} ranks, and {} processes are running", c.world, only_world);
+    if (!reason && request.mesh) reason = put_on(c, *request.mesh);
+    if (!reason && only_world > 0 && c.ranks() != only_world) {
+      reason = fmt::format("it has {} ranks, and {} processes are running", c.ranks(), only_world);
     }
     if (!reason) {
       try {
@@ -406,29 +460,66 @@ int run(const std::filesystem::path& folder, int only_world, const Ranks& run_ra
   return report.finish();
 }
 
-int run_threads(const std::filesystem::path& folder) {
+int run_threads(const Request& request) {
   test::ParityReport report;
   const Ranks ranks = [](int world, const launch::RankMain& main) {
     launch::run_ranks(world, {std::chrono::minutes(2)}, main);
   };
-  return run(folder, 0, ranks, report);
+  return run(request, 0, ranks, report);
 }
 
-int run_processes(const std::filesystem::path& folder) {
+int run_processes(const Request& request) {
   int code = 2;
   launch::run_mpi_rank({std::chrono::minutes(2)}, [&](RankContext& context, comm::World& world) {
     test::ParityReport report(/*shown=*/context.rank() == 0);
     const Ranks ranks = [&](int, const launch::RankMain& main) { main(context, world); };
-    code = run(folder, world.size(), ranks, report);
+    code = run(request, world.size(), ranks, report);
     if (context.rank() != 0) code = 0;  // only rank 0 compares
   });
   return code;
+}
+
+// "dp_replicate=2,dp_shard=2"
+train::ParallelDegrees parse_mesh(std::string_view text) {
+  train::ParallelDegrees degrees;
+  const std::map<std::string_view, int*> known = {{"dp_replicate", &degrees.dp_replicate},
+                                                  {"dp_shard", &degrees.dp_shard},
+                                                  {"cp", &degrees.cp},
+                                                  {"tp", &degrees.tp},
+                                                  {"pp", &degrees.pp}};
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), entry.size() + 1));
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    const auto found = known.find(entry.substr(0, equals));
+    const std::string_view number = entry.substr(std::min(entry.size(), equals + 1));
+    const char* const end = number.data() + number.size();
+    if (found == known.end() || std::from_chars(number.data(), end, *found->second).ptr != end || number.empty()) {
+      config_error("--mesh has '{}'; write dp_replicate=M,dp_shard=N", entry);
+    }
+  }
+  train::ParallelDims(degrees, degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp * degrees.pp);
+  return degrees;
 }
 
 }  // namespace
 }  // namespace loom
 
 int main(int argc, char** argv) {
-  return loom::test::parity_main(argc, argv, "training_parity",
-                                 loom::launch::launched_by_mpi() ? loom::run_processes : loom::run_threads);
+  using namespace loom;
+  Request request;
+  if (argc == 4 && std::string_view(argv[2]) == "--mesh") {
+    try {
+      request.mesh = parse_mesh(argv[3]);
+    } catch (const ConfigError& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      return 2;
+    }
+    argc = 2;
+  }
+  const auto run_all = [&](const std::filesystem::path& folder) {
+    request.folder = folder;
+    return launch::launched_by_mpi() ? run_processes(request) : run_threads(request);
+  };
+  return test::parity_main(argc, argv, "training_parity", run_all, " [--mesh dp_replicate=M,dp_shard=N]");
 }

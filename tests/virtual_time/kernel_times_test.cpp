@@ -1,9 +1,9 @@
 // Promise: with the figures of configs/devices/h200.yaml, kernels take as long as they were measured to take.
 // World:   tests/reference/memory/h200_kernel_times.json: single kernels between two events on an idle H200.
 //
-// Bounds   rows that took more than 44 us: 3 % in the median, 10 % at worst. Shorter ones time the dispatch (products from
-//          5 us to 20 us of work all take 35 to 42 us, the host being no sooner back to record the second event): there
-//          the prediction is no longer than was measured, by more than 15 %.
+// Bounds   rows that took more than 44 us: 3 % in the median, 10 % at worst. Shorter ones time the dispatch (products
+//          from 5 us to 20 us of work all take 35 to 42 us, the host being no sooner back to record the second event):
+//          there the prediction is no longer than was measured, by more than 15 %.
 #include "tests/support/kernel_times.h"
 
 #include <algorithm>

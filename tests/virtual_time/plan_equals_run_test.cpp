@@ -1,6 +1,7 @@
-// Promise: a real run on rank threads and a plan (a dry run of rank 0 in a simulated world) of the same configuration have
-// the same events in the same order, the same bytes and the same virtual time.
-// World:   2 to 4 ranks, real arithmetic and both executors against no arithmetic; the profile of the H200 and the toy's.
+// Promise: a real run on rank threads and a plan (a dry run of rank 0 in a simulated world) of the same configuration
+//          have the same events in the same order, the same bytes and the same virtual time.
+// World:   2 to 4 ranks, real arithmetic and both executors against no arithmetic; the profile of the H200 and the
+//          toy's.
 #include <algorithm>
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
-// Promise: a device profile is read whole or refused with file, line, column, key, value and what is allowed; those that
-// are shipped are whole.
+// Promise: a device profile is read whole or refused with file, line, column, key, value and what is allowed; those
+//          that are shipped are whole.
 // World:   a small profile of ours, one line of it changed at a time.
 #include "engine/virtual_time/profile_file.h"
 

@@ -1,5 +1,5 @@
-// Promise: virtual time follows the rules of simulate.h to the ns: what overlaps, what is exposed, what the host, a peer
-// or the links hold up.
+// Promise: virtual time follows the rules of resolve.h to the ns: what overlaps, what is exposed, what the host, a
+//          peer or the links hold up.
 // World:   hand-made recordings on the tiny device (tests/support/tiny_profile.h).
 #include "engine/virtual_time/resolve.h"
 

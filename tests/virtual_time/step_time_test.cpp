@@ -1,6 +1,7 @@
 // Promise: through the whole engine, a step takes the time that formulas give for its prefetch depth, reshard mode and
-// recompute mode, and exposes the communication they say.
-// World:   dry runs of rank 0 of 2 or 4; only products (C) and collectives (G) take time (tests/virtual_time/toy_step.h).
+//          recompute mode, and exposes the communication they say.
+// World:   dry runs of rank 0 of 2 or 4; only products (C) and collectives (G) take time
+//          (tests/virtual_time/toy_step.h).
 #include <gmock/gmock.h>
 
 #include "tests/virtual_time/toy_step.h"
@@ -43,8 +44,8 @@ class StepOfAFastHost : public ::testing::TestWithParam<Mode> {
 };
 
 // G <= C. The host is ahead of the device, so gathers are early whatever the depth. Forward exposes the first gather.
-// Backward exposes the last block's, unless it was kept: the root's hides behind the end of forward, but the next may begin
-// only when the root's has been copied out, on the compute stream. And it exposes the last reduction.
+// Backward exposes the last block's, unless it was kept: the root's hides behind the end of forward, but the next may
+// begin only when the root's has been copied out, on the compute stream. And it exposes the last reduction.
 TEST_P(StepOfAFastHost, HidesCommunicationShorterThanCompute) {
   constexpr std::int64_t G = 10;
   const virtual_time::RankTimes times = plan_.times(toy_profile(C, G));
@@ -102,8 +103,8 @@ INSTANTIATE_TEST_SUITE_P(Modes, StepThatKeepsParameters, ::testing::ValuesIn(mod
 // A host that needs H for each group, H > C + G: it decides, and the depth says when it launches what.
 class StepOfASlowHost : public ::testing::TestWithParam<int> {};
 
-// The recurrence of a forward: gather i is issued in turn; the products of block i are launched behind the gathers that its
-// list prefetches.
+// The recurrence of a forward: gather i is issued in turn; the products of block i are launched behind the gathers that
+// its list prefetches.
 std::int64_t forward_by_recurrence(int depth, std::int64_t H, std::int64_t G) {
   std::int64_t gathered = H + G;  // the root's
   std::int64_t computed = gathered + C;
@@ -167,7 +168,8 @@ TEST(StepOverNodes, AFullReshardGathersOverAllAgain) {
   EXPECT_EQ(times.end_ns - times.phases[1].compute_ns, kAll + (2 * kBlocks + 1) * C + kAll);
 }
 
-// Shards in the node, replicas across: half of the bytes go twice through a ring of two between nodes, which is G again.
+// Shards in the node, replicas across: half of the bytes go twice through a ring of two between nodes, which is G
+// again.
 TEST(StepOverNodes, TheHybridAllReduceOfTheLastGroupIsExposedToo) {
   constexpr std::int64_t G = 10;
   const PlannedStep plan({.blocks = kBlocks, .ranks = 4, .shard_size = 2});

@@ -1,15 +1,15 @@
-// Phases of a step of PyTorch FSDP2 on an H200 (tests/reference/memory/pytorch_fsdp2_h200.json, fwd_bwd_opt_ms), predicted by
-// a dry run of this engine and configs/devices/h200.yaml, which knows single kernels only.
+// Phases of a step of PyTorch FSDP2 on an H200 (tests/reference/memory/pytorch_fsdp2_h200.json, fwd_bwd_opt_ms),
+// predicted by a dry run of this engine and configs/devices/h200.yaml, which knows single kernels only.
 //
 // usage: time_parity PROFILE.yaml FILE
 //
 // Links    cost nothing: the reference ran on a fake process group that moves nothing.
 // Judged   phases that the device decides: forward and backward of the 8B rows, backward of the 1B rows. Median of the
 //          errors at most 5 %, worst 12 %.
-// Held up  on some of these the host decided after all, though not by design: a row took longer than another one that gives
-//          the device at least as much to do (the rows of a class differ in prefetch, world and reduce dtype only; their
-//          optimizer, the same work in all of them, took up to 1.6 times the others' too). What the device needs is then at
-//          most the other's time, and that is judged. Both errors are printed.
+// Held up  on some of these the host decided after all, though not by design: a row took longer than another one that
+//          gives the device at least as much to do (the rows of a class differ in prefetch, world and reduce dtype
+//          only; their optimizer, the same work in all of them, took up to 1.6 times the others' too). What the device
+//          needs is then at most the other's time, and that is judged. Both errors are printed.
 // Shown    for the others, where the host decides (one and the same step scatters between 42 and 75 ms), the device's
 //          bound and the host's estimate.
 #include <algorithm>

@@ -1,7 +1,7 @@
 // A training step of the toy chain (tests/support/toy_models.h) of which only products and collectives take time.
 //
-// Letters  L blocks under a root with a weight of its own; C ns for each product (a block: one forward, two backward; the
-//          root: one and one, its input needs no gradient); G ns for each gather and each reduction.
+// Letters  L blocks under a root with a weight of its own; C ns for each product (a block: one forward, two backward;
+//          the root: one and one, its input needs no gradient); G ns for each gather and each reduction.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ struct ToyStep {
   int blocks = 3;
   int ranks = 2;
   int shard_size = 2;
-  std::variant<bool, int> reshard_after_forward = true;
+  sharding::ReshardAfterForward reshard_after_forward = true;
   int forward_prefetch = 0;
   int backward_prefetch = 0;
   enum class Recompute { kNone, kReentrant, kRecorded } recompute = Recompute::kNone;

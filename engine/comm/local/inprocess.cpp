@@ -24,10 +24,10 @@ std::byte* at(void* base, std::size_t offset) { return static_cast<std::byte*>(b
 class InProcessGroup final : public ProcessGroup {
  public:
   InProcessGroup(std::shared_ptr<Job> job, Members& members, int rank)
-      : ProcessGroup(rank, members.ranks, members.name), job_(std::move(job)), members_(members) {}
+      : ProcessGroup(rank, members.ranks(), members.name()), job_(std::move(job)), members_(members) {}
 
-  void all_gather(Channel channel, std::span<const GatherPart> parts, std::string_view tag) override {
-    collective(channel, {.call = Call::all_gather(parts, tag), .parts = parts}, [&](Rendezvous& meeting) {
+  void all_gather(Lane lane, std::span<const GatherPart> parts, std::string_view tag) override {
+    collective(lane, {.call = Call::all_gather(parts, tag), .parts = parts}, [&](Rendezvous& meeting) {
       for (int turn = 0; turn < size(); ++turn) {
         const int peer = (rank() + turn) % size();  // all start at different memory
         const std::span<const GatherPart> theirs = meeting.offer(rank(), peer).parts;
@@ -39,20 +39,19 @@ class InProcessGroup final : public ProcessGroup {
     });
   }
 
-  void reduce_scatter(Channel channel, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
+  void reduce_scatter(Lane lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
                       std::string_view tag) override {
     const Call call = Call::reduction(CallKind::kReduceScatter, elems, dtype, op, tag);
-    collective(channel, {.call = call, .input = input}, [&](Rendezvous& meeting) {
+    collective(lane, {.call = call, .input = input}, [&](Rendezvous& meeting) {
       sum(meeting, dtype, op, {rank() * elems, elems}, output);
     });
   }
 
-  void all_reduce(Channel channel, void* data, std::int64_t elems, DType dtype, ReduceOp op,
-                  std::string_view tag) override {
+  void all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) override {
     const Call call = Call::reduction(CallKind::kAllReduce, elems, dtype, op, tag);
     const std::size_t width = element_bytes(dtype);
     const auto offset = [&](const Slice& chunk) { return static_cast<std::size_t>(chunk.begin) * width; };
-    collective(channel, {.call = call, .input = data}, [&](Rendezvous& meeting) {
+    collective(lane, {.call = call, .input = data}, [&](Rendezvous& meeting) {
       const Slice own = slice_of(elems, size(), rank());
       in_step(meeting, [&] { sum(meeting, dtype, op, own, at(data, offset(own))); });
       for (int turn = 1; turn < size(); ++turn) {
@@ -64,31 +63,29 @@ class InProcessGroup final : public ProcessGroup {
     });
   }
 
-  void broadcast(Channel channel, void* data, std::size_t bytes, int root, std::string_view tag) override {
+  void broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) override {
     require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
-    collective(channel, {.call = Call::broadcast(bytes, root, tag), .input = data},
+    collective(lane, {.call = Call::broadcast(bytes, root, tag), .input = data},
                [&](Rendezvous& meeting) { copy_between_ranks(data, meeting.offer(rank(), root).input, bytes); });
   }
 
-  void barrier(Channel channel, std::string_view tag) override {
-    meeting_on(channel).enter(rank(), {.call = Call::barrier(tag)});
+  void barrier(Lane lane, std::string_view tag) override {
+    members_.on(lane).enter(rank(), {.call = Call::barrier(tag)});
   }
 
-  std::shared_ptr<SharedSegment> share(Channel channel, std::size_t bytes, std::string_view tag) override {
+  std::shared_ptr<SharedSegment> share(Lane lane, std::size_t bytes, std::string_view tag) override {
     Offer offer{.call = Call::share(bytes, tag)};
     if (rank() == 0) offer.segment = make_anonymous_segment(bytes);
     std::shared_ptr<SharedSegment> segment = offer.segment;
-    collective(channel, std::move(offer), [&](Rendezvous& meeting) { segment = meeting.offer(rank(), 0).segment; });
-    meeting_on(channel).withdraw(rank());
+    collective(lane, std::move(offer), [&](Rendezvous& meeting) { segment = meeting.offer(rank(), 0).segment; });
+    members_.on(lane).withdraw(rank());
     return segment;
   }
 
  private:
-  Rendezvous& meeting_on(Channel channel) { return *members_.channels[static_cast<std::size_t>(channel)]; }
-
   template <class Work>
-  void collective(Channel channel, Offer offer, const Work& work) {
-    Rendezvous& meeting = meeting_on(channel);
+  void collective(Lane lane, Offer offer, const Work& work) {
+    Rendezvous& meeting = members_.on(lane);
     meeting.enter(rank(), std::move(offer));
     in_step(meeting, [&] { work(meeting); });
   }
@@ -127,12 +124,23 @@ class InProcessView final : public World {
   int rank() const override { return rank_; }
   int size() const override { return job_->ranks(); }
 
-  std::shared_ptr<ProcessGroup> group(std::span<const int> ranks, std::string name) override {
-    job_->making_of_groups().enter(rank_, {.call = Call::group(ranks, name, size())});
-    Members& members = job_->members(groups_made_++, ranks, name);
-    const auto found = std::find(ranks.begin(), ranks.end(), rank_);
-    if (found == ranks.end()) return nullptr;
-    return std::make_shared<InProcessGroup>(job_, members, static_cast<int>(found - ranks.begin()));
+  std::shared_ptr<ProcessGroup> split(int color, int key, std::string name, std::span<const int> expected) override {
+    const Call call = Call::split(name);
+    Rendezvous& meeting = job_->making_of_groups();
+    meeting.enter(rank_, {.call = call, .choice = {color, key}});
+    std::vector<SplitChoice> choices;
+    for (int rank = 0; rank < size(); ++rank) choices.push_back(meeting.offer(rank_, rank).choice);
+    std::vector<int> ranks = members_of_split(choices, rank_);
+    if (const auto differs = unexpected_members(rank_, expected, ranks)) {
+      const std::string text = where(rank_, call, job_->label_of_everyone()) + *differs;
+      job_->fail(rank_, text);
+      throw CommError(text);
+    }
+    const std::size_t number = splits_made_++;
+    if (ranks.empty()) return nullptr;
+    const auto own = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+    Members& members = job_->members(number, color, std::move(ranks), name);
+    return std::make_shared<InProcessGroup>(job_, members, static_cast<int>(own));
   }
 
   void fail(const std::string& reason) noexcept override { job_->fail(rank_, reason); }
@@ -140,7 +148,7 @@ class InProcessView final : public World {
  private:
   const std::shared_ptr<Job> job_;
   const int rank_;
-  std::size_t groups_made_ = 0;
+  std::size_t splits_made_ = 0;
 };
 
 }  // namespace

@@ -1,14 +1,13 @@
 // Ranks as threads of one process: collectives read the peers' memory directly, with no staging copy.
 //
-// Model    Members of a group meet on a channel: each shows its call and pointers, all compare, each works for itself
-// from
+// Model    Members of a group meet on a lane: each shows its call and pointers, all compare, each works for itself from
 //          the peers' memory, all meet again before inputs may be reused. Waits spin for a few microseconds, then
 //          sleep.
 // Cost     S = full bytes, N ranks; bytes read + written by each rank: all_gather (in place) 2 S (N - 1) / N;
 //          reduce_scatter S + S / N; all_reduce S + S / N + 2 S (N - 1) / N.
 // Failure  The first failure of any rank fails the whole world: a wait under way ends, and every later call fails at
-// once with that
-//          cause. A call whose members have all come is finished first, since peers may be reading each other's memory.
+//          once with that cause. A call whose members have all come is finished first, since peers may be reading each
+//          other's memory.
 // Threads  as ProcessGroup; a World view belongs to one rank's host thread, except fail().
 #pragma once
 

@@ -153,22 +153,36 @@ void Rendezvous::compare_calls(int member) {
   }
 }
 
-Members::Members(Job& job, std::vector<int> group_ranks, std::string group_name)
-    : ranks(std::move(group_ranks)), name(std::move(group_name)), label(group_label(name, ranks)) {
-  for (int i = 0; i < kChannels; ++i) channels.push_back(std::make_unique<Rendezvous>(job, ranks, label));
+Members::Members(Job& job, std::vector<int> ranks, std::string name)
+    : job_(job), ranks_(std::move(ranks)), name_(std::move(name)), label_(group_label(name_, ranks_)) {}
+
+Members::~Members() {
+  for (const std::atomic<Rendezvous*>& lane : lanes_) delete lane.load();
+}
+
+Rendezvous& Members::on(Lane lane) {
+  std::atomic<Rendezvous*>& place = lanes_[static_cast<std::size_t>(lane.id())];
+  if (Rendezvous* found = place.load()) return *found;
+  const std::lock_guard lock(making_);
+  if (place.load() == nullptr) place.store(new Rendezvous(job_, ranks_, label_));
+  return *place.load();
+}
+
+void Members::wake() {
+  for (const std::atomic<Rendezvous*>& lane : lanes_) {
+    if (Rendezvous* found = lane.load()) found->wake();
+  }
 }
 
 Job::Job(int ranks, const CommOptions& options)
-    : everyone_(first_ranks(ranks)),
-      timeout_(options.timeout),
+    : timeout_(options.timeout),
       entries_(static_cast<std::size_t>(ranks)),
-      making_(*this, everyone_, "world") {}
+      making_(*this, first_ranks(ranks), "world") {}
 
-Members& Job::members(std::size_t index, std::span<const int> ranks, const std::string& name) {
+Members& Job::members(std::size_t split, int color, std::vector<int> ranks, const std::string& name) {
   const std::lock_guard lock(groups_mutex_);
-  if (groups_.size() <= index) groups_.resize(index + 1);
-  std::unique_ptr<Members>& group = groups_[index];
-  if (group == nullptr) group = std::make_unique<Members>(*this, std::vector<int>(ranks.begin(), ranks.end()), name);
+  std::unique_ptr<Members>& group = groups_[{split, color}];
+  if (group == nullptr) group = std::make_unique<Members>(*this, std::move(ranks), name);
   return *group;
 }
 
@@ -216,11 +230,8 @@ void Job::leave(int rank) noexcept {
 
 void Job::wake_everyone() noexcept {
   const std::lock_guard lock(groups_mutex_);
-  making_.channels.front()->wake();
-  for (const std::unique_ptr<Members>& group : groups_) {
-    if (group == nullptr) continue;
-    for (const std::unique_ptr<Rendezvous>& channel : group->channels) channel->wake();
-  }
+  making_.wake();
+  for (const auto& [place, group] : groups_) group->wake();
 }
 
 }  // namespace loom::comm::inprocess

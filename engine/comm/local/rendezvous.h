@@ -1,17 +1,21 @@
-// Where the threads of one group meet on one channel, and what all groups of a job share.
+// Where the threads of one group meet on one lane, and what all groups of a job share.
 //
 // Rendezvous counts arrivals in one word. Nobody arrives at meeting k + 1 before all have arrived at k, so meeting k is
 // complete when the count reaches k * members. Giving up is a bit in the same word, set only while the meeting is
 // incomplete, and freezes the count: either all members get through a meeting or none does.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/comm/call.h"
@@ -27,6 +31,7 @@ struct Offer {
   std::span<const GatherPart> parts{};       // all_gather
   const void* input = nullptr;               // reductions, broadcast
   std::shared_ptr<SharedSegment> segment{};  // share: member 0's
+  SplitChoice choice{};                      // split
 };
 
 class Rendezvous {
@@ -81,14 +86,26 @@ class Rendezvous {
   std::string verdict_;  // guarded by mutex_
 };
 
-// What all members of one group share.
-struct Members {
+// What all members of one group share. A rendezvous is made by the first member that calls on its lane.
+class Members {
+ public:
   Members(Job& job, std::vector<int> ranks, std::string name);
+  ~Members();
 
-  const std::vector<int> ranks;
-  const std::string name;
-  const std::string label;
-  std::vector<std::unique_ptr<Rendezvous>> channels;
+  const std::vector<int>& ranks() const { return ranks_; }
+  const std::string& name() const { return name_; }
+  const std::string& label() const { return label_; }
+  Rendezvous& on(Lane lane);
+  // Wakes the sleepers of every lane. A lane made during it is not missed: who makes one looks at the job's state next.
+  void wake();
+
+ private:
+  Job& job_;
+  const std::vector<int> ranks_;
+  const std::string name_;
+  const std::string label_;
+  std::mutex making_;
+  std::array<std::atomic<Rendezvous*>, Lane::kCount> lanes_{};  // written under making_, owned
 };
 
 // What all ranks share. Its groups live as long as it does.
@@ -96,14 +113,14 @@ class Job {
  public:
   Job(int ranks, const CommOptions& options);
 
-  int ranks() const { return static_cast<int>(everyone_.size()); }
+  int ranks() const { return static_cast<int>(entries_.size()); }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
-  // Group number `index` of the job, made by whoever comes first; all have agreed on its members.
-  Members& members(std::size_t index, std::span<const int> ranks, const std::string& name);
+  // The group of `color` of split number `split`, made by whoever comes first; all its members have seen the choices.
+  Members& members(std::size_t split, int color, std::vector<int> ranks, const std::string& name);
   // Where all ranks meet to make groups.
-  Rendezvous& making_of_groups() { return *making_.channels.front(); }
-  const std::vector<int>& everyone() const { return everyone_; }
+  Rendezvous& making_of_groups() { return making_.on(kHostLane); }
+  const std::string& label_of_everyone() const { return making_.label(); }
 
   void note_entry(int rank, const Call& call);
   std::string last_entered(int rank) const;
@@ -126,7 +143,6 @@ class Job {
 
   void wake_everyone() noexcept;
 
-  const std::vector<int> everyone_;
   const std::chrono::milliseconds timeout_;
   std::vector<Entry> entries_;
   std::atomic<bool> failed_{false};
@@ -134,7 +150,8 @@ class Job {
   int first_failed_ = -1;  // guarded by failure_mutex_
   std::string reason_;     // guarded by failure_mutex_
   mutable std::mutex groups_mutex_;
-  std::vector<std::unique_ptr<Members>> groups_;  // guarded by groups_mutex_
+  std::map<std::pair<std::size_t, int>, std::unique_ptr<Members>>
+      groups_;  // by split and color; guarded by groups_mutex_
   Members making_;
 };
 

@@ -43,8 +43,6 @@ void touch_own_pages(SharedSegment& segment, int rank, int size) {
   }
 }
 
-using Note = std::array<std::int64_t, 2>;
-
 Note to_note(const MemoryFileAddress& address) {
   return {(std::int64_t{address.pid} << 32) | static_cast<std::uint32_t>(address.descriptor), address.inode};
 }
@@ -68,8 +66,8 @@ std::string SeenCalls::last(int rank) const {
 class MpiGroup::Exchange {
  public:
   // Shows `call` to all members.
-  Exchange(MpiGroup& group, Channel channel, Call call, const Note& note = {})
-      : group_(group), channel_(channel), call_(std::move(call)), theirs_(static_cast<std::size_t>(group.size())) {
+  Exchange(MpiGroup& group, Lane lane, Call call, const Note& note = {})
+      : group_(group), lane_(lane), call_(std::move(call)), theirs_(static_cast<std::size_t>(group.size())) {
     mine_ = to_wire(call_);
     mine_.note = note;
     theirs_[static_cast<std::size_t>(group.rank())] = mine_;
@@ -118,14 +116,12 @@ class MpiGroup::Exchange {
     fail(did_not_come(missing, group_.transport_->timeout()));
   }
 
-  Channel channel() const { return channel_; }
+  Lane lane() const { return lane_; }
 
  private:
-  enum Purpose { kCalls, kData, kPurposes };
-
   std::shared_ptr<Batch> start(Purpose purpose, std::vector<Message> messages) {
-    const int tag = group_.index_ * kPurposes + purpose;
-    started_.push_back(group_.transport_->start(channel_, tag, std::move(messages)));
+    const int tag = (group_.index_ * Lane::kCount + lane_.id()) * kPurposes + purpose;
+    started_.push_back(group_.transport_->start(tag, std::move(messages)));
     return started_.back();
   }
 
@@ -139,7 +135,7 @@ class MpiGroup::Exchange {
   }
 
   MpiGroup& group_;
-  const Channel channel_;
+  const Lane lane_;
   const Call call_;
   WireCall mine_;
   std::vector<WireCall> theirs_;
@@ -154,16 +150,22 @@ MpiGroup::MpiGroup(std::shared_ptr<MpiTransport> transport, std::shared_ptr<Seen
       seen_(std::move(seen)),
       index_(index),
       label_(group_label(this->name(), this->ranks())) {
-  require(index < transport_->largest_tag() / 2, "group '{}' is number {} of the job; this MPI has tags for {}",
-          this->name(), index, transport_->largest_tag() / 2);
+  const int room = transport_->largest_tag() / (Lane::kCount * kPurposes);
+  require(index < room, "group '{}' is of split {} of the job; this MPI has tags for {}", this->name(), index, room);
 }
 
-void MpiGroup::agree(Channel channel, const Call& call) { Exchange(*this, channel, call).agree(); }
+std::vector<Note> MpiGroup::exchange_notes(Lane lane, const Call& call, const Note& own) {
+  Exchange exchange(*this, lane, call, own);
+  exchange.agree();
+  std::vector<Note> notes;
+  for (int member = 0; member < size(); ++member) notes.push_back(exchange.note(member));
+  return notes;
+}
 
-void MpiGroup::barrier(Channel channel, std::string_view tag) { agree(channel, Call::barrier(tag)); }
+void MpiGroup::barrier(Lane lane, std::string_view tag) { Exchange(*this, lane, Call::barrier(tag)).agree(); }
 
-void MpiGroup::all_gather(Channel channel, std::span<const GatherPart> parts, std::string_view tag) {
-  Exchange exchange(*this, channel, Call::all_gather(parts, tag));
+void MpiGroup::all_gather(Lane lane, std::span<const GatherPart> parts, std::string_view tag) {
+  Exchange exchange(*this, lane, Call::all_gather(parts, tag));
   std::vector<Message> sends;
   std::vector<Message> receives;
   for (int turn = 1; turn < size(); ++turn) {
@@ -186,9 +188,9 @@ void MpiGroup::all_gather(Channel channel, std::span<const GatherPart> parts, st
   exchange.wait(*sent);
 }
 
-void MpiGroup::reduce_scatter(Channel channel, const void* input, void* output, std::int64_t elems, DType dtype,
-                              ReduceOp op, std::string_view tag) {
-  Exchange exchange(*this, channel, Call::reduction(CallKind::kReduceScatter, elems, dtype, op, tag));
+void MpiGroup::reduce_scatter(Lane lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
+                              std::string_view tag) {
+  Exchange exchange(*this, lane, Call::reduction(CallKind::kReduceScatter, elems, dtype, op, tag));
   std::vector<Slice> rows;
   for (int member = 0; member < size(); ++member) rows.push_back({member * elems, elems});
   const auto sent = send_rows(exchange, input, rows, dtype);
@@ -197,11 +199,10 @@ void MpiGroup::reduce_scatter(Channel channel, const void* input, void* output, 
   exchange.wait(*sent);
 }
 
-void MpiGroup::all_reduce(Channel channel, void* data, std::int64_t elems, DType dtype, ReduceOp op,
-                          std::string_view tag) {
+void MpiGroup::all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) {
   const Call call = Call::reduction(CallKind::kAllReduce, elems, dtype, op, tag);
-  if (call.bytes <= kSmallReduction) return all_reduce_small(channel, call, data, elems);
-  Exchange exchange(*this, channel, call);
+  if (call.bytes <= kSmallReduction) return all_reduce_small(lane, call, data, elems);
+  Exchange exchange(*this, lane, call);
   const std::size_t width = element_bytes(dtype);
   std::vector<Slice> rows;
   for (int member = 0; member < size(); ++member) rows.push_back(slice_of(elems, size(), member));
@@ -225,9 +226,9 @@ void MpiGroup::all_reduce(Channel channel, void* data, std::int64_t elems, DType
 }
 
 // Everyone sums everything: one exchange instead of two.
-void MpiGroup::all_reduce_small(Channel channel, const Call& call, void* data, std::int64_t elems) {
-  Exchange exchange(*this, channel, call);
-  std::byte* const theirs = scratch(channel, call.bytes * static_cast<std::size_t>(size()));
+void MpiGroup::all_reduce_small(Lane lane, const Call& call, void* data, std::int64_t elems) {
+  Exchange exchange(*this, lane, call);
+  std::byte* const theirs = scratch(lane, call.bytes * static_cast<std::size_t>(size()));
   std::vector<Message> sends;
   std::vector<Message> receives;
   std::vector<const void*> inputs(static_cast<std::size_t>(size()), data);
@@ -269,8 +270,8 @@ void MpiGroup::sum_own_row(Exchange& exchange, const void* base, const Slice& ro
   const std::int64_t longest = piece_elems(size(), width);
   const std::size_t slot_bytes = static_cast<std::size_t>(longest) * width;
   const std::size_t half_bytes = slot_bytes * static_cast<std::size_t>(size());
-  std::byte* const halves[] = {scratch(exchange.channel(), 2 * half_bytes),
-                               scratch(exchange.channel(), 2 * half_bytes) + half_bytes};
+  std::byte* const halves[] = {scratch(exchange.lane(), 2 * half_bytes),
+                               scratch(exchange.lane(), 2 * half_bytes) + half_bytes};
   const auto slot = [&](std::int64_t begin, int peer) {
     return halves[begin / longest % 2] + static_cast<std::size_t>(peer) * slot_bytes;
   };
@@ -298,9 +299,9 @@ void MpiGroup::sum_own_row(Exchange& exchange, const void* base, const Slice& ro
   }
 }
 
-void MpiGroup::broadcast(Channel channel, void* data, std::size_t bytes, int root, std::string_view tag) {
+void MpiGroup::broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) {
   require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
-  Exchange exchange(*this, channel, Call::broadcast(bytes, root, tag));
+  Exchange exchange(*this, lane, Call::broadcast(bytes, root, tag));
   exchange.agree();
   std::vector<Message> messages;
   if (rank() != root) {
@@ -311,16 +312,16 @@ void MpiGroup::broadcast(Channel channel, void* data, std::size_t bytes, int roo
   exchange.wait(*exchange.start(std::move(messages)));
 }
 
-std::shared_ptr<SharedSegment> MpiGroup::share(Channel channel, std::size_t bytes, std::string_view tag) {
+std::shared_ptr<SharedSegment> MpiGroup::share(Lane lane, std::size_t bytes, std::string_view tag) {
   const bool reachable = on_one_machine();
   std::optional<MemoryFile> file;
   if (reachable && rank() == 0) file.emplace(bytes);
-  Exchange offered(*this, channel, Call::share(bytes, tag), file ? to_note(file->address()) : Note{});
+  Exchange offered(*this, lane, Call::share(bytes, tag), file ? to_note(file->address()) : Note{});
   offered.agree();
   if (!reachable) return nullptr;
   std::shared_ptr<SharedSegment> segment = map_memory_file(from_note(offered.note(0)), bytes);
   if (segment != nullptr) touch_own_pages(*segment, rank(), size());
-  Exchange mapped(*this, channel, Call::share(bytes, tag), {segment != nullptr ? 1 : 0, 0});
+  Exchange mapped(*this, lane, Call::share(bytes, tag), {segment != nullptr ? 1 : 0, 0});
   mapped.agree();
   for (int member = 0; member < size(); ++member) {
     if (mapped.note(member)[0] == 0) return nullptr;
@@ -335,8 +336,8 @@ bool MpiGroup::on_one_machine() const {
   });
 }
 
-std::byte* MpiGroup::scratch(Channel channel, std::size_t bytes) {
-  std::shared_ptr<SharedSegment>& held = scratch_[static_cast<std::size_t>(channel)];
+std::byte* MpiGroup::scratch(Lane lane, std::size_t bytes) {
+  std::shared_ptr<SharedSegment>& held = scratch_[static_cast<std::size_t>(lane.id())];
   if (held == nullptr || held->bytes() < bytes) held = make_anonymous_segment(bytes);
   return held->data();
 }

@@ -34,8 +34,7 @@ std::vector<char> to_notice(const std::string& reason) {
 
 class Batch {
  public:
-  Batch(Channel lane, int tag, std::vector<Message> messages)
-      : lane_(lane), tag_(tag), messages_(std::move(messages)) {}
+  Batch(int tag, std::vector<Message> messages) : tag_(tag), messages_(std::move(messages)) {}
 
   void post(MPI_Comm comm, Clock::time_point deadline) {
     deadline_ = deadline;
@@ -59,7 +58,6 @@ class Batch {
 
   bool complete() const { return open_ == 0; }
   bool is_late(Clock::time_point now) const { return now >= deadline_; }
-  Channel lane() const { return lane_; }
 
   std::vector<int> missing() const {
     std::vector<int> peers;
@@ -99,7 +97,6 @@ class Batch {
     request_receives_.push_back(receives);
   }
 
-  const Channel lane_;
   const int tag_;
   const std::vector<Message> messages_;
   std::vector<MPI_Request> requests_;
@@ -124,8 +121,8 @@ MpiTransport::~MpiTransport() {
   thread_.join();
 }
 
-std::shared_ptr<Batch> MpiTransport::start(Channel lane, int tag, std::vector<Message> messages) {
-  auto batch = std::make_shared<Batch>(lane, tag, std::move(messages));
+std::shared_ptr<Batch> MpiTransport::start(int tag, std::vector<Message> messages) {
+  auto batch = std::make_shared<Batch>(tag, std::move(messages));
   const std::lock_guard lock(mutex_);
   fresh_.push_back(batch);
   changed_.notify_all();
@@ -183,11 +180,11 @@ void MpiTransport::initialise() {
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   find_nodes();
-  for (MPI_Comm& lane : lanes_) MPI_Comm_dup(MPI_COMM_WORLD, &lane);
+  MPI_Comm_dup(MPI_COMM_WORLD, &messages_);
   MPI_Comm_dup(MPI_COMM_WORLD, &notices_);
   void* bound = nullptr;
   int found = 0;
-  MPI_Comm_get_attr(lanes_[0], MPI_TAG_UB, static_cast<void*>(&bound), &found);
+  MPI_Comm_get_attr(messages_, MPI_TAG_UB, static_cast<void*>(&bound), &found);
   largest_tag_ = found != 0 ? *static_cast<int*>(bound) : 32767;
   receive_notices();
 }
@@ -208,7 +205,7 @@ void MpiTransport::find_nodes() {
 void MpiTransport::finalise() {
   MPI_Cancel(&notice_);
   MPI_Wait(&notice_, MPI_STATUS_IGNORE);
-  for (MPI_Comm& lane : lanes_) MPI_Comm_free(&lane);
+  MPI_Comm_free(&messages_);
   MPI_Comm_free(&notices_);
   MPI_Finalize();
 }
@@ -244,7 +241,7 @@ std::vector<std::shared_ptr<Batch>> MpiTransport::take_new(int idle_polls) {
 
 void MpiTransport::post(const std::shared_ptr<Batch>& batch) {
   if (failure_spread_) return end(*batch, {});
-  batch->post(lanes_[static_cast<std::size_t>(batch->lane())], Clock::now() + timeout_);
+  batch->post(messages_, Clock::now() + timeout_);
   active_.push_back(batch);
 }
 

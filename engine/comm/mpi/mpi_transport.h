@@ -1,19 +1,17 @@
 // MpiTransport: this process's communication thread, the only one that calls MPI.
 //
 // Model    Callers hand over batches of point-to-point messages and sleep until a batch has ended. The thread posts
-// them
-//          non-blocking and polls: briefly in a row, then yielding, then sleeping up to 200 us between polls. With no
-//          batch under way it sleeps. Messages of one pair, lane and tag arrive in the order they were started.
+//          them non-blocking and polls: briefly in a row, then yielding, then sleeping up to 200 us between polls. With
+//          no batch under way it sleeps. Messages of one pair and tag arrive in the order they were started; those of
+//          different tags do not wait for each other.
 // Failure  Each batch has a deadline. A notice of failure travels on a communicator of its own; the first one ends
-// every batch under way
-//          and every later one. Receives under way are cancelled, so that nothing is written to memory its owner has
-//          left.
+//          every batch under way and every later one. Receives under way are cancelled, so that nothing is written to
+//          memory its owner has left.
 // Threads  start(), wait() and fail() from any thread.
 #pragma once
 
 #include <mpi.h>
 
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -63,7 +61,7 @@ class MpiTransport {
   const std::vector<int>& nodes() const { return nodes_; }
   int largest_tag() const { return largest_tag_; }
 
-  std::shared_ptr<Batch> start(Channel lane, int tag, std::vector<Message> messages);
+  std::shared_ptr<Batch> start(int tag, std::vector<Message> messages);
   Outcome wait(Batch& batch);
 
   // Tells all other ranks, unless a failure is known already.
@@ -102,7 +100,7 @@ class MpiTransport {
   std::vector<int> nodes_;
 
   // The communication thread's own.
-  std::array<MPI_Comm, kChannels> lanes_{};
+  MPI_Comm messages_ = MPI_COMM_NULL;
   MPI_Comm notices_ = MPI_COMM_NULL;
   MPI_Request notice_ = MPI_REQUEST_NULL;
   std::vector<char> notice_text_;

@@ -25,16 +25,25 @@ MpiWorld::MpiWorld(std::shared_ptr<MpiTransport> transport)
       everyone_(std::make_shared<MpiGroup>(transport_, seen_, 0, transport_->rank(), first_ranks(transport_->size()),
                                            "world")) {}
 
-std::shared_ptr<ProcessGroup> MpiWorld::group(std::span<const int> ranks, std::string name) {
-  everyone_->agree(Channel::kHost, Call::group(ranks, name, size()));
-  const int index = ++groups_made_;
-  const auto found = std::find(ranks.begin(), ranks.end(), rank());
-  if (found == ranks.end()) return nullptr;
-  return std::make_shared<MpiGroup>(transport_, seen_, index, static_cast<int>(found - ranks.begin()),
-                                    std::vector<int>(ranks.begin(), ranks.end()), std::move(name));
+std::shared_ptr<ProcessGroup> MpiWorld::split(int color, int key, std::string name, std::span<const int> expected) {
+  const Call call = Call::split(name);
+  std::vector<SplitChoice> choices;
+  for (const Note& note : everyone_->exchange_notes(kHostLane, call, {color, key})) {
+    choices.push_back({static_cast<int>(note[0]), static_cast<int>(note[1])});
+  }
+  std::vector<int> ranks = members_of_split(choices, rank());
+  if (const auto differs = unexpected_members(rank(), expected, ranks)) {
+    const std::string text = where(rank(), call, group_label(everyone_->name(), everyone_->ranks())) + *differs;
+    transport_->fail(text);
+    throw CommError(text);
+  }
+  const int index = ++splits_made_;
+  if (ranks.empty()) return nullptr;
+  const auto own = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
+  return std::make_shared<MpiGroup>(transport_, seen_, index, static_cast<int>(own), std::move(ranks), std::move(name));
 }
 
-void MpiWorld::end() { everyone_->barrier(Channel::kHost, "end of the run"); }
+void MpiWorld::end() { everyone_->barrier(kHostLane, "end of the run"); }
 
 }  // namespace mpi
 

@@ -15,7 +15,7 @@ class SimulatedGroup final : public ProcessGroup {
   SimulatedGroup(int rank, std::vector<int> ranks, std::string name)
       : ProcessGroup(rank, std::move(ranks), std::move(name)) {}
 
-  void all_gather(Channel, std::span<const GatherPart> parts, std::string_view) override {
+  void all_gather(Lane, std::span<const GatherPart> parts, std::string_view) override {
     for (const GatherPart& part : parts) {
       if (part.shard == nullptr || part.full == nullptr) continue;
       auto* full = static_cast<std::byte*>(part.full);
@@ -25,22 +25,22 @@ class SimulatedGroup final : public ProcessGroup {
     }
   }
 
-  void reduce_scatter(Channel, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
+  void reduce_scatter(Lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
                       std::string_view) override {
     if (input == nullptr || output == nullptr) return;
     const auto offset = static_cast<std::size_t>(rank() * elems) * element_bytes(dtype);
     sum_alike(static_cast<const std::byte*>(input) + offset, output, elems, dtype, op);
   }
 
-  void all_reduce(Channel, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view) override {
+  void all_reduce(Lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view) override {
     if (data != nullptr) sum_alike(data, data, elems, dtype, op);
   }
 
-  void broadcast(Channel, void*, std::size_t, int root, std::string_view tag) override {
+  void broadcast(Lane, void*, std::size_t, int root, std::string_view tag) override {
     require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
   }
-  void barrier(Channel, std::string_view) override {}
-  std::shared_ptr<SharedSegment> share(Channel, std::size_t, std::string_view) override { return nullptr; }
+  void barrier(Lane, std::string_view) override {}
+  std::shared_ptr<SharedSegment> share(Lane, std::size_t, std::string_view) override { return nullptr; }
 
  private:
   void sum_alike(const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op) const {
@@ -56,11 +56,13 @@ class SimulatedWorld final : public World {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  std::shared_ptr<ProcessGroup> group(std::span<const int> ranks, std::string name) override {
-    const auto own = std::find(ranks.begin(), ranks.end(), rank_);
-    if (own == ranks.end()) return nullptr;
-    return std::make_shared<SimulatedGroup>(static_cast<int>(own - ranks.begin()),
-                                            std::vector<int>(ranks.begin(), ranks.end()), std::move(name));
+  std::shared_ptr<ProcessGroup> split(int color, int, std::string name, std::span<const int> members) override {
+    if (color == kNoColor) return nullptr;
+    const auto own = std::find(members.begin(), members.end(), rank_);
+    require(own != members.end(),
+            "a simulated world cannot ask who is in group '{}'; give its members, rank {} among them", name, rank_);
+    return std::make_shared<SimulatedGroup>(static_cast<int>(own - members.begin()),
+                                            std::vector<int>(members.begin(), members.end()), std::move(name));
   }
 
   void fail(const std::string&) noexcept override {}

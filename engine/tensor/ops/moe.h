@@ -1,14 +1,14 @@
 // Operators of mixture-of-experts layers: routing, tokens ordered by expert, one matrix product an expert.
 //
-// Letters  T tokens, E experts, k experts a token, H and N row lengths; R = T * k rows, one for each token and expert it
-//          goes to.
+// Letters  T tokens, E experts, k experts a token, H and N row lengths; R = T * k rows, one for each token and expert
+//          it goes to.
 // Work     tokens are gathered by expert, and an expert's product runs over its own tokens only: no expert computes a
 //          token that did not choose it. An expert without tokens does nothing and has a gradient of zeros.
 // Bits     sums over a token's experts run in order of expert in fp32 (fp64) and are rounded once; nothing depends on
 //          the number of threads. Transformers' eager loop has the same order and, in 16-bit dtypes, rounds every term.
 // Dry run  there are no tokens to count: shapes need none, and costs take routing as balanced, so that every expert is
 //          used as far as R suffices.
-// Places, dtypes, errors  as in ops.h; indices are int64 on the device.
+// Places   as in ops.h, and so are dtypes and errors; indices are int64 on the device.
 #pragma once
 
 #include "engine/tensor/tensor.h"

@@ -60,8 +60,8 @@ bool is_suffix(const Shape& suffix, const Shape& shape);
 // Sum over the leading dims that `shape` does not have; `grad` itself when it has none more.
 Tensor sum_to(const Tensor& grad, const Shape& shape);
 
-// The values of a tensor as a kernel reads its arguments: unlike item() and to_vector(), no wait of the host. Zeros in a
-// dry run.
+// The values of a tensor as a kernel reads its arguments: unlike item() and to_vector(), no wait of the host. Zeros in
+// a dry run.
 std::vector<double> kernel_values(const Tensor& x);
 inline double kernel_value(const Tensor& x) { return kernel_values(x).front(); }
 

@@ -1,0 +1,91 @@
+#include "engine/cli/hub_callbacks.h"
+
+#include <nlohmann/json.hpp>
+
+#include "engine/core/error.h"
+#include "engine/data/byte_batches.h"
+#include "models/hf/hf_folder.h"
+#include "models/hub/model_hub.h"
+#include "models/mixin/fsdp2_mixin.h"
+
+namespace loom::cli {
+namespace {
+
+constexpr std::int64_t kByteVocab = 256;
+
+const std::filesystem::path& model_path(const train::TrainArguments& arguments) {
+  return arguments.init_from_hf_path ? *arguments.init_from_hf_path : *arguments.model_config;
+}
+
+std::shared_ptr<nn::Module> build_model(const train::TrainArguments& arguments) {
+  const models::ConfigReader config = models::ConfigReader::load(model_path(arguments));
+  auto model = models::ModelHub::global().build(config);
+  models::freeze(*model, config);
+  if (config.strict()) config.refuse_unread();
+  return model;
+}
+
+void check_takes_bytes(const models::ModelFacts& facts, const train::TrainArguments& arguments) {
+  if (facts.vocab_size > 0 && facts.vocab_size < kByteVocab) {
+    config_error("vocab_size is {}, but bytes need {}; use a model with vocab_size: {} or more", facts.vocab_size,
+                 kByteVocab, kByteVocab);
+  }
+  if (facts.max_position_embeddings > 0 && arguments.seq_length > facts.max_position_embeddings) {
+    config_error("--seq-length is {}, but max_position_embeddings of the model is {}; use at most {}",
+                 arguments.seq_length, facts.max_position_embeddings, facts.max_position_embeddings);
+  }
+}
+
+// Shapes without values: enough for a plan.
+data::DataLoaders loaders_of_shapes(std::int64_t seq_length) {
+  return {.train = [seq_length](std::span<const std::int64_t> samples) {
+    const Shape shape{static_cast<std::int64_t>(samples.size()), seq_length};
+    return data::Batch{{{"input_ids", Tensor::meta(shape, DType::kI32, "input_ids")},
+                        {"targets", Tensor::meta(shape, DType::kI32, "targets")}}};
+  }};
+}
+
+// config.json of a model whose output layer was untied.
+std::string untied(const std::string& config_json) {
+  auto json = nlohmann::ordered_json::parse(config_json);
+  json["tie_word_embeddings"] = false;
+  if (json.contains("text_config")) json["text_config"]["tie_word_embeddings"] = false;
+  return json.dump(2) + "\n";
+}
+
+bool is_tied(const std::string& config_json) {
+  const auto json = nlohmann::ordered_json::parse(config_json);
+  const auto& holder = json.contains("text_config") ? json["text_config"] : json;
+  return holder.value("tie_word_embeddings", false);
+}
+
+void save(const std::filesystem::path& folder, const train::TrainArguments& arguments,
+          const std::vector<std::pair<std::string, Tensor>>& tensors) {
+  std::string config = models::ModelHub::global().facts(model_path(arguments)).config_json;
+  if (arguments.untie_embeddings_and_output_weights) config = untied(config);
+  const auto experts = arguments.init_from_hf_path
+                           ? models::expert_spelling(io::HfWeights(*arguments.init_from_hf_path))
+                           : models::ExpertSpelling::kPerExpert;
+  models::write_hf_folder(folder, config, is_tied(config), tensors, experts);
+}
+
+}  // namespace
+
+train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments) {
+  train::PretrainCallbacks callbacks;
+  callbacks.model_provider = build_model;
+  callbacks.train_valid_test_datasets_provider = [](const train::TrainArguments& asked) {
+    if (asked.data_path.empty()) return loaders_of_shapes(asked.seq_length);
+    return data::byte_data_loaders(asked);
+  };
+  callbacks.forward_step = data::next_token_step;
+  callbacks.save_model = save;
+  callbacks.loss_unit = "nats per byte";
+  // Read here: a model that the hub does not know, or a broken file, is the first thing that is said.
+  if (!arguments.data_path.empty()) {
+    check_takes_bytes(models::ModelHub::global().facts(model_path(arguments)), arguments);
+  }
+  return callbacks;
+}
+
+}  // namespace loom::cli

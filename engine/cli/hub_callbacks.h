@@ -1,0 +1,17 @@
+// The callbacks of `shardloom train` and `shardloom plan`: one model, one kind of batch for both.
+//
+// Model    of --model-config or --init-from-hf-path, by the name in its configuration (models/hub/model_hub.h), its
+//          freeze() applied. It takes token ids and returns logits.
+// Data     the bytes of --data-path. A plan needs none: without it, batches have the same shapes and no values.
+// Saved    a Hugging Face folder: config.json as the hub describes the model, model.safetensors.
+// Errors   ConfigError for a model that cannot take bytes, or not as many as --seq-length.
+#pragma once
+
+#include "engine/train/callbacks.h"
+
+namespace loom::cli {
+
+// `arguments` outlives the callbacks.
+train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments);
+
+}  // namespace loom::cli

@@ -1,0 +1,39 @@
+// Documents: a file's text as one mapping of Values.
+//
+// YAML      one document, a mapping; keys are scalars and stand once. Line marks are those of the text.
+// JSON      an object. Of a key that stands twice the last counts, as in Python. Marks name the file only.
+// Limits    64 levels, and a million values once YAML's aliases are written out; both far above what a person writes.
+// Errors    ConfigError with file, line and column. What readers of files say differently is in DocumentWords.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "engine/config/value.h"
+
+namespace loom::config {
+
+// The messages of one kind of file. Names in braces are filled in: {where} is file:line:column, {file} the file.
+struct DocumentWords {
+  // The text is no YAML; {problem} is what the parser says.
+  std::string_view unreadable =
+      "{where}: not readable as YAML ({problem}); check indentation, colons and quotes here and in the line above";
+  // The same where the parser met an alias (*name) that nothing defines; empty: as `unreadable`.
+  std::string_view unknown_alias = "";
+  std::string_view empty = "{file}: the file has no keys; write key: value lines";
+  // {kind} is "a list" or "a single value".
+  std::string_view no_mapping = "{where}: the file is {kind}; write key: value lines";
+  // {path} is the dotted key, {first} the line where it stood before.
+  std::string_view repeated = "{where}: {path} is given again, first at line {first}; keep one";
+};
+
+// The bytes of `path`. ConfigError when it is a folder or cannot be read; `wanted` ends the latter: "give the path of
+// WANTED".
+std::string read_text(const std::filesystem::path& path, std::string_view wanted);
+
+// Messages call the text `file_name`.
+Value parse_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words = {});
+Value parse_json(std::string_view text, std::string_view file_name);
+
+}  // namespace loom::config

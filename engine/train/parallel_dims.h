@@ -1,0 +1,52 @@
+// ParallelDims: the degrees of parallelism of a job, and what a training step asks of them: which samples a rank reads,
+// over which ranks the loss is averaged, who reports it.
+//
+//   const ParallelDims dims({.dp_replicate = 2, .dp_shard = 4}, world.size());
+//   const auto mesh = comm::DeviceMesh::create(world, dims.axes());
+//   const comm::Axis loss = dims.loss_axis(mesh);
+//
+// Ranks    the mesh's order (comm/mesh.h), slowest first: pp, dp_replicate, dp_shard, cp, tp.
+// Samples  ranks that differ in dp_replicate or dp_shard read different samples; ranks that differ in cp, tp or pp
+//          alone work on the same.
+// Built    dp_replicate and dp_shard. The others are 1 in this version.
+// Errors   ConfigError, the same on every rank:
+//            dp_replicate 2 x dp_shard 2 = 4, but 8 ranks run; give degrees whose product is 8
+#pragma once
+
+#include <vector>
+
+#include "engine/comm/mesh.h"
+
+namespace loom::train {
+
+struct ParallelDegrees {
+  int dp_replicate = 1;  // replicas of every shard
+  int dp_shard = 1;      // ranks that share the parameters
+  int cp = 1;            // ranks that share a sequence
+  int tp = 1;            // ranks that share a matrix
+  int pp = 1;            // stages
+};
+
+class ParallelDims {
+ public:
+  // Throws ConfigError unless every degree is 1 or more, is built, and their product is `ranks`.
+  ParallelDims(const ParallelDegrees& degrees, int ranks);
+
+  const ParallelDegrees& degrees() const { return degrees_; }
+  // For comm::DeviceMesh::create().
+  std::vector<comm::AxisSize> axes() const;
+
+  // Into how many parts a global batch is cut, and which one a world rank reads.
+  int data_size() const { return degrees_.dp_replicate * degrees_.dp_shard; }
+  int data_rank(int rank) const;
+
+  // The ranks of one stage that together have the loss of the whole batch, each that of as many tokens. Collective.
+  comm::Axis loss_axis(const comm::DeviceMesh& mesh) const;
+  // True for one rank of the job, which has the loss: it prints, and writes what is written once.
+  bool reports(int rank) const;
+
+ private:
+  const ParallelDegrees degrees_;
+};
+
+}  // namespace loom::train

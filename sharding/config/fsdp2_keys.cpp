@@ -1,0 +1,190 @@
+#include "sharding/config/fsdp2_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/ranges.h>
+#include <limits>
+
+#include "engine/core/error.h"
+
+namespace loom::sharding {
+namespace {
+
+using config::Value;
+
+// Every key has a default, so that an empty one can go.
+[[noreturn]] void refuse(const Value& value, std::string_view allowed) {
+  value.refuse(value.is_null() ? fmt::format("{}, or remove the key", allowed) : std::string(allowed));
+}
+
+// --- From the file
+
+std::optional<int> whole(const Value& value) {
+  const auto number = value.whole();
+  if (!number || *number < std::numeric_limits<int>::min() || *number > std::numeric_limits<int>::max()) {
+    return std::nullopt;
+  }
+  return static_cast<int>(*number);
+}
+
+template <int kLeast>
+int read_int(const Value& value) {
+  const auto number = whole(value);
+  if (!number || *number < kLeast) refuse(value, fmt::format("a whole number of at least {}", kLeast));
+  return *number;
+}
+
+bool read_bool(const Value& value) {
+  const auto flag = value.boolean();
+  if (!flag) refuse(value, "true or false, without quotes");
+  return *flag;
+}
+
+int read_sharding_size(const Value& value) {
+  if (value.is_text() && !value.is_tagged() && value.scalar() == "auto") return Fsdp2Config::kAllRanks;
+  const auto number = whole(value);
+  if (!number || *number < 1) refuse(value, "a whole number of at least 1, or auto (all ranks)");
+  return *number;
+}
+
+ReshardAfterForward read_reshard(const Value& value) {
+  if (const auto flag = value.boolean()) return *flag;
+  const auto ranks = whole(value);
+  if (!ranks || *ranks < 1) refuse(value, "true, false or a number of ranks of at least 1");
+  return *ranks;
+}
+
+std::optional<DType> read_dtype(const Value& value) {
+  if (value.is_null()) return std::nullopt;
+  const auto dtype = value.is_scalar() && !value.is_tagged() ? parse_dtype(value.scalar()) : std::nullopt;
+  if (dtype && !is_floating(*dtype)) {
+    config_error("{}: {} is {}, which is not a floating type; use bf16, fp16, fp32 or fp64", value.where(),
+                 value.path(), value.shown());
+  }
+  if (!dtype) refuse(value, "bf16, fp16, fp32 or fp64");
+  return dtype;
+}
+
+ModulePattern read_pattern(const Value& list, std::size_t index) {
+  const Value& item = list.items()[index];
+  if (item.is_null()) {
+    config_error("{}: {} has nothing at entry {}; name a module or remove the entry", item.where(), list.key(),
+                 index + 1);
+  }
+  if (item.is_mapping()) {
+    config_error("{}: {} has a mapping as entry {}; put a pattern with braces in quotes, as in \"layers.{{*}}\"",
+                 item.where(), list.key(), index + 1);
+  }
+  if (!item.is_scalar() || item.is_tagged()) {
+    config_error("{}: {} has {} as entry {}; use a module path, as in \"layers.{{*}}\"", item.where(), list.key(),
+                 item.shown(), index + 1);
+  }
+  return ModulePattern::parse(item.scalar(), list.key(), item.place().value);
+}
+
+using Patterns = std::vector<ModulePattern>;
+
+Patterns read_patterns(const Value& value) {
+  if (!value.is_list()) refuse(value, "a list of module paths, each on a line of its own after '- '");
+  Patterns patterns;
+  for (std::size_t i = 0; i < value.items().size(); ++i) patterns.push_back(read_pattern(value, i));
+  return patterns;
+}
+
+Patterns read_optional_patterns(const Value& value) { return value.is_null() ? Patterns{} : read_patterns(value); }
+
+// --- As in the file
+
+std::string text_of(bool flag) { return flag ? "true" : "false"; }
+std::string text_of(int number) { return std::to_string(number); }
+std::string text_of(const ReshardAfterForward& value) { return value.text(); }
+std::string text_of(std::optional<DType> dtype) { return dtype ? std::string(name(*dtype)) : "null"; }
+
+std::vector<std::string> texts_of(const Patterns& patterns) {
+  std::vector<std::string> texts;
+  for (const ModulePattern& pattern : patterns) texts.push_back(pattern.text());
+  return texts;
+}
+std::string text_of(const Patterns& patterns) { return fmt::format("[{}]", fmt::join(texts_of(patterns), ", ")); }
+
+// --- Rows
+
+// A key that takes effect as it is written.
+template <auto Member, auto Read>
+constexpr Fsdp2Key row(std::string_view name) {
+  return {.name = name,
+          .read = [](const Value& value, Fsdp2Config& c) { c.*Member = Read(value); },
+          .write = [](const Fsdp2Config& c) { return text_of(c.*Member); },
+          .copy = [](const Fsdp2Config& from, Fsdp2Config& to) { to.*Member = from.*Member; },
+          .effect = [](const Fsdp2Effects& e) { return std::vector<std::string>{text_of(e.config.*Member)}; }};
+}
+
+using Effect = std::vector<std::string> (*)(const Fsdp2Effects&);
+
+constexpr Fsdp2Key with_effect(Fsdp2Key key, Effect effect) {
+  key.effect = effect;
+  return key;
+}
+
+template <auto Member, auto Read>
+constexpr Fsdp2Key list_row(std::string_view name, Effect paths) {
+  Fsdp2Key key = with_effect(row<Member, Read>(name), paths);
+  key.lists_modules = true;
+  return key;
+}
+
+constexpr Fsdp2Key sharding_size_row() {
+  Fsdp2Key key = with_effect(row<&Fsdp2Config::sharding_size, read_sharding_size>("sharding_size"),
+                             [](const Fsdp2Effects& e) { return std::vector{text_of(e.layout.shard)}; });
+  key.write = [](const Fsdp2Config& c) {
+    return c.sharding_size == Fsdp2Config::kAllRanks ? std::string("auto") : text_of(c.sharding_size);
+  };
+  return key;
+}
+
+using C = Fsdp2Config;
+using E = Fsdp2Effects;
+
+constexpr std::array kKeys = {
+    sharding_size_row(),
+    row<&C::param_dtype, read_dtype>("param_dtype"),
+    row<&C::reduce_dtype, read_dtype>("reduce_dtype"),
+    row<&C::output_dtype, read_dtype>("output_dtype"),
+    row<&C::cast_forward_inputs, read_bool>("cast_forward_inputs"),
+    list_row<&C::sub_modules_to_wrap, read_patterns>("sub_modules_to_wrap", [](const E& e) { return e.wrapped; }),
+    list_row<&C::ignored_modules, read_optional_patterns>("ignored_modules", [](const E& e) { return e.ignored; }),
+    list_row<&C::recompute_modules, read_optional_patterns>("recompute_modules",
+                                                            [](const E& e) { return e.recomputed; }),
+    row<&C::use_reentrant, read_bool>("use_reentrant"),
+    with_effect(row<&C::reshard_after_forward, read_reshard>("reshard_after_forward"),
+                [](const E& e) { return std::vector{e.layout.reshard_after_forward.text()}; }),
+    row<&C::offload_to_cpu, read_bool>("offload_to_cpu"),
+    row<&C::pin_memory, read_bool>("pin_memory"),
+    row<&C::num_to_forward_prefetch, read_int<0>>("num_to_forward_prefetch"),
+    row<&C::num_to_backward_prefetch, read_int<0>>("num_to_backward_prefetch"),
+    row<&C::align_fsdp_param_groups, read_bool>("align_fsdp_param_groups"),
+    row<&C::expert_parallel_size, read_int<1>>("expert_parallel_size"),
+    row<&C::reshard_local_experts, read_bool>("reshard_local_experts"),
+    list_row<&C::moe_modules, read_optional_patterns>("moe_modules",
+                                                      [](const E& e) { return texts_of(e.config.moe_modules); }),
+};
+
+}  // namespace
+
+std::span<const Fsdp2Key> fsdp2_keys() { return kKeys; }
+
+const Fsdp2Key& fsdp2_key(std::string_view name) {
+  const auto found = std::ranges::find(kKeys, name, &Fsdp2Key::name);
+  require(found != kKeys.end(), "'{}' is no key of fsdp2_config.yaml", name);
+  return *found;
+}
+
+bool same_value(const Fsdp2Key& key, const Fsdp2Config& one, const Fsdp2Config& other) {
+  return key.write(one) == key.write(other);
+}
+
+bool same_values(const Fsdp2Config& one, const Fsdp2Config& other) {
+  return std::ranges::all_of(kKeys, [&](const Fsdp2Key& key) { return same_value(key, one, other); });
+}
+
+}  // namespace loom::sharding

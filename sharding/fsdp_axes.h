@@ -1,0 +1,31 @@
+// FsdpAxes: over which ranks one fully_shard call shards and replicates.
+//
+// shard      N ranks; each keeps 1 / N of every parameter. Gathers and reduce-scatters run over it.
+// replicate  M ranks that keep the same shard; all-reduces of gradients run over it.
+//
+// FSDP works on axes, not on meshes: axes of one mesh, or some flattened (dp_shard and cp into one shard axis). Calls
+// of one model may have different ones.
+#pragma once
+
+#include <vector>
+
+#include "engine/comm/mesh.h"
+
+namespace loom::sharding {
+
+struct FsdpAxes {
+  comm::Axis shard;
+  comm::Axis replicate;
+
+  // The axes dp_shard and dp_replicate of a mesh that has both.
+  static FsdpAxes of(const comm::DeviceMesh& mesh) { return {mesh.axis("dp_shard"), mesh.axis("dp_replicate")}; }
+  // All ranks of the world: groups of `shard_size` consecutive ranks shard, the others replicate. Collective.
+  // ConfigError unless `shard_size` divides the number of ranks.
+  static FsdpAxes over(comm::World& world, int shard_size);
+};
+
+bool same_ranks(const comm::Axis& a, const comm::Axis& b);
+// `axes` in their order, each set of ranks once.
+std::vector<comm::Axis> distinct(const std::vector<comm::Axis>& axes);
+
+}  // namespace loom::sharding

@@ -1,0 +1,13 @@
+// The lanes of FSDP's collectives, one a communication stream. Code that calls collectives of its own on a group that
+// FSDP uses takes other lanes, or calls them where FSDP would (custom_comm.h).
+#pragma once
+
+#include "engine/comm/process_group.h"
+
+namespace loom::sharding {
+
+inline constexpr comm::Lane kGatherLane{1};
+inline constexpr comm::Lane kReduceScatterLane{2};
+inline constexpr comm::Lane kAllReduceLane{3};
+
+}  // namespace loom::sharding
