@@ -283,12 +283,6 @@ void settle_profile(const CLI::App& app, ProgramArguments& a) {
                  a.ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", a.ranks),
                  a.ranks == 1 ? "0" : fmt::format("0 to {}", a.ranks - 1));
   }
-  // The report's step has the timeline to itself.
-  const std::int64_t reported = std::min<std::int64_t>(1, a.train_iters - 1);
-  if (a.report && p.step_start <= reported && reported < p.step_end) {
-    config_error("--report records step {}, which --profile-step-start {} collects too; start the profile at {}",
-                 reported, p.step_start, reported + 1);
-  }
   std::ranges::sort(p.ranks);
   p.ranks.erase(std::ranges::unique(p.ranks).begin(), p.ranks.end());
 }

@@ -26,7 +26,7 @@ void write_text(const fs::path& path, const std::string& text) {
 
 void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json plan, const plan::PlannedRun& run) {
   plan["report"] = "plan";
-  observe::add_step(plan, {*run.timeline, run.times, run.memory});
+  observe::add_step(plan, {run.recording, run.times});
   plan["configuration"] = observe::configuration_json(
       arguments.train, arguments.train, {{"--device", virtual_time::find_profile_file(arguments.device)}});
   observe::write_report(*arguments.train.report, plan);

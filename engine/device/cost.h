@@ -22,6 +22,21 @@ enum class Unit : std::uint8_t {
   kLink,       // collectives
 };
 
+// What a piece of work is, where code decides on it; names are for people.
+enum class WorkKind : std::uint8_t {
+  kOther,
+  kAttention,          // its forward
+  kAttentionBackward,  // has rates of its own
+  kH2D,                // to the device over the host link
+  kD2H,                // to the host
+  kGatherCopyIn,       // shards into their place before an all-gather
+  kGatherCopyOut,      // gathered parameters into theirs
+  kReduceCopyIn,       // gradients into the input of a reduction
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+};
+
 struct Cost {
   double flops = 0;
   std::int64_t read_bytes = 0;
@@ -34,6 +49,7 @@ struct Cost {
   std::int64_t n = 0;
   std::int64_t k = 0;
   bool pinned = false;  // kHostLink: the host's side is page-locked
+  WorkKind work = WorkKind::kOther;
 };
 
 enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce };

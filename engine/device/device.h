@@ -1,9 +1,9 @@
-// Device: the emulated NPU of one rank - memory, streams and a trace.
+// Device: the emulated NPU of one rank - memory, streams, and a log of what is issued to it.
 //
 // Streams  compute (runs on the host thread), gather-copy-in, gather, reduce-scatter, all-reduce, h2d, d2h.
 // Pools    memory is taken from the pool of the stream that current_pool() names, as PyTorch does inside
 //          `with torch.cuda.stream(s)`; PoolScope changes it for a scope.
-// Time     the timeline, when enabled, notes what virtual time is made of.
+// Records  the log holds what a Recorder asks for (recorder.h).
 // Dry run  kernels have shapes, accounts and costs, and no bytes: launch() skips the arithmetic.
 // Host     host_memory() is the host's memory beside it, for shards, gradients and optimizer state that are kept off
 //          the device.
@@ -18,14 +18,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "engine/core/rank_context.h"
 #include "engine/device/arena.h"
 #include "engine/device/host_memory.h"
+#include "engine/device/issue_log.h"
 #include "engine/device/memory.h"
 #include "engine/device/stream.h"
-#include "engine/device/timeline.h"
-#include "engine/device/trace.h"
 
 namespace loom::device {
 
@@ -50,8 +50,7 @@ class Device {
 
   DeviceMemory& memory() { return memory_; }
   HostMemory& host_memory() { return host_memory_; }
-  Trace& trace() { return trace_; }
-  Timeline& timeline() { return timeline_; }
+  IssueLog& log() { return log_; }
   Stream& stream(StreamId id) { return *streams_[static_cast<std::size_t>(id)]; }
   bool dry_run() const { return memory_.dry_run(); }
   const DeviceProfile& profile() const { return profile_; }
@@ -59,24 +58,21 @@ class Device {
   // Runs a kernel on the compute stream (now, on the host thread), unless this is a dry run. Errors are thrown.
   template <class F>
   void launch(std::string_view kernel, const Cost& cost, F&& run) {
-    if (trace_.enabled()) trace_.add_item("compute", {kernel, "", cost, nullptr});
-    WallTime* const wall = timeline_.add_kernel(StreamId::kCompute, kernel, cost);
+    WallSlot wall = log_.on() ? log_.add_kernel(StreamId::kCompute, kernel, cost) : nullptr;
     if (cost.unit == Unit::kMatrix) take_matrix_workspace();
     if (dry_run()) return;
-    const WallStamp stamp(wall);
-    const Timeline::Pause pause(timeline_);
+    const WallStamp stamp(std::move(wall));
+    const IssueLog::Pause pause(log_);
     run();
   }
 
-  // Runs work of the CPU on tensors of the host (now), unless this is a dry run; traced as an item of "host". Errors
-  // are thrown.
+  // Runs work of the CPU on tensors of the host (now), unless this is a dry run. Errors are thrown.
   template <class F>
   void run_on_host(std::string_view kernel, const Cost& cost, F&& run) {
-    if (trace_.enabled()) trace_.add_item("host", {kernel, "", cost, nullptr});
-    WallTime* const wall = timeline_.add_host_work(kernel, cost);
+    WallSlot wall = log_.on() ? log_.add_host_work(kernel, cost) : nullptr;
     if (dry_run()) return;
-    const WallStamp stamp(wall);
-    const Timeline::Pause pause(timeline_);
+    const WallStamp stamp(std::move(wall));
+    const IssueLog::Pause pause(log_);
     run();
   }
 
@@ -100,8 +96,7 @@ class Device {
   const DeviceProfile profile_;
   DeviceMemory memory_;
   HostMemory host_memory_;
-  Trace trace_;
-  Timeline timeline_;
+  IssueLog log_;
   std::shared_ptr<Block> matrix_workspace_;
   std::array<std::unique_ptr<Stream>, kStreams> streams_;
 };

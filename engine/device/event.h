@@ -24,7 +24,7 @@ class Event {
   // As wait(), but hands the cause over instead of throwing it; null when done.
   std::exception_ptr wait_for_cause() const;
 
-  // The number of the timeline's entry it stands behind (timeline.h).
+  // The number of the log's entry it stands behind (issue_log.h).
   std::int64_t entry() const { return entry_; }
   void set_entry(std::int64_t entry) { entry_ = entry; }
 

@@ -7,8 +7,6 @@
 #include <thread>
 
 #include "engine/core/rank_context.h"
-#include "engine/device/timeline.h"
-#include "engine/device/trace.h"
 
 namespace loom::device {
 
@@ -71,21 +69,18 @@ void run_unless_poisoned(const std::function<void()>& run, std::exception_ptr& c
 
 }  // namespace
 
-Stream::Stream(StreamId id, std::string name, ExecutorKind executor, RankContext* context, Trace* trace,
-               Timeline* timeline)
+Stream::Stream(StreamId id, std::string name, ExecutorKind executor, RankContext* context, IssueLog* log)
     : id_(id),
       name_(std::move(name)),
       executor_(id == StreamId::kCompute ? ExecutorKind::kInline : executor),
       runs_on_host_(id == StreamId::kCompute),
       context_(context),
-      trace_(trace),
-      timeline_(timeline) {}
+      log_(log) {}
 
 Stream::~Stream() = default;
 
 void Stream::submit(StreamItem item) {
-  trace_->add_item(name_, item);
-  WallTime* const wall = timeline_->add_work(id_, item);
+  WallSlot wall = log_->add_item(id_, item);
   if (runs_on_host_) {
     const WallStamp stamp(wall);
     if (item.run) item.run();
@@ -104,9 +99,9 @@ void Stream::submit(StreamItem item) {
   });
 }
 
-void Stream::wait(const Event& event) { do_wait(event, timeline_->add_stream_wait(id_, event.entry())); }
+void Stream::wait(const Event& event) { do_wait(event, log_->add_stream_wait(id_, event.entry())); }
 
-void Stream::do_wait(const Event& event, WallTime* wall) {
+void Stream::do_wait(const Event& event, WallSlot wall) {
   if (runs_on_host_) {
     const WallStamp stamp(wall);
     event.wait();
@@ -127,7 +122,7 @@ void Stream::do_wait(const Event& event, WallTime* wall) {
 
 Event Stream::record() {
   Event event = do_record();
-  if (timeline_->enabled()) event.set_entry(timeline_->last_of(id_));
+  if (log_->on()) event.set_entry(log_->last_of(id_));
   return event;
 }
 
@@ -146,7 +141,7 @@ Event Stream::do_record() {
 
 void Stream::synchronize() {
   const Event event = record();
-  const WallStamp stamp(timeline_->add_host_wait(event.entry()));
+  const WallStamp stamp(log_->add_host_wait(event.entry()));
   event.wait();
 }
 

@@ -20,6 +20,7 @@
 
 #include "engine/device/cost.h"
 #include "engine/device/event.h"
+#include "engine/device/issue_log.h"
 #include "engine/device/stream_id.h"
 
 namespace loom {
@@ -28,16 +29,12 @@ class RankContext;
 
 namespace loom::device {
 
-class Timeline;
-class Trace;
-struct WallTime;
-
 enum class ExecutorKind : std::uint8_t { kInline, kThreaded };
 
 struct StreamItem {
   std::string_view
-      name;  // "all_gather"; a literal or longer-lived than the call. Without one the item is not traced: it is no work
-  std::string_view subject;  // "layers.3"; copied when traced
+      name;  // "all_gather"; a literal or longer-lived than the call. Without one the item is not recorded: it is no work
+  std::string_view subject;  // "layers.3"; copied when recorded
   Cost cost;
   std::function<void()> run;  // null in a dry run; must own or outlive what it touches
   std::optional<Collective> collective{};
@@ -45,7 +42,7 @@ struct StreamItem {
 
 class Stream {
  public:
-  Stream(StreamId id, std::string name, ExecutorKind executor, RankContext* context, Trace* trace, Timeline* timeline);
+  Stream(StreamId id, std::string name, ExecutorKind executor, RankContext* context, IssueLog* log);
   ~Stream();  // waits for the items already submitted
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -64,7 +61,7 @@ class Stream {
  private:
   class Worker;
 
-  void do_wait(const Event& event, WallTime* wall);
+  void do_wait(const Event& event, WallSlot wall);
   Event do_record();
 
   const StreamId id_;
@@ -72,8 +69,7 @@ class Stream {
   const ExecutorKind executor_;
   const bool runs_on_host_;
   RankContext* const context_;
-  Trace* const trace_;
-  Timeline* const timeline_;
+  IssueLog* const log_;
   std::exception_ptr cause_;        // inline executor only
   std::unique_ptr<Worker> worker_;  // threaded executor only
 };

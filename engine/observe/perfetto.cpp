@@ -11,9 +11,9 @@
 namespace loom::observe {
 namespace {
 
+using device::Entry;
+using device::EntryKind;
 using device::StreamId;
-using device::TimelineEntry;
-using device::TimelineKind;
 using Json = nlohmann::ordered_json;
 
 enum Lane : int { kPhases, kHost, kFirstStream };
@@ -30,8 +30,6 @@ std::string lane_name(int lane) {
 }
 
 double in_microseconds(std::int64_t ns) { return static_cast<double>(ns) / 1000.0; }
-
-bool is_host(TimelineKind kind) { return kind == TimelineKind::kHostWork || kind == TimelineKind::kHostWait; }
 
 struct Slice {
   int lane = 0;
@@ -67,8 +65,8 @@ class RankWriter {
  public:
   RankWriter(const TracedRank& rank, const TraceContent& content, Events& events)
       : rank_(rank),
-        timeline_(*rank.timeline),
-        entries_(timeline_.entries()),
+        recording_(*rank.recording),
+        entries_(recording_.entries),
         content_(content),
         events_(events),
         slice_of_(entries_.size(), kNoSlice) {}
@@ -87,10 +85,10 @@ class RankWriter {
   std::string title(std::size_t index) const;
 
   void add_steps();
-  void add_step(std::size_t first_mark, std::size_t end_mark, std::size_t number);
-  void add_phase(const virtual_time::MarkTime& from, const virtual_time::MarkTime& to);
-  const std::string& text_of(const virtual_time::MarkTime& mark) const {
-    return timeline_.text(entries_[static_cast<std::size_t>(mark.entry)].name);
+  void add_step(std::size_t first_phase, std::size_t end_phase, std::size_t number);
+  void add_phase(const virtual_time::PhaseTime& from, const virtual_time::PhaseTime& to);
+  const std::string& text_of(const virtual_time::PhaseTime& phase) const {
+    return recording_.text(recording_.entry(phase.entry).name);
   }
 
   void add_entries();
@@ -102,7 +100,7 @@ class RankWriter {
   void add_host(std::size_t index);
   void add_dispatch(std::size_t index);
   Slice slice_for(std::size_t index, int lane, std::string name, std::string_view category) const;
-  void describe_work(const TimelineEntry& entry, Json& arguments) const;
+  void describe_work(const Entry& entry, Json& arguments) const;
   std::string awaited(std::size_t index) const;
 
   void write_names();
@@ -115,16 +113,15 @@ class RankWriter {
     return {{"ph", kind}, {"pid", rank_.process}, {"tid", lane}, {"ts", in_microseconds(time_ns)}};
   }
 
-  // The entry it waits for; none when that is from before the recording.
+  // The entry it waits for; none for what does not wait.
   std::optional<std::size_t> source(std::size_t index) const {
-    const std::int64_t other = entries_[index].other - timeline_.first_entry();
-    if (entries_[index].other == device::kDone || other < 0) return std::nullopt;
-    return static_cast<std::size_t>(other);
+    if (entries_[index].other == device::kDone) return std::nullopt;
+    return static_cast<std::size_t>(entries_[index].other);
   }
 
   const TracedRank& rank_;
-  const device::Timeline& timeline_;
-  const std::vector<TimelineEntry>& entries_;
+  const device::Recording& recording_;
+  const std::vector<Entry>& entries_;
   const TraceContent& content_;
   Events& events_;
   std::vector<Slice> slices_;
@@ -137,30 +134,30 @@ class RankWriter {
 // --- Steps and their phases
 
 void RankWriter::add_steps() {
-  const auto& marks = rank_.times.marks;
+  const auto& phases = rank_.times.phases;
   std::size_t first = 0;
   std::size_t number = 0;
-  for (std::size_t i = 0; i < marks.size(); ++i) {
-    if (text_of(marks[i]) != "end") continue;
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    if (text_of(phases[i]) != "end") continue;
     add_step(first, i, number++);
     first = i + 1;
   }
 }
 
 void RankWriter::add_step(std::size_t first, std::size_t end, std::size_t number) {
-  const auto& marks = rank_.times.marks;
+  const auto& phases = rank_.times.phases;
   Slice step{.lane = kPhases,
-             .start_ns = marks[first].compute_ns,
-             .end_ns = marks[end].compute_ns,
+             .start_ns = phases[first].compute_ns,
+             .end_ns = phases[end].compute_ns,
              .name = "step",
              .category = "step"};
-  if (end + 1 == marks.size()) step.end_ns = std::max(step.end_ns, rank_.times.end_ns);
+  if (end + 1 == phases.size()) step.end_ns = std::max(step.end_ns, rank_.times.end_ns);
   if (number < rank_.steps.size()) step.name = fmt::format("step {}", rank_.steps[number]);
   slices_.push_back(std::move(step));
-  for (std::size_t i = first; i < end; ++i) add_phase(marks[i], marks[i + 1]);
+  for (std::size_t i = first; i < end; ++i) add_phase(phases[i], phases[i + 1]);
 }
 
-void RankWriter::add_phase(const virtual_time::MarkTime& from, const virtual_time::MarkTime& to) {
+void RankWriter::add_phase(const virtual_time::PhaseTime& from, const virtual_time::PhaseTime& to) {
   Slice phase{.lane = kPhases,
               .start_ns = from.compute_ns,
               .end_ns = to.compute_ns,
@@ -173,28 +170,28 @@ void RankWriter::add_phase(const virtual_time::MarkTime& from, const virtual_tim
 // --- Entries
 
 std::string RankWriter::title(std::size_t index) const {
-  const TimelineEntry& entry = entries_[index];
-  const std::string& subject = timeline_.text(entry.subject);
-  const bool of_a_group = entry.group >= 0 || entry.stream != StreamId::kCompute;
-  if (subject.empty()) return timeline_.text(entry.name) + (of_a_group && !is_host(entry.kind) ? " (root)" : "");
-  return fmt::format("{} {}", timeline_.text(entry.name), subject);
+  const Entry& entry = entries_[index];
+  const std::string& subject = recording_.text(entry.subject);
+  const bool of_a_group = entry.kind == EntryKind::kCollective || entry.kind == EntryKind::kCopy;
+  if (subject.empty()) return recording_.text(entry.name) + (of_a_group ? " (root)" : "");
+  return fmt::format("{} {}", recording_.text(entry.name), subject);
 }
 
 void RankWriter::add_entries() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const TimelineKind kind = entries_[i].kind;
-    if (kind == TimelineKind::kWork || kind == TimelineKind::kStreamWait) add_dispatch(i);
-    if (kind == TimelineKind::kWork) add_work(i);
-    if (kind == TimelineKind::kStreamWait) add_wait(i);
-    if (is_host(kind)) add_host(i);
-    if (kind == TimelineKind::kMark) kernels_ = kNoSlice;
+    const EntryKind kind = entries_[i].kind;
+    if (device::is_on_stream(kind)) add_dispatch(i);
+    if (device::is_stream_work(kind)) add_work(i);
+    if (kind == EntryKind::kStreamWait) add_wait(i);
+    if (device::is_on_host(kind)) add_host(i);
+    if (kind == EntryKind::kPhase) kernels_ = kNoSlice;
     host_ns_ = std::max(host_ns_, host_goes_on(i));
   }
 }
 
 std::int64_t RankWriter::host_goes_on(std::size_t index) const {
-  const TimelineEntry& entry = entries_[index];
-  const bool runs_it = is_host(entry.kind) || entry.kind == TimelineKind::kMark ||
+  const Entry& entry = entries_[index];
+  const bool runs_it = device::is_on_host(entry.kind) || entry.kind == EntryKind::kPhase ||
                        rank_.on_host == OnHost::kAllStreams ||
                        (rank_.on_host == OnHost::kCompute && entry.stream == StreamId::kCompute);
   return runs_it ? time(index).end : time(index).issued;
@@ -206,17 +203,17 @@ Slice RankWriter::slice_for(std::size_t index, int lane, std::string name, std::
               .end_ns = time(index).end,
               .name = std::move(name),
               .category = category};
-  if (entries_[index].site != 0) slice.arguments["call_site"] = timeline_.text(entries_[index].site);
+  if (entries_[index].site != 0) slice.arguments["call_site"] = recording_.text(entries_[index].site);
   return slice;
 }
 
 void RankWriter::add_work(std::size_t index) {
-  const TimelineEntry& entry = entries_[index];
-  const bool kernel = entry.group < 0 && entry.stream == StreamId::kCompute;
+  const Entry& entry = entries_[index];
+  const bool kernel = entry.kind == EntryKind::kKernel;
   if (kernel && !content_.kernels) return join_kernel(index);
   kernels_ = kNoSlice;
   Slice slice = slice_for(index, lane_of(entry.stream), title(index),
-                          entry.group >= 0 ? "collective" : (kernel ? "kernel" : "copy"));
+                          entry.kind == EntryKind::kCollective ? "collective" : (kernel ? "kernel" : "copy"));
   describe_work(entry, slice.arguments);
   slice_of_[index] = static_cast<std::int32_t>(slices_.size());
   slices_.push_back(std::move(slice));
@@ -241,10 +238,10 @@ void RankWriter::join_kernel(std::size_t index) {
   slice_of_[index] = kernels_;
 }
 
-void RankWriter::describe_work(const TimelineEntry& entry, Json& arguments) const {
-  if (entry.group >= 0) {
-    const std::vector<int>& ranks = timeline_.group(entry.group);
-    const std::string& subject = timeline_.text(entry.subject);
+void RankWriter::describe_work(const Entry& entry, Json& arguments) const {
+  if (entry.kind == EntryKind::kCollective) {
+    const std::vector<int>& ranks = recording_.group(entry.group);
+    const std::string& subject = recording_.text(entry.subject);
     arguments["group"] = subject.empty() ? "(root)" : subject;
     arguments["ranks"] = in_short(ranks);
     arguments["members"] = ranks.size();
@@ -275,7 +272,7 @@ void RankWriter::add_wait(std::size_t index) {
 }
 
 void RankWriter::add_host(std::size_t index) {
-  const bool wait = entries_[index].kind == TimelineKind::kHostWait;
+  const bool wait = entries_[index].kind == EntryKind::kHostWait;
   if (wait) kernels_ = kNoSlice;
   if (!content_.host || time(index).start >= time(index).end) return;
   Slice slice = wait ? slice_for(index, kHost, "wait for " + awaited(index), "wait")
@@ -287,7 +284,7 @@ void RankWriter::add_host(std::size_t index) {
 
 void RankWriter::add_dispatch(std::size_t index) {
   if (!content_.host || !content_.kernels || host_ns_ >= time(index).issued) return;
-  const bool wait = entries_[index].kind == TimelineKind::kStreamWait;
+  const bool wait = entries_[index].kind == EntryKind::kStreamWait;
   slices_.push_back({.lane = kHost,
                      .start_ns = host_ns_,
                      .end_ns = time(index).issued,
@@ -324,11 +321,11 @@ void RankWriter::write_slice(const Slice& slice) {
 void RankWriter::write_arrows() {
   std::array<std::vector<std::size_t>, device::kStreams> waiting;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const TimelineEntry& entry = entries_[i];
+    const Entry& entry = entries_[i];
     auto& waits = waiting[static_cast<std::size_t>(entry.stream)];
-    if (entry.kind == TimelineKind::kStreamWait) waits.push_back(i);
-    if (entry.kind == TimelineKind::kHostWait && source(i)) write_arrow(*source(i), i, time(i).end - 1);
-    if (entry.kind != TimelineKind::kWork) continue;
+    if (entry.kind == EntryKind::kStreamWait) waits.push_back(i);
+    if (entry.kind == EntryKind::kHostWait && source(i)) write_arrow(*source(i), i, time(i).end - 1);
+    if (!device::is_stream_work(entry.kind)) continue;
     for (const std::size_t wait : waits) {
       if (const auto from = source(wait)) write_arrow(*from, i, time(i).start);
     }
@@ -377,23 +374,6 @@ void RankWriter::write_counter(std::int64_t time_ns, const std::string& name, st
 }
 
 }  // namespace
-
-std::vector<MemoryPoint> at_virtual_time(std::span<const device::MemorySample> samples,
-                                         const device::Timeline& timeline, const virtual_time::RankTimes& times) {
-  std::vector<MemoryPoint> points;
-  points.reserve(samples.size());
-  for (const device::MemorySample& sample : samples) {
-    std::int64_t time_ns = 0;
-    if (sample.entries > 0) {
-      const auto last = static_cast<std::size_t>(sample.entries - 1);
-      const TimelineKind kind = timeline.entries()[last].kind;
-      const bool on_stream = kind == TimelineKind::kWork || kind == TimelineKind::kStreamWait;
-      time_ns = on_stream ? times.entries[last].issued : times.entries[last].end;
-    }
-    points.push_back({time_ns, sample.by_category, sample.allocated_bytes, sample.reserved_bytes});
-  }
-  return points;
-}
 
 std::string perfetto_trace(std::span<const TracedRank> ranks, const TraceContent& content, const Json& about) {
   Events events;

@@ -1,4 +1,4 @@
-// Perfetto: timelines as a trace in Chrome's JSON format, which ui.perfetto.dev opens.
+// Perfetto: recordings as a trace in Chrome's JSON format, which ui.perfetto.dev opens.
 //
 // Process   a rank by one clock: "rank 0: virtual time on h200".
 // Lanes     the phases of the steps (as the compute stream comes to them), the host, and the streams that worked. On
@@ -6,7 +6,7 @@
 // Slices    named after kernel or collective and its group ("all_gather layers.3"); bytes, and of collectives their
 //           ranks, in the arguments.
 // Arrows    from what was waited for to the next work of the waiting stream, or to the wait of the host.
-// Counters  memory by category, and allocated and reserved as the caching allocator counts, at the host's time.
+// Counters  memory by category, and allocated and reserved as the caching allocator counts, where memory_points.h says.
 // Units     timestamps are microseconds with ns as decimals, from the begin of the recording.
 // Threads   any.
 // Source    "Trace Event Format" of the Chromium project.
@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/memory_recorder.h"
-#include "engine/device/timeline.h"
+#include "engine/device/recording.h"
+#include "engine/observe/memory_points.h"
 #include "engine/virtual_time/resolve.h"
 
 namespace loom::observe {
@@ -33,13 +33,6 @@ struct TraceContent {
   bool shapes = true;   // of matrix products and attention
 };
 
-struct MemoryPoint {
-  std::int64_t time_ns = 0;
-  device::CategoryBytes by_category{};
-  std::int64_t allocated_bytes = 0;
-  std::int64_t reserved_bytes = 0;
-};
-
 // Whose work the host's thread does itself: what it spends on issuing begins after that.
 enum class OnHost : std::uint8_t { kNothing, kCompute, kAllStreams };
 
@@ -47,16 +40,12 @@ enum class OnHost : std::uint8_t { kNothing, kCompute, kAllStreams };
 struct TracedRank {
   int process = 0;  // its number in the trace; each once
   std::string name{};
-  const device::Timeline* timeline = nullptr;
+  const device::Recording* recording = nullptr;
   virtual_time::RankTimes times{};
   std::vector<MemoryPoint> memory{};  // ascending in time
   OnHost on_host = OnHost::kNothing;
   std::vector<std::int64_t> steps{};  // their numbers, in order; of those that are missing: none
 };
-
-// When the host made these changes.
-std::vector<MemoryPoint> at_virtual_time(std::span<const device::MemorySample> samples,
-                                         const device::Timeline& timeline, const virtual_time::RankTimes& times);
 
 // `about` goes into the trace's header (otherData).
 std::string perfetto_trace(std::span<const TracedRank> ranks, const TraceContent& content,

@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device/stream.h"
 #include "engine/observe/options.h"
 #include "engine/observe/perfetto.h"
 #include "engine/train/step_observer.h"
@@ -56,9 +57,9 @@ class Profiler final : public train::StepObserver {
  private:
   struct Collected;
 
-  std::vector<TracedRank> traced(std::int64_t origin_ns) const;
+  std::vector<TracedRank> traced(const device::Recording& recording, std::int64_t origin_ns) const;
   nlohmann::ordered_json about(std::int64_t origin_ns) const;
-  std::string write() const;
+  std::string write(const device::Recording& recording) const;
 
   const ProfileOptions& options_;
   const std::optional<virtual_time::HardwareProfile>& device_;

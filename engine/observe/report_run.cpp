@@ -25,8 +25,8 @@ std::vector<ordered_json> metrics_lines(const std::filesystem::path& path) {
   return lines;
 }
 
-ordered_json time_json(const device::Timeline& timeline, const virtual_time::RankTimes& times) {
-  const virtual_time::Breakdown breakdown = virtual_time::break_down(timeline, times, 0, times.end_ns);
+ordered_json time_json(const device::Recording& recording, const virtual_time::RankTimes& times) {
+  const virtual_time::Breakdown breakdown = virtual_time::break_down(recording, times, 0, times.end_ns);
   return {{"step_ns", times.end_ns},
           {"compute_ns", breakdown.compute_ns},
           {"communication_ns", breakdown.comm_ns},
@@ -74,29 +74,21 @@ RunReport::RunReport(const train::TrainArguments& arguments, const ReportOptions
 }
 
 void RunReport::begin_step(std::int64_t step) {
-  if (step != recorded_) return;
-  device::Device& device = device::Device::current();
-  device.trace().enable(true);
-  device.timeline().enable(true);
-  recorder_.emplace(device);
+  if (step == recorded_) recorder_.emplace(device::Device::current(), device::RecorderOptions{.memory = true});
 }
 
 void RunReport::end_step(std::int64_t step) {
   if (step != recorded_) return;
-  device::Device& device = device::Device::current();
-  device::Timeline& timeline = device.timeline();
-  const std::vector<device::MemorySample> memory = recorder_->take();
+  const device::Recording recording = recorder_->recording();
   recorder_.reset();
-  timeline.enable(false);
-  const virtual_time::RankTimeline rank{0, &timeline};
+  const virtual_time::RankRecording rank{0, &recording};
   const virtual_time::VirtualTimes times = virtual_time::resolve({&rank, 1}, virtual_time::TimeModel(inputs_.profile));
   json_["recorded_step"] = step + 1;
-  json_["time"] = time_json(timeline, times.ranks.front());
-  add_step(json_, {timeline, times.ranks.front(), memory});
-  for (const observe::WastedPrefetch& wasted : observe::view_schedule(device.trace(), device.memory().stats()).wasted) {
+  json_["time"] = time_json(recording, times.ranks.front());
+  add_step(json_, {recording, times.ranks.front()});
+  for (const WastedPrefetch& wasted : view_schedule(recording).wasted) {
     json_["warnings"].push_back(to_text(wasted));
   }
-  timeline.clear();
 }
 
 void RunReport::write() const {

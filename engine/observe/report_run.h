@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/memory_recorder.h"
+#include "engine/device/recorder.h"
 #include "engine/observe/options.h"
 #include "engine/train/arguments.h"
 #include "engine/train/step_observer.h"
@@ -64,7 +64,7 @@ class RunReport final : public train::StepObserver {
   const ReportInputs& inputs_;
   const std::int64_t recorded_;  // the step
   nlohmann::ordered_json json_;
-  std::optional<device::MemoryRecorder> recorder_;
+  std::optional<device::Recorder> recorder_;
 };
 
 }  // namespace loom::observe

@@ -8,12 +8,14 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/observe/memory_points.h"
+
 namespace loom::observe {
 namespace {
 
+using device::Entry;
+using device::EntryKind;
 using device::StreamId;
-using device::TimelineEntry;
-using device::TimelineKind;
 using nlohmann::ordered_json;
 
 // The lanes: the streams in StreamId's order, then the host.
@@ -36,38 +38,34 @@ class Texts {
   std::unordered_map<std::string, std::int64_t> numbers_;
 };
 
-bool of_host(const TimelineEntry& entry) {
-  return entry.kind == TimelineKind::kHostWork || entry.kind == TimelineKind::kHostWait;
-}
-
 // What a lane shows: work, and the host's waits that took time.
-bool is_drawn(const TimelineEntry& entry, const virtual_time::EntryTime& time) {
-  return entry.kind == TimelineKind::kWork || (of_host(entry) && time.end > time.start);
+bool is_drawn(const Entry& entry, const virtual_time::EntryTime& time) {
+  return device::is_stream_work(entry.kind) || (device::is_on_host(entry.kind) && time.end > time.start);
 }
 
-bool has_group_of_its_own(const TimelineEntry& entry) {
-  return entry.kind == TimelineKind::kWork && entry.stream != StreamId::kCompute;
+bool has_group_of_its_own(const Entry& entry) {
+  return entry.kind == EntryKind::kCopy || entry.kind == EntryKind::kCollective;
 }
 
 std::string shown_group(const std::string& path) { return path.empty() ? "(root)" : path; }
 
-class TimelineArrays {
+class EntryArrays {
  public:
-  TimelineArrays(const device::Timeline& timeline, const virtual_time::RankTimes& times)
-      : timeline_(timeline), times_(times) {}
+  EntryArrays(const device::Recording& recording, const virtual_time::RankTimes& times)
+      : recording_(recording), times_(times) {}
 
   void add(std::size_t i) {
-    const TimelineEntry& entry = timeline_.entries()[i];
-    if (entry.kind == TimelineKind::kStreamWait && entry.stream == StreamId::kCompute) note_wait(entry);
-    if (entry.kind == TimelineKind::kMark && timeline_.text(entry.name) == "optimizer") waited_for_ = -1;
+    const Entry& entry = recording_.entries[i];
+    if (entry.kind == EntryKind::kStreamWait && entry.stream == StreamId::kCompute) note_wait(entry);
+    if (entry.kind == EntryKind::kPhase && recording_.text(entry.name) == "optimizer") waited_for_ = -1;
     if (!is_drawn(entry, times_.entries[i])) return;
-    const std::size_t lane = of_host(entry) ? kHostLane : static_cast<std::size_t>(entry.stream);
+    const std::size_t lane = device::is_on_host(entry.kind) ? kHostLane : static_cast<std::size_t>(entry.stream);
     stream_.push_back(static_cast<std::int64_t>(lane));
-    name_.push_back(names_.number_of(entry.kind == TimelineKind::kHostWait ? "wait" : timeline_.text(entry.name)));
+    name_.push_back(names_.number_of(entry.kind == EntryKind::kHostWait ? "wait" : recording_.text(entry.name)));
     group_.push_back(group_of(entry));
     start_.push_back(times_.entries[i].start);
     duration_.push_back(times_.entries[i].end - times_.entries[i].start);
-    bytes_.push_back(entry.group >= 0 ? entry.cost.link_bytes : entry.cost.written_bytes);
+    bytes_.push_back(entry.kind == EntryKind::kCollective ? entry.cost.link_bytes : entry.cost.written_bytes);
   }
 
   std::int64_t size() const { return static_cast<std::int64_t>(stream_.size()); }
@@ -87,57 +85,39 @@ class TimelineArrays {
 
  private:
   // The compute stream waits for a gather: what it runs from now on is that group's.
-  void note_wait(const TimelineEntry& wait) {
-    const std::int64_t index = wait.other - timeline_.first_entry();
-    if (index < 0) return;
-    const TimelineEntry& awaited = timeline_.entries()[static_cast<std::size_t>(index)];
-    if (awaited.kind == TimelineKind::kWork && awaited.stream == StreamId::kGather) {
-      waited_for_ = groups_.number_of(shown_group(timeline_.text(awaited.subject)));
+  void note_wait(const Entry& wait) {
+    const Entry& awaited = recording_.entry(wait.other);
+    if (device::is_stream_work(awaited.kind) && awaited.stream == StreamId::kGather) {
+      waited_for_ = groups_.number_of(shown_group(recording_.text(awaited.subject)));
     }
   }
 
-  std::int64_t group_of(const TimelineEntry& entry) {
-    if (of_host(entry)) return -1;
-    if (has_group_of_its_own(entry)) return groups_.number_of(shown_group(timeline_.text(entry.subject)));
+  std::int64_t group_of(const Entry& entry) {
+    if (device::is_on_host(entry.kind)) return -1;
+    if (has_group_of_its_own(entry)) return groups_.number_of(shown_group(recording_.text(entry.subject)));
     return waited_for_;
   }
 
-  const device::Timeline& timeline_;
+  const device::Recording& recording_;
   const virtual_time::RankTimes& times_;
   Texts names_, groups_;
   std::int64_t waited_for_ = -1;
   std::vector<std::int64_t> stream_, name_, group_, start_, duration_, bytes_;
 };
 
-std::int64_t drawn_entries(const device::Timeline& timeline, const virtual_time::RankTimes& times) {
+std::int64_t drawn_entries(const device::Recording& recording, const virtual_time::RankTimes& times) {
   std::int64_t count = 0;
-  for (std::size_t i = 0; i < times.entries.size(); ++i) count += is_drawn(timeline.entries()[i], times.entries[i]);
+  for (std::size_t i = 0; i < times.entries.size(); ++i) count += is_drawn(recording.entries[i], times.entries[i]);
   return count;
 }
 
-// When the compute stream is done with the first n entries, for every n.
-std::vector<std::int64_t> compute_done(const device::Timeline& timeline, const virtual_time::RankTimes& times) {
-  std::vector<std::int64_t> done{0};
-  for (std::size_t i = 0; i < times.entries.size(); ++i) {
-    const TimelineEntry& entry = timeline.entries()[i];
-    const bool compute = entry.kind == TimelineKind::kWork && entry.stream == StreamId::kCompute;
-    done.push_back(compute ? std::max(done.back(), times.entries[i].end) : done.back());
-  }
-  return done;
-}
-
-struct Point {
-  std::int64_t time_ns = 0;
-  const device::MemorySample* sample = nullptr;
-};
-
 // The larger of the two where it matters most: what is allocated, then what the categories sum up to.
-bool smaller(const Point& a, const Point& b) { return a.sample->allocated_bytes < b.sample->allocated_bytes; }
+bool smaller(const MemoryPoint& a, const MemoryPoint& b) { return a.allocated_bytes < b.allocated_bytes; }
 
 // The largest of each run of `points` with one key.
 template <class Key>
-std::vector<Point> largest_of_each(const std::vector<Point>& points, Key key) {
-  std::vector<Point> kept;
+std::vector<MemoryPoint> largest_of_each(const std::vector<MemoryPoint>& points, Key key) {
+  std::vector<MemoryPoint> kept;
   for (std::size_t begin = 0; begin < points.size();) {
     std::size_t end = begin + 1;
     while (end < points.size() && key(end) == key(begin)) ++end;
@@ -148,53 +128,54 @@ std::vector<Point> largest_of_each(const std::vector<Point>& points, Key key) {
   return kept;
 }
 
-std::vector<Point> thinned(std::vector<Point> points, std::int64_t limit) {
+std::vector<MemoryPoint> thinned(std::vector<MemoryPoint> points, std::int64_t limit) {
   points = largest_of_each(points, [&](std::size_t i) { return points[i].time_ns; });
   const auto count = static_cast<std::int64_t>(points.size());
   if (count <= limit) return points;
   return largest_of_each(points, [&](std::size_t i) { return static_cast<std::int64_t>(i) * limit / count; });
 }
 
-std::vector<Point> points_of(const device::Timeline& timeline, const virtual_time::RankTimes& times,
-                             std::span<const device::MemorySample> samples) {
-  const std::vector<std::int64_t> done = compute_done(timeline, times);
-  std::vector<Point> points;
-  points.reserve(samples.size());
-  for (const device::MemorySample& sample : samples) {
-    points.push_back({done[static_cast<std::size_t>(sample.entries)], &sample});
+ordered_json peaks_json(const device::MemoryPeaks& peaks) {
+  ordered_json json;
+  for (std::size_t c = 0; c < device::kMemCategories; ++c) {
+    json[std::string(device::name(static_cast<device::MemCategory>(c)))] = peaks.by_category[c];
   }
-  return points;
+  json["total"] = peaks.total_bytes;
+  return json;
 }
 
 }  // namespace
 
 ordered_json timeline_json(const ReportStep& step, std::int64_t limit) {
-  const auto& [timeline, times, memory] = step;
-  TimelineArrays arrays(timeline, times);
+  const auto& [recording, times] = step;
+  EntryArrays arrays(recording, times);
   for (std::size_t i = 0; i < times.entries.size() && arrays.size() < limit; ++i) arrays.add(i);
   ordered_json json = arrays.json();
   json["phases"] = ordered_json::array();
-  for (const virtual_time::MarkTime& mark : times.marks) {
-    const TimelineEntry& entry = timeline.entries()[static_cast<std::size_t>(mark.entry)];
-    json["phases"].push_back({{"phase", timeline.text(entry.name)}, {"start_ns", mark.compute_ns}});
+  for (const virtual_time::PhaseTime& phase : times.phases) {
+    const std::string& name = recording.text(recording.entry(phase.entry).name);
+    json["phases"].push_back({{"phase", name}, {"start_ns", phase.compute_ns}});
   }
   json["end_ns"] = times.end_ns;
-  json["entries_of_step"] = drawn_entries(timeline, times);
+  json["entries_of_step"] = drawn_entries(recording, times);
   json["entries_shown"] = arrays.size();
   return json;
 }
 
 ordered_json memory_over_step_json(const ReportStep& step, std::int64_t limit) {
-  const auto& [timeline, times, samples] = step;
-  std::vector<Point> points = thinned(points_of(timeline, times, samples), limit);
-  if (!samples.empty()) points.push_back({times.end_ns, &samples.back()});
+  const std::vector<MemoryPoint> samples = at_virtual_time(step.recording, step.times);
+  std::vector<MemoryPoint> points = thinned(samples, limit);
+  if (!samples.empty()) {
+    points.push_back(samples.back());
+    points.back().time_ns = step.times.end_ns;
+  }
   std::vector<std::int64_t> time, allocated, reserved;
   std::array<std::vector<std::int64_t>, device::kMemCategories> categories;
-  for (const Point& point : points) {
+  for (const MemoryPoint& point : points) {
     time.push_back(point.time_ns);
-    for (std::size_t c = 0; c < categories.size(); ++c) categories[c].push_back(point.sample->by_category[c]);
-    allocated.push_back(point.sample->allocated_bytes);
-    reserved.push_back(point.sample->reserved_bytes);
+    for (std::size_t c = 0; c < categories.size(); ++c) categories[c].push_back(point.by_category[c]);
+    allocated.push_back(point.allocated_bytes);
+    reserved.push_back(point.reserved_bytes);
   }
   ordered_json json;
   json["time_ns"] = time;
@@ -204,6 +185,7 @@ ordered_json memory_over_step_json(const ReportStep& step, std::int64_t limit) {
   }
   json["allocated_bytes"] = allocated;
   json["reserved_bytes"] = reserved;
+  json["peak_bytes"] = peaks_json(device::peaks_of(step.recording.memory));
   json["changes_of_step"] = samples.empty() ? 0 : samples.size() - 1;
   json["points_shown"] = points.size();
   return json;

@@ -6,26 +6,25 @@
 //                   and "entries_shown", fewer where the step has more than the limit: the first ones then. The group
 //                   of a copy or a collective is its own; a kernel's is the one that the compute stream waited for
 //                   last; those of the optimizer have none.
-// memory_over_step  "time_ns"; "by_category": {"shard_bytes", ...}; "allocated_bytes", "reserved_bytes";
+// memory_over_step  "time_ns"; "by_category": {"shard_bytes", ...}; "allocated_bytes", "reserved_bytes"; "peak_bytes":
+//                   {"shard", ..., "total"}, of all changes, as metrics.jsonl has them;
 //                   "changes_of_step" and "points_shown", fewer where there are more than the limit or several at one
 //                   instant: each point is then the largest moment of its interval. The last is the step's end.
-//                   Memory is accounted when the host asks for it; it stands where the compute stream then was.
+//                   A change stands where the compute stream then was (memory_points.h).
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 
-#include "engine/device/memory_recorder.h"
+#include "engine/device/recording.h"
 #include "engine/virtual_time/resolve.h"
 
 namespace loom::observe {
 
-// What one step was: `memory` was recorded while `timeline` noted it.
+// One step, its memory included, and when what of it was.
 struct ReportStep {
-  const device::Timeline& timeline;
+  const device::Recording& recording;
   const virtual_time::RankTimes& times;
-  std::span<const device::MemorySample> memory;
 };
 
 inline constexpr std::int64_t kReportEntries = 40'000;

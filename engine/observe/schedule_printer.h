@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 
+#include "engine/device/recorder.h"
 #include "engine/train/step_observer.h"
 
 namespace loom::observe {
@@ -23,6 +25,7 @@ class SchedulePrinter final : public train::StepObserver {
  private:
   const std::int64_t shown_;
   const Print print_;
+  std::optional<device::Recorder> recorder_;
 };
 
 }  // namespace loom::observe

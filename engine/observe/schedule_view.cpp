@@ -8,79 +8,115 @@
 namespace loom::observe {
 namespace {
 
-using device::TraceEntry;
+using device::Entry;
+using device::EntryKind;
+using device::Mark;
+using device::MarkKind;
+using device::WorkKind;
 
-constexpr std::string_view kCompute = "compute";
-
-// Puts a trace's entries together: a mark says of which group and dtype the items around it are.
+// Puts entries and marks together: a mark says of which group and dtype the entries around it are.
 class EventList {
  public:
-  void add(const TraceEntry& entry) {
-    if (entry.stream.empty()) {
-      add_mark(entry);
-    } else if (entry.stream == kCompute) {
-      add_kernel(entry);
-    } else {
-      add_item(entry);
-    }
+  explicit EventList(const device::Recording& recording) : recording_(recording) {
+    recording.visit([this](const Entry& entry) { add_entry(entry); }, [this](const Mark& mark) { add_mark(mark); });
   }
 
   std::vector<ScheduleEvent> take() { return std::move(events_); }
 
  private:
-  void add_mark(const TraceEntry& mark) {
-    if (mark.name == "AG") {
-      complete_gather(mark);
-    } else if (mark.name == "RS" || mark.name == "RSAR") {
-      reduced_ = {mark.subject, mark.dtype};
-    } else if (mark.name == "W") {
-      events_.push_back({std::string(kCompute), "W", mark.subject, std::exchange(copied_out_bytes_, 0)});
-    } else if (mark.name == "RE" || mark.name == "REPF" || mark.name == "DROP") {
-      events_.push_back({"", mark.name, mark.subject});
-    } else if (mark.name == "B" || mark.name == "O") {
-      events_.push_back({"", mark.name, ""});
-      events_.back().has_group = false;
+  void add_entry(const Entry& entry) {
+    switch (entry.kind) {
+      case EntryKind::kKernel:
+        return add_kernel(entry);
+      case EntryKind::kCopy:
+      case EntryKind::kCollective:
+        return add_item(entry, device::name(entry.stream));
+      case EntryKind::kHostWork:
+        return add_item(entry, "host");
+      case EntryKind::kStreamWait:
+      case EntryKind::kHostWait:
+      case EntryKind::kPhase:
+        return;
     }
   }
 
-  // The mark follows the items of its gather.
-  void complete_gather(const TraceEntry& mark) {
+  void add_mark(const Mark& mark) {
+    const std::string& subject = recording_.text(mark.subject);
+    const std::string token(device::token(mark.kind));
+    switch (mark.kind) {
+      case MarkKind::kGather:
+        return complete_gather(mark);
+      case MarkKind::kReduceScatter:
+      case MarkKind::kReduceScatterAllReduce:
+        reduced_ = {subject, mark.dtype};
+        return;
+      case MarkKind::kGathered:
+        events_.push_back({std::string(device::name(device::StreamId::kCompute)), token, subject,
+                           std::exchange(copied_out_bytes_, 0)});
+        return;
+      case MarkKind::kReshard:
+      case MarkKind::kReshardPostForward:
+      case MarkKind::kDrop:
+        events_.push_back({"", token, subject});
+        return;
+      case MarkKind::kBackward:
+      case MarkKind::kOptimizer:
+        events_.push_back({"", token, ""});
+        events_.back().has_group = false;
+        return;
+      case MarkKind::kForward:
+      case MarkKind::kForwardEnd:
+        return;
+    }
+  }
+
+  // The mark follows the entries of its gather.
+  void complete_gather(const Mark& mark) {
     for (auto event = events_.rbegin(); event != events_.rend(); ++event) {
-      if (event->group != mark.subject || (event->token != "AG" && event->token != "IN")) break;
+      if (event->group != recording_.text(mark.subject) || (event->token != "AG" && event->token != "IN")) break;
       event->dtype = mark.dtype;
       event->prefetched = mark.prefetched;
     }
   }
 
-  void add_kernel(const TraceEntry& item) {
-    if (item.name == "gather_copy_out") {
-      copied_out_bytes_ = item.cost.written_bytes;
+  void add_kernel(const Entry& entry) {
+    const std::string stream(device::name(entry.stream));
+    if (entry.cost.work == WorkKind::kGatherCopyOut) {
+      copied_out_bytes_ = entry.cost.written_bytes;
       return;
     }
-    if (item.name == "reduce_copy_in") {
-      events_.push_back({item.stream, "RIN", reduced_.group, item.cost.written_bytes, reduced_.dtype});
+    if (entry.cost.work == WorkKind::kReduceCopyIn) {
+      events_.push_back({stream, "RIN", reduced_.group, entry.cost.written_bytes, reduced_.dtype});
       return;
     }
     if (events_.empty() || events_.back().token != "run") {
-      events_.push_back({item.stream, "run", ""});
+      events_.push_back({stream, "run", ""});
       events_.back().has_group = false;
     }
-    events_.back().bytes += item.cost.read_bytes + item.cost.written_bytes;
+    events_.back().bytes += entry.cost.read_bytes + entry.cost.written_bytes;
     events_.back().kernels += 1;
   }
 
-  void add_item(const TraceEntry& item) {
-    const device::Cost& cost = item.cost;
-    if (item.name == "gather_copy_in") {
-      if (cost.written_bytes > 0) events_.push_back({item.stream, "IN", item.subject, cost.written_bytes});
-    } else if (item.name == "all_gather") {
-      if (cost.link_bytes > 0) events_.push_back({item.stream, "AG", item.subject, cost.link_bytes});
-    } else if (item.name == "reduce_scatter") {
-      events_.push_back({item.stream, "RS", item.subject, cost.link_bytes, reduced_.dtype});
-    } else if (item.name == "all_reduce") {
-      events_.push_back({item.stream, "AR", item.subject, cost.link_bytes, reduced_.dtype});
-    } else {
-      events_.push_back({item.stream, item.name, item.subject, std::max(cost.written_bytes, cost.link_bytes)});
+  void add_item(const Entry& entry, std::string_view on) {
+    const std::string stream(on);
+    const std::string& subject = recording_.text(entry.subject);
+    const device::Cost& cost = entry.cost;
+    switch (cost.work) {
+      case WorkKind::kGatherCopyIn:
+        if (cost.written_bytes > 0) events_.push_back({stream, "IN", subject, cost.written_bytes});
+        return;
+      case WorkKind::kAllGather:
+        if (cost.link_bytes > 0) events_.push_back({stream, "AG", subject, cost.link_bytes});
+        return;
+      case WorkKind::kReduceScatter:
+        events_.push_back({stream, "RS", subject, cost.link_bytes, reduced_.dtype});
+        return;
+      case WorkKind::kAllReduce:
+        events_.push_back({stream, "AR", subject, cost.link_bytes, reduced_.dtype});
+        return;
+      default:
+        events_.push_back(
+            {stream, recording_.text(entry.name), subject, std::max(cost.written_bytes, cost.link_bytes)});
     }
   }
 
@@ -89,6 +125,7 @@ class EventList {
     std::optional<DType> dtype;
   };
 
+  const device::Recording& recording_;
   std::vector<ScheduleEvent> events_;
   std::int64_t copied_out_bytes_ = 0;  // by a copy-out whose W is to come
   Reduced reduced_;                    // of the last reduction marked
@@ -167,15 +204,12 @@ void append_streams(std::string& text, const std::vector<ScheduleEvent>& events)
 
 }  // namespace
 
-ScheduleView view_schedule(const device::Trace& trace, const device::MemStats& memory) {
-  EventList list;
-  for (const TraceEntry& entry : trace.entries()) list.add(entry);
+ScheduleView view_schedule(const device::Recording& recording) {
+  const device::MemoryPeaks peaks = device::peaks_of(recording.memory);
+  const auto peak = [&](device::MemCategory category) { return peaks.by_category[static_cast<std::size_t>(category)]; };
   ScheduleView view;
-  view.events = list.take();
+  view.events = EventList(recording).take();
   view.wasted = wasted_prefetches(view.events);
-  const auto peak = [&](device::MemCategory category) {
-    return memory.peak_by_category[static_cast<std::size_t>(category)];
-  };
   view.peak_unsharded_bytes = peak(device::MemCategory::kUnsharded);
   view.peak_gather_buffer_bytes = peak(device::MemCategory::kGatherBuffer);
   return view;

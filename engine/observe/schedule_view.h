@@ -1,6 +1,6 @@
 // ScheduleView: what one step issued, in host order, and which prefetches were in vain.
 //
-// Source    the device's trace of that step: items of streams and the engine's marks (device/trace.h).
+// Source    the recording of that step: work of streams and marks (device/recording.h).
 // Events    IN    gather-copy-in: shards copied into their place
 //           AG    gather: the all-gather
 //           W     compute: a gather waited for, copied out where the layout does; the parameters are usable
@@ -12,7 +12,7 @@
 //           AR    all-reduce: the all-reduce of a hybrid mesh
 //           B, O  backward and the optimizer's step begin (no stream)
 // Bytes     written by copies, received over links by collectives, read and written by kernels.
-// Peaks     the allocator's, of the whole step.
+// Peaks     of the recorded memory, over the whole step.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,7 @@
 #include <vector>
 
 #include "engine/core/dtype.h"
-#include "engine/device/memory.h"
-#include "engine/device/trace.h"
+#include "engine/device/recording.h"
 
 namespace loom::observe {
 
@@ -56,8 +55,8 @@ struct ScheduleView {
   std::int64_t peak_gather_buffer_bytes = 0;
 };
 
-// `trace` holds one step; `memory`'s peaks were reset at its beginning.
-ScheduleView view_schedule(const device::Trace& trace, const device::MemStats& memory);
+// The recording holds one step. Without recorded memory the peaks are 0.
+ScheduleView view_schedule(const device::Recording& recording);
 
 // A line an event (number, stream, token, group, bytes, dtype or kernels), a line a stream, the peaks, and a line a
 // vain prefetch.

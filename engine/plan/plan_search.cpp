@@ -171,7 +171,7 @@ std::vector<PlanSearch::Candidate> PlanSearch::sweep() {
             choice.micro_batch = micro_batch;
             auto plan = try_plan(choice);
             if (!plan) break;  // larger ones need more
-            plan->run = {};    // hundreds of timelines would not be small
+            plan->run = {};    // hundreds of recordings would not be small
             fitting.push_back(candidate(choice, std::move(*plan)));
           }
         }

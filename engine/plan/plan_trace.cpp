@@ -8,12 +8,11 @@
 namespace loom::plan {
 
 std::string to_perfetto(const StepEstimate& plan) {
-  const device::Timeline& timeline = *plan.run.timeline;
   observe::TracedRank rank;
   rank.name = fmt::format("rank 0: virtual time on {}", plan.device);
-  rank.timeline = &timeline;
+  rank.recording = &plan.run.recording;
   rank.times = plan.run.times;
-  rank.memory = observe::at_virtual_time(plan.run.memory, timeline, plan.run.times);
+  rank.memory = observe::at_virtual_time(plan.run.recording, plan.run.times);
   const nlohmann::ordered_json about = {{"model", plan.model},
                                         {"mode", plan.mode},
                                         {"device", plan.device},

@@ -6,6 +6,7 @@
 
 #include "engine/comm/simulated/simulated.h"
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "engine/nn/call_stack.h"
 #include "engine/observe/schedule_view.h"
 #include "engine/tensor/dry_reads.h"
@@ -17,8 +18,8 @@
 namespace loom::plan {
 namespace {
 
-using device::TimelineEntry;
-using device::TimelineKind;
+using device::Entry;
+using device::EntryKind;
 
 // Optimizer state is there after the first; the allocator's cache has settled after the third.
 constexpr std::int64_t kStepsBefore = 3;
@@ -33,37 +34,35 @@ class PhaseWatch final : public train::StepObserver {
   std::string& phase_;
 };
 
-// Peaks between one phase and the next.
-class MemoryWatch final : public train::StepObserver {
- public:
-  MemoryWatch(device::DeviceMemory& memory, MemoryEstimate& plan) : memory_(memory), plan_(plan) {}
+// Adds the memory between the beginnings of two phases.
+void add_phase_memory(MemoryEstimate& plan, const std::string& name, std::span<const device::MemorySample> samples) {
+  const device::MemoryPeaks peaks = device::peaks_of(samples);
+  auto known = std::ranges::find(plan.phases, name, &PhaseMemory::phase);
+  if (known == plan.phases.end()) known = plan.phases.insert(known, PhaseMemory{.phase = name});
+  known->end_allocated_bytes = samples.back().allocated_bytes;
+  if (peaks.allocated_bytes <= known->peak_allocated_bytes) return;
+  known->peak_allocated_bytes = peaks.allocated_bytes;
+  known->by_category_at_peak = peaks.by_category_at_peak;
+  if (peaks.allocated_bytes <= plan.peak_allocated_bytes) return;
+  plan.peak_allocated_bytes = peaks.allocated_bytes;
+  plan.peak_phase = name;
+}
 
-  void begin_phase(std::string_view phase) override {
-    if (!phase_.empty()) end_phase();
-    phase_ = phase;
-    memory_.reset_peaks();
+// Peaks between one phase and the next. The sample before a phase says how the memory stood when it began.
+void measure_phases(MemoryEstimate& plan, const device::Recording& recording) {
+  const std::span<const device::MemorySample> samples(recording.memory);
+  std::string name;  // of the phase before
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < recording.entries.size(); ++i) {
+    if (recording.entries[i].kind != EntryKind::kPhase) continue;
+    const auto later =
+        std::ranges::upper_bound(samples, static_cast<std::int64_t>(i), {}, &device::MemorySample::entries);
+    const auto until = static_cast<std::size_t>(later - samples.begin());
+    if (!name.empty()) add_phase_memory(plan, name, samples.subspan(from, until - from));
+    name = recording.text(recording.entries[i].name);
+    from = until - 1;
   }
-
- private:
-  void end_phase() {
-    const device::MemStats stats = memory_.stats();
-    const std::int64_t peak = stats.allocator.peak_allocated_bytes;
-    auto known = std::find_if(plan_.phases.begin(), plan_.phases.end(),
-                              [&](const PhaseMemory& phase) { return phase.phase == phase_; });
-    if (known == plan_.phases.end()) known = plan_.phases.insert(known, PhaseMemory{.phase = phase_});
-    known->end_allocated_bytes = stats.allocator.allocated_bytes;
-    if (peak <= known->peak_allocated_bytes) return;
-    known->peak_allocated_bytes = peak;
-    known->by_category_at_peak = stats.by_category_at_peak;
-    if (peak <= plan_.peak_allocated_bytes) return;
-    plan_.peak_allocated_bytes = peak;
-    plan_.peak_phase = phase_;
-  }
-
-  device::DeviceMemory& memory_;
-  MemoryEstimate& plan_;
-  std::string phase_;
-};
+}
 
 std::int64_t capacity_of(const virtual_time::HardwareProfile& profile) {
   return profile.memory.capacity_bytes - profile.memory.context_bytes;
@@ -92,19 +91,19 @@ device::Device& set_up_planned_rank(RankContext& context, const train::TrainArgu
   return device;
 }
 
-std::vector<CommunicationEstimate> count_collectives(const device::Timeline& timeline,
+std::vector<CommunicationEstimate> count_collectives(const device::Recording& recording,
                                                      const virtual_time::TimeModel& model) {
   using Key = std::tuple<std::string, std::int64_t, std::string>;
   std::map<Key, CommunicationEstimate> kinds;
-  for (const TimelineEntry& entry : timeline.entries()) {
-    if (entry.group < 0) continue;
-    const std::vector<int>& ranks = timeline.group(entry.group);
+  for (const Entry& entry : recording.entries) {
+    if (entry.kind != EntryKind::kCollective) continue;
+    const std::vector<int>& ranks = recording.group(entry.group);
     const virtual_time::CollectiveTime time = model.collective(entry.collective, entry.bytes, model.shape_of(ranks));
     const auto size = static_cast<std::int64_t>(ranks.size());
     const std::string link = time.legs.empty()
                                  ? std::string()
                                  : model.profile().links.levels[static_cast<std::size_t>(time.legs.back().level)].name;
-    const std::string& name = timeline.text(entry.name);
+    const std::string& name = recording.text(entry.name);
     CommunicationEstimate& plan = kinds[{name, size, link}];
     plan.collective = name;
     plan.ranks = size;
@@ -119,21 +118,21 @@ std::vector<CommunicationEstimate> count_collectives(const device::Timeline& tim
 }
 
 // Matrix products and attention of a phase, or of all.
-double flops_in(const device::Timeline& timeline, std::optional<std::string_view> phase = {}) {
+double flops_in(const device::Recording& recording, std::optional<std::string_view> phase = {}) {
   double flops = 0;
   bool counts = !phase;
-  for (const TimelineEntry& entry : timeline.entries()) {
-    if (entry.kind == TimelineKind::kMark && phase) counts = timeline.text(entry.name) == *phase;
+  for (const Entry& entry : recording.entries) {
+    if (entry.kind == EntryKind::kPhase && phase) counts = recording.text(entry.name) == *phase;
     const bool arithmetic = entry.cost.unit == device::Unit::kMatrix || entry.cost.unit == device::Unit::kAttention;
-    if (counts && arithmetic && entry.kind == TimelineKind::kWork) flops += entry.cost.flops;
+    if (counts && arithmetic && device::is_stream_work(entry.kind)) flops += entry.cost.flops;
   }
   return flops;
 }
 
 // The dtype in which most of the arithmetic is done.
-DType compute_dtype(const device::Timeline& timeline) {
+DType compute_dtype(const device::Recording& recording) {
   std::map<DType, double> flops;
-  for (const TimelineEntry& entry : timeline.entries()) {
+  for (const Entry& entry : recording.entries) {
     if (entry.cost.unit == device::Unit::kMatrix) flops[entry.cost.dtype] += entry.cost.flops;
   }
   const auto most =
@@ -141,39 +140,39 @@ DType compute_dtype(const device::Timeline& timeline) {
   return most == flops.end() ? DType::kF32 : most->first;
 }
 
-TimeEstimate time_plan(const device::Timeline& timeline, const virtual_time::TimeModel& model,
+TimeEstimate time_plan(const device::Recording& recording, const virtual_time::TimeModel& model,
                        virtual_time::RankTimes& times) {
-  const virtual_time::RankTimeline rank{0, &timeline};
+  const virtual_time::RankRecording rank{0, &recording};
   virtual_time::VirtualTimes counted = virtual_time::resolve({&rank, 1}, model);
   const virtual_time::VirtualTimes bound = virtual_time::resolve({&rank, 1}, model, virtual_time::HostCosts::kFree);
   TimeEstimate plan;
   plan.step_ns = counted.end_ns;
   plan.device_bound_ns = bound.end_ns;
   times = std::move(counted.ranks.front());
-  for (std::size_t i = 0; i + 1 < times.marks.size(); ++i) {
-    const virtual_time::MarkTime &from = times.marks[i], &to = times.marks[i + 1];
-    const std::string& phase = timeline.text(timeline.entries()[static_cast<std::size_t>(from.entry)].name);
+  for (std::size_t i = 0; i + 1 < times.phases.size(); ++i) {
+    const virtual_time::PhaseTime &from = times.phases[i], &to = times.phases[i + 1];
+    const std::string& phase = recording.text(recording.entry(from.entry).name);
     auto known = std::find_if(plan.phases.begin(), plan.phases.end(),
                               [&](const PhaseTime& time) { return time.phase == phase; });
     if (known == plan.phases.end()) known = plan.phases.insert(known, PhaseTime{.phase = phase});
     known->host_ns += to.host_ns - from.host_ns;
     known->compute_ns += to.compute_ns - from.compute_ns;
   }
-  plan.breakdown = virtual_time::break_down(timeline, times, 0, plan.step_ns);
+  plan.breakdown = virtual_time::break_down(recording, times, 0, plan.step_ns);
   return plan;
 }
 
-ThroughputEstimate throughput_plan(const train::TrainArguments& arguments, const device::Timeline& timeline,
+ThroughputEstimate throughput_plan(const train::TrainArguments& arguments, const device::Recording& recording,
                                    const virtual_time::TimeModel& model, std::int64_t step_ns) {
   ThroughputEstimate plan;
   plan.tokens = std::int64_t{arguments.global_batch_size} * arguments.seq_length;
   const double seconds = static_cast<double>(step_ns) * 1e-9;
   plan.tokens_per_s = static_cast<double>(plan.tokens) / seconds;
   plan.tokens_per_s_per_device = plan.tokens_per_s / arguments.ranks;
-  plan.model_flops = 3 * flops_in(timeline, "forward");
-  plan.hardware_flops = flops_in(timeline);
+  plan.model_flops = 3 * flops_in(recording, "forward");
+  plan.hardware_flops = flops_in(recording);
   const auto& peaks = model.profile().matrix.peak_flops_per_s;
-  const auto peak = peaks.find(compute_dtype(timeline));
+  const auto peak = peaks.find(compute_dtype(recording));
   if (peak == peaks.end()) return plan;
   plan.mfu = plan.model_flops / seconds / peak->second;
   plan.hfu = plan.hardware_flops / seconds / peak->second;
@@ -181,13 +180,15 @@ ThroughputEstimate throughput_plan(const train::TrainArguments& arguments, const
 }
 
 // Says in which phase, and at which group, memory ended.
-[[noreturn]] void raise_where(const OutOfMemoryError& error, std::string_view phase, const device::Trace& trace) {
-  const auto& entries = trace.entries();
-  const auto last = std::find_if(entries.rbegin(), entries.rend(), [](const device::TraceEntry& entry) {
-    return entry.stream.empty() && (entry.name == "W" || entry.name == "AG");
+[[noreturn]] void raise_where(const OutOfMemoryError& error, std::string_view phase, const device::Recording& marks) {
+  const auto last = std::find_if(marks.marks.rbegin(), marks.marks.rend(), [](const device::Mark& mark) {
+    return mark.kind == device::MarkKind::kGathered || mark.kind == device::MarkKind::kGather;
   });
-  const std::string group =
-      last == entries.rend() ? "" : fmt::format(", at group '{}'", last->subject.empty() ? "(root)" : last->subject);
+  std::string group;
+  if (last != marks.marks.rend()) {
+    const std::string& path = marks.text(last->subject);
+    group = fmt::format(", at group '{}'", path.empty() ? "(root)" : path);
+  }
   throw OutOfMemoryError(fmt::format("out of memory in {}{}: {}", phase, group, error.what()));
 }
 
@@ -198,31 +199,27 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
                            const train::EditConfig& edit) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
   StepEstimate plan;
-  plan.run.context = std::make_unique<RankContext>(0, arguments.ranks);
-  const RankScope scope(*plan.run.context);
-  device::Device& device = set_up_planned_rank(*plan.run.context, arguments, profile, capacity);
+  RankContext context(0, arguments.ranks);
+  const RankScope scope(context);
+  device::Device& device = set_up_planned_rank(context, arguments, profile, capacity);
   const auto world = comm::make_simulated_world(0, arguments.ranks);
   std::string phase_now = "the initialisation of the model";
-  device.trace().enable(true);
+  device::Recorder marks(device, {.entries = false});  // of one step at a time, for errors
   std::optional<train::Trainer> running;
   try {
     train::Trainer& trainer = running.emplace(arguments, callbacks, inputs, *world);
     PhaseWatch phases(phase_now);
     trainer.set_observers({&phases});
     for (std::int64_t step = 0; step < kStepsBefore; ++step) {
-      device.trace().clear();
+      marks.clear();
       trainer.step();
     }
-    device.trace().clear();
-    device.timeline().enable(true);
-    device::MemoryRecorder recorder(device);
-    MemoryWatch watch(device.memory(), plan.memory);
-    trainer.set_observers({&phases, &watch});
+    marks.clear();
+    const device::Recorder recorder(device, {.memory = true});
     trainer.step();
-    plan.run.memory = recorder.take();
-    device.timeline().enable(false);
+    plan.run.recording = recorder.recording();
   } catch (const OutOfMemoryError& error) {
-    raise_where(error, phase_now, device.trace());
+    raise_where(error, phase_now, marks.recording());
   }
   train::Trainer& trainer = *running;
 
@@ -243,11 +240,12 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
     plan.warnings = inputs.fsdp2->warnings;
   }
   const virtual_time::TimeModel model(profile);
-  plan.run.timeline = &device.timeline();
-  plan.communication = count_collectives(device.timeline(), model);
-  plan.time = time_plan(device.timeline(), model, plan.run.times);
-  plan.throughput = throughput_plan(arguments, device.timeline(), model, plan.time.step_ns);
-  for (const observe::WastedPrefetch& wasted : observe::view_schedule(device.trace(), stats).wasted) {
+  const device::Recording& recording = plan.run.recording;
+  measure_phases(plan.memory, recording);
+  plan.communication = count_collectives(recording, model);
+  plan.time = time_plan(recording, model, plan.run.times);
+  plan.throughput = throughput_plan(arguments, recording, model, plan.time.step_ns);
+  for (const observe::WastedPrefetch& wasted : observe::view_schedule(recording).wasted) {
     plan.warnings.push_back(observe::to_text(wasted));
   }
   return plan;

@@ -4,7 +4,7 @@
 //           from the same code. Peers are taken to be alike, rank 0 has the largest shards, expert routing counts as
 //           balanced. Steps before the planned one bring caches and optimizer state to their steady state.
 // Memory    as PyTorch's caching allocator counts: allocated, and reserved in segments; by phase and by category.
-// Time      virtual, from the timeline and a hardware profile: as the host issues it, and what device and links alone
+// Time      virtual, from the recording of the step and a hardware profile: as the host issues it, and what device and links alone
 //           would need (device bound).
 // Errors    ConfigError for the user's files. OutOfMemoryError with phase, group and the table by category where the
 //           profile's memory is too small, unless the capacity is lifted.
@@ -13,13 +13,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/device/device.h"
-#include "engine/device/memory_recorder.h"
+#include "engine/device/recording.h"
 #include "engine/train/inputs.h"
 #include "engine/virtual_time/breakdown.h"
 #include "engine/virtual_time/time_model.h"
@@ -56,7 +54,7 @@ struct CommunicationEstimate {
 
 struct PhaseTime {
   std::string phase;
-  std::int64_t host_ns = 0;  // between the host's passing of the marks
+  std::int64_t host_ns = 0;  // between the host's comings to the phases
   std::int64_t compute_ns = 0;
 };
 
@@ -83,10 +81,8 @@ struct ThroughputEstimate {
 
 // What ran, for those who draw it.
 struct PlannedRun {
-  std::unique_ptr<RankContext> context;  // owns the timeline
-  const device::Timeline* timeline = nullptr;
+  device::Recording recording;  // its memory included
   virtual_time::RankTimes times;
-  std::vector<device::MemorySample> memory;  // over the step
 };
 
 struct StepEstimate {

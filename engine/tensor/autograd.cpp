@@ -15,7 +15,7 @@ class OpNode final : public Node {
  public:
   OpNode(std::string_view name, std::vector<SavedTensor> saved, BackwardFn backward)
       : name_(name), saved_(std::move(saved)), backward_(std::move(backward)) {
-    if (device::Device* device = device::Device::current_or_null()) call_site_ = device->timeline().call_site();
+    if (device::Device* device = device::Device::current_or_null()) call_site_ = device->log().call_site();
   }
 
   std::vector<Tensor> backward(const std::vector<Tensor>& grads) override {
@@ -29,7 +29,7 @@ class OpNode final : public Node {
     Needs needs;
     for (const Edge& edge : edges) needs.push_back(edge.node != nullptr);
     if (call_site_ == 0) return run(saved, grads, needs);
-    const device::CallSiteScope scope(device::Device::current().timeline(), call_site_);
+    const device::CallSiteScope scope(device::Device::current().log(), call_site_);
     return run(saved, grads, needs);
   }
 
@@ -44,7 +44,7 @@ class OpNode final : public Node {
   const std::string name_;
   std::vector<SavedTensor> saved_;
   BackwardFn backward_;
-  std::int32_t call_site_ = 0;  // of forward, on the device's timeline
+  std::int32_t call_site_ = 0;  // of forward, in the device's log
 };
 
 class IdentityNode final : public Node {

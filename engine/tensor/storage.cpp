@@ -41,7 +41,7 @@ std::byte* Storage::data() const {
 }
 
 void Storage::wait_ready() const {
-  const device::WallStamp stamp(device_ == nullptr ? nullptr : device_->timeline().add_host_wait(ready_.entry()));
+  const device::WallStamp stamp(device_ == nullptr ? nullptr : device_->log().add_host_wait(ready_.entry()));
   ready_.wait();
 }
 

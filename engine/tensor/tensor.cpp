@@ -65,8 +65,8 @@ double Tensor::item() const {
 
 void Tensor::read_into(void* values, DType dtype) const {
   if (storage()->place() == Place::kDevice) {
-    device::Timeline& timeline = storage()->device()->timeline();
-    timeline.add_host_wait(timeline.last_of(device::StreamId::kCompute));
+    device::IssueLog& log = storage()->device()->log();
+    log.add_host_wait(log.last_of(device::StreamId::kCompute));
   }
   const void* bytes = raw();
   if (bytes == nullptr) {  // dry run: no values exist

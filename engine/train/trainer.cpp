@@ -36,13 +36,7 @@ std::vector<std::pair<std::string, std::int64_t>> peaks_by_category(const device
   return peaks;
 }
 
-void mark(std::string_view kind) {
-  device::Trace& trace = device::Device::current().trace();
-  if (!trace.enabled()) return;
-  device::TraceEntry entry;
-  entry.name = std::string(kind);
-  trace.mark(std::move(entry));
-}
+void mark(device::MarkKind kind) { device::Device::current().log().add_mark({.kind = kind}); }
 
 // Each fp32 weight rounded to bf16 and back, as --downcast-to-bf16 asks.
 void round_to_bf16(nn::Module& model) {
@@ -164,7 +158,7 @@ data::Loss Trainer::forward(data::DataIterator data) {
 }
 
 void Trainer::begin_phase(std::string_view phase) {
-  device::Device::current().timeline().add_mark(phase);
+  device::Device::current().log().add_phase(phase);
   for (StepObserver* observer : observers_) observer->begin_phase(phase);
 }
 
@@ -178,7 +172,7 @@ double Trainer::micro_batch(std::int64_t index, Reports& reports) {
   }
   if (micro_batches_ > 1) loss = ops::scale(loss, 1.0 / static_cast<double>(micro_batches_));
   const double value = loss.item();
-  mark("B");
+  mark(device::MarkKind::kBackward);
   begin_phase("backward");
   autograd::backward(loss);
   return value;
@@ -219,7 +213,7 @@ StepMetrics Trainer::step() {
   metrics.grad_norm = clip();
   metrics.lr = schedule_.at(step);
   optimizer_->set_lr(metrics.lr);
-  mark("O");
+  mark(device::MarkKind::kOptimizer);
   optimizer_->step();
   optimizer_->zero_grad();
   begin_phase("end");

@@ -14,22 +14,22 @@ struct Edge {
   int step = 1;  // 1: begins, -1: ends
 };
 
-Doer doer_of(const device::TimelineEntry& entry) {
-  if (entry.group >= 0) return kCollective;
-  return entry.stream == device::StreamId::kCompute ? kCompute : kOtherCopy;
+Doer doer_of(device::EntryKind kind) {
+  if (kind == device::EntryKind::kCollective) return kCollective;
+  return kind == device::EntryKind::kKernel ? kCompute : kOtherCopy;
 }
 
-std::vector<Edge> edges_of(const device::Timeline& timeline, const RankTimes& times, std::int64_t begin,
+std::vector<Edge> edges_of(const device::Recording& recording, const RankTimes& times, std::int64_t begin,
                            std::int64_t end) {
   std::vector<Edge> edges;
   for (std::size_t i = 0; i < times.entries.size(); ++i) {
-    const device::TimelineEntry& entry = timeline.entries()[i];
-    if (entry.kind != device::TimelineKind::kWork) continue;
+    const device::EntryKind kind = recording.entries[i].kind;
+    if (!device::is_stream_work(kind)) continue;
     const std::int64_t from = std::max(begin, times.entries[i].start);
     const std::int64_t to = std::min(end, times.entries[i].end);
     if (from >= to) continue;
-    edges.push_back({from, doer_of(entry), 1});
-    edges.push_back({to, doer_of(entry), -1});
+    edges.push_back({from, doer_of(kind), 1});
+    edges.push_back({to, doer_of(kind), -1});
   }
   std::ranges::sort(edges, {}, &Edge::time_ns);
   return edges;
@@ -37,7 +37,7 @@ std::vector<Edge> edges_of(const device::Timeline& timeline, const RankTimes& ti
 
 }  // namespace
 
-Breakdown break_down(const device::Timeline& timeline, const RankTimes& times, std::int64_t begin_ns,
+Breakdown break_down(const device::Recording& recording, const RankTimes& times, std::int64_t begin_ns,
                      std::int64_t end_ns) {
   Breakdown result;
   std::array<int, 3> running{};
@@ -56,7 +56,7 @@ Breakdown break_down(const device::Timeline& timeline, const RankTimes& times, s
       result.idle_ns += span;
     }
   };
-  for (const Edge& edge : edges_of(timeline, times, begin_ns, end_ns)) {
+  for (const Edge& edge : edges_of(recording, times, begin_ns, end_ns)) {
     pass_until(edge.time_ns);
     running[edge.doer] += edge.step;
   }

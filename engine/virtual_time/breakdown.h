@@ -18,7 +18,7 @@ struct Breakdown {
 };
 
 // From `begin_ns` to `end_ns`.
-Breakdown break_down(const device::Timeline& timeline, const RankTimes& times, std::int64_t begin_ns,
+Breakdown break_down(const device::Recording& recording, const RankTimes& times, std::int64_t begin_ns,
                      std::int64_t end_ns);
 
 }  // namespace loom::virtual_time

@@ -24,7 +24,7 @@ struct Task {
   std::int32_t version = 0;  // of its end among the events; ends of older versions are void
 };
 
-// A group of ranks, over all timelines.
+// A group of ranks, over all recordings.
 struct Group {
   std::vector<int> ranks;
   GroupShape shape;
@@ -64,20 +64,16 @@ struct StreamState {
 };
 
 struct RankState {
-  const device::Timeline* timeline = nullptr;
+  const device::Recording* recording = nullptr;
   RankTimes times;
   std::array<StreamState, device::kStreams> streams;
   std::size_t next = 0;  // entry the host comes to
   std::int64_t host_ns = 0;
   std::int64_t host_awaits = kNone;
   std::vector<bool> over;
-  std::vector<std::int32_t> groups;   // a group's number on the timeline -> over all
+  std::vector<std::int32_t> groups;   // a group's number in the recording -> over all
   std::vector<std::int32_t> running;  // meetings
 
-  // Index of the entry with this number; kNone when it is over for good.
-  std::int64_t index_of(std::int64_t number) const {
-    return number < timeline->first_entry() ? kNone : number - timeline->first_entry();
-  }
   bool is_over(std::int64_t index) const { return index == kNone || over[static_cast<std::size_t>(index)]; }
 };
 
@@ -99,10 +95,10 @@ bool is_compute(const device::Cost& cost) {
 
 class Simulation {
  public:
-  Simulation(std::span<const RankTimeline> ranks, const TimeModel& model, HostCosts host_costs)
+  Simulation(std::span<const RankRecording> ranks, const TimeModel& model, HostCosts host_costs)
       : model_(model), host_(host_costs == HostCosts::kFree ? LaunchProfile{} : model.profile().launch) {
     ranks_.reserve(ranks.size());
-    for (const RankTimeline& rank : ranks) add_rank(rank);
+    for (const RankRecording& rank : ranks) add_rank(rank);
     for (const RankState& rank : ranks_) count_presence(rank.times.rank);
     orders_.resize(groups_.size() * device::kStreams);
   }
@@ -121,7 +117,7 @@ class Simulation {
   }
 
  private:
-  void add_rank(const RankTimeline& rank);
+  void add_rank(const RankRecording& rank);
   std::int32_t number_of(const std::vector<int>& ranks);
   void count_presence(int rank);
 
@@ -136,9 +132,9 @@ class Simulation {
   void begin_head(Member who, std::int64_t index);
   void finish_head(Member who);
 
-  void join_meeting(Member who, const device::TimelineEntry& entry);
-  std::int32_t meeting_for(Member who, const device::TimelineEntry& entry);
-  void check_alike(const CollectiveInstance& meeting, Member who, const device::TimelineEntry& entry) const;
+  void join_meeting(Member who, const device::Entry& entry);
+  std::int32_t meeting_for(Member who, const device::Entry& entry);
+  void check_alike(const CollectiveInstance& meeting, Member who, const device::Entry& entry) const;
   void begin_meeting(std::int32_t m);
   void end_meeting(std::int32_t m);
   void collectives_changed(const CollectiveInstance& meeting);
@@ -152,7 +148,7 @@ class Simulation {
   void set_rate(Task& task, double rate, Happening what, Member who);
 
   VirtualTimes result();
-  void add_marks(RankState& rank) const;
+  void add_phases(RankState& rank) const;
   [[noreturn]] void report_stuck(const RankState& rank) const;
 
   RankState& rank(std::int32_t r) { return ranks_[static_cast<std::size_t>(r)]; }
@@ -175,15 +171,13 @@ class Simulation {
 
 // --- Set-up
 
-void Simulation::add_rank(const RankTimeline& given) {
+void Simulation::add_rank(const RankRecording& given) {
   RankState& state = ranks_.emplace_back();
-  state.timeline = given.timeline;
+  state.recording = given.recording;
   state.times.rank = given.rank;
-  state.times.entries.resize(given.timeline->entries().size());
-  state.over.resize(given.timeline->entries().size());
-  for (std::int32_t g = 0; g < given.timeline->groups(); ++g) {
-    state.groups.push_back(number_of(given.timeline->group(g)));
-  }
+  state.times.entries.resize(given.recording->entries.size());
+  state.over.resize(given.recording->entries.size());
+  for (const std::vector<int>& group : given.recording->groups) state.groups.push_back(number_of(group));
 }
 
 std::int32_t Simulation::number_of(const std::vector<int>& ranks) {
@@ -241,21 +235,25 @@ void Simulation::run_host(std::int32_t r) {
 // False when the host has to wait at this entry.
 bool Simulation::pass(std::int32_t r, std::size_t index) {
   RankState& state = rank(r);
-  const device::TimelineEntry& entry = state.timeline->entries()[index];
+  const device::Entry& entry = state.recording->entries[index];
   EntryTime& time = state.times.entries[index];
   switch (entry.kind) {
-    case device::TimelineKind::kWork:
-      issue(r, index, entry.group >= 0 ? host_.collective_ns : TimeModel::dispatch_ns(host_, entry.cost));
+    case device::EntryKind::kKernel:
+    case device::EntryKind::kCopy:
+      issue(r, index, TimeModel::dispatch_ns(host_, entry.cost));
       return true;
-    case device::TimelineKind::kStreamWait:
+    case device::EntryKind::kCollective:
+      issue(r, index, host_.collective_ns);
+      return true;
+    case device::EntryKind::kStreamWait:
       issue(r, index, host_.stream_wait_ns);
       return true;
-    case device::TimelineKind::kHostWork:
+    case device::EntryKind::kHostWork:
       time.issued = time.start = state.host_ns;
       state.host_ns = time.end = state.host_ns + model_.host_work_ns(entry.cost);
       break;
-    case device::TimelineKind::kHostWait: {
-      const std::int64_t other = state.index_of(entry.other);
+    case device::EntryKind::kHostWait: {
+      const std::int64_t other = entry.other;
       if (state.host_awaits == kNone) time.issued = time.start = state.host_ns;
       if (!state.is_over(other)) {
         state.host_awaits = other;
@@ -266,7 +264,7 @@ bool Simulation::pass(std::int32_t r, std::size_t index) {
       state.host_ns = time.end = std::max(state.host_ns, end);
       break;
     }
-    case device::TimelineKind::kMark:
+    case device::EntryKind::kPhase:
       time = {state.host_ns, state.host_ns, state.host_ns};
       break;
   }
@@ -276,7 +274,7 @@ bool Simulation::pass(std::int32_t r, std::size_t index) {
 
 void Simulation::issue(std::int32_t r, std::size_t index, std::int64_t cost_ns) {
   RankState& state = rank(r);
-  const device::TimelineEntry& entry = state.timeline->entries()[index];
+  const device::Entry& entry = state.recording->entries[index];
   state.host_ns += cost_ns;
   state.times.entries[index].issued = state.host_ns;
   const Member who{r, static_cast<std::int32_t>(entry.stream)};
@@ -304,9 +302,9 @@ void Simulation::advance(Member who) {
 void Simulation::begin_head(Member who, std::int64_t index) {
   RankState& state = rank(who.rank);
   StreamState& s = stream(who);
-  const device::TimelineEntry& entry = state.timeline->entries()[static_cast<std::size_t>(index)];
-  if (entry.kind == device::TimelineKind::kStreamWait) {
-    const std::int64_t other = state.index_of(entry.other);
+  const device::Entry& entry = state.recording->entries[static_cast<std::size_t>(index)];
+  if (entry.kind == device::EntryKind::kStreamWait) {
+    const std::int64_t other = entry.other;
     state.times.entries[static_cast<std::size_t>(index)].start = now_;
     if (state.is_over(other)) {
       finish_head(who);
@@ -316,13 +314,13 @@ void Simulation::begin_head(Member who, std::int64_t index) {
     return;
   }
   s.busy = true;
-  if (entry.group >= 0) {
+  if (entry.kind == device::EntryKind::kCollective) {
     join_meeting(who, entry);
     return;
   }
   state.times.entries[static_cast<std::size_t>(index)].start = now_;
   s.slowed = is_compute(entry.cost);
-  const double remaining = static_cast<double>(model_.work_ns(state.timeline->text(entry.name), entry.cost));
+  const double remaining = static_cast<double>(model_.work_ns(state.recording->text(entry.name), entry.cost));
   s.task = {remaining, 0, now_, s.task.version};
   if (s.slowed) {
     cores_changed(who.rank);
@@ -355,7 +353,7 @@ void Simulation::finish_head(Member who) {
 
 // --- Collectives
 
-void Simulation::join_meeting(Member who, const device::TimelineEntry& entry) {
+void Simulation::join_meeting(Member who, const device::Entry& entry) {
   const std::int32_t m = meeting_for(who, entry);
   CollectiveInstance& meeting = meetings_[static_cast<std::size_t>(m)];
   members_[meeting.first_member + static_cast<std::size_t>(meeting.came++)] = who;
@@ -363,7 +361,7 @@ void Simulation::join_meeting(Member who, const device::TimelineEntry& entry) {
 }
 
 // The next one of its group on this stream that the rank has not come to.
-std::int32_t Simulation::meeting_for(Member who, const device::TimelineEntry& entry) {
+std::int32_t Simulation::meeting_for(Member who, const device::Entry& entry) {
   const std::int32_t g = rank(who.rank).groups[static_cast<std::size_t>(entry.group)];
   Order& order = orders_[static_cast<std::size_t>(g) * device::kStreams + static_cast<std::size_t>(who.stream)];
   if (order.came.empty()) order.came.resize(ranks_.size());
@@ -386,11 +384,11 @@ std::int32_t Simulation::meeting_for(Member who, const device::TimelineEntry& en
   return order.meetings.back();
 }
 
-void Simulation::check_alike(const CollectiveInstance& meeting, Member who, const device::TimelineEntry& entry) const {
+void Simulation::check_alike(const CollectiveInstance& meeting, Member who, const device::Entry& entry) const {
   const RankState& mine = ranks_[static_cast<std::size_t>(who.rank)];
   require(meeting.kind == entry.collective && meeting.bytes == entry.bytes,
           "{} '{}' of {} bytes on rank {} meets another collective of {} bytes in ranks {}",
-          mine.timeline->text(entry.name), mine.timeline->text(entry.subject), entry.bytes, mine.times.rank,
+          mine.recording->text(entry.name), mine.recording->text(entry.subject), entry.bytes, mine.times.rank,
           meeting.bytes, fmt::join(groups_[static_cast<std::size_t>(meeting.group)].ranks, ","));
 }
 
@@ -435,7 +433,9 @@ void Simulation::cores_changed(std::int32_t r) {
   }
 }
 
-// Of each of those that run on the rank's cores.
+// The rate of every item that runs on the rank's cores. Collectives take their share of the cores once, however many run:
+// their kernels move bytes as fast as the links take them, and the links are what they share among themselves. The items
+// of several streams share what remains equally, as a device without priorities would.
 double Simulation::compute_rate(const RankState& state) const {
   double slowdown = 0;
   for (const std::int32_t m : state.running) {
@@ -445,7 +445,10 @@ double Simulation::compute_rate(const RankState& state) const {
   return (1 - slowdown) / static_cast<double>(std::max<std::ptrdiff_t>(workers, 1));
 }
 
-// Of the links it runs on, at the member where it is smallest.
+// The part of its links that a collective gets: the smallest among its members, because it is as fast as the slowest of
+// them lets it be. A member divides each level of its links by the collectives that use the level there. What the slowest
+// level leaves unused on the others is given to nobody: shares then depend on who runs, and not on how far each one is, so
+// an end can be foretold whenever a collective begins or ends, and only then.
 double Simulation::share_of_links(const CollectiveInstance& meeting) const {
   std::ptrdiff_t most = 1;
   for (const Member& member : members_of(meeting)) {
@@ -469,44 +472,47 @@ VirtualTimes Simulation::result() {
     state.times.host_end_ns = state.host_ns;
     state.times.end_ns = state.host_ns;
     for (const EntryTime& time : state.times.entries) state.times.end_ns = std::max(state.times.end_ns, time.end);
-    add_marks(state);
+    add_phases(state);
     all.end_ns = std::max(all.end_ns, state.times.end_ns);
     all.ranks.push_back(std::move(state.times));
   }
   return all;
 }
 
-void Simulation::add_marks(RankState& state) const {
-  MarkTime mark;
+// The host runs ahead of the streams, so a phase begins at another time for each of them. A stream comes to the phase at
+// the end of its last entry issued before, and not before the host does: only then an event recorded there would exist.
+// Ends of one stream ascend, those of several do not: hence the maximum over all.
+void Simulation::add_phases(RankState& state) const {
+  PhaseTime now;
   for (std::size_t i = 0; i < state.times.entries.size(); ++i) {
-    const device::TimelineEntry& entry = state.timeline->entries()[i];
+    const device::Entry& entry = state.recording->entries[i];
     const std::int64_t end = state.times.entries[i].end;
-    const bool on_stream = entry.kind == device::TimelineKind::kWork || entry.kind == device::TimelineKind::kStreamWait;
-    if (on_stream) mark.device_ns = std::max(mark.device_ns, end);
-    if (on_stream && entry.stream == device::StreamId::kCompute) mark.compute_ns = end;
-    if (entry.kind != device::TimelineKind::kMark) continue;
-    state.times.marks.push_back(
-        {static_cast<std::int64_t>(i), end, std::max(end, mark.compute_ns), std::max(end, mark.device_ns)});
+    const bool on_stream = device::is_on_stream(entry.kind);
+    if (on_stream) now.device_ns = std::max(now.device_ns, end);
+    if (on_stream && entry.stream == device::StreamId::kCompute) now.compute_ns = end;
+    if (entry.kind != device::EntryKind::kPhase) continue;
+    state.times.phases.push_back(
+        {static_cast<std::int64_t>(i), end, std::max(end, now.compute_ns), std::max(end, now.device_ns)});
   }
 }
 
 void Simulation::report_stuck(const RankState& state) const {
-  const auto& entries = state.timeline->entries();
+  const auto& entries = state.recording->entries;
   std::size_t first = 0;
   while (state.over[first]) ++first;
   for (std::size_t i = first; i < entries.size(); ++i) {  // rather the collective than what waits for it
-    if (state.over[i] || entries[i].group < 0) continue;
+    if (state.over[i] || entries[i].kind != device::EntryKind::kCollective) continue;
     first = i;
     break;
   }
   raise<InvariantError>("internal: virtual time stands still: rank {} is at {} '{}', and its peers never come",
-                        state.times.rank, state.timeline->text(entries[first].name),
-                        state.timeline->text(entries[first].subject));
+                        state.times.rank, state.recording->text(entries[first].name),
+                        state.recording->text(entries[first].subject));
 }
 
 }  // namespace
 
-VirtualTimes resolve(std::span<const RankTimeline> ranks, const TimeModel& model, HostCosts host_costs) {
+VirtualTimes resolve(std::span<const RankRecording> ranks, const TimeModel& model, HostCosts host_costs) {
   return Simulation(ranks, model, host_costs).run();
 }
 

@@ -1,4 +1,4 @@
-// Resolution of virtual time: when everything that one or many ranks noted on their timelines begins and ends.
+// Resolution of virtual time: when everything in the recordings of one or many ranks begins and ends.
 //
 // Host      issues its entries in order, each after the host cost of the one before; the host waits where it waited in
 //           the run. Its clock begins at 0 on every rank.
@@ -10,7 +10,7 @@
 //           collectives of the rank run, all of them lose the share that the profile gives for the links, the largest.
 //           Collectives of one rank on the same level of links share it equally, and a collective is as fast as its
 //           slowest member lets it be. Copies over the host link take nothing from anybody.
-// Bits      int64 ns; the same timelines give the same answer every time.
+// Bits      int64 ns; the same recordings give the same answer every time.
 // Errors    InvariantError when ranks cannot meet: collectives that differ, or an order in which everybody waits.
 #pragma once
 
@@ -18,14 +18,14 @@
 #include <span>
 #include <vector>
 
-#include "engine/device/timeline.h"
+#include "engine/device/recording.h"
 #include "engine/virtual_time/time_model.h"
 
 namespace loom::virtual_time {
 
-struct RankTimeline {
+struct RankRecording {
   int rank = 0;  // in the world
-  const device::Timeline* timeline = nullptr;
+  const device::Recording* recording = nullptr;
 };
 
 enum class HostCosts : std::uint8_t {
@@ -40,9 +40,9 @@ struct EntryTime {
   std::int64_t end = 0;
 };
 
-// Where the step stood when the host passed a mark.
-struct MarkTime {
-  std::int64_t entry = 0;       // index in entries()
+// Where the step stood when the host began a phase.
+struct PhaseTime {
+  std::int64_t entry = 0;       // index of the phase in Recording::entries
   std::int64_t host_ns = 0;     // the host passes
   std::int64_t compute_ns = 0;  // the compute stream is done with what was issued before (as a timing event says)
   std::int64_t device_ns = 0;   // all streams are
@@ -50,8 +50,8 @@ struct MarkTime {
 
 struct RankTimes {
   int rank = 0;
-  std::vector<EntryTime> entries;  // as Timeline::entries()
-  std::vector<MarkTime> marks;
+  std::vector<EntryTime> entries;  // as Recording::entries
+  std::vector<PhaseTime> phases;
   std::int64_t host_end_ns = 0;
   std::int64_t end_ns = 0;  // host and all streams
 };
@@ -61,7 +61,7 @@ struct VirtualTimes {
   std::int64_t end_ns = 0;
 };
 
-VirtualTimes resolve(std::span<const RankTimeline> ranks, const TimeModel& model,
+VirtualTimes resolve(std::span<const RankRecording> ranks, const TimeModel& model,
                      HostCosts host_costs = HostCosts::kCounted);
 
 }  // namespace loom::virtual_time

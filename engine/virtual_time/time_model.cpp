@@ -19,7 +19,10 @@ std::int64_t rounded(double ns) { return std::llround(ns); }
 
 double square(double x) { return x * x; }
 
-bool is_backward(std::string_view kernel) { return kernel.ends_with("_grad"); }
+// The kernels of attention as profiles list them.
+device::WorkKind attention_work(std::string_view kernel) {
+  return kernel == "attention_grad" ? device::WorkKind::kAttentionBackward : device::WorkKind::kAttention;
+}
 
 }  // namespace
 
@@ -34,7 +37,9 @@ TimeModel::TimeModel(HardwareProfile profile) : profile_(std::move(profile)) {
   }
   for (const AttentionPoint& p : profile_.measured.attention) {
     const double pairs = 0.5 * static_cast<double>(p.heads) * static_cast<double>(p.seq) * static_cast<double>(p.seq);
-    const double flops = (is_backward(p.kernel) ? 10.0 : 4.0) * pairs * static_cast<double>(p.head_dim);
+    const device::WorkKind work = attention_work(p.kernel);
+    const double flops =
+        (work == device::WorkKind::kAttentionBackward ? 10.0 : 4.0) * pairs * static_cast<double>(p.head_dim);
     add_deviation(p.kernel,
                   {.flops = flops,
                    .unit = device::Unit::kAttention,
@@ -42,7 +47,8 @@ TimeModel::TimeModel(HardwareProfile profile) : profile_(std::move(profile)) {
                    .batch = p.heads,
                    .m = p.seq,
                    .n = p.seq,
-                   .k = p.head_dim},
+                   .k = p.head_dim,
+                   .work = work},
                   p.time_ns);
   }
 }
@@ -54,7 +60,7 @@ std::array<double, 3> TimeModel::sizes_of(const device::Cost& cost) {
 }
 
 void TimeModel::add_deviation(const std::string& kernel, const device::Cost& cost, double time_ns) {
-  deviations_.push_back({kernel, cost.dtype, sizes_of(cost), std::log(time_ns / formula_ns(kernel, cost))});
+  deviations_.push_back({kernel, cost.dtype, sizes_of(cost), std::log(time_ns / formula_ns(cost))});
 }
 
 double TimeModel::correction(std::string_view kernel, const device::Cost& cost) const {
@@ -74,8 +80,8 @@ double TimeModel::correction(std::string_view kernel, const device::Cost& cost) 
   return std::exp(sum / weights);
 }
 
-double TimeModel::formula_ns(std::string_view kernel, const device::Cost& cost) const {
-  return cost.unit == device::Unit::kMatrix ? matrix_ns(cost) : attention_ns(kernel, cost);
+double TimeModel::formula_ns(const device::Cost& cost) const {
+  return cost.unit == device::Unit::kMatrix ? matrix_ns(cost) : attention_ns(cost);
 }
 
 std::int64_t TimeModel::work_ns(std::string_view kernel, const device::Cost& cost) const {
@@ -85,9 +91,9 @@ std::int64_t TimeModel::work_ns(std::string_view kernel, const device::Cost& cos
     case device::Unit::kMatrix:
     case device::Unit::kAttention:
       if (cost.flops <= 0) return rounded(launch + passes);
-      return rounded(launch + std::max(formula_ns(kernel, cost) * correction(kernel, cost), passes));
+      return rounded(launch + std::max(formula_ns(cost) * correction(kernel, cost), passes));
     case device::Unit::kHostLink:
-      return rounded(host_link_ns(kernel, cost));
+      return rounded(host_link_ns(cost));
     case device::Unit::kVector:
     case device::Unit::kCopy:
     case device::Unit::kLink:
@@ -155,17 +161,18 @@ double TimeModel::matrix_ns(const device::Cost& cost) const {
   return kNsPerS * cost.flops / (peak(cost.dtype) * efficiency);
 }
 
-double TimeModel::attention_ns(std::string_view kernel, const device::Cost& cost) const {
-  const AttentionCurve& curve = is_backward(kernel) ? profile_.attention.backward : profile_.attention.forward;
+double TimeModel::attention_ns(const device::Cost& cost) const {
+  const bool backward = cost.work == device::WorkKind::kAttentionBackward;
+  const AttentionCurve& curve = backward ? profile_.attention.backward : profile_.attention.forward;
   const double efficiency = curve.efficiency * share_of_rate(static_cast<double>(cost.n), curve.half_rate_seq) *
                             share_of_rate(static_cast<double>(cost.k), curve.half_rate_head_dim) *
                             share_of_rate(static_cast<double>(cost.batch), curve.half_rate_heads);
   return kNsPerS * cost.flops / (peak(cost.dtype) * efficiency);
 }
 
-double TimeModel::host_link_ns(std::string_view kernel, const device::Cost& cost) const {
+double TimeModel::host_link_ns(const device::Cost& cost) const {
   const HostLinkProfile& link = profile_.host_link;
-  const bool to_host = kernel == "d2h";
+  const bool to_host = cost.work == device::WorkKind::kD2H;
   const double rate = cost.pinned ? (to_host ? link.d2h_pinned_bytes_per_s : link.h2d_pinned_bytes_per_s)
                                   : (to_host ? link.d2h_pageable_bytes_per_s : link.h2d_pageable_bytes_per_s);
   return static_cast<double>(link.latency_ns) + kNsPerS * static_cast<double>(cost.read_bytes) / rate;

@@ -20,8 +20,8 @@
 //                         The farther level moves what the nearer ones share out (S over the members of those), and
 //                         the legs overlap: the longest + (the sum of the others) / pipeline_chunks.
 //
-// Kernels  are known by their names where the profile gives them a relative rate, and by the ending "_grad" of
-//          attention's backward; "d2h" is the way to the host, any other host-link item the way to the device.
+// Kernels  are known by their names where the profile gives them a relative rate or measured points. The formula
+//          follows from the cost alone: its unit, and its work where attention goes backward or a copy goes to the host.
 // Threads  any; nothing changes after construction.
 // Errors   DeviceError when the profile gives no peak for a dtype.
 // Source   the formulas of published planners (Calculon, SimuMax) and of NCCL's and HCCL's documentation: rings, trees,
@@ -85,10 +85,10 @@ class TimeModel {
   double stream_ns(std::string_view kernel, double bytes) const;
   double peak(DType dtype) const;
   double matrix_ns(const device::Cost& cost) const;
-  double attention_ns(std::string_view kernel, const device::Cost& cost) const;
+  double attention_ns(const device::Cost& cost) const;
   // By the formula alone.
-  double formula_ns(std::string_view kernel, const device::Cost& cost) const;
-  double host_link_ns(std::string_view kernel, const device::Cost& cost) const;
+  double formula_ns(const device::Cost& cost) const;
+  double host_link_ns(const device::Cost& cost) const;
 
   // log(measured / formula) at a measured kernel.
   struct Deviation {

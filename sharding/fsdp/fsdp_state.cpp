@@ -301,7 +301,7 @@ void FsdpState::check_reductions() {
     }
   };
   // A check of this engine's, not a part of the step: it is no virtual time's business.
-  const device::Timeline::Pause pause(device.timeline());
+  const device::IssueLog::Pause pause(device.log());
   meet(StreamId::kReduceScatter, kReduceScatterLane, &FsdpAxes::shard);
   meet(StreamId::kAllReduce, kAllReduceLane, &FsdpAxes::replicate);
 }

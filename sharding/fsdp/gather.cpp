@@ -51,7 +51,11 @@ class BufferedGather final : public Gather {
     stream(StreamId::kCompute).wait(gathered_);
     for (Param* param : params_) param->unsharded().storage()->allocate();
     const std::int64_t bytes = group_->size() * input_bytes_;
-    device_.launch("gather_copy_out", {.read_bytes = bytes, .written_bytes = bytes, .unit = device::Unit::kCopy},
+    device_.launch("gather_copy_out",
+                   {.read_bytes = bytes,
+                    .written_bytes = bytes,
+                    .unit = device::Unit::kCopy,
+                    .work = device::WorkKind::kGatherCopyOut},
                    [&] { copy_out(); });
     HeldGather held{std::move(buffer_), stream(StreamId::kCompute).record()};
     buffer_ = {};
@@ -308,7 +312,8 @@ void Gather::copy_from_host(const Param& param, std::byte* to, const std::shared
   const device::Cost cost{.read_bytes = from.nbytes(),
                           .written_bytes = from.nbytes(),
                           .unit = device::Unit::kHostLink,
-                          .pinned = from.storage()->pinned()};
+                          .pinned = from.storage()->pinned(),
+                          .work = device::WorkKind::kH2D};
   stream(StreamId::kGatherCopyIn).submit({"h2d", param.path(), cost, std::move(run)});
   if (!casts) return;
   stream(StreamId::kGatherCopyIn)
@@ -319,7 +324,10 @@ void Gather::copy_from_host(const Param& param, std::byte* to, const std::shared
 }
 
 void Gather::submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes) {
-  const device::Cost cost{.read_bytes = bytes, .written_bytes = bytes, .unit = device::Unit::kCopy};
+  const device::Cost cost{.read_bytes = bytes,
+                          .written_bytes = bytes,
+                          .unit = device::Unit::kCopy,
+                          .work = device::WorkKind::kGatherCopyIn};
   stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, cost, [work = std::move(work)] { run_all(work); }});
 }
 

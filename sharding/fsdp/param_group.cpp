@@ -142,7 +142,8 @@ void ParamGroup::issue_gather(bool prefetched) {
   pending_ = state_ == ShardedState::kShardedPostForward ? post_forward_gather_.get() : gather_.get();
   pending_->issue();
   state_ = ShardedState::kGathering;
-  if (axes_.shard.size() > 1) mark("AG", pending_->input_bytes(), params_.front()->compute_dtype(), 0, prefetched);
+  if (axes_.shard.size() > 1)
+    mark(device::MarkKind::kGather, pending_->input_bytes(), params_.front()->compute_dtype(), 0, prefetched);
 }
 
 void ParamGroup::wait_for_unshard() {
@@ -151,7 +152,7 @@ void ParamGroup::wait_for_unshard() {
   drop_post_forward_shards();
   for (const auto& param : params_) param->to_unsharded();
   state_ = ShardedState::kUnsharded;
-  if (axes_.shard.size() > 1) mark("W");
+  if (axes_.shard.size() > 1) mark(device::MarkKind::kGathered);
   // The buffer before this one goes only now, when this group's parameters have their memory.
   comm_->release_held();
   if (!held.buffer.defined()) return;
@@ -173,20 +174,20 @@ void ParamGroup::reshard_to_post_forward() {
   }
   gather_->release();
   state_ = ShardedState::kShardedPostForward;
-  mark("REPF");
+  mark(device::MarkKind::kReshardPostForward);
 }
 
 void ParamGroup::reshard() {
   if (state_ == ShardedState::kShardedPostForward) {
     drop_post_forward_shards();
     state_ = ShardedState::kSharded;
-    mark("RE");
+    mark(device::MarkKind::kReshard);
   }
   if (state_ != ShardedState::kUnsharded) return;
   for (const auto& param : params_) param->to_sharded();
   gather_->release();
   state_ = ShardedState::kSharded;
-  mark("RE");
+  mark(device::MarkKind::kReshard);
 }
 
 void ParamGroup::drop_gather() {
@@ -194,7 +195,7 @@ void ParamGroup::drop_gather() {
   pending_->drop();
   drop_post_forward_shards();
   state_ = ShardedState::kSharded;
-  mark("DROP");
+  mark(device::MarkKind::kDrop);
 }
 
 void ParamGroup::pre_forward() {
@@ -267,7 +268,8 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
   std::int64_t elems = 0;
   for (const Param* param : params) elems += param->padded_shard_elems();
   const bool replicated = axes_.replicate.size() > 1;
-  mark(replicated && switches_.all_reduce_grads ? "RSAR" : "RS",
+  mark(replicated && switches_.all_reduce_grads ? device::MarkKind::kReduceScatterAllReduce
+                                                : device::MarkKind::kReduceScatter,
        axes_.shard.size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
        static_cast<std::int64_t>(params.size()));
   const ReduceContext context{.axes = axes_,
@@ -304,17 +306,8 @@ void ParamGroup::finalize_backward() {
   post_forward_indices_.clear();
 }
 
-void ParamGroup::mark(std::string_view kind, std::int64_t bytes, DType dtype, std::int64_t count, bool prefetched) {
-  device::Trace& trace = comm_->device->trace();
-  if (!trace.enabled()) return;
-  device::TraceEntry entry;
-  entry.name = kind;
-  entry.subject = path_;
-  entry.bytes = bytes;
-  entry.dtype = dtype;
-  entry.count = count;
-  entry.prefetched = prefetched;
-  trace.mark(std::move(entry));
+void ParamGroup::mark(device::MarkKind kind, std::int64_t bytes, DType dtype, std::int64_t count, bool prefetched) {
+  comm_->device->log().add_mark({kind, path_, bytes, dtype, count, prefetched});
 }
 
 }  // namespace loom::sharding

@@ -117,7 +117,7 @@ class ParamGroup {
   std::string reduction_tag(const std::vector<Param*>& params) const;
   void issue_gather(bool prefetched);
   void reduce(std::vector<Param*> params, std::vector<Tensor> grads);
-  void mark(std::string_view kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0,
+  void mark(device::MarkKind kind, std::int64_t bytes = 0, DType dtype = DType::kF32, std::int64_t count = 0,
             bool prefetched = false);
 
   const FsdpAxes axes_;

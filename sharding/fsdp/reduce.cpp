@@ -191,7 +191,8 @@ Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stre
   const device::Cost cost{.read_bytes = part.nbytes(),
                           .written_bytes = part.nbytes(),
                           .unit = device::Unit::kHostLink,
-                          .pinned = copy.storage()->pinned()};
+                          .pinned = copy.storage()->pinned(),
+                          .work = device::WorkKind::kD2H};
   stream.submit({"d2h", param.path(), cost, std::move(run)});
   copy.storage()->set_ready(stream.record());
   return copy;
@@ -268,7 +269,8 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   device.launch("reduce_copy_in",
                 {.read_bytes = ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)),
                  .written_bytes = state.input.nbytes(),
-                 .unit = device::Unit::kCopy},
+                 .unit = device::Unit::kCopy,
+                 .work = device::WorkKind::kReduceCopyIn},
                 [&] { fill_input(state.input, params, grads, ranks); });
   grads.clear();
 

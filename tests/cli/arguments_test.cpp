@@ -595,8 +595,6 @@ INSTANTIATE_TEST_SUITE_P(
             "--profile-ranks names rank 2, but 2 ranks run; use 0 to 1"},
         Bad{with_model_and_data({"--profile", "--profile-ranks", "1"}),
             "--profile-ranks names rank 1, but one rank runs; use 0"},
-        Bad{with_model_and_data({"--profile", "--profile-step-start", "1", "--report", "r.html"}),
-            "--report records step 1, which --profile-step-start 1 collects too; start the profile at 2"},
         Bad{with_model_and_data({"--use-torch-fsdp2"}),
             "--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE"},
         Bad{with_model_and_data({"--global-batch-size", "10", "--micro-batch-size", "2", "--nproc-per-node", "4"}),

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::device {
@@ -31,13 +32,13 @@ TEST(Device, SaysWhatToDoWhenNoneIsInstalled) {
                   StrEq("[rank 2] internal: no device is installed for this rank; call Device::install first")));
 }
 
-TEST(Device, ADryRunAccountsAndTracesButDoesNotCompute) {
+TEST(Device, ADryRunAccountsAndRecordsButDoesNotCompute) {
   test::OneRank rank({.dry_run = true});
-  rank.device().trace().enable(true);
+  const Recorder recorder(rank.device());
   bool ran = false;
   rank.device().launch("linear", {}, [&] { ran = true; });
   EXPECT_FALSE(ran);
-  EXPECT_EQ(rank.device().trace().entries().size(), 1u);
+  EXPECT_EQ(recorder.recording().entries.size(), 1u);
 }
 
 TEST(Device, SynchronizeSurfacesTheCauseOfAnyStream) {

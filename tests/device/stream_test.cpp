@@ -9,8 +9,7 @@
 #include <stdexcept>
 
 #include "engine/core/rank_context.h"
-#include "engine/device/timeline.h"
-#include "engine/device/trace.h"
+#include "engine/device/issue_log.h"
 
 namespace loom::device {
 namespace {
@@ -45,14 +44,13 @@ StreamItem fails(const char* cause) {
 
 struct Streams {
   explicit Streams(ExecutorKind executor)
-      : a(StreamId::kGather, "a", executor, &context, &trace, &timeline),
-        b(StreamId::kReduceScatter, "b", executor, &context, &trace, &timeline),
-        c(StreamId::kAllReduce, "c", executor, &context, &trace, &timeline),
-        compute(StreamId::kCompute, "compute", executor, &context, &trace, &timeline) {}
+      : a(StreamId::kGather, "a", executor, &context, &issue_log),
+        b(StreamId::kReduceScatter, "b", executor, &context, &issue_log),
+        c(StreamId::kAllReduce, "c", executor, &context, &issue_log),
+        compute(StreamId::kCompute, "compute", executor, &context, &issue_log) {}
 
   RankContext context{3, 4};
-  Trace trace;
-  Timeline timeline;
+  IssueLog issue_log;
   Log log;
   Stream a, b, c, compute;
 };
@@ -144,7 +142,7 @@ TEST_P(BothExecutors, OnTheComputeStreamAnErrorIsThrownAtOnceAndPoisonsNothing) 
 TEST_P(BothExecutors, DestructionRunsWhatWasSubmitted) {
   std::atomic<int> ran = 0;
   {
-    Stream stream(StreamId::kH2D, "short", GetParam(), &s.context, &s.trace, &s.timeline);
+    Stream stream(StreamId::kH2D, "short", GetParam(), &s.context, &s.issue_log);
     for (int i = 0; i < 50; ++i) stream.submit(runs([&ran] { ++ran; }));
   }
   EXPECT_EQ(ran, 50);

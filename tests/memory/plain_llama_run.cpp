@@ -108,13 +108,13 @@ std::int64_t PlainLlamaRun::take_peak(StepBytes& bytes) {
 }
 
 void PlainLlamaRun::micro_batch(StepBytes& bytes, bool first) {
-  device_->timeline().add_mark("forward");
+  device_->log().add_phase("forward");
   Tensor logits = (*model_)(ids_);
   const Tensor loss = ops::composed::cross_entropy(logits, ids_, -100);
   logits = {};
   const std::int64_t after_forward = device_->memory().stats().allocator.allocated_bytes;
   const std::int64_t forward_peak = take_peak(bytes);
-  device_->timeline().add_mark("backward");
+  device_->log().add_phase("backward");
   autograd::backward(loss);
   const std::int64_t backward_peak = take_peak(bytes);
   if (!first) return;
@@ -128,11 +128,11 @@ StepBytes PlainLlamaRun::step() {
   device_->synchronize();
   device_->memory().reset_peaks();
   for (int i = 0; i < row_.micro_batches; ++i) micro_batch(bytes, i == 0);
-  device_->timeline().add_mark("optimizer");
+  device_->log().add_phase("optimizer");
   optimizer_->step();
   optimizer_->zero_grad();
   take_peak(bytes);
-  device_->timeline().add_mark("end");
+  device_->log().add_phase("end");
   const auto& stats = device_->memory().stats().allocator;
   bytes.steady = stats.allocated_bytes;
   bytes.peak_reserved = stats.reserved_bytes;

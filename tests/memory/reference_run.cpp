@@ -119,13 +119,12 @@ void ReferenceRun::wrap() {
 }
 
 PhaseBytes ReferenceRun::step() {
-  device::Timeline& timeline = device_->timeline();
   device::DeviceMemory& memory = device_->memory();
   PhaseBytes bytes;
   bytes.after_init = after_init_bytes_;
   device_->synchronize();
   memory.reset_peaks();
-  timeline.add_mark("forward");
+  device_->log().add_phase("forward");
   const Tensor inputs = ids_.view({ids_.numel()}).rows(0, row_.mbs * row_.seq).view({row_.mbs, row_.seq});
   Tensor logits = (*model_)(inputs);
   Tensor loss = ops::composed::cross_entropy(logits, inputs, -100);
@@ -134,19 +133,19 @@ PhaseBytes ReferenceRun::step() {
   device_->synchronize();
   logits = {};
   memory.reset_peaks();
-  timeline.add_mark("backward");
+  device_->log().add_phase("backward");
   autograd::backward(loss);
   bytes.backward_peak = peak();
   bytes.after_backward = allocated();
   device_->synchronize();
   memory.reset_peaks();
-  timeline.add_mark("optimizer");
+  device_->log().add_phase("optimizer");
   optimizer_->step();
   optimizer_->zero_grad();
   bytes.optim_peak = peak();
   loss = {};
   device_->synchronize();
-  timeline.add_mark("end");
+  device_->log().add_phase("end");
   bytes.steady = allocated();
   bytes.reserved = memory.stats().allocator.reserved_bytes;
   return bytes;

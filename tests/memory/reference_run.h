@@ -55,7 +55,7 @@ class ReferenceRun {
 
   // Bytes right after the parameters got theirs.
   std::int64_t after_init_bytes() const { return after_init_bytes_; }
-  // One step; marks "forward", "backward", "optimizer" and "end" on the timeline.
+  // One step; its recording has the phases "forward", "backward", "optimizer" and "end".
   PhaseBytes step();
   device::Device& device() { return *device_; }
 

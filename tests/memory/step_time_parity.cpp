@@ -11,6 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "engine/device/recorder.h"
 #include "engine/virtual_time/profile_file.h"
 #include "engine/virtual_time/resolve.h"
 #include "tests/memory/plain_llama_run.h"
@@ -23,8 +24,9 @@ using namespace loom;
 constexpr double kMedian = 0.05;
 constexpr double kWorst = 0.12;
 
-double step_ms(const device::Timeline& timeline, const virtual_time::TimeModel& model, virtual_time::HostCosts costs) {
-  const virtual_time::RankTimeline rank{0, &timeline};
+double step_ms(const device::Recording& recording, const virtual_time::TimeModel& model,
+               virtual_time::HostCosts costs) {
+  const virtual_time::RankRecording rank{0, &recording};
   return static_cast<double>(virtual_time::resolve({&rank, 1}, model, costs).end_ns) * 1e-6;
 }
 
@@ -34,10 +36,11 @@ int compare(const nlohmann::json& content, const virtual_time::TimeModel& model)
     const auto row = test::PlainLlamaRow::from_json(json, content.at("models"));
     test::PlainLlamaRun run(row);
     run.step();  // brings the optimizer's state
-    run.device().timeline().enable(true);
+    const device::Recorder recorder(run.device());
     run.step();
-    const double bound = step_ms(run.device().timeline(), model, virtual_time::HostCosts::kFree);
-    const double hosted = step_ms(run.device().timeline(), model, virtual_time::HostCosts::kCounted);
+    const device::Recording recording = recorder.recording();
+    const double bound = step_ms(recording, model, virtual_time::HostCosts::kFree);
+    const double hosted = step_ms(recording, model, virtual_time::HostCosts::kCounted);
     const double measured = json.at("step_ms");
     const bool judged = !row.offload_to_cpu;
     if (judged) errors.push_back(std::fabs(bound / measured - 1));

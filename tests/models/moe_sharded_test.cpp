@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
+#include "engine/device/recorder.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
@@ -14,6 +15,7 @@
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
+#include "tests/support/issued.h"
 #include "tests/support/world.h"
 
 namespace loom::models {
@@ -81,10 +83,9 @@ Sharded sharded(int ranks, const std::string& yaml) {
     const auto model = build_decoder(tiny());
     models::fully_shard(*model, world, sharding::parse_fsdp2_config(yaml, "f.yaml"),
                         {.layout = sharding::GatherLayout::kBuffered, .weights = {.seed = 3}});
-    device::Trace& trace = device::Device::current().trace();
-    trace.enable(true);
+    device::Recorder recorder(device::Device::current());
     const double loss = backward_of_sequence(*model, context.rank());
-    trace.enable(false);
+    recorder.stop();
     // Whole gradients through the path that hands over whole parameters: they are written over the weights.
     for (auto& [path, parameter] : model->named_parameters()) {
       ASSERT_TRUE(parameter.grad().defined()) << path;
@@ -96,8 +97,8 @@ Sharded sharded(int ranks, const std::string& yaml) {
     if (context.rank() != 0) return;
     result.loss = loss;
     result.gradients = whole;
-    for (const device::TraceEntry& entry : trace.entries()) {
-      if (entry.stream.empty() && entry.name == "AG") result.gathers.push_back(entry.subject);
+    for (const test::Issued& entry : test::issued(recorder.recording())) {
+      if (entry.is_mark() && entry.name == "AG") result.gathers.push_back(entry.subject);
     }
     for (const sharding::FsdpState* state : sharding::FsdpState::collect(*model)) {
       if (state->group() == nullptr) continue;  // everything below belongs to others

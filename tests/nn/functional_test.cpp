@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "engine/device/recorder.h"
+#include "tests/support/issued.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom::nn {
@@ -16,15 +18,14 @@ class KernelChoice : public ::testing::Test {
   // The kernels that ran.
   std::vector<std::string> kernels(const KernelOptions& options) {
     rank.context().slot<KernelOptions>() = options;
-    rank.device().trace().clear();
-    rank.device().trace().enable(true);
+    const device::Recorder recorder(rank.device());
     const Tensor x = Tensor::zeros({1, 2, 2, 4}, DType::kF32), table = Tensor::zeros({2, 4}, DType::kF32);
     functional::rms_norm(x, Tensor::zeros({4}, DType::kF32), 1e-6);
     functional::swiglu(x, x);
     functional::rope(x, table, table);
     functional::attention(x, x, x, 0.5);
     std::vector<std::string> found;
-    for (const auto& entry : rank.device().trace().entries()) found.push_back(entry.name);
+    for (const test::Issued& entry : test::issued(recorder.recording())) found.push_back(entry.name);
     return found;
   }
 

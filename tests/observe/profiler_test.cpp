@@ -1,23 +1,19 @@
 // Promise: --profile collects the steps and ranks it is asked for, at the level it is asked for, into traces that
 //          viewers read, and changes nothing in the training.
-// World:   2 ranks as threads, threaded streams; a model of an embedding and two linear layers, each a group.
+// World:   tests/observe/tiny_run.h.
 #include "engine/observe/profiler.h"
 
 #include <gmock/gmock.h>
-#include <sstream>
 
-#include "engine/cli/pretrain.h"
 #include "engine/core/error.h"
-#include "engine/nn/layers.h"
-#include "engine/tensor/ops.h"
-#include "tests/support/files.h"
-#include "tests/support/trace_reader.h"
+#include "tests/observe/tiny_run.h"
 
 namespace loom::observe {
 namespace {
 
 using test::TracedArrow;
 using test::TracedSlice;
+using test::Words;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -27,71 +23,9 @@ using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
-using Words = std::vector<std::string>;
 
-constexpr std::int64_t kVocab = 8;
-constexpr std::int64_t kWidth = 16;
-
-class TinyLm : public nn::Module {
- public:
-  TinyLm() {
-    register_module("embed", std::make_shared<nn::Embedding>(kVocab, kWidth, 0.5));
-    register_module("body", std::make_shared<nn::Linear>(kWidth, kWidth, false, 0.5));
-    register_module("head", std::make_shared<nn::Linear>(kWidth, kVocab, false, 0.5));
-  }
-  std::string_view type_name() const override { return "TinyLm"; }
-
+class Profile : public test::TinyRun {
  protected:
-  nn::Value forward(const nn::Args& args) override {
-    return (*find("head"))((*find("body"))((*find("embed"))(args.tensor(0))));
-  }
-};
-
-data::Batch batch_of(std::span<const std::int64_t> samples) {
-  const Shape shape{static_cast<std::int64_t>(samples.size())};
-  const Tensor ids = Tensor::host(shape, DType::kI64, "ids");
-  const Tensor targets = Tensor::host(shape, DType::kI64, "targets");
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    ids.data<std::int64_t>()[i] = samples[i] % kVocab;
-    targets.data<std::int64_t>()[i] = (3 * samples[i] + 1) % kVocab;
-  }
-  return {{{"ids", ids}, {"targets", targets}}};
-}
-
-data::ForwardResult forward_step(data::DataIterator& data, nn::Module& model) {
-  const data::Batch batch = data.next();
-  return {model(batch["ids"]),
-          [targets = batch["targets"]](const nn::Value& logits) { return ops::cross_entropy(logits, targets); }};
-}
-
-const train::PretrainCallbacks kCallbacks{
-    [](const train::TrainArguments&) {
-      return data::DataLoaders{.train = batch_of, .valid = batch_of, .about = "numbers"};
-    },
-    [](const train::TrainArguments&) { return std::make_shared<TinyLm>(); }, forward_step};
-
-class Profile : public ::testing::Test {
- protected:
-  Profile() {
-    test::write_file(folder / "fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: [embed, body, head]\n");
-  }
-
-  // Four steps, evaluated after each.
-  void train(const Words& more) {
-    Words words{"tiny", "--seq-length", "1", "--global-batch-size", "2", "--lr", "0.1", "--train-iters", "4"};
-    words.insert(words.end(), {"--eval-interval", "1", "--eval-iters", "1", "--nproc-per-node", "2"});
-    words.insert(words.end(), {"--use-torch-fsdp2", "--fsdp2-config-path", (folder / "fsdp2.yaml").string()});
-    words.insert(words.end(), {"--metrics-path", (folder / "metrics.jsonl").string()});
-    words.insert(words.end(), {"--profile-save-path", (folder / "profile").string()});
-    words.insert(words.end(), more.begin(), more.end());
-    std::vector<const char*> argv;
-    for (const std::string& word : words) argv.push_back(word.c_str());
-    const launch::LaunchContext context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
-    std::ostringstream out;
-    cli::pretrain(std::get<cli::ProgramArguments>(
-                      cli::parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context)),
-                  kCallbacks, out);
-  }
   // Steps 1 and 2 of rank 0, unless `more` says otherwise.
   void profile(Words more) {
     const auto add = [&](const Words& flag) {
@@ -110,7 +44,6 @@ class Profile : public ::testing::Test {
     std::ranges::sort(names);
     return names;
   }
-  std::string text(const std::string& file) const { return test::read_file(folder / "profile" / file); }
   test::TraceReader trace(const std::string& file = "rank0_steps1-2.json") const {
     return test::TraceReader(text(file));
   }
@@ -119,15 +52,11 @@ class Profile : public ::testing::Test {
   // Loss and gradient norm of every step, as they are written.
   Words curve() const {
     Words steps;
-    std::istringstream lines(test::read_file(folder / "metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const auto json = nlohmann::json::parse(line);
-      steps.push_back(json.at("loss").dump() + " " + json.at("grad_norm").dump());
+    for (const nlohmann::json& step : metrics()) {
+      steps.push_back(step.at("loss").dump() + " " + step.at("grad_norm").dump());
     }
     return steps;
   }
-
-  const std::filesystem::path folder = test::fresh_folder();
 };
 
 Words names_of(const std::vector<TracedSlice>& slices) {
@@ -229,8 +158,8 @@ TEST_F(Profile, LevelTwoHasShapesWaitsAndMemory) {
   const auto linear = std::ranges::find(compute, "linear", &TracedSlice::name);
   ASSERT_NE(linear, compute.end());
   EXPECT_EQ(linear->args.at("m"), 1);
-  EXPECT_EQ(linear->args.at("n"), kWidth);
-  EXPECT_EQ(linear->args.at("k"), kWidth);
+  EXPECT_EQ(linear->args.at("n"), test::kTinyWidth);
+  EXPECT_EQ(linear->args.at("k"), test::kTinyWidth);
   EXPECT_GT(read.peak(0, "memory: unsharded"), 0);
   EXPECT_GE(read.peak(0, "memory: reserved"), read.peak(0, "memory: allocated"));
 }

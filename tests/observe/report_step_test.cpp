@@ -1,4 +1,4 @@
-// Promise: the arrays of a report are the timeline's and the allocator's figures; what is left out is counted, and
+// Promise: the arrays of a report are the recording's and the allocator's figures; what is left out is counted, and
 //          never the peak.
 // World:   a dry device, entries by hand, an invented profile's time.
 #include "engine/observe/report_step.h"
@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/device/recorder.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::observe {
@@ -21,30 +22,29 @@ constexpr std::int64_t kKiB = 1024;
 
 class Step : public ::testing::Test {
  protected:
-  Step() { timeline.enable(true); }
-
   std::int64_t gather(const std::string& group, std::int64_t bytes) {
     const std::vector<int>& ranks = ranks_;
-    timeline.add_work(StreamId::kGather,
-                      {.name = "all_gather",
-                       .subject = group,
-                       .cost = {.link_bytes = bytes, .unit = device::Unit::kLink},
-                       .run = {},
-                       .collective = device::Collective{device::CollectiveKind::kAllGather, 2 * bytes, &ranks}});
-    return timeline.last_of(StreamId::kGather);
+    log().add_item(StreamId::kGather,
+                   {.name = "all_gather",
+                    .subject = group,
+                    .cost = {.link_bytes = bytes, .unit = device::Unit::kLink},
+                    .run = {},
+                    .collective = device::Collective{device::CollectiveKind::kAllGather, 2 * bytes, &ranks}});
+    return log().last_of(StreamId::kGather);
   }
   void kernel(const char* name, std::int64_t written) {
-    timeline.add_kernel(StreamId::kCompute, name, {.written_bytes = written});
+    log().add_kernel(StreamId::kCompute, name, {.written_bytes = written});
   }
   // Every entry takes 10 ns, one after another.
   virtual_time::RankTimes times() const {
+    const device::Recording made = recording();
     virtual_time::RankTimes times;
-    for (std::size_t i = 0; i < timeline.entries().size(); ++i) {
+    for (std::size_t i = 0; i < made.entries.size(); ++i) {
       const auto start = static_cast<std::int64_t>(10 * i);
       times.entries.push_back({start, start, start + 10});
       times.end_ns = start + 10;
-      if (timeline.entries()[i].kind == device::TimelineKind::kMark) {
-        times.marks.push_back({static_cast<std::int64_t>(i), start, start, start});
+      if (made.entries[i].kind == device::EntryKind::kPhase) {
+        times.phases.push_back({static_cast<std::int64_t>(i), start, start, start});
       }
     }
     return times;
@@ -55,25 +55,32 @@ class Step : public ::testing::Test {
     return sample;
   }
 
-  device::Timeline timeline;
+  device::IssueLog& log() { return rank_.device().log(); }
+  device::Recording recording(std::vector<device::MemorySample> memory = {}) const {
+    device::Recording recording = recorder_.recording();
+    recording.memory = std::move(memory);
+    return recording;
+  }
 
  private:
   const std::vector<int> ranks_{0, 1};
+  test::OneRank rank_{{.dry_run = true}};
+  device::Recorder recorder_{rank_.device()};
 };
 
 TEST_F(Step, KernelsBelongToTheGroupWaitedForLast) {
-  timeline.add_mark("forward");
+  log().add_phase("forward");
   kernel("embedding", 1);
   const std::int64_t first = gather("layers.0", 64);
-  timeline.add_stream_wait(StreamId::kCompute, first);
+  log().add_stream_wait(StreamId::kCompute, first);
   kernel("matmul", 8);
   const std::int64_t root = gather("", 32);
   kernel("silu", 4);
-  timeline.add_stream_wait(StreamId::kCompute, root);
+  log().add_stream_wait(StreamId::kCompute, root);
   kernel("norm", 2);
-  timeline.add_mark("optimizer");
+  log().add_phase("optimizer");
   kernel("adamw", 16);
-  const ordered_json json = timeline_json({timeline, times(), {}});
+  const ordered_json json = timeline_json({recording(), times()});
 
   EXPECT_THAT(json.at("groups"), ElementsAre("layers.0", "(root)"));
   const ordered_json& entries = json.at("entries");
@@ -90,7 +97,7 @@ TEST_F(Step, KernelsBelongToTheGroupWaitedForLast) {
 
 TEST_F(Step, EntriesBeyondTheLimitAreCounted) {
   for (int i = 0; i < 7; ++i) kernel("matmul", i);
-  const ordered_json json = timeline_json({timeline, times(), {}}, 5);
+  const ordered_json json = timeline_json({recording(), times()}, 5);
   EXPECT_EQ(json.at("entries_of_step"), 7);
   EXPECT_EQ(json.at("entries_shown"), 5);
   EXPECT_EQ(json.at("entries").at("bytes"), ordered_json({0, 1, 2, 3, 4}));
@@ -103,7 +110,7 @@ TEST_F(Step, MemoryStandsWhereTheComputeStreamIs) {
   kernel("matmul", 1);
   const std::vector<device::MemorySample> samples{sample(0, 512, 512), sample(1, 1024, 1536), sample(2, 512, 512),
                                                   sample(3, 2048, 2048)};
-  const ordered_json json = memory_over_step_json({timeline, times(), samples});
+  const ordered_json json = memory_over_step_json({recording(samples), times()});
   // The second and third stand at one instant: the larger stays. The last point is the end of the step.
   EXPECT_EQ(json.at("time_ns"), ordered_json({0, 10, 30, 30}));
   EXPECT_EQ(json.at("by_category").at("activation_bytes"), ordered_json({512, 1024, 2048, 2048}));
@@ -120,7 +127,7 @@ TEST_F(Step, ThinnedMemoryKeepsThePeak) {
     const std::int64_t bytes = i == 617 ? 1 << 20 : 512 * (i % 10);
     samples.push_back(sample(i, bytes, bytes));
   }
-  const ordered_json json = memory_over_step_json({timeline, times(), samples}, 50);
+  const ordered_json json = memory_over_step_json({recording(samples), times()}, 50);
   EXPECT_EQ(json.at("points_shown"), 51);
   EXPECT_EQ(json.at("changes_of_step"), 1000);
   const auto allocated = json.at("allocated_bytes").get<std::vector<std::int64_t>>();

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/device/device.h"
+#include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
@@ -77,14 +78,15 @@ ScheduleView second_step(const Setting& setting) {
     setting.prepare(model);
     model.skips_last = setting.skips_last;
     model.own_last = setting.own_last;
+    std::optional<device::Recorder> recorder;
     for (int step = 0; step < 2; ++step) {
-      device.trace().enable(step == 1);
+      if (step == 1) recorder.emplace(device, device::RecorderOptions{.memory = true});
       device.memory().reset_peaks();
       const Tensor x = Tensor::zeros({2, 4}, DType::kF32);
       autograd::backward(ops::mean(model(x).tensor()));
       for (const Tensor& parameter : model.parameters()) parameter.set_grad({});
     }
-    if (context.rank() == 0) view = view_schedule(device.trace(), device.memory().stats());
+    if (context.rank() == 0) view = view_schedule(recorder->recording());
   });
   return view;
 }

@@ -6,6 +6,7 @@
 #include "engine/cli/arguments.h"
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/layers.h"
 #include "engine/plan/plan_output.h"
@@ -51,22 +52,22 @@ train::TrainArguments arguments(const char* yaml = "quickstart.yaml") {
   return a;
 }
 
-std::string line_of(const device::Timeline& timeline, const device::TimelineEntry& entry) {
+std::string line_of(const device::Recording& recording, const device::Entry& entry) {
   const device::Cost& c = entry.cost;
   return fmt::format("{} {} {} {} after {} moves {} flops {} reads {} writes {} links {} m{} n{} k{}",
-                     static_cast<int>(entry.kind), static_cast<int>(entry.stream), timeline.text(entry.name),
-                     timeline.text(entry.subject), entry.other < 0 ? -1 : entry.other - timeline.first_entry(),
-                     entry.bytes, c.flops, c.read_bytes, c.written_bytes, c.link_bytes, c.m, c.n, c.k);
+                     static_cast<int>(entry.kind), static_cast<int>(entry.stream), recording.text(entry.name),
+                     recording.text(entry.subject), entry.other, entry.bytes, c.flops, c.read_bytes, c.written_bytes,
+                     c.link_bytes, c.m, c.n, c.k);
 }
 
-std::vector<std::string> lines_of(const device::Timeline& timeline) {
+std::vector<std::string> lines_of(const device::Recording& recording) {
   std::vector<std::string> lines;
-  for (const auto& entry : timeline.entries()) lines.push_back(line_of(timeline, entry));
+  for (const auto& entry : recording.entries) lines.push_back(line_of(recording, entry));
   return lines;
 }
 
 struct RealRun {
-  std::vector<std::unique_ptr<device::Timeline>> timelines;
+  std::vector<device::Recording> recordings;
   device::MemStats memory;  // of rank 0
 };
 
@@ -74,7 +75,7 @@ struct RealRun {
 RealRun run_fourth_step(const train::TrainArguments& a, const train::PretrainCallbacks& calls) {
   const train::TrainingInputs inputs = train::read_inputs(a, calls);
   RealRun run;
-  run.timelines.resize(kRanks);
+  run.recordings.resize(kRanks);
   launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
     device::DeviceOptions options;
     options.profile.matrix_workspace_bytes = profile().memory.matrix_workspace_bytes;
@@ -82,10 +83,10 @@ RealRun run_fourth_step(const train::TrainArguments& a, const train::PretrainCal
     context.slot<nn::KernelOptions>() = a.fused;
     train::Trainer trainer(a, calls, inputs, world);
     for (int step = 0; step < 3; ++step) trainer.step();
-    device.timeline().enable(true);
+    const device::Recorder recorder(device);
     trainer.step();
     const auto rank = static_cast<std::size_t>(context.rank());
-    run.timelines[rank] = std::make_unique<device::Timeline>(device.timeline());
+    run.recordings[rank] = recorder.recording();
     if (rank == 0) run.memory = device.memory().stats();
   });
   return run;
@@ -94,15 +95,14 @@ RealRun run_fourth_step(const train::TrainArguments& a, const train::PretrainCal
 void expect_same(const train::TrainArguments& a, const train::PretrainCallbacks& calls) {
   const StepEstimate plan = estimate_step(a, calls, profile());
   const RealRun run = run_fourth_step(a, calls);
-  const std::vector<std::string> planned = lines_of(*plan.run.timeline);
-  const std::vector<std::string> ran = lines_of(*run.timelines[0]);
+  const std::vector<std::string> planned = lines_of(plan.run.recording);
+  const std::vector<std::string> ran = lines_of(run.recordings[0]);
   for (std::size_t i = 0; i < std::min(planned.size(), ran.size()); ++i) ASSERT_EQ(planned[i], ran[i]) << "event " << i;
   ASSERT_EQ(planned.size(), ran.size());
   EXPECT_EQ(plan.memory.reserved_bytes, run.memory.allocator.reserved_bytes);
   EXPECT_EQ(plan.memory.steady_allocated_bytes, run.memory.allocator.allocated_bytes);
-  std::vector<virtual_time::RankTimeline> ranks;
-  for (int rank = 0; rank < kRanks; ++rank)
-    ranks.push_back({rank, run.timelines[static_cast<std::size_t>(rank)].get()});
+  std::vector<virtual_time::RankRecording> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) ranks.push_back({rank, &run.recordings[static_cast<std::size_t>(rank)]});
   const virtual_time::VirtualTimes times = virtual_time::resolve(ranks, virtual_time::TimeModel(profile()));
   EXPECT_EQ(times.ranks[0].end_ns, plan.time.step_ns);
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <map>
 
+#include "engine/device/recorder.h"
 #include "engine/nn/layers.h"
 #include "tests/recompute/toys.h"
 #include "tests/support/files.h"
@@ -94,12 +95,11 @@ std::map<std::string, int> kernels(std::optional<Keep> keep, bool early_stop = t
   test::OneRank rank;
   const auto block = make_block(keep, early_stop);
   const Tensor x = block_input();
-  device::Timeline& timeline = rank.device().timeline();
-  timeline.enable(true);
+  const device::Recorder recorder(rank.device());
   autograd::backward(ops::mean((*block)(x)));
-  timeline.enable(false);
+  const device::Recording recording = recorder.recording();
   std::map<std::string, int> counts;
-  for (const device::TimelineEntry& entry : timeline.entries()) ++counts[timeline.text(entry.name)];
+  for (const device::Entry& entry : recording.entries) ++counts[recording.text(entry.name)];
   return counts;
 }
 

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "sharding/fully_shard.h"
 #include "tests/recompute/toys.h"
+#include "tests/support/issued.h"
 
 namespace loom {
 namespace {
@@ -58,16 +60,16 @@ Trained train(const Build& build, const Apply& apply) {
     apply(*model, options);
     sharding::materialize_shards(*model);
     nn::init_weights(*model, /*seed=*/3);
-    device.trace().enable(true);
+    device::Recorder recorder(device);
     for (int step = 0; step < 2; ++step) {
-      device.trace().clear();
+      recorder.clear();
       autograd::backward(ops::mean((*model)(test::input(kDim))));
     }
     device.synchronize();
     if (context.rank() != 0) return;
     for (const auto& [path, parameter] : model->named_parameters())
       of_first.gradients.push_back(test::floats(parameter.grad()));
-    for (const device::TraceEntry& entry : device.trace().entries()) {
+    for (const test::Issued& entry : test::issued(recorder.recording())) {
       if (entry.name == "AG") of_first.gathers.push_back(entry.subject);
     }
   });

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/init.h"
@@ -14,6 +15,7 @@
 #include "models/decoder/decoder.h"
 #include "recompute/checkpoint.h"
 #include "sharding/fully_shard.h"
+#include "tests/support/issued.h"
 
 namespace loom {
 namespace {
@@ -103,10 +105,10 @@ Trained train_rank(RankContext& context, comm::World& world, const Way& way, boo
   shard(*model, world, way, forward_prefetch);
   if (recomputed && way.order == Order::kOutside) recompute_layers(*model, way);
   nn::init_weights(*model, /*seed=*/5);
-  device.trace().enable(true);
+  device::Recorder recorder(device);
   Trained trained;
   for (int step = 0; step < 2; ++step) {  // gradients of both are added up
-    device.trace().clear();
+    recorder.clear();
     const Tensor logits = (*model)(tokens(step + context.rank()));
     const Tensor loss = ops::cross_entropy(logits, tokens(step + context.rank() + 1));
     trained.losses.push_back(loss.item());
@@ -117,8 +119,8 @@ Trained train_rank(RankContext& context, comm::World& world, const Way& way, boo
     EXPECT_TRUE(parameter.grad().defined());
     trained.gradients.push_back(parameter.grad().to_vector<float>());
   }
-  for (const device::TraceEntry& entry : device.trace().entries()) {
-    if (entry.stream.empty()) trained.events.push_back(fmt::format("{}:{}", entry.name, entry.subject));
+  for (const test::Issued& entry : test::issued(recorder.recording())) {
+    if (entry.is_mark()) trained.events.push_back(fmt::format("{}:{}", entry.name, entry.subject));
   }
   return trained;
 }

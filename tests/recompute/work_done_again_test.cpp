@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <gmock/gmock.h>
 
+#include "engine/device/recorder.h"
 #include "tests/recompute/toys.h"
 
 namespace loom {
@@ -45,11 +46,11 @@ TEST(WorkDoneAgain, TheProductThatKeptTheLastTensorIsNotComputedAgain) {
   test::fill(chain);
   test::checkpoint(chain, Kind::kRecorded);
   const Tensor loss = ops::mean(chain(test::input(2)));
-  rank.device().timeline().enable(true);
+  const device::Recorder recorder(rank.device());
   autograd::backward(loss);
-  const device::Timeline& timeline = rank.device().timeline();
+  const device::Recording recording = recorder.recording();
   const auto again = std::ranges::count_if(
-      timeline.entries(), [&](const device::TimelineEntry& entry) { return timeline.text(entry.name) == "linear"; });
+      recording.entries, [&](const device::Entry& entry) { return recording.text(entry.name) == "linear"; });
   EXPECT_EQ(again, 0);
 }
 

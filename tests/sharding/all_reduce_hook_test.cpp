@@ -113,7 +113,7 @@ TEST(AllReduceHook, RunsOnTheStreamItIsGiven) {
             [](RankContext& context, comm::World& world) {
               device::Device& device = device::Device::current();
               device::Stream own(device::StreamId::kAllReduce, "own", device::ExecutorKind::kThreaded, &context,
-                                 &device.trace(), &device.timeline());
+                                 &device.log());
               std::thread::id thread_of_own, thread_of_hook;
               own.submit({"look", "", {}, [&] { thread_of_own = std::this_thread::get_id(); }});
               const auto chain = test::sharded_chain(kWidth, 1, test::sharded_over_all(world));

@@ -1,10 +1,11 @@
-// Promise: every collective of a step stands on the timeline with its kind, the bytes of its whole tensor and its
+// Promise: every collective of a step stands in the recording with its kind, the bytes of its whole tensor and its
 //          ranks: what a time model needs to say how long it takes.
 // World:   4 ranks as threads, 2 x 2; a root and a block of width 4 (fp32: 64 bytes each).
 #include <array>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "engine/device/recorder.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -15,25 +16,25 @@ using ::testing::UnorderedElementsAre;
 
 constexpr std::int64_t kWidth = 4;
 
-std::string describe(const device::Timeline& timeline, const device::TimelineEntry& entry) {
+std::string describe(const device::Recording& recording, const device::Entry& entry) {
   constexpr std::array kKinds = {"all_gather", "reduce_scatter", "all_reduce"};
   return fmt::format("{} '{}' {} bytes over {},{}", kKinds[static_cast<std::size_t>(entry.collective)],
-                     timeline.text(entry.subject), entry.bytes, timeline.group(entry.group).front(),
-                     timeline.group(entry.group).back());
+                     recording.text(entry.subject), entry.bytes, recording.group(entry.group).front(),
+                     recording.group(entry.group).back());
 }
 
-TEST(CollectivesOnTheTimeline, SayWhatTheyMoveAndBetweenWhom) {
+TEST(CollectivesInTheRecording, SayWhatTheyMoveAndBetweenWhom) {
   test::run_world(4, [](RankContext& context, comm::World& world) {
     const auto chain = test::sharded_chain(kWidth, 1, test::sharded_over(world, 2));
-    device::Timeline& timeline = device::Device::current().timeline();
-    timeline.enable(true);
+    const device::Recorder recorder(device::Device::current());
     test::forward_backward(*chain, test::toy_input(0, 3, kWidth));
     if (context.rank() != 3) return;
     std::vector<std::string> collectives;
-    for (const device::TimelineEntry& entry : timeline.entries()) {
-      if (entry.group < 0) continue;
+    const device::Recording recording = recorder.recording();
+    for (const device::Entry& entry : recording.entries) {
+      if (entry.kind != device::EntryKind::kCollective) continue;
       EXPECT_EQ(entry.cost.unit, device::Unit::kLink);
-      collectives.push_back(describe(timeline, entry));
+      collectives.push_back(describe(recording, entry));
     }
     EXPECT_THAT(collectives,
                 UnorderedElementsAre("all_gather '' 64 bytes over 2,3", "all_gather 'layers.0' 64 bytes over 2,3",

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "engine/device/recorder.h"
+#include "tests/support/issued.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -13,13 +15,13 @@ namespace {
 
 using test::run_world;
 
-// "AR wR A0 ..." of the marks since the trace was cleared.
-std::string events(const device::Trace& trace) {
+// "AR wR A0 ..." of the marks.
+std::string events(const device::Recording& recording) {
   static const std::vector<std::pair<std::string, std::string>> kLetters{
       {"AG", "A"}, {"W", "w"}, {"RE", "f"}, {"RS", "S"}, {"RSAR", "S"}};
   std::string text;
-  for (const device::TraceEntry& entry : trace.entries()) {
-    if (!entry.stream.empty()) continue;
+  for (const test::Issued& entry : test::issued(recording)) {
+    if (!entry.is_mark()) continue;
     for (const auto& [mark, letter] : kLetters) {
       if (entry.name == mark) {
         text += (text.empty() ? "" : " ") + letter +
@@ -37,16 +39,12 @@ struct Order {
 
 // One training step of a chain of three blocks.
 Order order_of_step(test::ToyChain& chain) {
-  device::Trace& trace = device::Device::current().trace();
-  trace.clear();
-  trace.enable(true);
+  device::Recorder recorder(device::Device::current());
   const Tensor loss = ops::mean(chain(test::toy_input(0, 2, 4)));
-  const std::string forward = events(trace);
-  trace.clear();
+  const std::string forward = events(recorder.recording());
+  recorder.clear();
   autograd::backward(loss);
-  const std::string backward = events(trace);
-  trace.enable(false);
-  return {forward, backward};
+  return {forward, events(recorder.recording())};
 }
 
 void prefetch_forward(test::ToyChain& chain, std::size_t count) {

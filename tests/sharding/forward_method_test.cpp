@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "tests/support/files.h"
+#include "tests/support/issued.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -70,12 +72,11 @@ FullyShardOptions resharding(comm::World& world) {
 TEST(ForwardMethod, GathersBeforeAndReshardsAfterInForwardAndBackward) {
   run_world(2, [](RankContext&, comm::World& world) {
     const auto model = sharded(resharding(world));
-    device::Trace& trace = device::Device::current().trace();
-    trace.enable(true);
+    const device::Recorder recorder(device::Device::current());
     autograd::backward(ops::mean(call_method(*model, "encode", test::toy_input(0, 3, kWidth))));
     std::vector<std::string> events;
-    for (const device::TraceEntry& entry : trace.entries()) {
-      if (entry.stream.empty()) events.push_back(fmt::format("{}:{}", entry.name, entry.subject));
+    for (const test::Issued& entry : test::issued(recorder.recording())) {
+      if (entry.is_mark()) events.push_back(fmt::format("{}:{}", entry.name, entry.subject));
     }
     EXPECT_THAT(events, ElementsAre("AG:", "W:", "AG:encoder", "W:encoder", "RE:encoder", "RE:",  // forward
                                     "AG:encoder", "W:encoder", "AG:", "W:",                       // backward

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "engine/nn/optim/adamw.h"
+#include "tests/support/issued.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -35,13 +37,11 @@ class TwoWeights final : public nn::Module {
 
 // (group, parameters) of every reduction of a backward, in order.
 std::vector<std::pair<std::string, std::int64_t>> reductions_of(nn::Module& model) {
-  device::Trace& trace = device::Device::current().trace();
-  trace.clear();
-  trace.enable(true);
+  const device::Recorder recorder(device::Device::current());
   test::forward_backward(model, test::toy_input(0, 2, 4));
   std::vector<std::pair<std::string, std::int64_t>> found;
-  for (const device::TraceEntry& entry : trace.entries()) {
-    if (entry.stream.empty() && entry.name == "RS") found.emplace_back(entry.subject, entry.count);
+  for (const test::Issued& entry : test::issued(recorder.recording())) {
+    if (entry.is_mark() && entry.name == "RS") found.emplace_back(entry.subject, entry.count);
   }
   return found;
 }
@@ -73,11 +73,10 @@ TEST(Frozen, TheReductionHoldsTheBytesOfTheTrainedParametersAlone) {
     fully_shard(model, test::sharded_over_all(world));
     materialize_shards(model);
     nn::init_weights(model, 1);
-    device::Trace& trace = device::Device::current().trace();
-    trace.enable(true);
+    const device::Recorder recorder(device::Device::current());
     test::forward_backward(model, test::toy_input(0, 2, 4));
-    for (const device::TraceEntry& entry : trace.entries()) {
-      if (!entry.stream.empty()) continue;
+    for (const test::Issued& entry : test::issued(recorder.recording())) {
+      if (!entry.is_mark()) continue;
       if (entry.name == "AG") {
         EXPECT_EQ(entry.bytes, 2 * 2 * 4 * 4);  // both: 2 of 4 rows, 4 floats a row
       }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 
+#include "engine/device/recorder.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -83,13 +84,11 @@ TEST(ReduceDtype, LeftOutIsThatOfTheGradientAndRoundsToIt) {
 TEST(GradientSync, OffCommunicatesNothingAndOnReducesEverythingOnce) {
   run_world(2, [](RankContext& context, comm::World& world) {
     const auto model = block(world, std::nullopt, std::nullopt);
-    device::Trace& trace = device::Device::current().trace();
-    trace.enable(true);
+    const device::Recorder recorder(device::Device::current());
     set_requires_gradient_sync(*model, false);
     backward(*model, context.rank());
     const auto reductions = [&] {
-      return std::count_if(trace.entries().begin(), trace.entries().end(),
-                           [](const device::TraceEntry& entry) { return entry.stream.empty() && entry.name == "RS"; });
+      return std::ranges::count(recorder.recording().marks, device::MarkKind::kReduceScatter, &device::Mark::kind);
     };
     EXPECT_EQ(reductions(), 0);
     EXPECT_FALSE(model->weight.value.grad().defined());

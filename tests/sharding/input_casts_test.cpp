@@ -3,6 +3,8 @@
 // World:   1 or 2 ranks as threads; modules that keep what they were called with.
 #include <gmock/gmock.h>
 
+#include "engine/device/recorder.h"
+#include "tests/support/issued.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -165,12 +167,12 @@ TEST(ParamDtype, IsThatOfTheComputationOnOneRankToo) {
 TEST(ParamDtype, TheGatherMovesItsBytesAndTheOptimizerSeesTheOriginal) {
   run_world(2, [](RankContext&, comm::World& world) {
     const auto model = recorder(in_bf16(world));
-    device::Trace& trace = device::Device::current().trace();
-    trace.enable(true);
+    const device::Recorder recorded(device::Device::current());
     (*model)(test::toy_input(0, 2, 4));
-    ASSERT_FALSE(trace.entries().empty());
-    for (const device::TraceEntry& entry : trace.entries()) {
-      if (!entry.stream.empty() || entry.name != "AG") continue;
+    const std::vector<test::Issued> issued = test::issued(recorded.recording());
+    ASSERT_FALSE(issued.empty());
+    for (const test::Issued& entry : issued) {
+      if (!entry.is_mark() || entry.name != "AG") continue;
       EXPECT_EQ(entry.dtype, DType::kBF16);
       EXPECT_EQ(entry.bytes, 2 * 4 * 2);  // 2 of 4 rows, 4 bf16 a row
     }

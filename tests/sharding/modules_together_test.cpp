@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
+#include "tests/support/issued.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -29,12 +31,11 @@ TEST(ModulesTogether, AreGatheredAndReducedOnce) {
     FullyShardOptions options = test::sharded_over_all(world);
     options.reshard_after_forward = true;
     const auto chain = wrapped_together(options);
-    device::Device::current().trace().enable(true);
+    const device::Recorder recorder(device::Device::current());
     test::forward_backward(*chain, test::toy_input(context.rank(), 3, kWidth));
     std::string events;
-    for (const device::TraceEntry& entry : device::Device::current().trace().entries()) {
-      if (entry.stream.empty() && entry.subject == "layers.0")
-        events += fmt::format("{}[{}] ", entry.name, entry.count);
+    for (const test::Issued& entry : test::issued(recorder.recording())) {
+      if (entry.is_mark() && entry.subject == "layers.0") events += fmt::format("{}[{}] ", entry.name, entry.count);
     }
     EXPECT_EQ(events, "AG[0] W[0] RE[0] AG[0] W[0] RE[0] RS[2] ");
   });

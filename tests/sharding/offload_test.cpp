@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/init.h"
 #include "engine/nn/layers.h"
@@ -21,6 +22,7 @@
 #include "sharding/fully_shard.h"
 #include "sharding/parallelize.h"
 #include "tests/support/files.h"
+#include "tests/support/issued.h"
 
 namespace loom::sharding {
 namespace {
@@ -359,14 +361,11 @@ TEST(OffloadedTensors, LowerTheDevicesPeakByShardsGradientsAndOptimizerState) {
 
 // The items of the copy-in stream and of those after it, as "stream name:subject", while `work` runs.
 std::vector<std::string> items(Rank& rank, const std::function<void()>& work, std::string_view subject_part = "") {
-  device::Trace& trace = rank.device().trace();
-  trace.clear();
-  trace.enable(true);
+  const device::Recorder recorder(rank.device());
   work();
-  trace.enable(false);
   std::vector<std::string> found;
-  for (const device::TraceEntry& entry : trace.entries()) {
-    if (entry.stream.empty() || entry.stream == "compute" || entry.name == "end_of_backward") continue;
+  for (const test::Issued& entry : test::issued(recorder.recording())) {
+    if (entry.is_mark() || entry.stream == "compute" || entry.name == "end_of_backward") continue;
     if (entry.subject.find(subject_part) == std::string::npos) continue;
     found.push_back(entry.stream + " " + entry.name + ":" + entry.subject);
   }
@@ -381,11 +380,12 @@ TEST(OffloadedGather, CopiesFullPrecisionParameterByParameterAndThenCasts) {
     scene.options.layout = layout;
     on_ranks(scene, [](Rank& rank) {
       FsdpState::of(rank.net())->lazy_init();
+      const device::Recorder recorder(rank.device());
       EXPECT_THAT(
           items(rank, [&] { unshard(rank.net().first); }),
           ElementsAre("gather_copy_in h2d:weight", "gather_copy_in cast:weight", "gather_copy_in h2d:bias",
                       "gather_copy_in cast:bias", "gather_copy_in gather_copy_in:first", "gather all_gather:first"));
-      const auto& entries = rank.device().trace().entries();
+      const std::vector<test::Issued> entries = test::issued(recorder.recording());
       EXPECT_EQ(entries[0].cost.read_bytes, 5 * 6 * 4);     // the shard's own dtype over the wire
       EXPECT_EQ(entries[1].cost.written_bytes, 5 * 6 * 2);  // cast on the device
     });

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
+#include "tests/support/issued.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -30,7 +32,7 @@ Step step_with(ReshardAfterForward after_forward, GatherLayout layout) {
                options.reshard_after_forward = after_forward;
                const auto chain = test::sharded_chain(kWidth, kBlocks, options);
                device::Device& device = device::Device::current();
-               device.trace().enable(true);
+               const device::Recorder recorder(device);
                Step step;
                const Tensor loss = ops::mean((*chain)(test::toy_input(context.rank(), 3, kWidth)));
                step.between_bytes =
@@ -38,8 +40,8 @@ Step step_with(ReshardAfterForward after_forward, GatherLayout layout) {
                autograd::backward(loss);
                step.loss = loss.item();
                step.gradients = test::gradients(*chain);
-               for (const device::TraceEntry& entry : device.trace().entries()) {
-                 if (!entry.stream.empty() || entry.subject != "layers.0") continue;
+               for (const test::Issued& entry : test::issued(recorder.recording())) {
+                 if (!entry.is_mark() || entry.subject != "layers.0") continue;
                  if (entry.name == "AG" || entry.name == "REPF" || entry.name == "RE") {
                    step.events +=
                        fmt::format("{}{} ", entry.name, entry.name == "AG" ? fmt::format("[{}]", entry.bytes) : "");

@@ -13,6 +13,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
+#include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/optim/adamw.h"
 #include "engine/tensor/autograd.h"
@@ -145,11 +146,7 @@ void freeze(nn::Module& model, const std::vector<std::string>& prefixes) {
   }
 }
 
-void mark(std::string_view kind) {
-  device::TraceEntry entry;
-  entry.name = kind;
-  device::Device::current().trace().mark(std::move(entry));
-}
+void mark(device::MarkKind kind) { device::Device::current().log().add_mark({.kind = kind}); }
 
 // Numbers below `limit`; their values do not matter to the order of events.
 Tensor some_ids(const Shape& shape, std::int64_t limit) {
@@ -165,7 +162,7 @@ void train_micro_batch(nn::Module& model, const Case& c) {
                             : model(ids).tensor();
   const Tensor targets = some_ids({output.shape()[0], output.shape()[1]}, test::kToyVocab);
   const Tensor loss = ops::cross_entropy(ops::cast(output, DType::kF32), targets);
-  mark("B");
+  mark(device::MarkKind::kBackward);
   autograd::backward(loss);
 }
 
@@ -179,18 +176,18 @@ Tokens run_rank(const Case& c, const Way& way, RankContext& context, comm::World
   freeze(*model, c.frozen);
   models::fully_shard(*model, world, config, {.layout = way.layout});
   nn::AdamW optimizer(model->parameters(), {});
-  device.trace().enable(true);
+  device::Recorder recorder(device);
   for (int i = 0; i < c.iterations; ++i) {
-    device.trace().clear();
+    recorder.clear();
     for (int a = 0; a < c.accum; ++a) {
       if (c.accum > 1) sharding::set_requires_gradient_sync(*model, a == c.accum - 1);
       train_micro_batch(*model, c);
     }
-    mark("O");
+    mark(device::MarkKind::kOptimizer);
     optimizer.step();
     optimizer.zero_grad();
   }
-  return test::schedule_tokens(device.trace());
+  return test::schedule_tokens(recorder.recording());
 }
 
 // --- Comparing

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "tests/support/files.h"
+#include "tests/support/issued.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -31,17 +33,15 @@ Trained train(comm::World& world, bool shared, int rank) {
   if (shared) share_comm_ctx({first.get(), second.get()});
   device::Device& device = device::Device::current();
   device.memory().reset_peaks();
-  device.trace().clear();
-  device.trace().enable(true);
+  const device::Recorder recorder(device);
   for (int step = 0; step < 2; ++step) {
     const Tensor loss = ops::mean((*second)((*first)(test::toy_input(2 * step + rank, 3, kWidth))));
     autograd::backward(loss);
   }
   Trained trained;
-  for (const device::TraceEntry& entry : device.trace().entries()) {
-    if (entry.stream.empty()) trained.events.push_back(fmt::format("{}:{}", entry.name, entry.subject));
+  for (const test::Issued& entry : test::issued(recorder.recording())) {
+    if (entry.is_mark()) trained.events.push_back(fmt::format("{}:{}", entry.name, entry.subject));
   }
-  device.trace().enable(false);
   trained.gradients[0] = test::gradients(*first);
   trained.gradients[1] = test::gradients(*second);
   trained.peak_reduce_bytes =

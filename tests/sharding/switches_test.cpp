@@ -7,6 +7,7 @@
 #include <map>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/init.h"
 #include "sharding/fully_shard.h"
@@ -79,12 +80,9 @@ class Fixture {
   }
   // Tokens of what `work` does, without the forwards' own.
   Tokens traced(const std::function<void()>& work) {
-    device::Trace& trace = device::Device::current().trace();
-    trace.clear();
-    trace.enable(true);
+    const device::Recorder recorder(device::Device::current());
     work();
-    trace.enable(false);
-    return test::schedule_tokens(trace);
+    return test::schedule_tokens(recorder.recording());
   }
 
   test::Toy toy{2, /*tied=*/false};

@@ -63,6 +63,7 @@ inline void read_attention(const nlohmann::json& row, KernelRow& result) {
   cost.read_bytes = backward ? 3 * q_bytes + 2 * kv_bytes + lse_bytes : q_bytes + 2 * kv_bytes;
   cost.written_bytes = backward ? q_bytes + 2 * kv_bytes : q_bytes + lse_bytes;
   result.kernel = backward ? "attention_grad" : "attention";
+  cost.work = backward ? device::WorkKind::kAttentionBackward : device::WorkKind::kAttention;
   result.label = fmt::format("{} B {} H {} KV {} T {} D {}", std::string(row.at("op")), b, h, kv, t, d);
 }
 
@@ -80,6 +81,7 @@ inline void read_copy(const nlohmann::json& row, KernelRow& result) {
   }
   result.kernel = op.substr(0, 3);
   cost.unit = device::Unit::kHostLink;
+  cost.work = op.starts_with("d2h") ? device::WorkKind::kD2H : device::WorkKind::kH2D;
   cost.read_bytes = cost.written_bytes = n;
   cost.pinned = op.ends_with("_pinned");
 }

@@ -4,7 +4,7 @@
 //   TwoTower  image_encoder{patch, blocks[2]} -> projector; text_decoder (a Toy of 3 layers, whose own forward does not
 //             run)
 //
-// Every recorded module marks the device's trace where its own forward begins ("F") and ends ("f"), inside whatever
+// Every recorded module marks the recording where its own forward begins ("F") and ends ("f"), inside whatever
 // wraps it: a forward that is run again in backward marks again, and one that is stopped early has no end.
 #pragma once
 
@@ -68,21 +68,16 @@ class RecordedModule : public nn::Module {
 
  protected:
   nn::Value forward(const nn::Args& args) final {
-    mark("F");
+    mark(device::MarkKind::kForward);
     nn::Value output = run(args);
-    mark("f");
+    mark(device::MarkKind::kForwardEnd);
     return output;
   }
   virtual nn::Value run(const nn::Args& args) = 0;
 
  private:
-  void mark(std::string_view kind) const {
-    device::Trace& trace = device::Device::current().trace();
-    if (!recorded_ || !trace.enabled()) return;
-    device::TraceEntry entry;
-    entry.name = kind;
-    entry.subject = path_;
-    trace.mark(std::move(entry));
+  void mark(device::MarkKind kind) const {
+    if (recorded_) device::Device::current().log().add_mark({.kind = kind, .subject = path_});
   }
 
   std::string path_;

@@ -9,8 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/core/rank_context.h"
+#include "engine/device/recorder.h"
 #include "engine/device/stream.h"
-#include "engine/device/timeline.h"
 #include "engine/virtual_time/profile.h"
 
 namespace loom::test {
@@ -33,27 +34,31 @@ inline virtual_time::HardwareProfile tiny_profile() {
   return p;
 }
 
-// A timeline by hand: items by their length on the tiny device.
+// A recording by hand: items by their length on the tiny device.
 class HandMade {
  public:
-  HandMade() { timeline.enable(true); }
-
   // ns of work on the compute stream; the number of its entry.
-  std::int64_t compute(std::int64_t ns) {
-    timeline.add_kernel(device::StreamId::kCompute, "kernel", {.read_bytes = ns});
-    return timeline.last_of(device::StreamId::kCompute);
+  std::int64_t compute(std::int64_t ns) { return kernel("kernel", {.read_bytes = ns}); }
+  std::int64_t kernel(std::string_view name, const device::Cost& cost) {
+    return on_stream(device::StreamId::kCompute, name, cost);
   }
   // A copy of ns on another stream.
   std::int64_t copy(device::StreamId stream, std::int64_t ns) {
-    timeline.add_kernel(stream, "copy", {.read_bytes = ns, .unit = device::Unit::kCopy});
-    return timeline.last_of(stream);
+    return on_stream(stream, "copy", {.read_bytes = ns, .unit = device::Unit::kCopy});
+  }
+  // Over the host link, pinned; ns at a byte a ns.
+  std::int64_t to_device(std::int64_t ns) {
+    return on_stream(device::StreamId::kH2D, "h2d", host_link(ns, device::WorkKind::kH2D));
+  }
+  std::int64_t to_host(std::int64_t ns) {
+    return on_stream(device::StreamId::kD2H, "d2h", host_link(ns, device::WorkKind::kD2H));
   }
   std::int64_t collective(device::StreamId stream, device::CollectiveKind kind, std::int64_t bytes,
                           const std::vector<int>& ranks) {
     device::StreamItem item{"collective", "", {.unit = device::Unit::kLink}, nullptr};
     item.collective = device::Collective{kind, bytes, &ranks};
-    timeline.add_work(stream, item);
-    return timeline.last_of(stream);
+    log().add_item(stream, item);
+    return log().last_of(stream);
   }
   // That takes ns inside a node of two.
   std::int64_t gather(std::int64_t ns, const std::vector<int>& ranks) {
@@ -62,10 +67,25 @@ class HandMade {
   std::int64_t reduce(std::int64_t ns, const std::vector<int>& ranks) {
     return collective(device::StreamId::kReduceScatter, device::CollectiveKind::kReduceScatter, 2 * ns, ranks);
   }
-  void wait(device::StreamId stream, std::int64_t entry) { timeline.add_stream_wait(stream, entry); }
-  void mark(std::string_view name) { timeline.add_mark(name); }
+  void wait(device::StreamId stream, std::int64_t entry) { log().add_stream_wait(stream, entry); }
+  void phase(std::string_view name) { log().add_phase(name); }
+  device::IssueLog& log() { return device_.log(); }
+  // What was made by hand from here on.
+  void begin_again() { recorder_.clear(); }
+  device::Recording recording() const { return recorder_.recording(); }
 
-  device::Timeline timeline;
+ private:
+  static device::Cost host_link(std::int64_t ns, device::WorkKind work) {
+    return {.read_bytes = ns, .unit = device::Unit::kHostLink, .pinned = true, .work = work};
+  }
+  std::int64_t on_stream(device::StreamId stream, std::string_view name, const device::Cost& cost) {
+    log().add_kernel(stream, name, cost);
+    return log().last_of(stream);
+  }
+
+  RankContext context_{0, 1};
+  device::Device device_{{.dry_run = true}, &context_};
+  device::Recorder recorder_{device_};
 };
 
 }  // namespace loom::test

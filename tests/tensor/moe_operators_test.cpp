@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "engine/tensor/ops/moe.h"
+#include "tests/support/issued.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom {
@@ -223,11 +225,9 @@ TEST_F(MoeOperators, RefuseShapesThatDoNotFit) {
 // --- what is counted ---
 
 device::Cost cost_of(device::Device& device, std::string_view kernel, const Function& f) {
-  device.trace().clear();
-  device.trace().enable(true);
+  const device::Recorder recorder(device);
   f();
-  device.trace().enable(false);
-  for (const device::TraceEntry& entry : device.trace().entries()) {
+  for (const test::Issued& entry : test::issued(recorder.recording())) {
     if (entry.name == kernel) return entry.cost;
   }
   ADD_FAILURE() << kernel << " did not run";

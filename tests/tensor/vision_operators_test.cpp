@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "engine/tensor/ops/vision.h"
+#include "tests/support/issued.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom {
@@ -129,12 +131,12 @@ TEST_F(VisionOperators, ShapesThatDoNotFitAreErrorsThatNameTheOperator) {
 
 // [1, 2, 4, 2] fp32: 64 bytes are read and 64 written. Ids: 4 of 8 bytes.
 TEST_F(VisionOperators, CostTheBytesTheyMove) {
-  rank.device().trace().enable(true);
+  const device::Recorder recorder(rank.device());
   ops::pixel_shuffle(fp32({1, 2, 4, 2}), 2);
   ops::unfold_patches(fp32({1, 2, 4, 2}), 2, 2);
   ops::masked_scatter(fp32({1, 4, 2}), test::ids({1, 2, 3, 4}), 1, fp32({1, 2}));
   std::vector<std::string> costs;
-  for (const auto& entry : rank.device().trace().entries()) {
+  for (const test::Issued& entry : test::issued(recorder.recording())) {
     if (entry.name == "fill") continue;
     costs.push_back(fmt::format("{} {} {}", entry.name, entry.cost.read_bytes, entry.cost.written_bytes));
   }

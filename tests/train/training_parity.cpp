@@ -23,6 +23,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
+#include "engine/device/recorder.h"
 #include "engine/io/safetensors.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
@@ -35,6 +36,7 @@
 #include "models/internvl/internvl.h"
 #include "offload/host_allocator.h"
 #include "sharding/fully_shard.h"
+#include "tests/support/issued.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
@@ -179,16 +181,16 @@ std::int64_t shard_elems(const Shape& shape, int ranks) { return (shape[0] + ran
 
 // Checks the marks of one step: every gather in the compute dtype, every reduction in the reduce dtype, with the bytes
 // that follow from the mesh.
-std::string check_wire(const device::Trace& trace, nn::Module& model, const train::ParallelDegrees& degrees) {
+std::string check_wire(const device::Recording& recording, nn::Module& model, const train::ParallelDegrees& degrees) {
   std::map<std::string, std::vector<const sharding::Param*>> groups;
   for (const sharding::FsdpState* state : sharding::FsdpState::collect(model)) {
     for (const auto& param : state->group()->params()) groups[state->path()].push_back(param.get());
   }
   int gathers = 0;
   int reductions = 0;
-  for (const device::TraceEntry& entry : trace.entries()) {
-    const bool gather = entry.stream.empty() && entry.name == "AG";
-    const bool reduction = entry.stream.empty() && entry.name == (degrees.dp_replicate > 1 ? "RSAR" : "RS");
+  for (const test::Issued& entry : test::issued(recording)) {
+    const bool gather = entry.is_mark() && entry.name == "AG";
+    const bool reduction = entry.is_mark() && entry.name == (degrees.dp_replicate > 1 ? "RSAR" : "RS");
     if (!gather && !reduction) continue;
     (gather ? gathers : reductions) += 1;
     const sharding::FsdpState& root = *sharding::FsdpState::of(model);
@@ -255,14 +257,15 @@ class Run {
     if (case_.images) pixel_values_ = &file.at("pixel_values");
     Results results;
     for (std::int64_t step = 0; step < tokens.shape[0]; ++step) {
-      device::Device::current().trace().enable(step == 1);
+      std::optional<device::Recorder> recorder;
+      if (step == 1) recorder.emplace(device::Device::current(), device::RecorderOptions{.entries = false});
       double loss = 0;
       for (int a = 0; a < case_.accum; ++a) {
         if (case_.accum > 1) sharding::set_requires_gradient_sync(*model_, a == case_.accum - 1);
         loss += micro_batch(tokens, step, a);
       }
       if (step == 1 && case_.sixteen_bit)
-        results.wire_error = check_wire(device::Device::current().trace(), *model_, case_.degrees);
+        results.wire_error = check_wire(recorder->recording(), *model_, case_.degrees);
       results.grad_norm.push_back(sharding::clip_grad_norm(*model_, 1.0));
       if (step == 0) results.step1_grad_norm = norms(*model_, shards(), [](const Tensor& t) { return t.grad(); });
       optimizer_->step();

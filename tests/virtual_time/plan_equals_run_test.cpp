@@ -12,20 +12,19 @@ namespace loom::test {
 namespace {
 
 // An entry in words, with all that time and traffic come from.
-std::vector<std::string> words(const device::Timeline& timeline) {
+std::vector<std::string> words(const device::Recording& recording) {
   std::vector<std::string> all;
-  for (const device::TimelineEntry& e : timeline.entries()) {
+  for (const device::Entry& e : recording.entries) {
     all.push_back(
         fmt::format("{} stream {} {} '{}' waits {} | {} bytes of {} ranks | {} flops, {} read, {} written, {} links",
-                    static_cast<int>(e.kind), static_cast<int>(e.stream), timeline.text(e.name),
-                    timeline.text(e.subject), e.other == device::kDone ? -1 : e.other - timeline.first_entry(), e.bytes,
-                    e.group < 0 ? 0 : timeline.group(e.group).size(), e.cost.flops, e.cost.read_bytes,
-                    e.cost.written_bytes, e.cost.link_bytes));
+                    static_cast<int>(e.kind), static_cast<int>(e.stream), recording.text(e.name),
+                    recording.text(e.subject), e.other, e.bytes, e.group < 0 ? 0 : recording.group(e.group).size(),
+                    e.cost.flops, e.cost.read_bytes, e.cost.written_bytes, e.cost.link_bytes));
   }
   return all;
 }
 
-// Where two timelines part, or nothing.
+// Where two recordings part, or nothing.
 std::string difference(const std::vector<std::string>& planned, const std::vector<std::string>& ran) {
   const auto [mine, theirs] = std::ranges::mismatch(planned, ran);
   if (mine == planned.end() && theirs == ran.end()) return "";
@@ -33,23 +32,22 @@ std::string difference(const std::vector<std::string>& planned, const std::vecto
                      theirs == ran.end() ? "nothing" : *theirs);
 }
 
-std::vector<device::Timeline> run(const ToyStep& step, device::ExecutorKind executor) {
+std::vector<device::Recording> run(const ToyStep& step, device::ExecutorKind executor) {
   return of_each_rank(step.ranks,
                       [&](RankContext&, comm::World& world) {
                         const auto chain = toy_model(world, step);
                         nn::init_weights(*chain, kToySeed);
-                        note_step(device::Device::current(), *chain);
+                        device::Recording recording = record_step(device::Device::current(), *chain);
                         device::Device::current().synchronize();
-                        device::Timeline timeline = device::Device::current().timeline();
-                        return timeline;
+                        return recording;
                       },
                       {.executor = executor});
 }
 
-virtual_time::VirtualTimes resolve_all(const std::vector<device::Timeline>& timelines,
+virtual_time::VirtualTimes resolve_all(const std::vector<device::Recording>& recordings,
                                        const virtual_time::TimeModel& model) {
-  std::vector<virtual_time::RankTimeline> ranks;
-  for (std::size_t r = 0; r < timelines.size(); ++r) ranks.push_back({static_cast<int>(r), &timelines[r]});
+  std::vector<virtual_time::RankRecording> ranks;
+  for (std::size_t r = 0; r < recordings.size(); ++r) ranks.push_back({static_cast<int>(r), &recordings[r]});
   return virtual_time::resolve(ranks, model);
 }
 
@@ -64,14 +62,13 @@ TEST_P(PlanEqualsRun, EventForEventAndNsForNs) {
       virtual_time::load_profile(std::filesystem::path(LOOM_SOURCE_DIR) / "configs/devices/ascend-910c.yaml")};
   {
     const PlannedStep plan(GetParam());
-    plan.device->synchronize();
-    planned = words(plan.device->timeline());
+    planned = words(plan.recording);
     for (const virtual_time::HardwareProfile& profile : profiles) planned_ns.push_back(plan.times(profile).end_ns);
   }
   ASSERT_GT(planned.size(), 50u);
   for (const auto executor : {device::ExecutorKind::kInline, device::ExecutorKind::kThreaded}) {
-    const std::vector<device::Timeline> ran = run(GetParam(), executor);
-    for (const device::Timeline& timeline : ran) EXPECT_EQ(difference(planned, words(timeline)), "");
+    const std::vector<device::Recording> ran = run(GetParam(), executor);
+    for (const device::Recording& recording : ran) EXPECT_EQ(difference(planned, words(recording)), "");
     for (std::size_t p = 0; p < profiles.size(); ++p) {
       const virtual_time::VirtualTimes times = resolve_all(ran, virtual_time::TimeModel(profiles[p]));
       for (const virtual_time::RankTimes& rank : times.ranks) {

@@ -15,7 +15,7 @@ constexpr std::int64_t kBlocks = 3;
 constexpr std::int64_t C = 30;
 
 virtual_time::Breakdown parts_of(const PlannedStep& plan, const virtual_time::RankTimes& times) {
-  return virtual_time::break_down(plan.device->timeline(), times, 0, times.end_ns);
+  return virtual_time::break_down(plan.recording, times, 0, times.end_ns);
 }
 
 struct Mode {
@@ -52,7 +52,7 @@ TEST_P(StepOfAFastHost, HidesCommunicationShorterThanCompute) {
   const std::int64_t forward = G + (kBlocks + 1) * C;
   const std::int64_t regather = GetParam().reshard ? G : 0;
   const std::int64_t backward = regather + backward_products() * C + G;
-  EXPECT_EQ(times.marks[1].compute_ns, forward);
+  EXPECT_EQ(times.phases[1].compute_ns, forward);
   EXPECT_EQ(times.end_ns, forward + backward);
   const virtual_time::Breakdown parts = parts_of(plan_, times);
   EXPECT_EQ(parts.exposed_comm_ns, G + regather + G);
@@ -65,7 +65,7 @@ TEST_P(StepOfAFastHost, HidesCommunicationShorterThanCompute) {
 TEST_P(StepOfAFastHost, IsBoundByTheLinksWhereComputeIsShort) {
   constexpr std::int64_t G = 1000;
   const virtual_time::RankTimes times = plan_.times(toy_profile(C, G));
-  EXPECT_EQ(times.marks[1].compute_ns, (kBlocks + 1) * G + C);
+  EXPECT_EQ(times.phases[1].compute_ns, (kBlocks + 1) * G + C);
   EXPECT_EQ(parts_of(plan_, times).comm_ns, (kBlocks + 1) * G * (GetParam().reshard ? 3 : 2));
   if (GetParam().reshard) {
     EXPECT_EQ(times.end_ns, 3 * (kBlocks + 1) * G);
@@ -93,7 +93,7 @@ class StepThatKeepsParameters : public StepOfAFastHost {};
 TEST_P(StepThatKeepsParameters, ExposesTheRestOfLongerCommunication) {
   constexpr std::int64_t G = 50;
   const virtual_time::RankTimes times = plan_.times(toy_profile(C, G));
-  EXPECT_EQ(times.marks[1].compute_ns, (kBlocks + 1) * G + C);
+  EXPECT_EQ(times.phases[1].compute_ns, (kBlocks + 1) * G + C);
   EXPECT_EQ(times.end_ns, (kBlocks + 1) * G + C + (backward_products() - 1) * C + 2 * G);
   EXPECT_EQ(parts_of(plan_, times).exposed_comm_ns, G + kBlocks * (G - C) + (2 * G - C));
 }
@@ -124,13 +124,13 @@ TEST_P(StepOfASlowHost, ForwardFollowsTheHost) {
   profile.launch.collective_ns = H;
   const virtual_time::RankTimes times = plan.times(profile);
   const std::int64_t forward = forward_by_recurrence(depth, H, G);
-  EXPECT_EQ(times.marks[1].compute_ns, forward);
-  const virtual_time::Breakdown parts = virtual_time::break_down(plan.device->timeline(), times, 0, forward);
+  EXPECT_EQ(times.phases[1].compute_ns, forward);
+  const virtual_time::Breakdown parts = virtual_time::break_down(plan.recording, times, 0, forward);
   EXPECT_EQ(parts.compute_ns, (kBlocks + 1) * C);
   // In closed form: without a list the last gather is exposed; with one the last blocks, launched together, follow one
   // another.
   EXPECT_EQ(forward, (kBlocks + 1) * H + (depth == 0 ? G + C : (depth + 1) * C));
-  EXPECT_EQ(plan.times(profile, virtual_time::HostCosts::kFree).marks[1].compute_ns, G + (kBlocks + 1) * C)
+  EXPECT_EQ(plan.times(profile, virtual_time::HostCosts::kFree).phases[1].compute_ns, G + (kBlocks + 1) * C)
       << "the device's own bound";
 }
 
@@ -143,8 +143,8 @@ TEST_P(StepOfASlowHost, BackwardFollowsTheHost) {
   profile.launch.collective_ns = H;
   const virtual_time::RankTimes times = plan.times(profile);
   const std::int64_t groups = kBlocks + 1;
-  EXPECT_EQ(times.end_ns, times.marks[1].host_ns + 2 * groups * H + G);
-  EXPECT_EQ(times.marks[1].host_ns, groups * H);
+  EXPECT_EQ(times.end_ns, times.phases[1].host_ns + 2 * groups * H + G);
+  EXPECT_EQ(times.phases[1].host_ns, groups * H);
 }
 
 INSTANTIATE_TEST_SUITE_P(Depths, StepOfASlowHost, ::testing::Values(0, 1, 2));
@@ -156,8 +156,8 @@ TEST(StepOverNodes, AnIntegerReshardGathersForBackwardInsideTheNode) {
   const PlannedStep plan({.blocks = kBlocks, .ranks = 4, .shard_size = 4, .reshard_after_forward = 2});
   const virtual_time::RankTimes times = plan.times(toy_profile(C, G));
   constexpr std::int64_t kAll = G + G / 2;
-  EXPECT_EQ(times.marks[1].compute_ns, kAll + (kBlocks + 1) * C);
-  EXPECT_EQ(times.end_ns - times.marks[1].compute_ns, G + (2 * kBlocks + 1) * C + kAll);
+  EXPECT_EQ(times.phases[1].compute_ns, kAll + (kBlocks + 1) * C);
+  EXPECT_EQ(times.end_ns - times.phases[1].compute_ns, G + (2 * kBlocks + 1) * C + kAll);
 }
 
 TEST(StepOverNodes, AFullReshardGathersOverAllAgain) {
@@ -165,7 +165,7 @@ TEST(StepOverNodes, AFullReshardGathersOverAllAgain) {
   const PlannedStep plan({.blocks = kBlocks, .ranks = 4, .shard_size = 4});
   const virtual_time::RankTimes times = plan.times(toy_profile(C, G));
   constexpr std::int64_t kAll = G + G / 2;
-  EXPECT_EQ(times.end_ns - times.marks[1].compute_ns, kAll + (2 * kBlocks + 1) * C + kAll);
+  EXPECT_EQ(times.end_ns - times.phases[1].compute_ns, kAll + (2 * kBlocks + 1) * C + kAll);
 }
 
 // Shards in the node, replicas across: half of the bytes go twice through a ring of two between nodes, which is G

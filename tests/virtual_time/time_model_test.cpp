@@ -149,9 +149,10 @@ TEST(TimeModel, AttentionHasCurvesForForwardAndBackward) {
   profile.attention.forward = {.half_rate_seq = 128};
   profile.attention.backward = {.efficiency = 0.5, .half_rate_head_dim = 32, .half_rate_heads = 6};
   const TimeModel model(profile);
-  const device::Cost cost = attention(2, 64, 32);
+  device::Cost cost = attention(2, 64, 32);
   const auto at_peak = static_cast<std::int64_t>(cost.flops / 2);
   EXPECT_EQ(model.work_ns("attention", cost), 3 * at_peak);
+  cost.work = device::WorkKind::kAttentionBackward;
   EXPECT_EQ(model.work_ns("attention_grad", cost), 2 * 2 * 4 * at_peak);
 }
 
@@ -167,14 +168,15 @@ TEST(TimeModel, ATypeWithoutAPeakIsAnErrorThatSaysWhatToAdd) {
 
 TEST(TimeModel, HostLinksHaveFourRates) {
   const TimeModel model(tiny_profile());
-  const auto time = [&](std::string_view name, bool pinned) {
-    return model.work_ns(name,
-                         {.read_bytes = 100, .written_bytes = 100, .unit = device::Unit::kHostLink, .pinned = pinned});
+  const auto time = [&](device::WorkKind work, bool pinned) {
+    return model.work_ns(
+        "copy",
+        {.read_bytes = 100, .written_bytes = 100, .unit = device::Unit::kHostLink, .pinned = pinned, .work = work});
   };
-  EXPECT_EQ(time("h2d", true), 100);
-  EXPECT_EQ(time("d2h", true), 200);
-  EXPECT_EQ(time("h2d", false), 400);
-  EXPECT_EQ(time("d2h", false), 800);
+  EXPECT_EQ(time(device::WorkKind::kH2D, true), 100);
+  EXPECT_EQ(time(device::WorkKind::kD2H, true), 200);
+  EXPECT_EQ(time(device::WorkKind::kH2D, false), 400);
+  EXPECT_EQ(time(device::WorkKind::kD2H, false), 800);
 }
 
 TEST(TimeModel, TheHostsOwnWorkTakesItsBytes) {

@@ -19,6 +19,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "engine/device/recorder.h"
 #include "engine/virtual_time/profile_file.h"
 #include "engine/virtual_time/resolve.h"
 #include "tests/memory/reference_run.h"
@@ -35,14 +36,14 @@ constexpr std::array kPhases = {"forward", "backward", "optimizer"};
 using PhaseTimes = std::array<double, 3>;  // ms
 
 // As events on the compute stream give them.
-PhaseTimes phases(const device::Timeline& timeline, const virtual_time::TimeModel& model,
+PhaseTimes phases(const device::Recording& recording, const virtual_time::TimeModel& model,
                   virtual_time::HostCosts costs) {
-  const virtual_time::RankTimeline rank{0, &timeline};
+  const virtual_time::RankRecording rank{0, &recording};
   const virtual_time::VirtualTimes times = virtual_time::resolve({&rank, 1}, model, costs);
-  const auto& marks = times.ranks.front().marks;
+  const auto& begins = times.ranks.front().phases;
   PhaseTimes result{};
   for (std::size_t i = 0; i < result.size(); ++i) {
-    result[i] = static_cast<double>(marks.at(i + 1).compute_ns - marks.at(i).compute_ns) * 1e-6;
+    result[i] = static_cast<double>(begins.at(i + 1).compute_ns - begins.at(i).compute_ns) * 1e-6;
   }
   return result;
 }
@@ -70,10 +71,11 @@ Result predict(const nlohmann::json& json, const virtual_time::TimeModel& model)
   Result result{.row = test::ReferenceRow::from_json(json), .measured = json.at("fwd_bwd_opt_ms").get<PhaseTimes>()};
   test::ReferenceRun run(result.row);
   run.step();  // brings the optimizer's state
-  run.device().timeline().enable(true);
+  const device::Recorder recorder(run.device());
   run.step();
-  result.device = phases(run.device().timeline(), model, virtual_time::HostCosts::kFree);
-  result.host = phases(run.device().timeline(), model, virtual_time::HostCosts::kCounted);
+  const device::Recording recording = recorder.recording();
+  result.device = phases(recording, model, virtual_time::HostCosts::kFree);
+  result.host = phases(recording, model, virtual_time::HostCosts::kCounted);
   return result;
 }
 

@@ -6,11 +6,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "engine/comm/simulated/simulated.h"
+#include "engine/device/recorder.h"
 #include "engine/virtual_time/breakdown.h"
 #include "engine/virtual_time/resolve.h"
 #include "recompute/checkpoint.h"
@@ -74,37 +76,38 @@ inline std::shared_ptr<ToyChain> toy_model(comm::World& world, const ToyStep& st
   return chain;
 }
 
-// Notes one step's timeline, the second of this rank.
-inline void note_step(device::Device& device, ToyChain& chain) {
+// Records one step, the second of this rank.
+inline device::Recording record_step(device::Device& device, ToyChain& chain) {
+  std::optional<device::Recorder> recorder;
   for (int step = 0; step < 2; ++step) {
     if (step == 1) {
       device.synchronize();
-      device.timeline().enable(true);
-      device.timeline().add_mark("forward");
+      recorder.emplace(device);
     }
+    device.log().add_phase("forward");
     const Tensor loss = ops::mean(chain(toy_input(0, kToyRows, kToyWidth)));
-    device.timeline().add_mark("backward");
+    device.log().add_phase("backward");
     autograd::backward(loss);
-    device.timeline().add_mark("end");
+    device.log().add_phase("end");
     for (auto& [path, parameter] : chain.named_parameters()) parameter.set_grad({});
   }
+  return recorder->recording();
 }
 
-// A dry run of rank 0 and what became of its timeline.
+// A dry run of rank 0 and what was recorded of it.
 struct PlannedStep {
   explicit PlannedStep(const ToyStep& step)
       : context(0, step.ranks),
         scope(context),
         device(&device::Device::install(context, {.dry_run = true})),
         world(comm::make_simulated_world(0, step.ranks)),
-        chain(toy_model(*world, step)) {
-    note_step(*device, *chain);
-  }
+        chain(toy_model(*world, step)),
+        recording(record_step(*device, *chain)) {}
 
   virtual_time::RankTimes times(const virtual_time::HardwareProfile& profile,
                                 virtual_time::HostCosts costs = virtual_time::HostCosts::kCounted) const {
     const virtual_time::TimeModel model(profile);
-    const virtual_time::RankTimeline rank{0, &device->timeline()};
+    const virtual_time::RankRecording rank{0, &recording};
     return virtual_time::resolve({&rank, 1}, model, costs).ranks.front();
   }
 
@@ -113,6 +116,7 @@ struct PlannedStep {
   device::Device* device;
   std::unique_ptr<comm::World> world;
   std::shared_ptr<ToyChain> chain;
+  device::Recording recording;
 };
 
 }  // namespace loom::test

@@ -1,0 +1,144 @@
+#include "engine/device/recorder.h"
+
+#include <algorithm>
+
+#include "engine/core/error.h"
+
+namespace loom::device {
+
+// Makes a recording of ranges of the log: numbers become indices.
+class Recorder::Assembly {
+ public:
+  Assembly(const IssueLog& log, const RecorderOptions& options) : log_(log), options_(options) {
+    recording_.texts = log.texts_;
+    recording_.groups = log.groups_;
+    std::fill(std::begin(last_), std::end(last_), kDone);
+  }
+
+  void add(const Range& range) {
+    Part& part = parts_.emplace_back();
+    part.first = range.from.entry;
+    if (options_.memory) add_sample(range.begin, size());
+    if (options_.entries) {
+      for (std::int64_t number = range.from.entry; number < range.to.entry; ++number) add_entry(part, number);
+    }
+    part.size_before.push_back(size());
+    for (std::int64_t number = range.from.mark; number < range.to.mark; ++number) {
+      Mark mark = log_.marks_[static_cast<std::size_t>(number - log_.first_.mark)];
+      mark.entries = entries_before(part, mark.entries);
+      recording_.marks.push_back(mark);
+    }
+    if (!options_.memory) return;
+    for (std::int64_t number = range.from.sample; number < range.to.sample; ++number) {
+      const MemorySample& sample = log_.samples_[static_cast<std::size_t>(number - log_.first_.sample)];
+      add_sample(sample, entries_before(part, sample.entries));
+    }
+  }
+
+  Recording take() { return std::move(recording_); }
+
+ private:
+  // What became of a range's entries, from number `first` on.
+  struct Part {
+    std::int64_t first = 0;
+    std::vector<std::int64_t> place;        // the index that stands for the entry, or kDone
+    std::vector<std::int64_t> size_before;  // of the recording; one more than entries
+  };
+
+  std::int64_t size() const { return static_cast<std::int64_t>(recording_.entries.size()); }
+
+  std::int64_t entries_before(const Part& part, std::int64_t number) const {
+    return options_.entries ? part.size_before[static_cast<std::size_t>(number - part.first)] : 0;
+  }
+
+  void add_entry(Part& part, std::int64_t number) {
+    const IssueLog::Logged& logged = log_.entries_[static_cast<std::size_t>(number - log_.first_.entry)];
+    part.size_before.push_back(size());
+    Entry entry = logged.entry;
+    const bool waits = entry.kind == EntryKind::kStreamWait || entry.kind == EntryKind::kHostWait;
+    if (waits) entry.other = place_of(entry.other);
+    std::int64_t& last = last_[static_cast<std::size_t>(entry.stream)];
+    // A wait for what is not recorded is over. An event behind it stands behind what the stream did before.
+    if (waits && entry.other == kDone) {
+      part.place.push_back(entry.kind == EntryKind::kStreamWait ? last : kDone);
+      return;
+    }
+    if (!options_.call_site) entry.site = 0;
+    if (is_on_stream(entry.kind)) last = size();
+    part.place.push_back(size());
+    recording_.entries.push_back(entry);
+    if (options_.wall) recording_.wall.push_back(logged.wall == nullptr ? WallTime{} : *logged.wall);
+  }
+
+  std::int64_t place_of(std::int64_t number) const {
+    for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
+      if (number < part->first) continue;
+      const auto at = static_cast<std::size_t>(number - part->first);
+      return at < part->place.size() ? part->place[at] : kDone;
+    }
+    return kDone;
+  }
+
+  void add_sample(MemorySample sample, std::int64_t entries) {
+    sample.entries = entries;
+    if (!options_.wall) sample.wall_ns = 0;
+    recording_.memory.push_back(sample);
+  }
+
+  const IssueLog& log_;
+  const RecorderOptions& options_;
+  Recording recording_;
+  std::vector<Part> parts_;
+  std::int64_t last_[kStreams];  // the last entry of each stream
+};
+
+Recorder::Recorder(Device& device, RecorderOptions options)
+    : device_(device), log_(device.log()), options_(std::move(options)) {
+  log_.recorders_.push_back(this);
+  start();
+}
+
+Recorder::~Recorder() {
+  std::erase(log_.recorders_, this);
+  log_.recorders_changed();
+}
+
+Recorder::Range Recorder::range_from_now() const {
+  return {.from = log_.next(), .to = {}, .begin = options_.memory ? log_.sample() : MemorySample{}};
+}
+
+void Recorder::start() {
+  if (running_) return;
+  running_ = true;
+  log_.recorders_changed();
+  ranges_.push_back(range_from_now());
+}
+
+void Recorder::stop() {
+  if (!running_) return;
+  running_ = false;
+  ranges_.back().to = log_.next();
+  log_.recorders_changed();
+}
+
+void Recorder::clear() {
+  ranges_.clear();
+  if (running_) ranges_.push_back(range_from_now());
+  log_.recorders_changed();
+}
+
+Recording Recorder::recording() const {
+  if (options_.wall) {
+    const IssueLog::Pause pause(log_);
+    device_.synchronize();
+  }
+  Assembly assembly(log_, options_);
+  for (const Range& range : ranges_) {
+    Range part = range;
+    if (running_ && &range == &ranges_.back()) part.to = log_.next();
+    assembly.add(part);
+  }
+  return assembly.take();
+}
+
+}  // namespace loom::device

@@ -1,0 +1,35 @@
+#include "engine/device/recording.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace loom::device {
+namespace {
+
+constexpr std::array<std::string_view, 11> kTokens{"AG", "W", "RE", "REPF", "RS", "RSAR", "DROP", "B", "O", "F", "f"};
+
+}  // namespace
+
+std::string_view token(MarkKind kind) { return kTokens[static_cast<std::size_t>(kind)]; }
+
+MemoryPeaks peaks_of(std::span<const MemorySample> samples) {
+  MemoryPeaks peaks;
+  bool first = true;
+  for (const MemorySample& sample : samples) {
+    const std::int64_t total = std::accumulate(sample.by_category.begin(), sample.by_category.end(), std::int64_t{0});
+    if (first || total > peaks.total_bytes) {
+      peaks.total_bytes = total;
+      peaks.by_category_at_peak = sample.by_category;
+    }
+    first = false;
+    for (std::size_t c = 0; c < kMemCategories; ++c) {
+      peaks.by_category[c] = std::max(peaks.by_category[c], sample.by_category[c]);
+    }
+    peaks.allocated_bytes = std::max(peaks.allocated_bytes, sample.allocated_bytes);
+    peaks.reserved_bytes = std::max(peaks.reserved_bytes, sample.reserved_bytes);
+  }
+  return peaks;
+}
+
+}  // namespace loom::device

@@ -1,0 +1,135 @@
+// Recording: what one rank's host issued while a Recorder watched, in host order. A value: it outlives device and run.
+//
+// Entries   work on a stream; a stream that waits for an entry; the host that works, or waits for an entry; the begin of
+//           a phase. Entries refer to one another by index. Waits for what was issued before the recording are left out:
+//           a recording does not depend on what else was recorded.
+// Marks     what floors above say of the step without work of the device: a gather was issued, a group is usable, ...
+// Memory    the device's accounts at the begin and after every change, where asked for.
+// Wall      when entries really ran, where asked for.
+// Virtual   nothing here takes time: durations come from a time model when the recording is resolved (virtual_time).
+// Names     are for people and for the tables of device profiles; code decides by the enums.
+// Threads   any.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/core/dtype.h"
+#include "engine/device/cost.h"
+#include "engine/device/memory.h"
+#include "engine/device/stream_id.h"
+
+namespace loom::device {
+
+enum class EntryKind : std::uint8_t {
+  kKernel,      // work of the compute stream
+  kCopy,        // work of another stream that is no collective
+  kCollective,  // among several ranks
+  kStreamWait,  // a stream waits for an entry
+  kHostWork,    // the host works
+  kHostWait,    // the host waits for an entry
+  kPhase,       // a phase of the step begins
+};
+// A kernel, copy or collective.
+inline bool is_stream_work(EntryKind kind) { return kind <= EntryKind::kCollective; }
+// What a stream comes to: its work and its waits.
+inline bool is_on_stream(EntryKind kind) { return kind <= EntryKind::kStreamWait; }
+// What the host itself does or waits for.
+inline bool is_on_host(EntryKind kind) { return kind == EntryKind::kHostWork || kind == EntryKind::kHostWait; }
+
+// In place of an entry: one that is always done.
+inline constexpr std::int64_t kDone = -1;
+
+struct Entry {
+  EntryKind kind = EntryKind::kKernel;
+  StreamId stream = StreamId::kCompute;
+  CollectiveKind collective = CollectiveKind::kAllGather;
+  std::int32_t name = 0;       // of the kernel, collective or phase: a number for Recording::text()
+  std::int32_t subject = 0;    // "layers.3": a number for text()
+  std::int32_t group = -1;     // the ranks of a collective: a number for Recording::group(); -1: no collective
+  std::int32_t site = 0;       // what it was issued for: a number for text()
+  std::int64_t other = kDone;  // what a wait waits for: an index of Recording::entries
+  std::int64_t bytes = 0;      // of a collective's whole tensor
+  Cost cost;
+};
+
+enum class MarkKind : std::uint8_t {
+  kGather,                  // AG    a group's all-gather was issued
+  kGathered,                // W     it was waited for: the group is usable
+  kReshard,                 // RE    the full parameters were given back
+  kReshardPostForward,      // REPF  they were, but for this rank's part among fewer ranks
+  kReduceScatter,           // RS    a group's reduction is about to be issued
+  kReduceScatterAllReduce,  // RSAR  one over both axes of a mesh
+  kDrop,                    // DROP  a gather that nobody waited for was given back
+  kBackward,                // B     the backward pass begins
+  kOptimizer,               // O     the optimizer's step begins
+  kForward,                 // F     a module's own forward begins; by modules that say so
+  kForwardEnd,              // f     and ends
+};
+// "AG", "W", ...
+std::string_view token(MarkKind kind);
+
+struct Mark {
+  MarkKind kind = MarkKind::kGather;
+  std::int32_t subject = 0;   // "layers.3": a number for Recording::text()
+  std::int64_t entries = 0;   // of the recording, issued before it
+  std::int64_t bytes = 0;     // of gathers and reductions: this rank's input
+  DType dtype = DType::kF32;  // of gathers and reductions: on the wire
+  std::int64_t count = 0;     // of reductions: parameters in it
+  bool prefetched = false;    // of gathers: issued on behalf of another group
+};
+
+// How the memory stood after a change.
+struct MemorySample {
+  std::int64_t entries = 0;  // of the recording, issued before it
+  CategoryBytes by_category{};
+  std::int64_t allocated_bytes = 0;  // by the caching allocator: the categories and what it does not split off
+  std::int64_t reserved_bytes = 0;
+  std::int64_t wall_ns = 0;  // as WallTime; 0 where wall times are not recorded
+};
+
+struct MemoryPeaks {
+  std::int64_t total_bytes = 0;         // of all categories together
+  CategoryBytes by_category{};          // each category's own
+  CategoryBytes by_category_at_peak{};  // when the total was at its peak first
+  std::int64_t allocated_bytes = 0;
+  std::int64_t reserved_bytes = 0;
+};
+// The accounts' own peaks over the time of the samples (MemStats).
+MemoryPeaks peaks_of(std::span<const MemorySample> samples);
+
+// When an entry really was issued by the host, began and ended: ns of std::chrono::steady_clock.
+struct WallTime {
+  std::int64_t issued = 0;
+  std::int64_t start = 0;
+  std::int64_t end = 0;
+};
+
+struct Recording {
+  std::vector<Entry> entries{};
+  std::vector<Mark> marks{};
+  std::vector<MemorySample> memory{};
+  std::vector<WallTime> wall{};  // as entries; empty where not asked for
+  std::vector<std::string> texts{""};
+  std::vector<std::vector<int>> groups{};  // world ranks, ascending
+
+  const std::string& text(std::int32_t number) const { return texts[static_cast<std::size_t>(number)]; }
+  const std::vector<int>& group(std::int32_t number) const { return groups[static_cast<std::size_t>(number)]; }
+  const Entry& entry(std::int64_t index) const { return entries[static_cast<std::size_t>(index)]; }
+
+  // Entries and marks in the order of the host.
+  template <class OnEntry, class OnMark>
+  void visit(OnEntry&& on_entry, OnMark&& on_mark) const {
+    auto mark = marks.begin();
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      for (; mark != marks.end() && mark->entries <= static_cast<std::int64_t>(i); ++mark) on_mark(*mark);
+      on_entry(entries[i]);
+    }
+    for (; mark != marks.end(); ++mark) on_mark(*mark);
+  }
+};
+
+}  // namespace loom::device

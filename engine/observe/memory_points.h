@@ -1,0 +1,30 @@
+// Memory over time: where a change of the memory stands.
+//
+// Virtual  memory is accounted when the host asks for it, and the host runs ahead. A change stands where the compute stream
+//          is done with the kernels issued before it: in the phase that asked for it, as phases are shown. The report and
+//          the trace for Perfetto both show it there.
+// Wall     where the host's clock was: the compute stream is the host's thread.
+// Threads  any.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/device/recording.h"
+#include "engine/virtual_time/resolve.h"
+
+namespace loom::observe {
+
+struct MemoryPoint {
+  std::int64_t time_ns = 0;
+  device::CategoryBytes by_category{};
+  std::int64_t allocated_bytes = 0;
+  std::int64_t reserved_bytes = 0;
+};
+
+// One for each of the recording's samples, ascending in time.
+std::vector<MemoryPoint> at_virtual_time(const device::Recording& recording, const virtual_time::RankTimes& times);
+// From `origin_ns` on; what was before stands at 0. Wall times are recorded.
+std::vector<MemoryPoint> at_wall_time(const device::Recording& recording, std::int64_t origin_ns);
+
+}  // namespace loom::observe
