@@ -65,7 +65,7 @@ struct TakenOriginals {
 
 // The modules of a list that are in no other module of it.
 std::vector<nn::Module*> outermost(const std::vector<nn::Module*>& listed) {
-  require(!listed.empty(), "fully_shard of no modules");
+  check_model(!listed.empty(), "fully_shard of no modules; name at least one");
   std::vector<nn::Module*> kept;
   for (nn::Module* module : listed) {
     const bool inside = std::any_of(listed.begin(), listed.end(), [&](nn::Module* other) {
@@ -131,7 +131,7 @@ AfterForward resolve_after_forward(const FullyShardOptions& options) {
 
 FsdpState& state_of(nn::Module& module) {
   FsdpState* state = FsdpState::of(module);
-  require(state != nullptr, "a {} is not wrapped by fully_shard", module.type_name());
+  check_model(state != nullptr, "a {} is not wrapped by fully_shard(); wrap it first", module.type_name());
   return *state;
 }
 

@@ -63,7 +63,7 @@ void rotate(DType table_dtype, std::int64_t batch, std::int64_t seq, std::int64_
 
 void rope(DType dtype, DType table_dtype, bool backward, std::int64_t batch, std::int64_t seq, std::int64_t heads,
           std::int64_t head_dim, const void* x, const void* cos, const void* sin, void* y) {
-  require(head_dim % 2 == 0, "rope rotates pairs, but head_dim is {}; it must be even", head_dim);
+  check_model(head_dim % 2 == 0, "rope rotates pairs, but head_dim is {}; it must be even", head_dim);
   visit_float_dtype("rope", dtype, [&]<class T>() {
     const auto* from = static_cast<const T*>(x);
     auto* to = static_cast<T*>(y);

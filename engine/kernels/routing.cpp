@@ -111,8 +111,8 @@ void sort_by_expert(std::int64_t tokens, std::int64_t k, std::int64_t experts, c
   std::fill_n(offsets, experts + 1, 0);
   for (std::int64_t slot = 0; slot < slots; ++slot) {
     const std::int64_t expert = choices[slot];
-    require(expert >= 0 && expert < experts, "sort_by_expert: token {} chose expert {} of {}", slot / k, expert,
-            experts);
+    check_model(expert >= 0 && expert < experts, "sort_by_expert: token {} chose expert {} of {}; choices count from 0",
+                slot / k, expert, experts);
     ++offsets[expert + 1];
   }
   for (std::int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];

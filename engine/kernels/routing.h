@@ -33,7 +33,7 @@ void routing_weights_backward(DType dtype, const RoutingWeights& op, const void*
 
 // Slots in order of expert, inside an expert in order of slot. Rows of expert e are offsets[e] ... offsets[e + 1] - 1
 // (offsets [E + 1]); row_slots [T * k] is each row's slot, token_rows [T, k] each token's rows, ascending. Throws
-// InvariantError for a choice outside [0, E).
+// ModelError for a choice outside [0, E).
 void sort_by_expert(std::int64_t tokens, std::int64_t k, std::int64_t experts, const std::int64_t* choices,
                     std::int64_t* offsets, std::int64_t* row_slots, std::int64_t* token_rows);
 

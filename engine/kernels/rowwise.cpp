@@ -110,6 +110,31 @@ void log_softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, con
   });
 }
 
+void log_sum_exp_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y) {
+  visit_float_dtype("log_sum_exp_forward", dtype, [&]<class T>() {
+    for_each_row(rows, cols, [&](std::int64_t row) {
+      const double value = log_sum_exp_of(cols, static_cast<const T*>(x) + row * cols);
+      static_cast<simd::Scalar<T>*>(y)[row] = static_cast<simd::Scalar<T>>(value);
+    });
+  });
+}
+
+void log_sum_exp_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, const void* y,
+                          const void* dy, void* dx) {
+  visit_float_dtype("log_sum_exp_backward", dtype, [&]<class T>() {
+    using V = simd::Pack<T>;
+    for_each_row(rows, cols, [&](std::int64_t row) {
+      const T* in = static_cast<const T*>(x) + row * cols;
+      T* out = static_cast<T*>(dx) + row * cols;
+      const auto log_sum = static_cast<const simd::Scalar<T>*>(y)[row];
+      const auto factor = static_cast<const simd::Scalar<T>*>(dy)[row];
+      simd::for_packs<V>(cols, [&](std::int64_t i, auto part) {
+        simd::store(out + i, simd::exp(simd::load<V>(in + i, part) - log_sum) * factor, part);
+      });
+    });
+  });
+}
+
 CrossEntropySum nll_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* log_probs,
                             DType target_dtype, const void* targets, std::int64_t ignore_index) {
   CrossEntropySum sum;

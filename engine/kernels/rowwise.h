@@ -30,6 +30,11 @@ void softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, const v
 void log_softmax_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y);
 void log_softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* y, const void* dy, void* dx);
 
+// y[r] = log(sum(exp(x[r]))), y [rows] in statistics. Backward: dx = exp(x - y) * dy with y and dy in statistics.
+void log_sum_exp_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y);
+void log_sum_exp_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, const void* y,
+                          const void* dy, void* dx);
+
 // Sum of -log_probs[r, targets[r]] over the rows that count, in row order in double. Backward writes -row_scale there
 // and 0 elsewhere. Targets int32/int64; ConfigError for one outside [0, cols).
 CrossEntropySum nll_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* log_probs,

@@ -115,8 +115,8 @@ void FSDP2Mixin::freeze(const ConfigReader&) {}
 nn::Module& FSDP2Mixin::sharded_module() {
   if (adapted_ != nullptr) return *adapted_;
   auto* module = dynamic_cast<nn::Module*>(this);
-  require(module != nullptr,
-          "a class inherits FSDP2Mixin without nn::Module; write 'class M : public nn::Module, public FSDP2Mixin'");
+  check_model(module != nullptr,
+              "a class inherits FSDP2Mixin without nn::Module; write 'class M : public nn::Module, public FSDP2Mixin'");
   return *module;
 }
 
@@ -128,7 +128,7 @@ nn::Module& sharded_module(nn::Module& model) {
 void FSDP2Mixin::adopt_resolved(const sharding::ResolvedFsdp2Config& plan) { adopted_ = plan; }
 
 const FSDP2Mixin::Prepared& FSDP2Mixin::prepared() const {
-  require(prepared_ != nullptr, "fsdp2_config() and fsdp2_kwargs() are asked for before fully_shard()");
+  check_model(prepared_ != nullptr, "fsdp2_config() and fsdp2_kwargs() are asked for before fully_shard()");
   return *prepared_;
 }
 

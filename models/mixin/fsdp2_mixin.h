@@ -68,10 +68,10 @@ class FSDP2Mixin {
                            const Fsdp2Options& options = {});
 
   // What patterns, and the names in checkpoints, are relative to: this object, which must be an nn::Module too
-  // (InvariantError), unless it stands for another one.
+  // (ModelError), unless it stands for another one.
   virtual nn::Module& sharded_module();
 
-  // --- from _pre_fully_shard on; InvariantError before ---
+  // --- from _pre_fully_shard on; ModelError before ---
   const sharding::Fsdp2Config& fsdp2_config() const;
   // Arguments of every sharding::fully_shard() call: mesh, dtypes, reshard_after_forward, ignored parameters, offload.
   const sharding::FullyShardOptions& fsdp2_kwargs() const;

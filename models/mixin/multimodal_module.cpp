@@ -28,10 +28,11 @@ const Tower& MultiModalModule::tower(std::string_view name) const {
 
 void MultiModalModule::register_tower(Tower tower) {
   const std::vector<std::string> names = names_of(towers_);
-  require(std::find(names.begin(), names.end(), tower.name) == names.end(), "{}: two towers named '{}'", type_name(),
-          tower.name);
+  check_model(std::find(names.begin(), names.end(), tower.name) == names.end(),
+              "{}: two towers named '{}'; give each a name of its own", type_name(), tower.name);
   for (const std::string& path : tower.paths) {
-    require(find(path) != nullptr, "{}: tower '{}' at '{}', where no module is", type_name(), tower.name, path);
+    check_model(find(path) != nullptr, "{}: tower '{}' at '{}', where no module is; register the module first",
+                type_name(), tower.name, path);
   }
   towers_.push_back(std::move(tower));
 }

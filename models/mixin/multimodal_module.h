@@ -53,7 +53,7 @@ class MultiModalModule : public NamedModule, public FSDP2Mixin {
  protected:
   explicit MultiModalModule(std::string type_name) : NamedModule(std::move(type_name)) {}
 
-  // Throws InvariantError for a name that is taken or a path without a module.
+  // Throws ModelError for a name that is taken or a path without a module.
   void register_tower(Tower tower);
 
   // `pixel_values` is null for a batch of text.

@@ -30,7 +30,7 @@ void visit_children_first(nn::Module& module, std::unordered_set<nn::Module*>& s
 
 void WeightInitMixin::init_weights(std::uint64_t seed, const nn::KeptValues& kept) {
   auto* model = dynamic_cast<nn::Module*>(this);
-  require(model != nullptr, "a class inherits WeightInitMixin without nn::Module");
+  check_model(model != nullptr, "a class inherits WeightInitMixin without nn::Module; inherit both");
   Run run{seed, {}};
   for (auto& [path, slot] : model->named_slots()) {
     if (!kept.contains(slot->value.id())) run.first_path.emplace(slot->value.id(), path);
@@ -59,7 +59,8 @@ void WeightInitMixin::_init_weights(nn::Module& module, double std) {
 }
 
 const std::string* WeightInitMixin::path_of(const nn::ParamSlot& slot) const {
-  require(run_ != nullptr, "'{}' is written by the mixin outside of init_weights()", slot.name);
+  check_model(run_ != nullptr, "'{}' is written by the mixin outside of init_weights(); call init_weights()",
+              slot.name);
   const auto found = run_->first_path.find(slot.value.id());
   return found == run_->first_path.end() ? nullptr : &found->second;
 }

@@ -28,7 +28,7 @@ class WeightInitMixin {
   virtual ~WeightInitMixin() = default;
 
   // Writes this rank's rows of every parameter but those of `kept`. Precondition: parameters have bytes; the class is
-  // an nn::Module too (InvariantError).
+  // an nn::Module too (ModelError).
   void init_weights(std::uint64_t seed, const nn::KeptValues& kept = {});
 
  protected:
@@ -45,7 +45,7 @@ class WeightInitMixin {
     std::uint64_t seed = 0;
     std::unordered_map<const void*, std::string> first_path;  // of parameters that are to be written
   };
-  // Its first path; none for values that are kept. InvariantError outside of init_weights().
+  // Its first path; none for values that are kept. ModelError outside of init_weights().
   const std::string* path_of(const nn::ParamSlot& slot) const;
 
   const Run* run_ = nullptr;

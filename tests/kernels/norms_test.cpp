@@ -190,8 +190,8 @@ TEST(Norms, WithoutRowsTheWeightGradientIsZero) {
 
 TEST(Norms, RefuseIntegers) {
   EXPECT_EQ(
-      error_text<InvariantError>([] { rms_norm_forward(DType::kI32, 1, 1, kEps, nullptr, nullptr, nullptr, nullptr); }),
-      "internal: rms_norm_forward takes fp32, bf16, fp16 or fp64, got int32");
+      error_text<ModelError>([] { rms_norm_forward(DType::kI32, 1, 1, kEps, nullptr, nullptr, nullptr, nullptr); }),
+      "rms_norm_forward takes fp32, bf16, fp16 or fp64, got int32; cast it");
 }
 
 }  // namespace

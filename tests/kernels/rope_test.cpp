@@ -95,9 +95,9 @@ TEST(Rope, InPlaceGivesTheSameBits) {
 }
 
 TEST(Rope, RefusesAnOddHeadDim) {
-  EXPECT_EQ(error_text<InvariantError>(
+  EXPECT_EQ(error_text<ModelError>(
                 [] { rope(DType::kF32, DType::kF32, false, 1, 1, 1, 5, nullptr, nullptr, nullptr, nullptr); }),
-            "internal: rope rotates pairs, but head_dim is 5; it must be even");
+            "rope rotates pairs, but head_dim is 5; it must be even");
 }
 
 }  // namespace

@@ -61,12 +61,12 @@ TEST(SortByExpert, StandsRowsInOrderOfExpertThenToken) {
 TEST(SortByExpert, OfNoTokensGivesEveryExpertNone) { EXPECT_EQ(order_of({}, 2, 3).offsets, (Indices{0, 0, 0, 0})); }
 
 TEST(SortByExpert, RefusesAnExpertThatDoesNotExist) {
-  EXPECT_EQ(error_text<InvariantError>([] {
+  EXPECT_EQ(error_text<ModelError>([] {
               order_of({0, 1, 2, 4}, 2, 4);
             }),
-            "internal: sort_by_expert: token 1 chose expert 4 of 4");
-  EXPECT_EQ(error_text<InvariantError>([] { order_of({-1}, 1, 4); }),
-            "internal: sort_by_expert: token 0 chose expert -1 of 4");
+            "sort_by_expert: token 1 chose expert 4 of 4; choices count from 0");
+  EXPECT_EQ(error_text<ModelError>([] { order_of({-1}, 1, 4); }),
+            "sort_by_expert: token 0 chose expert -1 of 4; choices count from 0");
 }
 
 constexpr std::int64_t kTokens = 37, kChoices = 3, kExperts = 7, kDim = 21;

@@ -212,7 +212,7 @@ TEST(FullyShard, AnAnswerOfFalseReachesTheCaller) {
 
 TEST(FullyShard, TheFileIsNotToBeAskedForBefore) {
   test::OwnModel model;
-  EXPECT_THAT(test::message_of<InvariantError>([&] { model.fsdp2_config(); }),
+  EXPECT_THAT(test::message_of<ModelError>([&] { model.fsdp2_config(); }),
               HasSubstr("fsdp2_config() and fsdp2_kwargs() are asked for before fully_shard()"));
 }
 
@@ -221,7 +221,7 @@ class NoModule final : public FSDP2Mixin {};
 TEST(FullyShard, AMixinAloneIsNoModel) {
   test::run_world(1, [](RankContext&, comm::World& world) {
     NoModule model;
-    EXPECT_THAT(test::message_of<InvariantError>([&] { model.fully_shard(world, own_config("sharding_size: 1\n")); }),
+    EXPECT_THAT(test::message_of<ModelError>([&] { model.fully_shard(world, own_config("sharding_size: 1\n")); }),
                 HasSubstr("a class inherits FSDP2Mixin without nn::Module; write 'class M : public nn::Module, public "
                           "FSDP2Mixin'"));
   });
