@@ -135,16 +135,15 @@ void log_sum_exp_backward(DType dtype, std::int64_t rows, std::int64_t cols, con
   });
 }
 
-CrossEntropySum nll_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* log_probs,
-                            DType target_dtype, const void* targets, std::int64_t ignore_index) {
+CrossEntropySum nll_forward(const CrossEntropy& op, const void* log_probs, const void* targets) {
   CrossEntropySum sum;
-  visit_float_dtype("nll_forward", dtype, [&]<class T>() {
-    visit_index_dtype("nll_forward", target_dtype, [&]<class I>() {
+  visit_float_dtype("nll_forward", op.dtype, [&]<class T>() {
+    visit_index_dtype("nll_forward", op.target_dtype, [&]<class I>() {
       const auto* target = static_cast<const I*>(targets);
-      check_targets(rows, cols, target, ignore_index);
-      for (std::int64_t row = 0; row < rows; ++row) {
-        if (target[row] == ignore_index) continue;
-        sum.loss -= simd::to_double(static_cast<const T*>(log_probs)[row * cols + target[row]]);
+      check_targets(op.rows, op.vocab, target, op.ignore_index);
+      for (std::int64_t row = 0; row < op.rows; ++row) {
+        if (target[row] == op.ignore_index) continue;
+        sum.loss -= simd::to_double(static_cast<const T*>(log_probs)[row * op.vocab + target[row]]);
         sum.rows += 1;
       }
     });
@@ -152,16 +151,15 @@ CrossEntropySum nll_forward(DType dtype, std::int64_t rows, std::int64_t cols, c
   return sum;
 }
 
-void nll_backward(DType dtype, std::int64_t rows, std::int64_t cols, DType target_dtype, const void* targets,
-                  std::int64_t ignore_index, double row_scale, void* dlog_probs) {
-  visit_float_dtype("nll_backward", dtype, [&]<class T>() {
-    visit_index_dtype("nll_backward", target_dtype, [&]<class I>() {
+void nll_backward(const CrossEntropy& op, const void* targets, double row_scale, void* dlog_probs) {
+  visit_float_dtype("nll_backward", op.dtype, [&]<class T>() {
+    visit_index_dtype("nll_backward", op.target_dtype, [&]<class I>() {
       const auto* target = static_cast<const I*>(targets);
-      check_targets(rows, cols, target, ignore_index);
-      for_each_row(rows, cols, [&](std::int64_t row) {
-        T* out = static_cast<T*>(dlog_probs) + row * cols;
-        std::fill_n(out, cols, T{});
-        if (target[row] != ignore_index) out[target[row]] = simd::from_double<T>(-row_scale);
+      check_targets(op.rows, op.vocab, target, op.ignore_index);
+      for_each_row(op.rows, op.vocab, [&](std::int64_t row) {
+        T* out = static_cast<T*>(dlog_probs) + row * op.vocab;
+        std::fill_n(out, op.vocab, T{});
+        if (target[row] != op.ignore_index) out[target[row]] = simd::from_double<T>(-row_scale);
       });
     });
   });

@@ -116,10 +116,9 @@ TEST(Backward, TheSecondThroughANodeIsAnError) {
   test::OneRank rank;
   const Tensor y = ops::mean(leaf({1, 2}));
   backward(y);
-  EXPECT_THAT(
-      [&] { backward(y); },
-      ThrowsMessage<ModelError>(StrEq("[rank 0] a second backward through 'mean': its saved tensors are freed after "
-                                      "the first; run the forward again, or add the losses and run one backward")));
+  EXPECT_THAT([&] { backward(y); }, ThrowsMessage<ModelError>(StrEq(
+                                        "[rank 0] a second backward through 'mean': its saved tensors are freed after "
+                                        "the first; run the forward again, or add the losses and run one backward")));
 }
 
 TEST(Backward, NeedsAGraphAndAGradientOfTheRightSize) {

@@ -100,15 +100,15 @@ Tensor embedding(const Tensor& ids, const Tensor& table) {
   sizes.push_back(dim);
   Tensor y = Tensor::empty(Shape(sizes), table.dtype());
   launch("embedding", pass_cost(0, {ids, y}, {y}), [&] {
-    kernels::embedding_forward(table.dtype(), ids.numel(), vocab, dim, ids.dtype(), ids.raw(), table.raw(), y.raw());
+    kernels::embedding_forward({table.dtype(), ids.numel(), vocab, dim, ids.dtype()}, ids.raw(), table.raw(), y.raw());
   });
   autograd::record("embedding", {table}, {ids}, {y},
                    [shape = table.shape()](Saved saved, const Grads& grads, const Needs&) -> Grads {
                      const Tensor &ids = saved[0], &dy = grads[0];
                      Tensor dtable = Tensor::empty(shape, dy.dtype());
                      launch("embedding_grad", pass_cost(static_cast<double>(dy.numel()), {ids, dy}, {dtable}), [&] {
-                       kernels::embedding_backward(dy.dtype(), ids.numel(), shape[0], shape[1], ids.dtype(), ids.raw(),
-                                                   dy.raw(), dtable.raw());
+                       kernels::embedding_backward({dy.dtype(), ids.numel(), shape[0], shape[1], ids.dtype()},
+                                                   ids.raw(), dy.raw(), dtable.raw());
                      });
                      return {dtable};
                    });

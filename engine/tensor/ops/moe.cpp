@@ -142,7 +142,7 @@ Tensor gather_tokens(const Tensor& x, const ExpertRows& rows) {
   const std::int64_t dim = x.shape()[1];
   Tensor y = Tensor::empty({tokens * k, dim}, x.dtype());
   launch("gather_tokens", pass_cost(0, {y, rows.row_slots}, {y}), [&] {
-    kernels::gather_tokens(x.dtype(), tokens, k, dim, x.raw(), rows.row_slots.data<std::int64_t>(), y.raw());
+    kernels::gather_tokens({x.dtype(), tokens, k, dim}, x.raw(), rows.row_slots.data<std::int64_t>(), y.raw());
   });
   autograd::record("gather_tokens", {x}, {rows.token_rows}, {y},
                    [tokens, k, dim](Saved saved, const Grads& grads, const Needs&) -> Grads {
@@ -150,7 +150,7 @@ Tensor gather_tokens(const Tensor& x, const ExpertRows& rows) {
                      Tensor dx = Tensor::empty({tokens, dim}, dy.dtype());
                      launch("gather_tokens_grad", pass_cost(static_cast<double>(dy.numel()), {dy, token_rows}, {dx}),
                             [&] {
-                              kernels::gather_tokens_backward(dy.dtype(), tokens, k, dim, dy.raw(),
+                              kernels::gather_tokens_backward({dy.dtype(), tokens, k, dim}, dy.raw(),
                                                               token_rows.data<std::int64_t>(), dx.raw());
                             });
                      return {dx};
@@ -196,7 +196,7 @@ Tensor combine_tokens(const Tensor& x, const Tensor& weights, const ExpertRows& 
   const std::int64_t tokens = weights.shape()[0], k = weights.shape()[1], dim = x.shape()[1];
   Tensor y = Tensor::empty({tokens, dim}, x.dtype());
   launch("combine_tokens", pass_cost(2.0 * static_cast<double>(x.numel()), {x, weights, rows.token_rows}, {y}), [&] {
-    kernels::combine_tokens(x.dtype(), tokens, k, dim, x.raw(), weights.raw(), rows.row_slots.data<std::int64_t>(),
+    kernels::combine_tokens({x.dtype(), tokens, k, dim}, x.raw(), weights.raw(), rows.row_slots.data<std::int64_t>(),
                             rows.token_rows.data<std::int64_t>(), y.raw());
   });
   const Tensor none;
@@ -212,7 +212,7 @@ Tensor combine_tokens(const Tensor& x, const Tensor& weights, const ExpertRows& 
             pass_cost(3.0 * static_cast<double>(tokens * k * dim), {x, weights, row_slots, dy}, {result[0], result[1]});
         const auto raw = [](const Tensor& tensor) { return tensor.defined() ? tensor.raw() : nullptr; };
         launch("combine_tokens_grad", cost, [&] {
-          kernels::combine_tokens_backward(dy.dtype(), tokens, k, dim, raw(x), raw(weights),
+          kernels::combine_tokens_backward({dy.dtype(), tokens, k, dim}, raw(x), raw(weights),
                                            row_slots.data<std::int64_t>(), dy.raw(), raw(result[0]), raw(result[1]));
         });
         return result;

@@ -122,8 +122,8 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, std::int64_t ign
   const std::int64_t cols = log_probs.shape()[-1];
   kernels::CrossEntropySum sum;
   launch("nll_loss", pass_cost(static_cast<double>(rows), {targets}, {}), [&] {
-    sum = kernels::nll_forward(log_probs.dtype(), rows, cols, log_probs.raw(), targets.dtype(), targets.raw(),
-                               ignore_index);
+    sum = kernels::nll_forward({log_probs.dtype(), rows, cols, targets.dtype(), ignore_index}, log_probs.raw(),
+                               targets.raw());
   });
   Tensor loss = Tensor::full({}, accumulation_dtype(log_probs.dtype()),
                              sum.rows == 0 ? 0.0 : sum.loss / static_cast<double>(sum.rows));
@@ -134,7 +134,7 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, std::int64_t ign
         Tensor dx = Tensor::empty(log_probs.shape(), log_probs.dtype());
         launch("nll_loss_grad", pass_cost(0, {targets}, {dx}), [&] {
           const double row_scale = counted == 0 ? 0.0 : kernel_value(grads[0]) / static_cast<double>(counted);
-          kernels::nll_backward(dx.dtype(), rows, cols, targets.dtype(), targets.raw(), ignore_index, row_scale,
+          kernels::nll_backward({dx.dtype(), rows, cols, targets.dtype(), ignore_index}, targets.raw(), row_scale,
                                 dx.raw());
         });
         return {dx};
