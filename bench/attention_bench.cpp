@@ -19,15 +19,15 @@ using kernels::Attention;
 
 struct Tensors {
   explicit Tensors(const Attention& op)
-      : q(random_array(op.dtype, op.batch * op.seq * op.heads * op.head_dim, 1)),
-        k(random_array(op.dtype, op.batch * op.seq * op.kv_heads * op.head_dim, 2)),
-        v(random_array(op.dtype, op.batch * op.seq * op.kv_heads * op.head_dim, 3)),
-        dout(random_array(op.dtype, op.batch * op.seq * op.heads * op.head_dim, 4)),
+      : q(random_array(op.dtype, op.batch * op.queries * op.heads * op.head_dim, 1)),
+        k(random_array(op.dtype, op.batch * op.keys * op.kv_heads * op.head_dim, 2)),
+        v(random_array(op.dtype, op.batch * op.keys * op.kv_heads * op.head_dim, 3)),
+        dout(random_array(op.dtype, op.batch * op.queries * op.heads * op.head_dim, 4)),
         out(q.size()),
         dq(q.size()),
         dk(k.size()),
         dv(k.size()),
-        log_sum_exp(static_cast<std::size_t>(op.batch * op.heads * op.seq)) {}
+        log_sum_exp(static_cast<std::size_t>(op.batch * op.heads * op.queries)) {}
   Bytes q, k, v, dout, out, dq, dk, dv;
   std::vector<float> log_sum_exp;
 };
@@ -36,8 +36,15 @@ void forward(const Attention& op, Tensors& t) {
   attention_forward(op, t.q.data(), t.k.data(), t.v.data(), t.out.data(), t.log_sum_exp.data());
 }
 void backward(const Attention& op, Tensors& t) {
-  attention_backward(op, t.q.data(), t.k.data(), t.v.data(), t.out.data(), t.log_sum_exp.data(), t.dout.data(),
-                     t.dq.data(), t.dk.data(), t.dv.data());
+  attention_backward(op, {.q = t.q.data(),
+                          .k = t.k.data(),
+                          .v = t.v.data(),
+                          .out = t.out.data(),
+                          .log_sum_exp = t.log_sum_exp.data(),
+                          .dout = t.dout.data(),
+                          .dq = t.dq.data(),
+                          .dk = t.dk.data(),
+                          .dv = t.dv.data()});
 }
 
 // The last row of the first head of the last sample, written out in double; and sum(dq * q) = sum(dk * k), which holds
@@ -45,34 +52,34 @@ void backward(const Attention& op, Tensors& t) {
 void check(const Attention& op, Tensors& t) {
   forward(op, t);
   backward(op, t);
-  const std::int64_t row = (op.batch - 1) * op.seq + op.seq - 1;
-  std::vector<double> p(static_cast<std::size_t>(op.seq)), out(static_cast<std::size_t>(op.head_dim));
+  const std::int64_t row = (op.batch - 1) * op.queries + op.queries - 1;
+  std::vector<double> p(static_cast<std::size_t>(op.keys)), out(static_cast<std::size_t>(op.head_dim));
   double sum = 0;
-  for (std::int64_t j = 0; j < op.seq; ++j) {
+  for (std::int64_t j = 0; j < op.keys; ++j) {
     double score = 0;
     for (std::int64_t d = 0; d < op.head_dim; ++d) {
       score += at(t.q, op.dtype, row * op.heads * op.head_dim + d) *
-               at(t.k, op.dtype, ((op.batch - 1) * op.seq + j) * op.kv_heads * op.head_dim + d);
+               at(t.k, op.dtype, ((op.batch - 1) * op.keys + j) * op.kv_heads * op.head_dim + d);
     }
     sum += p[static_cast<std::size_t>(j)] = std::exp(score * static_cast<double>(op.scale));
   }
   const double allowed = op.dtype == DType::kBF16 ? 1e-2 : 1e-5;
   for (std::int64_t d = 0; d < op.head_dim; ++d) {
     double expected = 0;
-    for (std::int64_t j = 0; j < op.seq; ++j) {
+    for (std::int64_t j = 0; j < op.keys; ++j) {
       expected += p[static_cast<std::size_t>(j)] / sum *
-                  at(t.v, op.dtype, ((op.batch - 1) * op.seq + j) * op.kv_heads * op.head_dim + d);
+                  at(t.v, op.dtype, ((op.batch - 1) * op.keys + j) * op.kv_heads * op.head_dim + d);
     }
     const double actual = at(t.out, op.dtype, row * op.heads * op.head_dim + d);
     require(std::abs(actual - expected) < allowed, "attention gives {}, expected {}", actual, expected);
   }
   double by_q = 0, by_k = 0, size = 0;
-  for (std::int64_t i = 0; i < op.batch * op.seq * op.heads * op.head_dim; ++i) {
+  for (std::int64_t i = 0; i < op.batch * op.queries * op.heads * op.head_dim; ++i) {
     const double term = at(t.q, op.dtype, i) * at(t.dq, op.dtype, i);
     by_q += term;
     size += std::abs(term);
   }
-  for (std::int64_t i = 0; i < op.batch * op.seq * op.kv_heads * op.head_dim; ++i) {
+  for (std::int64_t i = 0; i < op.batch * op.keys * op.kv_heads * op.head_dim; ++i) {
     by_k += at(t.k, op.dtype, i) * at(t.dk, op.dtype, i);
   }
   require(std::abs(by_q - by_k) < allowed * size, "sum(dq q) is {}, sum(dk k) is {}", by_q, by_k);
@@ -83,7 +90,7 @@ void measure(benchmark::State& state, const Attention& op, bool is_forward, int 
   const ThreadsScope scope(threads);
   check(op, tensors);
   const double products = is_forward ? 2 : 5;
-  const double flops = products * static_cast<double>(op.batch * op.heads * op.seq * op.seq * op.head_dim);
+  const double flops = products * static_cast<double>(op.batch * op.heads * op.queries * op.keys * op.head_dim);
   PeakShare share(op.dtype, threads);
   for (auto _ : state) share.time([&] { is_forward ? forward(op, tensors) : backward(op, tensors); });
   state.counters["%peak"] = share.percent(flops);
@@ -99,7 +106,7 @@ void add(const Size& size, DType dtype, bool is_forward, int threads) {
   op.batch = size.batch;
   op.heads = size.heads;
   op.kv_heads = size.kv_heads;
-  op.seq = size.seq;
+  op.queries = op.keys = size.seq;
   op.head_dim = size.head_dim;
   op.scale = 1.0f / std::sqrt(static_cast<float>(size.head_dim));
   op.dtype = dtype;

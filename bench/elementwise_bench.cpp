@@ -107,20 +107,22 @@ Run rms_forward(DType d, Arrays& a) {
   const std::int64_t elems = elems_of(d);
   const Doubles x = tail(d, a[0], elems, kDim), w = head(d, a.small(0), kDim);
   Doubles y(kDim), rstd(1);
-  kernels::rms_norm_forward(kF64, 1, kDim, kEps, x.data(), w.data(), y.data(), rstd.data());
-  auto kernel = [=, &a] { kernels::rms_norm_forward(d, elems / kDim, kDim, kEps, a[0], a.small(0), a[1], a.small(1)); };
+  kernels::rms_norm_forward({kF64, 1, kDim, kEps}, x.data(), w.data(), y.data(), rstd.data());
+  auto kernel = [=, &a] {
+    kernels::rms_norm_forward({d, elems / kDim, kDim, kEps}, a[0], a.small(0), a[1], a.small(1));
+  };
   return {2.0 * kArrayBytes, kernel, d, a[1], elems, y};
 }
 
 Run rms_backward(DType d, Arrays& a) {
   const std::int64_t elems = elems_of(d);
-  kernels::rms_norm_forward(d, elems / kDim, kDim, kEps, a[0], a.small(0), a[2], a.small(1));
+  kernels::rms_norm_forward({d, elems / kDim, kDim, kEps}, a[0], a.small(0), a[2], a.small(1));
   const Doubles x = tail(d, a[0], elems, kDim), dy = tail(d, a[1], elems, kDim), w = head(d, a.small(0), kDim);
   const Doubles rstd = tail(DType::kF32, a.small(1), elems / kDim, 1);
   Doubles dx(kDim), dw(kDim);
-  kernels::rms_norm_backward(kF64, 1, kDim, x.data(), w.data(), rstd.data(), dy.data(), dx.data(), dw.data());
+  kernels::rms_norm_backward({kF64, 1, kDim}, x.data(), w.data(), rstd.data(), dy.data(), dx.data(), dw.data());
   auto kernel = [=, &a] {
-    kernels::rms_norm_backward(d, elems / kDim, kDim, a[0], a.small(0), a.small(1), a[1], a[2], a.small(2));
+    kernels::rms_norm_backward({d, elems / kDim, kDim}, a[0], a.small(0), a.small(1), a[1], a[2], a.small(2));
   };
   return {3.0 * kArrayBytes, kernel, d, a[2], elems, dx};
 }
@@ -129,9 +131,9 @@ Run layer_forward(DType d, Arrays& a) {
   const std::int64_t elems = elems_of(d);
   const Doubles x = tail(d, a[0], elems, kDim), w = head(d, a.small(0), kDim);
   Doubles y(kDim), mean(1), rstd(1);
-  kernels::layer_norm_forward(kF64, 1, kDim, kEps, x.data(), w.data(), w.data(), y.data(), mean.data(), rstd.data());
+  kernels::layer_norm_forward({kF64, 1, kDim, kEps}, x.data(), w.data(), w.data(), y.data(), mean.data(), rstd.data());
   auto kernel = [=, &a] {
-    kernels::layer_norm_forward(d, elems / kDim, kDim, kEps, a[0], a.small(0), a.small(0), a[1], a.small(1),
+    kernels::layer_norm_forward({d, elems / kDim, kDim, kEps}, a[0], a.small(0), a.small(0), a[1], a.small(1),
                                 a.small(2));
   };
   return {2.0 * kArrayBytes, kernel, d, a[1], elems, y};
@@ -170,9 +172,9 @@ Run rope(DType d, Arrays& a) {
   const Doubles cos = tail(d, a.small(0), seq * kHeadDim, kHeadDim),
                 sin = tail(d, a.small(1), seq * kHeadDim, kHeadDim);
   Doubles y(kHeadDim);
-  kernels::rope(kF64, kF64, false, 1, 1, 1, kHeadDim, x.data(), cos.data(), sin.data(), y.data());
+  kernels::rope({kF64, kF64, false, 1, 1, 1, kHeadDim}, x.data(), cos.data(), sin.data(), y.data());
   auto kernel = [=, &a] {
-    kernels::rope(d, d, false, kBatch, seq, kHeads, kHeadDim, a[0], a.small(0), a.small(1), a[1]);
+    kernels::rope({d, d, false, kBatch, seq, kHeads, kHeadDim}, a[0], a.small(0), a.small(1), a[1]);
   };
   return {2.0 * kArrayBytes, kernel, d, a[1], elems, y};
 }
@@ -222,9 +224,9 @@ Run cross_entropy_forward(DType d, Arrays& a) {
   const Doubles x = tail(d, a[0], rows * kVocab, kVocab);
   const std::int64_t target = 0;
   Doubles lse(1);
-  kernels::cross_entropy_forward(kF64, 1, kVocab, x.data(), DType::kI64, &target, kNoTarget, lse.data());
+  kernels::cross_entropy_forward({kF64, 1, kVocab, DType::kI64, kNoTarget}, x.data(), &target, lse.data());
   auto kernel = [=, &a] {
-    kernels::cross_entropy_forward(d, rows, kVocab, a[0], DType::kI64, a.small(0), kNoTarget, a.small(1));
+    kernels::cross_entropy_forward({d, rows, kVocab, DType::kI64, kNoTarget}, a[0], a.small(0), a.small(1));
   };
   return {static_cast<double>(rows * kVocab) * static_cast<double>(element_bytes(d)),
           kernel,
@@ -237,13 +239,14 @@ Run cross_entropy_forward(DType d, Arrays& a) {
 Run cross_entropy_backward(DType d, Arrays& a) {
   const std::int64_t rows = elems_of(d) / kVocab;
   write_targets(rows, a.small(0));
-  kernels::cross_entropy_forward(d, rows, kVocab, a[0], DType::kI64, a.small(0), kNoTarget, a.small(1));
+  kernels::cross_entropy_forward({d, rows, kVocab, DType::kI64, kNoTarget}, a[0], a.small(0), a.small(1));
   const Doubles x = tail(d, a[0], rows * kVocab, kVocab), lse = tail(DType::kF32, a.small(1), rows, 1);
   const std::int64_t target = (rows - 1) * 7919 % kVocab;
   Doubles dx(kVocab);
-  kernels::cross_entropy_backward(kF64, 1, kVocab, x.data(), DType::kI64, &target, kNoTarget, lse.data(), 1, dx.data());
+  kernels::cross_entropy_backward({kF64, 1, kVocab, DType::kI64, kNoTarget}, x.data(), &target, lse.data(), 1,
+                                  dx.data());
   auto kernel = [=, &a] {
-    kernels::cross_entropy_backward(d, rows, kVocab, a[0], DType::kI64, a.small(0), kNoTarget, a.small(1), 1, a[1]);
+    kernels::cross_entropy_backward({d, rows, kVocab, DType::kI64, kNoTarget}, a[0], a.small(0), a.small(1), 1, a[1]);
   };
   return {2.0 * static_cast<double>(rows * kVocab) * static_cast<double>(element_bytes(d)),
           kernel,

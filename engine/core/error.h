@@ -1,8 +1,10 @@
 // Errors: where (file:line, rank, group), actual against allowed, next step.
 //
-// Three families: the user's input (ConfigError), the machine or network (DeviceError, CommError), our own
-// bug (InvariantError). The text is for a reader at rank 37 with no debugger and is part of the contract: it is tested.
-// A message made while a rank is current starts with "[rank R] ", except a ConfigError, which all ranks raise alike.
+// Four families: the user's input (ConfigError), the user's model or program (ModelError), the machine or network
+// (DeviceError, CommError), our own bug (InvariantError). The text is for a reader at rank 37 with no debugger and is
+// part of the contract: it is tested. A message made while a rank is current starts with "[rank R] ", except a
+// ConfigError, which all ranks raise alike. A ModelError names the module whose forward was running. All end a program
+// with status 1.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,8 +19,15 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The user's file, flag or model is wrong. Raised before anything is allocated.
+// The user's file or flag is wrong. Raised before anything is allocated.
 class ConfigError : public Error {
+ public:
+  using Error::Error;
+};
+
+// The user's model or program asks for what cannot be: shapes that an operator does not take, a key that a batch does
+// not have, a second backward through one graph.
+class ModelError : public Error {
  public:
   using Error::Error;
 };
@@ -60,6 +69,21 @@ template <class E, class... Args>
   throw E(rank_prefix() + fmt::format(format, std::forward<Args>(args)...));
 }
 
+// rank_prefix(), then "in the forward of 'layers.1' (Block): " while a module of the user's runs on this rank.
+std::string model_prefix();
+
+template <class... Args>
+[[noreturn]] void model_error(fmt::format_string<Args...> format, Args&&... args) {
+  throw ModelError(model_prefix() + fmt::format(format, std::forward<Args>(args)...));
+}
+
+// What the user's model must keep to.
+template <class... Args>
+void check_model(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) model_error(format, std::forward<Args>(args)...);
+}
+
+// What our own code must keep to.
 template <class... Args>
 void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <typeindex>
 #include <unordered_map>
 #include <vector>
@@ -41,6 +42,11 @@ class RankContext {
   // works for the rank on threads of its own. `stop` does not throw.
   void at_end(std::function<void()> stop);
 
+  // What of the user's program is running, for the text of ModelErrors: "the forward of 'layers.1' (Block)", or "". A
+  // floor that knows of programs gives the function, which is called on the rank's host thread.
+  void set_program_place(std::string (*place)()) { program_place_ = place; }
+  std::string program_place() const { return program_place_ == nullptr ? std::string{} : program_place_(); }
+
   // The context of this thread. Throws InvariantError when no rank is current.
   static RankContext& current();
   static RankContext* current_or_null();
@@ -52,6 +58,7 @@ class RankContext {
   std::mutex mutex_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> slots_;
   std::vector<std::function<void()>> at_end_;
+  std::string (*program_place_)() = nullptr;
 };
 
 // Makes a context current on this thread for the scope's lifetime; scopes nest.

@@ -13,7 +13,8 @@ const nn::Value& Batch::at(std::string_view name) const {
     if (key == name) return value;
     names.push_back(key);
   }
-  raise<InvariantError>("the batch has no '{}'; it has {}", name, fmt::join(names, ", "));
+  model_error("the batch has no '{}'; it has {}; give it in the DataLoader, or ask for what is there", name,
+              names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
 Batch DataIterator::next() {

@@ -24,7 +24,7 @@ namespace loom::data {
 struct Batch {
   nn::ValueDict values;
 
-  // Throw InvariantError naming what there is instead.
+  // Throw ModelError naming what there is instead.
   const nn::Value& at(std::string_view name) const;
   const Tensor& operator[](std::string_view name) const { return at(name).tensor(); }
 };

@@ -8,11 +8,12 @@ namespace {
 
 // False when there is nothing to do.
 bool check(const Attention& op) {
-  require(op.batch >= 0 && op.seq >= 0 && op.heads >= 0 && op.head_dim >= 0,
-          "attention sizes must not be negative, got batch={} seq={} heads={} head_dim={}", op.batch, op.seq, op.heads,
-          op.head_dim);
-  require(is_floating(op.dtype), "attention takes fp32, bf16, fp16 or fp64, got {}", name(op.dtype));
-  if (op.batch == 0 || op.seq == 0 || op.heads == 0 || op.head_dim == 0) return false;
+  require(op.batch >= 0 && op.queries >= 0 && op.keys >= 0 && op.heads >= 0 && op.head_dim >= 0 && op.start >= 0,
+          "attention sizes must not be negative, got batch={} queries={} keys={} heads={} head_dim={} start={}",
+          op.batch, op.queries, op.keys, op.heads, op.head_dim, op.start);
+  check_model(is_floating(op.dtype), "attention takes fp32, bf16, fp16 or fp64, got {}; cast it", name(op.dtype));
+  if (op.batch == 0 || op.queries == 0 || op.heads == 0 || op.head_dim == 0) return false;
+  require(op.keys > 0, "attention of {} queries needs a key", op.queries);
   require(op.kv_heads > 0 && op.heads % op.kv_heads == 0,
           "attention with {} query heads needs a divisor of that as key/value heads, got {}", op.heads, op.kv_heads);
   return true;
@@ -39,12 +40,9 @@ void attention_forward(const Attention& op, const void* q, const void* k, const 
   with_element_type(op.dtype, [&](auto element) { attn::forward<decltype(element)>(op, q, k, v, out, log_sum_exp); });
 }
 
-void attention_backward(const Attention& op, const void* q, const void* k, const void* v, const void* out,
-                        const void* log_sum_exp, const void* dout, void* dq, void* dk, void* dv) {
+void attention_backward(const Attention& op, const AttentionBackward& tensors) {
   if (!check(op)) return;
-  with_element_type(op.dtype, [&](auto element) {
-    attn::backward<decltype(element)>(op, q, k, v, out, log_sum_exp, dout, dq, dk, dv);
-  });
+  with_element_type(op.dtype, [&](auto element) { attn::backward<decltype(element)>(op, tensors); });
 }
 
 }  // namespace loom::kernels

@@ -1,11 +1,14 @@
-// Causal flash-style attention with grouped-query heads; memory linear in the sequence length.
+// Flash-style attention with grouped-query heads; memory linear in the numbers of queries and keys.
 //
-// Letters   B batch, S sequence, H query heads, G key/value heads (H % G == 0), D head dim.
-// Shapes    q, out, dq, dout [B,S,H,D]; k, v, dk, dv [B,S,G,D]; log_sum_exp fp32 [B,H,S] (natural log of the row's sum
-//           of exp(score * scale), maximum included). Query head h uses key/value head h / (H / G).
-// dtypes    fp32, bf16, fp16, fp64 (log_sum_exp stays fp32, fp64 for fp64); accumulation in fp32 (fp64 for fp64).
+// Letters   B batch, S_q queries, S_k keys, H query heads, G key/value heads (H % G == 0), D head dim.
+// Shapes    q, out, dq, dout [B,S_q,H,D]; k, v, dk, dv [B,S_k,G,D]; log_sum_exp, dlog_sum_exp [B,H,S_q] (natural log of
+//           the row's sum of exp(score * scale), maximum included). Query head h uses key/value head h / (H / G).
+// Mask      key j has position j, query i has position start + i; a causal query sees the keys at its own position and
+//           before. start >= 0, so every query sees a key.
+// dtypes    fp32, bf16, fp16, fp64; log_sum_exp and its gradient fp32 (fp64 for fp64); accumulation as these.
 // Threads   tiles over (batch, head[, row block]); dk and dv of a key/value head are summed over its query heads in
 //           head order, so bits do not depend on the thread count.
+// Errors    ModelError for another dtype; InvariantError for sizes that the operators should have refused.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +19,34 @@ namespace loom::kernels {
 
 struct Attention {
   std::int64_t batch = 0;
-  std::int64_t seq = 0;
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   double scale = 1.0;  // usually 1 / sqrt(head_dim)
   bool causal = true;
+  std::int64_t start = 0;  // position of the first query among the keys; read when causal
   DType dtype = DType::kF32;
 };
 
 void attention_forward(const Attention& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp);
 
-// Overwrites dq, dk, dv.
-void attention_backward(const Attention& op, const void* q, const void* k, const void* v, const void* out,
-                        const void* log_sum_exp, const void* dout, void* dq, void* dk, void* dv);
+// The tensors of a backward. `out` and `log_sum_exp` may be those of an attention over more keys, of which k and v are
+// a part: dk and dv are then the part's, and the sum of dq over the parts is the whole's (ring attention).
+struct AttentionBackward {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* out = nullptr;
+  const void* log_sum_exp = nullptr;
+  const void* dout = nullptr;
+  const void* dlog_sum_exp = nullptr;  // null: log_sum_exp has no gradient
+  // Overwritten.
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+};
+void attention_backward(const Attention& op, const AttentionBackward& tensors);
 
 }  // namespace loom::kernels

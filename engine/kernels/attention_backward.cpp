@@ -6,7 +6,7 @@
 #include "engine/kernels/scratch.h"
 
 // A query head is one unit of work: key tile by key tile, and for each the query blocks that see it,
-//   P = 2^(scale log2(e) Q K^T - lse),  dP = dO V^T,  dS = P * (dP - delta),  delta = rowsum(dO * O)
+//   P = 2^(scale log2(e) Q K^T - lse),  dP = dO V^T,  dS = P * (dP - delta),  delta = rowsum(dO * O) - dlse
 //   dV += P^T dO,  dK += dS^T Q,  dQ += dS K            (dQ and dK are multiplied by scale at the end)
 // With grouped heads, each query head leaves its dK and dV in fp32 and a second loop adds them in head order.
 
@@ -26,6 +26,7 @@ class Backward {
     const T *q, *k, *v, *out;
     const Acc* log_sum_exp;
     const T* dout;
+    const Acc* dlog_sum_exp;
     T *dq, *dk, *dv;
   };
 
@@ -35,11 +36,12 @@ class Backward {
         packer_(op.head_dim),
         t_(tensors),
         scale_(static_cast<Acc>(op.scale)),
-        tiles_((op.seq + kTile - 1) / kTile) {}
+        blocks_((op.queries + kTile - 1) / kTile),
+        tiles_((op.keys + kTile - 1) / kTile) {}
 
   void run() {
     if (layout_.group > 1) {
-      const std::int64_t elems = op_.batch * op_.heads * op_.seq * op_.head_dim;
+      const std::int64_t elems = op_.batch * op_.heads * op_.keys * op_.head_dim;
       static thread_local Scratch scratch;
       head_dk_ = scratch.get<Acc>(2 * elems);
       head_dv_ = head_dk_ + elems;
@@ -54,9 +56,9 @@ class Backward {
   // Everything of one query head, packed tile by tile; and what one (query block, key tile) needs.
   struct Head {
     std::int64_t batch, head;
-    Unit *q_columns, *q_rows, *dout_columns, *dout_rows;  // tiles_ tiles each
-    Acc* dq;                                              // [tiles_ * kTile][Dp]
-    Acc *lse, *delta;                                     // [tiles_ * kTile], lse in base 2
+    Unit *q_columns, *q_rows, *dout_columns, *dout_rows;  // blocks_ tiles each
+    Acc* dq;                                              // [blocks_ * kTile][Dp]
+    Acc *lse, *delta;                                     // [blocks_ * kTile], lse in base 2
     Unit *k_columns, *k_rows, *v_columns;                 // one tile each
     Acc *dk, *dv;                                         // [kTile][Dp]
     Unit* staging;
@@ -78,18 +80,23 @@ class Backward {
       pack_keys(h, tile);
       std::fill_n(h.dk, kTile * packer_.padded_dim(), Acc{0});
       std::fill_n(h.dv, kTile * packer_.padded_dim(), Acc{0});
-      for (std::int64_t block = op_.causal ? tile : 0; block < tiles_; ++block) add_pair(h, scores, block, tile);
+      for (std::int64_t block = first_block(tile); block < blocks_; ++block) add_pair(h, scores, block, tile);
       write_keys(h, tile);
     }
     write_queries(h);
   }
 
+  // The first block with a query that sees the tile's first key.
+  std::int64_t first_block(std::int64_t tile) const {
+    return op_.causal ? std::max<std::int64_t>(0, tile * kTile - op_.start) / kTile : 0;
+  }
+
   Head room(std::int64_t batch, std::int64_t head_index) const {
     static thread_local Scratch unit_scratch, acc_scratch;
     const std::int64_t columns = packer_.columns_units(), rows = packer_.rows_units();
-    Unit* unit = unit_scratch.get<Unit>(2 * tiles_ * (columns + rows) + 2 * columns + rows + packer_.staging_units());
+    Unit* unit = unit_scratch.get<Unit>(2 * blocks_ * (columns + rows) + 2 * columns + rows + packer_.staging_units());
     const std::int64_t tile_elems = kTile * packer_.padded_dim();
-    Acc* acc = acc_scratch.get<Acc>((tiles_ + 2) * tile_elems + 2 * tiles_ * kTile);
+    Acc* acc = acc_scratch.get<Acc>((blocks_ + 2) * tile_elems + 2 * blocks_ * kTile);
     const auto take = [](auto*& from, std::int64_t count) {
       auto* taken = from;
       from += count;
@@ -98,48 +105,52 @@ class Backward {
     Head h{};
     h.batch = batch;
     h.head = head_index;
-    h.q_columns = take(unit, tiles_ * columns);
-    h.q_rows = take(unit, tiles_ * rows);
-    h.dout_columns = take(unit, tiles_ * columns);
-    h.dout_rows = take(unit, tiles_ * rows);
+    h.q_columns = take(unit, blocks_ * columns);
+    h.q_rows = take(unit, blocks_ * rows);
+    h.dout_columns = take(unit, blocks_ * columns);
+    h.dout_rows = take(unit, blocks_ * rows);
     h.k_columns = take(unit, columns);
     h.k_rows = take(unit, rows);
     h.v_columns = take(unit, columns);
     h.staging = take(unit, packer_.staging_units());
-    h.dq = take(acc, tiles_ * tile_elems);
+    h.dq = take(acc, blocks_ * tile_elems);
     h.dk = take(acc, tile_elems);
     h.dv = take(acc, tile_elems);
-    h.lse = take(acc, tiles_ * kTile);
-    h.delta = take(acc, tiles_ * kTile);
+    h.lse = take(acc, blocks_ * kTile);
+    h.delta = take(acc, blocks_ * kTile);
     return h;
   }
 
-  std::int64_t rows_in(std::int64_t tile) const { return std::min<std::int64_t>(kTile, op_.seq - tile * kTile); }
+  std::int64_t queries_in(std::int64_t block) const {
+    return std::min<std::int64_t>(kTile, op_.queries - block * kTile);
+  }
+  std::int64_t keys_in(std::int64_t tile) const { return std::min<std::int64_t>(kTile, op_.keys - tile * kTile); }
 
   void pack_queries(const Head& h) const {
-    for (std::int64_t tile = 0; tile < tiles_; ++tile) {
-      const std::int64_t offset = layout_.q(h.batch, h.head, tile * kTile);
-      const std::int64_t columns = tile * packer_.columns_units(), rows = tile * packer_.rows_units();
-      pack(t_.q + offset, layout_.q_row, tile, h, h.q_rows + rows, h.q_columns + columns);
-      pack(t_.dout + offset, layout_.q_row, tile, h, h.dout_rows + rows, h.dout_columns + columns);
+    for (std::int64_t block = 0; block < blocks_; ++block) {
+      const std::int64_t offset = layout_.q(h.batch, h.head, block * kTile), count = queries_in(block);
+      const std::int64_t columns = block * packer_.columns_units(), rows = block * packer_.rows_units();
+      pack(t_.q + offset, layout_.q_row, count, h, h.q_rows + rows, h.q_columns + columns);
+      pack(t_.dout + offset, layout_.q_row, count, h, h.dout_rows + rows, h.dout_columns + columns);
     }
-    std::fill_n(h.dq, tiles_ * kTile * packer_.padded_dim(), Acc{0});
-    std::fill_n(h.lse, 2 * tiles_ * kTile, Acc{0});  // delta too: padded rows give P = 1, dS = 0
-    const Acc* lse = t_.log_sum_exp + layout_.statistic(h.batch, h.head, 0);
-    for (std::int64_t row = 0; row < op_.seq; ++row) {
-      h.lse[row] = lse[row] * static_cast<Acc>(kLog2E);
+    std::fill_n(h.dq, blocks_ * kTile * packer_.padded_dim(), Acc{0});
+    std::fill_n(h.lse, 2 * blocks_ * kTile, Acc{0});  // delta too: padded rows give P = 1, dS = 0
+    const std::int64_t first = layout_.statistic(h.batch, h.head, 0);
+    for (std::int64_t row = 0; row < op_.queries; ++row) {
+      h.lse[row] = t_.log_sum_exp[first + row] * static_cast<Acc>(kLog2E);
       h.delta[row] = dot_row(layout_.q(h.batch, h.head, row));
+      if (t_.dlog_sum_exp != nullptr) h.delta[row] -= t_.dlog_sum_exp[first + row];
     }
   }
 
   void pack_keys(const Head& h, std::int64_t tile) const {
     const std::int64_t offset = layout_.kv(h.batch, h.head / layout_.group, tile * kTile);
-    pack(t_.k + offset, layout_.kv_row, tile, h, h.k_rows, h.k_columns);
-    packer_.pack(t_.v + offset, layout_.kv_row, rows_in(tile), h.staging, nullptr, h.v_columns);
+    pack(t_.k + offset, layout_.kv_row, keys_in(tile), h, h.k_rows, h.k_columns);
+    packer_.pack(t_.v + offset, layout_.kv_row, keys_in(tile), h.staging, nullptr, h.v_columns);
   }
 
-  void pack(const T* from, std::int64_t stride, std::int64_t tile, const Head& h, Unit* rows, Unit* columns) const {
-    packer_.pack(from, stride, rows_in(tile), kPack == 1 ? rows : h.staging, rows, columns);
+  void pack(const T* from, std::int64_t stride, std::int64_t count, const Head& h, Unit* rows, Unit* columns) const {
+    packer_.pack(from, stride, count, kPack == 1 ? rows : h.staging, rows, columns);
   }
 
   // rowsum(dO * O), in kWidth partial sums.
@@ -160,8 +171,8 @@ class Backward {
   }
 
   void add_pair(const Head& h, Scores& s, std::int64_t block, std::int64_t tile) const {
-    const Mask mask = Mask::of(op_.causal, block * kTile, tile * kTile, op_.seq);
-    const std::int64_t count = rows_in(block);
+    const Mask mask = Mask::of(op_, block * kTile, tile * kTile);
+    const std::int64_t count = queries_in(block);
     const Unit* q = h.q_columns + block * packer_.columns_units();
     const Unit* dout = h.dout_columns + block * packer_.columns_units();
     const Acc* lse = h.lse + block * kTile;
@@ -259,10 +270,10 @@ class Backward {
 
   void write_keys(const Head& h, std::int64_t tile) const {
     const std::int64_t step = packer_.padded_dim();
-    for (std::int64_t row = 0; row < rows_in(tile); ++row) {
+    for (std::int64_t row = 0; row < keys_in(tile); ++row) {
       const std::int64_t key = tile * kTile + row;
       if (layout_.group > 1) {
-        const std::int64_t at = layout_.statistic(h.batch, h.head, key) * op_.head_dim;
+        const std::int64_t at = layout_.head_key(h.batch, h.head, key);
         finish_row(h.dk + row * step, scale_, op_.head_dim, head_dk_ + at);
         copy_row(h.dv + row * step, op_.head_dim, head_dv_ + at);
       } else {
@@ -275,7 +286,7 @@ class Backward {
 
   void write_queries(const Head& h) const {
     const std::int64_t step = packer_.padded_dim();
-    for (std::int64_t row = 0; row < op_.seq; ++row) {
+    for (std::int64_t row = 0; row < op_.queries; ++row) {
       finish_row(h.dq + row * step, scale_, op_.head_dim, t_.dq + layout_.q(h.batch, h.head, row));
     }
   }
@@ -284,17 +295,17 @@ class Backward {
   void add_heads(std::int64_t kv_unit, std::int64_t tile) const {
     static thread_local Scratch scratch;
     const std::int64_t batch = kv_unit / op_.kv_heads, kv_head = kv_unit % op_.kv_heads;
-    const std::int64_t elems = rows_in(tile) * op_.head_dim;
+    const std::int64_t elems = keys_in(tile) * op_.head_dim;
     Acc* sum = scratch.get<Acc>(elems);
     for (const bool keys : {true, false}) {
       const Acc* from = keys ? head_dk_ : head_dv_;
       std::fill_n(sum, elems, Acc{0});
       for (std::int64_t i = 0; i < layout_.group; ++i) {
-        const std::int64_t first = layout_.statistic(batch, kv_head * layout_.group + i, tile * kTile) * op_.head_dim;
+        const std::int64_t first = layout_.head_key(batch, kv_head * layout_.group + i, tile * kTile);
         for (std::int64_t e = 0; e < elems; ++e) sum[e] += from[first + e];
       }
       T* to = (keys ? t_.dk : t_.dv) + layout_.kv(batch, kv_head, tile * kTile);
-      for (std::int64_t row = 0; row < rows_in(tile); ++row) {
+      for (std::int64_t row = 0; row < keys_in(tile); ++row) {
         finish_row(sum + row * op_.head_dim, Acc{1}, op_.head_dim, to + row * layout_.kv_row);
       }
     }
@@ -305,7 +316,8 @@ class Backward {
   const Packer<M, T> packer_;
   const Tensors t_;
   const Acc scale_;
-  const std::int64_t tiles_;
+  const std::int64_t blocks_;  // of queries
+  const std::int64_t tiles_;   // of keys
   Acc* head_dk_ = nullptr;
   Acc* head_dv_ = nullptr;
 };
@@ -313,22 +325,27 @@ class Backward {
 }  // namespace
 
 template <class T>
-void backward(const Attention& op, const void* q, const void* k, const void* v, const void* out,
-              const void* log_sum_exp, const void* dout, void* dq, void* dk, void* dv) {
+void backward(const Attention& op, const AttentionBackward& t) {
   using Acc = typename ArithmeticOf<T>::type::Acc;
   const auto in = [](const void* tensor) { return static_cast<const T*>(tensor); };
-  Backward<T>(op, {in(q), in(k), in(v), in(out), static_cast<const Acc*>(log_sum_exp), in(dout), static_cast<T*>(dq),
-                   static_cast<T*>(dk), static_cast<T*>(dv)})
+  const auto statistic = [](const void* tensor) { return static_cast<const Acc*>(tensor); };
+  const auto result = [](void* tensor) { return static_cast<T*>(tensor); };
+  Backward<T>(op, {.q = in(t.q),
+                   .k = in(t.k),
+                   .v = in(t.v),
+                   .out = in(t.out),
+                   .log_sum_exp = statistic(t.log_sum_exp),
+                   .dout = in(t.dout),
+                   .dlog_sum_exp = statistic(t.dlog_sum_exp),
+                   .dq = result(t.dq),
+                   .dk = result(t.dk),
+                   .dv = result(t.dv)})
       .run();
 }
 
-template void backward<float>(const Attention&, const void*, const void*, const void*, const void*, const void*,
-                              const void*, void*, void*, void*);
-template void backward<double>(const Attention&, const void*, const void*, const void*, const void*, const void*,
-                               const void*, void*, void*, void*);
-template void backward<bf16>(const Attention&, const void*, const void*, const void*, const void*, const void*,
-                             const void*, void*, void*, void*);
-template void backward<f16>(const Attention&, const void*, const void*, const void*, const void*, const void*,
-                            const void*, void*, void*, void*);
+template void backward<float>(const Attention&, const AttentionBackward&);
+template void backward<double>(const Attention&, const AttentionBackward&);
+template void backward<bf16>(const Attention&, const AttentionBackward&);
+template void backward<f16>(const Attention&, const AttentionBackward&);
 
 }  // namespace loom::kernels::attn

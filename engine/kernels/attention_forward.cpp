@@ -33,7 +33,8 @@ class Forward {
         out_(out),
         log_sum_exp_(log_sum_exp),
         scale_(static_cast<Acc>(static_cast<double>(op.scale) * kLog2E)),
-        tiles_((op.seq + kTile - 1) / kTile) {}
+        blocks_((op.queries + kTile - 1) / kTile),
+        tiles_((op.keys + kTile - 1) / kTile) {}
 
   void run() {
     const std::int64_t head_units = tiles_ * (packer_.columns_units() + packer_.rows_units());
@@ -45,9 +46,9 @@ class Forward {
     for (first_kv_ = 0; first_kv_ < kv_units; first_kv_ += wave) {
       const std::int64_t count = std::min(wave, kv_units - first_kv_);
       parallel_for(count * tiles_, [this](std::int64_t i) { pack_keys(first_kv_ + i / tiles_, i % tiles_); });
-      parallel_for(count * layout_.group * tiles_, [this](std::int64_t i) {
-        const std::int64_t head_unit = first_kv_ * layout_.group + i / tiles_;
-        attend(head_unit / op_.heads, head_unit % op_.heads, i % tiles_);
+      parallel_for(count * layout_.group * blocks_, [this](std::int64_t i) {
+        const std::int64_t head_unit = first_kv_ * layout_.group + i / blocks_;
+        attend(head_unit / op_.heads, head_unit % op_.heads, i % blocks_);
       });
     }
   }
@@ -73,7 +74,7 @@ class Forward {
     static thread_local Scratch scratch;
     Unit* staging = scratch.get<Unit>(packer_.staging_units());
     const std::int64_t offset = layout_.kv(kv_unit / op_.kv_heads, kv_unit % op_.kv_heads, tile * kTile);
-    const std::int64_t count = std::min<std::int64_t>(kTile, op_.seq - tile * kTile);
+    const std::int64_t count = std::min<std::int64_t>(kTile, op_.keys - tile * kTile);
     Unit* panel = key_panel(kv_unit, tile);
     Unit* values = panel + packer_.columns_units();
     packer_.pack(k_ + offset, layout_.kv_row, count, staging, nullptr, panel);
@@ -83,7 +84,7 @@ class Forward {
   void attend(std::int64_t batch, std::int64_t head, std::int64_t block_index) const {
     static thread_local Scratch scratch;
     const std::int64_t first_row = block_index * kTile;
-    const std::int64_t count = std::min<std::int64_t>(kTile, op_.seq - first_row);
+    const std::int64_t count = std::min<std::int64_t>(kTile, op_.queries - first_row);
     const std::int64_t out_elems = kTile * packer_.padded_dim();
 
     Block block;
@@ -99,11 +100,11 @@ class Forward {
     }
 
     const std::int64_t kv_unit = batch * op_.kv_heads + head / layout_.group;
-    const std::int64_t key_tiles = op_.causal ? block_index + 1 : tiles_;
+    const std::int64_t seen = op_.causal ? std::min(op_.keys, op_.start + first_row + count) : op_.keys;
+    const std::int64_t key_tiles = (seen + kTile - 1) / kTile;
     for (std::int64_t tile = 0; tile < key_tiles; ++tile) {
       const Unit* panel = key_panel(kv_unit, tile);
-      add_tile(block, Mask::of(op_.causal, first_row, tile * kTile, op_.seq), count, panel,
-               panel + packer_.columns_units());
+      add_tile(block, Mask::of(op_, first_row, tile * kTile), count, panel, panel + packer_.columns_units());
     }
     finish(block, batch, head, first_row, count);
   }
@@ -150,7 +151,9 @@ class Forward {
   // Probabilities of kScoreRows rows in the place of their scores; zeros where no row of them sees.
   static void soften_rows(Block& block, const Mask& mask, std::int64_t row) {
     constexpr int kMost = kTile / kWidth;
-    with_constant<kMost>(mask.vectors<Acc>(row + kScoreRows - 1), [&](auto constant) {
+    const int vectors = mask.vectors<Acc>(row + kScoreRows - 1);
+    if (vectors == 0) return clear_rows(block, row);
+    with_constant<kMost>(vectors, [&](auto constant) {
       constexpr int kVectors = decltype(constant)::value;
       for (std::int64_t r = row; r < row + kScoreRows; ++r) {
         Acc* scores = block.scores + r * kTile;
@@ -166,6 +169,13 @@ class Forward {
         for (int j = 0; j < kMost; ++j) store_probabilities(block, r * kTile + j * kWidth, p[j]);
       }
     });
+  }
+
+  // Probabilities of kScoreRows rows that see nothing of the tile. Their sums stay: raise_maxima() rescaled them by 1.
+  static void clear_rows(Block& block, std::int64_t row) {
+    for (std::int64_t at = row * kTile; at < (row + kScoreRows) * kTile; at += kWidth) {
+      store_probabilities(block, at, Vector<Acc>{});
+    }
   }
 
   // In place, or as bf16 pairs along the keys.
@@ -203,7 +213,8 @@ class Forward {
   T* const out_;
   Acc* const log_sum_exp_;
   const Acc scale_;
-  const std::int64_t tiles_;
+  const std::int64_t blocks_;  // of queries
+  const std::int64_t tiles_;   // of keys
   std::int64_t first_kv_ = 0;  // of the wave
   Unit* panels_ = nullptr;     // of the wave
 };

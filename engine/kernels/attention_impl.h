@@ -11,13 +11,17 @@ struct Layout {
       : q_row(op.heads * op.head_dim), kv_row(op.kv_heads * op.head_dim), group(op.heads / op.kv_heads), op_(op) {}
 
   std::int64_t q(std::int64_t batch, std::int64_t head, std::int64_t row) const {
-    return ((batch * op_.seq + row) * op_.heads + head) * op_.head_dim;
+    return ((batch * op_.queries + row) * op_.heads + head) * op_.head_dim;
   }
   std::int64_t kv(std::int64_t batch, std::int64_t kv_head, std::int64_t row) const {
-    return ((batch * op_.seq + row) * op_.kv_heads + kv_head) * op_.head_dim;
+    return ((batch * op_.keys + row) * op_.kv_heads + kv_head) * op_.head_dim;
   }
   std::int64_t statistic(std::int64_t batch, std::int64_t head, std::int64_t row) const {
-    return (batch * op_.heads + head) * op_.seq + row;
+    return (batch * op_.heads + head) * op_.queries + row;
+  }
+  // A key of a query head in [B,H,S_k,D]: dk and dv before they are summed over the heads of a group.
+  std::int64_t head_key(std::int64_t batch, std::int64_t head, std::int64_t key) const {
+    return ((batch * op_.heads + head) * op_.keys + key) * op_.head_dim;
   }
 
   const std::int64_t q_row;
@@ -35,7 +39,6 @@ template <class T>
 void forward(const Attention& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp);
 
 template <class T>
-void backward(const Attention& op, const void* q, const void* k, const void* v, const void* out,
-              const void* log_sum_exp, const void* dout, void* dq, void* dk, void* dv);
+void backward(const Attention& op, const AttentionBackward& tensors);
 
 }  // namespace loom::kernels::attn

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "engine/kernels/attention.h"
 #include "engine/kernels/attention_simd.h"
 #include "engine/kernels/convert.h"
 
@@ -117,16 +118,16 @@ LOOM_INLINE void multiply_scores(std::int64_t units, int vectors, const typename
   }
 }
 
-// Which scores of a tile count: row r sees columns below limit(r).
+// Which scores of a tile count: row r sees columns below limit(r), which is 0 where the tile lies behind the row.
 struct Mask {
-  std::int64_t diagonal;  // limit(r) = r + diagonal, or keys if that is less
+  std::int64_t diagonal;  // limit(r) = r + diagonal, within [0, keys]
   std::int64_t keys;      // keys of the tile inside the sequence
 
-  static Mask of(bool causal, std::int64_t first_row, std::int64_t first_key, std::int64_t seq) {
-    const std::int64_t keys = std::min<std::int64_t>(kTile, seq - first_key);
-    return {causal ? first_row - first_key + 1 : static_cast<std::int64_t>(kTile), keys};
+  static Mask of(const Attention& op, std::int64_t first_row, std::int64_t first_key) {
+    const std::int64_t keys = std::min<std::int64_t>(kTile, op.keys - first_key);
+    return {op.causal ? op.start + first_row - first_key + 1 : static_cast<std::int64_t>(kTile), keys};
   }
-  std::int64_t limit(std::int64_t row) const { return std::min(row + diagonal, keys); }
+  std::int64_t limit(std::int64_t row) const { return std::clamp<std::int64_t>(row + diagonal, 0, keys); }
   // Columns that some row of [0, row] sees, as whole vectors of T.
   template <class T>
   int vectors(std::int64_t row) const {

@@ -9,8 +9,8 @@ namespace loom::kernels {
 namespace {
 
 template <class T, class I>
-CrossEntropySum forward(std::int64_t rows, std::int64_t vocab, const T* logits, const I* targets,
-                        std::int64_t ignore_index, simd::Scalar<T>* log_sum_exp) {
+CrossEntropySum forward(const CrossEntropy& op, const T* logits, const I* targets, simd::Scalar<T>* log_sum_exp) {
+  const std::int64_t rows = op.rows, vocab = op.vocab, ignore_index = op.ignore_index;
   check_targets(rows, vocab, targets, ignore_index);
   const std::int64_t block = rows_of_tile(vocab);
   std::vector<CrossEntropySum> partials(static_cast<std::size_t>(ceil_div(rows, block)));
@@ -49,9 +49,10 @@ void backward_row(std::int64_t vocab, const T* x, std::int64_t target, simd::Sca
 }
 
 template <class T, class I>
-void backward(std::int64_t rows, std::int64_t vocab, const T* logits, const I* targets, std::int64_t ignore_index,
-              const simd::Scalar<T>* log_sum_exp, double row_scale, T* dlogits) {
+void backward(const CrossEntropy& op, const T* logits, const I* targets, const simd::Scalar<T>* log_sum_exp,
+              double row_scale, T* dlogits) {
   using S = simd::Scalar<T>;
+  const std::int64_t rows = op.rows, vocab = op.vocab, ignore_index = op.ignore_index;
   check_targets(rows, vocab, targets, ignore_index);
   const bool streaming =
       logits != dlogits && simd::streams(dlogits, rows, vocab * static_cast<std::int64_t>(sizeof(T)));
@@ -71,23 +72,21 @@ void backward(std::int64_t rows, std::int64_t vocab, const T* logits, const I* t
 
 }  // namespace
 
-CrossEntropySum cross_entropy_forward(DType dtype, std::int64_t rows, std::int64_t vocab, const void* logits,
-                                      DType target_dtype, const void* targets, std::int64_t ignore_index,
+CrossEntropySum cross_entropy_forward(const CrossEntropy& op, const void* logits, const void* targets,
                                       void* log_sum_exp) {
-  return visit_float_dtype("cross_entropy_forward", dtype, [&]<class T>() {
-    return visit_index_dtype("cross_entropy_forward", target_dtype, [&]<class I>() {
-      return forward<T, I>(rows, vocab, static_cast<const T*>(logits), static_cast<const I*>(targets), ignore_index,
+  return visit_float_dtype("cross_entropy_forward", op.dtype, [&]<class T>() {
+    return visit_index_dtype("cross_entropy_forward", op.target_dtype, [&]<class I>() {
+      return forward<T, I>(op, static_cast<const T*>(logits), static_cast<const I*>(targets),
                            static_cast<simd::Scalar<T>*>(log_sum_exp));
     });
   });
 }
 
-void cross_entropy_backward(DType dtype, std::int64_t rows, std::int64_t vocab, const void* logits, DType target_dtype,
-                            const void* targets, std::int64_t ignore_index, const void* log_sum_exp, double row_scale,
-                            void* dlogits) {
-  visit_float_dtype("cross_entropy_backward", dtype, [&]<class T>() {
-    visit_index_dtype("cross_entropy_backward", target_dtype, [&]<class I>() {
-      backward<T, I>(rows, vocab, static_cast<const T*>(logits), static_cast<const I*>(targets), ignore_index,
+void cross_entropy_backward(const CrossEntropy& op, const void* logits, const void* targets, const void* log_sum_exp,
+                            double row_scale, void* dlogits) {
+  visit_float_dtype("cross_entropy_backward", op.dtype, [&]<class T>() {
+    visit_index_dtype("cross_entropy_backward", op.target_dtype, [&]<class I>() {
+      backward<T, I>(op, static_cast<const T*>(logits), static_cast<const I*>(targets),
                      static_cast<const simd::Scalar<T>*>(log_sum_exp), row_scale, static_cast<T*>(dlogits));
     });
   });

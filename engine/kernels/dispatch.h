@@ -3,7 +3,7 @@
 // visit_float_dtype("add", dtype, [&]<class T>() { ... });   T: float, bf16, f16, double
 // visit_index_dtype("embedding_forward", dtype, [&]<class I>() { ... });   I: std::int32_t, std::int64_t
 // visit_dtype(dtype, [&]<class T>() { ... });   T: every element type; bool for kBool
-// Errors   any other dtype is an InvariantError naming the kernel and the dtype.
+// Errors   any other dtype is a ModelError naming the kernel and the dtype.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ decltype(auto) visit_float_dtype(std::string_view kernel, DType dtype, Body&& bo
     default:
       break;
   }
-  raise<InvariantError>("internal: {} takes fp32, bf16, fp16 or fp64, got {}", kernel, name(dtype));
+  model_error("{} takes fp32, bf16, fp16 or fp64, got {}; cast it", kernel, name(dtype));
 }
 
 template <class Body>
 decltype(auto) visit_index_dtype(std::string_view kernel, DType dtype, Body&& body) {
   if (dtype == DType::kI32) return body.template operator()<std::int32_t>();
   if (dtype == DType::kI64) return body.template operator()<std::int64_t>();
-  raise<InvariantError>("internal: {} takes indices of int32 or int64, got {}", kernel, name(dtype));
+  model_error("{} takes indices of int32 or int64, got {}; cast it", kernel, name(dtype));
 }
 
 template <class Body>

@@ -48,13 +48,12 @@ void sum_rows(const std::int64_t* positions, std::int64_t count, std::int64_t di
 
 }  // namespace
 
-void embedding_forward(DType dtype, std::int64_t count, std::int64_t vocab, std::int64_t dim, DType id_dtype,
-                       const void* ids, const void* table, void* out) {
-  visit_index_dtype("embedding_forward", id_dtype, [&]<class I>() {
+void embedding_forward(const Embedding& op, const void* ids, const void* table, void* out) {
+  visit_index_dtype("embedding_forward", op.id_dtype, [&]<class I>() {
     const auto* id = static_cast<const I*>(ids);
-    check_ids(count, vocab, id);
-    const std::size_t row_bytes = static_cast<std::size_t>(dim) * element_bytes(dtype);
-    for_pieces(count, rows_of_tile(dim), [&](std::int64_t begin, std::int64_t rows) {
+    check_ids(op.count, op.vocab, id);
+    const std::size_t row_bytes = static_cast<std::size_t>(op.dim) * element_bytes(op.dtype);
+    for_pieces(op.count, rows_of_tile(op.dim), [&](std::int64_t begin, std::int64_t rows) {
       for (std::int64_t i = begin; i < begin + rows; ++i) {
         std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(i) * row_bytes,
                     static_cast<const std::byte*>(table) + static_cast<std::size_t>(id[i]) * row_bytes, row_bytes);
@@ -63,19 +62,18 @@ void embedding_forward(DType dtype, std::int64_t count, std::int64_t vocab, std:
   });
 }
 
-void embedding_backward(DType dtype, std::int64_t count, std::int64_t vocab, std::int64_t dim, DType id_dtype,
-                        const void* ids, const void* dout, void* dtable) {
-  visit_index_dtype("embedding_backward", id_dtype, [&]<class I>() {
+void embedding_backward(const Embedding& op, const void* ids, const void* dout, void* dtable) {
+  visit_index_dtype("embedding_backward", op.id_dtype, [&]<class I>() {
     const auto* id = static_cast<const I*>(ids);
-    check_ids(count, vocab, id);
-    const PositionsById positions(count, vocab, id);
-    visit_float_dtype("embedding_backward", dtype, [&]<class T>() {
-      for_pieces(vocab, rows_of_tile(dim), [&](std::int64_t begin, std::int64_t rows) {
+    check_ids(op.count, op.vocab, id);
+    const PositionsById positions(op.count, op.vocab, id);
+    visit_float_dtype("embedding_backward", op.dtype, [&]<class T>() {
+      for_pieces(op.vocab, rows_of_tile(op.dim), [&](std::int64_t begin, std::int64_t rows) {
         for (std::int64_t v = begin; v < begin + rows; ++v) {
           const std::int64_t first = positions.first[static_cast<std::size_t>(v)];
           const std::int64_t last = positions.first[static_cast<std::size_t>(v) + 1];
-          sum_rows(positions.order.data() + first, last - first, dim, static_cast<const T*>(dout),
-                   static_cast<T*>(dtable) + v * dim);
+          sum_rows(positions.order.data() + first, last - first, op.dim, static_cast<const T*>(dout),
+                   static_cast<T*>(dtable) + v * op.dim);
         }
       });
     });

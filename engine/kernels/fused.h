@@ -12,18 +12,30 @@
 
 namespace loom::kernels {
 
-// RMSNorm over the last dim: y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps). rstd: fp32 [rows] (fp64 for
-// fp64). The gradient of weight is accumulated in fp32 and written in `dtype`.
-void rms_norm_forward(DType dtype, std::int64_t rows, std::int64_t dim, double eps, const void* x, const void* weight,
-                      void* y, void* rstd);
-void rms_norm_backward(DType dtype, std::int64_t rows, std::int64_t dim, const void* x, const void* weight,
-                       const void* rstd, const void* dy, void* dx, void* dweight);
+// Norms over the last dim of [rows, dim].
+struct Norm {
+  DType dtype = DType::kF32;
+  std::int64_t rows = 0;
+  std::int64_t dim = 0;
+  double eps = 0;  // of the forward
+};
 
-// LayerNorm over the last dim: y = (x - mean) * rstd * weight + bias. mean, rstd: fp32 [rows] (fp64 for fp64).
-void layer_norm_forward(DType dtype, std::int64_t rows, std::int64_t dim, double eps, const void* x, const void* weight,
-                        const void* bias, void* y, void* mean, void* rstd);
-void layer_norm_backward(DType dtype, std::int64_t rows, std::int64_t dim, const void* x, const void* weight,
-                         const void* mean, const void* rstd, const void* dy, void* dx, void* dweight, void* dbias);
+// RMSNorm: y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps). rstd: fp32 [rows] (fp64 for fp64). The gradient of
+// weight is accumulated in fp32 and written in `dtype`.
+void rms_norm_forward(const Norm& op, const void* x, const void* weight, void* y, void* rstd);
+void rms_norm_backward(const Norm& op, const void* x, const void* weight, const void* rstd, const void* dy, void* dx,
+                       void* dweight);
+
+// LayerNorm: y = (x - mean) * rstd * weight + bias. mean, rstd: fp32 [rows] (fp64 for fp64).
+struct LayerNormGradients {
+  void* dx = nullptr;
+  void* dweight = nullptr;
+  void* dbias = nullptr;
+};
+void layer_norm_forward(const Norm& op, const void* x, const void* weight, const void* bias, void* y, void* mean,
+                        void* rstd);
+void layer_norm_backward(const Norm& op, const void* x, const void* weight, const void* mean, const void* rstd,
+                         const void* dy, const LayerNormGradients& gradients);
 
 // SwiGLU: y = silu(gate) * up, silu(z) = z / (1 + exp(-z)). Element-wise over `elems`.
 void swiglu_forward(DType dtype, std::int64_t elems, const void* gate, const void* up, void* y);
@@ -37,23 +49,36 @@ void gelu_backward(DType dtype, GeluForm form, std::int64_t elems, const void* x
 
 // Rotary position embedding on x [B,S,H,D] with cos, sin [S,D] in `table_dtype` (Hugging Face layout: halves
 // duplicated): y = x * cos + rotate_half(x) * sin. `backward` applies the transpose. y may be x.
-void rope(DType dtype, DType table_dtype, bool backward, std::int64_t batch, std::int64_t seq, std::int64_t heads,
-          std::int64_t head_dim, const void* x, const void* cos, const void* sin, void* y);
+struct Rope {
+  DType dtype = DType::kF32;
+  DType table_dtype = DType::kF32;
+  bool backward = false;
+  std::int64_t batch = 0;
+  std::int64_t seq = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+};
+void rope(const Rope& op, const void* x, const void* cos, const void* sin, void* y);
 
 // Cross-entropy of logits [rows, vocab] against targets int32/int64 [rows]; rows whose target is `ignore_index` count
 // nothing. Forward writes log_sum_exp (fp32 [rows], fp64 for fp64) and returns the sum of the rows' losses and their
 // count, summed in tile order in double. Backward writes dlogits = (softmax - onehot) * row_scale in one pass; dlogits
-// may be logits.
+// may be logits. Targets outside [0, vocab) raise ConfigError.
+struct CrossEntropy {
+  DType dtype = DType::kF32;
+  std::int64_t rows = 0;
+  std::int64_t vocab = 0;
+  DType target_dtype = DType::kI64;
+  std::int64_t ignore_index = -100;
+};
 struct CrossEntropySum {
   double loss = 0;
   std::int64_t rows = 0;
 };
-CrossEntropySum cross_entropy_forward(DType dtype, std::int64_t rows, std::int64_t vocab, const void* logits,
-                                      DType target_dtype, const void* targets, std::int64_t ignore_index,
+CrossEntropySum cross_entropy_forward(const CrossEntropy& op, const void* logits, const void* targets,
                                       void* log_sum_exp);
-void cross_entropy_backward(DType dtype, std::int64_t rows, std::int64_t vocab, const void* logits, DType target_dtype,
-                            const void* targets, std::int64_t ignore_index, const void* log_sum_exp, double row_scale,
-                            void* dlogits);
+void cross_entropy_backward(const CrossEntropy& op, const void* logits, const void* targets, const void* log_sum_exp,
+                            double row_scale, void* dlogits);
 
 // AdamW with decoupled weight decay, as torch.optim.AdamW: one pass reading weight, grad, m, v and writing weight, m,
 // v.
@@ -85,10 +110,15 @@ void column_sum(DType dtype, std::int64_t rows, std::int64_t cols, const void* d
 
 // Rows of table [vocab, dim] by id (int32/int64): out [count, dim]. Ids outside [0, vocab) raise ConfigError naming id
 // and vocab.
-void embedding_forward(DType dtype, std::int64_t count, std::int64_t vocab, std::int64_t dim, DType id_dtype,
-                       const void* ids, const void* table, void* out);
+struct Embedding {
+  DType dtype = DType::kF32;
+  std::int64_t count = 0;
+  std::int64_t vocab = 0;
+  std::int64_t dim = 0;
+  DType id_dtype = DType::kI64;
+};
+void embedding_forward(const Embedding& op, const void* ids, const void* table, void* out);
 // dtable [vocab, dim] = 0, then rows added in id order, accumulated in fp32 (fp64), rounded once.
-void embedding_backward(DType dtype, std::int64_t count, std::int64_t vocab, std::int64_t dim, DType id_dtype,
-                        const void* ids, const void* dout, void* dtable);
+void embedding_backward(const Embedding& op, const void* ids, const void* dout, void* dtable);
 
 }  // namespace loom::kernels

@@ -20,7 +20,7 @@ void gemm_widened(const Gemm& op, const void* a, const void* b, void* c, const F
 // What a product with k = 0 gives: the bias or zeros, or C untouched when accumulating.
 void gemm_empty(const Gemm& op, void* c);
 
-// Throws InvariantError when op has sizes or dtypes the contract excludes.
+// Throws ModelError for a dtype without products, InvariantError when op has sizes or dtypes the contract excludes.
 void check_gemm(const Gemm& op);
 
 }  // namespace loom::kernels

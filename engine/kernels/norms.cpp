@@ -97,9 +97,16 @@ void rms_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* weig
   partials.write(dweight);
 }
 
+// One of each a row.
+template <class S>
+struct Statistics {
+  S* mean;
+  S* rstd;
+};
+
 template <class T>
 void layer_forward(std::int64_t rows, std::int64_t dim, double eps, const T* x, const T* weight, const T* bias, T* y,
-                   simd::Scalar<T>* mean, simd::Scalar<T>* rstd) {
+                   Statistics<simd::Scalar<T>> statistics) {
   using V = simd::Pack<T>;
   using S = simd::Scalar<T>;
   const std::vector<S> wide_weight = widened(dim, weight);
@@ -116,8 +123,8 @@ void layer_forward(std::int64_t rows, std::int64_t dim, double eps, const T* x, 
           return v * v;
         });
         const S r = 1 / std::sqrt(squares / static_cast<S>(dim) + static_cast<S>(eps));
-        mean[row] = m;
-        rstd[row] = r;
+        statistics.mean[row] = m;
+        statistics.rstd[row] = r;
         for_packs<V>(dim, [&](std::int64_t i, auto part) {
           prefetch_row(in + i, dim);
           const V n = (load<V>(in + i, part) - m) * r;
@@ -131,10 +138,11 @@ void layer_forward(std::int64_t rows, std::int64_t dim, double eps, const T* x, 
 
 // With n = (x - mean) * rstd and g = dy * weight: dx = rstd * (g - mean(g) - n * mean(g * n)).
 template <class T>
-void layer_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* weight, const simd::Scalar<T>* mean,
-                    const simd::Scalar<T>* rstd, const T* dy, T* dx, T* dweight, T* dbias) {
+void layer_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* weight,
+                    Statistics<const simd::Scalar<T>> statistics, const T* dy, const LayerNormGradients& gradients) {
   using V = simd::Pack<T>;
   using S = simd::Scalar<T>;
+  T* dx = static_cast<T*>(gradients.dx);
   const std::vector<S> wide_weight = widened(dim, weight);
   const S* w = wide_weight.data();
   const std::int64_t block = rows_of_partial(rows);
@@ -148,8 +156,8 @@ void layer_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* we
         const T* in = x + row * dim;
         const T* grad = dy + row * dim;
         T* out = dx + row * dim;
-        const S m = mean[row];
-        const S r = rstd[row];
+        const S m = statistics.mean[row];
+        const S r = statistics.rstd[row];
         const S mean_g = sum_packs<V>(dim, [&](std::int64_t i,
                                                auto part) { return load<V>(grad + i, part) * load<V>(w + i, part); }) /
                          static_cast<S>(dim);
@@ -169,8 +177,8 @@ void layer_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* we
       put.finish();
     });
   });
-  weight_partials.write(dweight);
-  bias_partials.write(dbias);
+  weight_partials.write(static_cast<T*>(gradients.dweight));
+  bias_partials.write(static_cast<T*>(gradients.dbias));
 }
 
 template <class T>
@@ -184,35 +192,34 @@ T* out(void* data) {
 
 }  // namespace
 
-void rms_norm_forward(DType dtype, std::int64_t rows, std::int64_t dim, double eps, const void* x, const void* weight,
-                      void* y, void* rstd) {
-  visit_float_dtype("rms_norm_forward", dtype, [&]<class T>() {
-    rms_forward<T>(rows, dim, eps, in<T>(x), in<T>(weight), out<T>(y), out<simd::Scalar<T>>(rstd));
+void rms_norm_forward(const Norm& op, const void* x, const void* weight, void* y, void* rstd) {
+  visit_float_dtype("rms_norm_forward", op.dtype, [&]<class T>() {
+    rms_forward<T>(op.rows, op.dim, op.eps, in<T>(x), in<T>(weight), out<T>(y), out<simd::Scalar<T>>(rstd));
   });
 }
 
-void rms_norm_backward(DType dtype, std::int64_t rows, std::int64_t dim, const void* x, const void* weight,
-                       const void* rstd, const void* dy, void* dx, void* dweight) {
-  visit_float_dtype("rms_norm_backward", dtype, [&]<class T>() {
-    rms_backward<T>(rows, dim, in<T>(x), in<T>(weight), in<simd::Scalar<T>>(rstd), in<T>(dy), out<T>(dx),
+void rms_norm_backward(const Norm& op, const void* x, const void* weight, const void* rstd, const void* dy, void* dx,
+                       void* dweight) {
+  visit_float_dtype("rms_norm_backward", op.dtype, [&]<class T>() {
+    rms_backward<T>(op.rows, op.dim, in<T>(x), in<T>(weight), in<simd::Scalar<T>>(rstd), in<T>(dy), out<T>(dx),
                     out<T>(dweight));
   });
 }
 
-void layer_norm_forward(DType dtype, std::int64_t rows, std::int64_t dim, double eps, const void* x, const void* weight,
-                        const void* bias, void* y, void* mean, void* rstd) {
-  visit_float_dtype("layer_norm_forward", dtype, [&]<class T>() {
+void layer_norm_forward(const Norm& op, const void* x, const void* weight, const void* bias, void* y, void* mean,
+                        void* rstd) {
+  visit_float_dtype("layer_norm_forward", op.dtype, [&]<class T>() {
     using S = simd::Scalar<T>;
-    layer_forward<T>(rows, dim, eps, in<T>(x), in<T>(weight), in<T>(bias), out<T>(y), out<S>(mean), out<S>(rstd));
+    layer_forward<T>(op.rows, op.dim, op.eps, in<T>(x), in<T>(weight), in<T>(bias), out<T>(y),
+                     {out<S>(mean), out<S>(rstd)});
   });
 }
 
-void layer_norm_backward(DType dtype, std::int64_t rows, std::int64_t dim, const void* x, const void* weight,
-                         const void* mean, const void* rstd, const void* dy, void* dx, void* dweight, void* dbias) {
-  visit_float_dtype("layer_norm_backward", dtype, [&]<class T>() {
+void layer_norm_backward(const Norm& op, const void* x, const void* weight, const void* mean, const void* rstd,
+                         const void* dy, const LayerNormGradients& gradients) {
+  visit_float_dtype("layer_norm_backward", op.dtype, [&]<class T>() {
     using S = simd::Scalar<T>;
-    layer_backward<T>(rows, dim, in<T>(x), in<T>(weight), in<S>(mean), in<S>(rstd), in<T>(dy), out<T>(dx),
-                      out<T>(dweight), out<T>(dbias));
+    layer_backward<T>(op.rows, op.dim, in<T>(x), in<T>(weight), {in<S>(mean), in<S>(rstd)}, in<T>(dy), gradients);
   });
 }
 

@@ -36,20 +36,19 @@ void rotate_head(std::int64_t half, const T* x, const simd::Scalar<T>* cos, cons
 }
 
 template <bool kBackward, class T>
-void rotate(DType table_dtype, std::int64_t batch, std::int64_t seq, std::int64_t heads, std::int64_t head_dim,
-            const T* x, const void* cos, const void* sin, T* y) {
+void rotate(const Rope& op, const T* x, const void* cos, const void* sin, T* y) {
   using S = simd::Scalar<T>;
-  const std::int64_t row_elems = heads * head_dim;
+  const std::int64_t head_dim = op.head_dim, row_elems = op.heads * head_dim;
   const bool streaming =
-      x != y && simd::streams(y, 2 * batch * seq * heads, head_dim / 2 * static_cast<std::int64_t>(sizeof(T)));
+      x != y && simd::streams(y, 2 * op.batch * op.seq * op.heads, head_dim / 2 * static_cast<std::int64_t>(sizeof(T)));
   simd::with_store(streaming, [&](auto put) {
-    for_pieces(batch * seq, rows_of_tile(row_elems), [&](std::int64_t begin, std::int64_t count) {
+    for_pieces(op.batch * op.seq, rows_of_tile(row_elems), [&](std::int64_t begin, std::int64_t count) {
       std::vector<S> cos_row(static_cast<std::size_t>(head_dim));
       std::vector<S> sin_row(static_cast<std::size_t>(head_dim));
       for (std::int64_t row = begin; row < begin + count; ++row) {
-        read_table_row(table_dtype, cos, row % seq, head_dim, cos_row.data());
-        read_table_row(table_dtype, sin, row % seq, head_dim, sin_row.data());
-        for (std::int64_t head = 0; head < heads; ++head) {
+        read_table_row(op.table_dtype, cos, row % op.seq, head_dim, cos_row.data());
+        read_table_row(op.table_dtype, sin, row % op.seq, head_dim, sin_row.data());
+        for (std::int64_t head = 0; head < op.heads; ++head) {
           const std::int64_t at = row * row_elems + head * head_dim;
           rotate_head<kBackward>(head_dim / 2, x + at, cos_row.data(), sin_row.data(), y + at, put);
         }
@@ -61,16 +60,15 @@ void rotate(DType table_dtype, std::int64_t batch, std::int64_t seq, std::int64_
 
 }  // namespace
 
-void rope(DType dtype, DType table_dtype, bool backward, std::int64_t batch, std::int64_t seq, std::int64_t heads,
-          std::int64_t head_dim, const void* x, const void* cos, const void* sin, void* y) {
-  require(head_dim % 2 == 0, "rope rotates pairs, but head_dim is {}; it must be even", head_dim);
-  visit_float_dtype("rope", dtype, [&]<class T>() {
+void rope(const Rope& op, const void* x, const void* cos, const void* sin, void* y) {
+  check_model(op.head_dim % 2 == 0, "rope rotates pairs, but head_dim is {}; it must be even", op.head_dim);
+  visit_float_dtype("rope", op.dtype, [&]<class T>() {
     const auto* from = static_cast<const T*>(x);
     auto* to = static_cast<T*>(y);
-    if (backward) {
-      rotate<true, T>(table_dtype, batch, seq, heads, head_dim, from, cos, sin, to);
+    if (op.backward) {
+      rotate<true, T>(op, from, cos, sin, to);
     } else {
-      rotate<false, T>(table_dtype, batch, seq, heads, head_dim, from, cos, sin, to);
+      rotate<false, T>(op, from, cos, sin, to);
     }
   });
 }

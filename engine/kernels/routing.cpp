@@ -111,8 +111,8 @@ void sort_by_expert(std::int64_t tokens, std::int64_t k, std::int64_t experts, c
   std::fill_n(offsets, experts + 1, 0);
   for (std::int64_t slot = 0; slot < slots; ++slot) {
     const std::int64_t expert = choices[slot];
-    require(expert >= 0 && expert < experts, "sort_by_expert: token {} chose expert {} of {}", slot / k, expert,
-            experts);
+    check_model(expert >= 0 && expert < experts, "sort_by_expert: token {} chose expert {} of {}; choices count from 0",
+                slot / k, expert, experts);
     ++offsets[expert + 1];
   }
   for (std::int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
@@ -127,54 +127,55 @@ void sort_by_expert(std::int64_t tokens, std::int64_t k, std::int64_t experts, c
   }
 }
 
-void gather_tokens(DType dtype, std::int64_t tokens, std::int64_t k, std::int64_t dim, const void* x,
-                   const std::int64_t* row_slots, void* rows) {
-  const std::size_t row_bytes = static_cast<std::size_t>(dim) * element_bytes(dtype);
-  for_each_row(tokens * k, dim, [&](std::int64_t row) {
+void gather_tokens(const TokenRows& op, const void* x, const std::int64_t* row_slots, void* rows) {
+  const std::size_t row_bytes = static_cast<std::size_t>(op.dim) * element_bytes(op.dtype);
+  for_each_row(op.tokens * op.k, op.dim, [&](std::int64_t row) {
     std::memcpy(static_cast<std::byte*>(rows) + static_cast<std::size_t>(row) * row_bytes,
-                static_cast<const std::byte*>(x) + static_cast<std::size_t>(row_slots[row] / k) * row_bytes, row_bytes);
+                static_cast<const std::byte*>(x) + static_cast<std::size_t>(row_slots[row] / op.k) * row_bytes,
+                row_bytes);
   });
 }
 
-void gather_tokens_backward(DType dtype, std::int64_t tokens, std::int64_t k, std::int64_t dim, const void* drows,
-                            const std::int64_t* token_rows, void* dx) {
-  visit_float_dtype("gather_tokens_backward", dtype, [&]<class T>() {
-    for_each_row(tokens, k * dim, [&](std::int64_t token) {
-      sum_rows(k, dim, token_rows + token * k, static_cast<const T*>(drows), static_cast<T*>(dx) + token * dim,
-               [](std::int64_t) { return simd::Scalar<T>{1}; });
+void gather_tokens_backward(const TokenRows& op, const void* drows, const std::int64_t* token_rows, void* dx) {
+  visit_float_dtype("gather_tokens_backward", op.dtype, [&]<class T>() {
+    for_each_row(op.tokens, op.k * op.dim, [&](std::int64_t token) {
+      sum_rows(op.k, op.dim, token_rows + token * op.k, static_cast<const T*>(drows),
+               static_cast<T*>(dx) + token * op.dim, [](std::int64_t) { return simd::Scalar<T>{1}; });
     });
   });
 }
 
-void combine_tokens(DType dtype, std::int64_t tokens, std::int64_t k, std::int64_t dim, const void* rows,
-                    const void* weights, const std::int64_t* row_slots, const std::int64_t* token_rows, void* y) {
-  visit_float_dtype("combine_tokens", dtype, [&]<class T>() {
+void combine_tokens(const TokenRows& op, const void* rows, const void* weights, const std::int64_t* row_slots,
+                    const std::int64_t* token_rows, void* y) {
+  visit_float_dtype("combine_tokens", op.dtype, [&]<class T>() {
     const T* weight = static_cast<const T*>(weights);
-    for_each_row(tokens, k * dim, [&](std::int64_t token) {
-      sum_rows(k, dim, token_rows + token * k, static_cast<const T*>(rows), static_cast<T*>(y) + token * dim,
+    for_each_row(op.tokens, op.k * op.dim, [&](std::int64_t token) {
+      sum_rows(op.k, op.dim, token_rows + token * op.k, static_cast<const T*>(rows),
+               static_cast<T*>(y) + token * op.dim,
                [&](std::int64_t row) { return to_scalar(weight[row_slots[row]]); });
     });
   });
 }
 
-void combine_tokens_backward(DType dtype, std::int64_t tokens, std::int64_t k, std::int64_t dim, const void* rows,
-                             const void* weights, const std::int64_t* row_slots, const void* dy, void* drows,
-                             void* dweights) {
-  visit_float_dtype("combine_tokens_backward", dtype, [&]<class T>() {
+void combine_tokens_backward(const TokenRows& op, const void* rows, const void* weights, const std::int64_t* row_slots,
+                             const void* dy, void* drows, void* dweights) {
+  visit_float_dtype("combine_tokens_backward", op.dtype, [&]<class T>() {
     using V = simd::Pack<T>;
-    for_each_row(tokens * k, dim, [&](std::int64_t row) {
+    for_each_row(op.tokens * op.k, op.dim, [&](std::int64_t row) {
       const std::int64_t slot = row_slots[row];
-      const T* d = static_cast<const T*>(dy) + slot / k * dim;
+      const T* d = static_cast<const T*>(dy) + slot / op.k * op.dim;
       if (drows != nullptr) {
         const auto factor = to_scalar(static_cast<const T*>(weights)[slot]);
-        T* out = static_cast<T*>(drows) + row * dim;
-        simd::for_packs<V>(
-            dim, [&](std::int64_t i, auto part) { simd::store(out + i, simd::load<V>(d + i, part) * factor, part); });
+        T* out = static_cast<T*>(drows) + row * op.dim;
+        simd::for_packs<V>(op.dim, [&](std::int64_t i, auto part) {
+          simd::store(out + i, simd::load<V>(d + i, part) * factor, part);
+        });
       }
       if (dweights != nullptr) {
-        const T* in = static_cast<const T*>(rows) + row * dim;
-        const auto dot = simd::sum_packs<V>(
-            dim, [&](std::int64_t i, auto part) { return simd::load<V>(d + i, part) * simd::load<V>(in + i, part); });
+        const T* in = static_cast<const T*>(rows) + row * op.dim;
+        const auto dot = simd::sum_packs<V>(op.dim, [&](std::int64_t i, auto part) {
+          return simd::load<V>(d + i, part) * simd::load<V>(in + i, part);
+        });
         static_cast<T*>(dweights)[slot] = simd::from_double<T>(static_cast<double>(dot));
       }
     });

@@ -33,22 +33,27 @@ void routing_weights_backward(DType dtype, const RoutingWeights& op, const void*
 
 // Slots in order of expert, inside an expert in order of slot. Rows of expert e are offsets[e] ... offsets[e + 1] - 1
 // (offsets [E + 1]); row_slots [T * k] is each row's slot, token_rows [T, k] each token's rows, ascending. Throws
-// InvariantError for a choice outside [0, E).
+// ModelError for a choice outside [0, E).
 void sort_by_expert(std::int64_t tokens, std::int64_t k, std::int64_t experts, const std::int64_t* choices,
                     std::int64_t* offsets, std::int64_t* row_slots, std::int64_t* token_rows);
 
+// Tokens and their rows in order of expert.
+struct TokenRows {
+  DType dtype = DType::kF32;
+  std::int64_t tokens = 0;
+  std::int64_t k = 0;
+  std::int64_t dim = 0;
+};
+
 // rows [T * k, dim]: row r is that of its token in x [T, dim]. Backward sums a token's rows.
-void gather_tokens(DType dtype, std::int64_t tokens, std::int64_t k, std::int64_t dim, const void* x,
-                   const std::int64_t* row_slots, void* rows);
-void gather_tokens_backward(DType dtype, std::int64_t tokens, std::int64_t k, std::int64_t dim, const void* drows,
-                            const std::int64_t* token_rows, void* dx);
+void gather_tokens(const TokenRows& op, const void* x, const std::int64_t* row_slots, void* rows);
+void gather_tokens_backward(const TokenRows& op, const void* drows, const std::int64_t* token_rows, void* dx);
 
 // y [T, dim]: the sum of a token's rows [T * k, dim], each times its slot's weight [T, k]. Backward: drows or dweights
 // may be null.
-void combine_tokens(DType dtype, std::int64_t tokens, std::int64_t k, std::int64_t dim, const void* rows,
-                    const void* weights, const std::int64_t* row_slots, const std::int64_t* token_rows, void* y);
-void combine_tokens_backward(DType dtype, std::int64_t tokens, std::int64_t k, std::int64_t dim, const void* rows,
-                             const void* weights, const std::int64_t* row_slots, const void* dy, void* drows,
-                             void* dweights);
+void combine_tokens(const TokenRows& op, const void* rows, const void* weights, const std::int64_t* row_slots,
+                    const std::int64_t* token_rows, void* y);
+void combine_tokens_backward(const TokenRows& op, const void* rows, const void* weights, const std::int64_t* row_slots,
+                             const void* dy, void* drows, void* dweights);
 
 }  // namespace loom::kernels

@@ -110,16 +110,40 @@ void log_softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, con
   });
 }
 
-CrossEntropySum nll_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* log_probs,
-                            DType target_dtype, const void* targets, std::int64_t ignore_index) {
+void log_sum_exp_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y) {
+  visit_float_dtype("log_sum_exp_forward", dtype, [&]<class T>() {
+    for_each_row(rows, cols, [&](std::int64_t row) {
+      const double value = log_sum_exp_of(cols, static_cast<const T*>(x) + row * cols);
+      static_cast<simd::Scalar<T>*>(y)[row] = static_cast<simd::Scalar<T>>(value);
+    });
+  });
+}
+
+void log_sum_exp_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, const void* y,
+                          const void* dy, void* dx) {
+  visit_float_dtype("log_sum_exp_backward", dtype, [&]<class T>() {
+    using V = simd::Pack<T>;
+    for_each_row(rows, cols, [&](std::int64_t row) {
+      const T* in = static_cast<const T*>(x) + row * cols;
+      T* out = static_cast<T*>(dx) + row * cols;
+      const auto log_sum = static_cast<const simd::Scalar<T>*>(y)[row];
+      const auto factor = static_cast<const simd::Scalar<T>*>(dy)[row];
+      simd::for_packs<V>(cols, [&](std::int64_t i, auto part) {
+        simd::store(out + i, simd::exp(simd::load<V>(in + i, part) - log_sum) * factor, part);
+      });
+    });
+  });
+}
+
+CrossEntropySum nll_forward(const CrossEntropy& op, const void* log_probs, const void* targets) {
   CrossEntropySum sum;
-  visit_float_dtype("nll_forward", dtype, [&]<class T>() {
-    visit_index_dtype("nll_forward", target_dtype, [&]<class I>() {
+  visit_float_dtype("nll_forward", op.dtype, [&]<class T>() {
+    visit_index_dtype("nll_forward", op.target_dtype, [&]<class I>() {
       const auto* target = static_cast<const I*>(targets);
-      check_targets(rows, cols, target, ignore_index);
-      for (std::int64_t row = 0; row < rows; ++row) {
-        if (target[row] == ignore_index) continue;
-        sum.loss -= simd::to_double(static_cast<const T*>(log_probs)[row * cols + target[row]]);
+      check_targets(op.rows, op.vocab, target, op.ignore_index);
+      for (std::int64_t row = 0; row < op.rows; ++row) {
+        if (target[row] == op.ignore_index) continue;
+        sum.loss -= simd::to_double(static_cast<const T*>(log_probs)[row * op.vocab + target[row]]);
         sum.rows += 1;
       }
     });
@@ -127,16 +151,15 @@ CrossEntropySum nll_forward(DType dtype, std::int64_t rows, std::int64_t cols, c
   return sum;
 }
 
-void nll_backward(DType dtype, std::int64_t rows, std::int64_t cols, DType target_dtype, const void* targets,
-                  std::int64_t ignore_index, double row_scale, void* dlog_probs) {
-  visit_float_dtype("nll_backward", dtype, [&]<class T>() {
-    visit_index_dtype("nll_backward", target_dtype, [&]<class I>() {
+void nll_backward(const CrossEntropy& op, const void* targets, double row_scale, void* dlog_probs) {
+  visit_float_dtype("nll_backward", op.dtype, [&]<class T>() {
+    visit_index_dtype("nll_backward", op.target_dtype, [&]<class I>() {
       const auto* target = static_cast<const I*>(targets);
-      check_targets(rows, cols, target, ignore_index);
-      for_each_row(rows, cols, [&](std::int64_t row) {
-        T* out = static_cast<T*>(dlog_probs) + row * cols;
-        std::fill_n(out, cols, T{});
-        if (target[row] != ignore_index) out[target[row]] = simd::from_double<T>(-row_scale);
+      check_targets(op.rows, op.vocab, target, op.ignore_index);
+      for_each_row(op.rows, op.vocab, [&](std::int64_t row) {
+        T* out = static_cast<T*>(dlog_probs) + row * op.vocab;
+        std::fill_n(out, op.vocab, T{});
+        if (target[row] != op.ignore_index) out[target[row]] = simd::from_double<T>(-row_scale);
       });
     });
   });

@@ -29,11 +29,14 @@ void softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, const v
 void log_softmax_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y);
 void log_softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* y, const void* dy, void* dx);
 
-// Sum of -log_probs[r, targets[r]] over the rows that count, in row order in double. Backward writes -row_scale there
-// and 0 elsewhere. Targets int32/int64; ConfigError for one outside [0, cols).
-CrossEntropySum nll_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* log_probs,
-                            DType target_dtype, const void* targets, std::int64_t ignore_index);
-void nll_backward(DType dtype, std::int64_t rows, std::int64_t cols, DType target_dtype, const void* targets,
-                  std::int64_t ignore_index, double row_scale, void* dlog_probs);
+// y[r] = log(sum(exp(x[r]))), y [rows] in statistics. Backward: dx = exp(x - y) * dy with y and dy in statistics.
+void log_sum_exp_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y);
+void log_sum_exp_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, const void* y,
+                          const void* dy, void* dx);
+
+// log_probs [rows, vocab]: sum of -log_probs[r, targets[r]] over the rows that count, in row order in double. Backward writes -row_scale there
+// and 0 elsewhere. Targets int32/int64; ConfigError for one outside [0, vocab).
+CrossEntropySum nll_forward(const CrossEntropy& op, const void* log_probs, const void* targets);
+void nll_backward(const CrossEntropy& op, const void* targets, double row_scale, void* dlog_probs);
 
 }  // namespace loom::kernels

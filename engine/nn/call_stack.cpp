@@ -24,6 +24,11 @@ std::optional<std::string> path_below(Module& root, const Module& module) {
   return std::nullopt;
 }
 
+std::string running_forward() {
+  const std::optional<std::string> module = running_module();
+  return module ? fmt::format("the forward of {}", *module) : std::string{};
+}
+
 std::string words(Module& root, const Module& module) {
   const auto path = path_below(root, module);
   if (!path) return fmt::format("a {}", module.type_name());
@@ -59,7 +64,9 @@ const std::string& CallSites::name_of(Module& root, const Module& module) {
 }
 
 RunningCall::RunningCall(Module& module) : stack_(current_stack()) {
-  if (stack_ != nullptr) stack_->push_back(&module);
+  if (stack_ == nullptr) return;
+  stack_->push_back(&module);
+  RankContext::current().set_program_place(running_forward);
 }
 
 RunningCall::~RunningCall() {

@@ -21,9 +21,16 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   return options().fused_rotary_pos_emb ? ops::rope(x, cos, sin) : ops::composed::rope(x, cos, sin);
 }
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal) {
-  return options().flash_attn ? ops::attention(q, k, v, scale, causal)
-                              : ops::composed::attention(q, k, v, scale, causal);
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
+                 std::optional<std::int64_t> start) {
+  return options().flash_attn ? ops::attention(q, k, v, scale, causal, start)
+                              : ops::composed::attention(q, k, v, scale, causal, start);
+}
+
+ops::AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
+                                                bool causal, std::optional<std::int64_t> start) {
+  return options().flash_attn ? ops::attention_with_log_sum_exp(q, k, v, scale, causal, start)
+                              : ops::composed::attention_with_log_sum_exp(q, k, v, scale, causal, start);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index) {

@@ -1,7 +1,7 @@
 // Functional forms that exist in two grains; the rank's KernelOptions choose. Shapes as in engine/tensor/ops.h.
 #pragma once
 
-#include "engine/tensor/tensor.h"
+#include "engine/tensor/ops.h"
 
 namespace loom::nn {
 
@@ -24,7 +24,10 @@ namespace functional {
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 Tensor swiglu(const Tensor& gate, const Tensor& up);
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true);
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true,
+                 std::optional<std::int64_t> start = {});
+ops::AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
+                                                bool causal = true, std::optional<std::int64_t> start = {});
 // Mean over the targets that are not `ignore_index`; composed: cross_entropy(logits.float(), targets).
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index = -100);
 

@@ -231,7 +231,8 @@ void Module::register_buffer(std::string name, Tensor buffer, bool persistent) {
 }
 
 void Module::add_child(std::string name, std::shared_ptr<Module> child) {
-  require(name.find('.') == std::string::npos && !name.empty(), "a module named '{}'", name);
+  check_model(name.find('.') == std::string::npos && !name.empty(),
+              "a module is registered as '{}'; give it a name of at least one character without dots", name);
   children_.emplace_back(std::move(name), std::move(child));
 }
 
@@ -240,7 +241,7 @@ void ModuleList::append(std::shared_ptr<Module> module) {
 }
 
 Value ModuleList::forward(const Args&) {
-  raise<InvariantError>("internal: a ModuleList was called; it has no forward");
+  model_error("a ModuleList was called; it has no forward: call the modules in it");
 }
 
 }  // namespace loom::nn

@@ -11,7 +11,8 @@ const T& Value::get(std::string_view wanted) const {
   static constexpr std::array<std::string_view, 8> kHeld{"none",     "a tensor", "a flag", "an integer",
                                                          "a number", "a text",   "a list", "a dict"};
   const T* held = std::get_if<T>(&held_);
-  require(held != nullptr, "a value is {} where {} is expected", kHeld[held_.index()], wanted);
+  check_model(held != nullptr, "a value is {} where {} is expected; give {}, or read it as what it is",
+              kHeld[held_.index()], wanted, wanted);
   return *held;
 }
 
@@ -27,7 +28,8 @@ const Value& Value::operator[](std::string_view key) const {
     if (name == key) return value;
     keys.push_back(name);
   }
-  raise<InvariantError>("a dict has no '{}'; it has {}", key, fmt::join(keys, ", "));
+  model_error("a dict has no '{}'; it has {}", key,
+              keys.empty() ? "nothing" : fmt::format("{}", fmt::join(keys, ", ")));
 }
 
 Value Value::map_tensors(const std::function<Tensor(const Tensor&)>& f) const {
@@ -53,7 +55,10 @@ void Value::collect_tensors(std::vector<Tensor>& tensors) const {
 }
 
 const Tensor& Args::tensor(std::size_t i) const {
-  require(i < positional.size(), "argument {} of a call with {} arguments", i, positional.size());
+  check_model(
+      i < positional.size(),
+      "argument {} (counted from 0) of a call with {} arguments; give it by position where the module is called", i,
+      positional.size());
   return positional[i].tensor();
 }
 

@@ -63,13 +63,13 @@ class Value {
 
   bool is_none() const { return std::holds_alternative<std::monostate>(held_); }
   bool is_tensor() const { return std::holds_alternative<Tensor>(held_); }
-  // Throw InvariantError saying what is held instead.
+  // Throw ModelError saying what is held instead.
   const Tensor& tensor() const;
   const ValueList& list() const;
   const ValueDict& dict() const;
   bool flag() const;
   std::int64_t number() const;
-  // The entry of a dict. Throws InvariantError naming the keys there are.
+  // The entry of a dict. Throws ModelError naming the keys there are.
   const Value& operator[](std::string_view key) const;
   operator const Tensor&() const { return tensor(); }
 
@@ -88,7 +88,7 @@ struct Args {
   ValueList positional;
   ValueDict named;
 
-  // Positional argument i as a tensor. Throws InvariantError when there are fewer.
+  // Positional argument i as a tensor. Throws ModelError when there are fewer.
   const Tensor& tensor(std::size_t i) const;
   // A named argument, or none.
   const Value& find(std::string_view name) const;

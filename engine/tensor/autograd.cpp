@@ -19,7 +19,10 @@ class OpNode final : public Node {
   }
 
   std::vector<Tensor> backward(const std::vector<Tensor>& grads) override {
-    require(backward_ != nullptr, "a second backward through '{}': its saved tensors are freed after the first", name_);
+    check_model(backward_ != nullptr,
+                "a second backward through '{}': its saved tensors are freed after the first; run the forward again, "
+                "or add the losses and run one backward",
+                name_);
     std::vector<Tensor> saved;
     saved.reserve(saved_.size());
     for (const SavedTensor& tensor : saved_) saved.push_back(tensor.unpack());
@@ -52,7 +55,7 @@ class IdentityNode final : public Node {
   IdentityNode(std::string_view name, std::function<void()> after) : name_(name), after_(std::move(after)) {}
 
   std::vector<Tensor> backward(const std::vector<Tensor>& grads) override {
-    require(after_ != nullptr, "a second backward through '{}': it runs once", name_);
+    check_model(after_ != nullptr, "a second backward through '{}': it runs once; run the forward again", name_);
     std::exchange(after_, nullptr)();
     std::vector<Tensor> passed = grads;
     passed.resize(edges.size());
@@ -77,8 +80,9 @@ class AccumulateGrad final : public Node {
     for (const Tensor::Hook& hook : meta.leaf_hooks) {
       if (Tensor replaced = hook(grad); replaced.defined()) grad = replaced;
     }
-    require(grad.shape() == leaf_.shape(), "gradient {} of '{}' {}", to_string(grad.shape()), leaf_.storage()->what(),
-            to_string(leaf_.shape()));
+    check_model(grad.shape() == leaf_.shape(),
+                "gradient {} of '{}' {}; a hook or a backward of your own must return the shape of the tensor",
+                to_string(grad.shape()), leaf_.storage()->what(), to_string(leaf_.shape()));
     // This handle and, unless a hook replaced it, the engine's buffer; more means that others see the bytes too.
     add_to(meta, grad, grad.is_same(grads[0]) ? 2 : 1);
     for (const auto& hook : meta.post_accumulate_hooks) hook(leaf_);
@@ -154,9 +158,10 @@ SavedTensor::SavedTensor(const Tensor& tensor) {
 Tensor SavedTensor::unpack() const {
   if (unpack_) return unpack_(packed_);
   if (!tensor_.defined()) return {};
-  require(tensor_.storage()->version() == version_,
-          "'{}' was saved for backward at version {} and is at version {}: it was written to in between",
-          tensor_.storage()->what(), version_, tensor_.storage()->version());
+  check_model(
+      tensor_.storage()->version() == version_,
+      "'{}' was saved for backward at version {} and is at version {}: it was written to in between; write to a copy",
+      tensor_.storage()->what(), version_, tensor_.storage()->version());
   return tensor_;
 }
 

@@ -40,7 +40,7 @@ class SavedTensor {
  public:
   SavedTensor() = default;
   explicit SavedTensor(const Tensor& tensor);
-  // The tensor, without graph; undefined if an undefined one was saved. Throws InvariantError when it was overwritten
+  // The tensor, without graph; undefined if an undefined one was saved. Throws ModelError when it was overwritten
   // since.
   Tensor unpack() const;
 

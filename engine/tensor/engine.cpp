@@ -44,9 +44,12 @@ class Backward {
  private:
   void put_root(const Root& root) {
     const Edge edge = gradient_edge(root.result);
-    require(edge.node != nullptr, "backward from a tensor that requires no gradient");
-    require(root.grad.defined() || root.result.numel() == 1,
-            "backward from a tensor with {} elements needs its gradient", root.result.numel());
+    check_model(edge.node != nullptr,
+                "backward from a tensor that requires no gradient; none of what it was computed from does, or the grad "
+                "mode was off");
+    check_model(root.grad.defined() || root.result.numel() == 1,
+                "backward from a tensor with {} elements needs its gradient; give one, or take the mean first",
+                root.result.numel());
     put_gradient(edge, root.grad.defined() ? root.grad : Tensor::full(root.result.shape(), root.result.dtype(), 1.0));
     if (std::ranges::find(roots_, edge.node) == roots_.end()) roots_.push_back(edge.node);
   }

@@ -52,7 +52,7 @@ Tensor Tensor::meta(const Shape& shape, DType dtype, std::string what) {
 }
 
 Tensor Tensor::from_bytes(const void* values, std::int64_t count, DType from, const Shape& shape, DType dtype) {
-  require(count == shape.numel(), "{} values for a {} tensor", count, to_string(shape));
+  check_model(count == shape.numel(), "{} values for a {} tensor; it takes {}", count, to_string(shape), shape.numel());
   Tensor tensor = empty(shape, dtype);
   if (void* to = tensor.raw()) kernels::cast(count, from, values, dtype, to);
   return tensor;

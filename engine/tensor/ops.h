@@ -6,11 +6,12 @@
 // Places   inputs and results live on the current rank's device; token ids and targets (int32/int64) may be host
 //          tensors.
 // dtypes   all floating inputs of one operator share a dtype, which the result has, unless it is said otherwise.
-// Errors   InvariantError naming operator and shapes for shapes or dtypes that do not fit; ConfigError for token ids
-//          out of range.
+// Errors   ModelError naming the running module, operator and shapes for shapes or dtypes that do not fit; ConfigError
+//          for token ids out of range.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/tensor/tensor.h"
@@ -43,8 +44,35 @@ Tensor gelu(const Tensor& x, Gelu form);
 
 // x [B,S,H,D]; cos, sin [S,D] of any floating dtype, without gradient.
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
-// q [B,S,H,D]; k, v [B,S,G,D] -> [B,S,H,D]. Keeps q, k, v, out and one fp32 per row and head.
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true);
+
+// q [B,S_q,H,D]; k, v [B,S_k,G,D] -> [B,S_q,H,D]. Keeps q, k, v, out and one fp32 (fp64) per query and head.
+// Mask  key j has position j, query i has position start + i; a causal query sees the keys at its own position and
+//       before. Without a start the queries are the last S_q positions: with a cache of keys, the tokens just appended.
+//       start may be S_k or more: every query sees every key. Read when causal.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true,
+                 std::optional<std::int64_t> start = {});
+
+struct AttentionResult {
+  Tensor out;          // [B,S_q,H,D]
+  Tensor log_sum_exp;  // fp32 (fp64) [B,H,S_q]: log(sum(exp(scale * score))) over the keys that a query sees
+};
+// The same with its log-sum-exp, to join attentions over parts of the keys: with l_i that of part i and
+// l = log(sum_i exp(l_i)), the whole is sum_i exp(l_i - l) * out_i. Both results have a gradient.
+AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
+                                           bool causal = true, std::optional<std::int64_t> start = {});
+
+// The backward of attention, unrecorded, for operators with a backward of their own. `whole` may be the result over more
+// keys, of which k and v are a part: dk and dv are then the part's, and dq summed over the parts is the whole's.
+struct AttentionInputs {
+  Tensor q, k, v;
+  double scale = 1;
+  bool causal = true;
+  std::optional<std::int64_t> start;
+};
+struct AttentionGrads {
+  Tensor dq, dk, dv;
+};
+AttentionGrads attention_backward(const AttentionInputs& part, const AttentionResult& whole, const Tensor& dout);
 
 // Mean over the rows whose target is not ignore_index; logits [..., V], targets [...] -> fp32 (fp64) scalar. 0 when no
 // row counts. Backward writes the gradient over the logits when nobody else holds them.

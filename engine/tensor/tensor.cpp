@@ -28,17 +28,17 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, std::int64_t offset_elems, Shap
 }
 
 const Shape& Tensor::shape() const {
-  require(defined(), "an undefined tensor was used");
+  check_model(defined(), "an undefined tensor was used; give it a value first");
   return impl_->shape;
 }
 
 DType Tensor::dtype() const {
-  require(defined(), "an undefined tensor was used");
+  check_model(defined(), "an undefined tensor was used; give it a value first");
   return impl_->dtype;
 }
 
 const std::shared_ptr<Storage>& Tensor::storage() const {
-  require(defined(), "an undefined tensor was used");
+  check_model(defined(), "an undefined tensor was used; give it a value first");
   return impl_->storage;
 }
 
@@ -53,11 +53,12 @@ void* Tensor::raw() const {
 }
 
 void Tensor::check_dtype(DType expected) const {
-  require(dtype() == expected, "'{}' is {}, read as {}", storage()->what(), name(dtype()), name(expected));
+  check_model(dtype() == expected, "'{}' is {}, read as {}; read it as what it is, or cast it", storage()->what(),
+              name(dtype()), name(expected));
 }
 
 double Tensor::item() const {
-  require(numel() == 1, "item() of a tensor with {} elements", numel());
+  check_model(numel() == 1, "item() of a tensor with {} elements; to_vector() gives them all", numel());
   double value = 0;
   read_into(&value, DType::kF64);
   return value;
@@ -81,21 +82,22 @@ void Tensor::read_into(void* values, DType dtype) const {
 Tensor Tensor::detach() const { return {storage(), offset_elems(), shape(), dtype()}; }
 
 Tensor Tensor::view(const Shape& shape) const {
-  require(shape.numel() == numel(), "a {} tensor viewed as {}", to_string(this->shape()), to_string(shape));
+  check_model(shape.numel() == numel(), "a {} tensor viewed as {}; {} elements are not {}", to_string(this->shape()),
+              to_string(shape), numel(), shape.numel());
   return {storage(), offset_elems(), shape, dtype()};
 }
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t rows) const {
-  require(shape().ndim() >= 1 && begin >= 0 && rows >= 0 && begin + rows <= shape()[0], "rows [{}, {}) of a {} tensor",
-          begin, begin + rows, to_string(shape()));
+  check_model(shape().ndim() >= 1 && begin >= 0 && rows >= 0 && begin + rows <= shape()[0],
+              "rows [{}, {}) of a {} tensor; they need to lie within dim 0", begin, begin + rows, to_string(shape()));
   Shape part = shape();
   part[0] = rows;
   return {storage(), offset_elems() + begin * shape().row_elems(), part, dtype()};
 }
 
 void Tensor::copy_from(const Tensor& other) const {
-  require(other.shape() == shape(), "copy of {} into {} ('{}')", to_string(other.shape()), to_string(shape()),
-          storage()->what());
+  check_model(other.shape() == shape(), "copy of {} into {} ('{}'); one shape is needed", to_string(other.shape()),
+              to_string(shape()), storage()->what());
   const void* from = other.raw();
   if (void* to = raw(); to != nullptr && from != nullptr) kernels::cast(numel(), other.dtype(), from, dtype(), to);
   storage()->bump_version();
@@ -114,7 +116,7 @@ void Tensor::fill(double value) const {
 }
 
 autograd::Meta& Tensor::meta_data() const {
-  require(defined(), "an undefined tensor was used");
+  check_model(defined(), "an undefined tensor was used; give it a value first");
   return impl_->meta;
 }
 
@@ -123,8 +125,9 @@ bool Tensor::requires_grad() const { return impl_ != nullptr && (impl_->meta.req
 bool Tensor::is_leaf() const { return meta_data().node == nullptr; }
 
 const Tensor& Tensor::set_requires_grad(bool on) const {
-  require(is_leaf(), "requires_grad is set on leaves only");
-  require(!on || is_floating(dtype()), "a {} tensor cannot require a gradient", name(dtype()));
+  check_model(is_leaf(), "requires_grad is set on the result of an operator; set it on leaves, or detach() the result");
+  check_model(!on || is_floating(dtype()), "a tensor of {} cannot require a gradient; only floating dtypes can",
+              name(dtype()));
   meta_data().requires_grad = on;
   return *this;
 }
@@ -133,7 +136,7 @@ Tensor Tensor::grad() const { return meta_data().grad; }
 void Tensor::set_grad(Tensor grad) const { meta_data().grad = std::move(grad); }
 
 void Tensor::register_hook(Hook hook) const {
-  require(requires_grad(), "a hook on a tensor that requires no gradient");
+  check_model(requires_grad(), "a hook on a tensor that requires no gradient; it would never run");
   autograd::Meta& meta = meta_data();
   if (!meta.node) {
     meta.leaf_hooks.push_back(std::move(hook));
@@ -145,7 +148,8 @@ void Tensor::register_hook(Hook hook) const {
 }
 
 void Tensor::register_post_accumulate_hook(std::function<void(const Tensor&)> hook) const {
-  require(is_leaf() && requires_grad(), "a post-accumulate hook needs a leaf that requires grad");
+  check_model(is_leaf() && requires_grad(),
+              "a post-accumulate hook needs a leaf that requires grad; register_hook() takes results of operators");
   meta_data().post_accumulate_hooks.push_back(std::move(hook));
 }
 

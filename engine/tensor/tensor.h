@@ -5,7 +5,7 @@
 //           that is said.
 // Autograd  a leaf with requires_grad collects `grad`; a result of a recorded operator knows its node. detach() shares
 //           the bytes only.
-// Errors    InvariantError on wrong dtype, shape or a released storage.
+// Errors    ModelError on a wrong dtype or shape, InvariantError on a released storage.
 // Threads   the rank's host thread.
 #pragma once
 

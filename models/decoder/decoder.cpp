@@ -32,8 +32,8 @@ std::string class_name(const DecoderConfig& config, std::string_view part) {
 }
 
 std::int64_t check_length(const Shape& input, int dims, const DecoderConfig& config) {
-  require(input.ndim() == dims, "input {}, expected [batch, sequence{}]", to_string(input),
-          dims == 2 ? "" : ", hidden");
+  check_model(input.ndim() == dims, "input {}, expected [batch, sequence{}]", to_string(input),
+              dims == 2 ? "" : ", hidden");
   const std::int64_t length = input[1];
   if (length > config.max_position_embeddings) {
     config_error("a sequence of {} tokens, but the model's max_position_embeddings is {}; use shorter sequences",

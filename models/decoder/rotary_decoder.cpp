@@ -148,8 +148,9 @@ Tensor DecoderModel::embeddings(const Args& args) {
   }
   const Shape& shape = given.tensor().shape();
   check_length(shape, 3, config_);
-  require(shape[2] == config_.hidden_size, "inputs_embeds {}, but hidden_size is {}", to_string(shape),
-          config_.hidden_size);
+  check_model(shape[2] == config_.hidden_size,
+              "inputs_embeds {}, but hidden_size is {}; give [batch, sequence, hidden_size]", to_string(shape),
+              config_.hidden_size);
   return given.tensor();
 }
 

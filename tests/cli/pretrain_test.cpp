@@ -299,8 +299,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(Pretrain, ABatchNamesWhatItHas) {
   const std::int64_t sample = 0;
   const data::Batch batch = batch_of({&sample, 1});
-  EXPECT_EQ(test::message_of<InvariantError>([&] { (void)batch["input_ids"]; }),
-            "the batch has no 'input_ids'; it has ids, targets");
+  EXPECT_EQ(test::message_of<ModelError>([&] { (void)batch["input_ids"]; }),
+            "the batch has no 'input_ids'; it has ids, targets; give it in the DataLoader, or ask for what is there");
 }
 
 TEST_F(Pretrain, WhatACallbackThrowsEndsTheJob) {

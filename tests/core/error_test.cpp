@@ -23,6 +23,7 @@ std::string text_of(Body body) {
 
 void throw_device() { raise<DeviceError>("device {} has {} streams", 0, 7); }
 void throw_config() { config_error("sharding_size is {}, but {} ranks are running", 3, 4); }
+void throw_model() { check_model(1 > 2, "the batch has no '{}'", "ids"); }
 void throw_invariant() { require(1 > 2, "reshard of '{}' while Gathering", "layers.1"); }
 
 TEST(ErrorText, WithoutARankHasNoPrefix) {
@@ -38,13 +39,27 @@ TEST(ErrorText, OnARankStartsWithIt) {
   EXPECT_EQ(text_of<InvariantError>(throw_invariant), "[rank 37] internal: reshard of 'layers.1' while Gathering");
 }
 
+TEST(ErrorText, OfAModelErrorNamesWhatOfTheProgramRuns) {
+  EXPECT_EQ(text_of<ModelError>(throw_model), "the batch has no 'ids'");
+  RankContext context(37, 64);
+  const RankScope scope(context);
+  EXPECT_EQ(text_of<ModelError>(throw_model), "[rank 37] the batch has no 'ids'");
+  context.set_program_place([] { return std::string("the forward of 'head' (Linear)"); });
+  EXPECT_EQ(text_of<ModelError>(throw_model), "[rank 37] in the forward of 'head' (Linear): the batch has no 'ids'");
+  context.set_program_place([] { return std::string(); });
+  EXPECT_EQ(text_of<ModelError>(throw_model), "[rank 37] the batch has no 'ids'");
+}
+
 TEST(ErrorText, OfAConfigErrorIsTheSameOnEveryRank) {
   RankContext context(37, 64);
   const RankScope scope(context);
   EXPECT_EQ(text_of<ConfigError>(throw_config), "sharding_size is 3, but 4 ranks are running");
 }
 
-TEST(ErrorText, OfAConditionThatHoldsIsNone) { EXPECT_NO_THROW(require(true, "never said")); }
+TEST(ErrorText, OfAConditionThatHoldsIsNone) {
+  EXPECT_NO_THROW(require(true, "never said"));
+  EXPECT_NO_THROW(check_model(true, "never said"));
+}
 
 TEST(ErrorFamilies, OutOfMemoryIsADeviceErrorAndAllAreErrors) {
   EXPECT_EQ(text_of<DeviceError>([] { raise<OutOfMemoryError>("full"); }), "full");

@@ -1,5 +1,6 @@
 // Promise: attention and its gradients equal softmax(scale Q K^T) V written out in double, for every dtype, head dim
-//          and grouping, with and without the causal mask; the bits do not depend on the number of threads.
+//          and grouping, for any number of queries at any position among the keys, with and without the causal mask;
+//          parts of the keys join by their log-sum-exp; the bits do not depend on the number of threads.
 // World:   no ranks, or one rank with a pool of 1 to 3 threads; numbers in [-1, 1).
 
 #include "engine/kernels/attention.h"
@@ -20,15 +21,15 @@ using test::TypedArray;
 using Doubles = std::vector<double>;
 
 std::string describe(const Attention& op) {
-  return fmt::format("B={} S={} H={} G={} D={} causal={} {}", op.batch, op.seq, op.heads, op.kv_heads, op.head_dim,
-                     op.causal, name(op.dtype));
+  return fmt::format("B={} queries={} from {} keys={} H={} G={} D={} causal={} {}", op.batch, op.queries, op.start,
+                     op.keys, op.heads, op.kv_heads, op.head_dim, op.causal, name(op.dtype));
 }
 
 Attention make(std::int64_t batch, std::int64_t seq, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
                DType dtype, bool causal = true) {
   Attention op;
   op.batch = batch;
-  op.seq = seq;
+  op.queries = op.keys = seq;
   op.heads = heads;
   op.kv_heads = kv_heads;
   op.head_dim = head_dim;
@@ -38,9 +39,17 @@ Attention make(std::int64_t batch, std::int64_t seq, std::int64_t heads, std::in
   return op;
 }
 
-std::int64_t q_elems(const Attention& op) { return op.batch * op.seq * op.heads * op.head_dim; }
-std::int64_t kv_elems(const Attention& op) { return op.batch * op.seq * op.kv_heads * op.head_dim; }
-std::int64_t statistic_elems(const Attention& op) { return op.batch * op.heads * op.seq; }
+// The last `queries` of `keys` positions.
+Attention last_of(std::int64_t queries, std::int64_t keys, std::int64_t kv_heads, DType dtype, bool causal) {
+  Attention op = make(2, keys, 4, kv_heads, 20, dtype, causal);
+  op.queries = queries;
+  op.start = keys - queries;
+  return op;
+}
+
+std::int64_t q_elems(const Attention& op) { return op.batch * op.queries * op.heads * op.head_dim; }
+std::int64_t kv_elems(const Attention& op) { return op.batch * op.keys * op.kv_heads * op.head_dim; }
+std::int64_t statistic_elems(const Attention& op) { return op.batch * op.heads * op.queries; }
 DType statistic_type(const Attention& op) { return op.dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
 
 struct Inputs {
@@ -48,8 +57,16 @@ struct Inputs {
       : q(TypedArray::random(op.dtype, q_elems(op), 1)),
         k(TypedArray::random(op.dtype, kv_elems(op), 2)),
         v(TypedArray::random(op.dtype, kv_elems(op), 3)),
-        dout(TypedArray::random(op.dtype, q_elems(op), 4)) {}
-  TypedArray q, k, v, dout;
+        dout(TypedArray::random(op.dtype, q_elems(op), 4)),
+        dlog_sum_exp(TypedArray::filled(statistic_type(op), statistic_elems(op), 0)) {}
+  // The loss depends on log_sum_exp too.
+  Inputs& with_statistics(const Attention& op) {
+    dlog_sum_exp = TypedArray::random(statistic_type(op), statistic_elems(op), 5);
+    has_dlog_sum_exp = true;
+    return *this;
+  }
+  TypedArray q, k, v, dout, dlog_sum_exp;  // zeros: without a gradient
+  bool has_dlog_sum_exp = false;
 };
 
 struct Results {
@@ -63,11 +80,23 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
+void backward(const Attention& op, const Inputs& x, Results& r) {
+  attention_backward(op, {.q = x.q.data(),
+                          .k = x.k.data(),
+                          .v = x.v.data(),
+                          .out = r.out.data(),
+                          .log_sum_exp = r.log_sum_exp.data(),
+                          .dout = x.dout.data(),
+                          .dlog_sum_exp = x.has_dlog_sum_exp ? x.dlog_sum_exp.data() : nullptr,
+                          .dq = r.dq.data(),
+                          .dk = r.dk.data(),
+                          .dv = r.dv.data()});
+}
+
 Results compute(const Attention& op, const Inputs& x) {
   Results r(op);
   attention_forward(op, x.q.data(), x.k.data(), x.v.data(), r.out.data(), r.log_sum_exp.data());
-  attention_backward(op, x.q.data(), x.k.data(), x.v.data(), r.out.data(), r.log_sum_exp.data(), x.dout.data(),
-                     r.dq.data(), r.dk.data(), r.dv.data());
+  backward(op, x, r);
   return r;
 }
 
@@ -77,9 +106,10 @@ struct Expected {
 
 // One query row, written out.
 void add_row(const Attention& op, const Inputs& x, std::int64_t b, std::int64_t h, std::int64_t row, Expected& e) {
-  const std::int64_t g = h / (op.heads / op.kv_heads), keys = op.causal ? row + 1 : op.seq;
-  const auto q_at = [&](std::int64_t s) { return ((b * op.seq + s) * op.heads + h) * op.head_dim; };
-  const auto kv_at = [&](std::int64_t s) { return ((b * op.seq + s) * op.kv_heads + g) * op.head_dim; };
+  const std::int64_t g = h / (op.heads / op.kv_heads),
+                     keys = op.causal ? std::min(op.start + row + 1, op.keys) : op.keys;
+  const auto q_at = [&](std::int64_t s) { return ((b * op.queries + s) * op.heads + h) * op.head_dim; };
+  const auto kv_at = [&](std::int64_t s) { return ((b * op.keys + s) * op.kv_heads + g) * op.head_dim; };
   const double scale = static_cast<double>(op.scale);
   Doubles p(static_cast<std::size_t>(keys)), dp(p.size());
   double highest = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;
@@ -94,8 +124,10 @@ void add_row(const Attention& op, const Inputs& x, std::int64_t b, std::int64_t 
     highest = std::max(highest, score * scale);
   }
   for (double& value : p) sum += value = std::exp(value - highest);
-  e.log_sum_exp[static_cast<std::size_t>((b * op.heads + h) * op.seq + row)] = highest + std::log(sum);
+  const std::int64_t statistic = (b * op.heads + h) * op.queries + row;
+  e.log_sum_exp[static_cast<std::size_t>(statistic)] = highest + std::log(sum);
   for (std::size_t j = 0; j < p.size(); ++j) delta += (p[j] /= sum) * dp[j];
+  delta -= x.dlog_sum_exp.get(statistic);
   for (std::size_t j = 0; j < p.size(); ++j) {
     const double ds = p[j] * (dp[j] - delta) * scale;
     for (std::int64_t d = 0; d < op.head_dim; ++d) {
@@ -113,7 +145,7 @@ Expected reference(const Attention& op, const Inputs& x) {
   Expected e{q, Doubles(static_cast<std::size_t>(statistic_elems(op))), q, kv, kv};
   for (std::int64_t b = 0; b < op.batch; ++b) {
     for (std::int64_t h = 0; h < op.heads; ++h) {
-      for (std::int64_t row = 0; row < op.seq; ++row) add_row(op, x, b, h, row, e);
+      for (std::int64_t row = 0; row < op.queries; ++row) add_row(op, x, b, h, row, e);
     }
   }
   return e;
@@ -145,8 +177,7 @@ double tolerance(DType dtype) {
   }
 }
 
-void expect_equal_to_double(const Attention& op) {
-  const Inputs x(op);
+void expect_equal_to_double(const Attention& op, const Inputs& x) {
   const Results r = compute(op, x);
   const Expected e = reference(op, x);
   const double relative = tolerance(op.dtype);
@@ -156,6 +187,8 @@ void expect_equal_to_double(const Attention& op) {
   expect_near("dk", op, r.dk, e.dk, relative);
   expect_near("dv", op, r.dv, e.dv, relative);
 }
+
+void expect_equal_to_double(const Attention& op) { expect_equal_to_double(op, Inputs(op)); }
 
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
 
@@ -186,6 +219,118 @@ TEST(Attention, SharesKeyValueHeadsAmongQueryHeads) {
   }
 }
 
+TEST(Attention, TakesAnyNumberOfQueriesAtTheEndOfTheKeys) {
+  for (const DType dtype : kTypes) {
+    for (const bool causal : {true, false}) {
+      for (const std::int64_t kv_heads : {1, 2, 4}) {
+        for (const std::int64_t queries : {1, 3, 17, 60, 130}) {
+          expect_equal_to_double(last_of(queries, 130, kv_heads, dtype, causal));
+        }
+      }
+    }
+  }
+}
+
+// Tiles hold 48: queries that begin and end inside tiles, keys that no query sees, queries behind all keys, more queries
+// than keys.
+TEST(Attention, TakesQueriesAtAnyPosition) {
+  for (const DType dtype : kTypes) {
+    for (const std::int64_t start : {0, 1, 5, 40, 47, 48, 49, 95, 100, 131, 500}) {
+      for (const std::int64_t queries : {1, 50, 200}) {
+        Attention op = last_of(queries, 130, 2, dtype, true);
+        op.start = start;
+        expect_equal_to_double(op);
+      }
+    }
+  }
+}
+
+TEST(Attention, TheGradientOfItsLogSumExpFlowsToQueriesAndKeys) {
+  for (const DType dtype : kTypes) {
+    for (const bool causal : {true, false}) {
+      const Attention op = last_of(60, 130, 2, dtype, causal);
+      expect_equal_to_double(op, Inputs(op).with_statistics(op));
+    }
+  }
+}
+
+// The cache holds all keys; row i asks for position i alone. The same sums in another blocking: 1e-6.
+TEST(Attention, OneQueryAtATimeEqualsAllAtOnce) {
+  const Attention all = make(1, 101, 4, 2, 24, DType::kF32);
+  const Inputs x(all);
+  const Results whole = compute(all, x);
+  Attention one = all;
+  one.queries = 1;
+  const std::int64_t row = all.heads * all.head_dim;
+  std::vector<float> out(static_cast<std::size_t>(row)), log_sum_exp(static_cast<std::size_t>(all.heads));
+  for (one.start = 0; one.start < all.queries; ++one.start) {
+    for (const std::int64_t keys : {one.start + 1, all.keys}) {  // what the cache holds behind the query is not seen
+      one.keys = keys;
+      attention_forward(one, static_cast<const float*>(x.q.data()) + one.start * row, x.k.data(), x.v.data(),
+                        out.data(), log_sum_exp.data());
+      for (std::int64_t i = 0; i < row; ++i) {
+        ASSERT_NEAR(static_cast<double>(out[static_cast<std::size_t>(i)]), whole.out.get(one.start * row + i), 1e-6)
+            << one.start;
+      }
+      for (std::int64_t h = 0; h < all.heads; ++h) {
+        ASSERT_NEAR(static_cast<double>(log_sum_exp[static_cast<std::size_t>(h)]),
+                    whole.log_sum_exp.get(h * all.queries + one.start), 1e-6);
+      }
+    }
+  }
+}
+
+// The queries from kCut on see the first part of the keys whole and the second part causally: a ring of two ranks.
+TEST(Attention, PartsOfTheKeysJoinByTheirLogSumExp) {
+  constexpr std::int64_t kKeys = 100, kCut = 37;
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    Attention all = make(1, kKeys, 4, 2, 24, dtype);
+    all.queries = kKeys - kCut;  // the positions from kCut on: all see the first part whole
+    all.start = kCut;
+    const Inputs x(all);
+    const Results whole = compute(all, x);
+    Attention parts[] = {all, all};
+    parts[0].keys = kCut;
+    parts[0].causal = false;
+    parts[1].keys = kKeys - kCut;
+    parts[1].start = 0;
+    std::vector<Results> results;
+    const std::int64_t kv_row = all.kv_heads * all.head_dim;
+    Doubles dq(static_cast<std::size_t>(q_elems(all)));
+    for (std::int64_t part = 0; part < 2; ++part) {
+      const Attention& op = parts[part];
+      Results r(op);
+      attention_forward(op, x.q.data(), x.k.at(part * kCut * kv_row), x.v.at(part * kCut * kv_row), r.out.data(),
+                        r.log_sum_exp.data());
+      attention_backward(op, {.q = x.q.data(),
+                              .k = x.k.at(part * kCut * kv_row),
+                              .v = x.v.at(part * kCut * kv_row),
+                              .out = whole.out.data(),
+                              .log_sum_exp = whole.log_sum_exp.data(),
+                              .dout = x.dout.data(),
+                              .dq = r.dq.data(),
+                              .dk = r.dk.data(),
+                              .dv = r.dv.data()});
+      for (std::int64_t i = 0; i < q_elems(op); ++i) dq[static_cast<std::size_t>(i)] += r.dq.get(i);
+      for (std::int64_t i = 0; i < kv_elems(op); ++i) {
+        ASSERT_NEAR(r.dk.get(i), whole.dk.get(part * kCut * kv_row + i), 1e-5);
+        ASSERT_NEAR(r.dv.get(i), whole.dv.get(part * kCut * kv_row + i), 1e-5);
+      }
+      results.push_back(r);
+    }
+    for (std::int64_t i = 0; i < q_elems(all); ++i) {
+      const std::int64_t head = i / all.head_dim % all.heads, row = i / (all.heads * all.head_dim);
+      const std::int64_t statistic = head * all.queries + row;
+      const double first = results[0].log_sum_exp.get(statistic), second = results[1].log_sum_exp.get(statistic);
+      const double joined = std::log(std::exp(first) + std::exp(second));
+      ASSERT_NEAR(joined, whole.log_sum_exp.get(statistic), 1e-6);
+      ASSERT_NEAR(std::exp(first - joined) * results[0].out.get(i) + std::exp(second - joined) * results[1].out.get(i),
+                  whole.out.get(i), 1e-6);
+      ASSERT_NEAR(dq[static_cast<std::size_t>(i)], whole.dq.get(i), 1e-5);
+    }
+  }
+}
+
 // Scores of 900 would overflow exp() without the running maximum.
 TEST(Attention, StaysFiniteAndRightForLargeScores) {
   for (const float scale : {100.0f, -100.0f}) {
@@ -207,7 +352,7 @@ TEST(Attention, OneNaNSpoilsOnlyTheRowsThatSeeIt) {
     Inputs x(op);
     x.k.set(50 * 16 + 3, std::nan(""));
     const Results r = compute(op, x);
-    for (std::int64_t row = 0; row < op.seq; ++row) {
+    for (std::int64_t row = 0; row < op.queries; ++row) {
       ASSERT_EQ(std::isnan(r.out.get(row * 16)), row >= 50) << describe(op) << " row " << row;
     }
   }
@@ -218,14 +363,17 @@ double loss(const Attention& op, const Inputs& x) {
   attention_forward(op, x.q.data(), x.k.data(), x.v.data(), r.out.data(), r.log_sum_exp.data());
   double sum = 0;
   for (std::int64_t i = 0; i < q_elems(op); ++i) sum += r.out.get(i) * x.dout.get(i);
+  for (std::int64_t i = 0; i < statistic_elems(op); ++i) sum += r.log_sum_exp.get(i) * x.dlog_sum_exp.get(i);
   return sum;
 }
 
 // The error of a central difference of step h is h^2 f''' / 6 + eps f / h: below 1e-8 at h = 1e-5 for values of size 1.
 TEST(Attention, GradientsEqualFiniteDifferencesInDouble) {
   for (const bool causal : {true, false}) {
-    const Attention op = make(1, 51, 2, 1, 6, DType::kF64, causal);
-    Inputs x(op);
+    Attention op = make(1, 51, 2, 1, 6, DType::kF64, causal);
+    op.queries = 30;
+    op.start = 11;
+    Inputs x = Inputs(op).with_statistics(op);
     const Results r = compute(op, x);
     const auto check = [&](TypedArray& input, const TypedArray& gradient, const char* what) {
       for (std::int64_t i = 0; i < input.count(); i += 13) {
@@ -247,7 +395,9 @@ TEST(Attention, GradientsEqualFiniteDifferencesInDouble) {
 TEST(Attention, GivesTheSameBitsOnAnyNumberOfThreads) {
   for (const DType dtype : kTypes) {
     for (const std::int64_t kv_heads : {2, 6}) {
-      const Attention op = make(2, 130, 6, kv_heads, 32, dtype);
+      Attention op = make(2, 130, 6, kv_heads, 32, dtype);
+      op.queries = 70;
+      op.start = 51;
       const Inputs x(op);
       const Results alone = compute(op, x);
       for (const int threads : test::thread_counts()) {
@@ -264,6 +414,12 @@ TEST(Attention, TakesEmptySizes) {
       EXPECT_EQ(compute(op, Inputs(op)).out.count(), 0) << describe(op);
     }
   }
+}
+
+TEST(Attention, RefusesQueriesWithoutAKey) {
+  Attention op = make(1, 4, 2, 2, 8, DType::kF32);
+  op.keys = 0;
+  EXPECT_THROW(attention_forward(op, nullptr, nullptr, nullptr, nullptr, nullptr), InvariantError);
 }
 
 TEST(Attention, RefusesHeadsThatDoNotShareEvenly) {

@@ -58,8 +58,8 @@ TEST(CrossEntropy, EqualsItsDefinition) {
       const Buffer logits(dtype, values);
       const auto targets = some_targets(n);
       Buffer lse(stat_dtype(dtype), static_cast<std::size_t>(n.rows));
-      const CrossEntropySum got = cross_entropy_forward(dtype, n.rows, n.vocab, logits.data(), DType::kI64,
-                                                        targets.data(), kIgnore, lse.data());
+      const CrossEntropySum got = cross_entropy_forward({dtype, n.rows, n.vocab, DType::kI64, kIgnore}, logits.data(),
+                                                        targets.data(), lse.data());
       const Reference want = reference(n, logits.values(), targets);
       EXPECT_EQ(got.rows, want.rows);
       EXPECT_NEAR(got.loss, want.loss, 16 * rounding(stat_dtype(dtype)) * (std::abs(want.loss) + 1));
@@ -73,13 +73,15 @@ TEST(CrossEntropy, TakesInt32TargetsToo) {
   const std::vector<std::int64_t> wide{4, kIgnore, 9};
   const std::vector<std::int32_t> narrow{4, kIgnore, 9};
   Buffer a(DType::kF32, 3), b(DType::kF32, 3), da(DType::kF32, 30), db(DType::kF32, 30);
-  const auto x = cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kI64, wide.data(), kIgnore, a.data());
+  const auto x =
+      cross_entropy_forward({DType::kF32, 3, 10, DType::kI64, kIgnore}, logits.data(), wide.data(), a.data());
   const auto y =
-      cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kI32, narrow.data(), kIgnore, b.data());
+      cross_entropy_forward({DType::kF32, 3, 10, DType::kI32, kIgnore}, logits.data(), narrow.data(), b.data());
   EXPECT_EQ(x.loss, y.loss);
   EXPECT_EQ(x.rows, 2);
-  cross_entropy_backward(DType::kF32, 3, 10, logits.data(), DType::kI64, wide.data(), kIgnore, a.data(), 1, da.data());
-  cross_entropy_backward(DType::kF32, 3, 10, logits.data(), DType::kI32, narrow.data(), kIgnore, b.data(), 1,
+  cross_entropy_backward({DType::kF32, 3, 10, DType::kI64, kIgnore}, logits.data(), wide.data(), a.data(), 1,
+                         da.data());
+  cross_entropy_backward({DType::kF32, 3, 10, DType::kI32, kIgnore}, logits.data(), narrow.data(), b.data(), 1,
                          db.data());
   EXPECT_EQ(da.bytes(), db.bytes());
 }
@@ -87,9 +89,9 @@ TEST(CrossEntropy, TakesInt32TargetsToo) {
 Buffer gradient(DType dtype, Sizes n, const Buffer& logits, const std::vector<std::int64_t>& targets, double scale) {
   Buffer lse(stat_dtype(dtype), static_cast<std::size_t>(n.rows));
   Buffer dlogits(dtype, static_cast<std::size_t>(n.rows * n.vocab));
-  cross_entropy_forward(dtype, n.rows, n.vocab, logits.data(), DType::kI64, targets.data(), kIgnore, lse.data());
-  cross_entropy_backward(dtype, n.rows, n.vocab, logits.data(), DType::kI64, targets.data(), kIgnore, lse.data(), scale,
-                         dlogits.data());
+  cross_entropy_forward({dtype, n.rows, n.vocab, DType::kI64, kIgnore}, logits.data(), targets.data(), lse.data());
+  cross_entropy_backward({dtype, n.rows, n.vocab, DType::kI64, kIgnore}, logits.data(), targets.data(), lse.data(),
+                         scale, dlogits.data());
   return dlogits;
 }
 
@@ -119,8 +121,8 @@ TEST(CrossEntropy, GradientMayReplaceTheLogits) {
     Buffer logits = normal_buffer(dtype, n.rows * n.vocab, 1);
     const Buffer apart = gradient(dtype, n, logits, targets, 1.0 / 3);
     Buffer lse(stat_dtype(dtype), 6);
-    cross_entropy_forward(dtype, n.rows, n.vocab, logits.data(), DType::kI64, targets.data(), kIgnore, lse.data());
-    cross_entropy_backward(dtype, n.rows, n.vocab, logits.data(), DType::kI64, targets.data(), kIgnore, lse.data(),
+    cross_entropy_forward({dtype, n.rows, n.vocab, DType::kI64, kIgnore}, logits.data(), targets.data(), lse.data());
+    cross_entropy_backward({dtype, n.rows, n.vocab, DType::kI64, kIgnore}, logits.data(), targets.data(), lse.data(),
                            1.0 / 3, logits.data());
     EXPECT_EQ(logits.bytes(), apart.bytes());
   }
@@ -131,7 +133,7 @@ TEST(CrossEntropy, HugeLogitsDoNotOverflow) {
   const std::vector<std::int64_t> targets{0, 1};
   std::vector<float> lse(2);
   const auto got =
-      cross_entropy_forward(DType::kF32, 2, 3, logits.data(), DType::kI64, targets.data(), kIgnore, lse.data());
+      cross_entropy_forward({DType::kF32, 2, 3, DType::kI64, kIgnore}, logits.data(), targets.data(), lse.data());
   EXPECT_NEAR(got.loss, std::log(2.0), 1e-6);
   EXPECT_EQ(lse[0], 1e30f);
 }
@@ -143,7 +145,7 @@ TEST(CrossEntropy, MaskedLogitsCountNothingAndNaNSpoils) {
   const std::vector<std::int64_t> target{4500};
   double lse = 0;
   const auto got =
-      cross_entropy_forward(DType::kF64, 1, 5000, masked.data(), DType::kI64, target.data(), kIgnore, &lse);
+      cross_entropy_forward({DType::kF64, 1, 5000, DType::kI64, kIgnore}, masked.data(), target.data(), &lse);
   EXPECT_NEAR(got.loss, std::log(2.0), 1e-15);
   for (std::size_t place : {std::size_t{0}, std::size_t{4999}}) {
     Doubles spoiled = masked;
@@ -152,7 +154,7 @@ TEST(CrossEntropy, MaskedLogitsCountNothingAndNaNSpoils) {
       const Buffer x(dtype, spoiled);
       Buffer sum(stat_dtype(dtype), 1);
       EXPECT_TRUE(std::isnan(
-          cross_entropy_forward(dtype, 1, 5000, x.data(), DType::kI64, target.data(), kIgnore, sum.data()).loss));
+          cross_entropy_forward({dtype, 1, 5000, DType::kI64, kIgnore}, x.data(), target.data(), sum.data()).loss));
     }
   }
 }
@@ -164,21 +166,21 @@ TEST(CrossEntropy, NamesATargetOutsideTheVocabulary) {
   const std::string want =
       "cross_entropy: target 10 in row 2 is outside the vocabulary [0, 10); fix the labels, or mark the row with "
       "ignore_index -100";
+  EXPECT_EQ(
+      error_text<ConfigError>([&] {
+        cross_entropy_forward({DType::kF32, 3, 10, DType::kI64, kIgnore}, logits.data(), targets.data(), lse.data());
+      }),
+      want);
   EXPECT_EQ(error_text<ConfigError>([&] {
-              cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kI64, targets.data(), kIgnore,
-                                    lse.data());
-            }),
-            want);
-  EXPECT_EQ(error_text<ConfigError>([&] {
-              cross_entropy_backward(DType::kF32, 3, 10, logits.data(), DType::kI64, targets.data(), kIgnore,
+              cross_entropy_backward({DType::kF32, 3, 10, DType::kI64, kIgnore}, logits.data(), targets.data(),
                                      lse.data(), 1, dlogits.data());
             }),
             want);
-  EXPECT_EQ(error_text<InvariantError>([&] {
-              cross_entropy_forward(DType::kF32, 3, 10, logits.data(), DType::kF32, targets.data(), kIgnore,
-                                    lse.data());
-            }),
-            "internal: cross_entropy_forward takes indices of int32 or int64, got fp32");
+  EXPECT_EQ(
+      error_text<ModelError>([&] {
+        cross_entropy_forward({DType::kF32, 3, 10, DType::kF32, kIgnore}, logits.data(), targets.data(), lse.data());
+      }),
+      "cross_entropy_forward takes indices of int32 or int64, got fp32; cast it");
 }
 
 }  // namespace

@@ -182,14 +182,14 @@ TEST(ColumnSum, AddsTheRows) {
 }
 
 TEST(Elementwise, RefuseIntegersByName) {
-  EXPECT_EQ(error_text<InvariantError>([] { add(DType::kI64, 0, nullptr, nullptr, nullptr); }),
-            "internal: add takes fp32, bf16, fp16 or fp64, got int64");
-  EXPECT_EQ(error_text<InvariantError>([] { sum_of_squares(DType::kBool, 0, nullptr); }),
-            "internal: sum_of_squares takes fp32, bf16, fp16 or fp64, got bool");
+  EXPECT_EQ(error_text<ModelError>([] { add(DType::kI64, 0, nullptr, nullptr, nullptr); }),
+            "add takes fp32, bf16, fp16 or fp64, got int64; cast it");
+  EXPECT_EQ(error_text<ModelError>([] { sum_of_squares(DType::kBool, 0, nullptr); }),
+            "sum_of_squares takes fp32, bf16, fp16 or fp64, got bool; cast it");
   RankContext context(3, 4);
   const RankScope scope(context);
-  EXPECT_EQ(error_text<InvariantError>([] { scale(DType::kU8, 0, 1, nullptr, nullptr); }),
-            "[rank 3] internal: scale takes fp32, bf16, fp16 or fp64, got uint8");
+  EXPECT_EQ(error_text<ModelError>([] { scale(DType::kU8, 0, 1, nullptr, nullptr); }),
+            "[rank 3] scale takes fp32, bf16, fp16 or fp64, got uint8; cast it");
 }
 
 }  // namespace

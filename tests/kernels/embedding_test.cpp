@@ -21,7 +21,7 @@ TEST(Embedding, ForwardCopiesRowsById) {
     const Buffer table = normal_buffer(dtype, kVocab * kDim, 1);
     const auto ids = some_ids(4000);
     Buffer out(dtype, ids.size() * kDim);
-    embedding_forward(dtype, 4000, kVocab, kDim, DType::kI64, ids.data(), table.data(), out.data());
+    embedding_forward({dtype, 4000, kVocab, kDim, DType::kI64}, ids.data(), table.data(), out.data());
     const Doubles rows = table.values(), got = out.values();
     for (std::size_t i = 0; i < got.size(); ++i) {
       ASSERT_EQ(got[i], rows[static_cast<std::size_t>(ids[i / kDim]) * kDim + i % kDim]);
@@ -34,7 +34,7 @@ TEST(Embedding, BackwardAddsInIdOrderAndRoundsOnce) {
     const auto ids = some_ids(4000);
     const Buffer dout = normal_buffer(dtype, 4000 * kDim, 2);
     Buffer dtable = normal_buffer(dtype, kVocab * kDim, 3);  // overwritten, not added to
-    embedding_backward(dtype, 4000, kVocab, kDim, DType::kI64, ids.data(), dout.data(), dtable.data());
+    embedding_backward({dtype, 4000, kVocab, kDim, DType::kI64}, ids.data(), dout.data(), dtable.data());
     std::vector<float> sums(kVocab * kDim);
     const Doubles values = dout.values();
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -49,15 +49,15 @@ TEST(Embedding, BackwardIsTheTransposeOfForward) {
   const Buffer table = normal_buffer(DType::kF64, kVocab * kDim, 1);
   const Buffer dout = normal_buffer(DType::kF64, 100 * kDim, 2);
   Buffer out(DType::kF64, 100 * kDim), dtable(DType::kF64, kVocab * kDim);
-  embedding_forward(DType::kF64, 100, kVocab, kDim, DType::kI64, ids.data(), table.data(), out.data());
-  embedding_backward(DType::kF64, 100, kVocab, kDim, DType::kI64, ids.data(), dout.data(), dtable.data());
+  embedding_forward({DType::kF64, 100, kVocab, kDim, DType::kI64}, ids.data(), table.data(), out.data());
+  embedding_backward({DType::kF64, 100, kVocab, kDim, DType::kI64}, ids.data(), dout.data(), dtable.data());
   EXPECT_NEAR(dot(out.values(), dout.values()), dot(table.values(), dtable.values()), 1e-10);
 }
 
 TEST(Embedding, WithoutIdsTheGradientIsZero) {
   Buffer dtable = normal_buffer(DType::kBF16, 10 * kDim, 3);
-  embedding_forward(DType::kBF16, 0, 10, kDim, DType::kI32, nullptr, nullptr, nullptr);
-  embedding_backward(DType::kBF16, 0, 10, kDim, DType::kI32, nullptr, nullptr, dtable.data());
+  embedding_forward({DType::kBF16, 0, 10, kDim, DType::kI32}, nullptr, nullptr, nullptr);
+  embedding_backward({DType::kBF16, 0, 10, kDim, DType::kI32}, nullptr, nullptr, dtable.data());
   EXPECT_EQ(dtable.values(), Doubles(10 * kDim, 0.0));
 }
 
@@ -68,17 +68,17 @@ TEST(Embedding, NamesAnIdOutsideTheVocabulary) {
       "embedding: id -1 at position 2 is outside the vocabulary [0, 10); the tokenizer and the model's vocab_size do "
       "not fit";
   EXPECT_EQ(error_text<ConfigError>([&] {
-              embedding_forward(DType::kF32, 3, 10, 1, DType::kI32, ids.data(), buffer.data(), buffer.data());
+              embedding_forward({DType::kF32, 3, 10, 1, DType::kI32}, ids.data(), buffer.data(), buffer.data());
             }),
             want);
   EXPECT_EQ(error_text<ConfigError>([&] {
-              embedding_backward(DType::kF32, 3, 10, 1, DType::kI32, ids.data(), buffer.data(), buffer.data());
+              embedding_backward({DType::kF32, 3, 10, 1, DType::kI32}, ids.data(), buffer.data(), buffer.data());
             }),
             want);
-  EXPECT_EQ(error_text<InvariantError>([&] {
-              embedding_forward(DType::kF32, 3, 10, 1, DType::kI16, ids.data(), buffer.data(), buffer.data());
+  EXPECT_EQ(error_text<ModelError>([&] {
+              embedding_forward({DType::kF32, 3, 10, 1, DType::kI16}, ids.data(), buffer.data(), buffer.data());
             }),
-            "internal: embedding_forward takes indices of int32 or int64, got int16");
+            "embedding_forward takes indices of int32 or int64, got int16; cast it");
 }
 
 }  // namespace

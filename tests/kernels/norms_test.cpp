@@ -47,7 +47,7 @@ TEST(RmsNorm, EqualsItsDefinition) {
       const Buffer weight = normal_buffer(dtype, n.dim, 2);
       Buffer y(dtype, static_cast<std::size_t>(n.rows * n.dim));
       Buffer rstd(stat_dtype(dtype), static_cast<std::size_t>(n.rows));
-      rms_norm_forward(dtype, n.rows, n.dim, kEps, x.data(), weight.data(), y.data(), rstd.data());
+      rms_norm_forward({dtype, n.rows, n.dim, kEps}, x.data(), weight.data(), y.data(), rstd.data());
       const Norm want = reference(false, n, x.values(), weight.values(), {});
       expect_close(dtype, y.values(), want.y, 12, 4);
       for (std::size_t row = 0; row < want.rstd.size(); ++row) {
@@ -67,7 +67,7 @@ TEST(LayerNorm, EqualsItsDefinition) {
       Buffer y(dtype, static_cast<std::size_t>(n.rows * n.dim));
       Buffer mean(stat_dtype(dtype), static_cast<std::size_t>(n.rows));
       Buffer rstd(stat_dtype(dtype), static_cast<std::size_t>(n.rows));
-      layer_norm_forward(dtype, n.rows, n.dim, kEps, x.data(), weight.data(), bias.data(), y.data(), mean.data(),
+      layer_norm_forward({dtype, n.rows, n.dim, kEps}, x.data(), weight.data(), bias.data(), y.data(), mean.data(),
                          rstd.data());
       const Norm want = reference(true, n, x.values(), weight.values(), bias.values());
       expect_close(dtype, y.values(), want.y, 16, 8);
@@ -81,7 +81,7 @@ TEST(LayerNorm, OfARowWithoutVarianceIsTheBias) {
   const Doubles weight(20, 2.0);
   const Doubles bias = normals(20, 3);
   Doubles y(20), mean(1), rstd(1);
-  layer_norm_forward(DType::kF64, 1, 20, kEps, x.data(), weight.data(), bias.data(), y.data(), mean.data(),
+  layer_norm_forward({DType::kF64, 1, 20, kEps}, x.data(), weight.data(), bias.data(), y.data(), mean.data(),
                      rstd.data());
   EXPECT_EQ(y, bias);
   EXPECT_EQ(mean[0], 3.0);
@@ -94,8 +94,8 @@ struct Gradients {
 Gradients rms_gradients(DType dtype, Sizes n, const Buffer& x, const Buffer& weight, const Buffer& dy) {
   Buffer y(dtype, static_cast<std::size_t>(n.rows * n.dim)), dx = y, dweight(dtype, static_cast<std::size_t>(n.dim));
   Buffer rstd(stat_dtype(dtype), static_cast<std::size_t>(n.rows));
-  rms_norm_forward(dtype, n.rows, n.dim, kEps, x.data(), weight.data(), y.data(), rstd.data());
-  rms_norm_backward(dtype, n.rows, n.dim, x.data(), weight.data(), rstd.data(), dy.data(), dx.data(), dweight.data());
+  rms_norm_forward({dtype, n.rows, n.dim, kEps}, x.data(), weight.data(), y.data(), rstd.data());
+  rms_norm_backward({dtype, n.rows, n.dim}, x.data(), weight.data(), rstd.data(), dy.data(), dx.data(), dweight.data());
   return {dx.values(), dweight.values(), {}};
 }
 
@@ -104,10 +104,10 @@ Gradients layer_gradients(DType dtype, Sizes n, const Buffer& x, const Buffer& w
   Buffer y(dtype, static_cast<std::size_t>(n.rows * n.dim)), dx = y;
   Buffer dweight(dtype, static_cast<std::size_t>(n.dim)), dbias = dweight;
   Buffer mean(stat_dtype(dtype), static_cast<std::size_t>(n.rows)), rstd = mean;
-  layer_norm_forward(dtype, n.rows, n.dim, kEps, x.data(), weight.data(), bias.data(), y.data(), mean.data(),
+  layer_norm_forward({dtype, n.rows, n.dim, kEps}, x.data(), weight.data(), bias.data(), y.data(), mean.data(),
                      rstd.data());
-  layer_norm_backward(dtype, n.rows, n.dim, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(), dx.data(),
-                      dweight.data(), dbias.data());
+  layer_norm_backward({dtype, n.rows, n.dim}, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(),
+                      {dx.data(), dweight.data(), dbias.data()});
   return {dx.values(), dweight.values(), dbias.values()};
 }
 
@@ -173,7 +173,7 @@ TEST(Norms, ANaNSpoilsItsRowOnly) {
     const Buffer x(dtype, values);
     const Buffer weight = normal_buffer(dtype, n.dim, 2);
     Buffer y(dtype, values.size()), rstd(stat_dtype(dtype), 3);
-    rms_norm_forward(dtype, n.rows, n.dim, kEps, x.data(), weight.data(), y.data(), rstd.data());
+    rms_norm_forward({dtype, n.rows, n.dim, kEps}, x.data(), weight.data(), y.data(), rstd.data());
     for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(std::isnan(y.values()[i]), i / 40 == 1) << i;
   }
 }
@@ -182,16 +182,17 @@ TEST(Norms, WithoutRowsTheWeightGradientIsZero) {
   Buffer none(DType::kF32, 0);
   const Buffer weight = normal_buffer(DType::kF32, 20, 2);
   Buffer dweight = normal_buffer(DType::kF32, 20, 5);
-  rms_norm_forward(DType::kF32, 0, 20, kEps, none.data(), weight.data(), none.data(), none.data());
-  rms_norm_backward(DType::kF32, 0, 20, none.data(), weight.data(), none.data(), none.data(), none.data(),
+  rms_norm_forward({DType::kF32, 0, 20, kEps}, none.data(), weight.data(), none.data(), none.data());
+  rms_norm_backward({DType::kF32, 0, 20}, none.data(), weight.data(), none.data(), none.data(), none.data(),
                     dweight.data());
   EXPECT_EQ(dweight.values(), Doubles(20, 0.0));
 }
 
 TEST(Norms, RefuseIntegers) {
-  EXPECT_EQ(
-      error_text<InvariantError>([] { rms_norm_forward(DType::kI32, 1, 1, kEps, nullptr, nullptr, nullptr, nullptr); }),
-      "internal: rms_norm_forward takes fp32, bf16, fp16 or fp64, got int32");
+  EXPECT_EQ(error_text<ModelError>([] {
+              rms_norm_forward({DType::kI32, 1, 1, kEps}, nullptr, nullptr, nullptr, nullptr);
+            }),
+            "rms_norm_forward takes fp32, bf16, fp16 or fp64, got int32; cast it");
 }
 
 }  // namespace

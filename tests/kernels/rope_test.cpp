@@ -37,7 +37,7 @@ TEST(Rope, EqualsItsDefinitionForEveryPairOfDtypes) {
         const Buffer cos = normal_buffer(table_dtype, n.s * n.d, 2);
         const Buffer sin = normal_buffer(table_dtype, n.s * n.d, 3);
         Buffer y(dtype, static_cast<std::size_t>(n.elems()));
-        rope(dtype, table_dtype, false, n.b, n.s, n.h, n.d, x.data(), cos.data(), sin.data(), y.data());
+        rope({dtype, table_dtype, false, n.b, n.s, n.h, n.d}, x.data(), cos.data(), sin.data(), y.data());
         expect_close(dtype, y.values(), reference(n, x.values(), cos.values(), sin.values()), 4, 16);
       }
     }
@@ -51,7 +51,7 @@ TEST(Rope, BackwardIsTheTranspose) {  // <rope(x), dy> = <x, rope'(dy)>, even fo
     const Buffer cos = normal_buffer(DType::kF64, n.s * n.d, 2);
     const Buffer sin = normal_buffer(DType::kF64, n.s * n.d, 3);
     Buffer dx(DType::kF64, static_cast<std::size_t>(n.elems()));
-    rope(DType::kF64, DType::kF64, true, n.b, n.s, n.h, n.d, dy.data(), cos.data(), sin.data(), dx.data());
+    rope({DType::kF64, DType::kF64, true, n.b, n.s, n.h, n.d}, dy.data(), cos.data(), sin.data(), dx.data());
     const double want = dot(reference(n, x.values(), cos.values(), sin.values()), dy.values());
     EXPECT_NEAR(dot(x.values(), dx.values()), want, 1e-12 * static_cast<double>(n.elems() + 1));
   }
@@ -71,8 +71,8 @@ TEST(Rope, BackwardUndoesForwardForTrueAngles) {
     const Buffer x = normal_buffer(dtype, n.elems(), 1);
     const Buffer c(DType::kF64, cos), s(DType::kF64, sin);
     Buffer y = x;
-    rope(dtype, DType::kF64, false, n.b, n.s, n.h, n.d, y.data(), c.data(), s.data(), y.data());
-    rope(dtype, DType::kF64, true, n.b, n.s, n.h, n.d, y.data(), c.data(), s.data(), y.data());
+    rope({dtype, DType::kF64, false, n.b, n.s, n.h, n.d}, y.data(), c.data(), s.data(), y.data());
+    rope({dtype, DType::kF64, true, n.b, n.s, n.h, n.d}, y.data(), c.data(), s.data(), y.data());
     // y was rounded once in between: 4 * rounding of numbers up to 4.
     expect_close(dtype, y.values(), x.values(), 4 * 4 * rounding(dtype) / rounding(stat_dtype(dtype)));
   }
@@ -86,8 +86,8 @@ TEST(Rope, InPlaceGivesTheSameBits) {
         const Buffer cos = normal_buffer(dtype, n.s * n.d, 2);
         const Buffer sin = normal_buffer(dtype, n.s * n.d, 3);
         Buffer y(dtype, static_cast<std::size_t>(n.elems()));
-        rope(dtype, dtype, backward, n.b, n.s, n.h, n.d, x.data(), cos.data(), sin.data(), y.data());
-        rope(dtype, dtype, backward, n.b, n.s, n.h, n.d, x.data(), cos.data(), sin.data(), x.data());
+        rope({dtype, dtype, backward, n.b, n.s, n.h, n.d}, x.data(), cos.data(), sin.data(), y.data());
+        rope({dtype, dtype, backward, n.b, n.s, n.h, n.d}, x.data(), cos.data(), sin.data(), x.data());
         EXPECT_EQ(x.bytes(), y.bytes());
       }
     }
@@ -95,9 +95,10 @@ TEST(Rope, InPlaceGivesTheSameBits) {
 }
 
 TEST(Rope, RefusesAnOddHeadDim) {
-  EXPECT_EQ(error_text<InvariantError>(
-                [] { rope(DType::kF32, DType::kF32, false, 1, 1, 1, 5, nullptr, nullptr, nullptr, nullptr); }),
-            "internal: rope rotates pairs, but head_dim is 5; it must be even");
+  EXPECT_EQ(error_text<ModelError>([] {
+              rope({DType::kF32, DType::kF32, false, 1, 1, 1, 5}, nullptr, nullptr, nullptr, nullptr);
+            }),
+            "rope rotates pairs, but head_dim is 5; it must be even");
 }
 
 }  // namespace

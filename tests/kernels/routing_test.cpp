@@ -61,12 +61,12 @@ TEST(SortByExpert, StandsRowsInOrderOfExpertThenToken) {
 TEST(SortByExpert, OfNoTokensGivesEveryExpertNone) { EXPECT_EQ(order_of({}, 2, 3).offsets, (Indices{0, 0, 0, 0})); }
 
 TEST(SortByExpert, RefusesAnExpertThatDoesNotExist) {
-  EXPECT_EQ(error_text<InvariantError>([] {
+  EXPECT_EQ(error_text<ModelError>([] {
               order_of({0, 1, 2, 4}, 2, 4);
             }),
-            "internal: sort_by_expert: token 1 chose expert 4 of 4");
-  EXPECT_EQ(error_text<InvariantError>([] { order_of({-1}, 1, 4); }),
-            "internal: sort_by_expert: token 0 chose expert -1 of 4");
+            "sort_by_expert: token 1 chose expert 4 of 4; choices count from 0");
+  EXPECT_EQ(error_text<ModelError>([] { order_of({-1}, 1, 4); }),
+            "sort_by_expert: token 0 chose expert -1 of 4; choices count from 0");
 }
 
 constexpr std::int64_t kTokens = 37, kChoices = 3, kExperts = 7, kDim = 21;
@@ -82,7 +82,7 @@ TEST(CombineTokens, SumsATokensRowsTimesTheirWeightsAndRoundsOnce) {
     const Buffer rows = normal_buffer(dtype, kTokens * kChoices * kDim, 1);
     const Buffer weights = normal_buffer(dtype, kTokens * kChoices, 2);
     Buffer y(dtype, kTokens * kDim);
-    combine_tokens(dtype, kTokens, kChoices, kDim, rows.data(), weights.data(), order.row_slots.data(),
+    combine_tokens({dtype, kTokens, kChoices, kDim}, rows.data(), weights.data(), order.row_slots.data(),
                    order.token_rows.data(), y.data());
     const Doubles r = rows.values(), w = weights.values();
     Doubles want(kTokens * kDim);
@@ -99,8 +99,8 @@ TEST(GatherTokens, CopiesEachTokenToItsRowsAndSumsThemBack) {
   for (DType dtype : kFloats) {
     const Buffer x = normal_buffer(dtype, kTokens * kDim, 1);
     Buffer rows(dtype, kTokens * kChoices * kDim), back(dtype, kTokens * kDim);
-    gather_tokens(dtype, kTokens, kChoices, kDim, x.data(), order.row_slots.data(), rows.data());
-    gather_tokens_backward(dtype, kTokens, kChoices, kDim, rows.data(), order.token_rows.data(), back.data());
+    gather_tokens({dtype, kTokens, kChoices, kDim}, x.data(), order.row_slots.data(), rows.data());
+    gather_tokens_backward({dtype, kTokens, kChoices, kDim}, rows.data(), order.token_rows.data(), back.data());
     Doubles want = x.values();
     for (double& value : want) value *= kChoices;
     expect_close(dtype, back.values(), want, 2, 5);
@@ -122,9 +122,9 @@ TEST(Routing, GivesTheSameBitsWithAnyNumberOfThreads) {
     const RoutingWeights op{tokens, experts, k, true};
     routing_weights_forward(dtype, op, probs.data(), choices.data(), weights.data());
     const Order order = order_of(choices, k, experts);
-    combine_tokens(dtype, tokens, k, dim, rows.data(), weights.data(), order.row_slots.data(), order.token_rows.data(),
-                   y.data());
-    combine_tokens_backward(dtype, tokens, k, dim, rows.data(), weights.data(), order.row_slots.data(), dy.data(),
+    combine_tokens({dtype, tokens, k, dim}, rows.data(), weights.data(), order.row_slots.data(),
+                   order.token_rows.data(), y.data());
+    combine_tokens_backward({dtype, tokens, k, dim}, rows.data(), weights.data(), order.row_slots.data(), dy.data(),
                             drows.data(), dweights.data());
     routing_weights_backward(dtype, op, probs.data(), choices.data(), dweights.data(), dprobs.data());
     for (const Buffer* buffer : {&weights, &dprobs, &y, &drows, &dweights}) outputs.push_back(buffer->bytes());

@@ -63,13 +63,13 @@ TEST(ThreadCount, DoesNotChangeNorms) {
     const Buffer weight = normal_buffer(dtype, kDim, 3);
     Buffer &y = out.make(kElems), &dx = out.make(kElems), &dw = out.make(kDim), &db = out.make(kDim);
     Buffer &mean = out.make_stat(kRows), &rstd = out.make_stat(kRows);
-    rms_norm_forward(dtype, kRows, kDim, 1e-5, x.data(), weight.data(), y.data(), rstd.data());
-    rms_norm_backward(dtype, kRows, kDim, x.data(), weight.data(), rstd.data(), dy.data(), dx.data(), dw.data());
+    rms_norm_forward({dtype, kRows, kDim, 1e-5}, x.data(), weight.data(), y.data(), rstd.data());
+    rms_norm_backward({dtype, kRows, kDim}, x.data(), weight.data(), rstd.data(), dy.data(), dx.data(), dw.data());
     Buffer &y2 = out.make(kElems), &dx2 = out.make(kElems), &dw2 = out.make(kDim);
-    layer_norm_forward(dtype, kRows, kDim, 1e-5, x.data(), weight.data(), weight.data(), y2.data(), mean.data(),
+    layer_norm_forward({dtype, kRows, kDim, 1e-5}, x.data(), weight.data(), weight.data(), y2.data(), mean.data(),
                        rstd.data());
-    layer_norm_backward(dtype, kRows, kDim, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(), dx2.data(),
-                        dw2.data(), db.data());
+    layer_norm_backward({dtype, kRows, kDim}, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(),
+                        {dx2.data(), dw2.data(), db.data()});
   });
 }
 
@@ -81,7 +81,7 @@ TEST(ThreadCount, DoesNotChangeElementwiseKernels) {
     swiglu_backward(dtype, kElems, x.data(), up.data(), y.data(), dg.data(), du.data());
     gelu_forward(dtype, GeluForm::kTanh, kElems, x.data(), g.data());
     axpy(dtype, kElems, 0.3, x.data(), g.data());
-    rope(dtype, dtype, false, 1, kElems / 6, 3, 2, g.data(), x.data(), up.data(), g.data());
+    rope({dtype, dtype, false, 1, kElems / 6, 3, 2}, g.data(), x.data(), up.data(), g.data());
     Buffer &w = out.make_stat(kElems), &m = out.make_stat(kElems), &v = out.make_stat(kElems);
     adamw({}, stat_dtype(dtype), kElems, w.data(), dtype, x.data(), m.data(), v.data());
   });
@@ -94,12 +94,12 @@ TEST(ThreadCount, DoesNotChangeSums) {
     column_sum(dtype, kRows, kDim, x.data(), out.make(kDim).data());
     std::vector<std::int32_t> ids;
     for (std::int32_t i = 0; i < kRows; ++i) ids.push_back(i * i % 400);
-    embedding_backward(dtype, kRows, 400, kDim, DType::kI32, ids.data(), x.data(), out.make(400 * kDim).data());
+    embedding_backward({dtype, kRows, 400, kDim, DType::kI32}, ids.data(), x.data(), out.make(400 * kDim).data());
     Buffer& lse = out.make_stat(kRows);
     const CrossEntropySum loss =
-        cross_entropy_forward(dtype, kRows, kDim, x.data(), DType::kI32, ids.data(), -100, lse.data());
+        cross_entropy_forward({dtype, kRows, kDim, DType::kI32, -100}, x.data(), ids.data(), lse.data());
     out.number(loss.loss);
-    cross_entropy_backward(dtype, kRows, kDim, x.data(), DType::kI32, ids.data(), -100, lse.data(), 0.1,
+    cross_entropy_backward({dtype, kRows, kDim, DType::kI32, -100}, x.data(), ids.data(), lse.data(), 0.1,
                            out.make(kElems).data());
   });
 }

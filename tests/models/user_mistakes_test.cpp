@@ -230,6 +230,73 @@ TEST(ATieAcrossGroups, OfAStrategyOfItsOwnIsNamedToo) {
   });
 }
 
+// --- An operator that does not take the shapes
+
+class WidensTooMuch final : public nn::Module {
+ public:
+  explicit WidensTooMuch(bool composed) : composed_(composed) {
+    weight_ = &register_parameter("weight", {kOwnWidth, 2 * kOwnWidth}, nn::Init::ones());
+  }
+  std::string_view type_name() const override { return "WidensTooMuch"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override {
+    const Tensor& x = args.tensor(0);
+    return composed_ ? ops::mul(x, weight_->value) : ops::linear(x, weight_->value);
+  }
+
+ private:
+  bool composed_;
+  nn::ParamSlot* weight_ = nullptr;
+};
+
+class HasABlockThatDoesNotFit final : public test::OwnModel {
+ public:
+  explicit HasABlockThatDoesNotFit(bool composed = false) : OwnModel(1) {
+    layers.append(std::make_shared<WidensTooMuch>(composed));
+  }
+};
+
+// The toy's input is [4, 6].
+TEST(AnOperatorWithoutFittingShapes, IsNamedWithTheModuleItsShapesAndWhatFits) {
+  static_assert(kOwnWidth == 6);
+  test::run_world(1, [](RankContext&, comm::World& world) {
+    HasABlockThatDoesNotFit model;
+    fully_shard(model, world, own_config(test::kWrapLayers));
+    EXPECT_EQ(test::message_of<ModelError>([&] { model(input()); }),
+              "[rank 0] in the forward of 'layers.1' (WidensTooMuch): linear: input fp32 [4, 6] with weight fp32 [6, "
+              "12]; a weight [outputs, inputs] takes an input of as many inputs, in one dtype");
+  });
+  test::run_world(1, [](RankContext&, comm::World&) {
+    HasABlockThatDoesNotFit model(true);
+    init_on_device(model, {});
+    EXPECT_EQ(test::message_of<ModelError>([&] { model(input()); }),
+              "[rank 0] in the forward of 'layers.1' (WidensTooMuch): mul: fp32 [4, 6] with fp32 [6, 12]; the second "
+              "needs the shape of the first or its last dims, in the same dtype");
+  });
+}
+
+TEST(AnOperatorWithoutFittingShapes, OutsideOfEveryModuleIsNamedAlone) {
+  test::run_world(1, [](RankContext&, comm::World&) {
+    HasABlockThatDoesNotFit model;
+    init_on_device(model, {});
+    EXPECT_THROW(model(input()), ModelError);  // what ran is over
+    EXPECT_EQ(test::message_of<ModelError>([&] { input().item(); }),
+              "[rank 0] item() of a tensor with 24 elements; to_vector() gives them all");
+  });
+}
+
+TEST(AValueOfAnotherKind, IsNamedWithTheModuleThatReadsIt) {
+  test::run_world(1, [](RankContext&, comm::World&) {
+    test::OwnModel model;
+    init_on_device(model, {});
+    EXPECT_EQ(
+        test::message_of<ModelError>([&] { model(nn::Value(7)); }),
+        "[rank 0] in the forward of OwnModel: a value is an integer where a tensor is expected; give a tensor, or "
+        "read it as what it is");
+  });
+}
+
 // --- A forward that returns a struct of tensors
 
 struct Output {
@@ -260,7 +327,7 @@ TEST(AStructOfTensors, IsReachedByShardingAndReadBack) {
 
 TEST(AStructOfTensors, AKeyThatIsNotThereIsNamedWithThoseThatAre) {
   const nn::Value value = nn::ValueDict{{"logits", Tensor{}}, {"hidden", Tensor{}}};
-  EXPECT_EQ(test::message_of<InvariantError>([&] { value["logit"]; }), "a dict has no 'logit'; it has logits, hidden");
+  EXPECT_EQ(test::message_of<ModelError>([&] { value["logit"]; }), "a dict has no 'logit'; it has logits, hidden");
 }
 
 }  // namespace

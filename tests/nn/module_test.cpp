@@ -106,14 +106,16 @@ TEST(ModuleTree, NamesOfModulesHaveNoDots) {
    protected:
     Value forward(const Args&) override { return {}; }
   };
-  EXPECT_THAT([] { Bad(); }, ThrowsMessage<InvariantError>(StrEq("internal: a module named 'a.b'")));
+  EXPECT_THAT([] { Bad(); },
+              ThrowsMessage<ModelError>(
+                  StrEq("a module is registered as 'a.b'; give it a name of at least one character without dots")));
 }
 
 TEST(ModuleTree, AListCannotBeCalled) {
   ModuleList list;
   EXPECT_FALSE(list.has_forward());
   EXPECT_THAT([&] { list(); },
-              ThrowsMessage<InvariantError>(StrEq("internal: a ModuleList was called; it has no forward")));
+              ThrowsMessage<ModelError>(StrEq("a ModuleList was called; it has no forward: call the modules in it")));
 }
 
 TEST(ModuleHooks, RunInRegistrationOrderAroundForward) {

@@ -56,8 +56,8 @@ TEST(Value, AnUndefinedTensorIsPassedOver) {
 TEST(Value, SaysWhatItHoldsInstead) {
   test::OneRank rank;
   const auto text = [](const std::string& held, const std::string& wanted) {
-    return ThrowsMessage<InvariantError>(
-        StrEq("[rank 0] internal: a value is " + held + " where " + wanted + " is expected"));
+    return ThrowsMessage<ModelError>(StrEq("[rank 0] a value is " + held + " where " + wanted + " is expected; give " +
+                                           wanted + ", or read it as what it is"));
   };
   EXPECT_THAT([] { Value().tensor(); }, text("none", "a tensor"));
   EXPECT_THAT([] { Value(true).number(); }, text("a flag", "an integer"));
@@ -74,7 +74,9 @@ TEST(Args, FindsByPositionAndByName) {
   EXPECT_EQ(first(args.find("mask")), 2);
   EXPECT_TRUE(args.find("absent").is_none());
   EXPECT_THAT([&] { args.tensor(2); },
-              ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: argument 2 of a call with 2 arguments")));
+              ThrowsMessage<ModelError>(
+                  StrEq("[rank 0] argument 2 (counted from 0) of a call with 2 arguments; give it by position "
+                        "where the module is called")));
 }
 
 TEST(Args, MapsPositionalThenNamed) {

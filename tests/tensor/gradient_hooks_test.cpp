@@ -125,8 +125,8 @@ TEST(PostAccumulateHook, NeedsALeaf) {
   test::OneRank rank;
   const Tensor y = ops::scale(leaf({1}), 1);
   EXPECT_THAT([&] { y.register_post_accumulate_hook([](const Tensor&) {}); },
-              ThrowsMessage<InvariantError>(
-                  StrEq("[rank 0] internal: a post-accumulate hook needs a leaf that requires grad")));
+              ThrowsMessage<ModelError>(StrEq("[rank 0] a post-accumulate hook needs a leaf that requires grad; "
+                                              "register_hook() takes results of operators")));
 }
 
 }  // namespace

@@ -197,29 +197,43 @@ TEST_F(MoeOperators, EqualADenseComputationOfAllExperts) {
 }
 
 TEST_F(MoeOperators, RefuseShapesThatDoNotFit) {
-  const auto expect_internal = [](const std::function<void()>& call, const std::string& text) {
-    EXPECT_THAT(call, ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: " + text)));
+  const auto expect_refused = [](const std::function<void()>& call, const std::string& text) {
+    EXPECT_THAT(call, ThrowsMessage<ModelError>(StrEq("[rank 0] " + text)));
   };
   const auto fp32 = [](const Shape& shape) { return Tensor::zeros(shape, DType::kF32); };
-  expect_internal([&] { ops::route_top_k(fp32({2, 4}), 5, false); }, "route_top_k: 5 of [2, 4]");
-  expect_internal([&] { ops::sort_by_expert(fp32({2, 4}), 4); }, "sort_by_expert: fp32 [2, 4] among 4 experts");
-  expect_internal([&] { ops::sort_by_expert(choices(), 3); }, "sort_by_expert: token 0 chose expert 3 of 3");
-  expect_internal([&] { ops::gather_tokens(fp32({5, 4}), order()); }, "gather_tokens: [5, 4] for 6 tokens");
-  expect_internal(
+  expect_refused(
+      [&] {
+        ops::route_top_k(fp32({2, 4}), 5, false);
+      },
+      "route_top_k: 5 of [2, 4]; logits are [tokens, experts], and each token has 1 to all of the experts");
+  expect_refused(
+      [&] {
+        ops::sort_by_expert(fp32({2, 4}), 4);
+      },
+      "sort_by_expert: fp32 [2, 4] among 4 experts; choices are int64 [tokens, k], of at least one expert");
+  expect_refused([&] { ops::sort_by_expert(choices(), 3); },
+                 "sort_by_expert: token 0 chose expert 3 of 3; choices count from 0");
+  expect_refused(
+      [&] {
+        ops::gather_tokens(fp32({5, 4}), order());
+      },
+      "gather_tokens: [5, 4] for 6 tokens; [tokens, dim] is needed");
+  expect_refused(
       [&] {
         ops::grouped_linear(fp32({11, 4}), fp32({4, 3, 4}), order());
       },
-      "grouped_linear: [11, 4] with 12 rows in order of expert");
-  expect_internal(
+      "grouped_linear: [11, 4] with 12 rows in order of expert; [rows, dim] is needed");
+  expect_refused(
       [&] {
         ops::grouped_linear(fp32({12, 4}), fp32({3, 3, 4}), order());
       },
-      "grouped_linear: input fp32 [12, 4] with weight fp32 [3, 3, 4] of 4 experts");
-  expect_internal(
+      "grouped_linear: input fp32 [12, 4] with weight fp32 [3, 3, 4] of 4 experts; a weight [experts, outputs, inputs] "
+      "takes an input of as many inputs, in one dtype");
+  expect_refused(
       [&] {
         ops::combine_tokens(fp32({12, 4}), fp32({6, 3}), order());
       },
-      "combine_tokens: fp32 [12, 4] with weights fp32 [6, 3]");
+      "combine_tokens: fp32 [12, 4] with weights fp32 [6, 3]; weights are [tokens, k] in the dtype of the rows");
 }
 
 // --- what is counted ---

@@ -82,6 +82,12 @@ Tensor table(std::int64_t seq, std::int64_t dim, bool cosine) {
 // Letters: B 2, S 5, H 6 query heads, G 2 key/value heads, D 4.
 const Shape kQ{2, 5, 6, 4};
 const Shape kKv{2, 5, 2, 4};
+const Shape kFewQ{2, 3, 6, 4};
+
+// One result of two.
+Tensor both(const ops::AttentionResult& result) {
+  return ops::mul_rows(ops::swap_dims_1_2(result.out), result.log_sum_exp);
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Fused, Gradient,
@@ -118,6 +124,18 @@ INSTANTIATE_TEST_SUITE_P(
              {{2, 3, 2, 6}},
              [](const Inputs& x) { return ops::rope(x[0], table(3, 6, true), table(3, 6, false)); }},
         Case{"attention", {kQ, kKv, kKv}, [](const Inputs& x) { return ops::attention(x[0], x[1], x[2], 0.3); }},
+        Case{"attention_at_the_end",
+             {kFewQ, kKv, kKv},
+             [](const Inputs& x) { return ops::attention(x[0], x[1], x[2], 0.3); }},
+        Case{"attention_at_a_start",
+             {kFewQ, kKv, kKv},
+             [](const Inputs& x) { return ops::attention(x[0], x[1], x[2], 0.3, true, 1); }},
+        Case{"attention_with_log_sum_exp",
+             {kFewQ, kKv, kKv},
+             [](const Inputs& x) { return both(ops::attention_with_log_sum_exp(x[0], x[1], x[2], 0.3)); }},
+        Case{"log_sum_exp_of_attention",
+             {kFewQ, kKv, kKv},
+             [](const Inputs& x) { return ops::attention_with_log_sum_exp(x[0], x[1], x[2], 0.3, false).log_sum_exp; }},
         Case{"attention_not_causal",
              {kQ, kKv, kKv},
              [](const Inputs& x) { return ops::attention(x[0], x[1], x[2], 0.3, false); }},
@@ -139,8 +157,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"repeat_kv", {{2, 3, 4, 5}}, [](const Inputs& x) { return ops::repeat_kv(x[0], 3); }},
         Case{"bmm", {{2, 3, 4, 5}, {2, 3, 5, 7}}, [](const Inputs& x) { return ops::bmm(x[0], x[1], false); }},
         Case{"bmm_transposed", {{6, 4, 5}, {6, 7, 5}}, [](const Inputs& x) { return ops::bmm(x[0], x[1], true); }},
+        Case{"attention_at_a_start",
+             {kFewQ, kKv, kKv},
+             [](const Inputs& x) { return ops::composed::attention(x[0], x[1], x[2], 0.3, true, 1); }},
+        Case{"attention_with_log_sum_exp",
+             {kFewQ, kKv, kKv},
+             [](const Inputs& x) { return both(ops::composed::attention_with_log_sum_exp(x[0], x[1], x[2], 0.3)); }},
+        Case{"log_sum_exp", {{2, 3, 5}}, [](const Inputs& x) { return ops::log_sum_exp(x[0]); }},
         Case{"softmax", {{3, 7}}, [](const Inputs& x) { return ops::softmax(x[0]); }},
         Case{"masked_softmax", {{2, 5, 5}}, [](const Inputs& x) { return ops::softmax(ops::causal_mask(x[0])); }},
+        Case{"masked_softmax_at_a_start",
+             {{2, 3, 7}},
+             [](const Inputs& x) { return ops::softmax(ops::causal_mask(x[0], 2)); }},
         Case{"log_softmax", {{3, 7}}, [](const Inputs& x) { return ops::log_softmax(x[0]); }},
         Case{"nll_loss", {{5, 7}}, [](const Inputs& x) { return ops::nll_loss(x[0], targets(), ops::kIgnoreIndex); }},
         Case{"rms_norm", {{3, 7}, {7}}, [](const Inputs& x) { return ops::composed::rms_norm(x[0], x[1], 1e-5); }},

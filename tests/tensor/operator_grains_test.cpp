@@ -105,6 +105,21 @@ Pair attention_pair(const std::string& name, std::int64_t batch, std::int64_t se
           [scale](const Inputs& x) { return ops::composed::attention(x[0], x[1], x[2], scale); }};
 }
 
+// Queries at a position of their own among the keys; the gradient of the log-sum-exp flows too.
+Pair cached_attention_pair(const std::string& name, const Shape& q, const Shape& kv, bool causal,
+                           std::optional<std::int64_t> start) {
+  const auto joined = [](const ops::AttentionResult& result) {
+    return ops::mul_rows(ops::swap_dims_1_2(result.out), ops::cast(result.log_sum_exp, result.out.dtype()));
+  };
+  return {
+      name,
+      {q, kv, kv},
+      [=](const Inputs& x) { return joined(ops::attention_with_log_sum_exp(x[0], x[1], x[2], 0.3, causal, start)); },
+      [=](const Inputs& x) {
+        return joined(ops::composed::attention_with_log_sum_exp(x[0], x[1], x[2], 0.3, causal, start));
+      }};
+}
+
 Pair cross_entropy_pair(const std::string& name, const Shape& shape) {
   return {name,
           {shape},
@@ -133,18 +148,20 @@ Pair rope_pair(const std::string& name, const Shape& shape) {
           [](const Inputs& x) { return ops::composed::rope(x[0], cosines(x[0]), sines(x[0])); }};
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, Grains,
-                         ::testing::Values(rms_norm_pair("rms_norm_odd", {3, 5, 19}),
-                                           rms_norm_pair("rms_norm_wide", {7, 130}), swiglu_pair("swiglu_odd", {3, 37}),
-                                           swiglu_pair("swiglu_one", {1, 1}), rope_pair("rope_odd_half", {2, 5, 3, 6}),
-                                           rope_pair("rope_wide", {1, 3, 2, 64}),
-                                           attention_pair("attention", 2, 9, 4, 4, 8),
-                                           attention_pair("attention_grouped", 2, 17, 6, 2, 8),
-                                           attention_pair("attention_one_kv_head", 1, 33, 5, 1, 12),
-                                           attention_pair("attention_one_position", 1, 1, 2, 1, 4),
-                                           cross_entropy_pair("cross_entropy_odd", {7, 13}),
-                                           cross_entropy_pair("cross_entropy_wide", {5, 1031})),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Operators, Grains,
+    ::testing::Values(rms_norm_pair("rms_norm_odd", {3, 5, 19}), rms_norm_pair("rms_norm_wide", {7, 130}),
+                      swiglu_pair("swiglu_odd", {3, 37}), swiglu_pair("swiglu_one", {1, 1}),
+                      rope_pair("rope_odd_half", {2, 5, 3, 6}), rope_pair("rope_wide", {1, 3, 2, 64}),
+                      attention_pair("attention", 2, 9, 4, 4, 8), attention_pair("attention_grouped", 2, 17, 6, 2, 8),
+                      attention_pair("attention_one_kv_head", 1, 33, 5, 1, 12),
+                      attention_pair("attention_one_position", 1, 1, 2, 1, 4),
+                      cached_attention_pair("attention_of_one_query", {2, 1, 4, 8}, {2, 19, 2, 8}, true, {}),
+                      cached_attention_pair("attention_at_a_start", {2, 3, 6, 8}, {2, 17, 2, 8}, true, 5),
+                      cached_attention_pair("attention_to_all_keys", {1, 17, 4, 8}, {1, 5, 4, 8}, false, {}),
+                      cross_entropy_pair("cross_entropy_odd", {7, 13}),
+                      cross_entropy_pair("cross_entropy_wide", {5, 1031})),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace loom

@@ -43,9 +43,10 @@ TEST(Tensor, ViewsThatDoNotFitAreErrors) {
   test::OneRank rank;
   const Tensor x = constant({0, 1, 2, 3, 4, 5}, {3, 2});
   EXPECT_THAT([&] { x.view({4}); },
-              ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: a [3, 2] tensor viewed as [4]")));
-  EXPECT_THAT([&] { x.rows(2, 2); },
-              ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: rows [2, 4) of a [3, 2] tensor")));
+              ThrowsMessage<ModelError>(StrEq("[rank 0] a [3, 2] tensor viewed as [4]; 6 elements are not 4")));
+  EXPECT_THAT(
+      [&] { x.rows(2, 2); },
+      ThrowsMessage<ModelError>(StrEq("[rank 0] rows [2, 4) of a [3, 2] tensor; they need to lie within dim 0")));
   EXPECT_THAT(
       [&] {
         Tensor(x.storage(), 2, {3, 2}, DType::kF64);
@@ -57,15 +58,16 @@ TEST(Tensor, ViewsThatDoNotFitAreErrors) {
 TEST(Tensor, ReadingWithTheWrongTypeIsAnError) {
   test::OneRank rank;
   const Tensor x = Tensor::zeros({1}, DType::kBF16, device::MemCategory::kShard, "weight");
-  EXPECT_THAT([&] { x.data<float>(); },
-              ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: 'weight' is bf16, read as fp32")));
+  EXPECT_THAT(
+      [&] { x.data<float>(); },
+      ThrowsMessage<ModelError>(StrEq("[rank 0] 'weight' is bf16, read as fp32; read it as what it is, or cast it")));
   EXPECT_THAT(
       [&] {
         constant({1, 2}).item();
       },
-      ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: item() of a tensor with 2 elements")));
+      ThrowsMessage<ModelError>(StrEq("[rank 0] item() of a tensor with 2 elements; to_vector() gives them all")));
   EXPECT_THAT([] { Tensor().shape(); },
-              ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: an undefined tensor was used")));
+              ThrowsMessage<ModelError>(StrEq("[rank 0] an undefined tensor was used; give it a value first")));
 }
 
 TEST(Tensor, FillsEveryElementOfAnyDtype) {
@@ -101,12 +103,16 @@ TEST(Tensor, OwnershipCountsHandlesAndOtherViews) {
 TEST(Tensor, OnlyFloatingLeavesRequireGradients) {
   test::OneRank rank;
   EXPECT_THAT([] { test::ids({1}).set_requires_grad(true); },
-              ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: a int64 tensor cannot require a gradient")));
+              ThrowsMessage<ModelError>(
+                  StrEq("[rank 0] a tensor of int64 cannot require a gradient; only floating dtypes can")));
   const Tensor y = ops::scale(leaf({1}), 2);
-  EXPECT_THAT([&] { y.set_requires_grad(false); },
-              ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: requires_grad is set on leaves only")));
-  EXPECT_THAT([] { constant({1}).register_hook([](const Tensor&) { return Tensor{}; }); },
-              ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: a hook on a tensor that requires no gradient")));
+  EXPECT_THAT(
+      [&] { y.set_requires_grad(false); },
+      ThrowsMessage<ModelError>(StrEq(
+          "[rank 0] requires_grad is set on the result of an operator; set it on leaves, or detach() the result")));
+  EXPECT_THAT(
+      [] { constant({1}).register_hook([](const Tensor&) { return Tensor{}; }); },
+      ThrowsMessage<ModelError>(StrEq("[rank 0] a hook on a tensor that requires no gradient; it would never run")));
 }
 
 }  // namespace

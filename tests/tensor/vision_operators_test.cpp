@@ -112,21 +112,35 @@ TEST_F(VisionOperators, CountsThatDifferAreTheUsersErrorWithBothNumbers) {
 
 TEST_F(VisionOperators, ShapesThatDoNotFitAreErrorsThatNameTheOperator) {
   const auto expect = [](const std::function<void()>& call, const std::string& text) {
-    EXPECT_THAT(call, ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: " + text)));
+    EXPECT_THAT(call, ThrowsMessage<ModelError>(StrEq("[rank 0] " + text)));
   };
   expect(
       [] {
         ops::unfold_patches(fp32({1, 3, 8, 9}), 4, 4);
       },
-      "unfold_patches: pixels [1, 3, 8, 9] in patches of 4 x 4");
-  expect([] { ops::pixel_shuffle(fp32({1, 4, 3, 2}), 2); }, "pixel_shuffle: [1, 4, 3, 2] by a factor of 2");
-  expect([] { ops::slice_sequence(fp32({1, 4, 2}), 2, 3); }, "slice_sequence: positions [2, 5) of [1, 4, 2]");
-  expect([] { ops::prepend_token(fp32({3}), fp32({1, 4, 2})); }, "prepend_token: fp32 [3] before fp32 [1, 4, 2]");
+      "unfold_patches: pixels [1, 3, 8, 9] in patches of 4 x 4; pixels are [images, channels, height, width], in whole "
+      "patches");
+  expect(
+      [] {
+        ops::pixel_shuffle(fp32({1, 4, 3, 2}), 2);
+      },
+      "pixel_shuffle: [1, 4, 3, 2] by a factor of 2; dims 1 and 2 of 4 need to be multiples of it");
+  expect(
+      [] {
+        ops::slice_sequence(fp32({1, 4, 2}), 2, 3);
+      },
+      "slice_sequence: positions [2, 5) of [1, 4, 2]; they need to lie within dim 1");
+  expect(
+      [] {
+        ops::prepend_token(fp32({3}), fp32({1, 4, 2}));
+      },
+      "prepend_token: fp32 [3] before fp32 [1, 4, 2]; one token of the last of 3 dims is needed, in the same dtype");
   expect(
       [] {
         ops::masked_scatter(fp32({1, 4, 2}), test::ids({1, 2, 3}), 1, fp32({1, 2}));
       },
-      "masked_scatter: fp32 [1, 4, 2] with ids [3] and rows fp32 [1, 2]");
+      "masked_scatter: fp32 [1, 4, 2] with ids [3] and rows fp32 [1, 2]; [batch, sequence, dim] with an id for each "
+      "position and rows of dim are needed, in one dtype");
 }
 
 // [1, 2, 4, 2] fp32: 64 bytes are read and 64 written. Ids: 4 of 8 bytes.

@@ -9,8 +9,9 @@
 namespace loom::ops {
 
 Tensor add(const Tensor& a, const Tensor& b) {
-  require(shapes_hold(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "add", {a, b}),
-          "add: {} {} with {} {}", name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+  check_model(shapes_hold(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "add", {a, b}),
+              "add: {} {} with {} {}; the second needs the shape of the first or its last dims, in the same dtype",
+              name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
   Tensor y = Tensor::empty(a.shape(), a.dtype());
   launch("add", pass_cost(static_cast<double>(a.numel()), {a, b}, {y}), [&] {
     const std::int64_t part = b.numel();
@@ -103,7 +104,9 @@ void copy_columns(const Tensor& wide, const Tensor& narrow, std::int64_t at, boo
 std::vector<Tensor> split_last(const Tensor& x, const std::vector<std::int64_t>& sizes) {
   std::int64_t total = 0;
   for (std::int64_t size : sizes) total += size;
-  require(total == x.shape()[-1], "split_last: parts of {} elements from {}", total, to_string(x.shape()));
+  check_model(total == x.shape()[-1],
+              "split_last: parts of {} elements from {}; the parts need the last dim as their sum", total,
+              to_string(x.shape()));
   std::vector<Tensor> parts;
   std::int64_t at = 0;
   for (std::int64_t size : sizes) {

@@ -106,8 +106,9 @@ Tensor mean_last(const Tensor& x) {
 }  // namespace
 
 Tensor mul(const Tensor& a, const Tensor& b) {
-  require(shapes_hold(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "mul", {a, b}),
-          "mul: {} {} with {} {}", name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+  check_model(shapes_hold(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "mul", {a, b}),
+              "mul: {} {} with {} {}; the second needs the shape of the first or its last dims, in the same dtype",
+              name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
   Tensor y = times_suffix(a, b);
   const Tensor none;
   autograd::record("mul", {a, b}, {b.requires_grad() ? a : none, a.requires_grad() ? b : none}, {y},
@@ -121,9 +122,9 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul_rows(const Tensor& x, const Tensor& factor) {
-  require(x.shape().ndim() >= 1 && factor.shape() == without_last(x.shape()) && factor.dtype() == x.dtype(),
-          "mul_rows: {} {} with factors {} {}", name(x.dtype()), to_string(x.shape()), name(factor.dtype()),
-          to_string(factor.shape()));
+  check_model(x.shape().ndim() >= 1 && factor.shape() == without_last(x.shape()) && factor.dtype() == x.dtype(),
+              "mul_rows: {} {} with factors {} {}; one factor for each row is needed, in the same dtype",
+              name(x.dtype()), to_string(x.shape()), name(factor.dtype()), to_string(factor.shape()));
   Tensor y = times_row_factors(x, factor);
   const Tensor none;
   autograd::record("mul_rows", {x, factor}, {factor.requires_grad() ? x : none, x.requires_grad() ? factor : none}, {y},
@@ -138,7 +139,7 @@ Tensor mul_rows(const Tensor& x, const Tensor& factor) {
 
 Tensor mul_positions(const Tensor& x, const Tensor& table) {
   const std::int64_t seq = x.shape()[1], heads = x.shape()[2], dim = x.shape()[3];
-  require(!table.requires_grad(), "mul_positions: a table that requires a gradient");
+  check_model(!table.requires_grad(), "mul_positions: a table that requires a gradient; detach() it");
   const auto multiply = [=](const Tensor& from, const Tensor& factors) {
     return times_table_rows(from, factors, dim, [=](std::int64_t row) { return row / heads % seq; });
   };

@@ -29,17 +29,33 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   return add(along, across);
 }
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal) {
-  check_attention(q, k, v);
+namespace {
+
+AttentionResult attend(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
+                       std::optional<std::int64_t> start, bool with_log_sum_exp) {
+  const std::int64_t first = check_attention(q, k, v, causal, start);
   const std::int64_t times = q.shape()[2] / k.shape()[2];
   const Tensor queries = swap_dims_1_2(q);
   const Tensor keys = repeat_kv(swap_dims_1_2(k), times);
   const Tensor values = repeat_kv(swap_dims_1_2(v), times);
   Tensor weights = bmm(queries, keys, true);
   weights = ops::scale(weights, scale);
-  if (causal) weights = causal_mask(weights);
+  if (causal) weights = causal_mask(weights, first);
+  const Tensor normaliser = with_log_sum_exp ? log_sum_exp(weights) : Tensor{};
   weights = softmax(weights);
-  return swap_dims_1_2(bmm(weights, values, false));
+  return {swap_dims_1_2(bmm(weights, values, false)), normaliser};
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
+                 std::optional<std::int64_t> start) {
+  return attend(q, k, v, scale, causal, start, false).out;
+}
+
+AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
+                                           std::optional<std::int64_t> start) {
+  return attend(q, k, v, scale, causal, start, true);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index) {

@@ -7,6 +7,7 @@
 // fp32 rounded back, then P.V; SiLU and the product round apart.
 #pragma once
 
+#include "engine/tensor/ops.h"
 #include "engine/tensor/tensor.h"
 
 namespace loom::ops {
@@ -23,9 +24,11 @@ Tensor swap_dims_1_2(const Tensor& x);                  // [B,S,H,D] -> [B,H,S,D
 Tensor repeat_kv(const Tensor& x, std::int64_t times);  // [B,G,S,D] -> [B,G*times,S,D]
 // Batched over the leading dims: a [..., M, K] . b [..., K, N], or b [..., N, K] when transposed.
 Tensor bmm(const Tensor& a, const Tensor& b, bool transpose_b);
-Tensor causal_mask(const Tensor& scores);  // [..., S, S]: the smallest number above the diagonal is added
-Tensor softmax(const Tensor& x);           // last dim, in fp32 (fp64), result in x's dtype
-Tensor log_softmax(const Tensor& x);       // last dim
+// [..., S_q, S_k]: the smallest number is added where the key's position is above the query's, start + its row.
+Tensor causal_mask(const Tensor& scores, std::int64_t start = 0);
+Tensor softmax(const Tensor& x);      // last dim, in fp32 (fp64), result in x's dtype
+Tensor log_softmax(const Tensor& x);  // last dim
+Tensor log_sum_exp(const Tensor& x);  // over the last dim: x [..., dim] -> [...], fp32 (fp64)
 Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, std::int64_t ignore_index);  // mean, scalar
 
 namespace composed {
@@ -33,7 +36,10 @@ namespace composed {
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 Tensor swiglu(const Tensor& gate, const Tensor& up);
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true);
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true,
+                 std::optional<std::int64_t> start = {});
+AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
+                                           bool causal = true, std::optional<std::int64_t> start = {});
 // cross_entropy(logits.float()): fp32 logits, fp32 log-softmax, mean negative log-likelihood.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index);
 

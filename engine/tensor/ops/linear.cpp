@@ -44,14 +44,16 @@ Tensor bias_gradient(const Tensor& dy) {
 Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool out_in) {
   const bool fits = x.shape().ndim() >= 1 && weight.shape().ndim() == 2 &&
                     weight.shape()[out_in ? 1 : 0] == x.shape()[-1] && weight.dtype() == x.dtype();
-  require(shapes_hold(fits, "linear", {x, weight}), "linear: input {} {} with weight {} {}", name(x.dtype()),
-          to_string(x.shape()), name(weight.dtype()), to_string(weight.shape()));
+  check_model(shapes_hold(fits, "linear", {x, weight}), "linear: input {} {} with weight {} {}; {}, in one dtype",
+              name(x.dtype()), to_string(x.shape()), name(weight.dtype()), to_string(weight.shape()),
+              out_in ? "a weight [outputs, inputs] takes an input of as many inputs"
+                     : "a weight [inputs, outputs] takes an input of as many inputs");
   const std::int64_t k = x.shape()[-1];
   const std::int64_t n = weight.shape()[out_in ? 0 : 1];
-  require(
+  check_model(
       shapes_hold(!bias.defined() || (bias.shape() == Shape{n} && bias.dtype() == x.dtype()), "linear", {weight, bias}),
-      "linear: bias {} {} for {} outputs", name(bias.defined() ? bias.dtype() : x.dtype()),
-      bias.defined() ? to_string(bias.shape()) : "", n);
+      "linear: bias {} {} for {} outputs; a bias is [outputs] in the dtype of the input",
+      name(bias.defined() ? bias.dtype() : x.dtype()), bias.defined() ? to_string(bias.shape()) : "", n);
   const std::int64_t m = row_count(x);
   const Tensor none;
   autograd::Recording recording("linear", {x, weight, bias},
@@ -91,22 +93,22 @@ Tensor linear_kn(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }
 
 Tensor embedding(const Tensor& ids, const Tensor& table) {
-  require(table.shape().ndim() == 2, "embedding: table {}", to_string(table.shape()));
+  check_model(table.shape().ndim() == 2, "embedding: table {}; a table is [rows, dim]", to_string(table.shape()));
   const std::int64_t vocab = table.shape()[0];
   const std::int64_t dim = table.shape()[1];
   std::vector<std::int64_t> sizes = ids.shape().sizes();
   sizes.push_back(dim);
   Tensor y = Tensor::empty(Shape(sizes), table.dtype());
   launch("embedding", pass_cost(0, {ids, y}, {y}), [&] {
-    kernels::embedding_forward(table.dtype(), ids.numel(), vocab, dim, ids.dtype(), ids.raw(), table.raw(), y.raw());
+    kernels::embedding_forward({table.dtype(), ids.numel(), vocab, dim, ids.dtype()}, ids.raw(), table.raw(), y.raw());
   });
   autograd::record("embedding", {table}, {ids}, {y},
                    [shape = table.shape()](Saved saved, const Grads& grads, const Needs&) -> Grads {
                      const Tensor &ids = saved[0], &dy = grads[0];
                      Tensor dtable = Tensor::empty(shape, dy.dtype());
                      launch("embedding_grad", pass_cost(static_cast<double>(dy.numel()), {ids, dy}, {dtable}), [&] {
-                       kernels::embedding_backward(dy.dtype(), ids.numel(), shape[0], shape[1], ids.dtype(), ids.raw(),
-                                                   dy.raw(), dtable.raw());
+                       kernels::embedding_backward({dy.dtype(), ids.numel(), shape[0], shape[1], ids.dtype()},
+                                                   ids.raw(), dy.raw(), dtable.raw());
                      });
                      return {dtable};
                    });
@@ -142,10 +144,12 @@ bool same_leading_dims(const Shape& a, const Shape& b) {
 
 // Letters: a [..., M, K], b [..., K, N] or [..., N, K], c [..., M, N].
 Tensor bmm(const Tensor& a, const Tensor& b, bool transpose_b) {
-  require(same_leading_dims(a.shape(), b.shape()) && a.shape()[-1] == b.shape()[transpose_b ? -1 : -2] &&
-              a.dtype() == b.dtype(),
-          "bmm: {} {} with {} {}{}", name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()),
-          transpose_b ? " transposed" : "");
+  check_model(same_leading_dims(a.shape(), b.shape()) && a.shape()[-1] == b.shape()[transpose_b ? -1 : -2] &&
+                  a.dtype() == b.dtype(),
+              "bmm: {} {} with {} {}{}; [..., m, k] and [..., k, n] (transposed: [..., n, k]) with the same leading "
+              "dims are needed, in one dtype",
+              name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()),
+              transpose_b ? " transposed" : "");
   const std::int64_t m = a.shape()[-2];
   const std::int64_t k = a.shape()[-1];
   const std::int64_t n = b.shape()[transpose_b ? -2 : -1];

@@ -12,8 +12,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t i
   Tensor log_sum_exp = Tensor::empty({rows}, stats);
   kernels::CrossEntropySum sum;
   launch("cross_entropy", pass_cost(3.0 * logits.numel(), {logits, targets}, {log_sum_exp}), [&] {
-    sum = kernels::cross_entropy_forward(logits.dtype(), rows, vocab, logits.raw(), targets.dtype(), targets.raw(),
-                                         ignore_index, log_sum_exp.raw());
+    sum = kernels::cross_entropy_forward({logits.dtype(), rows, vocab, targets.dtype(), ignore_index}, logits.raw(),
+                                         targets.raw(), log_sum_exp.raw());
   });
   Tensor loss = Tensor::full({}, stats, sum.rows == 0 ? 0.0 : sum.loss / static_cast<double>(sum.rows));
   autograd::record(
@@ -25,8 +25,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t i
         Tensor dlogits = reuse ? logits.detach() : Tensor::empty(logits.shape(), logits.dtype());
         launch("cross_entropy_grad", pass_cost(3.0 * logits.numel(), {logits, targets, lse}, {dlogits}), [&] {
           const double row_scale = counted == 0 ? 0.0 : kernel_value(grads[0]) / static_cast<double>(counted);
-          kernels::cross_entropy_backward(logits.dtype(), rows, vocab, logits.raw(), targets.dtype(), targets.raw(),
-                                          ignore_index, lse.raw(), row_scale, dlogits.raw());
+          kernels::cross_entropy_backward({logits.dtype(), rows, vocab, targets.dtype(), ignore_index}, logits.raw(),
+                                          targets.raw(), lse.raw(), row_scale, dlogits.raw());
         });
         return {dlogits};
       });

@@ -105,23 +105,26 @@ void weight_gradients(const Tensor& dy, const Tensor& x, const Tensor& offsets, 
 }
 
 void check_rows(std::string_view op, const Tensor& x, const ExpertRows& rows) {
-  require(x.shape().ndim() == 2 && x.shape()[0] == rows.row_slots.numel(), "{}: {} with {} rows in order of expert", op,
-          to_string(x.shape()), rows.row_slots.numel());
+  check_model(x.shape().ndim() == 2 && x.shape()[0] == rows.row_slots.numel(),
+              "{}: {} with {} rows in order of expert; [rows, dim] is needed", op, to_string(x.shape()),
+              rows.row_slots.numel());
 }
 
 }  // namespace
 
 Routing route_top_k(const Tensor& logits, std::int64_t k, bool renormalize) {
-  require(logits.shape().ndim() == 2 && k >= 1 && k <= logits.shape()[1], "route_top_k: {} of {}", k,
-          to_string(logits.shape()));
+  check_model(logits.shape().ndim() == 2 && k >= 1 && k <= logits.shape()[1],
+              "route_top_k: {} of {}; logits are [tokens, experts], and each token has 1 to all of the experts", k,
+              to_string(logits.shape()));
   const Tensor probs = softmax_in_statistics(logits);
   const Tensor choices = chosen_experts(probs, k);
   return {routing_weights(probs, choices, logits.dtype(), renormalize), choices};
 }
 
 ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts) {
-  require(experts.shape().ndim() == 2 && experts.dtype() == DType::kI64 && num_experts >= 1,
-          "sort_by_expert: {} {} among {} experts", name(experts.dtype()), to_string(experts.shape()), num_experts);
+  check_model(experts.shape().ndim() == 2 && experts.dtype() == DType::kI64 && num_experts >= 1,
+              "sort_by_expert: {} {} among {} experts; choices are int64 [tokens, k], of at least one expert",
+              name(experts.dtype()), to_string(experts.shape()), num_experts);
   ExpertRows rows{Tensor::empty({num_experts + 1}, DType::kI64), Tensor::empty({experts.numel()}, DType::kI64),
                   Tensor::empty(experts.shape(), DType::kI64)};
   launch("sort_by_expert", pass_cost(0, {experts}, {rows.offsets, rows.row_slots, rows.token_rows}), [&] {
@@ -134,12 +137,12 @@ ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts) {
 
 Tensor gather_tokens(const Tensor& x, const ExpertRows& rows) {
   const std::int64_t tokens = rows.token_rows.shape()[0], k = rows.token_rows.shape()[1];
-  require(x.shape().ndim() == 2 && x.shape()[0] == tokens, "gather_tokens: {} for {} tokens", to_string(x.shape()),
-          tokens);
+  check_model(x.shape().ndim() == 2 && x.shape()[0] == tokens,
+              "gather_tokens: {} for {} tokens; [tokens, dim] is needed", to_string(x.shape()), tokens);
   const std::int64_t dim = x.shape()[1];
   Tensor y = Tensor::empty({tokens * k, dim}, x.dtype());
   launch("gather_tokens", pass_cost(0, {y, rows.row_slots}, {y}), [&] {
-    kernels::gather_tokens(x.dtype(), tokens, k, dim, x.raw(), rows.row_slots.data<std::int64_t>(), y.raw());
+    kernels::gather_tokens({x.dtype(), tokens, k, dim}, x.raw(), rows.row_slots.data<std::int64_t>(), y.raw());
   });
   autograd::record("gather_tokens", {x}, {rows.token_rows}, {y},
                    [tokens, k, dim](Saved saved, const Grads& grads, const Needs&) -> Grads {
@@ -147,7 +150,7 @@ Tensor gather_tokens(const Tensor& x, const ExpertRows& rows) {
                      Tensor dx = Tensor::empty({tokens, dim}, dy.dtype());
                      launch("gather_tokens_grad", pass_cost(static_cast<double>(dy.numel()), {dy, token_rows}, {dx}),
                             [&] {
-                              kernels::gather_tokens_backward(dy.dtype(), tokens, k, dim, dy.raw(),
+                              kernels::gather_tokens_backward({dy.dtype(), tokens, k, dim}, dy.raw(),
                                                               token_rows.data<std::int64_t>(), dx.raw());
                             });
                      return {dx};
@@ -157,10 +160,12 @@ Tensor gather_tokens(const Tensor& x, const ExpertRows& rows) {
 
 Tensor grouped_linear(const Tensor& x, const Tensor& weight, const ExpertRows& rows) {
   check_rows("grouped_linear", x, rows);
-  require(weight.shape().ndim() == 3 && weight.shape()[0] == expert_count(rows.offsets) &&
-              weight.shape()[2] == x.shape()[1] && weight.dtype() == x.dtype(),
-          "grouped_linear: input {} {} with weight {} {} of {} experts", name(x.dtype()), to_string(x.shape()),
-          name(weight.dtype()), to_string(weight.shape()), expert_count(rows.offsets));
+  check_model(weight.shape().ndim() == 3 && weight.shape()[0] == expert_count(rows.offsets) &&
+                  weight.shape()[2] == x.shape()[1] && weight.dtype() == x.dtype(),
+              "grouped_linear: input {} {} with weight {} {} of {} experts; a weight [experts, outputs, inputs] takes "
+              "an input of as many inputs, in one dtype",
+              name(x.dtype()), to_string(x.shape()), name(weight.dtype()), to_string(weight.shape()),
+              expert_count(rows.offsets));
   Tensor y = Tensor::empty({x.shape()[0], weight.shape()[1]}, x.dtype());
   multiply_rows("grouped_linear", {.transpose_b = true}, x, weight, rows.offsets, y);
   const Tensor none;
@@ -185,13 +190,13 @@ Tensor grouped_linear(const Tensor& x, const Tensor& weight, const ExpertRows& r
 
 Tensor combine_tokens(const Tensor& x, const Tensor& weights, const ExpertRows& rows) {
   check_rows("combine_tokens", x, rows);
-  require(weights.shape() == rows.token_rows.shape() && weights.dtype() == x.dtype(),
-          "combine_tokens: {} {} with weights {} {}", name(x.dtype()), to_string(x.shape()), name(weights.dtype()),
-          to_string(weights.shape()));
+  check_model(weights.shape() == rows.token_rows.shape() && weights.dtype() == x.dtype(),
+              "combine_tokens: {} {} with weights {} {}; weights are [tokens, k] in the dtype of the rows",
+              name(x.dtype()), to_string(x.shape()), name(weights.dtype()), to_string(weights.shape()));
   const std::int64_t tokens = weights.shape()[0], k = weights.shape()[1], dim = x.shape()[1];
   Tensor y = Tensor::empty({tokens, dim}, x.dtype());
   launch("combine_tokens", pass_cost(2.0 * static_cast<double>(x.numel()), {x, weights, rows.token_rows}, {y}), [&] {
-    kernels::combine_tokens(x.dtype(), tokens, k, dim, x.raw(), weights.raw(), rows.row_slots.data<std::int64_t>(),
+    kernels::combine_tokens({x.dtype(), tokens, k, dim}, x.raw(), weights.raw(), rows.row_slots.data<std::int64_t>(),
                             rows.token_rows.data<std::int64_t>(), y.raw());
   });
   const Tensor none;
@@ -207,7 +212,7 @@ Tensor combine_tokens(const Tensor& x, const Tensor& weights, const ExpertRows& 
             pass_cost(3.0 * static_cast<double>(tokens * k * dim), {x, weights, row_slots, dy}, {result[0], result[1]});
         const auto raw = [](const Tensor& tensor) { return tensor.defined() ? tensor.raw() : nullptr; };
         launch("combine_tokens_grad", cost, [&] {
-          kernels::combine_tokens_backward(dy.dtype(), tokens, k, dim, raw(x), raw(weights),
+          kernels::combine_tokens_backward({dy.dtype(), tokens, k, dim}, raw(x), raw(weights),
                                            row_slots.data<std::int64_t>(), dy.raw(), raw(result[0]), raw(result[1]));
         });
         return result;

@@ -10,15 +10,16 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   const std::int64_t dim = x.shape()[-1];
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   Tensor rstd = Tensor::empty({rows}, accumulation_dtype(x.dtype()));
-  launch("rms_norm", pass_cost(4.0 * x.numel(), {x, weight}, {y, rstd}),
-         [&] { kernels::rms_norm_forward(x.dtype(), rows, dim, eps, x.raw(), weight.raw(), y.raw(), rstd.raw()); });
+  launch("rms_norm", pass_cost(4.0 * x.numel(), {x, weight}, {y, rstd}), [&] {
+    kernels::rms_norm_forward({x.dtype(), rows, dim, eps}, x.raw(), weight.raw(), y.raw(), rstd.raw());
+  });
   autograd::record("rms_norm", {x, weight}, {x, weight, rstd}, {y},
                    [rows, dim](Saved saved, const Grads& grads, const Needs&) -> Grads {
                      const Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2], &dy = grads[0];
                      Tensor dx = Tensor::empty(x.shape(), x.dtype());
                      Tensor dweight = Tensor::empty(weight.shape(), weight.dtype());
                      launch("rms_norm_grad", pass_cost(10.0 * x.numel(), {x, dy, weight, rstd}, {dx, dweight}), [&] {
-                       kernels::rms_norm_backward(x.dtype(), rows, dim, x.raw(), weight.raw(), rstd.raw(), dy.raw(),
+                       kernels::rms_norm_backward({x.dtype(), rows, dim}, x.raw(), weight.raw(), rstd.raw(), dy.raw(),
                                                   dx.raw(), dweight.raw());
                      });
                      return {dx, dweight};
@@ -36,22 +37,22 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   Tensor mean = Tensor::empty({rows}, stats);
   Tensor rstd = Tensor::empty({rows}, stats);
   launch("layer_norm", pass_cost(7.0 * x.numel(), {x, weight, bias}, {y, mean, rstd}), [&] {
-    kernels::layer_norm_forward(x.dtype(), rows, dim, eps, x.raw(), weight.raw(), bias.raw(), y.raw(), mean.raw(),
+    kernels::layer_norm_forward({x.dtype(), rows, dim, eps}, x.raw(), weight.raw(), bias.raw(), y.raw(), mean.raw(),
                                 rstd.raw());
   });
-  autograd::record("layer_norm", {x, weight, bias}, {x, weight, mean, rstd}, {y},
-                   [rows, dim](Saved saved, const Grads& grads, const Needs&) -> Grads {
-                     const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &rstd = saved[3], &dy = grads[0];
-                     Tensor dx = Tensor::empty(x.shape(), x.dtype());
-                     Tensor dweight = Tensor::empty(weight.shape(), weight.dtype());
-                     Tensor dbias = Tensor::empty(weight.shape(), weight.dtype());
-                     launch("layer_norm_grad",
-                            pass_cost(14.0 * x.numel(), {x, dy, weight, mean, rstd}, {dx, dweight, dbias}), [&] {
-                              kernels::layer_norm_backward(x.dtype(), rows, dim, x.raw(), weight.raw(), mean.raw(),
-                                                           rstd.raw(), dy.raw(), dx.raw(), dweight.raw(), dbias.raw());
-                            });
-                     return {dx, dweight, dbias};
-                   });
+  autograd::record(
+      "layer_norm", {x, weight, bias}, {x, weight, mean, rstd}, {y},
+      [rows, dim](Saved saved, const Grads& grads, const Needs&) -> Grads {
+        const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &rstd = saved[3], &dy = grads[0];
+        Tensor dx = Tensor::empty(x.shape(), x.dtype());
+        Tensor dweight = Tensor::empty(weight.shape(), weight.dtype());
+        Tensor dbias = Tensor::empty(weight.shape(), weight.dtype());
+        launch("layer_norm_grad", pass_cost(14.0 * x.numel(), {x, dy, weight, mean, rstd}, {dx, dweight, dbias}), [&] {
+          kernels::layer_norm_backward({x.dtype(), rows, dim}, x.raw(), weight.raw(), mean.raw(), rstd.raw(), dy.raw(),
+                                       {dx.raw(), dweight.raw(), dbias.raw()});
+        });
+        return {dx, dweight, dbias};
+      });
   return y;
 }
 

@@ -9,7 +9,14 @@ Tensor apply(const Tensor& x, const Tensor& cos, const Tensor& sin, bool backwar
   const Shape& s = x.shape();
   Tensor y = Tensor::empty(s, x.dtype());
   launch(backward ? "rope_grad" : "rope", pass_cost(3.0 * x.numel(), {x, cos, sin}, {y}), [&] {
-    kernels::rope(x.dtype(), cos.dtype(), backward, s[0], s[1], s[2], s[3], x.raw(), cos.raw(), sin.raw(), y.raw());
+    kernels::rope({.dtype = x.dtype(),
+                   .table_dtype = cos.dtype(),
+                   .backward = backward,
+                   .batch = s[0],
+                   .seq = s[1],
+                   .heads = s[2],
+                   .head_dim = s[3]},
+                  x.raw(), cos.raw(), sin.raw(), y.raw());
   });
   return y;
 }

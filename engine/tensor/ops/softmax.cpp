@@ -24,14 +24,17 @@ double smallest_number(DType dtype) {
 }
 
 template <class T>
-void add_mask(std::int64_t seq, const T* x, T* y, std::int64_t rows, double smallest) {
+void add_mask(const Tensor& scores, Tensor& masked, std::int64_t start, double smallest) {
   using V = kernels::simd::Pack<T>;
-  for_rows(rows, seq, [&](std::int64_t row) {
-    const T* in = x + row * seq;
-    T* out = y + row * seq;
-    const std::int64_t kept = row % seq + 1;
+  const std::int64_t queries = scores.shape()[-2], keys = scores.shape()[-1];
+  const T* x = scores.data<T>();
+  T* y = masked.data<T>();
+  for_rows(row_count(scores), keys, [&](std::int64_t row) {
+    const T* in = x + row * keys;
+    T* out = y + row * keys;
+    const std::int64_t kept = std::min(start + row % queries + 1, keys);
     std::copy_n(in, kept, out);
-    kernels::simd::for_packs<V>(seq - kept, [&](std::int64_t i, auto part) {
+    kernels::simd::for_packs<V>(keys - kept, [&](std::int64_t i, auto part) {
       kernels::simd::store(out + kept + i,
                            kernels::simd::load<V>(in + kept + i, part) + kernels::simd::splat<V>(smallest), part);
     });
@@ -57,14 +60,16 @@ Tensor softmax_in_statistics(const Tensor& x) {
   return y;
 }
 
-Tensor causal_mask(const Tensor& scores) {
+Tensor causal_mask(const Tensor& scores, std::int64_t start) {
   const Shape& s = scores.shape();
-  require(s.ndim() >= 2 && s[-1] == s[-2], "causal_mask: scores {} are not square", to_string(s));
+  check_model(s.ndim() >= 2 && start >= 0,
+              "causal_mask: scores {} with the first query at position {}; [..., queries, keys] and a position of 0 or "
+              "more are needed",
+              to_string(s), start);
   Tensor y = Tensor::empty(s, scores.dtype());
   launch("causal_mask", pass_cost(static_cast<double>(y.numel()), {scores}, {y}), [&] {
-    kernels::visit_float_dtype("causal_mask", scores.dtype(), [&]<class T>() {
-      add_mask(s[-1], scores.data<T>(), y.data<T>(), row_count(scores), smallest_number(scores.dtype()));
-    });
+    kernels::visit_float_dtype("causal_mask", scores.dtype(),
+                               [&]<class T>() { add_mask<T>(scores, y, start, smallest_number(scores.dtype())); });
   });
   autograd::record("causal_mask", {scores}, {}, {y},
                    [](Saved, const Grads& grads, const Needs&) -> Grads { return {grads[0]}; });
@@ -72,12 +77,12 @@ Tensor causal_mask(const Tensor& scores) {
 }
 
 Tensor softmax(const Tensor& x) {
-  require(x.shape().ndim() >= 1, "softmax of a scalar");
+  check_model(x.shape().ndim() >= 1, "softmax: a scalar; at least one dim is needed");
   return cast(softmax_in_statistics(x), x.dtype());
 }
 
 Tensor log_softmax(const Tensor& x) {
-  require(x.shape().ndim() >= 1, "log_softmax of a scalar");
+  check_model(x.shape().ndim() >= 1, "log_softmax: a scalar; at least one dim is needed");
   const std::int64_t rows = row_count(x);
   const std::int64_t cols = x.shape()[-1];
   Tensor y = Tensor::empty(x.shape(), x.dtype());
@@ -93,14 +98,32 @@ Tensor log_softmax(const Tensor& x) {
   return y;
 }
 
+Tensor log_sum_exp(const Tensor& x) {
+  check_model(x.shape().ndim() >= 1 && x.shape()[-1] >= 1,
+              "log_sum_exp: {}; a last dim of at least one element is needed", to_string(x.shape()));
+  const Shape rows(std::vector<std::int64_t>(x.shape().sizes().begin(), x.shape().sizes().end() - 1));
+  Tensor y = Tensor::empty(rows, accumulation_dtype(x.dtype()));
+  launch("log_sum_exp", pass_cost(3.0 * static_cast<double>(x.numel()), {x}, {y}),
+         [&] { kernels::log_sum_exp_forward(x.dtype(), row_count(x), x.shape()[-1], x.raw(), y.raw()); });
+  autograd::record("log_sum_exp", {x}, {x, y}, {y}, [](Saved saved, const Grads& grads, const Needs&) -> Grads {
+    const Tensor &x = saved[0], &y = saved[1], &dy = grads[0];
+    Tensor dx = Tensor::empty(x.shape(), x.dtype());
+    launch("log_sum_exp_grad", pass_cost(3.0 * static_cast<double>(x.numel()), {x, y, dy}, {dx}), [&] {
+      kernels::log_sum_exp_backward(x.dtype(), row_count(x), x.shape()[-1], x.raw(), y.raw(), dy.raw(), dx.raw());
+    });
+    return {dx};
+  });
+  return y;
+}
+
 Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, std::int64_t ignore_index) {
   check_targets("nll_loss", log_probs, targets);
   const std::int64_t rows = row_count(log_probs);
   const std::int64_t cols = log_probs.shape()[-1];
   kernels::CrossEntropySum sum;
   launch("nll_loss", pass_cost(static_cast<double>(rows), {targets}, {}), [&] {
-    sum = kernels::nll_forward(log_probs.dtype(), rows, cols, log_probs.raw(), targets.dtype(), targets.raw(),
-                               ignore_index);
+    sum = kernels::nll_forward({log_probs.dtype(), rows, cols, targets.dtype(), ignore_index}, log_probs.raw(),
+                               targets.raw());
   });
   Tensor loss = Tensor::full({}, accumulation_dtype(log_probs.dtype()),
                              sum.rows == 0 ? 0.0 : sum.loss / static_cast<double>(sum.rows));
@@ -111,7 +134,7 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, std::int64_t ign
         Tensor dx = Tensor::empty(log_probs.shape(), log_probs.dtype());
         launch("nll_loss_grad", pass_cost(0, {targets}, {dx}), [&] {
           const double row_scale = counted == 0 ? 0.0 : kernel_value(grads[0]) / static_cast<double>(counted);
-          kernels::nll_backward(dx.dtype(), rows, cols, targets.dtype(), targets.raw(), ignore_index, row_scale,
+          kernels::nll_backward({dx.dtype(), rows, cols, targets.dtype(), ignore_index}, targets.raw(), row_scale,
                                 dx.raw());
         });
         return {dx};

@@ -6,28 +6,48 @@ namespace loom::ops {
 
 void check_vector(std::string_view op, const Tensor& x, const Tensor& v) {
   const bool holds = x.shape().ndim() >= 1 && v.shape() == Shape{x.shape()[-1]} && v.dtype() == x.dtype();
-  require(shapes_hold(holds, op, {x, v}), "{}: {} {} with weight {} {}", op, name(x.dtype()), to_string(x.shape()),
-          name(v.dtype()), to_string(v.shape()));
+  check_model(shapes_hold(holds, op, {x, v}),
+              "{}: {} {} with weight {} {}; the weight needs one element for each of the last dim, in the same dtype",
+              op, name(x.dtype()), to_string(x.shape()), name(v.dtype()), to_string(v.shape()));
 }
 
 void check_rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   const Shape& s = x.shape();
-  require(s.ndim() == 4 && s[3] % 2 == 0 && cos.shape() == Shape{s[1], s[3]} && sin.shape() == cos.shape() &&
-              sin.dtype() == cos.dtype(),
-          "rope: x {} with tables {} and {}", to_string(s), to_string(cos.shape()), to_string(sin.shape()));
+  check_model(s.ndim() == 4 && s[3] % 2 == 0 && cos.shape() == Shape{s[1], s[3]} && sin.shape() == cos.shape() &&
+                  sin.dtype() == cos.dtype(),
+              "rope: x {} with tables {} and {}; x is [batch, sequence, heads, head dim] with an even head dim, a "
+              "table [sequence, head dim]",
+              to_string(s), to_string(cos.shape()), to_string(sin.shape()));
 }
 
-void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+std::int64_t check_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                             std::optional<std::int64_t> start) {
   const Shape& s = q.shape();
-  require(s.ndim() == 4 && k.shape().ndim() == 4 && k.shape() == v.shape() && k.shape()[0] == s[0] &&
-              k.shape()[1] == s[1] && k.shape()[3] == s[3] && k.shape()[2] != 0 && s[2] % k.shape()[2] == 0 &&
-              k.dtype() == q.dtype() && v.dtype() == q.dtype(),
-          "attention: q {} with k {} and v {}", to_string(s), to_string(k.shape()), to_string(v.shape()));
+  check_model(
+      s.ndim() == 4 && k.shape().ndim() == 4 && k.shape() == v.shape() && k.shape()[0] == s[0] &&
+          k.shape()[3] == s[3] && k.shape()[2] != 0 && s[2] % k.shape()[2] == 0 && k.dtype() == q.dtype() &&
+          v.dtype() == q.dtype(),
+      "attention: q {} {} with k {} {} and v {} {}; q is [batch, queries, heads, head dim], k and v are [batch, "
+      "keys, key/value heads, head dim] with a divisor of the heads, in one dtype",
+      name(q.dtype()), to_string(s), name(k.dtype()), to_string(k.shape()), name(v.dtype()), to_string(v.shape()));
+  const std::int64_t queries = s[1], keys = k.shape()[1];
+  check_model(queries == 0 || keys > 0, "attention: {} queries without a key; give k and v at least one position",
+              queries);
+  if (!causal) return 0;
+  check_model(!start || *start >= 0, "attention: the first query is at position {}, allowed are 0 and more",
+              start.value_or(0));
+  check_model(
+      start || queries <= keys,
+      "attention: {} causal queries at the end of {} keys; give the keys of all queries, or the position of the "
+      "first query (start)",
+      queries, keys);
+  return start.value_or(keys - queries);
 }
 
 void check_targets(std::string_view op, const Tensor& logits, const Tensor& targets) {
-  require(logits.shape().ndim() >= 1 && targets.numel() == row_count(logits), "{}: logits {} with targets {}", op,
-          to_string(logits.shape()), to_string(targets.shape()));
+  check_model(logits.shape().ndim() >= 1 && targets.numel() == row_count(logits),
+              "{}: logits {} with targets {}; one target for each row of logits is needed", op,
+              to_string(logits.shape()), to_string(targets.shape()));
 }
 
 bool is_suffix(const Shape& suffix, const Shape& shape) {

@@ -1,6 +1,7 @@
 // Shared pieces of the operators' bodies. Private to engine/tensor.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -36,15 +37,18 @@ inline bool shapes_hold(bool holds, std::string_view op, std::initializer_list<T
 }
 
 inline void check_same(std::string_view op, const Tensor& a, const Tensor& b) {
-  require(shapes_hold(a.shape() == b.shape() && a.dtype() == b.dtype(), op, {a, b}), "{}: {} {} with {} {}", op,
-          name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+  check_model(shapes_hold(a.shape() == b.shape() && a.dtype() == b.dtype(), op, {a, b}),
+              "{}: {} {} with {} {}; both need one shape and one dtype", op, name(a.dtype()), to_string(a.shape()),
+              name(b.dtype()), to_string(b.shape()));
 }
 
 // One number for each element of x's last dim, in x's dtype.
 void check_vector(std::string_view op, const Tensor& x, const Tensor& v);
 // Shapes of the operators that exist in both grains.
 void check_rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
-void check_attention(const Tensor& q, const Tensor& k, const Tensor& v);
+// The position of the first query: `start`, or that which makes the queries the last positions; 0 when not causal.
+std::int64_t check_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                             std::optional<std::int64_t> start);
 void check_targets(std::string_view op, const Tensor& logits, const Tensor& targets);
 
 // Cost of a pass that reads and writes these tensors once.
