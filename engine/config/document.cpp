@@ -238,7 +238,7 @@ std::string read_text(const std::filesystem::path& path, std::string_view wanted
 
 Value parse_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words) {
   // An end of line after the last value lets the parser mark the end of the file, not its beginning.
-  const YAML::Node document = load(std::string(text) + (text.ends_with('\n') ? "" : "\n"), file_name, words);
+  const YAML::Node document = load(std::string(text) + "\n", file_name, words);
   if (document.IsNull()) refuse(words.empty, fmt::arg("file", file_name));
   const SourceMark mark = mark_at(document.Mark(), file_name);
   if (!document.IsMap()) {

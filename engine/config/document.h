@@ -32,7 +32,8 @@ struct DocumentWords {
 // WANTED".
 std::string read_text(const std::filesystem::path& path, std::string_view wanted);
 
-// Messages call the text `file_name`.
+// Messages call the text `file_name`. YAML is read with an end of line after it: where a text with one of its own ends
+// too early, the mark is that of the line after.
 Value parse_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words = {});
 Value parse_json(std::string_view text, std::string_view file_name);
 

@@ -157,7 +157,7 @@ TEST_F(BadInput, ReportIsAFolder) {
 TEST_F(BadInput, ShardingFileIsNotYaml) {
   expect_refusal_of(
       "sharding_size: [1\n",
-      "fsdp2.yaml:2:1: not readable as YAML (end of sequence flow not found); check indentation, colons and "
+      "fsdp2.yaml:3:1: not readable as YAML (end of sequence flow not found); check indentation, colons and "
       "quotes here and in the line above");
 }
 
