@@ -234,7 +234,7 @@ TEST(ATieAcrossGroups, OfAStrategyOfItsOwnIsNamedToo) {
 
 class WidensTooMuch final : public nn::Module {
  public:
-  explicit WidensTooMuch(bool composed) : composed_(composed) {
+  explicit WidensTooMuch(bool adds) : adds_(adds) {
     weight_ = &register_parameter("weight", {kOwnWidth, 2 * kOwnWidth}, nn::Init::ones());
   }
   std::string_view type_name() const override { return "WidensTooMuch"; }
@@ -242,18 +242,18 @@ class WidensTooMuch final : public nn::Module {
  protected:
   nn::Value forward(const nn::Args& args) override {
     const Tensor& x = args.tensor(0);
-    return composed_ ? ops::mul(x, weight_->value) : ops::linear(x, weight_->value);
+    return adds_ ? ops::add(x, weight_->value) : ops::linear(x, weight_->value);
   }
 
  private:
-  bool composed_;
+  bool adds_;
   nn::ParamSlot* weight_ = nullptr;
 };
 
 class HasABlockThatDoesNotFit final : public test::OwnModel {
  public:
-  explicit HasABlockThatDoesNotFit(bool composed = false) : OwnModel(1) {
-    layers.append(std::make_shared<WidensTooMuch>(composed));
+  explicit HasABlockThatDoesNotFit(bool adds = false) : OwnModel(1) {
+    layers.append(std::make_shared<WidensTooMuch>(adds));
   }
 };
 
@@ -271,7 +271,7 @@ TEST(AnOperatorWithoutFittingShapes, IsNamedWithTheModuleItsShapesAndWhatFits) {
     HasABlockThatDoesNotFit model(true);
     init_on_device(model, {});
     EXPECT_EQ(test::message_of<ModelError>([&] { model(input()); }),
-              "[rank 0] in the forward of 'layers.1' (WidensTooMuch): mul: fp32 [4, 6] with fp32 [6, 12]; the second "
+              "[rank 0] in the forward of 'layers.1' (WidensTooMuch): add: fp32 [4, 6] with fp32 [6, 12]; the second "
               "needs the shape of the first or its last dims, in the same dtype");
   });
 }
