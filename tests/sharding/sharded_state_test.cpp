@@ -64,6 +64,7 @@ TEST(ShardedState, TrainingGoesOnBitForBitInBothLayouts) {
       nn::AdamW after(nn::make_parameter_groups(*second), kOptions);
       // Half of the layouts' work is done at the first forward: what is loaded then lies in shared memory already.
       (*second)(test::toy_input(0, 3, kWidth));
+      reshard(*second);  // a root stays gathered after forward
       load(saved, *second, after);
       for (int step = 2; step < 4; ++step) train(*second, after, context.rank(), step);
       EXPECT_EQ(shards(*second), shards(*uninterrupted));

@@ -84,12 +84,12 @@ class Resume : public ::testing::Test {
       .forward_step = forward_step};
 };
 
-struct Run {
+struct Steps {
   std::vector<double> losses;
   std::vector<double> norms;
   std::vector<std::vector<float>> weights;
 
-  bool operator==(const Run&) const = default;
+  bool operator==(const Steps&) const = default;
 
   void step(Trainer& trainer) {
     const StepMetrics metrics = trainer.step();
@@ -110,10 +110,10 @@ struct Saved {
 TEST_F(Resume, TwoAndTwoStepsAreFourSteps) {
   for (const bool no_decay : {false, true}) {
     arguments.no_weight_decay_on_norms_and_biases = no_decay;
-    std::vector<Run> whole(kRanks), parts(kRanks);
+    std::vector<Steps> whole(kRanks), parts(kRanks);
     std::vector<Saved> saved(kRanks);
     on_each_rank([&](int rank, Trainer& trainer) {
-      Run& run = whole[static_cast<std::size_t>(rank)];
+      Steps& run = whole[static_cast<std::size_t>(rank)];
       for (int step = 0; step < 4; ++step) run.step(trainer);
       run.take_weights(trainer);
     });
@@ -127,7 +127,7 @@ TEST_F(Resume, TwoAndTwoStepsAreFourSteps) {
       nn::load_state_dict(trainer.sharded_module(), own.model);
       trainer.optimizer().load_state_dict(own.optimizer);
       trainer.set_state(own.state);
-      Run& run = parts[static_cast<std::size_t>(rank)];
+      Steps& run = parts[static_cast<std::size_t>(rank)];
       for (int step = 2; step < 4; ++step) run.step(trainer);
       run.take_weights(trainer);
     });
