@@ -1,10 +1,10 @@
 // BoxRuns: a rectangular part of a row-major array, as the contiguous runs it is made of.
 //
-// Box      elements [offset[d], offset[d] + shape[d]) of every dim d of an array of shape `whole`. It may be empty, also at
-//          the very end (offset[d] == whole[d]).
+// Box      elements [offset[d], offset[d] + shape[d]) of every dim d of an array of shape `whole`. It may be empty,
+//          also at the very end (offset[d] == whole[d]).
 // Runs     equally long, as long as they can be, in the order of the box's elements: run i holds the box's elements
-//          [i * elems(), (i + 1) * elems()), which lie one after another in the whole from begin(i) on. Rows of dim 0 are
-//          one run, columns one a row. An empty box has none; a scalar has one of one element.
+//          [i * elems(), (i + 1) * elems()), which lie one after another in the whole from begin(i) on. Rows of dim 0
+//          are one run, columns one a row. An empty box has none; a scalar has one of one element.
 // Units    elements.
 // Errors   InvariantError for a box that leaves the whole.
 #pragma once

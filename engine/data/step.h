@@ -45,8 +45,8 @@ struct DataLoaders {
   std::string about = {};  // one line on the data, printed at the start
 };
 
-// The micro-batch of one forward_step, for which it calls next() once. Where it lies in the data is the trainer's affair
-// (train/train_state.h): an iterator keeps no position.
+// The micro-batch of one forward_step, for which it calls next() once. Where it lies in the data is the trainer's
+// affair (train/train_state.h): an iterator keeps no position.
 class DataIterator {
  public:
   // `loader` outlives it.

@@ -1,5 +1,5 @@
-// Recorder: records what a device's host issues while the recorder lives and runs. Several may live at once; none knows of
-// the others: each gets what it would get alone.
+// Recorder: records what a device's host issues while the recorder lives and runs. Several may live at once; none knows
+// of the others: each gets what it would get alone.
 //
 // Cost      none for a device without one. Recording changes neither bits nor virtual time.
 // Lifetime  the device outlives the recorder; recordings outlive both.

@@ -1,8 +1,8 @@
 // Recording: what one rank's host issued while a Recorder watched, in host order. A value: it outlives device and run.
 //
-// Entries   work on a stream; a stream that waits for an entry; the host that works, or waits for an entry; the begin of
-//           a phase. Entries refer to one another by index. Waits for what was issued before the recording are left out:
-//           a recording does not depend on what else was recorded.
+// Entries   work on a stream; a stream that waits for an entry; the host that works, or waits for an entry; the begin
+//           of a phase. Entries refer to one another by index. Waits for what was issued before the recording are left
+//           out: a recording does not depend on what else was recorded.
 // Marks     what floors above say of the step without work of the device: a gather was issued, a group is usable, ...
 // Memory    the device's accounts at the begin and after every change, where asked for.
 // Wall      when entries really ran, where asked for.

@@ -41,8 +41,8 @@ struct StoredTensor {
   std::int64_t row_count() const;
   // The bytes of rows [begin, end). InvariantError unless 0 <= begin <= end <= row_count().
   std::span<const std::byte> rows(std::int64_t begin, std::int64_t end) const;
-  // Copies the elements [offset[d], offset[d] + box[d]) of every dim d, row-major, run by run: other bytes of the file are
-  // not touched. `to` is as large as the box. InvariantError for a box that leaves the tensor.
+  // Copies the elements [offset[d], offset[d] + box[d]) of every dim d, row-major, run by run: other bytes of the file
+  // are not touched. `to` is as large as the box. InvariantError for a box that leaves the tensor.
   void read_box(const Offset& offset, const Shape& box, std::span<std::byte> to) const;
 };
 

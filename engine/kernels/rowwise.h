@@ -34,8 +34,8 @@ void log_sum_exp_forward(DType dtype, std::int64_t rows, std::int64_t cols, cons
 void log_sum_exp_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, const void* y,
                           const void* dy, void* dx);
 
-// log_probs [rows, vocab]: sum of -log_probs[r, targets[r]] over the rows that count, in row order in double. Backward writes -row_scale there
-// and 0 elsewhere. Targets int32/int64; ConfigError for one outside [0, vocab).
+// log_probs [rows, vocab]: sum of -log_probs[r, targets[r]] over the rows that count, in row order in double. Backward
+// writes -row_scale there and 0 elsewhere. Targets int32/int64; ConfigError for one outside [0, vocab).
 CrossEntropySum nll_forward(const CrossEntropy& op, const void* log_probs, const void* targets);
 void nll_backward(const CrossEntropy& op, const void* targets, double row_scale, void* dlog_probs);
 

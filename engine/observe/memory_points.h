@@ -1,8 +1,8 @@
 // Memory over time: where a change of the memory stands.
 //
-// Virtual  memory is accounted when the host asks for it, and the host runs ahead. A change stands where the compute stream
-//          is done with the kernels issued before it: in the phase that asked for it, as phases are shown. The report and
-//          the trace for Perfetto both show it there.
+// Virtual  memory is accounted when the host asks for it, and the host runs ahead. A change stands where the compute
+//          stream is done with the kernels issued before it: in the phase that asked for it, as phases are shown. The
+//          report and the trace for Perfetto both show it there.
 // Wall     where the host's clock was: the compute stream is the host's thread.
 // Threads  any.
 #pragma once

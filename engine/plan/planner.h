@@ -4,8 +4,8 @@
 //           from the same code. Peers are taken to be alike, rank 0 has the largest shards, expert routing counts as
 //           balanced. Steps before the planned one bring caches and optimizer state to their steady state.
 // Memory    as PyTorch's caching allocator counts: allocated, and reserved in segments; by phase and by category.
-// Time      virtual, from the recording of the step and a hardware profile: as the host issues it, and what device and links alone
-//           would need (device bound).
+// Time      virtual, from the recording of the step and a hardware profile: as the host issues it, and what device and
+//           links alone would need (device bound).
 // Errors    ConfigError for the user's files. OutOfMemoryError with phase, group and the table by category where the
 //           profile's memory is too small, unless the capacity is lifted.
 // Threads   the calling thread; several plans at once on several threads.

@@ -61,8 +61,8 @@ struct AttentionResult {
 AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
                                            bool causal = true, std::optional<std::int64_t> start = {});
 
-// The backward of attention, unrecorded, for operators with a backward of their own. `whole` may be the result over more
-// keys, of which k and v are a part: dk and dv are then the part's, and dq summed over the parts is the whole's.
+// The backward of attention, unrecorded, for operators with a backward of their own. `whole` may be the result over
+// more keys, of which k and v are a part: dk and dv are then the part's, and dq summed over the parts is the whole's.
 struct AttentionInputs {
   Tensor q, k, v;
   double scale = 1;

@@ -1,8 +1,8 @@
-// TrainState: where a training run is, besides its weights and the optimizer's state. A value: taken between two steps, it puts
-// another trainer of the same job in the same place.
+// TrainState: where a training run is, besides its weights and the optimizer's state. A value: taken between two steps,
+// it puts another trainer of the same job in the same place.
 //
-// Draws    random numbers are functions of (seed, name, index) (core/rng.h), so the seed and the numbers here are the whole
-//          position of every stream; there is no generator to save.
+// Draws    random numbers are functions of (seed, name, index) (core/rng.h), so the seed and the numbers here are the
+//          whole position of every stream; there is no generator to save.
 #pragma once
 
 #include <cstdint>

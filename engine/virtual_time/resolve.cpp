@@ -433,9 +433,9 @@ void Simulation::cores_changed(std::int32_t r) {
   }
 }
 
-// The rate of every item that runs on the rank's cores. Collectives take their share of the cores once, however many run:
-// their kernels move bytes as fast as the links take them, and the links are what they share among themselves. The items
-// of several streams share what remains equally, as a device without priorities would.
+// The rate of every item that runs on the rank's cores. Collectives take their share of the cores once, however many
+// run: their kernels move bytes as fast as the links take them, and the links are what they share among themselves. The
+// items of several streams share what remains equally, as a device without priorities would.
 double Simulation::compute_rate(const RankState& state) const {
   double slowdown = 0;
   for (const std::int32_t m : state.running) {
@@ -446,9 +446,9 @@ double Simulation::compute_rate(const RankState& state) const {
 }
 
 // The part of its links that a collective gets: the smallest among its members, because it is as fast as the slowest of
-// them lets it be. A member divides each level of its links by the collectives that use the level there. What the slowest
-// level leaves unused on the others is given to nobody: shares then depend on who runs, and not on how far each one is, so
-// an end can be foretold whenever a collective begins or ends, and only then.
+// them lets it be. A member divides each level of its links by the collectives that use the level there. What the
+// slowest level leaves unused on the others is given to nobody: shares then depend on who runs, and not on how far each
+// one is, so an end can be foretold whenever a collective begins or ends, and only then.
 double Simulation::share_of_links(const CollectiveInstance& meeting) const {
   std::ptrdiff_t most = 1;
   for (const Member& member : members_of(meeting)) {
@@ -479,9 +479,9 @@ VirtualTimes Simulation::result() {
   return all;
 }
 
-// The host runs ahead of the streams, so a phase begins at another time for each of them. A stream comes to the phase at
-// the end of its last entry issued before, and not before the host does: only then an event recorded there would exist.
-// Ends of one stream ascend, those of several do not: hence the maximum over all.
+// The host runs ahead of the streams, so a phase begins at another time for each of them. A stream comes to the phase
+// at the end of its last entry issued before, and not before the host does: only then an event recorded there would
+// exist. Ends of one stream ascend, those of several do not: hence the maximum over all.
 void Simulation::add_phases(RankState& state) const {
   PhaseTime now;
   for (std::size_t i = 0; i < state.times.entries.size(); ++i) {

@@ -12,10 +12,7 @@ using device::StreamId;
 
 ParamGroup::ParamGroup(std::vector<std::unique_ptr<Param>> params, const FullyShardOptions& options,
                        ReshardAfterForward reshard)
-    : axes_(options.axes),
-      layout_(options.layout),
-      params_(std::move(params)),
-      reshard_(reshard) {
+    : axes_(options.axes), layout_(options.layout), params_(std::move(params)), reshard_(reshard) {
   switches_.reshard_after_forward = reshard;
 }
 

@@ -3,6 +3,8 @@
 // World:   one rank; numbers are standard normal.
 #include <gmock/gmock.h>
 
+#include "engine/device/recorder.h"
+#include "tests/support/issued.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom {
@@ -150,13 +152,10 @@ TEST(AttentionWithLogSumExp, KeepsWhatAttentionKeepsAndHasItsBits) {
 }
 
 double flops_of(const std::function<void()>& run, std::string_view kernel) {
-  device::Trace& trace = device::Device::current().trace();
-  trace.clear();
-  trace.enable(true);
+  const device::Recorder recorder(device::Device::current());
   run();
-  trace.enable(false);
-  for (const device::TraceEntry& entry : trace.entries()) {
-    if (entry.name == kernel) return entry.cost.flops;
+  for (const test::Issued& work : test::issued(recorder.recording())) {
+    if (work.name == kernel) return work.cost.flops;
   }
   ADD_FAILURE() << kernel << " did not run";
   return 0;

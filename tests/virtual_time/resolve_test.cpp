@@ -189,7 +189,7 @@ TEST(VirtualTime, MarksSayWhereHostComputeAndDeviceStand) {
   HardwareProfile profile = tiny_profile();
   profile.launch.dispatch_ns = 1;
   const auto phases = resolve_one(made, profile).ranks[0].phases;
-  ASSERT_EQ(marks.size(), 2u);
+  ASSERT_EQ(phases.size(), 2u);
   EXPECT_EQ(phases[0].host_ns, 2);
   EXPECT_EQ(phases[0].compute_ns, 41);
   EXPECT_EQ(phases[0].device_ns, 62);

@@ -26,8 +26,8 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
-  // torch.optim.AdamW(foreach=True): a step holds one temporary as large as all parameters of a group that it updates on
-  // the device. The values are the same.
+  // torch.optim.AdamW(foreach=True): a step holds one temporary as large as all parameters of a group that it updates
+  // on the device. The values are the same.
   bool foreach = false;
 };
 

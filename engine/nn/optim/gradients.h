@@ -1,7 +1,7 @@
 // Gradients of a list of parameters: their norm, and clipping. Parameters without gradient are passed over.
 //
-// Where    on the device for gradients of the device; on the CPU for those of the host. Reading a gradient waits until it
-//          has landed there.
+// Where    on the device for gradients of the device; on the CPU for those of the host. Reading a gradient waits until
+//          it has landed there.
 #pragma once
 
 #include <vector>
@@ -14,8 +14,8 @@ namespace loom::nn {
 double gradient_sum_of_squares(const std::vector<Tensor>& parameters);
 // Multiplies every gradient by `factor`.
 void scale_gradients(const std::vector<Tensor>& parameters, double factor);
-// Multiplies every gradient by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; `norm` is the one over
-// all ranks.
+// Multiplies every gradient by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; `norm` is the one
+// over all ranks.
 void clip_gradients(const std::vector<Tensor>& parameters, double norm, double max_norm);
 
 }  // namespace loom::nn

@@ -1,11 +1,11 @@
 // Optimizer: updates parameters from their gradients, and keeps state beside each of them.
 //
-// Groups    parameters with the same learning rate and weight decay; make_parameter_groups() makes them from a module, after
-//           sharding: they are this rank's shards then. A parameter that does not require grad is left out.
-// State     named as torch names it ("exp_avg", "exp_avg_sq", "step"), by the path of its parameter; a tensor has the box of
-//           its parameter. A parameter that has had no gradient yet has no state.
-// Saving    state_dict() gives the optimizer's own tensors, host_copies() values that stay; an optimizer that has loaded them
-//           goes on bit for bit as the one they come from, whatever the number of ranks was.
+// Groups    parameters with the same learning rate and weight decay; make_parameter_groups() makes them from a module,
+//           after sharding: they are this rank's shards then. A parameter that does not require grad is left out.
+// State     named as torch names it ("exp_avg", "exp_avg_sq", "step"), by the path of its parameter; a tensor has the
+//           box of its parameter. A parameter that has had no gradient yet has no state.
+// Saving    state_dict() gives the optimizer's own tensors, host_copies() values that stay; an optimizer that has
+//           loaded them goes on bit for bit as the one they come from, whatever the number of ranks was.
 // Threads   the rank's host thread.
 // Source    torch.optim.Optimizer.
 #pragma once
@@ -85,11 +85,12 @@ class Optimizer {
 
   // Throw ConfigError for an optimizer of parameters without paths.
   OptimizerState state_dict() const;
-  // From now on the parameters have exactly this state; one that is not in it has none. A tensor may be larger than this
-  // rank's box (see load_state_dict of a module). The options of the groups are taken over unless `state.groups` is empty.
+  // From now on the parameters have exactly this state; one that is not in it has none. A tensor may be larger than
+  // this rank's box (see load_state_dict of a module). The options of the groups are taken over unless `state.groups`
+  // is empty.
   //
-  // Throws   ConfigError, with nothing changed: a path that is not of this optimizer, a piece of state that is missing or
-  //          unknown, another whole shape, a tensor that does not contain the box, other groups.
+  // Throws   ConfigError, with nothing changed: a path that is not of this optimizer, a piece of state that is missing
+  //          or unknown, another whole shape, a tensor that does not contain the box, other groups.
   void load_state_dict(const OptimizerState& state);
 
  protected:
