@@ -1,8 +1,9 @@
 // Full parameters: what the shards of a wrapped module are together, and the way back; and the shards themselves as a
 // state dict.
 //
-// Boxes      shards go by nn::ShardSpec. What is put together here is what one shard axis holds; a parameter that was a part of
-//            a whole before it was sharded (a column slice, say) is given whole to load_full_parameters(), and refused by
+// Boxes      shards go by nn::ShardSpec. What is put together here is what one shard axis holds; a parameter that was a
+//            part of a whole before it was sharded (a column slice, say) is given whole to load_full_parameters(), and
+//            refused by
 //            for_each_full_parameter().
 // Gathered   groups that are gathered are resharded first.
 // Threads    the rank's host thread.
@@ -17,8 +18,8 @@
 namespace loom::sharding {
 
 // Gathers one whole parameter after another, in its original dtype, and hands it over as a host tensor. Collective;
-// `visit` runs on every rank. Parameters of modules that are not wrapped are handed over as they are. ConfigError, on all
-// ranks alike, for a parameter of which the ranks of the shard axis have a part only.
+// `visit` runs on every rank. Parameters of modules that are not wrapped are handed over as they are. ConfigError, on
+// all ranks alike, for a parameter of which the ranks of the shard axis have a part only.
 void for_each_full_parameter(nn::Module& root,
                              const std::function<void(const std::string& path, const Tensor& full)>& visit);
 

@@ -21,7 +21,8 @@
 //                         the legs overlap: the longest + (the sum of the others) / pipeline_chunks.
 //
 // Kernels  are known by their names where the profile gives them a relative rate or measured points. The formula
-//          follows from the cost alone: its unit, and its work where attention goes backward or a copy goes to the host.
+//          follows from the cost alone: its unit, and its work where attention goes backward or a copy goes to the
+//          host.
 // Threads  any; nothing changes after construction.
 // Errors   DeviceError when the profile gives no peak for a dtype.
 // Source   the formulas of published planners (Calculon, SimuMax) and of NCCL's and HCCL's documentation: rings, trees,

@@ -6,8 +6,8 @@
 //          them are read as well.
 // Ties     slots that hold one parameter need one tensor, under any of their names.
 // Experts  both spellings of their weights are read (expert_weights.h); what is written is the caller's choice.
-// Boxes    a slot gets its box (ParamSlot::shard) of its tensor: each rank reads its own rows, columns or experts, of experts
-//          in either spelling.
+// Boxes    a slot gets its box (ParamSlot::shard) of its tensor: each rank reads its own rows, columns or experts, of
+//          experts in either spelling.
 // Threads  the rank's host thread.
 #pragma once
 

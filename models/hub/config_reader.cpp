@@ -41,7 +41,8 @@ ConfigReader ConfigReader::from_json(std::string_view text, std::string_view fil
 }
 
 ConfigReader ConfigReader::from_yaml(std::string_view text, std::string_view file_name) {
-  // parse_yaml() ends the text with an end of line: with its own as well, what ends too early would be marked a line late.
+  // parse_yaml() ends the text with an end of line: with its own as well, what ends too early would be marked a line
+  // late.
   if (text.ends_with('\n')) text.remove_suffix(1);
   return ConfigReader(Section(config::parse_yaml(text, file_name, kWords), config::UnknownKeys::kRefused));
 }

@@ -66,8 +66,8 @@ class Param {
 
   // Gives a meta shard bytes, zero-padded. Nothing to do when it has some.
   void materialize_shard();
-  // Moves the padded shard's bytes into memory that is shared with peers; values are kept. Tensors of the shard stay the
-  // same objects (what an optimizer and a state dict hold follows); addresses that Tensor::raw() gave do not.
+  // Moves the padded shard's bytes into memory that is shared with peers; values are kept. Tensors of the shard stay
+  // the same objects (what an optimizer and a state dict hold follows); addresses that Tensor::raw() gave do not.
   // Precondition: it is on the device.
   void rehome_shard(std::shared_ptr<device::Block> block);
 

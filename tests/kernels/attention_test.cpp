@@ -231,8 +231,8 @@ TEST(Attention, TakesAnyNumberOfQueriesAtTheEndOfTheKeys) {
   }
 }
 
-// Tiles hold 48: queries that begin and end inside tiles, keys that no query sees, queries behind all keys, more queries
-// than keys.
+// Tiles hold 48: queries that begin and end inside tiles, keys that no query sees, queries behind all keys, more
+// queries than keys.
 TEST(Attention, TakesQueriesAtAnyPosition) {
   for (const DType dtype : kTypes) {
     for (const std::int64_t start : {0, 1, 5, 40, 47, 48, 49, 95, 100, 131, 500}) {

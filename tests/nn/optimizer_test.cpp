@@ -1,5 +1,5 @@
-// Promise: an optimizer's state goes out and in by name and box, and training goes on bit for bit; groups have their own
-// learning rate and decay; what does not fit is refused before anything changes.
+// Promise: an optimizer's state goes out and in by name and box, and training goes on bit for bit; groups have their
+//          own learning rate and decay; what does not fit is refused before anything changes.
 #include "engine/nn/optim/optimizer.h"
 
 #include <gmock/gmock.h>

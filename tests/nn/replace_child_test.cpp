@@ -1,5 +1,5 @@
-// Promise: a child is replaced under its name and in its order, in every place where it stands, and its parent calls the
-// new one; ties hold; what would silently go wrong is refused with nothing changed.
+// Promise: a child is replaced under its name and in its order, in every place where it stands, and its parent calls
+//          the new one; ties hold; what would silently go wrong is refused with nothing changed.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"

@@ -1,5 +1,5 @@
-// Promise: a state dict names every parameter once, with its ties and its box, and persistent buffers; what was saved loads
-// again, from whole parameters into boxes too; what does not fit is refused before anything is written.
+// Promise: a state dict names every parameter once, with its ties and its box, and persistent buffers; what was saved
+//          loads again, from whole parameters into boxes too; what does not fit is refused before anything is written.
 #include "engine/nn/state_dict.h"
 
 #include <gmock/gmock.h>

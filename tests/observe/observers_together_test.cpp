@@ -1,5 +1,5 @@
 // Promise: a report and a profile of the same step each say what they say alone; both, and metrics.jsonl, have the same
-// memory, and both have it at the same virtual time.
+//          memory, and both have it at the same virtual time.
 // World:   tests/observe/tiny_run.h; the report records step 1.
 #include <algorithm>
 #include <cmath>
@@ -105,7 +105,8 @@ TEST_F(ObserversTogether, HaveTheSameVirtualTime) {
   EXPECT_THAT(kernels_of(both.report), ElementsAreArray(traced));
 }
 
-// What a trace's counters say over virtual time. A change is a category's counter, then the allocator's where they differ.
+// What a trace's counters say over virtual time. A change is a category's counter, then the allocator's where they
+// differ.
 class Counters {
  public:
   explicit Counters(const json& trace) {

@@ -1,4 +1,5 @@
-// Promise: attention of some queries to other keys - with a cache of keys, or over parts of the keys - has the results and
+// Promise: attention of some queries to other keys - with a cache of keys, or over parts of the keys - has the results
+//          and
 //          gradients of attention at once, in both grains; it keeps and costs what it touches.
 // World:   one rank; numbers are standard normal.
 #include <gmock/gmock.h>

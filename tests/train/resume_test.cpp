@@ -1,5 +1,5 @@
-// Promise: a trainer that is given another one's weights, optimizer state and train state goes on as that one would have,
-// bit for bit; its position in the data is that value and nothing else.
+// Promise: a trainer that is given another one's weights, optimizer state and train state goes on as that one would
+//          have, bit for bit; its position in the data is that value and nothing else.
 // World:   2 ranks as threads; a model that learns token -> (3 token + 1) mod 8; 2 micro-batches a step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
