@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/rounding.h"
 #include "sharding/lanes.h"
 
 namespace loom::sharding {
@@ -14,7 +15,7 @@ constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kUses = 3;
 constexpr std::size_t kTurns = 2;  // a buffer may be held while the next one of its use is filled
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t aligned(std::size_t bytes) { return round_up(bytes, kAlignment); }
 
 void check(const CommBuffer& buffer, std::size_t bytes, const std::string& what) {
   const std::size_t given = buffer.memory == nullptr ? 0 : buffer.bytes;

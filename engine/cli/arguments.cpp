@@ -63,6 +63,8 @@ void add_optimizer(Flags& flags, ProgramArguments& a) {
   flags.group("Optimizer (AdamW)");
   flags.real("--weight-decay", a.weight_decay, not_negative, "a number of at least 0",
              "Decay of the weights, times lr");
+  flags.toggle("--no-weight-decay-on-norms-and-biases", a.no_weight_decay_on_norms_and_biases,
+               "Parameters of one dim, and biases, do not decay");
   flags.real("--clip-grad", a.clip_grad, not_negative, "a number of at least 0",
              "Largest gradient norm; 0 = no clipping");
   flags.real("--adam-beta1", a.adam_beta1, below_one, "a number from 0 to below 1", "Decay of the first moment");

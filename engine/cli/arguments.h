@@ -26,8 +26,6 @@
 
 namespace loom::cli {
 
-inline constexpr int kExitUsage = 2;
-
 // `shardloom train`, and a program of pretrain(): the job, and what of it is written down.
 struct ProgramArguments : train::TrainArguments, observe::ReportOptions {
   observe::ProfileOptions profile;

@@ -18,12 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write_text(const fs::path& path, const std::string& text) {
-  io::AtomicFile file(path);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-}
-
 void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json plan, const plan::PlannedRun& run) {
   plan["report"] = "plan";
   observe::add_step(plan, {run.recording, run.times});
@@ -44,10 +38,10 @@ int run_plan(const PlanArguments& arguments, const train::PretrainCallbacks& cal
       return;
     }
     out << to_text(result);
-    if (arguments.json) write_text(*arguments.json, to_json(result).dump(1) + "\n");
+    if (arguments.json) io::write_text(*arguments.json, to_json(result).dump(1) + "\n");
   };
   const auto trace = [&](const plan::StepEstimate& plan) {
-    if (arguments.trace) write_text(*arguments.trace, plan::to_perfetto(plan));
+    if (arguments.trace) io::write_text(*arguments.trace, plan::to_perfetto(plan));
   };
   const auto report = [&](const plan::StepEstimate& plan, const nlohmann::ordered_json& json) {
     if (arguments.train.report) write_plan_report(arguments, json, plan.run);

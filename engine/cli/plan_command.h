@@ -8,10 +8,9 @@
 #include <ostream>
 
 #include "engine/cli/arguments.h"
+#include "engine/cli/exit_status.h"
 
 namespace loom::cli {
-
-inline constexpr int kExitDoesNotFit = 3;
 
 // The exit status: 0, or kExitDoesNotFit.
 int run_plan(const PlanArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out);

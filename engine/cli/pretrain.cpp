@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/cli/exit_status.h"
 #include "engine/cli/plan_command.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
@@ -143,10 +144,7 @@ void pretrain(const ProgramArguments& arguments, const train::PretrainCallbacks&
 }
 
 int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& callbacks) {
-  const std::string name = std::filesystem::path(argv[0]).filename().string();
-  // In one piece: ranks that are processes write to one terminal.
-  const auto complain = [&](const std::exception& error) { std::cerr << name + ": " + error.what() + "\n"; };
-  try {
+  return exit_status_of(std::filesystem::path(argv[0]).filename().string(), [&] {
     const ParsedProgram parsed = parse_program_arguments(argc, argv, callbacks.extra_args_provider);
     if (const auto* help = std::get_if<EarlyExit>(&parsed)) {
       std::cout << help->text;
@@ -155,13 +153,7 @@ int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& 
     if (const auto* plan = std::get_if<PlanArguments>(&parsed)) return run_plan(*plan, callbacks, std::cout);
     pretrain(std::get<ProgramArguments>(parsed), callbacks, std::cout);
     return 0;
-  } catch (const ConfigError& error) {
-    complain(error);
-    return kExitUsage;
-  } catch (const std::exception& error) {
-    complain(error);
-    return 1;
-  }
+  });
 }
 
 }  // namespace loom::cli

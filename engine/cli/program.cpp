@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "engine/cli/exit_status.h"
 #include "engine/cli/hub_callbacks.h"
 #include "engine/cli/plan_command.h"
 #include "engine/cli/train_command.h"
@@ -26,21 +27,10 @@ int run(const ParsedCommand& command) {
   return 0;
 }
 
-// In one piece: ranks that are processes write to one terminal.
-void complain(const std::exception& error) { std::cerr << std::string("shardloom: ") + error.what() + "\n"; }
-
 }  // namespace
 
 int program_main(int argc, const char* const* argv) {
-  try {
-    return run(parse_arguments(argc, argv));
-  } catch (const ConfigError& error) {
-    complain(error);
-    return kExitUsage;
-  } catch (const std::exception& error) {
-    complain(error);
-    return 1;
-  }
+  return exit_status_of("shardloom", [&] { return run(parse_arguments(argc, argv)); });
 }
 
 }  // namespace loom::cli

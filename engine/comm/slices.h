@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "engine/core/rounding.h"
+
 namespace loom::comm {
 
 struct Slice {
@@ -14,8 +16,8 @@ struct Slice {
 
 inline Slice slice_of(std::int64_t elems, int size, int member) {
   constexpr std::int64_t kLine = 64;  // elements
-  const std::int64_t even = (elems + size - 1) / size;
-  const std::int64_t step = (even + kLine - 1) / kLine * kLine;
+  const std::int64_t even = ceil_div<std::int64_t>(elems, size);
+  const std::int64_t step = round_up(even, kLine);
   const std::int64_t begin = std::min(elems, step * member);
   return {begin, std::min(elems, begin + step) - begin};
 }

@@ -3,8 +3,8 @@
 // Four families: the user's input (ConfigError), the user's model or program (ModelError), the machine or network
 // (DeviceError, CommError), our own bug (InvariantError). The text is for a reader at rank 37 with no debugger and is
 // part of the contract: it is tested. A message made while a rank is current starts with "[rank R] ", except a
-// ConfigError, which all ranks raise alike. A ModelError names the module whose forward was running. All end a program
-// with status 1.
+// ConfigError, which all ranks raise alike. A ModelError names the module whose forward was running. A ConfigError ends
+// a program with status 2, the others with 1.
 #pragma once
 
 #include <fmt/format.h>

@@ -18,9 +18,4 @@ spdlog::logger& logger() {
   return *instance;
 }
 
-bool logs_for_job() {
-  const RankContext* context = RankContext::current_or_null();
-  return context == nullptr || context->rank() == 0;
-}
-
 }  // namespace loom

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "engine/core/error.h"
+#include "engine/core/rounding.h"
 #include "engine/device/arena.h"
 
 namespace loom::device {
@@ -12,7 +13,7 @@ constexpr std::size_t kAlign = 64;
 class HeapArena final : public Arena {
  public:
   std::shared_ptr<std::byte> take(std::size_t bytes) override {
-    const std::size_t size = bytes == 0 ? kAlign : (bytes + kAlign - 1) / kAlign * kAlign;
+    const std::size_t size = bytes == 0 ? kAlign : round_up(bytes, kAlign);
     void* memory = std::aligned_alloc(kAlign, size);
     if (memory == nullptr) raise<DeviceError>("the system has no {} bytes of memory for the device arena", size);
     system_bytes_ += size;

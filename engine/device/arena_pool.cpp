@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/core/rounding.h"
 #include "engine/device/arena.h"
 
 namespace loom::device {
@@ -17,8 +18,6 @@ constexpr std::size_t kAlign = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kChunk = std::size_t{64} << 20;
-
-std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Size classes in steps of an eighth of a power of two, whole pages from a page up.
 std::size_t size_class(std::size_t bytes) {

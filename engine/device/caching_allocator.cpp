@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/core/rounding.h"
+
 namespace loom::device {
 namespace {
 
@@ -13,8 +15,6 @@ constexpr std::int64_t kSmallSegment = 2 * kMiB;
 constexpr std::int64_t kMediumSegment = 20 * kMiB;
 constexpr std::int64_t kSmallestOfOwnSegment = 10 * kMiB;
 constexpr std::int64_t kSegmentRounding = 2 * kMiB;
-
-std::int64_t round_up(std::int64_t bytes, std::int64_t to) { return (bytes + to - 1) / to * to; }
 
 std::int64_t segment_bytes(std::int64_t bytes) {
   if (bytes <= kLargestSmall) return kSmallSegment;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <utility>
 
+#include "engine/core/rounding.h"
 #include "engine/device/memory.h"
 
 namespace loom::device {
@@ -17,9 +18,7 @@ class MemLedger {
   // A block counts as the next multiple of `rounding_bytes`.
   explicit MemLedger(std::int64_t rounding_bytes) : rounding_bytes_(rounding_bytes) {}
 
-  std::int64_t rounded(std::int64_t bytes) const {
-    return (bytes + rounding_bytes_ - 1) / rounding_bytes_ * rounding_bytes_;
-  }
+  std::int64_t rounded(std::int64_t bytes) const { return round_up(bytes, rounding_bytes_); }
 
   void add(MemCategory category, std::int64_t bytes) { change(category, rounded(bytes)); }
   void remove(MemCategory category, std::int64_t bytes) { change(category, -rounded(bytes)); }

@@ -51,4 +51,10 @@ void AtomicFile::commit() {
   ::close(std::exchange(fd_, -1));
 }
 
+void write_text(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
 }  // namespace loom::io

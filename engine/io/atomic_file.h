@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string_view>
 
 namespace loom::io {
 
@@ -30,5 +31,8 @@ class AtomicFile {
   const std::filesystem::path temporary_;
   int fd_ = -1;
 };
+
+// A text as a file, whole or not at all.
+void write_text(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace loom::io

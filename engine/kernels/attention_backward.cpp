@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "engine/core/parallel.h"
+#include "engine/core/rounding.h"
 #include "engine/kernels/attention_impl.h"
 #include "engine/kernels/attention_tiles.h"
 #include "engine/kernels/scratch.h"
@@ -36,8 +37,8 @@ class Backward {
         packer_(op.head_dim),
         t_(tensors),
         scale_(static_cast<Acc>(op.scale)),
-        blocks_((op.queries + kTile - 1) / kTile),
-        tiles_((op.keys + kTile - 1) / kTile) {}
+        blocks_(ceil_div<std::int64_t>(op.queries, kTile)),
+        tiles_(ceil_div<std::int64_t>(op.keys, kTile)) {}
 
   void run() {
     if (layout_.group > 1) {

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "engine/core/parallel.h"
+#include "engine/core/rounding.h"
 #include "engine/kernels/attention_impl.h"
 #include "engine/kernels/attention_tiles.h"
 #include "engine/kernels/scratch.h"
@@ -33,8 +34,8 @@ class Forward {
         out_(out),
         log_sum_exp_(log_sum_exp),
         scale_(static_cast<Acc>(static_cast<double>(op.scale) * kLog2E)),
-        blocks_((op.queries + kTile - 1) / kTile),
-        tiles_((op.keys + kTile - 1) / kTile) {}
+        blocks_(ceil_div<std::int64_t>(op.queries, kTile)),
+        tiles_(ceil_div<std::int64_t>(op.keys, kTile)) {}
 
   void run() {
     const std::int64_t head_units = tiles_ * (packer_.columns_units() + packer_.rows_units());
@@ -101,7 +102,7 @@ class Forward {
 
     const std::int64_t kv_unit = batch * op_.kv_heads + head / layout_.group;
     const std::int64_t seen = op_.causal ? std::min(op_.keys, op_.start + first_row + count) : op_.keys;
-    const std::int64_t key_tiles = (seen + kTile - 1) / kTile;
+    const std::int64_t key_tiles = ceil_div<std::int64_t>(seen, kTile);
     for (std::int64_t tile = 0; tile < key_tiles; ++tile) {
       const Unit* panel = key_panel(kv_unit, tile);
       add_tile(block, Mask::of(op_, first_row, tile * kTile), count, panel, panel + packer_.columns_units());

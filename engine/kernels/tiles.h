@@ -7,14 +7,13 @@
 #include <vector>
 
 #include "engine/core/parallel.h"
+#include "engine/core/rounding.h"
 #include "engine/kernels/simd.h"
 
 namespace loom::kernels {
 
 inline constexpr std::int64_t kTileElems = 64 * 1024;
 inline constexpr std::int64_t kMaxRowTiles = 64;
-
-inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Calls body(begin, count) for consecutive pieces of [0, size), `piece` long but for the last.
 template <class Body>

@@ -5,6 +5,7 @@
 
 #include "engine/core/parallel.h"
 #include "engine/core/rng.h"
+#include "engine/core/rounding.h"
 #include "engine/kernels/fused.h"
 
 namespace loom::nn {
@@ -17,7 +18,7 @@ void draw(const Tensor& tensor, const BoxRuns& runs, std::uint64_t key, double s
   const std::int64_t elems = tensor.numel();
   const std::int64_t size = static_cast<std::int64_t>(element_bytes(tensor.dtype()));
   auto* bytes = static_cast<std::byte*>(tensor.raw());
-  parallel_for((elems + kTile - 1) / kTile, [&](std::int64_t tile) {
+  parallel_for(ceil_div(elems, kTile), [&](std::int64_t tile) {
     const std::int64_t begin = tile * kTile;
     const std::int64_t count = std::min(kTile, elems - begin);
     std::vector<double> values(static_cast<std::size_t>(count));

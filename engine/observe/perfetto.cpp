@@ -8,6 +8,8 @@
 #include <optional>
 #include <string_view>
 
+#include "engine/core/shown_path.h"
+
 namespace loom::observe {
 namespace {
 
@@ -242,7 +244,7 @@ void RankWriter::describe_work(const Entry& entry, Json& arguments) const {
   if (entry.kind == EntryKind::kCollective) {
     const std::vector<int>& ranks = recording_.group(entry.group);
     const std::string& subject = recording_.text(entry.subject);
-    arguments["group"] = subject.empty() ? "(root)" : subject;
+    arguments["group"] = shown_path(subject);
     arguments["ranks"] = in_short(ranks);
     arguments["members"] = ranks.size();
     arguments["bytes"] = entry.bytes;

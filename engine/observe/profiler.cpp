@@ -25,12 +25,6 @@ using device::Entry;
 using device::EntryKind;
 using Json = nlohmann::ordered_json;
 
-void write_text(const fs::path& path, const std::string& text) {
-  io::AtomicFile file(path);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-}
-
 std::string_view about_level(ProfileLevel level) {
   switch (level) {
     case ProfileLevel::kLevel0:
@@ -209,12 +203,12 @@ std::string Profiler::write(const device::Recording& recording) const {
   std::error_code failed;  // shows when the file is made
   fs::create_directories(options_.save_path, failed);
   const fs::path trace = options_.save_path / (name + ".json");
-  write_text(trace, perfetto_trace(ranks, content_of(options_), about(origin_ns)));
+  io::write_text(trace, perfetto_trace(ranks, content_of(options_), about(origin_ns)));
   const Summary summary(recording, ranks[0].times, device_ ? &ranks[1].times : nullptr);
   Json json = about(origin_ns);
   json["kernels"] = summary.kernels();
   json["collectives"] = summary.collectives();
-  write_text(options_.save_path / (name + ".summary.json"), json.dump(1) + "\n");
+  io::write_text(options_.save_path / (name + ".summary.json"), json.dump(1) + "\n");
   return trace.string();
 }
 

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "engine/core/error.h"
+#include "engine/core/rounding.h"
 #include "engine/observe/report_configuration.h"
 #include "engine/observe/report_page.h"
 #include "engine/observe/report_step.h"
@@ -46,7 +47,7 @@ ReportInputs read_report_inputs(const train::TrainArguments& arguments, const Re
 
 ordered_json thinned_steps(const std::vector<ordered_json>& lines, std::int64_t limit) {
   const auto count = static_cast<std::int64_t>(lines.size());
-  const std::int64_t stride = (count + limit - 1) / limit;
+  const std::int64_t stride = ceil_div(count, limit);
   ordered_json kept = ordered_json::array();
   for (std::int64_t i = 0; i < count; ++i) {
     const ordered_json& line = lines[static_cast<std::size_t>(i)];

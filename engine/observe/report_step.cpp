@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/core/shown_path.h"
 #include "engine/observe/memory_points.h"
 
 namespace loom::observe {
@@ -46,8 +47,6 @@ bool is_drawn(const Entry& entry, const virtual_time::EntryTime& time) {
 bool has_group_of_its_own(const Entry& entry) {
   return entry.kind == EntryKind::kCopy || entry.kind == EntryKind::kCollective;
 }
-
-std::string shown_group(const std::string& path) { return path.empty() ? "(root)" : path; }
 
 class EntryArrays {
  public:
@@ -88,13 +87,13 @@ class EntryArrays {
   void note_wait(const Entry& wait) {
     const Entry& awaited = recording_.entry(wait.other);
     if (device::is_stream_work(awaited.kind) && awaited.stream == StreamId::kGather) {
-      waited_for_ = groups_.number_of(shown_group(recording_.text(awaited.subject)));
+      waited_for_ = groups_.number_of(shown_path(recording_.text(awaited.subject)));
     }
   }
 
   std::int64_t group_of(const Entry& entry) {
     if (device::is_on_host(entry.kind)) return -1;
-    if (has_group_of_its_own(entry)) return groups_.number_of(shown_group(recording_.text(entry.subject)));
+    if (has_group_of_its_own(entry)) return groups_.number_of(shown_path(recording_.text(entry.subject)));
     return waited_for_;
   }
 

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/core/shown_path.h"
+
 namespace loom::observe {
 namespace {
 
@@ -153,7 +155,7 @@ std::vector<WastedPrefetch> wasted_prefetches(const std::vector<ScheduleEvent>& 
 
 std::string shown_group(const ScheduleEvent& event) {
   if (!event.has_group) return "";
-  return event.group.empty() ? "(root)" : event.group;
+  return shown_path(event.group);
 }
 
 std::string shown_bytes(const ScheduleEvent& event) { return event.stream.empty() ? "" : fmt::to_string(event.bytes); }
@@ -216,7 +218,7 @@ ScheduleView view_schedule(const device::Recording& recording) {
 }
 
 std::string to_text(const WastedPrefetch& wasted) {
-  const std::string group = wasted.group.empty() ? "(root)" : wasted.group;
+  const std::string group = shown_path(wasted.group);
   switch (wasted.why) {
     case WastedPrefetch::Why::kNothingToHideBehind:
       return fmt::format(

@@ -178,8 +178,7 @@ std::vector<PlanSearch::Candidate> PlanSearch::sweep() {
       }
     }
   }
-  std::stable_sort(fitting.begin(), fitting.end(),
-                   [](const Candidate& a, const Candidate& b) { return ns_per_token(a.plan) < ns_per_token(b.plan); });
+  sort_by_speed(fitting);
   return fitting;
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/comm/simulated/simulated.h"
 #include "engine/core/error.h"
+#include "engine/core/shown_path.h"
 #include "engine/device/recorder.h"
 #include "engine/nn/call_stack.h"
 #include "engine/observe/schedule_view.h"
@@ -187,7 +188,7 @@ ThroughputEstimate throughput_plan(const train::TrainArguments& arguments, const
   std::string group;
   if (last != marks.marks.rend()) {
     const std::string& path = marks.text(last->subject);
-    group = fmt::format(", at group '{}'", path.empty() ? "(root)" : path);
+    group = fmt::format(", at group '{}'", shown_path(path));
   }
   throw OutOfMemoryError(fmt::format("out of memory in {}{}: {}", phase, group, error.what()));
 }

@@ -34,10 +34,7 @@ void save_model_folder(const std::filesystem::path& folder, const TrainArguments
   }
   io::write_safetensors(folder / "model.safetensors", std::move(stored));
   if (!arguments.init_from_hf_path) return;
-  const std::string config = config_of(arguments);
-  io::AtomicFile file(folder / "config.json");
-  file.write(std::as_bytes(std::span(config)));
-  file.commit();
+  io::write_text(folder / "config.json", config_of(arguments));
 }
 
 }  // namespace loom::train

@@ -197,12 +197,6 @@ void add_tensors(const std::string& path, const Tensor& tensor, ExpertSpelling e
   }
 }
 
-void write_text(const std::filesystem::path& path, std::string_view text) {
-  io::AtomicFile file(path);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-}
-
 }  // namespace
 
 void check_weights(nn::Module& root, const io::HfWeights& weights) { match(root, weights); }
@@ -227,7 +221,7 @@ void write_hf_folder(const std::filesystem::path& folder, std::string_view confi
     add_tensors(name, tensor, experts, files);
   }
   io::write_safetensors(folder / "model.safetensors", std::move(files));
-  write_text(folder / "config.json", config_json);
+  io::write_text(folder / "config.json", config_json);
 }
 
 void write_hf_folder(const std::filesystem::path& folder, const DecoderConfig& config,

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "engine/core/rounding.h"
+
 namespace loom::sharding {
 
 struct Chunk {
@@ -15,7 +17,7 @@ struct Chunk {
 };
 
 constexpr Chunk chunk_of(std::int64_t dim0, int rank, int ranks) {
-  const std::int64_t c = (dim0 + ranks - 1) / ranks;
+  const std::int64_t c = ceil_div<std::int64_t>(dim0, ranks);
   const std::int64_t begin = std::min(dim0, rank * c);
   return {c, begin, std::min(dim0, (rank + 1) * c) - begin};
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "engine/core/error.h"
+#include "engine/core/rounding.h"
 #include "engine/kernels/fused.h"
 #include "sharding/lanes.h"
 
@@ -15,7 +16,7 @@ using device::StreamId;
 
 constexpr std::int64_t kSegmentAlign = 64;
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + kSegmentAlign - 1) / kSegmentAlign * kSegmentAlign; }
+std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, kSegmentAlign); }
 
 void run_all(const std::vector<std::function<void()>>& work) {
   for (const auto& run : work) run();
@@ -222,11 +223,13 @@ class SharedGather final : public Gather {
       std::shared_ptr<std::byte> memory(segment_, place.full);
       param.unsharded().storage()->adopt(device_.memory().adopt(memory, group_->size() * input_bytes(param),
                                                                 MemCategory::kUnsharded, "gather of '" + path_ + "'"));
-      const std::uint64_t version = param.padded_shard().storage()->version();
-      if (place.holds_shard || place.written_version == version) continue;
-      place.written_version = version;
+      // Issued in every gather, as the in-place layout issues it: that memory is shared is an affair of this machine, and
+      // the emulated device copies. Only the work is left out where the rows are there already.
       if (!input_on_host(param)) copied_bytes += input_bytes(param);
-      bring_in(param, own_rows(param, place), segment_, work);
+      const std::uint64_t version = param.padded_shard().storage()->version();
+      const bool there = place.holds_shard || place.written_version == version;
+      place.written_version = version;
+      bring_in(param, there ? nullptr : own_rows(param, place), segment_, work);
     }
     submit_copy_in(std::move(work), copied_bytes);
     stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
@@ -261,7 +264,7 @@ class SharedGather final : public Gather {
 
   void move_shard(Param& param, const Place& place) {
     std::shared_ptr<std::byte> memory(segment_, own_rows(param, place));
-    param.rehome_shard(device_.memory().adopt(memory, input_bytes(param), MemCategory::kShard, param.path()));
+    param.rehome_shard(device_.memory(), memory);
   }
 
   const std::shared_ptr<comm::SharedSegment> segment_;
@@ -304,7 +307,7 @@ void Gather::copy_from_host(const Param& param, std::byte* to, const std::shared
     copy = Tensor::empty(from.shape(), from.dtype(), MemCategory::kGatherBuffer, "shard of '" + param.path() + "'");
   auto* device_bytes = casts ? static_cast<std::byte*>(copy.raw()) : to;
   std::function<void()> run;
-  if (device_bytes != nullptr) {
+  if (to != nullptr && device_bytes != nullptr) {
     run = [host_bytes = from.raw(), device_bytes, bytes = static_cast<std::size_t>(from.nbytes()),
            from_owner = from.storage()->keep_alive(),
            owner = casts ? copy.storage()->keep_alive() : to_owner] { std::memcpy(device_bytes, host_bytes, bytes); };

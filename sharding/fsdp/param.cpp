@@ -106,13 +106,14 @@ void Param::materialize_shard() {
   zero_rows_from(padded_shard_, chunk_.rows);
 }
 
-void Param::rehome_shard(std::shared_ptr<device::Block> block) {
+void Param::rehome_shard(device::DeviceMemory& device, const std::shared_ptr<std::byte>& memory) {
   require(!cpu_offload_, "the shard of '{}' is on the host and was to move into device memory", path());
   if (padded_shard_.storage()->data() != nullptr) {
-    std::memcpy(block->data(), padded_shard_.raw(), static_cast<std::size_t>(padded_shard_.nbytes()));
+    std::memcpy(memory.get(), padded_shard_.raw(), static_cast<std::size_t>(padded_shard_.nbytes()));
   }
+  // The accounts see the shard leave before it comes: it takes its own place there again.
   padded_shard_.storage()->release();
-  padded_shard_.storage()->adopt(std::move(block));
+  padded_shard_.storage()->adopt(device.adopt(memory, padded_shard_.nbytes(), MemCategory::kShard, path()));
 }
 
 void Param::keep_post_forward_shard(int rank, int ranks) {

@@ -69,7 +69,7 @@ class Param {
   // Moves the padded shard's bytes into memory that is shared with peers; values are kept. Tensors of the shard stay
   // the same objects (what an optimizer and a state dict hold follows); addresses that Tensor::raw() gave do not.
   // Precondition: it is on the device.
-  void rehome_shard(std::shared_ptr<device::Block> block);
+  void rehome_shard(device::DeviceMemory& device, const std::shared_ptr<std::byte>& memory);
 
   // Copies part `rank` of `ranks` of the unsharded bytes; they stay until drop_post_forward_shard().
   void keep_post_forward_shard(int rank, int ranks);

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "engine/core/error.h"
-#include "engine/core/log.h"
 
 namespace loom {
 namespace {
@@ -90,17 +89,6 @@ TEST(RankScope, WithoutOneThereIsNoCurrentRank) {
   } catch (const InvariantError& error) {
     EXPECT_STREQ(error.what(), "internal: no rank is current on this thread; open a RankScope first");
   }
-}
-
-TEST(LogsForJob, IsTrueOnRankZeroAndWithoutARank) {
-  EXPECT_TRUE(logs_for_job());
-  RankContext zero(0, 2), one(1, 2);
-  {
-    const RankScope scope(zero);
-    EXPECT_TRUE(logs_for_job());
-  }
-  const RankScope scope(one);
-  EXPECT_FALSE(logs_for_job());
 }
 
 }  // namespace

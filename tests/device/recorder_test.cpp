@@ -1,5 +1,6 @@
 // Promise: a recording is what the host issued, in its order, the same under both executors, with memory, wall times
-//          and call sites where asked for; several recorders get what each would get alone, and a recording outlives its device.
+//          and call sites where asked for; several recorders get what each would get alone, and a recording outlives
+//          its device.
 #include "engine/device/recorder.h"
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // Promise: what is saved of a sharded model and its optimizer goes in again under any number of ranks and layout, and
-//          training goes on bit for bit; handles follow shards that move to shared memory; boxes that were parts before they
-// were sharded keep their place in the whole.
+//          training goes on bit for bit; handles follow shards that move to shared memory; boxes that were parts before
+//          they were sharded keep their place in the whole.
 // World:   ranks as threads; root and 2 blocks of width 5 (uneven shards).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

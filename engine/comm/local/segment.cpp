@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "engine/core/error.h"
+#include "engine/core/rounding.h"
 
 namespace loom::comm {
 namespace {
@@ -37,7 +38,7 @@ class Mapping final : public SharedSegment {
 
 std::byte* align_up(void* address, std::size_t alignment) {
   const auto value = reinterpret_cast<std::uintptr_t>(address);
-  return reinterpret_cast<std::byte*>((value + alignment - 1) / alignment * alignment);
+  return reinterpret_cast<std::byte*>(round_up(value, alignment));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "engine/comm/local/segment.h"
 #include "engine/core/error.h"
+#include "engine/core/rounding.h"
 #include "engine/kernels/reduce.h"
 
 namespace loom::comm::mpi {
@@ -35,7 +36,7 @@ Slice piece_of(const Slice& row, std::int64_t begin, std::int64_t longest) {
 
 // Faults in this member's share of the pages, so that all members together touch each once.
 void touch_own_pages(SharedSegment& segment, int rank, int size) {
-  const std::size_t pages = (segment.bytes() + kPage - 1) / kPage;
+  const std::size_t pages = ceil_div(segment.bytes(), kPage);
   const std::size_t begin = pages * static_cast<std::size_t>(rank) / static_cast<std::size_t>(size);
   const std::size_t end = pages * static_cast<std::size_t>(rank + 1) / static_cast<std::size_t>(size);
   for (std::size_t page = begin; page < end; ++page) {

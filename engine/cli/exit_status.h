@@ -1,0 +1,18 @@
+// The exit status of a program and what it says on stderr when it fails: one line that begins with its name.
+//
+// 0 done; 1 a run failed; 2 the command line or a file of the user's is wrong; 3 a planned step does not fit.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+namespace loom::cli {
+
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitDoesNotFit = 3;
+
+// The status that `main` returns, or that of what it throws.
+int exit_status_of(std::string_view program, const std::function<int()>& main);
+
+}  // namespace loom::cli
