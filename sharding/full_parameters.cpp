@@ -43,6 +43,21 @@ Tensor gather_on_host(const Param& param, comm::ProcessGroup& ranks, const std::
   return full.rows(0, param.shape()[0]);
 }
 
+void reshard_all(nn::Module& root) {
+  for (FsdpState* state : FsdpState::collect(root)) {
+    if (state->group() != nullptr) state->group()->reshard();
+  }
+}
+
+// A peer may still be in a forward that reads this rank's shard where it lies (the shared gather).
+void wait_for_readers(nn::Module& root) {
+  std::vector<comm::Axis> axes;
+  for (const FsdpState* state : FsdpState::collect(root)) axes.push_back(state->options().axes.shard);
+  for (const comm::Axis& axis : distinct(axes)) {
+    if (axis.size() > 1) axis.group().barrier(comm::kHostLane, "loading of weights");
+  }
+}
+
 }  // namespace
 
 void for_each_full_parameter(nn::Module& root,
@@ -66,6 +81,7 @@ void for_each_full_parameter(nn::Module& root,
 }
 
 void load_full_parameters(nn::Module& root, const std::function<Tensor(const std::string& path)>& full) {
+  wait_for_readers(root);
   for (const nn::StateEntry& entry : local_state_dict(root)) {
     if (entry.kind != nn::StateEntry::Kind::kParameter) continue;
     const Tensor whole = full(entry.path);
@@ -79,10 +95,14 @@ void load_full_parameters(nn::Module& root, const std::function<Tensor(const std
 }
 
 nn::StateDict local_state_dict(nn::Module& root) {
-  for (FsdpState* state : FsdpState::collect(root)) {
-    if (state->group() != nullptr) state->group()->reshard();
-  }
+  reshard_all(root);
   return nn::state_dict(root);
+}
+
+void load_local_state_dict(nn::Module& root, const nn::StateDict& saved) {
+  reshard_all(root);
+  wait_for_readers(root);
+  nn::load_state_dict(root, saved);
 }
 
 }  // namespace loom::sharding

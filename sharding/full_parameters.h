@@ -3,9 +3,10 @@
 //
 // Boxes      shards go by nn::ShardSpec. What is put together here is what one shard axis holds; a parameter that was a
 //            part of a whole before it was sharded (a column slice, say) is given whole to load_full_parameters(), and
-//            refused by
-//            for_each_full_parameter().
+//            refused by for_each_full_parameter().
 // Gathered   groups that are gathered are resharded first.
+// Writing    shards may lie in memory that peers read: the two that load wait until every peer of the shard axes has
+//            come, and are collective for that reason.
 // Threads    the rank's host thread.
 #pragma once
 
@@ -24,10 +25,13 @@ void for_each_full_parameter(nn::Module& root,
                              const std::function<void(const std::string& path, const Tensor& full)>& visit);
 
 // The other way: every rank takes its box of the whole parameters `full` gives by path (host tensors of any floating
-// dtype), whatever number of ranks they came from.
+// dtype), whatever number of ranks they came from. Collective.
 void load_full_parameters(nn::Module& root, const std::function<Tensor(const std::string& path)>& full);
 
 // nn::state_dict() of the shards, whatever state the groups are in. Not collective.
 nn::StateDict local_state_dict(nn::Module& root);
+
+// nn::load_state_dict() into the shards, whatever state the groups are in. Collective.
+void load_local_state_dict(nn::Module& root, const nn::StateDict& saved);
 
 }  // namespace loom::sharding

@@ -1,4 +1,4 @@
-// Row-wise pieces of the composed grain: sums, softmax, log-softmax, negative log-likelihood. One pass of PyTorch's
+// Row-wise pieces of the composed operators: sums, softmax, log-softmax, negative log-likelihood. One pass of PyTorch's
 // each.
 //
 // Letters   rows x cols, row-major; "statistics" is fp32 (fp64 for fp64).

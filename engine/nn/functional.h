@@ -1,11 +1,11 @@
-// Functional forms that exist in two grains; the rank's KernelOptions choose. Shapes as in engine/tensor/ops.h.
+// Functional forms that exist fused and composed; the rank's KernelOptions choose. Shapes as in engine/tensor/ops.h.
 #pragma once
 
 #include "engine/tensor/ops.h"
 
 namespace loom::nn {
 
-// Which operators run fused. A slot of the rank context; all on is the fast grain, all off the pytorch grain.
+// Which operators run fused. A slot of the rank context; all on is --kernels fast, all off --kernels pytorch.
 // Flags: --use-fused-rmsnorm --use-fused-swiglu --use-fused-rotary-pos-emb --use-flash-attn
 // --cross-entropy-loss-fusion.
 struct KernelOptions {

@@ -1,4 +1,4 @@
-// Operators on tensors: shape rule, cost and arithmetic of each, recorded on the tape. The fused grain; ops_composed.h
+// Operators on tensors: shape rule, cost and arithmetic of each, recorded on the tape. Fused; ops/composed.h
 // has the composed one.
 //
 // Letters  B batch, S sequence, H query heads, G key/value heads, D head dim, V vocabulary, rows: all dims but the

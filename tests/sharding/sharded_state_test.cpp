@@ -30,7 +30,7 @@ Saved save(nn::Module& model, const nn::Optimizer& optimizer) {
 }
 
 void load(const Saved& saved, nn::Module& model, nn::Optimizer& optimizer) {
-  nn::load_state_dict(model, saved.model);
+  load_local_state_dict(model, saved.model);
   optimizer.load_state_dict(saved.optimizer);
 }
 

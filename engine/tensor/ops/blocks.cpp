@@ -1,4 +1,4 @@
-// Element-wise blocks of the composed grain. A block keeps what PyTorch keeps: the factor of an input that needs a
+// Element-wise blocks of the composed operators. A block keeps what PyTorch keeps: the factor of an input that needs a
 // gradient.
 #include "engine/tensor/ops/blocks.h"
 

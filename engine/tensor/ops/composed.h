@@ -1,4 +1,4 @@
-// The pytorch grain: operators composed of eager pieces, with PyTorch's intermediates, saved tensors and roundings.
+// --kernels pytorch: operators composed of eager pieces, with PyTorch's intermediates, saved tensors and roundings.
 //
 // Each function has the result of its fused counterpart in ops.h up to rounding. Shapes, places and errors as there. In
 // 16-bit dtypes the roundings between the pieces are those of Hugging Face's eager code: RMSNorm squares, averages and

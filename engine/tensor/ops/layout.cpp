@@ -1,4 +1,4 @@
-// Blocks of the composed grain that move elements: halves, dims, repeated heads.
+// Blocks of the composed operators that move elements: halves, dims, repeated heads.
 #include <cstring>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Blocks of the composed grain around the softmax.
+// Blocks of the composed operators around the softmax.
 #include <limits>
 
 #include "engine/kernels/rowwise.h"

@@ -44,7 +44,7 @@ inline void check_same(std::string_view op, const Tensor& a, const Tensor& b) {
 
 // One number for each element of x's last dim, in x's dtype.
 void check_vector(std::string_view op, const Tensor& x, const Tensor& v);
-// Shapes of the operators that exist in both grains.
+// Shapes of the operators that exist fused and composed.
 void check_rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
 // The position of the first query: `start`, or that which makes the queries the last positions; 0 when not causal.
 std::int64_t check_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
