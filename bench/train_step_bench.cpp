@@ -1,4 +1,5 @@
-// A whole training step of a 25 M-parameter decoder: model-FLOPs utilisation, and what sharding costs.
+// A whole training step, train::Trainer::step(), of a 25 M-parameter decoder: model-FLOPs utilisation, and what
+// sharding costs.
 //
 // Model     Qwen2 architecture, d 512, 8 layers, sequence 512, 4 sequences a step and rank; one rank a core, one
 //           compute thread a rank.
@@ -9,37 +10,38 @@
 //           process.
 // Check     before anything is timed: the sharded and the unsharded model have the same first loss (1e-5 in fp32, 2e-2
 //           in bf16).
+#include <unistd.h>
+
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <fmt/format.h>
 #include <thread>
 
 #include "bench/limits.h"
-#include "engine/core/error.h"
+#include "engine/comm/simulated/simulated.h"
 #include "engine/core/rng.h"
-#include "engine/device/device.h"
+#include "engine/data/byte_batches.h"
+#include "engine/io/atomic_file.h"
 #include "engine/launch/run_ranks.h"
-#include "engine/nn/init.h"
-#include "engine/nn/optim/adamw.h"
-#include "engine/nn/optim/gradients.h"
-#include "engine/tensor/autograd.h"
-#include "engine/tensor/ops.h"
+#include "engine/train/trainer.h"
 #include "models/decoder/decoder.h"
-#include "sharding/fully_shard.h"
 
 namespace loom::bench {
 namespace {
 
 constexpr std::int64_t kSeq = 512;
 constexpr std::int64_t kBatch = 4;
+constexpr std::int64_t kVocab = 1536;
 constexpr int kRounds = 5;
 constexpr int kStepsPerRound = 2;
 
 models::DecoderConfig decoder() {
   models::DecoderConfig config;
   config.family = models::DecoderFamily::kQwen2;
-  config.vocab_size = 1536;
+  config.vocab_size = kVocab;
   config.hidden_size = 512;
   config.intermediate_size = 1408;
   config.num_hidden_layers = 8;
@@ -57,83 +59,77 @@ double model_flops_per_token(const models::DecoderConfig& c, std::int64_t parame
   return 6.0 * weights + 6.0 * attention;
 }
 
-// One rank's model and data.
-class Rank {
- public:
-  Rank(bool sharded, DType compute, comm::World& world) : model_(models::build_decoder(decoder())), sharded_(sharded) {
-    if (sharded) {
-      sharding::FullyShardOptions options;
-      options.axes = sharding::FsdpAxes::over(world, world.size());
-      if (compute != DType::kF32) options.policy = {compute, DType::kF32, std::nullopt, true};
-      options.reshard_after_forward = true;
-      options.layout = sharding::GatherLayout::kFast;
-      nn::Module& layers = *model_->find("model.layers");
-      for (auto& [name, layer] : layers.children()) sharding::fully_shard(*layer, options);
-      sharding::fully_shard(*model_->find("model.embed_tokens"), options);
-      sharding::fully_shard(*model_->find("lm_head"), options);
-      sharding::fully_shard(*model_, options);
-      sharding::materialize_shards(*model_);
-    } else {
-      if (compute != DType::kF32) {  // an unsharded rank in bf16 is a shard group of one
-        throw InvariantError("unsharded bf16 ranks are sharded over one");
-      }
-      nn::materialize(*model_);
-    }
-    nn::init_weights(*model_, 1);
-    optimizer_ = std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = 1e-4});
-    inputs_ = Tensor::host({kBatch, kSeq}, DType::kI32, "inputs");
-    targets_ = Tensor::host({kBatch, kSeq}, DType::kI32, "targets");
-    for (std::int64_t i = 0; i < kBatch * kSeq; ++i) {
-      inputs_.data<std::int32_t>()[i] = static_cast<std::int32_t>(philox(7, static_cast<std::uint64_t>(i))[0] % 1536);
-      targets_.data<std::int32_t>()[i] = static_cast<std::int32_t>(philox(8, static_cast<std::uint64_t>(i))[0] % 1536);
-    }
+// Token ids of a batch that is the same in every step.
+data::Batch batch() {
+  const Tensor inputs = Tensor::host({kBatch, kSeq}, DType::kI32, "inputs");
+  const Tensor targets = Tensor::host({kBatch, kSeq}, DType::kI32, "targets");
+  for (std::int64_t i = 0; i < kBatch * kSeq; ++i) {
+    inputs.data<std::int32_t>()[i] = static_cast<std::int32_t>(philox(7, static_cast<std::uint64_t>(i))[0] % kVocab);
+    targets.data<std::int32_t>()[i] = static_cast<std::int32_t>(philox(8, static_cast<std::uint64_t>(i))[0] % kVocab);
   }
+  return {{{"input_ids", inputs}, {"targets", targets}}};
+}
 
-  double step() {
-    Tensor logits = (*model_)(inputs_);
-    Tensor loss = ops::cross_entropy(logits, targets_);
-    logits = {};
-    autograd::backward(loss);
-    if (sharded_) {
-      sharding::clip_grad_norm(*model_, 1.0);
-    } else {
-      const double norm = std::sqrt(nn::gradient_sum_of_squares(optimizer_->parameters()));
-      nn::clip_gradients(optimizer_->parameters(), norm, 1.0);
-    }
-    optimizer_->step();
-    optimizer_->zero_grad();
-    return loss.item();
-  }
+train::PretrainCallbacks callbacks() {
+  train::PretrainCallbacks callbacks;
+  callbacks.train_valid_test_datasets_provider = [](const train::TrainArguments&) {
+    return data::DataLoaders{.train = [same = batch()](std::span<const std::int64_t>) { return same; }};
+  };
+  callbacks.model_provider = [](const train::TrainArguments&) { return models::build_decoder(decoder()); };
+  callbacks.forward_step = data::next_token_step;
+  return callbacks;
+}
 
- private:
-  std::shared_ptr<nn::Module> model_;
-  const bool sharded_;
-  std::unique_ptr<nn::AdamW> optimizer_;
-  Tensor inputs_;
-  Tensor targets_;
-};
+// The fsdp2_config.yaml of the sharded run.
+std::filesystem::path sharding_file(DType compute) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("train_step_bench_{}", getpid());
+  std::filesystem::create_directories(folder);
+  const std::string types =
+      compute == DType::kF32 ? "" : fmt::format("param_dtype: {}\nreduce_dtype: fp32\n", name(compute));
+  io::write_text(folder / "fsdp2_config.yaml",
+                 "sharding_size: auto\nreshard_after_forward: true\n"
+                 "sub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n" +
+                     types);
+  return folder / "fsdp2_config.yaml";
+}
+
+train::TrainArguments arguments(int ranks, bool sharded, DType compute) {
+  train::TrainArguments a;
+  a.ranks = ranks;
+  a.device_executor = device::ExecutorKind::kInline;
+  a.seq_length = kSeq;
+  a.micro_batch_size = kBatch;
+  a.global_batch_size = kBatch * ranks;
+  a.lr = a.min_lr = 1e-4;
+  a.lr_decay_style = train::LrDecayStyle::kConstant;
+  a.use_torch_fsdp2 = sharded;
+  if (sharded) a.fsdp2_config_path = sharding_file(compute);
+  return a;
+}
 
 struct Measured {
   double first_loss = 0;
   double seconds_per_step = 0;  // of the fastest round, slowest rank
 };
 
-// Every rank does the same; rank 0 measures between barriers.
+// Every rank does the same; rank 0 measures between barriers. An unsharded rank is a job of its own.
 Measured measure(int ranks, bool sharded, DType compute) {
   Measured result;
+  const train::PretrainCallbacks given = callbacks();
+  const train::TrainArguments asked = arguments(sharded ? ranks : 1, sharded, compute);
+  const train::TrainingInputs inputs = train::read_inputs(asked, given);
   launch::run_ranks(ranks, {}, [&](RankContext& context, comm::World& world) {
-    device::DeviceOptions options;
-    options.executor = device::ExecutorKind::kInline;
-    device::Device::install(context, options);
+    train::set_up_rank(context, asked);
+    const auto alone = comm::make_simulated_world(0, 1);
     const auto everyone = world.everyone();
-    Rank rank(sharded, compute, world);
-    const double first = rank.step();
-    rank.step();
+    train::Trainer trainer(asked, given, inputs, sharded ? world : *alone);
+    const double first = trainer.step().loss;
+    trainer.step();
     std::vector<double> rounds;
     for (int round = 0; round < kRounds; ++round) {
       everyone->barrier(comm::kHostLane, "round");
       const auto start = std::chrono::steady_clock::now();
-      for (int i = 0; i < kStepsPerRound; ++i) rank.step();
+      for (int i = 0; i < kStepsPerRound; ++i) trainer.step();
       everyone->barrier(comm::kHostLane, "round");
       rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
                        kStepsPerRound);

@@ -223,8 +223,8 @@ class SharedGather final : public Gather {
       std::shared_ptr<std::byte> memory(segment_, place.full);
       param.unsharded().storage()->adopt(device_.memory().adopt(memory, group_->size() * input_bytes(param),
                                                                 MemCategory::kUnsharded, "gather of '" + path_ + "'"));
-      // Issued in every gather, as the in-place layout issues it: that memory is shared is an affair of this machine, and
-      // the emulated device copies. Only the work is left out where the rows are there already.
+      // Issued in every gather, as the in-place layout issues it: that memory is shared is an affair of this machine,
+      // and the emulated device copies. Only the work is left out where the rows are there already.
       if (!input_on_host(param)) copied_bytes += input_bytes(param);
       const std::uint64_t version = param.padded_shard().storage()->version();
       const bool there = place.holds_shard || place.written_version == version;
