@@ -78,7 +78,7 @@ void add_execution(Flags& flags, ProgramArguments& a) {
   flags.text("--fsdp2-config-path", "FILE", a.fsdp2_config_path, "fsdp2_config.yaml");
   flags.group("Schedule");
   flags.toggle("--print-schedule", a.print_schedule,
-               "Print what the second step issued, stream by stream, and the prefetches that were in vain");
+               "Print what the second step issued, stream by stream, and the wasted prefetches");
   flags.group("Execution");
   flags.choice<std::string>("--distributed-backend", a.distributed_backend,
                             {{"nccl", "nccl"}, {"gloo", "gloo"}, {"npu:hccl,cpu:gloo", "npu:hccl,cpu:gloo"}},

@@ -242,7 +242,7 @@ std::string to_text(const ScheduleView& view) {
   text += fmt::format("peak of unsharded parameters: {} bytes; of gather buffers: {} bytes\n",
                       view.peak_unsharded_bytes, view.peak_gather_buffer_bytes);
   for (const WastedPrefetch& wasted : view.wasted) text += to_text(wasted) + "\n";
-  if (view.wasted.empty()) text += "no prefetch was in vain\n";
+  if (view.wasted.empty()) text += "no prefetch was wasted\n";
   return text;
 }
 

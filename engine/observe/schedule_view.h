@@ -1,4 +1,4 @@
-// ScheduleView: what one step issued, in host order, and which prefetches were in vain.
+// ScheduleView: what one step issued, in host order, and which prefetches were wasted.
 //
 // Source    the recording of that step: work of streams and marks (device/recording.h).
 // Events    IN    gather-copy-in: shards copied into their place

@@ -1,4 +1,4 @@
-// Promise: the printed schedule is what the host issued, in its order, and names each prefetch that was in vain.
+// Promise: the printed schedule is what the host issued, in its order, and names each wasted prefetch.
 // World:   2 ranks as threads; root and two items, each y = x + weight, weights of 4 fp32, so 8 bytes a shard and 16
 //          whole; x is [2, 4].
 #include "engine/observe/schedule_view.h"
@@ -138,49 +138,55 @@ gather: 5 events, 40 bytes
 compute: 15 events, 548 bytes
 reduce_scatter: 3 events, 24 bytes
 peak of unsharded parameters: 1024 bytes; of gather buffers: 1024 bytes
-no prefetch was in vain
+no prefetch was wasted
 )");
 }
 
-// The shards live where they are gathered to. A group in flight is one more: 3.
-TEST(ScheduleText, OfTheFastLayoutCopiesNothing) {
+// Each rank copies its rows to their place, and nothing out. A group in flight is one more: 3.
+TEST(ScheduleText, OfTheFastLayoutIsThatOfADeviceThatGathersInPlace) {
   EXPECT_EQ(to_text(second_step({.layout = sharding::GatherLayout::kFast})),
             R"(schedule of one step, in the order the host issued it
 IN copy-in, AG all-gather, W waited for, RE resharded, RIN reduction's copy-in, RS reduce-scatter, AR all-reduce, B backward, O optimizer
     #  stream          event  group           bytes
-    1  gather          AG     (root)              8  fp32
-    2  compute         W      (root)              0
-    3  compute         run                       80  1 kernel
-    4  gather          AG     items.0             8  fp32
-    5  compute         W      items.0             0
-    6  compute         run                       80  1 kernel
-    7                  RE     items.0
-    8  gather          AG     items.1             8  fp32
-    9  compute         W      items.1             0
-   10  compute         run                       80  1 kernel
-   11                  RE     items.1
-   12  compute         run                       36  1 kernel
-   13  gather          AG     items.1             8  fp32
-   14  compute         W      items.1             0
-   15  gather          AG     items.0             8  fp32, prefetched
-   16  compute         run                       48  1 kernel
-   17                  RE     items.1
-   18  compute         RIN    items.1            16  fp32
-   19  reduce_scatter  RS     items.1             8  fp32
-   20  compute         W      items.0             0
+    1  gather_copy_in  IN     (root)              8  fp32
+    2  gather          AG     (root)              8  fp32
+    3  compute         W      (root)              0
+    4  compute         run                       80  1 kernel
+    5  gather_copy_in  IN     items.0             8  fp32
+    6  gather          AG     items.0             8  fp32
+    7  compute         W      items.0             0
+    8  compute         run                       80  1 kernel
+    9                  RE     items.0
+   10  gather_copy_in  IN     items.1             8  fp32
+   11  gather          AG     items.1             8  fp32
+   12  compute         W      items.1             0
+   13  compute         run                       80  1 kernel
+   14                  RE     items.1
+   15  compute         run                       36  1 kernel
+   16  gather_copy_in  IN     items.1             8  fp32
+   17  gather          AG     items.1             8  fp32
+   18  compute         W      items.1             0
+   19  gather_copy_in  IN     items.0             8  fp32
+   20  gather          AG     items.0             8  fp32, prefetched
    21  compute         run                       48  1 kernel
-   22                  RE     items.0
-   23  compute         RIN    items.0            16  fp32
-   24  reduce_scatter  RS     items.0             8  fp32
-   25  compute         run                       48  1 kernel
-   26                  RE     (root)
-   27  compute         RIN    (root)             16  fp32
-   28  reduce_scatter  RS     (root)              8  fp32
+   22                  RE     items.1
+   23  compute         RIN    items.1            16  fp32
+   24  reduce_scatter  RS     items.1             8  fp32
+   25  compute         W      items.0             0
+   26  compute         run                       48  1 kernel
+   27                  RE     items.0
+   28  compute         RIN    items.0            16  fp32
+   29  reduce_scatter  RS     items.0             8  fp32
+   30  compute         run                       48  1 kernel
+   31                  RE     (root)
+   32  compute         RIN    (root)             16  fp32
+   33  reduce_scatter  RS     (root)              8  fp32
+gather_copy_in: 5 events, 40 bytes
 gather: 5 events, 40 bytes
 compute: 15 events, 468 bytes
 reduce_scatter: 3 events, 24 bytes
 peak of unsharded parameters: 1536 bytes; of gather buffers: 0 bytes
-no prefetch was in vain
+no prefetch was wasted
 )");
 }
 
