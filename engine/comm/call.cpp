@@ -7,19 +7,11 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/core/digest.h"
 #include "engine/core/error.h"
 
 namespace loom::comm {
 namespace {
-
-constexpr std::uint64_t kFingerprintSeed = 0xcbf29ce484222325u;
-
-// FNV-1a.
-std::uint64_t fingerprint(const void* data, std::size_t bytes, std::uint64_t seed = kFingerprintSeed) {
-  const auto* byte = static_cast<const unsigned char*>(data);
-  for (std::size_t i = 0; i < bytes; ++i) seed = (seed ^ byte[i]) * 0x100000001b3u;
-  return seed;
-}
 
 std::string_view kind_name(CallKind kind) {
   switch (kind) {
@@ -84,10 +76,10 @@ std::shared_ptr<ProcessGroup> World::everyone(std::string name) {
 
 Call Call::all_gather(std::span<const GatherPart> parts, std::string_view tag) {
   Call call = bare(CallKind::kAllGather, tag);
-  call.layout = kFingerprintSeed;
+  call.layout = kDigestSeed;
   for (const GatherPart& part : parts) {
     call.bytes += part.bytes;
-    call.layout = fingerprint(&part.bytes, sizeof part.bytes, call.layout);
+    call.layout = digest(&part.bytes, sizeof part.bytes, call.layout);
   }
   return call;
 }
@@ -143,7 +135,7 @@ WireCall to_wire(const Call& call) {
   WireCall wire;
   const std::size_t kept = std::min(call.tag.size(), wire.tag.size() - 1);
   std::memcpy(wire.tag.data(), call.tag.data(), kept);
-  wire.tag_fingerprint = fingerprint(call.tag.data(), call.tag.size());
+  wire.tag_fingerprint = digest(call.tag.data(), call.tag.size());
   wire.bytes = call.bytes;
   wire.layout = call.layout;
   wire.factor = call.op.factor;
@@ -156,7 +148,7 @@ WireCall to_wire(const Call& call) {
 
 Call from_wire(const WireCall& wire) {
   Call call = bare(wire.kind, wire.tag.data());
-  if (fingerprint(call.tag.data(), call.tag.size()) != wire.tag_fingerprint) {
+  if (digest(call.tag.data(), call.tag.size()) != wire.tag_fingerprint) {
     call.tag += fmt::format("...#{:016x}", wire.tag_fingerprint);
   }
   call.bytes = wire.bytes;

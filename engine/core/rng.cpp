@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "engine/core/digest.h"
+
 namespace loom {
 
 Philox4 philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high) {
@@ -25,9 +27,7 @@ Philox4 philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t count
 }
 
 std::uint64_t stream_key(std::uint64_t seed, std::string_view stream) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (char c : stream) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  const Philox4 mixed = philox(seed, hash);
+  const Philox4 mixed = philox(seed, digest(stream.data(), stream.size()));
   return static_cast<std::uint64_t>(mixed[1]) << 32 | mixed[0];
 }
 
