@@ -66,7 +66,7 @@ class Arrays {
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       numbers[i] = static_cast<float>(normal_at(7, i + static_cast<std::size_t>(shift) * 101));
     }
-    const auto size = static_cast<std::int64_t>(element_bytes(dtype));
+    const auto size = element_bytes(dtype);
     const auto elems = static_cast<std::int64_t>(array.size() * sizeof(Line)) / size;
     auto* bytes = reinterpret_cast<std::byte*>(array.data());
     for (std::int64_t at = 0; at < elems; at += kPeriod) {
@@ -91,14 +91,14 @@ struct Run {
 // The last `count` of `elems` elements, in fp64.
 Doubles tail(DType dtype, const void* array, std::int64_t elems, std::int64_t count) {
   Doubles values(static_cast<std::size_t>(count));
-  const auto size = static_cast<std::int64_t>(element_bytes(dtype));
+  const auto size = element_bytes(dtype);
   kernels::cast(count, dtype, static_cast<const std::byte*>(array) + (elems - count) * size, DType::kF64,
                 values.data());
   return values;
 }
 Doubles head(DType dtype, const void* array, std::int64_t count) { return tail(dtype, array, count, count); }
 
-std::int64_t elems_of(DType dtype) { return kArrayBytes / static_cast<std::int64_t>(element_bytes(dtype)); }
+std::int64_t elems_of(DType dtype) { return kArrayBytes / element_bytes(dtype); }
 
 constexpr DType kF64 = DType::kF64;
 constexpr std::int64_t kTail = 1000;  // elements checked of element-wise kernels
@@ -186,9 +186,9 @@ Run adamw(DType d, Arrays& a) {
   kernels::scale(DType::kF32, elems, 0, a[3], a[3]);  // v = 0
   Doubles w = tail(DType::kF32, a[0], elems, kTail), m = tail(DType::kF32, a[2], elems, kTail), v(kTail);
   const Doubles grad = tail(d, a[1], elems, kTail);
-  const kernels::AdamW op;
-  kernels::adamw(op, kF64, kTail, w.data(), kF64, grad.data(), m.data(), v.data());
-  auto kernel = [=, &a] { kernels::adamw(op, DType::kF32, elems, a[0], d, a[1], a[2], a[3]); };
+  kernels::adamw({.dtype = kF64, .grad_dtype = kF64, .elems = kTail}, w.data(), grad.data(), m.data(), v.data());
+  const kernels::AdamW op{.dtype = DType::kF32, .grad_dtype = d, .elems = elems};
+  auto kernel = [=, &a] { kernels::adamw(op, a[0], a[1], a[2], a[3]); };
   const double bytes = static_cast<double>(elems) * (24.0 + static_cast<double>(element_bytes(d)));
   return {bytes, kernel, DType::kF32, a[0], elems, w};
 }

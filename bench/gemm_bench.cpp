@@ -75,7 +75,7 @@ std::map<std::string, Total>& totals() {
 
 void measure(benchmark::State& state, const Gemm& op, int threads) {
   const Bytes a = random_array(op.ab, op.m * op.k, 1), b = random_array(op.ab, op.k * op.n, 2);
-  Bytes c(static_cast<std::size_t>(op.m * op.n) * element_bytes(op.c));
+  Bytes c((op.m * op.n) * element_bytes(op.c));
   const ThreadsScope scope(threads);
   gemm(op, a.data(), b.data(), c.data());
   check(op, a, b, c);

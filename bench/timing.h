@@ -41,7 +41,7 @@ struct HugePages {
 using Bytes = std::vector<unsigned char, HugePages<unsigned char>>;
 
 inline double at(const Bytes& array, DType dtype, std::int64_t i) {
-  const unsigned char* from = array.data() + static_cast<std::size_t>(i) * element_bytes(dtype);
+  const unsigned char* from = array.data() + i * element_bytes(dtype);
   if (dtype == DType::kBF16) {
     bf16 value;
     std::memcpy(&value, from, sizeof(value));
@@ -54,10 +54,10 @@ inline double at(const Bytes& array, DType dtype, std::int64_t i) {
 
 // Uniform in [-1, 1); fp32 or bf16.
 inline Bytes random_array(DType dtype, std::int64_t count, std::uint64_t key) {
-  Bytes array(static_cast<std::size_t>(count) * element_bytes(dtype));
+  Bytes array(count * element_bytes(dtype));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto value = static_cast<float>(2 * uniform_at(key, static_cast<std::uint64_t>(i)) - 1);
-    unsigned char* to = array.data() + static_cast<std::size_t>(i) * element_bytes(dtype);
+    unsigned char* to = array.data() + i * element_bytes(dtype);
     const bf16 rounded(value);
     dtype == DType::kBF16 ? std::memcpy(to, &rounded, sizeof(rounded)) : std::memcpy(to, &value, sizeof(value));
   }

@@ -108,7 +108,7 @@ Tensor comm_buffer(Comm* comm, CommBufferUse use, std::int64_t elems, DType dtyp
                    const std::string& what) {
   device::Device& device = device::Device::current();
   if (comm == nullptr || device.dry_run()) return Tensor::empty({elems}, dtype, category, what);
-  const std::int64_t bytes = elems * static_cast<std::int64_t>(element_bytes(dtype));
+  const std::int64_t bytes = elems * element_bytes(dtype);
   CommBuffer buffer = comm->allocate(use, static_cast<std::size_t>(bytes));
   check(buffer, static_cast<std::size_t>(bytes), what);
   auto storage = std::make_shared<Storage>(Place::kDevice, &device, bytes, category, what);

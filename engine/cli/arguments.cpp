@@ -579,7 +579,8 @@ class ProgramParser {
 ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(train::ExtraArguments&)>& extra,
                                       const launch::LaunchContext& context) {
-  const bool plan = argc > 1 && std::string_view(argv[1]) == "plan";
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  const bool plan = first == "plan";
   ProgramParser parser(std::filesystem::path(argv[0]).filename().string(), plan);
   if (extra) extra(parser.extra());
   if (auto help = parser.parse(plan ? argc - 1 : argc, plan ? argv + 1 : argv)) return *help;

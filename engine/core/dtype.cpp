@@ -8,7 +8,7 @@ namespace {
 struct Row {
   DType dtype;
   std::string_view name;
-  std::size_t bytes;
+  std::int64_t bytes;
   bool floating;
 };
 
@@ -27,7 +27,7 @@ const Row& row(DType dtype) { return kRows[static_cast<std::size_t>(dtype)]; }
 
 }  // namespace
 
-std::size_t element_bytes(DType dtype) { return row(dtype).bytes; }
+std::int64_t element_bytes(DType dtype) { return row(dtype).bytes; }
 std::string_view name(DType dtype) { return row(dtype).name; }
 bool is_floating(DType dtype) { return row(dtype).floating; }
 

@@ -15,7 +15,7 @@ namespace loom {
 enum class DType : std::uint8_t { kF32, kBF16, kF16, kF64, kI8, kI16, kI32, kI64, kU8, kBool };
 
 // Bytes of one element.
-std::size_t element_bytes(DType dtype);
+std::int64_t element_bytes(DType dtype);
 // "fp32", "bf16", ...
 std::string_view name(DType dtype);
 // The inverse of name(); nothing for an unknown name.

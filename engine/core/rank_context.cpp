@@ -15,6 +15,26 @@ RankContext::~RankContext() {
     at_end_.pop_back();
     stop();
   }
+  while (!owned_.empty()) {
+    const Owned last = owned_.back();
+    owned_.pop_back();
+    last.end(last.value);
+  }
+}
+
+std::size_t RankContext::next_slot_index() {
+  static std::atomic<std::size_t> next{0};
+  const std::size_t index = next.fetch_add(1);
+  require(index < kMaxSlots, "more than {} types have a slot of the rank; raise RankContext::kMaxSlots", kMaxSlots);
+  return index;
+}
+
+void* RankContext::make_slot(std::size_t index, Owned (*make)()) {
+  const std::lock_guard lock(making_);
+  if (void* held = slots_[index].load(std::memory_order_relaxed)) return held;
+  owned_.push_back(make());
+  slots_[index].store(owned_.back().value, std::memory_order_release);
+  return owned_.back().value;
 }
 
 void RankContext::at_end(std::function<void()> stop) { at_end_.push_back(std::move(stop)); }

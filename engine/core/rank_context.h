@@ -4,17 +4,18 @@
 // something per rank (the device, the grad mode, the compute pool) keeps it in a slot of its own type here.
 // A thread works for at most one rank at a time; RankScope says which.
 //
+// Slots    one T a rank, made at first use and ended with the context, the last one made first. Every type has a fixed
+//          index, so that a look-up is one load; at most kMaxSlots types in a program (InvariantError beyond).
 // Threads  any thread working for the rank may look up a slot; what is in it has its own rule (mostly: the host
 //          thread's).
 #pragma once
 
-#include <cstdint>
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <string>
-#include <typeindex>
-#include <unordered_map>
 #include <vector>
 
 namespace loom {
@@ -32,10 +33,11 @@ class RankContext {
   // The rank's own T, default-constructed at first use. The reference stays valid as long as the context.
   template <class T>
   T& slot() {
-    const std::lock_guard lock(mutex_);
-    std::shared_ptr<void>& held = slots_[std::type_index(typeid(T))];
-    if (!held) held = std::make_shared<T>();
-    return *static_cast<T*>(held.get());
+    static const std::size_t index = next_slot_index();
+    void* held = slots_[index].load(std::memory_order_acquire);
+    if (held == nullptr)
+      held = make_slot(index, [] { return Owned{new T, [](void* p) { delete static_cast<T*>(p); }}; });
+    return *static_cast<T*>(held);
   }
 
   // Runs `stop` when the context ends, the last one given first, while every slot can still be looked up: for what
@@ -51,12 +53,22 @@ class RankContext {
   static RankContext& current();
   static RankContext* current_or_null();
 
+  static constexpr std::size_t kMaxSlots = 32;
+
  private:
   friend class RankScope;
+  struct Owned {
+    void* value;
+    void (*end)(void*);
+  };
+  static std::size_t next_slot_index();
+  void* make_slot(std::size_t index, Owned (*make)());
+
   const int rank_;
   const int world_size_;
-  std::mutex mutex_;
-  std::unordered_map<std::type_index, std::shared_ptr<void>> slots_;
+  std::array<std::atomic<void*>, kMaxSlots> slots_{};
+  std::recursive_mutex making_;  // a slot's constructor may look up another slot
+  std::vector<Owned> owned_;     // in the order they were made
   std::vector<std::function<void()>> at_end_;
   std::string (*program_place_)() = nullptr;
 };

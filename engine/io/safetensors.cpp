@@ -53,7 +53,7 @@ std::size_t layout_rank(DType dtype) {
 
 // The product of sizes and element bytes. Nothing when the sizes that are not 0 leave 63 bits: then a row would too.
 std::optional<std::uint64_t> checked_size_bytes(const std::vector<std::int64_t>& sizes, DType dtype) {
-  auto total = static_cast<std::int64_t>(element_bytes(dtype));
+  auto total = element_bytes(dtype);
   for (const std::int64_t size : sizes) {
     if (size != 0 && __builtin_mul_overflow(total, size, &total)) return std::nullopt;
   }
@@ -276,14 +276,14 @@ std::int64_t StoredTensor::row_count() const { return shape.ndim() == 0 ? 1 : sh
 std::span<const std::byte> StoredTensor::rows(std::int64_t begin, std::int64_t end) const {
   require(0 <= begin && begin <= end && end <= row_count(), "rows [{}, {}) of tensor '{}', which has {}", begin, end,
           name, row_count());
-  const std::size_t row_bytes = static_cast<std::size_t>(shape.row_elems()) * element_bytes(dtype);
+  const std::size_t row_bytes = shape.row_elems() * element_bytes(dtype);
   return bytes.subspan(static_cast<std::size_t>(begin) * row_bytes, static_cast<std::size_t>(end - begin) * row_bytes);
 }
 
 void StoredTensor::read_box(const Offset& offset, const Shape& box, std::span<std::byte> to) const {
   require(box_fits(shape, offset, box), "a box {} of tensor '{}' {}", describe_box(offset, box), name,
           to_string(shape));
-  const std::size_t element = element_bytes(dtype);
+  const std::int64_t element = element_bytes(dtype);
   require(to.size() == static_cast<std::size_t>(box.numel()) * element, "{} bytes for a box {} of tensor '{}'",
           to.size(), to_string(box), name);
   const BoxRuns runs(shape, offset, box);

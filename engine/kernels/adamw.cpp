@@ -46,16 +46,16 @@ void update(const Step<S>& step, std::int64_t elems, S* weight, const G* grad, S
 
 }  // namespace
 
-void adamw(const AdamW& op, DType dtype, std::int64_t elems, void* weight, DType grad_dtype, const void* grad, void* m,
-           void* v) {
-  require(dtype == DType::kF32 || dtype == DType::kF64, "adamw keeps its state in fp32 or fp64, got {}", name(dtype));
+void adamw(const AdamW& op, void* weight, const void* grad, void* m, void* v) {
+  require(op.dtype == DType::kF32 || op.dtype == DType::kF64, "adamw keeps its state in fp32 or fp64, got {}",
+          name(op.dtype));
   require(op.step >= 1, "adamw counts steps from 1, got {}", op.step);
-  visit_float_dtype("adamw gradient", grad_dtype, [&]<class G>() {
+  visit_float_dtype("adamw gradient", op.grad_dtype, [&]<class G>() {
     const auto* g = static_cast<const G*>(grad);
     const auto run = [&]<class S>(S* w) {
-      update<S, simd::Pack<S>>(Step<S>(op), elems, w, g, static_cast<S*>(m), static_cast<S*>(v));
+      update<S, simd::Pack<S>>(Step<S>(op), op.elems, w, g, static_cast<S*>(m), static_cast<S*>(v));
     };
-    if (dtype == DType::kF32) {
+    if (op.dtype == DType::kF32) {
       run(static_cast<float*>(weight));
     } else {
       run(static_cast<double*>(weight));

@@ -70,7 +70,7 @@ void copy_bytes(std::int64_t bytes, const void* x, void* y) {
 
 void cast(std::int64_t elems, DType from, const void* x, DType to, void* y) {
   if (from == to) {
-    if (x != y) copy_bytes(elems * static_cast<std::int64_t>(element_bytes(from)), x, y);
+    if (x != y) copy_bytes(elems * element_bytes(from), x, y);
     return;
   }
   require(x != y || elems == 0 || element_bytes(from) == element_bytes(to),

@@ -52,7 +52,7 @@ void embedding_forward(const Embedding& op, const void* ids, const void* table, 
   visit_index_dtype("embedding_forward", op.id_dtype, [&]<class I>() {
     const auto* id = static_cast<const I*>(ids);
     check_ids(op.count, op.vocab, id);
-    const std::size_t row_bytes = static_cast<std::size_t>(op.dim) * element_bytes(op.dtype);
+    const std::size_t row_bytes = op.dim * element_bytes(op.dtype);
     for_pieces(op.count, rows_of_tile(op.dim), [&](std::int64_t begin, std::int64_t rows) {
       for (std::int64_t i = begin; i < begin + rows; ++i) {
         std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(i) * row_bytes,

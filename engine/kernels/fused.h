@@ -84,9 +84,12 @@ void cross_entropy_backward(const CrossEntropy& op, const void* logits, const vo
 // v.
 //   weight *= 1 - lr * weight_decay;  m = lerp(m, g, 1 - beta1);  v = beta2 v + (1 - beta2) g^2
 //   weight -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps)       with bias_i = 1 - beta_i^step
-// weight, m, v fp32 (fp64 when dtype is fp64); grad in `grad_dtype`. `grad_scale` multiplies the gradient first
-// (clipping).
+// weight, m, v [elems] fp32 (fp64 when dtype is fp64); grad [elems] in `grad_dtype`. `grad_scale` multiplies the
+// gradient first (clipping).
 struct AdamW {
+  DType dtype = DType::kF32;
+  DType grad_dtype = DType::kF32;
+  std::int64_t elems = 0;
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -95,8 +98,7 @@ struct AdamW {
   double grad_scale = 1.0;
   std::int64_t step = 1;  // counted from 1
 };
-void adamw(const AdamW& op, DType dtype, std::int64_t elems, void* weight, DType grad_dtype, const void* grad, void* m,
-           void* v);
+void adamw(const AdamW& op, void* weight, const void* grad, void* m, void* v);
 
 // Element-wise helpers at memory speed. y may be x (or a).
 void cast(std::int64_t elems, DType from, const void* x, DType to, void* y);         // any pair of dtypes

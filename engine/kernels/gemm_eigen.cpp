@@ -19,7 +19,7 @@ void gemm(const Gemm& op, const void* a, const void* b, void* c) {
 
 void gemm_batched(const Gemm& op, std::int64_t batch, const BatchStride& stride, const void* a, const void* b,
                   void* c) {
-  const auto in = static_cast<std::int64_t>(element_bytes(op.ab)), out = static_cast<std::int64_t>(element_bytes(op.c));
+  const auto in = element_bytes(op.ab), out = element_bytes(op.c);
   parallel_for(batch, [&](std::int64_t i) {
     gemm(op, static_cast<const char*>(a) + i * stride.a * in, static_cast<const char*>(b) + i * stride.b * in,
          static_cast<char*>(c) + i * stride.c * out);

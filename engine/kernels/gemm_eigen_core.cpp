@@ -121,7 +121,7 @@ void gemm_widened(const Gemm& op, const void* a, const void* b, void* c, const F
 
 void gemm_empty(const Gemm& op, void* c) {
   if (op.accumulate) return;
-  const std::size_t row_bytes = static_cast<std::size_t>(op.n) * element_bytes(op.c);
+  const std::size_t row_bytes = op.n * element_bytes(op.c);
   if (op.bias == nullptr) {
     if (op.m > 0 && op.n > 0) std::memset(c, 0, static_cast<std::size_t>(op.m) * row_bytes);
   } else if (op.c == op.ab) {

@@ -185,10 +185,10 @@ class Worker {
 };
 
 const char* at(const void* base, std::int64_t elems, DType dtype) {
-  return static_cast<const char*>(base) + elems * static_cast<std::int64_t>(element_bytes(dtype));
+  return static_cast<const char*>(base) + elems * element_bytes(dtype);
 }
 char* at(void* base, std::int64_t elems, DType dtype) {
-  return static_cast<char*>(base) + elems * static_cast<std::int64_t>(element_bytes(dtype));
+  return static_cast<char*>(base) + elems * element_bytes(dtype);
 }
 
 void multiply_plain(const Gemm& op, const void* a, const void* b, void* c) {

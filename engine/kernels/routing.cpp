@@ -128,7 +128,7 @@ void sort_by_expert(std::int64_t tokens, std::int64_t k, std::int64_t experts, c
 }
 
 void gather_tokens(const TokenRows& op, const void* x, const std::int64_t* row_slots, void* rows) {
-  const std::size_t row_bytes = static_cast<std::size_t>(op.dim) * element_bytes(op.dtype);
+  const std::size_t row_bytes = op.dim * element_bytes(op.dtype);
   for_each_row(op.tokens * op.k, op.dim, [&](std::int64_t row) {
     std::memcpy(static_cast<std::byte*>(rows) + static_cast<std::size_t>(row) * row_bytes,
                 static_cast<const std::byte*>(x) + static_cast<std::size_t>(row_slots[row] / op.k) * row_bytes,

@@ -16,7 +16,7 @@ constexpr std::int64_t kTile = 1 << 14;
 // `tensor` is a box of the whole, in these runs.
 void draw(const Tensor& tensor, const BoxRuns& runs, std::uint64_t key, double std) {
   const std::int64_t elems = tensor.numel();
-  const std::int64_t size = static_cast<std::int64_t>(element_bytes(tensor.dtype()));
+  const std::int64_t size = element_bytes(tensor.dtype());
   auto* bytes = static_cast<std::byte*>(tensor.raw());
   parallel_for(ceil_div(elems, kTile), [&](std::int64_t tile) {
     const std::int64_t begin = tile * kTile;

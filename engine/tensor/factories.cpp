@@ -8,7 +8,7 @@ namespace {
 
 Tensor make(Place place, device::Device* device, const Shape& shape, DType dtype, device::MemCategory category,
             std::string what, bool pinned = false) {
-  const std::int64_t bytes = shape.numel() * static_cast<std::int64_t>(element_bytes(dtype));
+  const std::int64_t bytes = shape.numel() * element_bytes(dtype);
   return {std::make_shared<Storage>(place, device, bytes, category, std::move(what), pinned), 0, shape, dtype};
 }
 

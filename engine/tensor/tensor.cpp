@@ -21,7 +21,7 @@ struct Tensor::Impl {
 
 Tensor::Tensor(std::shared_ptr<Storage> storage, std::int64_t offset_elems, Shape shape, DType dtype)
     : impl_(std::make_shared<Impl>(Impl{std::move(storage), offset_elems, std::move(shape), dtype, {}})) {
-  const auto size = static_cast<std::int64_t>(element_bytes(dtype));
+  const auto size = element_bytes(dtype);
   require((offset_elems + numel()) * size <= impl_->storage->bytes(),
           "a {} tensor at element {} does not fit '{}' of {} bytes", to_string(impl_->shape), offset_elems,
           impl_->storage->what(), impl_->storage->bytes());
@@ -49,7 +49,7 @@ bool Tensor::is_owned_by(long handles) const { return impl_.use_count() <= handl
 void* Tensor::raw() const {
   std::byte* bytes = storage()->data();
   if (bytes == nullptr) return nullptr;
-  return bytes + impl_->offset_elems * static_cast<std::int64_t>(element_bytes(impl_->dtype));
+  return bytes + impl_->offset_elems * element_bytes(impl_->dtype);
 }
 
 void Tensor::check_dtype(DType expected) const {
@@ -73,7 +73,7 @@ void Tensor::read_into(void* values, DType dtype) const {
   if (bytes == nullptr) {  // dry run: no values exist
     const DryReads& reads = RankContext::current().slot<DryReads>();
     if (reads.before) reads.before(numel() == 1 ? "item()" : "to_vector()", *this);
-    std::memset(values, 0, static_cast<std::size_t>(numel()) * element_bytes(dtype));
+    std::memset(values, 0, numel() * element_bytes(dtype));
     return;
   }
   kernels::cast(numel(), this->dtype(), bytes, dtype, values);

@@ -61,7 +61,7 @@ class Tensor {
   const Shape& shape() const;
   DType dtype() const;
   std::int64_t numel() const { return shape().numel(); }
-  std::int64_t nbytes() const { return numel() * static_cast<std::int64_t>(element_bytes(dtype())); }
+  std::int64_t nbytes() const { return numel() * element_bytes(dtype()); }
   const std::shared_ptr<Storage>& storage() const;
   std::int64_t offset_elems() const;
   bool is_meta() const { return storage()->place() == Place::kMeta; }

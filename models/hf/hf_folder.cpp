@@ -149,7 +149,7 @@ void fill_box(const Tensor& target, Offset offset, const io::StoredTensor& store
   };
   if (target.shape().ndim() == 0) return fill_piece(target);
   const std::int64_t rows = target.shape()[0];
-  const std::int64_t row_bytes = target.shape().row_elems() * static_cast<std::int64_t>(element_bytes(stored.dtype));
+  const std::int64_t row_bytes = target.shape().row_elems() * element_bytes(stored.dtype);
   const std::int64_t piece_rows = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(1, row_bytes));
   for (std::int64_t row = 0; row < rows; row += piece_rows) {
     const Tensor part = target.rows(row, std::min(piece_rows, rows - row));
@@ -191,7 +191,7 @@ void add_tensors(const std::string& path, const Tensor& tensor, ExpertSpelling e
   if (parts.empty()) files.push_back({path, tensor.dtype(), tensor.shape(), bytes});
   std::size_t at = 0;
   for (ExpertPart& part : parts) {
-    const std::size_t size = static_cast<std::size_t>(part.shape.numel()) * element_bytes(tensor.dtype());
+    const std::size_t size = part.shape.numel() * element_bytes(tensor.dtype());
     files.push_back({std::move(part.name), tensor.dtype(), part.shape, bytes.subspan(at, size)});
     at += size;
   }

@@ -22,7 +22,7 @@ Shape with_rows(const Shape& shape, std::int64_t rows) {
 // A tensor whose storage has no bytes yet.
 Tensor released(const Shape& shape, std::int64_t storage_rows, DType dtype, MemCategory category, std::string what,
                 const std::optional<CpuOffloadPolicy>& offload = std::nullopt) {
-  const std::int64_t bytes = storage_rows * shape.row_elems() * static_cast<std::int64_t>(element_bytes(dtype));
+  const std::int64_t bytes = storage_rows * shape.row_elems() * element_bytes(dtype);
   auto storage = std::make_shared<Storage>(offload ? Place::kHost : Place::kDevice, &device::Device::current(), bytes,
                                            category, std::move(what), offload && offload->pin_memory);
   return {std::move(storage), 0, shape, dtype};
@@ -30,7 +30,7 @@ Tensor released(const Shape& shape, std::int64_t storage_rows, DType dtype, MemC
 
 void zero_rows_from(const Tensor& tensor, std::int64_t row) {
   if (tensor.raw() == nullptr) return;
-  const std::int64_t row_bytes = tensor.shape().row_elems() * static_cast<std::int64_t>(element_bytes(tensor.dtype()));
+  const std::int64_t row_bytes = tensor.shape().row_elems() * element_bytes(tensor.dtype());
   std::memset(static_cast<std::byte*>(tensor.raw()) + row * row_bytes, 0,
               static_cast<std::size_t>((tensor.shape()[0] - row) * row_bytes));
 }
@@ -92,9 +92,7 @@ Param::Param(ParamHome home, const FullyShardOptions& options)
   to_sharded();
 }
 
-std::int64_t Param::gather_input_bytes() const {
-  return padded_shard_elems() * static_cast<std::int64_t>(element_bytes(compute_dtype_));
-}
+std::int64_t Param::gather_input_bytes() const { return padded_shard_elems() * element_bytes(compute_dtype_); }
 
 void Param::guard_shard(const std::string& group_path) {
   sharded_.meta_data().guard = std::make_shared<ShardedUse>(group_path, path());
@@ -118,7 +116,7 @@ void Param::rehome_shard(device::DeviceMemory& device, const std::shared_ptr<std
 
 void Param::keep_post_forward_shard(int rank, int ranks) {
   const std::int64_t bytes = gather_output_bytes() / ranks;
-  const auto size = static_cast<std::int64_t>(element_bytes(compute_dtype_));
+  const auto size = element_bytes(compute_dtype_);
   post_forward_shard_ =
       Tensor::empty({bytes / size}, compute_dtype_, MemCategory::kUnsharded, path() + " (post-forward shard)");
   device::Device::current().launch("post_forward_shard", {0, bytes, bytes}, [&] {

@@ -267,8 +267,7 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
   const bool replicated = axes_.replicate.size() > 1;
   mark(replicated && switches_.all_reduce_grads ? device::MarkKind::kReduceScatterAllReduce
                                                 : device::MarkKind::kReduceScatter,
-       axes_.shard.size() * elems * static_cast<std::int64_t>(element_bytes(dtype)), dtype,
-       static_cast<std::int64_t>(params.size()));
+       axes_.shard.size() * elems * element_bytes(dtype), dtype, static_cast<std::int64_t>(params.size()));
   const ReduceContext context{.axes = axes_,
                               .device = comm_->device,
                               .path = reduction_tag(params),

@@ -24,7 +24,7 @@ double fp16_pre_divide(double factor) {
 // Copies chunk r of every gradient into row r, in the reduce dtype, with zeros behind the last row of a parameter.
 void fill_input(const Tensor& input, const std::vector<Param*>& params, const std::vector<Tensor>& grads, int ranks) {
   const DType dtype = input.dtype();
-  const auto size = static_cast<std::int64_t>(element_bytes(dtype));
+  const auto size = element_bytes(dtype);
   auto* to = static_cast<std::byte*>(input.raw());
   for (int rank = 0; rank < ranks; ++rank) {
     for (std::size_t i = 0; i < params.size(); ++i) {
@@ -69,7 +69,7 @@ struct Addition {
 void finish_row(const Buffers& b, double post_divide, const std::vector<Addition>& additions) {
   scale_in_place(b.reduce_dtype, b.row_elems, post_divide, b.reduced);
   if (b.gradient != b.reduced) kernels::cast(b.row_elems, b.reduce_dtype, b.reduced, b.original_dtype, b.gradient);
-  const auto size = static_cast<std::int64_t>(element_bytes(b.original_dtype));
+  const auto size = element_bytes(b.original_dtype);
   for (const Addition& a : additions) {
     kernels::add(b.original_dtype, a.elems, a.sum, static_cast<const std::byte*>(b.gradient) + a.offset_elems * size,
                  a.sum);
@@ -116,7 +116,7 @@ std::function<void()> scatter_work(const ReduceContext& context, const ReducePla
 void submit_collectives(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
                         const std::vector<Addition>& additions, bool dry_run) {
   const auto& [shard, replicate] = context.axes;
-  const std::int64_t size = static_cast<std::int64_t>(element_bytes(b.reduce_dtype));
+  const std::int64_t size = element_bytes(b.reduce_dtype);
   device::Stream& scatter = context.device->stream(StreamId::kReduceScatter);
   device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
   std::vector<std::pair<device::Stream*, Step>> steps;
@@ -267,7 +267,7 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   state.input = comm_buffer(comm, CommBufferUse::kReduceInput, ranks * row_elems, reduce_dtype,
                             MemCategory::kReduceBuffer, fmt::format("reduction of '{}'", context.path));
   device.launch("reduce_copy_in",
-                {.read_bytes = ranks * row_elems * static_cast<std::int64_t>(element_bytes(grad_dtype)),
+                {.read_bytes = ranks * row_elems * element_bytes(grad_dtype),
                  .written_bytes = state.input.nbytes(),
                  .unit = device::Unit::kCopy,
                  .work = device::WorkKind::kReduceCopyIn},

@@ -1,6 +1,7 @@
 // Promise: a rank owns one value of each type; a scope makes it current on one thread, and scopes nest.
 #include "engine/core/rank_context.h"
 
+#include <atomic>
 #include <gtest/gtest.h>
 #include <memory>
 #include <thread>
@@ -58,6 +59,51 @@ TEST(RankContext, SlotsDieWithTheirContext) {
     EXPECT_FALSE(watch.expired());
   }
   EXPECT_TRUE(watch.expired());
+}
+
+struct First {
+  ~First() { order->push_back(1); }
+  std::vector<int>* order = nullptr;
+};
+struct Second {
+  ~Second() { order->push_back(2); }
+  std::vector<int>* order = nullptr;
+};
+
+TEST(RankContext, TheSlotMadeLastEndsFirst) {
+  std::vector<int> order;
+  {
+    RankContext context(0, 1);
+    context.slot<First>().order = &order;
+    context.slot<Second>().order = &order;
+  }
+  EXPECT_EQ(order, (std::vector<int>{2, 1}));
+}
+
+struct MadeOnce {
+  MadeOnce() { made.fetch_add(1); }
+  static inline std::atomic<int> made{0};
+};
+
+TEST(RankContext, ManyThreadsFindOneSlot) {
+  RankContext context(0, 1);
+  std::vector<MadeOnce*> found(4);
+  {
+    std::vector<std::jthread> threads;
+    for (MadeOnce*& mine : found) threads.emplace_back([&] { mine = &context.slot<MadeOnce>(); });
+  }
+  EXPECT_EQ(MadeOnce::made.load(), 1);
+  for (const MadeOnce* mine : found) EXPECT_EQ(mine, found[0]);
+}
+
+struct Outer {
+  int inner = RankContext::current().slot<Counter>().value;
+};
+
+TEST(RankContext, ASlotMayLookUpAnotherWhileItIsMade) {
+  RankContext context(0, 1);
+  const RankScope scope(context);
+  EXPECT_EQ(context.slot<Outer>().inner, 5);
 }
 
 TEST(RankScope, Nests) {

@@ -61,7 +61,7 @@ TEST(SafetensorsFile, GivesTheRowsARankAsksFor) {
 TEST(SafetensorsFile, GivesTheBoxARankAsksFor) {
   const SafetensorsFile file(three_tensors());
   const auto box = [](const StoredTensor& tensor, const Offset& offset, const Shape& shape) {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(shape.numel()) * element_bytes(tensor.dtype));
+    std::vector<std::byte> bytes(shape.numel() * element_bytes(tensor.dtype));
     tensor.read_box(offset, shape, bytes);
     return bytes;
   };
@@ -87,7 +87,7 @@ TEST(SafetensorsFile, KnowsEveryDtype) {
       {"F32", DType::kF32}, {"BF16", DType::kBF16}, {"F16", DType::kF16}, {"F64", DType::kF64}, {"I64", DType::kI64},
       {"I32", DType::kI32}, {"I16", DType::kI16},   {"I8", DType::kI8},   {"U8", DType::kU8},   {"BOOL", DType::kBool}};
   for (const auto& [name, dtype] : dtypes) {
-    const std::size_t size_bytes = element_bytes(dtype);
+    const std::int64_t size_bytes = element_bytes(dtype);
     const std::string header =
         R"({"t":{"dtype":")" + name + R"(","shape":[1],"data_offsets":[0,)" + std::to_string(size_bytes) + "]}}";
     const SafetensorsFile file(

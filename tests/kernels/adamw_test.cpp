@@ -25,13 +25,16 @@ void reference_step(const AdamW& op, const Doubles& grad, State& s) {
 }
 
 void expect_steps(AdamW op, DType dtype, DType grad_dtype, std::int64_t elems) {
+  op.dtype = dtype;
+  op.grad_dtype = grad_dtype;
+  op.elems = elems;
   const auto size = static_cast<std::size_t>(elems);
   Buffer weight = normal_buffer(dtype, elems, 1);
   Buffer m(dtype, size), v(dtype, size);
   State want{weight.values(), Doubles(size), Doubles(size)};
   for (op.step = 1; op.step <= 5; ++op.step) {
     const Buffer grad = normal_buffer(grad_dtype, elems, static_cast<std::uint64_t>(10 + op.step));
-    adamw(op, dtype, elems, weight.data(), grad_dtype, grad.data(), m.data(), v.data());
+    adamw(op, weight.data(), grad.data(), m.data(), v.data());
     reference_step(op, grad.values(), want);
   }
   expect_close(dtype, m.values(), want.m, 20);
@@ -56,8 +59,8 @@ TEST(AdamW, RoundsAnFp64GradientToFp32) {
   const Doubles exact = normals(40, 3);
   const std::vector<float> rounded(exact.begin(), exact.end());
   std::vector<float> a(40, 1), am(40), av(40), b = a, bm = am, bv = av;
-  adamw({}, DType::kF32, 40, a.data(), DType::kF64, exact.data(), am.data(), av.data());
-  adamw({}, DType::kF32, 40, b.data(), DType::kF32, rounded.data(), bm.data(), bv.data());
+  adamw({.grad_dtype = DType::kF64, .elems = 40}, a.data(), exact.data(), am.data(), av.data());
+  adamw({.elems = 40}, b.data(), rounded.data(), bm.data(), bv.data());
   EXPECT_EQ(a, b);
   EXPECT_EQ(av, bv);
 }
@@ -71,13 +74,13 @@ TEST(AdamW, HoldsForASmallBeta1Too) {  // torch.lerp then starts from the gradie
 }
 
 TEST(AdamW, FirstStepMovesByTheLearningRate) {  // m / bias1 = g, sqrt(v / bias2) = |g|: the step is lr * sign(g)
-  AdamW op;
+  AdamW op{.dtype = DType::kF64, .grad_dtype = DType::kF64, .elems = 2};
   op.lr = 0.125;
   op.weight_decay = 0;
   op.eps = 0;
   Doubles weight{1, 1}, m(2), v(2);
   const Doubles grad{3, -0.5};
-  adamw(op, DType::kF64, 2, weight.data(), DType::kF64, grad.data(), m.data(), v.data());
+  adamw(op, weight.data(), grad.data(), m.data(), v.data());
   EXPECT_NEAR(weight[0], 1 - 0.125, 1e-15);
   EXPECT_NEAR(weight[1], 1 + 0.125, 1e-15);
 }
@@ -85,13 +88,16 @@ TEST(AdamW, FirstStepMovesByTheLearningRate) {  // m / bias1 = g, sqrt(v / bias2
 TEST(AdamW, ANaNGradientSpoilsItsOwnWeightOnly) {
   std::vector<float> weight(40, 1), m(40), v(40), grad(40, 1);
   grad[21] = std::numeric_limits<float>::quiet_NaN();
-  adamw({}, DType::kF32, 40, weight.data(), DType::kF32, grad.data(), m.data(), v.data());
+  adamw({.elems = 40}, weight.data(), grad.data(), m.data(), v.data());
   for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(std::isnan(weight[i]), i == 21);
 }
 
 TEST(AdamW, RefusesHalfPrecisionStateAndStepZero) {
   AdamW op;
-  const auto run = [&](DType dtype) { adamw(op, dtype, 0, nullptr, DType::kF32, nullptr, nullptr, nullptr); };
+  const auto run = [&](DType dtype) {
+    op.dtype = dtype;
+    adamw(op, nullptr, nullptr, nullptr, nullptr);
+  };
   EXPECT_EQ(error_text<InvariantError>([&] { run(DType::kBF16); }),
             "internal: adamw keeps its state in fp32 or fp64, got bf16");
   op.step = 0;

@@ -127,8 +127,8 @@ TEST(Elementwise, OutputsMayBeTheInput) {
 
 TEST(Elementwise, LargeOutputsAreTheSameAsSmallOnes) {  // 32 MiB and more are written past the caches
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    const std::int64_t elems = (std::int64_t{32} << 20) / static_cast<std::int64_t>(element_bytes(dtype)) + 37;
-    std::vector<std::byte> x(static_cast<std::size_t>(elems) * element_bytes(dtype) + 128);
+    const std::int64_t elems = (std::int64_t{32} << 20) / element_bytes(dtype) + 37;
+    std::vector<std::byte> x(elems * element_bytes(dtype) + 128);
     std::vector<std::byte> y(x.size());
     const auto aligned = [](std::vector<std::byte>& v) {
       return v.data() + (64 - std::bit_cast<std::uintptr_t>(v.data()) % 64);
@@ -137,7 +137,7 @@ TEST(Elementwise, LargeOutputsAreTheSameAsSmallOnes) {  // 32 MiB and more are w
     add(dtype, elems, aligned(x), aligned(x), aligned(y));
     std::vector<std::byte> small(1000 * element_bytes(dtype));
     for (std::int64_t begin : {std::int64_t{0}, elems - 1000}) {
-      const std::size_t offset = static_cast<std::size_t>(begin) * element_bytes(dtype);
+      const std::size_t offset = begin * element_bytes(dtype);
       add(dtype, 1000, aligned(x) + offset, aligned(x) + offset, small.data());
       EXPECT_TRUE(std::equal(small.begin(), small.end(), aligned(y) + offset)) << begin;
     }

@@ -83,7 +83,7 @@ TEST(ThreadCount, DoesNotChangeElementwiseKernels) {
     axpy(dtype, kElems, 0.3, x.data(), g.data());
     rope({dtype, dtype, false, 1, kElems / 6, 3, 2}, g.data(), x.data(), up.data(), g.data());
     Buffer &w = out.make_stat(kElems), &m = out.make_stat(kElems), &v = out.make_stat(kElems);
-    adamw({}, stat_dtype(dtype), kElems, w.data(), dtype, x.data(), m.data(), v.data());
+    adamw({.dtype = stat_dtype(dtype), .grad_dtype = dtype, .elems = kElems}, w.data(), x.data(), m.data(), v.data());
   });
 }
 

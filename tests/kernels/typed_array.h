@@ -62,9 +62,8 @@ class TypedArray {
   bool operator==(const TypedArray&) const = default;  // bit by bit
 
  private:
-  TypedArray(DType dtype, std::int64_t count)
-      : dtype_(dtype), bytes_(static_cast<std::size_t>(count) * element_bytes(dtype)) {}
-  std::size_t offset(std::int64_t i) const { return static_cast<std::size_t>(i) * element_bytes(dtype_); }
+  TypedArray(DType dtype, std::int64_t count) : dtype_(dtype), bytes_(count * element_bytes(dtype)) {}
+  std::size_t offset(std::int64_t i) const { return i * element_bytes(dtype_); }
   template <class T>
   T load(std::int64_t i) const {
     T value;

@@ -66,7 +66,7 @@ class AllReduceScatter : public ReduceScatter {
   }
   void operator()(void* output, const void* input, std::int64_t elems, DType dtype, comm::ReduceOp op,
                   comm::ProcessGroup& group, std::string_view tag) override {
-    const std::size_t row_bytes = static_cast<std::size_t>(elems) * element_bytes(dtype);
+    const std::size_t row_bytes = elems * element_bytes(dtype);
     const auto* rows = static_cast<const std::byte*>(input);
     std::vector<std::byte> all(rows, rows + static_cast<std::size_t>(group.size()) * row_bytes);
     group.all_reduce(kReduceScatterLane, all.data(), group.size() * elems, dtype, op, tag);

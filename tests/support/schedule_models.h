@@ -30,8 +30,8 @@ constexpr double kToyStd = 0.1;
 // Both [B, S_i, D] -> [B, S_a + S_b, D].
 inline Tensor concatenate_sequences(const Tensor& a, const Tensor& b) {
   const std::int64_t batch = a.shape()[0];
-  const std::int64_t a_row = a.numel() / batch * static_cast<std::int64_t>(element_bytes(a.dtype()));
-  const std::int64_t b_row = b.numel() / batch * static_cast<std::int64_t>(element_bytes(b.dtype()));
+  const std::int64_t a_row = a.numel() / batch * element_bytes(a.dtype());
+  const std::int64_t b_row = b.numel() / batch * element_bytes(b.dtype());
   // Moves the rows of `one` and `two` into or out of the long rows of `both`.
   const auto move_rows = [batch, a_row, b_row](const Tensor& both, const Tensor& one, const Tensor& two, bool into) {
     auto* whole = static_cast<std::byte*>(both.raw());

@@ -200,8 +200,7 @@ std::string check_wire(const device::Recording& recording, nn::Module& model, co
     for (const sharding::Param* param : groups.at(entry.subject)) {
       if (gather || param->requires_grad()) elems += shard_elems(param->shape(), degrees.dp_shard);
     }
-    const std::int64_t bytes =
-        elems * static_cast<std::int64_t>(element_bytes(dtype)) * (gather ? 1 : degrees.dp_shard);
+    const std::int64_t bytes = elems * element_bytes(dtype) * (gather ? 1 : degrees.dp_shard);
     if (entry.dtype != dtype || entry.bytes != bytes) {
       return fmt::format("{} of '{}' is {} bytes of {}, expected {} of {}", entry.name, entry.subject, entry.bytes,
                          name(entry.dtype), bytes, name(dtype));

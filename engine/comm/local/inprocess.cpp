@@ -49,7 +49,7 @@ class InProcessGroup final : public ProcessGroup {
 
   void all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) override {
     const Call call = Call::reduction(CallKind::kAllReduce, elems, dtype, op, tag);
-    const std::size_t width = element_bytes(dtype);
+    const std::int64_t width = element_bytes(dtype);
     const auto offset = [&](const Slice& chunk) { return static_cast<std::size_t>(chunk.begin) * width; };
     collective(lane, {.call = call, .input = data}, [&](Rendezvous& meeting) {
       const Slice own = slice_of(elems, size(), rank());
@@ -107,8 +107,7 @@ class InProcessGroup final : public ProcessGroup {
     if (chunk.elems == 0) return;
     std::vector<const void*> inputs;
     for (int peer = 0; peer < size(); ++peer) {
-      inputs.push_back(
-          at(meeting.offer(rank(), peer).input, static_cast<std::size_t>(chunk.begin) * element_bytes(dtype)));
+      inputs.push_back(at(meeting.offer(rank(), peer).input, chunk.begin * element_bytes(dtype)));
     }
     kernels::sum_in_order(dtype, inputs, sum_factor(op, size()), chunk.elems, out);
   }

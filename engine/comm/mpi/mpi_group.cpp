@@ -204,7 +204,7 @@ void MpiGroup::all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype
   const Call call = Call::reduction(CallKind::kAllReduce, elems, dtype, op, tag);
   if (call.bytes <= kSmallReduction) return all_reduce_small(lane, call, data, elems);
   Exchange exchange(*this, lane, call);
-  const std::size_t width = element_bytes(dtype);
+  const std::int64_t width = element_bytes(dtype);
   std::vector<Slice> rows;
   for (int member = 0; member < size(); ++member) rows.push_back(slice_of(elems, size(), member));
   const Slice& own = rows[static_cast<std::size_t>(rank())];
@@ -249,7 +249,7 @@ void MpiGroup::all_reduce_small(Lane lane, const Call& call, void* data, std::in
 
 std::shared_ptr<Batch> MpiGroup::send_rows(Exchange& exchange, const void* base, std::span<const Slice> rows,
                                            DType dtype) {
-  const std::size_t width = element_bytes(dtype);
+  const std::int64_t width = element_bytes(dtype);
   const std::int64_t longest = piece_elems(size(), width);
   std::vector<Message> sends;
   for (int turn = 1; turn < size(); ++turn) {
@@ -267,7 +267,7 @@ std::shared_ptr<Batch> MpiGroup::send_rows(Exchange& exchange, const void* base,
 
 void MpiGroup::sum_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op,
                            void* out) {
-  const std::size_t width = element_bytes(dtype);
+  const std::int64_t width = element_bytes(dtype);
   const std::int64_t longest = piece_elems(size(), width);
   const std::size_t slot_bytes = static_cast<std::size_t>(longest) * width;
   const std::size_t half_bytes = slot_bytes * static_cast<std::size_t>(size());

@@ -28,7 +28,7 @@ class SimulatedGroup final : public ProcessGroup {
   void reduce_scatter(Lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
                       std::string_view) override {
     if (input == nullptr || output == nullptr) return;
-    const auto offset = static_cast<std::size_t>(rank() * elems) * element_bytes(dtype);
+    const auto offset = (rank() * elems) * element_bytes(dtype);
     sum_alike(static_cast<const std::byte*>(input) + offset, output, elems, dtype, op);
   }
 

@@ -64,7 +64,10 @@ std::vector<Tensor> AdamW::foreach_temporaries(const ParameterGroup& group) cons
 void AdamW::update(const Tensor& parameter, const Tensor& grad, const ParameterGroup& group) {
   State& state = states_.at(parameter.id());
   ++state.step;
-  const kernels::AdamW op{.lr = group.lr.value(),
+  const kernels::AdamW op{.dtype = parameter.dtype(),
+                          .grad_dtype = grad.dtype(),
+                          .elems = parameter.numel(),
+                          .lr = group.lr.value(),
                           .beta1 = options_.beta1,
                           .beta2 = options_.beta2,
                           .eps = options_.eps,
@@ -73,10 +76,8 @@ void AdamW::update(const Tensor& parameter, const Tensor& grad, const ParameterG
                           .step = state.step};
   const device::Cost cost{12.0 * static_cast<double>(parameter.numel()), grad.nbytes() + 3 * parameter.nbytes(),
                           3 * parameter.nbytes()};
-  run_beside(parameter, "adamw", cost, [&] {
-    kernels::adamw(op, parameter.dtype(), parameter.numel(), parameter.raw(), grad.dtype(), grad.raw(), state.m.raw(),
-                   state.v.raw());
-  });
+  run_beside(parameter, "adamw", cost,
+             [&] { kernels::adamw(op, parameter.raw(), grad.raw(), state.m.raw(), state.v.raw()); });
   parameter.storage()->bump_version();
 }
 

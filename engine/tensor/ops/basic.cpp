@@ -15,7 +15,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
   Tensor y = Tensor::empty(a.shape(), a.dtype());
   launch("add", pass_cost(static_cast<double>(a.numel()), {a, b}, {y}), [&] {
     const std::int64_t part = b.numel();
-    const std::size_t step = element_bytes(a.dtype()) * static_cast<std::size_t>(part);
+    const std::int64_t step = element_bytes(a.dtype()) * static_cast<std::size_t>(part);
     for (std::int64_t i = 0; part != 0 && i < a.numel() / part; ++i) {
       const std::size_t at = static_cast<std::size_t>(i) * step;
       kernels::add(a.dtype(), part, static_cast<const std::byte*>(a.raw()) + at, b.raw(),
@@ -89,7 +89,7 @@ namespace {
 
 // Copies columns [at, at + cols) of a wide matrix to a narrow one, or back.
 void copy_columns(const Tensor& wide, const Tensor& narrow, std::int64_t at, bool to_wide) {
-  const std::size_t size = element_bytes(wide.dtype());
+  const std::int64_t size = element_bytes(wide.dtype());
   const std::size_t wide_row = static_cast<std::size_t>(wide.shape()[-1]) * size;
   const std::size_t narrow_row = static_cast<std::size_t>(narrow.shape()[-1]) * size;
   auto* w = static_cast<std::byte*>(wide.raw()) + static_cast<std::size_t>(at) * size;

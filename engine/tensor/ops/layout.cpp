@@ -32,7 +32,7 @@ Tensor swapped_dims(const Tensor& x) {
   const Shape& s = x.shape();
   Tensor y = Tensor::empty({s[0], s[2], s[1], s[3]}, x.dtype());
   launch("swap_dims", pass_cost(0, {x}, {y}), [&] {
-    const auto row_bytes = static_cast<std::size_t>(s[3]) * element_bytes(x.dtype());
+    const auto row_bytes = s[3] * element_bytes(x.dtype());
     const auto* from = static_cast<const std::byte*>(x.raw());
     auto* to = static_cast<std::byte*>(y.raw());
     for_rows(s[0] * s[1] * s[2], s[3], [&](std::int64_t row) {  // rows of y: (b, outer, inner)
@@ -86,7 +86,7 @@ Tensor repeat_kv(const Tensor& x, std::int64_t times) {
   const Shape& s = x.shape();
   const std::int64_t heads = s[0] * s[1];
   const std::int64_t head_elems = s[2] * s[3];
-  const auto head_bytes = static_cast<std::size_t>(head_elems) * element_bytes(x.dtype());
+  const auto head_bytes = head_elems * element_bytes(x.dtype());
   Tensor y = Tensor::empty({s[0], s[1] * times, s[2], s[3]}, x.dtype());
   launch("repeat_kv", pass_cost(0, {x}, {y}), [&] {
     const auto* from = static_cast<const std::byte*>(x.raw());

@@ -62,7 +62,7 @@ std::int64_t used_experts(const Tensor& offsets, std::int64_t rows) {
 }
 
 std::byte* row_at(const Tensor& x, std::int64_t row) {
-  const std::int64_t row_bytes = x.shape().row_elems() * static_cast<std::int64_t>(element_bytes(x.dtype()));
+  const std::int64_t row_bytes = x.shape().row_elems() * element_bytes(x.dtype());
   return static_cast<std::byte*>(x.raw()) + row * row_bytes;
 }
 

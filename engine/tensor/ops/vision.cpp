@@ -11,12 +11,12 @@ namespace loom::ops {
 namespace {
 
 std::byte* at(const Tensor& x, std::int64_t element) {
-  return static_cast<std::byte*>(x.raw()) + element * static_cast<std::int64_t>(element_bytes(x.dtype()));
+  return static_cast<std::byte*>(x.raw()) + element * element_bytes(x.dtype());
 }
 
 void copy_elements(const Tensor& from, std::int64_t first, const Tensor& to, std::int64_t to_first,
                    std::int64_t count) {
-  std::memcpy(at(to, to_first), at(from, first), static_cast<std::size_t>(count) * element_bytes(to.dtype()));
+  std::memcpy(at(to, to_first), at(from, first), count * element_bytes(to.dtype()));
 }
 
 // A tensor is cut into runs of `run` neighbours: run i of `to` is run source(i) of `from`; inverse: the other way.
@@ -192,8 +192,7 @@ Tensor masked_scatter(const Tensor& x, const Tensor& ids, std::int64_t id, const
                        for (std::size_t i = 0; i < positions.size(); ++i) {
                          const std::int64_t row = static_cast<std::int64_t>(i) * dim;
                          if (needs[0])
-                           std::memset(at(result[0], positions[i] * dim), 0,
-                                       static_cast<std::size_t>(dim) * element_bytes(dy.dtype()));
+                           std::memset(at(result[0], positions[i] * dim), 0, dim * element_bytes(dy.dtype()));
                          if (needs[1]) copy_elements(dy, positions[i] * dim, result[1], row, dim);
                        }
                      });
