@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds and runs the tests: bash tests/run.sh [release|debug|asan|tsan]... (default: release)
+# Installs what is missing, builds and runs the tests: bash tests/run.sh [release|debug|asan|tsan|fuzz]... (default: release)
 #   release  optimised, all tests
 #   debug    with assertions, all tests
 #   asan     address and undefined-behaviour sanitizers, the tests labelled unit
 #   tsan     thread sanitizer, the tests labelled tsan
+#   fuzz     every parser, 20 s each, under the address and undefined-behaviour sanitizers
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . cmake/run_env.sh
@@ -11,8 +12,8 @@ cd "$(dirname "$0")/.."
 presets=("${@:-release}")
 for preset in "${presets[@]}"; do
   case "$preset" in
-    release | debug | asan | tsan) ;;
-    *) echo "tests/run.sh: unknown preset '$preset'; use release, debug, asan or tsan" >&2; exit 2 ;;
+    release | debug | asan | tsan | fuzz) ;;
+    *) echo "tests/run.sh: unknown preset '$preset'; use release, debug, asan, tsan or fuzz" >&2; exit 2 ;;
   esac
 done
 

@@ -1,5 +1,3 @@
-#include <omp.h>
-
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
@@ -10,6 +8,9 @@
 #include "engine/kernels/gemm_eigen_core.h"
 #include "engine/kernels/gemm_tiles.h"
 #include "engine/kernels/scratch.h"
+
+// Of the OpenMP library that oneDNN is linked with. Its header belongs to one compiler.
+extern "C" void omp_set_num_threads(int threads);
 
 // A product of M rows becomes two parallel loops: pack the column tiles of op(B) into oneDNN's own layout, then
 // multiply (row tile, column tile) pairs. Packing costs k*n moves against 2*m*n*k FLOPs, so below kPackRows rows B is

@@ -138,7 +138,7 @@ Outcome MpiTransport::wait(Batch& batch) {
 void MpiTransport::fail(const std::string& reason) noexcept {
   const std::lock_guard lock(mutex_);
   if (failure_) return;
-  failure_.emplace();
+  failure_ = Failure{};
   failure_->rank = rank_;
   changed_.notify_all();
   try {

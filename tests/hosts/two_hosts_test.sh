@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Promise: two hosts train to the bits of one; when the link between them is cut, both ranks end within the deadline, and each
+#          names the collective and the rank that did not come.
+# World:   two network namespaces (two_hosts.sh), the built program under mpirun, one rank on each.
+#   two_hosts_test.sh PROGRAM SOURCE_FOLDER
+# Skipped (exit status 77) with a reason where this process may not make network namespaces.
+set -euo pipefail
+program=$1
+source=$2
+hosts=$(cd "$(dirname "$0")" && pwd)/two_hosts.sh
+export LOOM_HOSTS=lmt$$
+
+skip() { echo "skipped: $1"; exit 77; }
+fail() { echo "FAILED: $1" >&2; exit 1; }
+command -v ip > /dev/null || skip "iproute2 is not installed"
+command -v mpirun > /dev/null || skip "mpirun is not installed"
+[ "$(id -u)" = 0 ] || skip "network namespaces need root"
+
+work=$(mktemp -d)
+trap 'bash "$hosts" down; rm -rf "$work"' EXIT
+bash "$hosts" up 2> "$work/up.err" || skip "no network namespaces here: $(tail -n 1 "$work/up.err")"
+
+cd "$work"
+seq 1 40000 > corpus.txt
+train=(train --model-config "$source/configs/models/quickstart.yaml" --data-path "$work/corpus.txt" --held-out-fraction 0
+       --use-torch-fsdp2 --fsdp2-config-path "$source/configs/fsdp2/quickstart.yaml"
+       --seq-length 32 --micro-batch-size 1 --global-batch-size 2 --lr 1e-3)
+
+# --- the bits of one host
+"$program" "${train[@]}" --train-iters 3 --nproc-per-node 2 --save "$work/one" > one.out 2>&1 || { cat one.out; fail "one host"; }
+timeout 120 bash "$hosts" run "$program" "${train[@]}" --train-iters 3 --save "$work/two" > two.out 2>&1 || { cat two.out; fail "two hosts"; }
+cmp one/model.safetensors two/model.safetensors || fail "two hosts have other weights than one"
+losses() { grep -o '"loss":[^,]*' "$1"; }
+[ "$(losses one/metrics.jsonl)" = "$(losses two/metrics.jsonl)" ] || fail "two hosts have other losses than one"
+
+# --- a cut link
+export LOOM_MPIRUN_ARGS="--output-filename $work/ranks"
+bash "$hosts" run "$program" "${train[@]}" --train-iters 1000000 --metrics-path "$work/cut.jsonl" \
+  --distributed-timeout-minutes 1 > cut.out 2>&1 &
+run=$!
+steps() { [ -f cut.jsonl ] && [ "$(wc -l < cut.jsonl)" -gt 3 ]; }
+for _ in $(seq 120); do steps && break; sleep 0.5; done
+steps || { cat cut.out; fail "the run under test does not step"; }
+bash "$hosts" cut
+running() { pgrep -f -- "--metrics-path $work/cut.jsonl" | while read -r pid; do
+  [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$program")" ] && echo "$pid"; done; true; }
+# The deadline is 60 s; 30 more for ending.
+for _ in $(seq 90); do [ -z "$(running)" ] && break; sleep 1; done
+[ -z "$(running)" ] || fail "ranks still run 90 s after the link was cut: $(running)"
+for rank in 0 1; do
+  text=$(cat "$work"/ranks/*/rank.$rank/stderr)
+  grep -Eq "^\[rank $rank\] (all_gather|reduce_scatter|all_reduce|broadcast|barrier) '.*' in group '.*' \(ranks 0,1\): rank $((1 - rank)) did not come within 60 s" \
+    <<< "$text" || { echo "$text"; fail "rank $rank does not name the collective and the rank it waited for"; }
+done
+kill -9 "$run" 2> /dev/null || true  # mpirun waits for its daemon behind the link
+echo "passed"
