@@ -2,6 +2,7 @@
 
 #include "engine/nn/functional.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/general.h"
 
 namespace loom::nn {
 
@@ -24,6 +25,8 @@ Value Embedding::forward(const Args& args) { return ops::embedding(args.tensor(0
 
 RMSNorm::RMSNorm(std::int64_t dim, double eps) : weight(register_parameter("weight", {dim}, Init::ones())), eps_(eps) {}
 Value RMSNorm::forward(const Args& args) { return functional::rms_norm(args.tensor(0), weight.value, eps_); }
+
+Value Dropout::forward(const Args& args) { return ops::dropout(args.tensor(0), p_, training()); }
 
 LayerNorm::LayerNorm(std::int64_t dim, double eps)
     : weight(register_parameter("weight", {dim}, Init::ones())),

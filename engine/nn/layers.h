@@ -67,6 +67,20 @@ class LayerNorm final : public Module {
   const double eps_;
 };
 
+// Zeros elements with probability p while the module trains (ops/general.h); nothing in evaluation.
+class Dropout final : public Module {
+ public:
+  // ModelError unless 0 <= p < 1, when it is called.
+  explicit Dropout(double p) : p_(p) {}
+  std::string_view type_name() const override { return "Dropout"; }
+
+ protected:
+  Value forward(const Args& args) override;
+
+ private:
+  const double p_;
+};
+
 // A head whose weight is another layer's (tied embeddings): y = x . weight^T.
 class TiedLinear final : public Module {
  public:

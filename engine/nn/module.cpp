@@ -115,6 +115,10 @@ const Module* Module::find(std::string_view path) const {
 
 Module* Module::find(std::string_view path) { return const_cast<Module*>(std::as_const(*this).find(path)); }
 
+void Module::train(bool on) {
+  for (auto& [path, module] : named_modules()) module->training_ = on;
+}
+
 std::vector<std::pair<std::string, Module*>> Module::named_modules() { return walk(*this); }
 
 std::vector<std::pair<std::string, const Module*>> Module::named_modules() const { return walk(*this); }

@@ -140,6 +140,11 @@ class Module {
   std::vector<Tensor> parameters() const;
   std::int64_t parameter_count() const;
 
+  // Whether this module trains; true at first. train() and eval() set it here and below. Only dropout differs.
+  bool training() const { return training_; }
+  void train(bool on = true);
+  void eval() { train(false); }
+
   // Puts another module in the place of the one at `path`, which keeps its name and order; a module that stands at
   // several places is replaced at all of them. Call it on the root: a parameter of the replaced module that is tied to
   // one outside stays tied, in the replacement's slot of the same path and shape, unless the replacement holds that
@@ -210,6 +215,7 @@ class Module {
   std::vector<Buffer> buffers_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> attachments_;
   std::vector<CallLayer> call_layers_{1};
+  bool training_ = true;
 };
 
 template <class M>

@@ -25,7 +25,7 @@ Tensor linear_kn(const Tensor& x, const Tensor& weight, const Tensor& bias);
 // Rows of table [V, dim]: ids [...] -> [..., dim].
 Tensor embedding(const Tensor& ids, const Tensor& table);
 
-// Same shapes; or b [dim...] is a suffix of a's shape (row broadcast).
+// Shapes broadcast as PyTorch's do (ops/general.h).
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor scale(const Tensor& x, double factor);
 Tensor tanh(const Tensor& x);

@@ -5,6 +5,8 @@
 
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
+#include "engine/core/rng.h"
+#include "engine/core/rng_state.h"
 #include "engine/data/byte_dataset.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/optim/adamw.h"
@@ -92,6 +94,7 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
                 arguments.lr_decay_iters},
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
       state_{.seed = arguments.seed} {
+  RngState::current() = {stream_key(arguments.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
   shard_and_fill(world);
   optimizer_ = make_optimizer();
 }
@@ -138,6 +141,7 @@ void Trainer::set_state(const TrainState& state) {
                  state.seed, state.seed);
   }
   state_ = state;
+  RngState::current().next = state.draws;
 }
 
 data::DataIterator Trainer::micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
@@ -219,6 +223,7 @@ StepMetrics Trainer::step() {
   begin_phase("end");
   state_.step += 1;
   state_.samples_consumed += arguments_.global_batch_size;
+  state_.draws = RngState::current().next;
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->end_step(step);
   metrics.tokens_per_second =
@@ -229,12 +234,14 @@ StepMetrics Trainer::step() {
 std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
   if (!loader || arguments_.eval_iters == 0) return std::nullopt;
   const autograd::NoGrad no_grad;
+  model_->eval();
   const std::int64_t count = arguments_.eval_iters * micro_batches_;
   double sum = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t first_sample = i / micro_batches_ * arguments_.global_batch_size;
     sum += forward(micro_batch_data(loader, first_sample, i % micro_batches_)).loss.item();
   }
+  model_->train();
   double mean = sum / static_cast<double>(count);
   mean_over_ranks({&mean, 1});
   return mean;

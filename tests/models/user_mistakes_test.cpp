@@ -271,8 +271,8 @@ TEST(AnOperatorWithoutFittingShapes, IsNamedWithTheModuleItsShapesAndWhatFits) {
     HasABlockThatDoesNotFit model(true);
     init_on_device(model, {});
     EXPECT_EQ(test::message_of<ModelError>([&] { model(input()); }),
-              "[rank 0] in the forward of 'layers.1' (WidensTooMuch): add: fp32 [4, 6] with fp32 [6, 12]; the second "
-              "needs the shape of the first or its last dims, in the same dtype");
+              "[rank 0] in the forward of 'layers.1' (WidensTooMuch): add: fp32 [4, 6] with fp32 [6, 12]; aligned at "
+              "the last dim, sizes need to be equal or 1, in the same dtype");
   });
 }
 

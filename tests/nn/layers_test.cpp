@@ -46,6 +46,23 @@ TEST(Layers, EmbeddingPicksRowsAndItsTiedHeadScoresThem) {
   EXPECT_THAT(values(head(rows)), ElementsAre(17, 39, 61, 5, 11, 17));
 }
 
+TEST(Layers, DropoutDropsWhileTheModuleTrains) {
+  test::OneRank rank;
+  const auto dropout = std::make_shared<Dropout>(0.5);
+  ModuleList list;
+  list.append(dropout);
+  const Tensor x = constant(std::vector<double>(64, 1), {64});
+  const auto trained = values((*dropout)(x));
+  EXPECT_THAT(trained, testing::Each(testing::AnyOf(0, 2)));
+  EXPECT_THAT(trained, testing::Contains(0));
+  EXPECT_THAT(trained, testing::Contains(2));
+  list.eval();
+  EXPECT_FALSE(dropout->training());
+  EXPECT_EQ(values((*dropout)(x)), values(x));
+  list.train();
+  EXPECT_THAT(values((*dropout)(x)), testing::Contains(0));
+}
+
 TEST(Layers, NormsScaleRows) {
   test::OneRank rank;
   RMSNorm rms(2, 0);

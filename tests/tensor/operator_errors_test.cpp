@@ -78,17 +78,17 @@ TEST_F(OperatorErrors, OfElementWiseOperators) {
       [] {
         ops::add(fp32({2, 3}), fp32({2}));
       },
-      "add: fp32 [2, 3] with fp32 [2]; the second needs the shape of the first or its last dims, in the same dtype");
+      "add: fp32 [2, 3] with fp32 [2]; aligned at the last dim, sizes need to be equal or 1, in the same dtype");
   expect_refused(
       [] {
         ops::add(fp32({2, 3}), half({3}));
       },
-      "add: fp32 [2, 3] with bf16 [3]; the second needs the shape of the first or its last dims, in the same dtype");
+      "add: fp32 [2, 3] with bf16 [3]; aligned at the last dim, sizes need to be equal or 1, in the same dtype");
   expect_refused(
       [] {
-        ops::mul(fp32({3}), fp32({2, 3}));
+        ops::mul(fp32({3}), fp32({2, 2}));
       },
-      "mul: fp32 [3] with fp32 [2, 3]; the second needs the shape of the first or its last dims, in the same dtype");
+      "mul: fp32 [3] with fp32 [2, 2]; aligned at the last dim, sizes need to be equal or 1, in the same dtype");
   expect_refused(
       [] {
         ops::mul_rows(fp32({2, 3}), fp32({3}));

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <gmock/gmock.h>
 
+#include "engine/core/rng_state.h"
+#include "engine/tensor/ops/general.h"
 #include "engine/tensor/ops/vision.h"
 #include "tests/tensor/tensors.h"
 
@@ -204,6 +206,53 @@ INSTANTIATE_TEST_SUITE_P(
              {{2, 3, 4}, {3, 4}},
              [](const Inputs& x) {
                return ops::masked_scatter(x[0], Tensor::from<std::int64_t>({9, 1, 9, 2, 9, 3}, {2, 3}), 9, x[1]);
+             }}),
+    [](const auto& info) { return info.param.name; });
+
+// The same draws at every call: a central difference needs one mask.
+Tensor dropped(const Tensor& x) {
+  RngState::current() = {.key = 7, .next = 0};
+  return ops::dropout(x, 0.4);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    General, Gradient,
+    ::testing::Values(
+        Case{"add_broadcast", {{4, 1, 5}, {3, 1}}, [](const Inputs& x) { return x[0] + x[1]; }},
+        Case{"sub_broadcast", {{3, 1, 5}, {2, 1}}, [](const Inputs& x) { return x[0] - x[1]; }},
+        Case{"mul_broadcast", {{5}, {2, 3, 1}}, [](const Inputs& x) { return x[0] * x[1]; }},
+        Case{"div_broadcast", {{2, 3}, {4, 1, 1}}, [](const Inputs& x) { return x[0] / (x[1] * x[1] + 1.0); }},
+        Case{"numbers", {{2, 3}}, [](const Inputs& x) { return (2.0 - x[0]) * 3.0 + x[0] / 2.0 - 1.0; }},
+        Case{"exp", {{2, 3}}, [](const Inputs& x) { return ops::exp(x[0]); }},
+        Case{"log", {{2, 3}}, [](const Inputs& x) { return ops::log(x[0] * x[0] + 1.0); }},
+        Case{"sum", {{2, 3}}, [](const Inputs& x) { return ops::sum(x[0]); }},
+        Case{"sum_dim", {{2, 3, 4}}, [](const Inputs& x) { return ops::sum(x[0], 1); }},
+        Case{"mean_dim", {{2, 3, 4}}, [](const Inputs& x) { return ops::mean(x[0], -3, true); }},
+        Case{"concat",
+             {{2, 3, 2}, {2, 1, 2}},
+             [](const Inputs& x) {
+               return ops::concat({x[0], x[1], x[0]}, -2);
+             }},
+        Case{"split",
+             {{2, 6, 2}},
+             [](const Inputs& x) {
+               const auto parts = ops::split(x[0], {1, 3, 2}, 1);
+               return ops::concat({parts[2], parts[0]}, 1);
+             }},
+        Case{"transpose", {{2, 3, 4}}, [](const Inputs& x) { return ops::transpose(x[0], 0, -1); }},
+        Case{"dropout", {{5, 6}}, [](const Inputs& x) { return dropped(x[0]); }},
+        Case{"masked_attention",
+             {kFewQ, kKv, kKv, {3, 5}},
+             [](const Inputs& x) { return ops::masked_attention(x[0], x[1], x[2], x[3], 0.3); }},
+        Case{"embedding_bag_sum",
+             {{7, 3}},
+             [](const Inputs& x) {
+               return ops::embedding_bag(test::ids({6, 0, 6, 2}), {0, 2, 2}, x[0], ops::BagMode::kSum);
+             }},
+        Case{"embedding_bag_mean",
+             {{7, 3}},
+             [](const Inputs& x) {
+               return ops::embedding_bag(test::ids({6, 0, 6, 2}), {0, 3}, x[0], ops::BagMode::kMean);
              }}),
     [](const auto& info) { return info.param.name; });
 

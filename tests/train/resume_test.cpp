@@ -3,6 +3,7 @@
 // World:   2 ranks as threads; a model that learns token -> (3 token + 1) mod 8; 2 micro-batches a step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -24,19 +25,21 @@ constexpr int kRanks = 2;
 
 class TinyLm final : public nn::Module {
  public:
-  TinyLm()
+  explicit TinyLm(double dropout = 0)
       : embed_(register_module("embed", std::make_shared<nn::Embedding>(kVocab, 4, 0.5))),
         norm_(register_module("norm", std::make_shared<nn::RMSNorm>(4, 1e-6))),
-        head_(register_module("head", std::make_shared<nn::Linear>(4, kVocab, true, 0.5))) {}
+        head_(register_module("head", std::make_shared<nn::Linear>(4, kVocab, true, 0.5))),
+        dropout_(register_module("dropout", std::make_shared<nn::Dropout>(dropout))) {}
   std::string_view type_name() const override { return "TinyLm"; }
 
  protected:
-  nn::Value forward(const nn::Args& args) override { return head_(norm_(embed_(args.tensor(0)))); }
+  nn::Value forward(const nn::Args& args) override { return head_(dropout_(norm_(embed_(args.tensor(0))))); }
 
  private:
   nn::Child<nn::Embedding> embed_;
   nn::Child<nn::RMSNorm> norm_;
   nn::Child<nn::Linear> head_;
+  nn::Child<nn::Dropout> dropout_;
 };
 
 data::Batch batch_of(std::span<const std::int64_t> samples) {
@@ -110,6 +113,7 @@ struct Saved {
 TEST_F(Resume, TwoAndTwoStepsAreFourSteps) {
   for (const bool no_decay : {false, true}) {
     arguments.no_weight_decay_on_norms_and_biases = no_decay;
+    callbacks.model_provider = [=](const TrainArguments&) { return std::make_shared<TinyLm>(no_decay ? 0.3 : 0); };
     std::vector<Steps> whole(kRanks), parts(kRanks);
     std::vector<Saved> saved(kRanks);
     on_each_rank([&](int rank, Trainer& trainer) {
@@ -153,6 +157,22 @@ TEST_F(Resume, TheStateSaysWhatTheNextStepReads) {
     EXPECT_EQ(trainer.state(), (TrainState{.step = 2, .samples_consumed = 108, .seed = arguments.seed}));
   });
   EXPECT_THAT(read, ElementsAre(100, 101, 102, 103, 104, 105, 106, 107));
+}
+
+TEST_F(Resume, EvaluationDropsNothingAndTrainingGoesOnDropping) {
+  arguments.eval_iters = 1;
+  std::map<double, std::vector<double>> evaluated;
+  for (const double dropout : {0.0, 0.5}) {
+    callbacks.model_provider = [=](const TrainArguments&) { return std::make_shared<TinyLm>(dropout); };
+    on_each_rank([&](int rank, Trainer& trainer) {
+      const double loss = trainer.evaluate(batch_of).value();
+      EXPECT_EQ(trainer.evaluate(batch_of).value(), loss);
+      trainer.step();
+      EXPECT_EQ(trainer.state().draws, dropout == 0 ? 0 : 4 * 4) << "4 samples of 4 numbers a rank";
+      if (rank == 0) evaluated[dropout].push_back(loss);
+    });
+  }
+  EXPECT_EQ(evaluated[0.5], evaluated[0.0]);
 }
 
 TEST_F(Resume, EvaluationBeginsAtSampleZeroAndDoesNotMoveTheState) {

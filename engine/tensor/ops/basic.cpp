@@ -4,27 +4,39 @@
 #include "engine/kernels/dispatch.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/broadcast.h"
 #include "engine/tensor/ops/support.h"
 
 namespace loom::ops {
 
-Tensor add(const Tensor& a, const Tensor& b) {
-  check_model(shapes_hold(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "add", {a, b}),
-              "add: {} {} with {} {}; the second needs the shape of the first or its last dims, in the same dtype",
-              name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+namespace {
+
+// a + b where b's sizes are the last ones of a's.
+Tensor add_rows(const Tensor& a, const Tensor& b) {
   Tensor y = Tensor::empty(a.shape(), a.dtype());
   launch("add", pass_cost(static_cast<double>(a.numel()), {a, b}, {y}), [&] {
     const std::int64_t part = b.numel();
-    const std::int64_t step = element_bytes(a.dtype()) * static_cast<std::size_t>(part);
+    const std::int64_t step = element_bytes(a.dtype()) * part;
     for (std::int64_t i = 0; part != 0 && i < a.numel() / part; ++i) {
-      const std::size_t at = static_cast<std::size_t>(i) * step;
-      kernels::add(a.dtype(), part, static_cast<const std::byte*>(a.raw()) + at, b.raw(),
-                   static_cast<std::byte*>(y.raw()) + at);
+      kernels::add(a.dtype(), part, static_cast<const std::byte*>(a.raw()) + i * step, b.raw(),
+                   static_cast<std::byte*>(y.raw()) + i * step);
     }
   });
-  autograd::record("add", {a, b}, {}, {y}, [shape = b.shape()](Saved, const Grads& grads, const Needs& needs) -> Grads {
-    return {grads[0], needs[1] ? sum_to(grads[0], shape) : Tensor{}};
-  });
+  return y;
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  check_broadcast("add", a, b);
+  const bool rows = is_suffix(b.shape(), a.shape());
+  Tensor y = rows ? add_rows(a, b) : broadcast_binary("add", kernels::BinaryOp::kAdd, a, b);
+  autograd::record(
+      "add", {a, b}, {}, {y},
+      [rows, of_a = a.shape(), of_b = b.shape()](Saved, const Grads& grads, const Needs& needs) -> Grads {
+        if (rows) return {grads[0], needs[1] ? sum_to(grads[0], of_b) : Tensor{}};
+        return {needs[0] ? sum_repeated(grads[0], of_a) : Tensor{}, needs[1] ? sum_repeated(grads[0], of_b) : Tensor{}};
+      });
   return y;
 }
 

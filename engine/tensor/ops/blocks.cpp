@@ -4,6 +4,7 @@
 
 #include "engine/kernels/rowwise.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/broadcast.h"
 #include "engine/tensor/ops/composed.h"
 #include "engine/tensor/ops/maps.h"
 
@@ -106,18 +107,26 @@ Tensor mean_last(const Tensor& x) {
 }  // namespace
 
 Tensor mul(const Tensor& a, const Tensor& b) {
-  check_model(shapes_hold(a.dtype() == b.dtype() && is_suffix(b.shape(), a.shape()), "mul", {a, b}),
-              "mul: {} {} with {} {}; the second needs the shape of the first or its last dims, in the same dtype",
-              name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
-  Tensor y = times_suffix(a, b);
+  check_broadcast("mul", a, b);
+  const bool rows = is_suffix(b.shape(), a.shape());
+  const auto times = [](const Tensor& u, const Tensor& v) {
+    return broadcast_binary("mul", kernels::BinaryOp::kMul, u, v);
+  };
+  Tensor y = rows ? times_suffix(a, b) : times(a, b);
   const Tensor none;
-  autograd::record("mul", {a, b}, {b.requires_grad() ? a : none, a.requires_grad() ? b : none}, {y},
-                   [shape = b.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
-                     Grads result(2);
-                     if (needs[0]) result[0] = times_suffix(grads[0], saved[1]);
-                     if (needs[1]) result[1] = sum_to(product(grads[0], saved[0]), shape);
-                     return result;
-                   });
+  autograd::record(
+      "mul", {a, b}, {b.requires_grad() ? a : none, a.requires_grad() ? b : none}, {y},
+      [=, of_a = a.shape(), of_b = b.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
+        Grads result(2);
+        if (rows) {
+          if (needs[0]) result[0] = times_suffix(grads[0], saved[1]);
+          if (needs[1]) result[1] = sum_to(product(grads[0], saved[0]), of_b);
+        } else {
+          if (needs[0]) result[0] = sum_repeated(times(grads[0], saved[1]), of_a);
+          if (needs[1]) result[1] = sum_repeated(times(grads[0], saved[0]), of_b);
+        }
+        return result;
+      });
   return y;
 }
 

@@ -13,7 +13,7 @@
 namespace loom::ops {
 
 // Building blocks, recorded on the tape.
-Tensor mul(const Tensor& a, const Tensor& b);            // same shapes, or b is a suffix of a's shape
+Tensor mul(const Tensor& a, const Tensor& b);            // shapes broadcast (ops/general.h)
 Tensor mul_rows(const Tensor& x, const Tensor& factor);  // x [..., dim] times factor [...] (one a row)
 Tensor neg(const Tensor& x);
 Tensor silu(const Tensor& x);

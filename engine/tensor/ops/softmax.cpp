@@ -1,6 +1,4 @@
 // Blocks of the composed operators around the softmax.
-#include <limits>
-
 #include "engine/kernels/rowwise.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/blocks.h"
@@ -9,19 +7,6 @@
 
 namespace loom::ops {
 namespace {
-
-double smallest_number(DType dtype) {
-  switch (dtype) {
-    case DType::kBF16:
-      return -0x1.FEp127;
-    case DType::kF16:
-      return -65504.0;
-    case DType::kF64:
-      return std::numeric_limits<double>::lowest();
-    default:
-      return static_cast<double>(std::numeric_limits<float>::lowest());
-  }
-}
 
 template <class T>
 void add_mask(const Tensor& scores, Tensor& masked, std::int64_t start, double smallest) {

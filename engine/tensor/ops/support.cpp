@@ -1,6 +1,9 @@
 #include "engine/tensor/ops/support.h"
 
+#include <limits>
+
 #include "engine/kernels/fused.h"
+#include "engine/tensor/ops/blocks.h"
 
 namespace loom::ops {
 
@@ -48,6 +51,19 @@ void check_targets(std::string_view op, const Tensor& logits, const Tensor& targ
   check_model(logits.shape().ndim() >= 1 && targets.numel() == row_count(logits),
               "{}: logits {} with targets {}; one target for each row of logits is needed", op,
               to_string(logits.shape()), to_string(targets.shape()));
+}
+
+double smallest_number(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return -0x1.FEp127;
+    case DType::kF16:
+      return -65504.0;
+    case DType::kF64:
+      return std::numeric_limits<double>::lowest();
+    default:
+      return static_cast<double>(std::numeric_limits<float>::lowest());
+  }
 }
 
 bool is_suffix(const Shape& suffix, const Shape& shape) {
