@@ -1,13 +1,15 @@
-// Promise: links of the documents lead to files, both READMEs have the same commands and name every page, names in
-//          docs/from-python.md stand in the headers beside them, texts quoted in docs/troubleshooting.md in the sources.
+// Promise: links of the documents lead to files; both READMEs have the same commands and tables and name every page;
+//          names in docs/from-python.md stand in the headers beside them, and texts that docs/troubleshooting.md
+//          quotes in the sources.
 // World:   this checkout.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/build/tree_files.h"
@@ -63,12 +65,28 @@ Texts cells_of(const std::string& line) {
   return cells;
 }
 
+// Its lines outside ``` fences, or those inside.
+enum class Part { kProse, kCode };
+Texts part_of(const std::string& page, Part part) {
+  Texts lines;
+  bool inside = false;
+  for (std::string& line : lines_of(page)) {
+    if (line.starts_with("```")) {
+      inside = !inside;
+    } else if (inside == (part == Part::kCode)) {
+      lines.push_back(std::move(line));
+    }
+  }
+  return lines;
+}
+
 // --- Links
 
 TEST(Documents, LinksLeadToFiles) {
   Texts problems;
   for (const std::string& page : pages()) {
-    for (const std::string& target : between(read_text(kRoot / page), "](", ")")) {
+    for (const std::string& target :
+         between(fmt::format("{}", fmt::join(part_of(page, Part::kProse), "\n")), "](", ")")) {
       const std::string file = target.substr(0, target.find('#'));
       if (file.empty() || file.find("://") != std::string::npos) continue;
       if (!std::filesystem::exists((kRoot / page).parent_path() / file)) {
@@ -93,19 +111,12 @@ TEST(Documents, AreAllNamedInBothReadmes) {
 
 // --- The README in two languages
 
-// The lines inside ``` fences, without comments and the blanks before them.
+// Its code, without comments and the blanks before them.
 Texts commands_of(const std::string& page) {
-  Texts commands;
-  bool inside = false;
-  for (std::string line : lines_of(page)) {
-    if (line.starts_with("```")) {
-      inside = !inside;
-      continue;
-    }
-    if (!inside) continue;
+  Texts commands = part_of(page, Part::kCode);
+  for (std::string& line : commands) {
     line = line.substr(0, line.find(" #"));
     line.erase(line.find_last_not_of(' ') + 1);
-    commands.push_back(line);
   }
   return commands;
 }
