@@ -65,8 +65,9 @@ Texts cells_of(const std::string& line) {
   return cells;
 }
 
-// Its lines outside ``` fences, or those inside.
 enum class Part { kProse, kCode };
+
+// The lines of a page outside ``` fences, or those inside.
 Texts part_of(const std::string& page, Part part) {
   Texts lines;
   bool inside = false;
@@ -111,7 +112,7 @@ TEST(Documents, AreAllNamedInBothReadmes) {
 
 // --- The README in two languages
 
-// Its code, without comments and the blanks before them.
+// The code of a page, without comments and the blanks before them.
 Texts commands_of(const std::string& page) {
   Texts commands = part_of(page, Part::kCode);
   for (std::string& line : commands) {
