@@ -1,0 +1,121 @@
+// Promise: docs/outputs.md has every key of metrics.jsonl and of a plan's JSON and every exit status, and no other.
+// World:   this checkout; figures made by hand, so that the keys that are written sometimes are written too.
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "engine/cli/exit_status.h"
+#include "engine/device/memory.h"
+#include "engine/plan/plan_output.h"
+#include "engine/train/metrics.h"
+#include "tests/support/files.h"
+
+namespace loom::plan {
+namespace {
+
+using nlohmann::ordered_json;
+using ::testing::IsEmpty;
+using Names = std::set<std::string>;
+
+// The first cells of the tables below the heading, as far as they are code.
+Names documented(const std::string& heading) {
+  std::istringstream page(test::read_file(std::filesystem::path(LOOM_SOURCE_DIR) / "docs/outputs.md"));
+  const std::regex row("\\| `([^`]*)` \\|.*");
+  Names names;
+  bool inside = false;
+  std::smatch match;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("## ")) inside = line == "## " + heading;
+    if (inside && std::regex_match(line, match, row)) names.insert(match[1].str());
+  }
+  return names;
+}
+
+// "memory.phases[].phase": the paths of all keys in `json`, which stands at `path`.
+void add_keys(const ordered_json& json, const std::string& path, Names& keys) {
+  if (json.is_array()) {
+    for (const ordered_json& item : json) add_keys(item, path + "[]", keys);
+  }
+  if (!json.is_object()) return;
+  for (const auto& [key, value] : json.items()) {
+    const std::string below = path.empty() ? key : path + "." + key;
+    keys.insert(below);
+    add_keys(value, below, keys);
+  }
+}
+
+Names difference(const Names& of, const Names& without) {
+  Names rest;
+  std::ranges::set_difference(of, without, std::inserter(rest, rest.end()));
+  return rest;
+}
+
+void expect_on_the_page(const Names& written, const std::string& heading) {
+  const Names rows = documented(heading);
+  EXPECT_THAT(difference(written, rows), IsEmpty()) << "written, but not in docs/outputs.md: add a row for each";
+  EXPECT_THAT(difference(rows, written), IsEmpty()) << "in docs/outputs.md, but not written: remove these rows";
+}
+
+// A plan with an entry in each of its lists.
+StepEstimate full_plan() {
+  StepEstimate plan;
+  plan.memory.phases.resize(1);
+  plan.communication.resize(1);
+  plan.time.phases.resize(1);
+  return plan;
+}
+
+TEST(OutputsPage, HasEveryKeyOfMetrics) {
+  train::StepMetrics metrics;
+  metrics.step = 1;
+  for (int c = 0; c < device::kMemCategories; ++c) {
+    metrics.peak_memory_bytes.emplace_back(device::name(static_cast<device::MemCategory>(c)), 1);
+  }
+  metrics.peak_memory_bytes.emplace_back("total", 1);  // as the trainer does: tests/cli/program_test.cpp
+  metrics.held_out_loss = 2.5;
+  metrics.reports.emplace_back("NAME", 1.5);
+  const auto path = test::fresh_folder() / "metrics.jsonl";
+  train::MetricsWriter(path).write(metrics);
+  Names keys;
+  add_keys(ordered_json::parse(test::read_file(path)), "", keys);
+  expect_on_the_page(keys, "metrics.jsonl");
+}
+
+TEST(OutputsPage, HasEveryKeyOfAPlan) {
+  CheckedEstimate checked;
+  checked.plan = full_plan();
+  checked.out_of_memory = "out of memory in forward";
+  checked.remedies.resize(1);
+  Names keys;
+  add_keys(to_json(checked), "", keys);
+  keys.insert("sweep");
+  keys.insert("sweep[].change");
+  expect_on_the_page(keys, "plan --json");
+}
+
+// The rows of a sweep are plans; only the key beside them has a row of its own on the page.
+TEST(OutputsPage, HasEveryKeyOfASweep) {
+  std::vector<PlanSearch::Candidate> candidates(1);
+  candidates[0].plan = full_plan();
+  Names of_sweep;
+  add_keys(to_json(candidates), "", of_sweep);
+  Names expected{"sweep", "sweep[].change"};
+  Names of_plan;
+  add_keys(to_json(full_plan()), "sweep[]", of_plan);
+  expected.merge(of_plan);
+  EXPECT_EQ(of_sweep, expected);
+}
+
+TEST(OutputsPage, HasEveryExitStatus) {
+  expect_on_the_page(
+      {"0", std::to_string(cli::kExitFailed), std::to_string(cli::kExitUsage), std::to_string(cli::kExitDoesNotFit)},
+      "Exit status");
+}
+
+}  // namespace
+}  // namespace loom::plan
