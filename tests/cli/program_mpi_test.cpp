@@ -32,7 +32,7 @@ TEST(Mpi, HasTheBitsOfThreads) {
   }
 }
 
-// The launcher shows a terminal to every process and hands on lines: a bar that redraws itself would be one endless line.
+// The launcher shows a terminal to every process and hands on lines: a bar that redraws itself would be one long line.
 TEST(Mpi, PrintsLinesAndNoBarThatRedrawsItself) {
   const ProgramFolder folder;
   const Outcome outcome = folder.run(kFourSteps, kMpirun);

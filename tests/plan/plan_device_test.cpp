@@ -1,5 +1,5 @@
-// Promise: a planned step is one that its device could do: gathers begin when their memory is free, what is in flight is
-//          in the memory, the allocator's cache is emptied where it must be and that is said, experts' products are
+// Promise: a planned step is one that its device could do: gathers begin when their memory is free, what is in flight
+//          is in the memory, the allocator's cache is emptied where it must be and that is said, experts' products are
 //          products.
 // World:   rank 0 of 64 devices; models of configs/models.
 #include <gmock/gmock.h>
@@ -95,8 +95,8 @@ TEST_P(Prefetch, IsAllThatIsInFlightAndStandsInTheMemory) {
     const StepEstimate plan = estimate_step(a, cli::hub_callbacks(a), profile());
     const std::vector<Stay> stays = stays_of_layers(plan);
     ASSERT_EQ(stays.size(), 2u * 80u);
-    // The layer that computes, and those ahead: backward gathers one ahead by itself. PyTorch's buffer makes room for one
-    // more while a layer is copied out of it.
+    // The layer that computes, and those ahead: backward gathers one ahead by itself. PyTorch's buffer makes room for
+    // one more while a layer is copied out of it.
     const std::int64_t ahead = std::max(1, prefetch) + (GetParam() == train::KernelSet::kPytorch ? 1 : 0);
     EXPECT_LE(most_at_once(stays, [](const Stay&) { return 1; }), 1 + ahead) << prefetch;
     const device::MemoryPeaks peaks = device::peaks_of(plan.run.recording.memory);

@@ -1,5 +1,5 @@
-// Promise: searches find the best that fits among what the file and the command line leave open, and say what they cannot
-//          search.
+// Promise: searches find the best that fits among what the file and the command line leave open, and say what they
+//          cannot search.
 // World:   the quick start's model on devices of little memory.
 #include "engine/plan/plan_search.h"
 
