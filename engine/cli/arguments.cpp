@@ -4,6 +4,7 @@
 
 #include "engine/cli/flags.h"
 #include "engine/cli/foreign_flags.h"
+#include "engine/core/rounding.h"
 
 namespace loom::cli {
 namespace {
@@ -442,11 +443,46 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
   flags.text("--json", "FILE", a.json, "Write the plan as JSON; - is standard output");
   flags.text("--trace", "FILE", a.trace, "Write the planned step for Perfetto (ui.perfetto.dev)");
   flags.toggle("--sweep", a.sweep, "Try sharding sizes, reshard, recompute, prefetch, micro-batches; rank what fits");
-  flags.choice<PlanArguments::Fit>("--fit", a.fit,
-                                   {{"nothing", PlanArguments::Fit::kNothing},
-                                    {"micro-batch", PlanArguments::Fit::kMicroBatch},
-                                    {"world-size", PlanArguments::Fit::kWorldSize}},
-                                   "Search the largest micro-batch, or the smallest world, that fits");
+  flags.choice<PlanArguments::Fit>(
+      "--fit", a.fit,
+      {{"nothing", PlanArguments::Fit::kNothing},
+       {"micro-batch", PlanArguments::Fit::kMicroBatch},
+       {"world-size", PlanArguments::Fit::kWorldSize}},
+      "Search the largest micro-batch, or the smallest world, that fits; a --global-batch-size is kept");
+}
+
+void refuse_what_is_searched(const CLI::App& app, const std::string& search, const std::string& what,
+                             const std::string& flag) {
+  if (!given(app, flag)) return;
+  config_error("--fit {} searches {}, but {} is {}; remove one of them", search, what, flag,
+               app.get_option(flag)->as<std::string>());
+}
+
+// What a search looks for is not given beside it; what is given, it keeps.
+void settle_search(const CLI::App& app, PlanArguments& a) {
+  using Fit = PlanArguments::Fit;
+  if (a.sweep && a.fit != Fit::kNothing) {
+    config_error("--sweep and --fit are both given, and each is a search of its own; remove one of them");
+  }
+  if (a.fit == Fit::kMicroBatch) refuse_what_is_searched(app, "micro-batch", "the micro-batch", "--micro-batch-size");
+  if (a.fit == Fit::kWorldSize) {
+    for (const char* flag : {"--world-size", "--nproc-per-node"}) {
+      refuse_what_is_searched(app, "world-size", "the number of devices", flag);
+    }
+  }
+  if (given(app, "--micro-batch-size")) a.micro_batch_size = a.train.micro_batch_size;
+  if (given(app, "--global-batch-size")) a.global_batch_size = a.train.global_batch_size;
+}
+
+// 0: not given.
+void settle_world(const CLI::App& app, int world_size, TrainingFlags& training) {
+  if (world_size == 0) return;
+  const int ranks = given(app, "--nproc-per-node") ? app.get_option("--nproc-per-node")->as<int>() : 1;
+  if (world_size % ranks != 0) {
+    config_error("--world-size is {}, which is no multiple of --nproc-per-node {}; use {}, or leave out one of them",
+                 world_size, ranks, round_up(world_size, ranks));
+  }
+  training.set_ranks(world_size);
 }
 
 // The words of a command line for CLI11 (last one first, without the program), with dashes for underscores in the names
@@ -512,8 +548,9 @@ class Parser {
 
  private:
   PlanArguments settled_plan() {
-    if (world_size_ > 0) planning_.set_ranks(world_size_);
+    settle_world(plan_, world_size_, planning_);
     plan_values_.train = planning_.settled({.cores = 1});
+    settle_search(plan_, plan_values_);
     return plan_values_;
   }
 
@@ -562,8 +599,9 @@ class ProgramParser {
 
   ProgramArguments settled(const launch::LaunchContext& context) { return training_.settled(context); }
   PlanArguments settled_plan() {
-    if (world_size_ > 0) training_.set_ranks(world_size_);
+    settle_world(app_, world_size_, training_);
     plan_values_.train = training_.settled({.cores = 1});
+    settle_search(app_, plan_values_);
     return plan_values_;
   }
 

@@ -50,6 +50,9 @@ struct PlanArguments {
   std::string device = "h200";                 // a profile: a file, or the name of one in configs/devices
   std::optional<std::filesystem::path> json;   // where the plan is written as JSON; "-": standard output, alone
   std::optional<std::filesystem::path> trace;  // where the step's virtual time is written for Perfetto
+  // --micro-batch-size and --global-batch-size, where they are given: a search keeps them.
+  std::optional<int> micro_batch_size;
+  std::optional<int> global_batch_size;
   bool sweep = false;       // try sharding sizes, reshard, recompute, prefetch and micro-batches; rank those that fit
   Fit fit = Fit::kNothing;  // search the largest micro-batch, or the smallest world, that fits
 };

@@ -30,7 +30,9 @@ void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json pl
 
 int run_plan(const PlanArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.device);
-  plan::PlanSearch search(arguments.train, callbacks, profile);
+  plan::PlanSearch search(
+      arguments.train, callbacks, profile,
+      {.micro_batch_size = arguments.micro_batch_size, .global_batch_size = arguments.global_batch_size});
   const bool json_only = arguments.json && *arguments.json == "-";
   const auto show = [&](const auto& result) {
     if (json_only) {

@@ -88,7 +88,7 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
 
   train::Progress progress({.total_steps = arguments.train_iters,
                             .log_interval = arguments.log_interval,
-                            .terminal = train::is_terminal(STDOUT_FILENO),
+                            .terminal = train::is_terminal(STDOUT_FILENO) && !launch::launched_by_mpi(),
                             .shown = first,
                             .loss_unit = callbacks.loss_unit},
                            out);

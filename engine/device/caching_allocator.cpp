@@ -88,7 +88,11 @@ CachingAllocator::Piece* CachingAllocator::take_free(std::int64_t bytes, StreamI
 
 CachingAllocator::Piece* CachingAllocator::take_segment(std::int64_t bytes, StreamId stream, bool small) {
   const std::int64_t size = segment_bytes(bytes);
-  if (stats_.reserved_bytes + size > capacity_bytes_) empty_cache();
+  if (stats_.reserved_bytes + size > capacity_bytes_) {
+    const std::int64_t before = stats_.segments;
+    empty_cache();
+    if (stats_.segments < before) ++stats_.cache_flushes;
+  }
   if (stats_.reserved_bytes + size > capacity_bytes_) return nullptr;
   auto piece = std::make_unique<Piece>();
   piece->address = next_address_;

@@ -31,6 +31,9 @@ struct AllocatorStats {
   std::int64_t reserved_bytes = 0;
   std::int64_t peak_reserved_bytes = 0;
   std::int64_t segments = 0;
+  // Times the cached segments were given back because a new one did not fit: num_alloc_retries of
+  // torch.cuda.memory_stats(). A device waits for all its streams each time.
+  std::int64_t cache_flushes = 0;
 };
 
 class CachingAllocator {

@@ -135,6 +135,7 @@ MemorySample IssueLog::sample() const {
           .by_category = stats.by_category,
           .allocated_bytes = stats.allocator.allocated_bytes,
           .reserved_bytes = stats.allocator.reserved_bytes,
+          .cache_flushes = stats.allocator.cache_flushes,
           .wall_ns = notes_wall_ ? wall_clock_ns() : 0};
 }
 

@@ -88,7 +88,8 @@ struct MemorySample {
   CategoryBytes by_category{};
   std::int64_t allocated_bytes = 0;  // by the caching allocator: the categories and what it does not split off
   std::int64_t reserved_bytes = 0;
-  std::int64_t wall_ns = 0;  // as WallTime; 0 where wall times are not recorded
+  std::int64_t cache_flushes = 0;  // AllocatorStats::cache_flushes so far
+  std::int64_t wall_ns = 0;        // as WallTime; 0 where wall times are not recorded
 };
 
 struct MemoryPeaks {

@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
+#include "engine/observe/collective_sums.h"
 #include "engine/observe/report_configuration.h"
 #include "engine/observe/report_page.h"
 #include "engine/observe/report_step.h"
@@ -83,9 +84,12 @@ void RunReport::end_step(std::int64_t step) {
   const device::Recording recording = recorder_->recording();
   recorder_.reset();
   const virtual_time::RankRecording rank{0, &recording};
-  const virtual_time::VirtualTimes times = virtual_time::resolve({&rank, 1}, virtual_time::TimeModel(inputs_.profile));
+  const virtual_time::TimeModel model(inputs_.profile);
+  const virtual_time::VirtualTimes times = virtual_time::resolve({&rank, 1}, model);
   json_["recorded_step"] = step + 1;
   json_["time"] = time_json(recording, times.ranks.front());
+  json_["communication"] = to_json(sum_collectives(recording, model));
+  json_["host_bytes"] = device::Device::current().host_memory().stats().peak_bytes;
   add_step(json_, {recording, times.ranks.front()});
   for (const WastedPrefetch& wasted : view_schedule(recording).wasted) {
     json_["warnings"].push_back(to_text(wasted));

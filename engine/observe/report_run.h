@@ -5,7 +5,8 @@
 // JSON     "report": "run"; "model", "parameters", "device", "world_size", "mode", "micro_batch_size", "micro_batches",
 //          "seq_length"; "steps": lines of metrics.jsonl, and "steps_of_run", more than those where the run is longer
 //          than kReportSteps: every n-th is kept then, with those of evaluations and the last; "recorded_step"; "time",
-//          "timeline", "memory_over_step" of that step (report_step.h); "warnings" of the configuration and the
+//          "communication" (collective_sums.h), "timeline", "memory_over_step", "groups" of that step (report_step.h),
+//          "host_bytes", the peak of the host's memory up to then; "warnings" of the configuration and the
 //          schedule; "configuration" (report_configuration.h).
 // Errors   read_report_inputs: ConfigError for a profile or path that cannot be used. end_step: DeviceError when the
 //          profile has no rate for a dtype of the step. write: Error when writing fails.

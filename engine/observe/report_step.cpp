@@ -8,15 +8,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/core/shown_path.h"
 #include "engine/observe/memory_points.h"
+#include "engine/observe/step_groups.h"
 
 namespace loom::observe {
 namespace {
 
 using device::Entry;
 using device::EntryKind;
-using device::StreamId;
 using nlohmann::ordered_json;
 
 // The lanes: the streams in StreamId's order, then the host.
@@ -44,24 +43,19 @@ bool is_drawn(const Entry& entry, const virtual_time::EntryTime& time) {
   return device::is_stream_work(entry.kind) || (device::is_on_host(entry.kind) && time.end > time.start);
 }
 
-bool has_group_of_its_own(const Entry& entry) {
-  return entry.kind == EntryKind::kCopy || entry.kind == EntryKind::kCollective;
-}
-
 class EntryArrays {
  public:
   EntryArrays(const device::Recording& recording, const virtual_time::RankTimes& times)
-      : recording_(recording), times_(times) {}
+      : recording_(recording), times_(times), entry_groups_(recording) {}
 
   void add(std::size_t i) {
     const Entry& entry = recording_.entries[i];
-    if (entry.kind == EntryKind::kStreamWait && entry.stream == StreamId::kCompute) note_wait(entry);
-    if (entry.kind == EntryKind::kPhase && recording_.text(entry.name) == "optimizer") waited_for_ = -1;
+    const std::string group = entry_groups_.next(entry);
     if (!is_drawn(entry, times_.entries[i])) return;
     const std::size_t lane = device::is_on_host(entry.kind) ? kHostLane : static_cast<std::size_t>(entry.stream);
     stream_.push_back(static_cast<std::int64_t>(lane));
     name_.push_back(names_.number_of(entry.kind == EntryKind::kHostWait ? "wait" : recording_.text(entry.name)));
-    group_.push_back(group_of(entry));
+    group_.push_back(group.empty() ? -1 : groups_.number_of(group));
     start_.push_back(times_.entries[i].start);
     duration_.push_back(times_.entries[i].end - times_.entries[i].start);
     bytes_.push_back(entry.kind == EntryKind::kCollective ? entry.cost.link_bytes : entry.cost.written_bytes);
@@ -83,24 +77,10 @@ class EntryArrays {
   }
 
  private:
-  // The compute stream waits for a gather: what it runs from now on is that group's.
-  void note_wait(const Entry& wait) {
-    const Entry& awaited = recording_.entry(wait.other);
-    if (device::is_stream_work(awaited.kind) && awaited.stream == StreamId::kGather) {
-      waited_for_ = groups_.number_of(shown_path(recording_.text(awaited.subject)));
-    }
-  }
-
-  std::int64_t group_of(const Entry& entry) {
-    if (device::is_on_host(entry.kind)) return -1;
-    if (has_group_of_its_own(entry)) return groups_.number_of(shown_path(recording_.text(entry.subject)));
-    return waited_for_;
-  }
-
   const device::Recording& recording_;
   const virtual_time::RankTimes& times_;
+  EntryGroups entry_groups_;
   Texts names_, groups_;
-  std::int64_t waited_for_ = -1;
   std::vector<std::int64_t> stream_, name_, group_, start_, duration_, bytes_;
 };
 
@@ -190,9 +170,43 @@ ordered_json memory_over_step_json(const ReportStep& step, std::int64_t limit) {
   return json;
 }
 
+namespace {
+
+ordered_json groups_json(const std::vector<GroupSum>& groups) {
+  ordered_json json = ordered_json::array();
+  for (const GroupSum& sum : groups) {
+    json.push_back({{"group", sum.group},
+                    {"gathers", sum.gathers},
+                    {"gathered_bytes", sum.gathered_bytes},
+                    {"gather_ns", sum.gather_ns},
+                    {"reductions", sum.reductions},
+                    {"reduced_bytes", sum.reduced_bytes},
+                    {"reduce_ns", sum.reduce_ns},
+                    {"exposed_ns", sum.exposed_ns},
+                    {"compute_ns", sum.compute_ns}});
+  }
+  return json;
+}
+
+ordered_json exposed_json(const std::vector<ExposedGap>& gaps) {
+  std::vector<std::int64_t> start, duration;
+  std::vector<std::string> group;
+  for (const ExposedGap& gap : gaps) {
+    start.push_back(gap.start_ns);
+    duration.push_back(gap.end_ns - gap.start_ns);
+    group.push_back(gap.group);
+  }
+  return {{"start_ns", start}, {"duration_ns", duration}, {"group", group}};
+}
+
+}  // namespace
+
 void add_step(ordered_json& report, const ReportStep& step) {
   report["memory_over_step"] = memory_over_step_json(step);
   report["timeline"] = timeline_json(step);
+  const StepGroups groups = groups_of_step(step.recording, step.times);
+  report["timeline"]["exposed"] = exposed_json(groups.gaps);
+  report["groups"] = groups_json(groups.groups);
 }
 
 }  // namespace loom::observe

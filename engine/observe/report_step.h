@@ -6,6 +6,10 @@
 //                   and "entries_shown", fewer where the step has more than the limit: the first ones then. The group
 //                   of a copy or a collective is its own; a kernel's is the one that the compute stream waited for
 //                   last; those of the optimizer have none.
+//                   add_step() adds "exposed": {"start_ns", "duration_ns", "group"}, when compute stood still for a
+//                   collective, and whose.
+// groups            [{"group", "gathers", "gathered_bytes", "gather_ns", "reductions", "reduced_bytes", "reduce_ns",
+//                   "exposed_ns", "compute_ns"}]: step_groups.h.
 // memory_over_step  "time_ns"; "by_category": {"shard_bytes", ...}; "allocated_bytes", "reserved_bytes"; "peak_bytes":
 //                   {"shard", ..., "total"}, of all changes, as metrics.jsonl has them;
 //                   "changes_of_step" and "points_shown", fewer where there are more than the limit or several at one
@@ -32,7 +36,7 @@ inline constexpr std::int64_t kReportMemoryPoints = 2'000;
 
 nlohmann::ordered_json timeline_json(const ReportStep& step, std::int64_t limit = kReportEntries);
 nlohmann::ordered_json memory_over_step_json(const ReportStep& step, std::int64_t limit = kReportMemoryPoints);
-// Both, under their keys.
+// Both and "groups", under their keys.
 void add_step(nlohmann::ordered_json& report, const ReportStep& step);
 
 }  // namespace loom::observe

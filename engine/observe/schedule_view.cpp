@@ -1,6 +1,7 @@
 #include "engine/observe/schedule_view.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <string_view>
 #include <utility>
@@ -167,6 +168,72 @@ std::string remark(const ScheduleEvent& event) {
   return text;
 }
 
+// Copies and host work of single parameters: events that are called by their own names.
+bool is_item(const ScheduleEvent& event) {
+  constexpr std::array<std::string_view, 11> kTokens{"IN", "AG", "W",    "RE", "REPF", "RIN",
+                                                     "RS", "AR", "DROP", "B",  "O"};
+  return event.token != "run" && std::ranges::find(kTokens, event.token) == kTokens.end();
+}
+
+// Events of one line: the first to the last stand without another line between them.
+struct ScheduleLine {
+  std::size_t first = 0;
+  std::size_t last = 0;
+  std::int64_t items = 1;
+  ScheduleEvent event;
+
+  std::string number() const {
+    return first == last ? fmt::to_string(first + 1) : fmt::format("{}-{}", first + 1, last + 1);
+  }
+};
+
+// The group that the items before `next` work for: that of the gather they make ready, or of the reduction they follow.
+std::optional<std::string> group_of_items(const std::vector<ScheduleEvent>& events, std::size_t first,
+                                          std::size_t next) {
+  if (next < events.size() && (events[next].token == "IN" || events[next].token == "AG")) return events[next].group;
+  const bool reduced = first > 0 && (events[first - 1].token == "RS" || events[first - 1].token == "AR");
+  return reduced ? std::optional(events[first - 1].group) : std::nullopt;
+}
+
+// Items that follow one another are one line for each stream and name.
+void fold_items(const std::vector<ScheduleEvent>& events, std::size_t first, std::size_t next,
+                std::vector<ScheduleLine>& lines) {
+  const std::size_t begin = lines.size();
+  for (std::size_t i = first; i < next; ++i) {
+    const auto same = std::find_if(
+        lines.begin() + static_cast<std::ptrdiff_t>(begin), lines.end(),
+        [&](const auto& line) { return line.event.stream == events[i].stream && line.event.token == events[i].token; });
+    if (same == lines.end()) {
+      lines.push_back({i, i, 1, events[i]});
+      continue;
+    }
+    same->last = i;
+    ++same->items;
+    same->event.bytes += events[i].bytes;
+  }
+  const std::optional<std::string> group = group_of_items(events, first, next);
+  for (std::size_t i = begin; i < lines.size(); ++i) {
+    if (lines[i].items == 1) continue;
+    lines[i].event.has_group = group.has_value() && lines[i].event.stream != "host";
+    lines[i].event.group = lines[i].event.has_group ? *group : "";
+  }
+}
+
+std::vector<ScheduleLine> lines_of(const std::vector<ScheduleEvent>& events) {
+  std::vector<ScheduleLine> lines;
+  for (std::size_t i = 0; i < events.size();) {
+    std::size_t next = i + 1;
+    if (!is_item(events[i])) {
+      lines.push_back({i, i, 1, events[i]});
+    } else {
+      while (next < events.size() && is_item(events[next])) ++next;
+      fold_items(events, i, next, lines);
+    }
+    i = next;
+  }
+  return lines;
+}
+
 // A line without blanks at its end.
 void append_line(std::string& text, std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
@@ -174,13 +241,20 @@ void append_line(std::string& text, std::string line) {
 }
 
 void append_events(std::string& text, const std::vector<ScheduleEvent>& events) {
+  const std::vector<ScheduleLine> lines = lines_of(events);
   std::size_t width = std::string_view("group").size();
-  for (const ScheduleEvent& event : events) width = std::max(width, shown_group(event).size());
-  append_line(text,
-              fmt::format("{:>5}  {:<14}  {:<5}  {:<{}}  {:>12}", "#", "stream", "event", "group", width, "bytes"));
-  for (std::size_t i = 0; i < events.size(); ++i) {
-    append_line(text, fmt::format("{:>5}  {:<14}  {:<5}  {:<{}}  {:>12}  {}", i + 1, events[i].stream, events[i].token,
-                                  shown_group(events[i]), width, shown_bytes(events[i]), remark(events[i])));
+  std::size_t number_width = 5;
+  for (const ScheduleLine& line : lines) {
+    width = std::max(width, shown_group(line.event).size());
+    number_width = std::max(number_width, line.number().size());
+  }
+  append_line(text, fmt::format("{:>{}}  {:<14}  {:<5}  {:<{}}  {:>12}", "#", number_width, "stream", "event", "group",
+                                width, "bytes"));
+  for (const ScheduleLine& line : lines) {
+    const std::string about = line.items > 1 ? fmt::format("{} items", line.items) : remark(line.event);
+    append_line(text,
+                fmt::format("{:>{}}  {:<14}  {:<5}  {:<{}}  {:>12}  {}", line.number(), number_width, line.event.stream,
+                            line.event.token, shown_group(line.event), width, shown_bytes(line.event), about));
   }
 }
 

@@ -58,8 +58,9 @@ struct ScheduleView {
 // The recording holds one step. Without recorded memory the peaks are 0.
 ScheduleView view_schedule(const device::Recording& recording);
 
-// A line an event (number, stream, token, group, bytes, dtype or kernels), a line a stream, the peaks, and a line a
-// vain prefetch.
+// A line an event: number, stream, token, group, bytes, dtype or kernels. Copies and host work of single parameters
+// that follow one another are a line for each stream and name: the numbers of the first and the last, the group they
+// are for, their bytes together. Then a line a stream, the peaks, and a line a wasted prefetch.
 std::string to_text(const ScheduleView& view);
 
 // One line, without its end.

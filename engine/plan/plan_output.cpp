@@ -15,12 +15,38 @@ double percent(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
+std::string trained_line(const StepEstimate& plan) {
+  const std::int64_t frozen = plan.parameters - plan.trained_parameters;
+  if (frozen == 0) return "all parameters are trained\n";
+  return fmt::format("{:.3f} G parameters are trained, {:.3f} G are frozen\n",
+                     static_cast<double>(plan.trained_parameters) * 1e-9, static_cast<double>(frozen) * 1e-9);
+}
+
 std::string head(const StepEstimate& plan) {
   std::string text = fmt::format("{} of {:.3f} G parameters on {} x {}, micro-batch {} x {} of {} tokens\n", plan.model,
                                  static_cast<double>(plan.parameters) * 1e-9, plan.world, plan.device,
                                  plan.micro_batches, plan.micro_batch, plan.seq_length);
   if (!plan.mode.empty()) text += plan.mode + "\n";
+  return text + trained_line(plan);
+}
+
+// Where the allocator's cache was emptied; nothing where it was not.
+std::string flush_lines(const MemoryEstimate& memory) {
+  if (memory.cache_flushes == 0) return "";
+  std::string text = fmt::format(
+      "  the allocator emptied its cache {} because a segment did not fit; each time the device stalls, "
+      "which the step's time leaves out\n",
+      memory.cache_flushes == 1 ? "once" : fmt::format("{} times", memory.cache_flushes));
+  for (const CacheFlush& flush : memory.flushes) {
+    text += fmt::format("    {} x in {}{}\n", flush.count, flush.phase,
+                        flush.group.empty() ? "" : fmt::format(", at group '{}'", flush.group));
+  }
   return text;
+}
+
+std::string verdict(const MemoryEstimate& memory) {
+  if (!memory.fits) return "DOES NOT FIT";
+  return memory.cache_flushes > 0 ? "fits, with its cache emptied on the way" : "fits";
 }
 
 std::string memory_table(const MemoryEstimate& memory) {
@@ -34,12 +60,13 @@ std::string memory_table(const MemoryEstimate& memory) {
     for (const std::int64_t bytes : phase.by_category_at_peak) text += fmt::format("{:>16.2f}", gib(bytes));
     text += fmt::format("{:>8.2f}\n", gib(phase.end_allocated_bytes));
   }
-  text +=
-      fmt::format("  peak allocated {:.2f} (in {}), reserved {:.2f} of {:.2f}: {}; between steps {:.2f}{}\n",
-                  gib(memory.peak_allocated_bytes), memory.peak_phase, gib(memory.reserved_bytes),
-                  gib(memory.capacity_bytes), memory.fits ? "fits" : "DOES NOT FIT", gib(memory.steady_allocated_bytes),
-                  memory.host_bytes > 0 ? fmt::format("; host {:.2f}", gib(memory.host_bytes)) : "");
-  return text;
+  text += fmt::format(
+      "  peak allocated {:.2f} (in {}), peak reserved {:.2f} of {:.2f}: {}; reserved at the end {:.2f}, "
+      "allocated between steps {:.2f}{}\n",
+      gib(memory.peak_allocated_bytes), memory.peak_phase, gib(memory.peak_reserved_bytes), gib(memory.capacity_bytes),
+      verdict(memory), gib(memory.reserved_bytes), gib(memory.steady_allocated_bytes),
+      memory.host_bytes > 0 ? fmt::format("; host {:.2f}", gib(memory.host_bytes)) : "");
+  return text + flush_lines(memory);
 }
 
 std::string communication_table(const StepEstimate& plan) {
@@ -91,7 +118,13 @@ ordered_json memory_json(const MemoryEstimate& memory) {
   json["peak_allocated_bytes"] = memory.peak_allocated_bytes;
   json["peak_phase"] = memory.peak_phase;
   json["steady_allocated_bytes"] = memory.steady_allocated_bytes;
+  json["peak_reserved_bytes"] = memory.peak_reserved_bytes;
   json["reserved_bytes"] = memory.reserved_bytes;
+  json["cache_flushes"] = memory.cache_flushes;
+  json["flushes"] = ordered_json::array();
+  for (const CacheFlush& flush : memory.flushes) {
+    json["flushes"].push_back({{"phase", flush.phase}, {"group", flush.group}, {"count", flush.count}});
+  }
   json["capacity_bytes"] = memory.capacity_bytes;
   json["host_bytes"] = memory.host_bytes;
   json["fits"] = memory.fits;
@@ -127,6 +160,7 @@ ordered_json to_json(const StepEstimate& plan) {
   ordered_json json;
   json["model"] = plan.model;
   json["parameters"] = plan.parameters;
+  json["trained_parameters"] = plan.trained_parameters;
   json["device"] = plan.device;
   json["world_size"] = plan.world;
   json["mode"] = plan.mode;
@@ -134,15 +168,7 @@ ordered_json to_json(const StepEstimate& plan) {
   json["micro_batches"] = plan.micro_batches;
   json["seq_length"] = plan.seq_length;
   json["memory"] = memory_json(plan.memory);
-  json["communication"] = ordered_json::array();
-  for (const CommunicationEstimate& kind : plan.communication) {
-    json["communication"].push_back({{"collective", kind.collective},
-                                     {"ranks", kind.ranks},
-                                     {"link", kind.link},
-                                     {"count", kind.count},
-                                     {"received_bytes", kind.received_bytes},
-                                     {"time_ns", kind.time_ns}});
-  }
+  json["communication"] = observe::to_json(plan.communication);
   json["time"] = time_json(plan.time);
   const ThroughputEstimate& t = plan.throughput;
   json["throughput"] = {{"tokens", t.tokens},
@@ -183,13 +209,14 @@ ordered_json to_json(const CheckedEstimate& checked) {
 
 std::string to_text(const std::vector<PlanSearch::Candidate>& sweep) {
   constexpr std::size_t kShown = 20;
-  std::string text = fmt::format("{} configurations fit; the fastest per token first\n{:>12}{:>12}{:>10}{:>8}  {}\n",
-                                 sweep.size(), "tokens/s/dev", "step ms", "GiB", "MFU %", "change");
+  std::string text =
+      fmt::format("{} configurations fit; the fastest per token first\n{:>12}{:>12}{:>10}{:>9}{:>8}  {}\n",
+                  sweep.size(), "tokens/s/dev", "step ms", "GiB", "flushes", "MFU %", "change");
   for (std::size_t i = 0; i < std::min(kShown, sweep.size()); ++i) {
     const StepEstimate& plan = sweep[i].plan;
-    text +=
-        fmt::format("{:>12.0f}{:>12.2f}{:>10.2f}{:>8.1f}  {}\n", plan.throughput.tokens_per_s_per_device,
-                    ms(plan.time.step_ns), gib(plan.memory.reserved_bytes), 100 * plan.throughput.mfu, sweep[i].change);
+    text += fmt::format("{:>12.0f}{:>12.2f}{:>10.2f}{:>9}{:>8.1f}  {}\n", plan.throughput.tokens_per_s_per_device,
+                        ms(plan.time.step_ns), gib(plan.memory.peak_reserved_bytes), plan.memory.cache_flushes,
+                        100 * plan.throughput.mfu, sweep[i].change);
   }
   if (sweep.size() > kShown) text += fmt::format("and {} more (--json has all)\n", sweep.size() - kShown);
   return text;

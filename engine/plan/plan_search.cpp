@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <fmt/ranges.h>
+#include <functional>
+#include <iterator>
+#include <set>
 
 #include "engine/core/error.h"
+#include "engine/core/rounding.h"
 #include "sharding/config/fsdp2_keys.h"
 
 namespace loom::plan {
@@ -14,6 +18,9 @@ using sharding::Fsdp2Config;
 constexpr int kLargestMicroBatch = 1 << 16;
 constexpr int kLargestWorld = 1 << 20;
 constexpr std::size_t kRemedies = 3;
+constexpr std::size_t kRefined = 3;         // combinations of a sweep of which all micro-batches are tried
+constexpr std::size_t kRefinedSizes = 64;   // so many of them
+constexpr std::size_t kWorldsChecked = 32;  // below the smallest world found
 
 std::vector<sharding::ModulePattern> containers(const Fsdp2Config& config) {
   std::vector<sharding::ModulePattern> patterns;
@@ -43,10 +50,57 @@ double ns_per_token(const StepEstimate& plan) {
   return static_cast<double>(plan.time.step_ns) / static_cast<double>(plan.throughput.tokens);
 }
 
+// The file's sizes fit a world (validate_against_world says why where they do not).
+bool fits_layout(const Fsdp2Config& config, int world) {
+  const int shard = config.sharding_size == Fsdp2Config::kAllRanks ? world : config.sharding_size;
+  return world % shard == 0 && config.reshard_after_forward.on(shard) && world % config.expert_parallel_size == 0;
+}
+
+// The first of `count` indexes for which `holds` is false, or their number; it is taken to stay false from there on.
+// 0, 1, 3, 7, ... are tried, and the last; then the middle of what is left. Those that hold are tried in ascending
+// order.
+template <class Holds>
+std::size_t first_failing(std::size_t count, Holds&& holds) {
+  std::size_t holding = 0;  // every index below it
+  std::size_t failing = count;
+  for (std::size_t size = 1; holding < failing; size *= 2) {
+    const std::size_t i = std::min(size, count) - 1;
+    if (!holds(i)) {
+      failing = i;
+      break;
+    }
+    holding = i + 1;
+  }
+  while (holding < failing) {
+    const std::size_t middle = holding + (failing - holding) / 2;
+    if (holds(middle)) {
+      holding = middle + 1;
+    } else {
+      failing = middle;
+    }
+  }
+  return failing;
+}
+
 // The fastest per token first; of equals the one that came first.
 void sort_by_speed(std::vector<PlanSearch::Candidate>& candidates) {
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const auto& a, const auto& b) { return ns_per_token(a.plan) < ns_per_token(b.plan); });
+}
+
+// One of a sweep, with the micro-batches of the sweep that it was tried with.
+struct Combination {
+  PlanChoice choice = {};
+  std::vector<PlanSearch::Candidate> fitting = {};
+  std::set<std::size_t> tried = {};  // indexes of micro-batches
+  std::size_t fit_up_to = 0;         // the first that does not fit, or their number
+};
+using TrySize = std::function<bool(Combination& combination, std::size_t size)>;
+
+// All micro-batches that fit, or kRefinedSizes of them.
+void refine(Combination& combination, const TrySize& try_size) {
+  const std::size_t stride = std::max<std::size_t>(1, ceil_div(combination.fit_up_to, kRefinedSizes));
+  for (std::size_t i = stride - 1; i < combination.fit_up_to; i += stride) try_size(combination, i);
 }
 
 }  // namespace
@@ -69,8 +123,12 @@ std::string describe_change(const PlanChoice& choice, const PlanChoice& base) {
 }
 
 PlanSearch::PlanSearch(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
-                       const virtual_time::HardwareProfile& profile)
-    : arguments_(arguments), callbacks_(callbacks), profile_(profile), has_file_(arguments.use_torch_fsdp2) {
+                       const virtual_time::HardwareProfile& profile, SearchOptions options)
+    : arguments_(arguments),
+      callbacks_(callbacks),
+      profile_(profile),
+      options_(options),
+      has_file_(arguments.use_torch_fsdp2) {
   base_.world = arguments.ranks;
   base_.micro_batch = arguments.micro_batch_size;
   if (has_file_) base_.config = sharding::load_fsdp2_config(*arguments.fsdp2_config_path);
@@ -80,7 +138,7 @@ StepEstimate PlanSearch::plan(const PlanChoice& choice, Capacity capacity) const
   train::TrainArguments arguments = arguments_;
   arguments.ranks = choice.world;
   arguments.micro_batch_size = choice.micro_batch;
-  if (choice.world != base_.world || choice.micro_batch != base_.micro_batch) {
+  if (!options_.global_batch_size && (choice.world != base_.world || choice.micro_batch != base_.micro_batch)) {
     arguments.global_batch_size = choice.world * choice.micro_batch;
   }
   if (choice == base_ || !has_file_) return estimate_step(arguments, callbacks_, profile_, capacity);
@@ -113,9 +171,9 @@ CheckedEstimate PlanSearch::check() {
 }
 
 std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
-  using Change = void (*)(PlanChoice&);
+  using Change = std::function<void(PlanChoice&)>;
   std::vector<Change> changes;
-  const auto propose = [&](Change change) {
+  const auto propose = [&](const Change& change) {
     PlanChoice choice = base_;
     change(choice);
     if (choice != base_) changes.push_back(change);
@@ -127,16 +185,19 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
     propose([](PlanChoice& c) { c.config.num_to_forward_prefetch = c.config.num_to_backward_prefetch = 0; });
     propose([](PlanChoice& c) { c.config.offload_to_cpu = true; });
   }
-  propose([](PlanChoice& c) { c.micro_batch = std::max(1, c.micro_batch / 2); });
+  propose([this](PlanChoice& c) {
+    c.micro_batch = std::max(1, c.micro_batch / 2);
+    while (!shares_out_batch(c.world, c.micro_batch)) --c.micro_batch;
+  });
 
   std::vector<Candidate> fitting;
-  const auto try_changes = [&](Change one, Change other) {
+  const auto try_changes = [&](const Change& one, const Change& other) {
     PlanChoice choice = base_;
     one(choice);
     other(choice);
     if (auto plan = try_plan(choice)) fitting.push_back(candidate(choice, std::move(*plan)));
   };
-  for (const Change change : changes) try_changes(change, [](PlanChoice&) {});
+  for (const Change& change : changes) try_changes(change, [](PlanChoice&) {});
   // Pairs only when no single change is enough.
   const bool enough = !fitting.empty();
   for (std::size_t i = 0; !enough && i < changes.size(); ++i) {
@@ -146,97 +207,145 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
   std::vector<Remedy> remedies;
   for (const Candidate& c : fitting) {
     if (remedies.size() == kRemedies) break;
-    remedies.push_back({c.change, too_large.memory.reserved_bytes - c.plan.memory.reserved_bytes, c.plan.time.step_ns});
+    remedies.push_back(
+        {c.change, too_large.memory.peak_reserved_bytes - c.plan.memory.peak_reserved_bytes, c.plan.time.step_ns});
   }
   return remedies;
 }
 
-std::vector<PlanSearch::Candidate> PlanSearch::sweep() {
-  if (!has_file_) config_error("--sweep changes keys of a file; give --use-torch-fsdp2 --fsdp2-config-path FILE");
+std::vector<PlanChoice> PlanSearch::combinations() const {
   std::vector<int> sizes{Fsdp2Config::kAllRanks};
   const auto node = static_cast<int>(profile_.devices_per_node());
   if (node < base_.world && base_.world % node == 0) sizes.push_back(node);
-  std::vector<Candidate> fitting;
+  std::vector<PlanChoice> all;
   for (const int size : sizes) {
     for (const bool recompute : {false, true}) {
       if (recompute && recomputable(base_.config).empty()) continue;
       for (const bool reshard : {true, false}) {
         for (const int prefetch : {0, 1, 2}) {
-          for (int micro_batch = 1; micro_batch <= kLargestMicroBatch; micro_batch *= 2) {
-            PlanChoice choice = base_;
-            choice.config.sharding_size = size;
-            set_recompute(choice.config, recompute);
-            choice.config.reshard_after_forward = reshard;
-            choice.config.num_to_forward_prefetch = choice.config.num_to_backward_prefetch = prefetch;
-            choice.micro_batch = micro_batch;
-            auto plan = try_plan(choice);
-            if (!plan) break;  // larger ones need more
-            plan->run = {};    // hundreds of recordings would not be small
-            fitting.push_back(candidate(choice, std::move(*plan)));
-          }
+          PlanChoice choice = base_;
+          choice.config.sharding_size = size;
+          set_recompute(choice.config, recompute);
+          choice.config.reshard_after_forward = reshard;
+          choice.config.num_to_forward_prefetch = choice.config.num_to_backward_prefetch = prefetch;
+          all.push_back(std::move(choice));
         }
       }
     }
+  }
+  return all;
+}
+
+std::vector<PlanSearch::Candidate> PlanSearch::sweep() {
+  if (!has_file_) config_error("--sweep changes keys of a file; give --use-torch-fsdp2 --fsdp2-config-path FILE");
+  const std::vector<int> sizes =
+      options_.micro_batch_size ? std::vector<int>{*options_.micro_batch_size} : micro_batches(base_.world);
+
+  const TrySize try_size = [&](Combination& combination, std::size_t i) {
+    PlanChoice choice = combination.choice;
+    choice.micro_batch = sizes[i];
+    if (!combination.tried.insert(i).second) return true;
+    auto plan = try_plan(choice);
+    if (!plan) return false;
+    plan->run = {};  // hundreds of recordings would not be small
+    combination.fitting.push_back(candidate(choice, std::move(*plan)));
+    return true;
+  };
+  std::vector<Combination> combinations;
+  for (PlanChoice& choice : this->combinations()) {
+    Combination combination{.choice = std::move(choice)};
+    combination.fit_up_to = first_failing(sizes.size(), [&](std::size_t i) { return try_size(combination, i); });
+    if (combination.fitting.empty()) continue;
+    sort_by_speed(combination.fitting);
+    combinations.push_back(std::move(combination));
+  }
+  std::stable_sort(combinations.begin(), combinations.end(), [](const Combination& a, const Combination& b) {
+    return ns_per_token(a.fitting.front().plan) < ns_per_token(b.fitting.front().plan);
+  });
+  for (std::size_t c = 0; c < std::min(kRefined, combinations.size()); ++c) refine(combinations[c], try_size);
+  std::vector<Candidate> fitting;
+  for (Combination& combination : combinations) {
+    std::ranges::move(combination.fitting, std::back_inserter(fitting));
   }
   sort_by_speed(fitting);
   return fitting;
 }
 
+bool PlanSearch::shares_out_batch(int world, int micro_batch) const {
+  return !options_.global_batch_size || *options_.global_batch_size % (std::int64_t{world} * micro_batch) == 0;
+}
+
+std::vector<int> PlanSearch::micro_batches(int world) const {
+  std::vector<int> sizes;
+  for (int size = 1; size <= kLargestMicroBatch; ++size) {
+    if (shares_out_batch(world, size)) sizes.push_back(size);
+  }
+  if (!sizes.empty()) return sizes;
+  config_error("--global-batch-size is {}, which {} devices cannot share out; use a multiple of {}",
+               options_.global_batch_size.value_or(0), world, world);
+}
+
 PlanSearch::Candidate PlanSearch::largest_micro_batch() {
+  const std::vector<int> sizes = micro_batches(base_.world);
   PlanChoice choice = base_;
-  choice.micro_batch = 1;
-  std::optional<StepEstimate> best = try_plan(choice);
-  if (!best) {
+  std::optional<StepEstimate> best;
+  const std::size_t failing = first_failing(sizes.size(), [&](std::size_t i) {
+    choice.micro_batch = sizes[i];
+    auto plan = try_plan(choice);
+    if (!plan) return false;
+    best = std::move(plan);  // tried ever larger, but for those that do not fit
+    return true;
+  });
+  if (failing == 0) {
     config_error("a micro-batch of 1 does not fit on {} x {}; plan without --fit to see what would help", base_.world,
                  profile_.name);
   }
-  int fits = 1;
-  int too_large = 2;
-  const auto try_size = [&](int size) {
-    choice.micro_batch = size;
-    auto plan = try_plan(choice);
-    if (!plan) return false;
-    best = std::move(plan);
-    fits = size;
-    return true;
-  };
-  while (too_large <= kLargestMicroBatch && try_size(too_large)) too_large *= 2;
-  while (too_large - fits > 1) {
-    const int middle = fits + (too_large - fits) / 2;
-    if (!try_size(middle)) too_large = middle;
-  }
-  choice.micro_batch = fits;
+  choice.micro_batch = sizes[failing - 1];
   return candidate(choice, std::move(*best));
 }
 
-PlanSearch::Candidate PlanSearch::smallest_world() {
-  PlanChoice choice = base_;
+std::vector<int> PlanSearch::worlds() const {
   const auto node = static_cast<int>(profile_.devices_per_node());
-  // Whole nodes once a node is not enough.
-  const auto next = [&](int world) { return world < node ? std::min(2 * world, node) : 2 * world; };
-  std::optional<StepEstimate> best;
-  int too_small = 0;
-  int world = 1;
-  for (; world <= kLargestWorld; world = next(world)) {
-    choice.world = world;
-    if ((best = try_plan(choice))) break;
-    too_small = world;
+  std::vector<int> worlds;
+  for (int world = 1; world <= kLargestWorld; world += world < node ? 1 : node) {
+    const bool possible = !has_file_ || fits_layout(base_.config, world);
+    if (possible && shares_out_batch(world, base_.micro_batch)) worlds.push_back(world);
   }
+  if (!worlds.empty()) return worlds;
+  config_error(
+      "no world of up to {} devices shares out --global-batch-size {} in micro-batches of {}{}; whole nodes of {} "
+      "devices are tried beyond one node; change one of these",
+      kLargestWorld, options_.global_batch_size.value_or(0), base_.micro_batch,
+      has_file_ ? fmt::format(" and is divided by the sizes in {}", base_.config.file_name) : "", node);
+}
+
+PlanSearch::Candidate PlanSearch::smallest_world() {
+  const std::vector<int> worlds = this->worlds();
+  PlanChoice choice = base_;
+  std::optional<StepEstimate> best;
+  std::size_t best_at = worlds.size();
+  std::set<std::size_t> tried;
+  const auto fails = [&](std::size_t i) {
+    tried.insert(i);
+    choice.world = worlds[i];
+    auto plan = try_plan(choice);
+    if (!plan) return true;
+    if (i < best_at) {
+      best = std::move(plan);
+      best_at = i;
+    }
+    return false;
+  };
+  const std::size_t found = first_failing(worlds.size(), fails);
   if (!best) {
     config_error("the step does not fit on any world of {} up to {} devices; plan without --fit to see what would help",
-                 profile_.name, kLargestWorld);
+                 profile_.name, worlds.back());
   }
-  while (world > node && world - too_small > node) {
-    const int middle = too_small + (world - too_small) / node / 2 * node;
-    choice.world = middle;
-    if (auto plan = try_plan(choice)) {
-      best = std::move(plan);
-      world = middle;
-    } else {
-      too_small = middle;
-    }
+  const std::size_t lowest = found - std::min(found, kWorldsChecked);
+  for (std::size_t i = found; i-- > lowest;) {
+    if (!tried.contains(i)) fails(i);
   }
-  choice.world = world;
+  choice.world = worlds[best_at];
   return candidate(choice, std::move(*best));
 }
 

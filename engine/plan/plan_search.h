@@ -1,6 +1,10 @@
 // Searching with plans: what would fit when a step does not, which configuration is fastest, how large is the largest.
 //
-// Fits     the step runs within the profile's memory; as on a real device, cached segments are given back first.
+// Fits     the step runs within the profile's memory; as on a real device, cached segments are given back first
+//          (StepEstimate::memory says how often).
+// Batch    one micro-batch on every device, unless SearchOptions say more.
+// Worlds   every number of devices up to a node, whole nodes beyond it; those that the file's sharding_size,
+//          reshard_after_forward and expert_parallel_size divide, and that share out the global batch.
 // Changes  of the keys of fsdp2_config.yaml that trade memory for time, and of the micro-batch. Recompute means the
 //          containers among sub_modules_to_wrap ("model.layers.{*}").
 // Order    by step time per token; of equals the one named first. The same answer every time.
@@ -42,11 +46,17 @@ struct CheckedEstimate {
   std::vector<Remedy> remedies;
 };
 
+// What the user has set, and no search changes. Nothing: the search may.
+struct SearchOptions {
+  std::optional<int> micro_batch_size = {};   // the only one of sweep()
+  std::optional<int> global_batch_size = {};  // micro-batches and worlds are those that share it out without a rest
+};
+
 class PlanSearch {
  public:
   // The references outlive the search.
   PlanSearch(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
-             const virtual_time::HardwareProfile& profile);
+             const virtual_time::HardwareProfile& profile, SearchOptions options = {});
 
   CheckedEstimate check();
 
@@ -55,11 +65,14 @@ class PlanSearch {
     std::string change;  // against the file
     StepEstimate plan;
   };
-  // Every combination of sharding size (auto, the devices of a node), reshard, recompute, prefetch and micro-batch that
-  // fits, the fastest per token first. The global batch is one micro-batch on every device.
+  // Every combination of sharding size (auto, the devices of a node), reshard, recompute and prefetch that fits, each
+  // with the micro-batches 1, 2, 4, ... and the largest that fits; of the three fastest combinations every micro-batch,
+  // or 64 evenly spaced ones where more fit. The fastest per token first.
   std::vector<Candidate> sweep();
-  // The largest micro-batch, or the smallest world, with which the step fits. Throws ConfigError when none does.
+  // The largest micro-batch with which the step fits; larger ones are taken to need more. ConfigError when none does.
   Candidate largest_micro_batch();
+  // The smallest world with which the step fits: found by doubling and halving, as larger worlds mostly need less; then
+  // the 32 next smaller ones are tried too. ConfigError when none does, or when no world is possible.
   Candidate smallest_world();
 
  private:
@@ -67,10 +80,15 @@ class PlanSearch {
   StepEstimate plan(const PlanChoice& choice, Capacity capacity) const;
   Candidate candidate(const PlanChoice& choice, StepEstimate plan) const;
   std::vector<Remedy> remedies(const StepEstimate& too_large) const;
+  bool shares_out_batch(int world, int micro_batch) const;
+  std::vector<int> micro_batches(int world) const;
+  std::vector<int> worlds() const;
+  std::vector<PlanChoice> combinations() const;
 
   const train::TrainArguments& arguments_;
   const train::PretrainCallbacks& callbacks_;
   const virtual_time::HardwareProfile& profile_;
+  const SearchOptions options_;
   bool has_file_ = false;
   PlanChoice base_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <unordered_set>
 
 #include "engine/comm/simulated/simulated.h"
 #include "engine/core/error.h"
@@ -10,6 +11,7 @@
 #include "engine/device/recorder.h"
 #include "engine/nn/call_stack.h"
 #include "engine/observe/schedule_view.h"
+#include "engine/plan/plan_memory.h"
 #include "engine/tensor/dry_reads.h"
 #include "engine/train/inputs.h"
 #include "engine/train/trainer.h"
@@ -34,36 +36,6 @@ class PhaseWatch final : public train::StepObserver {
  private:
   std::string& phase_;
 };
-
-// Adds the memory between the beginnings of two phases.
-void add_phase_memory(MemoryEstimate& plan, const std::string& name, std::span<const device::MemorySample> samples) {
-  const device::MemoryPeaks peaks = device::peaks_of(samples);
-  auto known = std::ranges::find(plan.phases, name, &PhaseMemory::phase);
-  if (known == plan.phases.end()) known = plan.phases.insert(known, PhaseMemory{.phase = name});
-  known->end_allocated_bytes = samples.back().allocated_bytes;
-  if (peaks.allocated_bytes <= known->peak_allocated_bytes) return;
-  known->peak_allocated_bytes = peaks.allocated_bytes;
-  known->by_category_at_peak = peaks.by_category_at_peak;
-  if (peaks.allocated_bytes <= plan.peak_allocated_bytes) return;
-  plan.peak_allocated_bytes = peaks.allocated_bytes;
-  plan.peak_phase = name;
-}
-
-// Peaks between one phase and the next. The sample before a phase says how the memory stood when it began.
-void measure_phases(MemoryEstimate& plan, const device::Recording& recording) {
-  const std::span<const device::MemorySample> samples(recording.memory);
-  std::string name;  // of the phase before
-  std::size_t from = 0;
-  for (std::size_t i = 0; i < recording.entries.size(); ++i) {
-    if (recording.entries[i].kind != EntryKind::kPhase) continue;
-    const auto later =
-        std::ranges::upper_bound(samples, static_cast<std::int64_t>(i), {}, &device::MemorySample::entries);
-    const auto until = static_cast<std::size_t>(later - samples.begin());
-    if (!name.empty()) add_phase_memory(plan, name, samples.subspan(from, until - from));
-    name = recording.text(recording.entries[i].name);
-    from = until - 1;
-  }
-}
 
 std::int64_t capacity_of(const virtual_time::HardwareProfile& profile) {
   return profile.memory.capacity_bytes - profile.memory.context_bytes;
@@ -92,32 +64,6 @@ device::Device& set_up_planned_rank(RankContext& context, const train::TrainArgu
   return device;
 }
 
-std::vector<CommunicationEstimate> count_collectives(const device::Recording& recording,
-                                                     const virtual_time::TimeModel& model) {
-  using Key = std::tuple<std::string, std::int64_t, std::string>;
-  std::map<Key, CommunicationEstimate> kinds;
-  for (const Entry& entry : recording.entries) {
-    if (entry.kind != EntryKind::kCollective) continue;
-    const std::vector<int>& ranks = recording.group(entry.group);
-    const virtual_time::CollectiveTime time = model.collective(entry.collective, entry.bytes, model.shape_of(ranks));
-    const auto size = static_cast<std::int64_t>(ranks.size());
-    const std::string link = time.legs.empty()
-                                 ? std::string()
-                                 : model.profile().links.levels[static_cast<std::size_t>(time.legs.back().level)].name;
-    const std::string& name = recording.text(entry.name);
-    CommunicationEstimate& plan = kinds[{name, size, link}];
-    plan.collective = name;
-    plan.ranks = size;
-    plan.link = link;
-    ++plan.count;
-    plan.received_bytes += entry.cost.link_bytes;
-    plan.time_ns += time.time_ns;
-  }
-  std::vector<CommunicationEstimate> plans;
-  for (auto& [key, plan] : kinds) plans.push_back(std::move(plan));
-  return plans;
-}
-
 // Matrix products and attention of a phase, or of all.
 double flops_in(const device::Recording& recording, std::optional<std::string_view> phase = {}) {
   double flops = 0;
@@ -128,6 +74,18 @@ double flops_in(const device::Recording& recording, std::optional<std::string_vi
     if (counts && arithmetic && device::is_stream_work(entry.kind)) flops += entry.cost.flops;
   }
   return flops;
+}
+
+// As Module::parameter_count(): tied ones once.
+std::int64_t trained_parameters(const nn::Module& model) {
+  std::int64_t count = 0;
+  std::unordered_set<const void*> seen;
+  for (const auto& [path, slot] : model.named_slots()) {
+    if (slot->value.requires_grad() && seen.insert(slot->value.id()).second) {
+      count += slot->shard.global_shape.numel();
+    }
+  }
+  return count;
 }
 
 // The dtype in which most of the arithmetic is done.
@@ -226,6 +184,7 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
 
   plan.model = models::sharded_module(trainer.model()).type_name();
   plan.parameters = trainer.model().parameter_count();
+  plan.trained_parameters = trained_parameters(trainer.model());
   plan.device = profile.name;
   plan.world = arguments.ranks;
   plan.micro_batch = arguments.micro_batch_size;
@@ -242,8 +201,8 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
   }
   const virtual_time::TimeModel model(profile);
   const device::Recording& recording = plan.run.recording;
-  measure_phases(plan.memory, recording);
-  plan.communication = count_collectives(recording, model);
+  measure_memory(plan.memory, recording);
+  plan.communication = observe::sum_collectives(recording, model);
   plan.time = time_plan(recording, model, plan.run.times);
   plan.throughput = throughput_plan(arguments, recording, model, plan.time.step_ns);
   for (const observe::WastedPrefetch& wasted : observe::view_schedule(recording).wasted) {

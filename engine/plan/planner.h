@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/device/recording.h"
+#include "engine/observe/collective_sums.h"
 #include "engine/train/inputs.h"
 #include "engine/virtual_time/breakdown.h"
 #include "engine/virtual_time/time_model.h"
@@ -31,26 +32,30 @@ struct PhaseMemory {
   device::CategoryBytes by_category_at_peak{};
 };
 
+// The allocator gave back its cached segments because a new one did not fit. The device waits for all its streams then;
+// how long, is not in the step's time.
+struct CacheFlush {
+  std::string phase;
+  std::string group;  // that the device computed with; empty: none yet
+  std::int64_t count = 0;
+};
+
 struct MemoryEstimate {
   std::vector<PhaseMemory> phases;
   std::int64_t steady_allocated_bytes = 0;  // between steps
   std::int64_t peak_allocated_bytes = 0;
-  std::int64_t reserved_bytes = 0;  // segments at the end of the step: what monitoring tools show
-  std::int64_t host_bytes = 0;      // peak of the host's memory (offload)
-  std::int64_t capacity_bytes = 0;  // what the allocator may take: memory less what driver and libraries hold
+  std::int64_t peak_reserved_bytes = 0;  // segments at their most
+  std::int64_t reserved_bytes = 0;       // segments at the end of the step: what monitoring tools show
+  std::int64_t cache_flushes = 0;        // in the step, all together
+  std::vector<CacheFlush> flushes;       // by place, in the order of the step
+  std::int64_t host_bytes = 0;           // peak of the host's memory (offload)
+  std::int64_t capacity_bytes = 0;       // what the allocator may take: memory less what driver and libraries hold
   std::string peak_phase;
   bool fits = true;
 };
 
 // The collectives of one step of one kind over one group of links.
-struct CommunicationEstimate {
-  std::string collective;  // "all_gather", "reduce_scatter", "all_reduce"
-  std::int64_t ranks = 0;
-  std::string link;  // the farthest level of links it crosses: "node", "cluster"
-  std::int64_t count = 0;
-  std::int64_t received_bytes = 0;  // by this rank
-  std::int64_t time_ns = 0;         // alone on the links
-};
+using CommunicationEstimate = observe::CollectiveSum;
 
 struct PhaseTime {
   std::string phase;
@@ -88,8 +93,9 @@ struct PlannedRun {
 struct StepEstimate {
   std::string model;
   std::int64_t parameters = 0;
-  std::string mode;    // "2 x 4: shards over 4, replicates over 2"
-  std::string device;  // the profile's name
+  std::int64_t trained_parameters = 0;  // less: the rest is frozen
+  std::string mode;                     // "2 x 4: shards over 4, replicates over 2"
+  std::string device;                   // the profile's name
   int world = 1;
   std::int64_t micro_batch = 0;
   std::int64_t micro_batches = 0;

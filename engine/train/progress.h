@@ -3,7 +3,8 @@
 // Terminal  [========>               ] 12/100  loss 3.1416  12345 tokens/s  1:23 left
 //           redrawn at most ten times a second, and at the last step.
 // Plain     step 12/100  loss 3.1416  12345 tokens/s  1:23 left
-//           every log_interval steps, and at the last one.
+//           every log_interval steps, and at the last one. For files and pipes, and under an MPI launcher, which hands
+//           on whole lines and shows a terminal to the program even where it has none.
 // Left      the average time of this run's steps, times the number of steps to come.
 // Threads   one thread at a time. Every rank may hold one; only the one made with `shown` prints.
 #pragma once

@@ -134,15 +134,17 @@ double TimeModel::peak(DType dtype) const {
   return found->second;
 }
 
-double TimeModel::matrix_efficiency(std::int64_t m, std::int64_t n, std::int64_t k, double flops) const {
+double TimeModel::matrix_efficiency(std::int64_t m, std::int64_t n, std::int64_t k, double flops,
+                                    std::int64_t batch) const {
   const MatrixProfile& matrix = profile_.matrix;
   const auto cores = static_cast<double>(matrix.cores);
   double best = 0;
   for (const MatrixTile& tile : matrix.tiles) {
     const auto tile_m = static_cast<double>(tile.m);
     const auto tile_n = static_cast<double>(tile.n);
-    const double tiles = ceil_div(static_cast<double>(m), tile_m) * ceil_div(static_cast<double>(n), tile_n);
-    const double filled = static_cast<double>(m) * static_cast<double>(n) / (tiles * tile_m * tile_n);
+    const double tiles_of_one = ceil_div(static_cast<double>(m), tile_m) * ceil_div(static_cast<double>(n), tile_n);
+    const double tiles = static_cast<double>(batch) * tiles_of_one;
+    const double filled = static_cast<double>(m) * static_cast<double>(n) / (tiles_of_one * tile_m * tile_n);
     const double waves = tiles / cores;
     const double whole_waves = waves / std::ceil(waves);
     const double quantised =
@@ -155,9 +157,9 @@ double TimeModel::matrix_efficiency(std::int64_t m, std::int64_t n, std::int64_t
 }
 
 double TimeModel::matrix_ns(const device::Cost& cost) const {
-  const double one = cost.flops / static_cast<double>(std::max<std::int64_t>(cost.batch, 1));
-  // The tiles of a batch fill the cores together: as a product of batch times as many rows.
-  const double efficiency = matrix_efficiency(cost.m * std::max<std::int64_t>(cost.batch, 1), cost.n, cost.k, one);
+  const std::int64_t batch = std::max<std::int64_t>(cost.batch, 1);
+  const double one = cost.flops / static_cast<double>(batch);
+  const double efficiency = matrix_efficiency(cost.m, cost.n, cost.k, one, batch);
   return kNsPerS * cost.flops / (peak(cost.dtype) * efficiency);
 }
 

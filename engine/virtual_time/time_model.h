@@ -80,7 +80,8 @@ class TimeModel {
   CollectiveTime collective(device::CollectiveKind kind, std::int64_t bytes, const GroupShape& shape) const;
 
   // Share of the peak that a product reaches by the formula alone, without memory, launch and measured points.
-  double matrix_efficiency(std::int64_t m, std::int64_t n, std::int64_t k, double flops) const;
+  // The tiles of a batch of products fill the cores together; none is shared by two products.
+  double matrix_efficiency(std::int64_t m, std::int64_t n, std::int64_t k, double flops, std::int64_t batch = 1) const;
 
  private:
   double stream_ns(std::string_view kernel, double bytes) const;

@@ -157,6 +157,7 @@ class InPlaceGather final : public Gather {
       : Gather(from, std::move(params), std::move(group), device, std::move(path)) {}
 
   void issue() override {
+    wait_for_compute();
     std::vector<std::function<void()>> work;
     std::vector<comm::GatherPart> parts;
     std::vector<std::shared_ptr<void>> owners;
@@ -215,6 +216,7 @@ class SharedGather final : public Gather {
   }
 
   void issue() override {
+    wait_for_compute();
     std::vector<std::function<void()>> work;
     std::int64_t copied_bytes = 0;
     for (std::size_t i = 0; i < params_.size(); ++i) {
@@ -325,6 +327,8 @@ void Gather::copy_from_host(const Param& param, std::byte* to, const std::shared
                {.read_bytes = from.nbytes(), .written_bytes = input_bytes(param), .unit = device::Unit::kCopy},
                to == nullptr ? nullptr : copy_in(param, copy, to, to_owner)});
 }
+
+void Gather::wait_for_compute() { stream(StreamId::kGatherCopyIn).wait(stream(StreamId::kCompute).record()); }
 
 void Gather::submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes) {
   const device::Cost cost{.read_bytes = bytes,

@@ -4,7 +4,9 @@
 //              gathered in place, then copied out into the unsharded parameters. Peak 3 U in forward: the buffer is
 //              held until the next group has its parameters. Shards that need a cast are cast into one flat copy first,
 //              as PyTorch does. All of it comes from the gather-copy-in stream's pool.
-//   in place   each parameter is gathered straight into its unsharded storage.
+//   in place   each parameter is gathered straight into its unsharded storage. That memory is of the compute stream's
+//              pool, so a gather begins after what compute was given before it: a group that is gathered ahead needs a
+//              prefetch that issues it ahead.
 //   shared     ranks that share memory keep the gather output in one segment: a rank writes its own rows (once per
 //              change of its shard) and reads its peers' where they are. Where no cast is needed the shard itself lives
 //              there and nothing is copied. A write to a shard is ordered after the peers' reads by the reduction of
@@ -86,6 +88,8 @@ class Gather {
   void bring_in(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner,
                 std::vector<std::function<void()>>& work);
   void copy_from_host(const Param& param, std::byte* to, const std::shared_ptr<void>& to_owner);
+  // For memory of the compute stream's pool: what was there before may be in use by what compute has yet to do.
+  void wait_for_compute();
   void submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes);
   device::Cost gather_cost() const;
   device::Collective collective() const;

@@ -204,6 +204,46 @@ TEST(ProgramArguments, AReportIsWrittenWhereAsked) {
   EXPECT_EQ(plan.train.report, "p.html");
 }
 
+PlanArguments plan(const Words& more) {
+  Words words = {"plan", "--model-config", "m.yaml"};
+  words.insert(words.end(), more.begin(), more.end());
+  return std::get<PlanArguments>(parsed(words));
+}
+
+std::string plan_refusal(const Words& more) {
+  Words words = {"plan", "--model-config", "m.yaml"};
+  words.insert(words.end(), more.begin(), more.end());
+  return refusal(words);
+}
+
+TEST(PlanArguments, ASearchKeepsTheBatchesThatAreGiven) {
+  EXPECT_EQ(plan({"--sweep"}).micro_batch_size, std::nullopt);
+  EXPECT_EQ(plan({"--sweep"}).global_batch_size, std::nullopt);
+  const PlanArguments a =
+      plan({"--sweep", "--world-size", "4", "--micro-batch-size", "3", "--global-batch-size", "24"});
+  EXPECT_EQ(a.micro_batch_size, 3);
+  EXPECT_EQ(a.global_batch_size, 24);
+  EXPECT_EQ(plan({"--fit", "world-size", "--global-batch-size", "24"}).global_batch_size, 24);
+}
+
+TEST(PlanArguments, WhatASearchLooksForIsNotGivenBesideIt) {
+  EXPECT_EQ(plan_refusal({"--fit", "micro-batch", "--micro-batch-size", "4"}),
+            "--fit micro-batch searches the micro-batch, but --micro-batch-size is 4; remove one of them");
+  EXPECT_EQ(plan_refusal({"--fit", "world-size", "--world-size", "16"}),
+            "--fit world-size searches the number of devices, but --world-size is 16; remove one of them");
+  EXPECT_EQ(plan_refusal({"--fit", "world-size", "--nproc-per-node", "8"}),
+            "--fit world-size searches the number of devices, but --nproc-per-node is 8; remove one of them");
+  EXPECT_EQ(plan_refusal({"--fit", "world-size", "--sweep"}),
+            "--sweep and --fit are both given, and each is a search of its own; remove one of them");
+}
+
+TEST(PlanArguments, TheWorldIsWholeLaunches) {
+  EXPECT_EQ(plan({"--world-size", "16", "--nproc-per-node", "8"}).train.ranks, 16);
+  EXPECT_EQ(plan({"--nproc-per-node", "8"}).train.ranks, 8);
+  EXPECT_EQ(plan_refusal({"--world-size", "12", "--nproc-per-node", "8"}),
+            "--world-size is 12, which is no multiple of --nproc-per-node 8; use 16, or leave out one of them");
+}
+
 TEST(ProgramArguments, TheGuidesDistributedBackendsAreAccepted) {
   EXPECT_EQ(train({}).distributed_backend, "nccl");
   for (const char* backend : {"nccl", "gloo", "npu:hccl,cpu:gloo"}) {

@@ -336,5 +336,86 @@ TEST_F(Pretrain, AsAMainReturnsTheExitStatus) {
   EXPECT_EQ(main_with(one_step, failing), (Outcome{1, "tiny: no GPU\n"}));
 }
 
+// Two inputs, which no model of the hub has.
+class PairLm final : public TinyLm {
+ public:
+  PairLm() { register_module("side", std::make_shared<nn::Embedding>(kVocab, 4, 0.5)); }
+  std::string_view type_name() const override { return "PairLm"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override {
+    const Tensor main = (*find("embed"))(args.tensor(0)).tensor(), side = (*find("side"))(args.tensor(1)).tensor();
+    return (*find("head"))(ops::add(main, side));
+  }
+};
+
+// The callbacks are those of training: nothing is said to a plan that a run does not know.
+TEST_F(Pretrain, PlansAProgramOfTwoInputsAndALossOfItsOwn) {
+  train::PretrainCallbacks pairs;
+  std::set<std::size_t> batches;
+  pairs.train_valid_test_datasets_provider = [&](const train::TrainArguments&) {
+    return data::DataLoaders{.train = [&](std::span<const std::int64_t> samples) {
+      batches.insert(samples.size());
+      data::Batch batch = batch_of(samples);
+      batch.values.emplace_back("side", batch["ids"]);
+      return batch;
+    }};
+  };
+  pairs.model_provider = [](const train::TrainArguments&) { return std::make_shared<PairLm>(); };
+  pairs.forward_step = [](data::DataIterator& data, nn::Module& model) {
+    const data::Batch batch = data.next();
+    return data::ForwardResult{
+        model(batch["ids"], batch["side"]), [targets = batch["targets"]](const nn::Value& logits) {
+          const Tensor loss = ops::add(ops::cross_entropy(logits, targets), ops::mean(ops::tanh(logits.tensor())));
+          return data::Loss(loss, {{"own", loss.item()}});
+        }};
+  };
+  const auto plan = [&](Words more) {
+    Words words{"bin/tiny",
+                "plan",
+                "--use-torch-fsdp2",
+                "--fsdp2-config-path",
+                (folder / "pairs.yaml").string(),
+                "--world-size",
+                "64",
+                "--micro-batch-size",
+                "3",
+                "--seq-length",
+                "1",
+                "--json",
+                (folder / "plan.json").string()};
+    words.insert(words.end(), more.begin(), more.end());
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const int status = pretrain(static_cast<int>(argv.size()), argv.data(), pairs);
+    return std::tuple(status, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr());
+  };
+  test::write_file(folder / "pairs.yaml", "sharding_size: auto\nsub_modules_to_wrap: [embed, side, head]\n");
+  const auto [status, out, error] = plan({});
+  EXPECT_EQ(status, 0) << error;
+  EXPECT_THAT(out, ::testing::StartsWith("PairLm of 0.000 G parameters on 64 x h200, micro-batch 1 x 3 of 1 tokens\n"
+                                         "1 x 64: shards over 64, replicates over 1\n"));
+  EXPECT_THAT(batches, ElementsAre(3));
+  const auto json = nlohmann::json::parse(test::read_file(folder / "plan.json"));
+  EXPECT_EQ(json["parameters"], 3 * kVocab * 4);
+  EXPECT_EQ(json["throughput"]["tokens"], 64 * 3);
+  EXPECT_EQ(json["communication"][0]["collective"], "all_gather");
+  EXPECT_EQ(json["communication"][0]["count"], 2 * 3) << "forward and backward, a group of each part";
+
+  pairs.forward_step = [](data::DataIterator& data, nn::Module& model) {
+    const data::Batch batch = data.next();
+    return data::ForwardResult{model(batch["ids"], batch["aside"]),
+                               [](const nn::Value& logits) { return data::Loss(ops::mean(logits.tensor())); }};
+  };
+  const auto [refused, nothing, why] = plan({});
+  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(why,
+            "tiny: [rank 0] the batch has no 'aside'; it has ids, targets, side; give it in the DataLoader, or ask for "
+            "what is "
+            "there\n");
+}
+
 }  // namespace
 }  // namespace loom::cli

@@ -8,6 +8,7 @@ namespace loom::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const Words kMpirun{SHARDLOOM_MPIRUN, "-n", "2", "--oversubscribe", "--bind-to", "none"};
 
@@ -28,6 +29,18 @@ TEST(Mpi, HasTheBitsOfThreads) {
     }
     EXPECT_EQ(actual.back().at("held_out_loss"), expected.back().at("held_out_loss"));
     EXPECT_EQ(folder.read("processes/model.safetensors"), folder.read("threads/model.safetensors"));
+  }
+}
+
+// The launcher shows a terminal to every process and hands on lines: a bar that redraws itself would be one long line.
+TEST(Mpi, PrintsLinesAndNoBarThatRedrawsItself) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(kFourSteps, kMpirun);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("step 4/4  loss "));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("] 4/4")));
+  for (std::size_t at = outcome.out.find('\r'); at != std::string::npos; at = outcome.out.find('\r', at + 1)) {
+    ASSERT_EQ(outcome.out.substr(at, 2), "\r\n") << "a terminal's end of line is all that it may add";
   }
 }
 

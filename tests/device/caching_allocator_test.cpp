@@ -108,6 +108,10 @@ TEST(CachingAllocatorOfASmallDevice, GivesCachedSegmentsBackBeforeItRefuses) {
   EXPECT_EQ(allocator.allocate(16 * kMiB, kPool), nullptr);
   EXPECT_EQ(allocator.stats().reserved_bytes, 20 * kMiB);
   EXPECT_EQ(allocator.stats().segments, 1);
+  EXPECT_EQ(allocator.stats().cache_flushes, 1) << "the second time there was nothing to give back";
+  allocator.free(half);
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.stats().cache_flushes, 1) << "asked for, not forced";
 }
 
 }  // namespace

@@ -64,9 +64,61 @@ addEventListener("load", () => setTimeout(() => {
     document.getElementById("whole").click();
     seen.again = range();
     const box = canvas.getBoundingClientRect();
-    canvas.dispatchEvent(new WheelEvent("wheel", {clientX: box.left + 400, clientY: box.top + 40, deltaY: -400, cancelable: true}));
+    const wheel = ctrlKey => canvas.dispatchEvent(new WheelEvent("wheel",
+      {clientX: box.left + 400, clientY: box.top + 40, deltaY: -400, cancelable: true, ctrlKey}));
+    seen.scrolled = wheel(false);
+    seen.afterScroll = range();
+    wheel(true);
     seen.wheel = range();
+    const memory = Chart.getChart("memory");
+    const look = () => [memory.options.scales.x.min, memory.options.scales.x.max];
+    if (memory) {
+      seen.memoryWheel = look();
+      seen.aligned = [memory.chartArea.left, memory.chartArea.right, canvas.clientWidth, memory.width];
+    }
+    const key = name => { canvas.dispatchEvent(new KeyboardEvent("keydown", {key: name, cancelable: true})); return range(); };
+    seen.keys = {in: key("+"), right: key("ArrowRight"), left: key("ArrowLeft"), out: key("-"), home: key("Home")};
+    seen.read = [];
+    for (let i = 0; i < 3; ++i) { key("n"); seen.read.push(document.getElementById("tip").textContent); }
+    key("p");
+    seen.readBack = document.getElementById("tip").textContent;
+    seen.reached = canvas.tabIndex;
+    key("Home");
+    const button = document.querySelector("button.group");
+    if (button) { button.click(); seen.chosen = group.options[group.selectedIndex].textContent; seen.chosenRange = range(); }
+    if (memory) seen.memoryChosen = look();
+    document.getElementById("whole").click();
+    seen.legend = document.getElementById("legend").textContent;
+    // Words that were drawn into the streams, and the colour of what stands for exposed communication.
+    const words = [], context = canvas.getContext("2d"), fillText = context.fillText.bind(context);
+    context.fillText = (text, x, y) => { words.push(text); fillText(text, x, y); };
+    dispatchEvent(new Event("resize"));
+    seen.words = words.splice(0);
+    for (let i = 0; i < 12; ++i) key("+");
+    for (let i = 0; i < 6; ++i) key("n");
+    for (let i = 0; i < 8; ++i) key("+");
+    seen.wordsNear = words;
+    document.getElementById("whole").click();
   }
+  const charts = window.Chart ? Object.values(Chart.instances) : [];
+  for (const chart of charts) {
+    if (chart.canvas.id === "curve-loss") seen.stepTicks = chart.scales.x.ticks.map(tick => tick.label);
+    if (chart.canvas.id !== "memory") continue;
+    seen.inks = Object.fromEntries(chart.data.datasets.filter(set => set.ink).map(set => [set.label, set.borderColor]));
+    seen.text = getComputedStyle(document.body).color;
+    seen.paper = getComputedStyle(document.body).backgroundColor;
+  }
+  document.documentElement.style.width = "400px";
+  document.body.style.boxSizing = "border-box";
+  for (const chart of charts) chart.resize();
+  dispatchEvent(new Event("resize"));
+  seen.wide = [...document.querySelectorAll("body *")].filter(node => {
+    for (let up = node.parentElement; up; up = up.parentElement) {
+      if (["auto", "scroll", "hidden"].includes(getComputedStyle(up).overflowX)) return false;
+    }
+    const box = node.getBoundingClientRect();
+    return node.id !== "probe" && node.tagName !== "SCRIPT" && box.width > 0 && box.right > 400.5;
+  }).map(node => `${node.tagName}#${node.id}.${node.className}`);
   const text = JSON.stringify(seen).replace(/[<>&]/g, c => "\\u00" + c.charCodeAt(0).toString(16));
   document.getElementById("probe").textContent = text;
 }, 0));
@@ -94,8 +146,10 @@ std::string between(const std::string& text, const std::string& before, const st
   return text.substr(begin + before.size(), end - begin - before.size());
 }
 
+enum class Scheme { kDark, kLight };  // as Chromium numbers them
+
 // The page `name` of the folder, opened.
-Seen open(const ProgramFolder& folder, const std::string& name) {
+Seen open(const ProgramFolder& folder, const std::string& name, Scheme scheme = Scheme::kLight) {
   std::string page = folder.read(name);
   Seen seen;
   seen.page = ordered_json::parse(between(page, R"(<script type="application/json" id="data">)", "</script>"));
@@ -105,6 +159,7 @@ Seen open(const ProgramFolder& folder, const std::string& name) {
                 "--headless=new",
                 "--disable-gpu",
                 "--window-size=1280,2000",
+                "--blink-settings=preferredColorScheme=" + std::to_string(static_cast<int>(scheme)),
                 "--user-data-dir=" + folder.path("browser").string(),
                 "--virtual-time-budget=10000",
                 "--enable-logging=stderr",
@@ -220,11 +275,25 @@ void expect_tips_of(const ordered_json& timeline, const ordered_json& tips) {
            shows(text(2), entries.at("bytes").at(i)) && shows(text(3), entries.at("start_ns").at(i)) &&
            shows(text(4), entries.at("duration_ns").at(i));
   };
+  const auto is_gap = [&](const std::vector<std::string>& lines) {
+    const ordered_json& gaps = timeline.at("exposed");
+    for (std::size_t i = 0; i < gaps.at("start_ns").size() && lines.size() == 4; ++i) {
+      if (gaps.at("group").at(i) == lines[1].substr(10) && shows(lines[2].substr(10), gaps.at("start_ns").at(i)) &&
+          shows(lines[3].substr(10), gaps.at("duration_ns").at(i))) {
+        return true;
+      }
+    }
+    return false;
+  };
   EXPECT_GT(tips.size(), 20u);
   for (const std::string tip : tips) {
     std::vector<std::string> lines;
     std::istringstream text(tip);
     for (std::string line; std::getline(text, line);) lines.push_back(line);
+    if (lines[0] == "exposed communication") {
+      EXPECT_TRUE(is_gap(lines)) << tip;
+      continue;
+    }
     ASSERT_EQ(lines.size(), 5u) << tip;
     bool found = false;
     for (std::size_t i = 0; i < entries.at("start_ns").size() && !found; ++i) found = is_entry(i, lines);
@@ -232,7 +301,34 @@ void expect_tips_of(const ordered_json& timeline, const ordered_json& tips) {
   }
 }
 
-// Choosing a group looks at its first to its last entry, and a little around; the button goes back; the wheel zooms in.
+// The boxes that N reads are those of the step, in the order of time.
+void expect_tips_read(const ordered_json& timeline, const ordered_json& read) {
+  std::vector<std::int64_t> starts = timeline.at("entries").at("start_ns");
+  std::ranges::sort(starts);
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    const std::string start = between(read.at(i).get<std::string>() + "\n", "start     ", "\n");
+    EXPECT_TRUE(shows(start, static_cast<double>(starts[i]))) << i;
+  }
+}
+
+// What the streams say in words: phases, groups, colours.
+void expect_words_of(const ordered_json& timeline, const ordered_json& probe) {
+  EXPECT_THAT(probe.at("words"), IsSupersetOf({"forward", "backward", "optimizer", "compute", "gather"}));
+  const ordered_json& groups = timeline.at("groups");
+  const auto names_a_group = [&](const ordered_json& word) {
+    return std::ranges::any_of(groups, [&](const ordered_json& group) {
+      const std::string path = group, text = word;
+      return text == path || text.starts_with(path + ": ") || (text.size() > 1 && path.ends_with("." + text));
+    });
+  };
+  EXPECT_TRUE(std::ranges::any_of(probe.at("wordsNear"), names_a_group)) << probe.at("wordsNear");
+  EXPECT_THAT(probe.at("legend").get<std::string>(),
+              ::testing::AllOf(HasSubstr(groups.at(0).get<std::string>()), HasSubstr("no group"),
+                               HasSubstr("exposed: compute stands still for a collective")));
+}
+
+// Choosing a group looks at its first to its last entry, and a little around; the button goes back; the wheel zooms in,
+// but only with Ctrl. Keys do what the pointer does. The memory looks where the streams look.
 void expect_zooms_of(const ordered_json& timeline, const ordered_json& probe) {
   const ordered_json& entries = timeline.at("entries");
   EXPECT_EQ(probe.at("whole"), ordered_json({0, timeline.at("end_ns")}));
@@ -250,8 +346,28 @@ void expect_zooms_of(const ordered_json& timeline, const ordered_json& probe) {
     EXPECT_NEAR(range.at(1), std::min(timeline.at("end_ns").get<double>(), last + room), 1e-3);
   }
   EXPECT_EQ(probe.at("again"), probe.at("whole"));
+  EXPECT_EQ(probe.at("scrolled"), true) << "the page may scroll";
+  EXPECT_EQ(probe.at("afterScroll"), probe.at("whole"));
   EXPECT_GT(probe.at("wheel").at(0), 0);
   EXPECT_LT(probe.at("wheel").at(1), timeline.at("end_ns"));
+  EXPECT_EQ(probe.at("memoryWheel"), probe.at("wheel"));
+  EXPECT_NEAR(probe.at("aligned").at(0), 112, 1) << "where the lanes begin";
+  EXPECT_NEAR(probe.at("aligned").at(1), probe.at("aligned").at(2), 1) << "where they end";
+  EXPECT_EQ(probe.at("reached"), 0);
+  const auto span = [&](const char* key) {
+    const ordered_json& range = probe.at("keys").at(key);
+    return range.at(1).get<double>() - range.at(0).get<double>();
+  };
+  EXPECT_NEAR(span("right"), span("in"), 1e-3);
+  EXPECT_GT(probe.at("keys").at("right").at(0), probe.at("keys").at("in").at(0));
+  EXPECT_LT(probe.at("keys").at("left").at(0), probe.at("keys").at("right").at(0));
+  EXPECT_GT(span("out"), span("in"));
+  EXPECT_EQ(probe.at("keys").at("home"), probe.at("whole"));
+  EXPECT_EQ(std::set<std::string>(probe.at("read").begin(), probe.at("read").end()).size(), 3u);
+  EXPECT_EQ(probe.at("readBack"), probe.at("read").at(1));
+  expect_tips_read(timeline, probe.at("read"));
+  EXPECT_EQ(probe.at("chosenRange"), probe.at("zooms").at(probe.at("chosen").get<std::string>()));
+  EXPECT_EQ(probe.at("memoryChosen"), probe.at("chosenRange"));
 }
 
 // Areas and lines of memory are the arrays; the largest moment is the plan's peak.
@@ -279,13 +395,16 @@ TEST(Plan, IsShownAsItsJsonSays) {
   const Seen seen = open(folder, "plan.html");
 
   EXPECT_THAT(seen.console, IsEmpty());
-  EXPECT_EQ(without(seen.page, {"report", "memory_over_step", "timeline", "configuration"}), plan);
+  EXPECT_EQ(without(seen.page, {"report", "memory_over_step", "timeline", "groups", "configuration"}), plan);
   EXPECT_EQ(seen.probe.at("title"), "Qwen2ForCausalLM - Shardloom plan");
   expect_figures_of(seen.page, seen.probe.at("figures"));
   EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys(plan)));
   EXPECT_THAT(seen.probe.at("headings"),
-              ElementsAre("Plan", "Warnings", "Memory", "Memory over the step", "Time", "Communication of a step",
-                          "Streams", "Throughput", "Configuration"));
+              ElementsAre("Plan", "Warnings", "Memory", "Time", "Communication of a step", "Groups",
+                          "Memory over the step", "Streams", "Throughput", "Configuration"));
+  EXPECT_EQ(seen.probe.at("figures").at(0).at(0), "/memory/fits") << "the first figure";
+  EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys({{"groups", seen.page.at("groups")}})));
+  EXPECT_THAT(seen.probe.at("wide"), IsEmpty()) << "at 400 px";
 
   expect_all_drawn(seen.probe.at("charts"), {"memory", "timeline"});
   expect_memory_of(seen.page, seen.probe.at("charts").at("memory"));
@@ -295,6 +414,7 @@ TEST(Plan, IsShownAsItsJsonSays) {
   EXPECT_THAT(seen.page.at("timeline").at("groups"), IsSupersetOf({"model.layers.0", "model.layers.1", "lm_head"}));
   expect_zooms_of(seen.page.at("timeline"), seen.probe);
   expect_tips_of(seen.page.at("timeline"), seen.probe.at("tips"));
+  expect_words_of(seen.page.at("timeline"), seen.probe);
   EXPECT_THAT(seen.probe.at("command").get<std::string>(), HasSubstr("plan --model-config model.yaml --seq-length 16"));
 }
 
@@ -310,7 +430,7 @@ TEST(Plan, ShowsItsSweep) {
   const std::string last = fmt::format("/sweep/{}/", sweep.size() - 1);
   EXPECT_THAT(keys_of(seen.probe.at("figures")),
               IsSupersetOf({last + "change", last + "time/step_ns", last + "throughput/tokens_per_s_per_device",
-                            last + "memory/reserved_bytes"}));
+                            last + "memory/peak_reserved_bytes", last + "memory/cache_flushes"}));
 }
 
 // A plan that does not fit is shown with what would help.
@@ -328,6 +448,21 @@ TEST(Plan, ShowsWhyItDoesNotFit) {
   expect_figures_of(seen.page, seen.probe.at("figures"));
   EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys(plan)));
   EXPECT_THAT(keys_of(seen.probe.at("figures")), Contains("/out_of_memory"));
+  EXPECT_EQ(seen.probe.at("figures").at(0), ordered_json({"/memory/fits", "false", "no"})) << "what matters is first";
+  EXPECT_THAT(seen.probe.at("wide"), IsEmpty()) << "at 400 px";
+}
+
+// Lines without a colour of their own have that of the text.
+TEST(Plan, IsReadableInTheDark) {
+  const ProgramFolder folder;
+  ASSERT_EQ(folder.run(kPlanned + Words{"--report", "plan.html"}).exit_code, 0);
+  const Seen light = open(folder, "plan.html", Scheme::kLight), dark = open(folder, "plan.html", Scheme::kDark);
+  EXPECT_THAT(dark.console, IsEmpty());
+  EXPECT_NE(light.probe.at("text"), dark.probe.at("text"));
+  EXPECT_NE(light.probe.at("paper"), dark.probe.at("paper"));
+  EXPECT_NE(dark.probe.at("text"), dark.probe.at("paper"));
+  for (const Seen& seen : {light, dark}) EXPECT_EQ(seen.probe.at("inks").at("reserved"), seen.probe.at("text"));
+  EXPECT_NE(light.probe.at("inks").at("allocated"), dark.probe.at("inks").at("allocated"));
 }
 
 TEST(Run, IsShownAsItsMetricsSay) {
@@ -346,7 +481,13 @@ TEST(Run, IsShownAsItsMetricsSay) {
   EXPECT_THAT(keys_of(seen.probe.at("figures")),
               IsSupersetOf({"/parameters", "/device", "/steps/3/loss", "/steps/3/grad_norm", "/steps/3/lr",
                             "/steps/3/tokens_per_second", "/steps/3/held_out_loss", "/time/step_ns",
-                            "/time/exposed_communication_ns"}));
+                            "/time/exposed_communication_ns", "/host_bytes"}));
+  EXPECT_THAT(keys_of(seen.probe.at("figures")),
+              IsSupersetOf(
+                  number_keys({{"groups", seen.page.at("groups")}, {"communication", seen.page.at("communication")}})));
+  EXPECT_THAT(seen.probe.at("headings"), IsSupersetOf({"Memory", "Communication of a step", "Groups", "Streams"}));
+  EXPECT_THAT(seen.probe.at("stepTicks"), ElementsAre("1", "2", "3", "4")) << "whole steps";
+  EXPECT_THAT(seen.probe.at("wide"), IsEmpty()) << "at 400 px";
   const ordered_json& charts = seen.probe.at("charts");
   expect_all_drawn(charts, {"curve-loss", "curve-grad_norm", "curve-lr", "curve-tokens_per_second", "curve-memory",
                             "memory", "timeline"});

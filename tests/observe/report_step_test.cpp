@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/device/recorder.h"
+#include "engine/virtual_time/breakdown.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::observe {
@@ -93,6 +94,34 @@ TEST_F(Step, KernelsBelongToTheGroupWaitedForLast) {
   EXPECT_EQ(streams.at(entries.at("stream").at(2).get<std::size_t>()), "compute");
   EXPECT_EQ(json.at("phases"),
             ordered_json::parse(R"([{"phase":"forward","start_ns":0},{"phase":"optimizer","start_ns":90}])"));
+}
+
+// Entries stand one after another, 10 ns each: every gather is exposed.
+TEST_F(Step, GroupsSayWhatTheyMovedAndHowLongComputeStoodStill) {
+  log().add_phase("forward");
+  const std::int64_t first = gather("layers.0", 64);
+  log().add_stream_wait(StreamId::kCompute, first);
+  kernel("matmul", 8);
+  const std::int64_t again = gather("layers.0", 64);
+  gather("layers.1", 32);
+  log().add_stream_wait(StreamId::kCompute, again);
+  kernel("matmul", 8);
+  log().add_phase("optimizer");
+  kernel("adamw", 16);
+  const device::Recording made = recording();
+  const virtual_time::RankTimes when = times();
+  ordered_json report;
+  add_step(report, {made, when});
+  EXPECT_EQ(report.at("groups"), ordered_json::parse(R"([
+    {"group": "layers.0", "gathers": 2, "gathered_bytes": 128, "gather_ns": 20, "reductions": 0, "reduced_bytes": 0,
+     "reduce_ns": 0, "exposed_ns": 20, "compute_ns": 20},
+    {"group": "layers.1", "gathers": 1, "gathered_bytes": 64, "gather_ns": 10, "reductions": 0, "reduced_bytes": 0,
+     "reduce_ns": 0, "exposed_ns": 10, "compute_ns": 0}])"));
+  EXPECT_EQ(report.at("timeline").at("exposed"), ordered_json::parse(R"({"start_ns": [10, 40, 50],
+    "duration_ns": [10, 10, 10], "group": ["layers.0", "layers.0", "layers.1"]})"));
+  std::int64_t exposed = 0;
+  for (const std::int64_t duration : report.at("timeline").at("exposed").at("duration_ns")) exposed += duration;
+  EXPECT_EQ(exposed, virtual_time::break_down(made, when, 0, when.end_ns).exposed_comm_ns);
 }
 
 TEST_F(Step, EntriesBeyondTheLimitAreCounted) {

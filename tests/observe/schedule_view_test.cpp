@@ -142,6 +142,43 @@ no prefetch was wasted
 )");
 }
 
+// Shards on the host: copies and casts of each parameter, and the host's own work, would be most of the lines.
+TEST(ScheduleText, FoldsTheItemsOfAGroup) {
+  ScheduleView view;
+  const auto add = [&](std::string stream, std::string token, std::string group, std::int64_t bytes) {
+    view.events.push_back({std::move(stream), std::move(token), std::move(group), bytes});
+  };
+  for (const char* parameter : {"gate", "up", "down"}) {
+    add("gather_copy_in", "h2d", parameter, 8);
+    add("gather_copy_in", "cast", parameter, 4);
+  }
+  add("gather", "AG", "items.0", 12);
+  add("gather_copy_in", "h2d", "norm", 2);
+  add("gather", "AG", "", 2);
+  add("reduce_scatter", "RS", "items.0", 6);
+  for (const char* parameter : {"gate", "up", "down"}) add("reduce_scatter", "d2h", parameter, 2);
+  for (const char* parameter : {"gate", "up"}) add("host", "adamw", parameter, 16);
+  EXPECT_EQ(to_text(view),
+            R"(schedule of one step, in the order the host issued it
+IN copy-in, AG all-gather, W waited for, RE resharded, RIN reduction's copy-in, RS reduce-scatter, AR all-reduce, B backward, O optimizer
+    #  stream          event  group           bytes
+  1-5  gather_copy_in  h2d    items.0            24  3 items
+  2-6  gather_copy_in  cast   items.0            12  3 items
+    7  gather          AG     items.0            12
+    8  gather_copy_in  h2d    norm                2
+    9  gather          AG     (root)              2
+   10  reduce_scatter  RS     items.0             6
+11-13  reduce_scatter  d2h    items.0             6  3 items
+14-15  host            adamw                     32  2 items
+gather_copy_in: 7 events, 38 bytes
+gather: 2 events, 14 bytes
+reduce_scatter: 4 events, 12 bytes
+host: 2 events, 32 bytes
+peak of unsharded parameters: 0 bytes; of gather buffers: 0 bytes
+no prefetch was wasted
+)");
+}
+
 // Each rank copies its rows to their place, and nothing out. A group in flight is one more: 3.
 TEST(ScheduleText, OfTheFastLayoutIsThatOfADeviceThatGathersInPlace) {
   EXPECT_EQ(to_text(second_step({.layout = sharding::GatherLayout::kFast})),

@@ -1,5 +1,5 @@
 // Promise: a plan is what a run does - the same events, bytes and virtual time - at any size; it says what does not fit
-//          and what would help; searches find the best that fits.
+//          and what would help.
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -13,9 +13,10 @@
 #include "engine/plan/plan_search.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/trainer.h"
-#include "engine/virtual_time/profile_file.h"
 #include "engine/virtual_time/resolve.h"
 #include "models/hub/model_hub.h"
+#include "models/internvl/internvl.h"
+#include "tests/plan/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {
@@ -24,33 +25,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-const std::filesystem::path kSource = LOOM_SOURCE_DIR;
-constexpr int kRanks = 4;
-constexpr std::int64_t kMiB = 1 << 20;
-
-virtual_time::HardwareProfile profile(std::int64_t memory_bytes = std::int64_t{1} << 37) {
-  virtual_time::HardwareProfile profile = virtual_time::load_profile(kSource / "configs/devices/h200.yaml");
-  profile.memory.capacity_bytes = memory_bytes;
-  profile.memory.context_bytes = 0;
-  return profile;
-}
-
-train::TrainArguments arguments(const char* yaml = "quickstart.yaml") {
-  train::TrainArguments a;
-  a.model_config = kSource / "configs/models/quickstart.yaml";
-  a.use_torch_fsdp2 = true;
-  a.fsdp2_config_path = kSource / "configs/fsdp2" / yaml;
-  a.data_path = {kSource / "docs"};
-  a.seq_length = 64;
-  a.micro_batch_size = 2;
-  a.ranks = kRanks;
-  a.global_batch_size = 2 * kRanks * a.micro_batch_size;  // two micro-batches a step
-  a.device_executor = device::ExecutorKind::kInline;
-  a.kernels = train::KernelSet::kPytorch;
-  a.fused = nn::KernelOptions::pytorch();
-  return a;
-}
 
 std::string line_of(const device::Recording& recording, const device::Entry& entry) {
   const device::Cost& c = entry.cost;
@@ -68,7 +42,8 @@ std::vector<std::string> lines_of(const device::Recording& recording) {
 
 struct RealRun {
   std::vector<device::Recording> recordings;
-  device::MemStats memory;  // of rank 0
+  device::MemStats memory;    // of rank 0
+  device::MemoryPeaks peaks;  // of rank 0 in the step
 };
 
 // The fourth step of a real run: ranks as threads, real arithmetic.
@@ -83,29 +58,38 @@ RealRun run_fourth_step(const train::TrainArguments& a, const train::PretrainCal
     context.slot<nn::KernelOptions>() = a.fused;
     train::Trainer trainer(a, calls, inputs, world);
     for (int step = 0; step < 3; ++step) trainer.step();
-    const device::Recorder recorder(device);
+    const device::Recorder recorder(device, {.memory = true});
     trainer.step();
     const auto rank = static_cast<std::size_t>(context.rank());
     run.recordings[rank] = recorder.recording();
-    if (rank == 0) run.memory = device.memory().stats();
+    if (rank != 0) return;
+    run.memory = device.memory().stats();
+    run.peaks = device::peaks_of(run.recordings[rank].memory);
   });
   return run;
 }
 
-// The plan of one command line and the run of another.
-void expect_same(const train::TrainArguments& planned_as, const train::TrainArguments& trained_as) {
-  const StepEstimate plan = estimate_step(planned_as, cli::hub_callbacks(planned_as), profile());
-  const RealRun run = run_fourth_step(trained_as, cli::hub_callbacks(trained_as));
+// A plan and a run: events, bytes and their peaks, virtual time.
+void expect_same(const StepEstimate& plan, const RealRun& run) {
   const std::vector<std::string> planned = lines_of(plan.run.recording);
   const std::vector<std::string> ran = lines_of(run.recordings[0]);
   for (std::size_t i = 0; i < std::min(planned.size(), ran.size()); ++i) ASSERT_EQ(planned[i], ran[i]) << "event " << i;
   ASSERT_EQ(planned.size(), ran.size());
+  EXPECT_EQ(device::peaks_of(plan.run.recording.memory).total_bytes, run.peaks.total_bytes);
+  EXPECT_EQ(plan.memory.peak_allocated_bytes, run.peaks.allocated_bytes);
+  EXPECT_EQ(plan.memory.peak_reserved_bytes, run.peaks.reserved_bytes);
   EXPECT_EQ(plan.memory.reserved_bytes, run.memory.allocator.reserved_bytes);
   EXPECT_EQ(plan.memory.steady_allocated_bytes, run.memory.allocator.allocated_bytes);
   std::vector<virtual_time::RankRecording> ranks;
   for (int rank = 0; rank < kRanks; ++rank) ranks.push_back({rank, &run.recordings[static_cast<std::size_t>(rank)]});
   const virtual_time::VirtualTimes times = virtual_time::resolve(ranks, virtual_time::TimeModel(profile()));
   EXPECT_EQ(times.ranks[0].end_ns, plan.time.step_ns);
+}
+
+// The plan of one command line and the run of another.
+void expect_same(const train::TrainArguments& planned_as, const train::TrainArguments& trained_as) {
+  expect_same(estimate_step(planned_as, cli::hub_callbacks(planned_as), profile()),
+              run_fourth_step(trained_as, cli::hub_callbacks(trained_as)));
 }
 
 class PlanAndRun : public ::testing::TestWithParam<const char*> {};
@@ -172,6 +156,49 @@ TEST(TrainAndPlan, OfOneCommandLineAgreeForInternVL) {
                       "\"model.vision_tower.encoder.layer.{*}\", \"model.language_model.layers.{*}\"");
 }
 
+// Captions of images: a second input beside the tokens, of values that a plan has not, and a loss of the program's own.
+train::PretrainCallbacks captions(const std::filesystem::path& model_file) {
+  constexpr std::int64_t kImageTokens = 4, kTokens = 12, kSize = 32;
+  train::PretrainCallbacks calls;
+  calls.model_provider = [model_file](const train::TrainArguments&) {
+    return models::build_internvl(models::load_internvl_config(model_file));
+  };
+  calls.train_valid_test_datasets_provider = [](const train::TrainArguments&) {
+    return data::DataLoaders{.train = [](std::span<const std::int64_t> samples) {
+      const auto count = static_cast<std::int64_t>(samples.size());
+      const Tensor ids = Tensor::host({count, kTokens}, DType::kI32, "input_ids");
+      for (std::int64_t i = 0; i < ids.numel(); ++i) {
+        ids.data<std::int32_t>()[i] = i % kTokens < kImageTokens ? 250 : static_cast<std::int32_t>(i % 200);
+      }
+      const std::vector<float> pixels(static_cast<std::size_t>(count * 3 * kSize * kSize), 0.25F);
+      return data::Batch{{{"input_ids", ids}, {"pixel_values", Tensor::from(pixels, {count, 3, kSize, kSize})}}};
+    }};
+  };
+  calls.forward_step = [](data::DataIterator& iterator, nn::Module& model) {
+    const data::Batch batch = iterator.next();
+    return data::ForwardResult{model(batch["input_ids"], batch["pixel_values"]), [](const nn::Value& logits) {
+                                 const Tensor loss = ops::mean(ops::tanh(logits.tensor()));
+                                 return data::Loss(loss, {{"twice", 2.0 * loss.item()}});
+                               }};
+  };
+  return calls;
+}
+
+TEST(TrainAndPlan, AgreeForAProgramsOwnLossOfTwoInputs) {
+  train::TrainArguments a = arguments();
+  const std::filesystem::path folder = test::fresh_folder();
+  a.fsdp2_config_path = test::write_file(folder / "fsdp2.yaml",
+                                         "sharding_size: auto\nnum_to_forward_prefetch: 1\n"
+                                         "sub_modules_to_wrap: [\"model.vision_tower.encoder.layer.{*}\", "
+                                         "\"model.language_model.layers.{*}\"]\n");
+  const train::PretrainCallbacks calls = captions(kSource / "examples/pretrain_vlm/model.yaml");
+  for (const train::KernelSet kernels : {train::KernelSet::kFast, train::KernelSet::kPytorch}) {
+    a.kernels = kernels;
+    a.fused = kernels == train::KernelSet::kFast ? nn::KernelOptions::fast() : nn::KernelOptions::pytorch();
+    expect_same(estimate_step(a, calls, profile()), run_fourth_step(a, calls));
+  }
+}
+
 class Twin final : public nn::Module {
  public:
   explicit Twin(std::int64_t hidden) {
@@ -206,6 +233,7 @@ TEST(Plan, SaysTheSameInTextAndJson) {
   EXPECT_EQ(json["world_size"], kRanks);
   EXPECT_EQ(json["mode"], "1 x 4: shards over 4, replicates over 1");
   EXPECT_EQ(json["parameters"], 5939456);
+  EXPECT_EQ(json["trained_parameters"], 5939456);
   EXPECT_EQ(json["memory"]["reserved_bytes"], plan.memory.reserved_bytes);
   EXPECT_EQ(json["time"]["step_ns"], plan.time.step_ns);
   std::vector<std::string> phases;
@@ -213,7 +241,8 @@ TEST(Plan, SaysTheSameInTextAndJson) {
   EXPECT_THAT(phases, ElementsAre("forward", "backward", "optimizer"));
   const std::string text = to_text(plan);
   EXPECT_THAT(text, StartsWith("Qwen2ForCausalLM of 0.006 G parameters on 4 x h200, micro-batch 2 x 2 of 64 tokens\n"
-                               "1 x 4: shards over 4, replicates over 1\n"));
+                               "1 x 4: shards over 4, replicates over 1\n"
+                               "all parameters are trained\n"));
   EXPECT_THAT(text, HasSubstr(fmt::format("step {:.2f} ms:", static_cast<double>(plan.time.step_ns) * 1e-6)));
 }
 
@@ -297,58 +326,6 @@ TEST(Plan, RefusesAModelWhoseForwardNeedsValues) {
               ::testing::ThrowsMessage<ConfigError>(
                   "the forward of Peeking reads values (to_vector() of a tensor fp32 [2, 64, 256]), and a plan "
                   "computes none; decide from shapes there, or run it with shardloom train"));
-}
-
-TEST(PlanSearch, FindsTheLargestMicroBatchThatFits) {
-  const train::TrainArguments a = arguments();
-  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
-  const virtual_time::HardwareProfile small = profile(400 * kMiB);
-  const auto fit = PlanSearch(a, calls, small).largest_micro_batch();
-  train::TrainArguments larger = a;
-  larger.micro_batch_size = fit.choice.micro_batch;
-  larger.global_batch_size = kRanks * larger.micro_batch_size;
-  EXPECT_NO_THROW(estimate_step(larger, calls, small));
-  ++larger.micro_batch_size;
-  larger.global_batch_size = kRanks * larger.micro_batch_size;
-  EXPECT_THROW(estimate_step(larger, calls, small), OutOfMemoryError);
-}
-
-TEST(PlanSearch, FindsTheSmallestWorldThatFits) {
-  train::TrainArguments a = arguments();
-  a.micro_batch_size = 1;
-  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
-  const virtual_time::HardwareProfile small = profile(160 * kMiB);
-  const auto fit = PlanSearch(a, calls, small).smallest_world();
-  EXPECT_GT(fit.choice.world, 1);
-  train::TrainArguments smaller = a;
-  smaller.ranks = fit.choice.world / 2;
-  smaller.global_batch_size = smaller.ranks;
-  EXPECT_THROW(estimate_step(smaller, calls, small), OutOfMemoryError);
-}
-
-TEST(PlanSearch, SweepsWhatFitsTheFastestPerTokenFirst) {
-  train::TrainArguments a = arguments();
-  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
-  const auto sweep = PlanSearch(a, calls, profile(256 * kMiB)).sweep();
-  ASSERT_GT(sweep.size(), 4u);
-  for (std::size_t i = 0; i + 1 < sweep.size(); ++i) {
-    EXPECT_GE(sweep[i].plan.throughput.tokens_per_s_per_device, sweep[i + 1].plan.throughput.tokens_per_s_per_device);
-    EXPECT_LE(sweep[i].plan.memory.peak_allocated_bytes, 256 * kMiB);
-  }
-  const nlohmann::ordered_json json = to_json(sweep);
-  EXPECT_EQ(json["sweep"].size(), sweep.size());
-  EXPECT_EQ(json["sweep"][0]["change"], sweep[0].change);
-}
-
-TEST(PlanSearch, NeedsAFileToSweep) {
-  train::TrainArguments a = arguments();
-  a.use_torch_fsdp2 = false;
-  a.ranks = 1;
-  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
-  const virtual_time::HardwareProfile large = profile();
-  EXPECT_THAT([&] { PlanSearch(a, calls, large).sweep(); },
-              ::testing::ThrowsMessage<ConfigError>(
-                  HasSubstr("--sweep changes keys of a file; give --use-torch-fsdp2 --fsdp2-config-path FILE")));
 }
 
 }  // namespace

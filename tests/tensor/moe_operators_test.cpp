@@ -256,6 +256,30 @@ TEST_F(MoeOperators, CountTheProductsOfChosenExpertsOnly) {
   EXPECT_EQ(cost.flops, 2.0 * 12 * kOut * kDim);
   EXPECT_EQ(cost.read_bytes, 4 * (12 * kDim + 3 * kOut * kDim));  // expert 2 is not read
   EXPECT_EQ(cost.written_bytes, 4 * 12 * kOut);
+  // Products of the three experts in use, of 4 rows each.
+  EXPECT_EQ(cost.unit, device::Unit::kMatrix);
+  EXPECT_EQ(cost.dtype, DType::kF32);
+  EXPECT_EQ(cost.batch, 3);
+  EXPECT_EQ((std::array{cost.m, cost.n, cost.k}), (std::array<std::int64_t, 3>{4, kOut, kDim}));
+}
+
+TEST_F(MoeOperators, CountTheProductsOfTheGradients) {
+  const Tensor x = Tensor::zeros({12, kDim}, DType::kF32).set_requires_grad(true);
+  const Tensor weight = Tensor::zeros({kExperts, kOut, kDim}, DType::kF32).set_requires_grad(true);
+  const auto backward = [&] {
+    const Tensor y = ops::grouped_linear(x, weight, order());
+    autograd::backward(y, Tensor::zeros(y.shape(), DType::kF32));
+    return y;
+  };
+  const device::Cost dx = cost_of(rank.device(), "grouped_linear_dx", backward);
+  const device::Cost dw = cost_of(rank.device(), "grouped_linear_dw", backward);
+  for (const device::Cost& cost : {dx, dw}) {
+    EXPECT_EQ(cost.unit, device::Unit::kMatrix);
+    EXPECT_EQ(cost.batch, 3);
+    EXPECT_EQ(cost.flops, 2.0 * 12 * kOut * kDim);
+  }
+  EXPECT_EQ((std::array{dx.m, dx.n, dx.k}), (std::array<std::int64_t, 3>{4, kDim, kOut}));
+  EXPECT_EQ((std::array{dw.m, dw.n, dw.k}), (std::array<std::int64_t, 3>{kOut, kDim, 4}));
 }
 
 TEST(MoeOperatorsDryRun, HasTheShapesAndTheCostsOfBalancedRouting) {

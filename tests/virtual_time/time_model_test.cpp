@@ -96,6 +96,17 @@ TEST(TimeModel, TilesComeInWaves) {
   EXPECT_DOUBLE_EQ(model.matrix_efficiency(20, 10, 1, 0), 0.5) << "two of four cores";
 }
 
+// 4 experts of 5 rows fill 4 tiles by half, where 20 rows of one product would fill 2.
+TEST(TimeModel, ProductsOfABatchShareCoresAndNoTiles) {
+  HardwareProfile profile = tiny_profile();
+  profile.matrix.cores = 4;
+  profile.matrix.tiles = {{10, 10}};
+  const TimeModel model(profile);
+  EXPECT_DOUBLE_EQ(model.matrix_efficiency(5, 10, 1, 0, 4), 0.5);
+  EXPECT_DOUBLE_EQ(model.matrix_efficiency(10, 10, 1, 0, 4), 1);
+  EXPECT_DOUBLE_EQ(model.matrix_efficiency(10, 10, 1, 0, 2), 0.5) << "two of four cores";
+}
+
 TEST(TimeModel, WithoutQuantisationAWaveCostsItsShare) {
   HardwareProfile profile = tiny_profile();
   profile.matrix.cores = 4;

@@ -2,17 +2,50 @@
 
 const COLORS = ["#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#eeca3b", "#9d755d"];
 
+// The colour of a group's boxes, the same in the streams and in the table of groups.
+function groupColor(number, share = 1) { return `hsl(${number * 67 % 360} 55% 45% / ${share})`; }
+
+function swatch(color) { return element("span", {class: "swatch", style: `background: ${color}`}); }
+
+// --- Light and dark: text, grid and the lines that have no colour of their own.
+
+const INK = {text: "#333", weak: "#666", exposed: "#d62728"};
+
+function takeTheme() {
+  const style = getComputedStyle(document.documentElement);
+  INK.text = getComputedStyle(document.body).color;
+  INK.weak = style.getPropertyValue("--weak").trim();
+  INK.exposed = style.getPropertyValue("--exposed").trim();
+  Chart.defaults.color = INK.weak;
+  Chart.defaults.borderColor = "#8883";
+}
+
+// Draws again when the reader's system changes between light and dark.
+function followTheme(draw) {
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    takeTheme();
+    for (const chart of Object.values(Chart.instances)) {
+      for (const set of chart.data.datasets) if (set.ink) set.borderColor = set.backgroundColor = INK[set.ink];
+      for (const scale of Object.values(chart.options.scales)) scale.ticks.color = scale.title.color = INK.weak;
+      chart.options.plugins.legend.labels.color = INK.weak;
+      chart.update("none");
+    }
+    draw();
+  });
+}
+
 // Vertical lines where the phases of a step begin.
 const phaseLines = {
   id: "phaseLines",
   afterDatasetsDraw(chart, _, options) {
     const {ctx, chartArea, scales} = chart;
     ctx.save();
-    ctx.strokeStyle = ctx.fillStyle = "#888";
+    ctx.strokeStyle = ctx.fillStyle = INK.weak;
     ctx.setLineDash([3, 3]);
     let free = chartArea.left;  // of a name: where the last one ends
     for (const {phase, start_ns} of (options.phases || []).filter(({phase}) => phase !== "end")) {
       const x = scales.x.getPixelForValue(start_ns);
+      if (x < chartArea.left - 1 || x > chartArea.right + 1) continue;
       ctx.beginPath();
       ctx.moveTo(x, chartArea.top);
       ctx.lineTo(x, chartArea.bottom);
@@ -31,9 +64,13 @@ function chartBox(id, tall) {
   return element("div", {class: tall ? "chart tall" : "chart"}, canvas);
 }
 
-// Bytes are marked at powers of two.
+// Bytes are marked at powers of two, steps at whole numbers.
 function axis(key, title, largest) {
   const ticks = {callback: value => format(key, value)};
+  if (key === "step") {
+    ticks.precision = 0;
+    ticks.callback = value => Number.isInteger(value) ? format(key, value) : null;
+  }
   if (key === "_bytes") ticks.stepSize = 2 ** Math.ceil(Math.log2(Math.max(largest, 1) / 8));
   return {type: "linear", title: {display: true, text: title}, ticks};
 }
@@ -51,7 +88,7 @@ function drawChart(id, datasets, x, y, plugins) {
       animation: false, parsing: false, maintainAspectRatio: false, scales: {x, y},
       interaction: {mode: "index", intersect: false}, ...(x.max === undefined ? {} : {normalized: true}),
       plugins: {
-        legend: {display: datasets.length > 1},
+        legend: {display: datasets.length > 1, labels: {boxWidth: 24}},
         tooltip: {callbacks: {
           title: items => items.length ? format(x.key, items[0].parsed.x) : "",
           label: item => `${item.dataset.label}: ${format(y.key, item.parsed.y)}`,
@@ -97,15 +134,21 @@ function drawCurves(data) {
   }
   const categories = data.steps.length ? Object.keys(data.steps[0].peak_memory_bytes) : [];
   drawChart("curve-memory", categories.map((name, c) => line(words(name),
-    data.steps.map(step => ({x: step.step, y: step.peak_memory_bytes[name]})), name === "total" ? "#888" : COLORS[c])),
+    data.steps.map(step => ({x: step.step, y: step.peak_memory_bytes[name]})), name === "total" ? INK.weak : COLORS[c])),
     x, {...axis("_bytes", "peak memory", largest(data.steps.map(step => step.peak_memory_bytes.total))), key: "_bytes", min: 0});
+}
+
+// Whether the capacity is drawn: far above the memory it would make a flat line of that.
+function showsCapacity(data) {
+  return data.memory !== undefined && data.memory.capacity_bytes <= 4 * largest(data.memory_over_step.reserved_bytes);
 }
 
 function memorySection(data) {
   const memory = data.memory_over_step;
   if (!memory) return null;
   const parts = [note("Accounted when the host asks for it, drawn where the compute stream then was. Areas: categories; lines: " +
-    "what PyTorch's caching allocator has allocated and reserved" + (data.memory ? ", and the capacity." : ".")), chartBox("memory", true)];
+    "what PyTorch's caching allocator has allocated and reserved" + (showsCapacity(data) ? ", and the capacity." : data.memory ? `; the capacity, ${format("_bytes", data.memory.capacity_bytes)}, is far above.` : ".")),
+    chartBox("memory", true)];
   if (memory.points_shown < memory.changes_of_step) {
     parts.splice(1, 0, note(`${plain(memory.changes_of_step)} changes are drawn as ${plain(memory.points_shown)} points, each the ` +
       "largest moment of its interval; peaks are exact.", true));
@@ -121,9 +164,23 @@ function drawMemory(data) {
     stepped: true, pointRadius: 0, borderWidth: 0.5}));
   const level = (label, values, color, dash) => ({...line(label, series(values), color), stack: label, borderDash: dash, fill: false,
     stepped: true, pointRadius: 0, borderWidth: 1.5});
-  const levels = [level("allocated", memory.allocated_bytes, "#555", []), level("reserved", memory.reserved_bytes, "#000", [5, 3])];
-  if (data.memory) levels.push(level("capacity", memory.time_ns.map(() => data.memory.capacity_bytes), "#b91c1c", [8, 4]));
+  const levels = [{...level("allocated", memory.allocated_bytes, INK.weak, []), ink: "weak"},
+    {...level("reserved", memory.reserved_bytes, INK.text, [5, 3]), ink: "text"}];
+  if (showsCapacity(data)) levels.push({...level("capacity", memory.time_ns.map(() => data.memory.capacity_bytes), INK.exposed, [8, 4]), ink: "exposed"});
   const end = data.timeline.end_ns;
-  drawChart("memory", [...areas, ...levels], {...axis("_ns", "virtual time"), key: "_ns", min: 0, max: end},
-    {...axis("_bytes", "memory", Math.max(largest(memory.reserved_bytes), data.memory ? data.memory.capacity_bytes : 0)), key: "_bytes", stacked: true, min: 0}, {phaseLines: {phases: data.timeline.phases}});
+  // As wide on the left as the names of the streams, and up to the same edge on the right: one time stands in one column.
+  const y = {...axis("_bytes", "memory", Math.max(largest(memory.reserved_bytes), showsCapacity(data) ? data.memory.capacity_bytes : 0)),
+    key: "_bytes", stacked: true, min: 0, afterFit: scale => { scale.width = LEFT; }};
+  const x = {...axis("_ns", "virtual time"), key: "_ns", min: 0, max: end, afterFit: scale => { scale.paddingLeft = scale.paddingRight = 0; }};
+  x.ticks.align = "inner";
+  drawChart("memory", [...areas, ...levels], x, y, {phaseLines: {phases: data.timeline.phases}});
+}
+
+// The memory of the part of the step that the streams show.
+function lookAtMemory(from, to) {
+  const chart = Chart.getChart("memory");
+  if (!chart) return;
+  chart.options.scales.x.min = from;
+  chart.options.scales.x.max = to;
+  chart.update("none");
 }

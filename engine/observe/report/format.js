@@ -71,14 +71,18 @@ function note(text, cut) { return element("p", {class: cut ? "note cut" : "note"
 
 function table(head, rows) {
   const cells = (name, row) => row.map(cell => cell instanceof Node ? cell : element(name, {}, cell));
-  return element("div", {class: "overflow"}, element("table", {},
+  return element("div", {class: "overflow", tabindex: "0"}, element("table", {},
     element("thead", {}, element("tr", {}, ...cells("th", head))),
     element("tbody", {}, ...rows.map(([first, ...rest]) =>
       element("tr", {}, ...cells("th", [first]), ...cells("td", rest))))));
 }
 
+// What is not as it should be: in the colour of errors.
+const BAD = {"/memory/fits": value => value === false, "/memory/cache_flushes": value => value > 0};
+
 function tile(data, pointer, label) {
-  return element("div", {class: "tile"}, show("b", data, pointer), element("span", {}, label));
+  const bad = BAD[pointer] && BAD[pointer](at(data, pointer));
+  return element("div", {class: bad ? "tile bad" : "tile"}, show("b", data, pointer), element("span", {}, label));
 }
 
 function tiles(data, entries) {

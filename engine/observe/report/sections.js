@@ -7,28 +7,33 @@ function headSection(data) {
   document.getElementById("subtitle").textContent = data.mode || "";
   const last = run && data.steps.length ? `/steps/${data.steps.length - 1}` : "";
   return section(run ? "Run" : "Plan", tiles(data, [
-    ["/parameters", "parameters"], ["/device", run ? "device profile of virtual time" : "device profile"],
+    ...(run ? [] : [["/memory/fits", "fits"]]),
+    ["/parameters", "parameters"], ["/trained_parameters", "of them trained"], ["/device", run ? "device profile of virtual time" : "device profile"],
     ["/world_size", run ? "ranks" : "devices"],
     ["/micro_batch_size", "micro-batch, sequences"], ["/micro_batches", "micro-batches a step"], ["/seq_length", "tokens a sequence"],
     ...(run ? [] : [["/time/step_ns", "step"], ["/throughput/tokens_per_s", "tokens/s"], ["/throughput/mfu", "MFU"],
-      ["/memory/reserved_bytes", "reserved"], ["/memory/fits", "fits"]]),
+      ["/memory/peak_reserved_bytes", "peak reserved"]]),
     ...(last ? [[last + "/step", "last step"], [last + "/loss", "its loss"], [last + "/grad_norm", "its gradient norm"],
       [last + "/lr", "its learning rate"], [last + "/tokens_per_second", "its tokens/s"], [last + "/held_out_loss", "held-out loss"]] : [])]));
 }
 
 function memoryTable(data) {
-  if (!data.memory) return null;
+  if (!data.memory) return data.host_bytes === undefined ? null : section("Memory", tiles(data, [["/host_bytes", "host, peak"]]));
   const phases = data.memory.phases || [];
   const categories = phases.length ? Object.keys(phases[0].by_category_at_peak) : [];
   const row = (phase, i) => [show("th", data, `/memory/phases/${i}/phase`),
     show("td", data, `/memory/phases/${i}/peak_allocated_bytes`),
     ...categories.map(key => show("td", data, `/memory/phases/${i}/by_category_at_peak/${key}`)),
     show("td", data, `/memory/phases/${i}/end_allocated_bytes`)];
-  const parts = [tiles(data, [["/memory/peak_allocated_bytes", "peak allocated"], ["/memory/peak_phase", "in"],
-    ["/memory/reserved_bytes", "reserved"], ["/memory/capacity_bytes", "capacity"], ["/memory/steady_allocated_bytes", "between steps"],
-    ["/memory/host_bytes", "host, peak"], ["/memory/fits", "fits"]]),
+  const parts = [tiles(data, [["/memory/fits", "fits"], ["/memory/peak_allocated_bytes", "peak allocated"], ["/memory/peak_phase", "in"],
+    ["/memory/peak_reserved_bytes", "peak reserved"], ["/memory/capacity_bytes", "capacity"],
+    ["/memory/cache_flushes", "times the allocator emptied its cache"], ["/memory/reserved_bytes", "reserved at the end"],
+    ["/memory/steady_allocated_bytes", "allocated between steps"], ["/memory/host_bytes", "host, peak"]]),
     table(["phase", "peak", ...categories.map(words), "end"], phases.map(row))];
-  if (data.memory.fits === false) parts[0].className += " bad";
+  if (data.memory.flushes && data.memory.flushes.length) {
+    parts.push(note("A segment did not fit, so the allocator gave its cached ones back. The device stalls each time, which the step's " +
+      "time leaves out.", true), rowsTable(data, "/memory/flushes", FLUSHES));
+  }
   return section("Memory", ...parts);
 }
 
@@ -77,12 +82,32 @@ function tableSection(title, key, columns) {
   return data => Array.isArray(data[key]) && data[key].length ? section(title, rowsTable(data, "/" + key, columns)) : null;
 }
 
+// The groups of the step; a name chooses its group in the streams.
+function groupsTable(data) {
+  if (!data.groups || !data.groups.length) return null;
+  const names = data.timeline ? data.timeline.groups : [];
+  const name = (group, i) => {
+    const number = names.indexOf(group.group);
+    if (number < 0) return show("th", data, `/groups/${i}/group`);
+    const choose = element("button", {type: "button", class: "group", "data-group": number}, swatch(groupColor(number)),
+      show("span", data, `/groups/${i}/group`));
+    return element("th", {}, choose);
+  };
+  const used = GROUPS.filter(([key]) => data.groups.some(group => group[key] > 0));
+  return section("Groups", note("What each group moved and computed in the step. Exposed: compute stood still for its collectives."),
+    table(["group", ...used.map(([, title]) => title)], data.groups.map((group, i) =>
+      [name(group, i), ...used.map(([key]) => show("td", data, `/groups/${i}/${key}`))])));
+}
+
+const GROUPS = [["gathers", "gathers"], ["gathered_bytes", "gathered, whole"], ["gather_ns", "all-gathers"], ["reductions", "reductions"],
+  ["reduced_bytes", "reduced, whole"], ["reduce_ns", "reductions, time"], ["exposed_ns", "exposed"], ["compute_ns", "compute"]];
+const FLUSHES = [["phase", "phase"], ["group", "computing group"], ["count", "times"]];
 const COMMUNICATION = [["collective", "collective"], ["ranks", "ranks"], ["link", "farthest link"], ["count", "count"],
   ["received_bytes", "received"], ["time_ns", "alone on the links"]];
 const REMEDIES = [["change", "it would fit with"], ["saved_bytes", "saves"], ["step_ns", "step"]];
 const SWEEP = [["throughput/tokens_per_s_per_device", "tokens/s per device"], ["time/step_ns", "step"],
   ["time/exposed_communication_ns", "exposed communication"], ["throughput/mfu", "MFU"],
-  ["memory/peak_allocated_bytes", "peak allocated"], ["memory/reserved_bytes", "reserved"], ["world_size", "devices"], ["micro_batch_size", "micro-batch"], ["change", "change"]];
+  ["memory/peak_allocated_bytes", "peak allocated"], ["memory/peak_reserved_bytes", "peak reserved"], ["memory/cache_flushes", "flushes"], ["world_size", "devices"], ["micro_batch_size", "micro-batch"], ["change", "change"]];
 
 function outOfMemory(data) {
   return data.out_of_memory ? section("Does not fit", show("pre", data, "/out_of_memory")) : null;

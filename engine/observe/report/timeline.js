@@ -1,7 +1,7 @@
-// --- The streams of a step: a lane a stream, a box an entry. Wheel zooms, dragging moves, a group or a phase is zoomed to by
-// name. Chart.js has no such chart.
+// --- The streams of a step: a lane a stream, a box an entry. The wheel with Ctrl zooms, dragging and the arrow keys move, a
+// group or a phase is zoomed to by name. Chart.js has no such chart. The memory over the step looks at the same time.
 
-const LANE = 34, TOP = 22, LEFT = 112;
+const LANE = 34, TOP = 38, LEFT = 112, NO_GROUP = "#888";
 
 function timelineSection(data) {
   const timeline = data.timeline;
@@ -11,13 +11,24 @@ function timelineSection(data) {
   const options = (names, all) => [element("option", {value: ""}, all), ...names.map((name, i) => element("option", {value: i}, name))];
   const label = (text, id, names, all) => element("label", {}, text + " ", element("select", {id}, ...options(names, all)));
   return section("Streams",
-    note("Wheel: zoom. Drag: move. A kernel's group is the one the compute stream waited for last; the optimizer's have none."),
+    note("Ctrl and wheel, + and -: zoom. Drag, left and right: move. N and P: next and previous box of the chosen group. Home: whole " +
+      "step. The memory above follows. A kernel's group is the one the compute stream waited for last; the optimizer's have none."),
     ...(cut ? [note(`The first ${plain(timeline.entries_shown)} of ${plain(timeline.entries_of_step)} entries are shown, in the ` +
       `order the host issued them: about the first ${format("_ns", drawnTo)} of ${format("_ns", timeline.end_ns)}.`, true)] : []),
     element("div", {class: "controls"}, label("Phase", "phase", timeline.phases.map(({phase}, i) => `${i + 1}: ${phase}`), "whole step"),
-      label("Group", "group", timeline.groups, "all groups"), element("button", {id: "whole"}, "Whole step")),
-    element("div", {id: "lanes"}, element("canvas", {id: "timeline", role: "img", "aria-label": "stream timeline"}),
-      element("div", {id: "tip", hidden: ""})));
+      label("Group", "group", timeline.groups, "all groups"), element("button", {id: "whole", type: "button"}, "Whole step")),
+    legendOfStreams(timeline),
+    element("div", {id: "lanes"}, element("canvas", {id: "timeline", role: "application", tabindex: "0",
+      "aria-label": "streams of the step; N and P read the boxes of the chosen group"}),
+      element("div", {id: "tip", role: "status", hidden: ""})));
+}
+
+function legendOfStreams(timeline) {
+  const item = (color, text) => element("span", {}, swatch(color), text);
+  const first = timeline.groups.slice(0, 3).map((name, i) => item(groupColor(i), name));
+  return element("div", {class: "legend", id: "legend"}, ...first,
+    ...(timeline.groups.length > 3 ? [element("span", {}, `... a colour for each of ${timeline.groups.length} groups`)] : []),
+    item(NO_GROUP, "no group"), item("var(--exposed)", "exposed: compute stands still for a collective"));
 }
 
 class TimelineView {
@@ -40,15 +51,21 @@ class TimelineView {
   listen() {
     this.phase.addEventListener("change", () => this.zoomToChoice());
     this.group.addEventListener("change", () => this.zoomToChoice());
-    document.getElementById("whole").addEventListener("click", () => {
-      this.phase.value = this.group.value = "";
-      this.zoomToChoice();
-    });
+    document.getElementById("whole").addEventListener("click", () => this.showWhole());
+    for (const choose of document.querySelectorAll("button.group")) {
+      choose.addEventListener("click", () => {
+        this.group.value = choose.dataset.group;
+        this.zoomToChoice();
+        this.canvas.scrollIntoView({block: "nearest"});
+      });
+    }
     this.canvas.addEventListener("wheel", event => {
+      if (!event.ctrlKey) return;  // the page scrolls
       event.preventDefault();
-      const at = this.timeAt(event.offsetX), factor = Math.exp(event.deltaY * 0.002);
-      this.look(at - (at - this.from) * factor, at + (this.to - at) * factor);
+      this.zoom(this.timeAt(event.offsetX), Math.exp(event.deltaY * 0.002));
     }, {passive: false});
+    this.canvas.addEventListener("keydown", event => this.onKey(event));
+    this.canvas.addEventListener("blur", () => { this.tip.hidden = true; });
     this.canvas.addEventListener("pointerdown", event => {
       this.canvas.setPointerCapture(event.pointerId);
       this.grabbed = event.offsetX;
@@ -56,18 +73,63 @@ class TimelineView {
     this.canvas.addEventListener("pointerup", () => { this.grabbed = undefined; });
     this.canvas.addEventListener("pointermove", event => this.onMove(event));
     this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    addEventListener("resize", () => this.draw());
+    addEventListener("resize", () => {
+      this.tip.hidden = true;  // it stood where the box was
+      this.draw();
+    });
   }
 
   onMove(event) {
     if (this.grabbed !== undefined) {
       const moved = this.timeAt(this.grabbed) - this.timeAt(event.offsetX);
       this.grabbed = event.offsetX;
-      const span = this.to - this.from;
-      const from = Math.min(Math.max(0, this.from + moved), this.timeline.end_ns - span);
-      this.look(from, from + span);
+      this.move(moved);
     }
     this.showTip(event.offsetX, event.offsetY);
+  }
+
+  onKey(event) {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    const span = this.to - this.from, middle = (this.from + this.to) / 2;
+    const actions = {
+      ArrowLeft: () => this.move(-span / 8), ArrowRight: () => this.move(span / 8), Home: () => this.showWhole(),
+      "+": () => this.zoom(middle, 0.7), "-": () => this.zoom(middle, 1 / 0.7), n: () => this.step(1), p: () => this.step(-1),
+    };
+    const action = actions[event.key] || actions[event.key.toLowerCase()];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  }
+
+  showWhole() {
+    this.phase.value = this.group.value = "";
+    this.zoomToChoice();
+  }
+
+  move(time) {
+    const span = this.to - this.from;
+    const from = Math.min(Math.max(0, this.from + time), this.timeline.end_ns - span);
+    this.look(from, from + span);
+  }
+
+  zoom(at, factor) { this.look(at - (at - this.from) * factor, at + (this.to - at) * factor); }
+
+  // The next box in time, or the one before, of the chosen group or of all: in sight, with its words.
+  step(by) {
+    const {start_ns, duration_ns, group, stream} = this.entries;
+    const wanted = this.group.value === "" ? null : Number(this.group.value);
+    const boxes = [...start_ns.keys()].filter(i => wanted === null || group[i] === wanted)
+      .sort((a, b) => start_ns[a] - start_ns[b] || stream[a] - stream[b]);
+    if (!boxes.length) return;
+    const now = boxes.indexOf(this.read);
+    this.read = boxes[now < 0 ? (by > 0 ? 0 : boxes.length - 1) : Math.min(Math.max(now + by, 0), boxes.length - 1)];
+    const from = start_ns[this.read], to = from + duration_ns[this.read];
+    if (from < this.from || to > this.to) {
+      const room = Math.max(this.to - this.from, (to - from) * 1.2) / 2;
+      this.look((from + to) / 2 - room, (from + to) / 2 + room);
+    }
+    const row = this.lanes.indexOf(stream[this.read]);
+    this.say(this.wordsOf(this.read), Math.max(LEFT, this.pixelOf(from)), TOP + (row + 0.5) * LANE);
   }
 
   // The chosen phase, or the whole step; of the chosen group, all its entries in it with some room around.
@@ -96,6 +158,7 @@ class TimelineView {
     this.from = Math.max(0, from);
     this.to = Math.min(this.timeline.end_ns, Math.max(to, this.from + 10));
     this.draw();
+    lookAtMemory(this.from, this.to);
   }
 
   width() { return this.canvas.clientWidth - LEFT; }
@@ -128,21 +191,77 @@ class TimelineView {
       ctx.fillText(format("_ns", Math.round(t)), x + 3, 12);
       ctx.fillRect(x, 4, 1, 10);
     }
-    ctx.setLineDash([3, 3]);
-    for (const {start_ns} of this.timeline.phases) {
-      if (start_ns < this.from || start_ns > this.to) continue;
+    this.drawPhases(height);
+  }
+
+  // A line where each begins, and its name over the part of it that is in sight.
+  drawPhases(height) {
+    const ctx = this.ctx, phases = this.timeline.phases;
+    let free = LEFT;  // of a name: where the last one ends
+    phases.forEach(({phase, start_ns}, i) => {
+      const end = i + 1 < phases.length ? phases[i + 1].start_ns : this.timeline.end_ns;
+      if (phase === "end" || end < this.from || start_ns > this.to) return;
+      const left = Math.max(this.pixelOf(start_ns), free);
+      if (left + ctx.measureText(phase).width + 6 <= this.canvas.clientWidth) {
+        ctx.fillText(phase, left + 3, TOP - 10);
+        free = left + ctx.measureText(phase).width + 8;
+      }
+      if (start_ns < this.from) return;
+      ctx.setLineDash([3, 3]);
       ctx.beginPath();
-      ctx.moveTo(this.pixelOf(start_ns), TOP);
+      ctx.moveTo(this.pixelOf(start_ns), 18);
       ctx.lineTo(this.pixelOf(start_ns), height);
       ctx.stroke();
-    }
-    ctx.setLineDash([]);
+      ctx.setLineDash([]);
+    });
   }
 
   color(i) {
     const group = this.entries.group[i];
     const chosen = this.group.value === "" || group === Number(this.group.value);
-    return group < 0 ? "#999" : `hsl(${group * 67 % 360} 55% 55% / ${chosen ? 1 : 0.2})`;
+    return group < 0 ? NO_GROUP : groupColor(group, chosen ? 1 : 0.25);
+  }
+
+  // The box's group as far as it has room, then what it is; in short the last two parts of the group's path, or nothing.
+  label(i, width) {
+    const name = this.timeline.names[this.entries.name[i]], group = this.entries.group[i];
+    if (group < 0) return [name].find(text => this.fits(text, width)) || "";
+    const path = this.timeline.groups[group], last = path.split(".").slice(-2).join(".");
+    return [`${path}: ${name}`, path, last].find(text => this.fits(text, width)) || "";
+  }
+
+  fits(text, width) { return width > 8 && this.ctx.measureText(text).width + 8 <= width; }
+
+  // Where compute stands still for a collective: in its lane, framed and tinted.
+  drawExposed(row) {
+    const ctx = this.ctx, {start_ns, duration_ns} = this.timeline.exposed, top = TOP + row * LANE;
+    ctx.fillStyle = ctx.strokeStyle = INK.exposed;
+    for (let i = this.firstGapFrom(this.from); i < start_ns.length && start_ns[i] <= this.to; ++i) {
+      const x = this.pixelOf(start_ns[i]), width = Math.max(this.pixelOf(start_ns[i] + duration_ns[i]) - x, 0.75);
+      ctx.globalAlpha = 0.3;
+      ctx.fillRect(x, top + 3, width, LANE - 6);
+      ctx.globalAlpha = 1;
+      ctx.fillRect(x, top + LANE - 6, width, 3);
+    }
+  }
+
+  // The first of these intervals, one after another, that ends at `time` or later.
+  firstGapFrom(time) {
+    const {start_ns, duration_ns} = this.timeline.exposed;
+    let low = 0, high = start_ns.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (start_ns[middle] + duration_ns[middle] < time) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  // Where compute stands still at `time`; -1: it does not.
+  exposedAt(time) {
+    if (!this.timeline.exposed) return -1;
+    const i = this.firstGapFrom(time), start = this.timeline.exposed.start_ns[i];
+    return start !== undefined && start <= time ? i : -1;
   }
 
   // First entry of a lane, by start, that may reach into `time`: entries of one lane do not overlap.
@@ -157,7 +276,7 @@ class TimelineView {
   }
 
   drawLane(row) {
-    const ctx = this.ctx, {start_ns, duration_ns, name} = this.entries, order = this.byLane[row];
+    const ctx = this.ctx, {start_ns, duration_ns} = this.entries, order = this.byLane[row];
     const top = TOP + row * LANE;
     ctx.fillStyle = this.text;
     ctx.fillText(this.timeline.streams[this.lanes[row]], 0, top + LANE / 2 + 4);
@@ -169,12 +288,12 @@ class TimelineView {
       const i = order[k], x = this.pixelOf(start_ns[i]), width = this.pixelOf(start_ns[i] + duration_ns[i]) - x;
       ctx.fillStyle = this.color(i);
       ctx.fillRect(x, top + 3, Math.max(width - 0.5, 0.75), LANE - 6);
-      const label = this.timeline.names[name[i]];
-      if (width > 8 + label.length * 6.5) {
-        ctx.fillStyle = "#fff";
-        ctx.fillText(label, Math.max(x, LEFT) + 4, top + LANE / 2 + 4);
-      }
+      const seen = Math.max(x, LEFT), label = this.label(i, Math.min(x + width, this.canvas.clientWidth) - seen);
+      if (!label) continue;
+      ctx.fillStyle = "#fff";
+      ctx.fillText(label, seen + 4, top + LANE / 2 + 4);
     }
+    if (this.timeline.streams[this.lanes[row]] === "compute" && this.timeline.exposed) this.drawExposed(row);
     ctx.restore();
   }
 
@@ -186,14 +305,32 @@ class TimelineView {
     return i !== undefined && this.entries.start_ns[i] <= time + slack ? i : -1;
   }
 
-  showTip(x, y) {
-    const i = this.entryAt(x, y), {name, group, bytes, start_ns, duration_ns} = this.entries;
-    this.tip.hidden = i < 0;
-    if (i < 0) return;
-    this.tip.textContent = [this.timeline.names[name[i]], `group     ${group[i] < 0 ? "-" : this.timeline.groups[group[i]]}`,
+  wordsOf(i) {
+    const {name, group, bytes, start_ns, duration_ns} = this.entries;
+    return [this.timeline.names[name[i]], `group     ${group[i] < 0 ? "-" : this.timeline.groups[group[i]]}`,
       `bytes     ${format("_bytes", bytes[i])}`, `start     ${format("_ns", start_ns[i])}`,
       `duration  ${format("_ns", duration_ns[i])}`].join("\n");
-    this.tip.style.left = Math.min(x + 14, this.canvas.clientWidth - this.tip.offsetWidth) + "px";
+  }
+
+  wordsOfExposed(i) {
+    const {start_ns, duration_ns, group} = this.timeline.exposed;
+    return ["exposed communication", `group     ${group[i]}`, `start     ${format("_ns", start_ns[i])}`,
+      `duration  ${format("_ns", duration_ns[i])}`].join("\n");
+  }
+
+  showTip(x, y) {
+    const i = this.entryAt(x, y);
+    if (i >= 0) return this.say(this.wordsOf(i), x, y);
+    const row = Math.floor((y - TOP) / LANE), compute = this.timeline.streams.indexOf("compute");
+    const gap = x >= LEFT && this.lanes[row] === compute ? this.exposedAt(this.timeAt(x)) : -1;
+    if (gap >= 0) return this.say(this.wordsOfExposed(gap), x, y);
+    this.tip.hidden = true;
+  }
+
+  say(text, x, y) {
+    this.tip.hidden = false;
+    this.tip.textContent = text;
+    this.tip.style.left = Math.max(0, Math.min(x + 14, this.canvas.clientWidth - this.tip.offsetWidth)) + "px";
     this.tip.style.top = y + 14 + "px";
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/core/rounding.h"
 #include "engine/kernels/gemm.h"
 #include "engine/kernels/routing.h"
 #include "engine/tensor/ops/blocks.h"
@@ -68,6 +69,14 @@ std::byte* row_at(const Tensor& x, std::int64_t row) {
 
 double product_flops(const Tensor& x, std::int64_t n) { return 2.0 * static_cast<double>(x.numel() * n); }
 
+// A matrix product for each of `used` experts, of as many rows each.
+Cost product_cost(Cost cost, DType dtype, std::int64_t used) {
+  cost.unit = device::Unit::kMatrix;
+  cost.dtype = dtype;
+  cost.batch = std::max<std::int64_t>(1, used);
+  return cost;
+}
+
 // y of rows in expert order = their x times the expert's matrix, as it lies or transposed; experts not in use move
 // nothing through memory.
 void multiply_rows(std::string_view name, kernels::Gemm op, const Tensor& x, const Tensor& weight,
@@ -75,9 +84,12 @@ void multiply_rows(std::string_view name, kernels::Gemm op, const Tensor& x, con
   op.ab = op.c = x.dtype();
   op.k = x.shape()[1];
   op.n = y.shape()[1];
-  Cost cost = pass_cost(product_flops(x, op.n), {x}, {y});
-  cost.read_bytes +=
-      used_experts(offsets, x.shape()[0]) * (weight.nbytes() / std::max<std::int64_t>(1, weight.shape()[0]));
+  const std::int64_t used = used_experts(offsets, x.shape()[0]);
+  Cost cost = product_cost(pass_cost(product_flops(x, op.n), {x}, {y}), x.dtype(), used);
+  cost.read_bytes += used * (weight.nbytes() / std::max<std::int64_t>(1, weight.shape()[0]));
+  cost.m = ceil_div(x.shape()[0], cost.batch);
+  cost.n = op.n;
+  cost.k = op.k;
   launch(name, cost, [&] {
     for (std::int64_t e = 0; e < expert_count(offsets); ++e) {
       const Range range = rows_of(offsets, e);
@@ -90,7 +102,12 @@ void multiply_rows(std::string_view name, kernels::Gemm op, const Tensor& x, con
 
 // The gradient of every expert's matrix [N, K]; zeros where it has no rows.
 void weight_gradients(const Tensor& dy, const Tensor& x, const Tensor& offsets, const Tensor& dweight) {
-  launch("grouped_linear_dw", pass_cost(product_flops(x, dy.shape()[1]), {dy, x}, {dweight}), [&] {
+  Cost cost = product_cost(pass_cost(product_flops(x, dy.shape()[1]), {dy, x}, {dweight}), x.dtype(),
+                           used_experts(offsets, x.shape()[0]));
+  cost.m = dy.shape()[1];
+  cost.n = x.shape()[1];
+  cost.k = ceil_div(x.shape()[0], cost.batch);
+  launch("grouped_linear_dw", cost, [&] {
     for (std::int64_t e = 0; e < expert_count(offsets); ++e) {
       const Range range = rows_of(offsets, e);
       const kernels::Gemm op{.m = dy.shape()[1],

@@ -1,0 +1,39 @@
+// A small step to plan: the quick start's model, four ranks, two micro-batches, on an H200 of any memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "engine/train/arguments.h"
+#include "engine/virtual_time/profile_file.h"
+
+namespace loom::plan {
+
+inline const std::filesystem::path kSource = LOOM_SOURCE_DIR;
+inline constexpr int kRanks = 4;
+inline constexpr std::int64_t kMiB = 1 << 20;
+
+inline virtual_time::HardwareProfile profile(std::int64_t memory_bytes = std::int64_t{1} << 37) {
+  virtual_time::HardwareProfile profile = virtual_time::load_profile(kSource / "configs/devices/h200.yaml");
+  profile.memory.capacity_bytes = memory_bytes;
+  profile.memory.context_bytes = 0;
+  return profile;
+}
+
+inline train::TrainArguments arguments(const char* yaml = "quickstart.yaml") {
+  train::TrainArguments a;
+  a.model_config = kSource / "configs/models/quickstart.yaml";
+  a.use_torch_fsdp2 = true;
+  a.fsdp2_config_path = kSource / "configs/fsdp2" / yaml;
+  a.data_path = {kSource / "docs"};
+  a.seq_length = 64;
+  a.micro_batch_size = 2;
+  a.ranks = kRanks;
+  a.global_batch_size = 2 * kRanks * a.micro_batch_size;  // two micro-batches a step
+  a.device_executor = device::ExecutorKind::kInline;
+  a.kernels = train::KernelSet::kPytorch;
+  a.fused = nn::KernelOptions::pytorch();
+  return a;
+}
+
+}  // namespace loom::plan
