@@ -3,6 +3,7 @@
 //          whole; x is [2, 4].
 #include "engine/observe/schedule_view.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "engine/device/device.h"
