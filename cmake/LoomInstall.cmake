@@ -1,7 +1,8 @@
-# cmake --install: headers under include/shardloom, libraries, programs, configs and examples under share/shardloom, and a
-# package:
+# cmake --install: headers as include/shardloom/..., libraries, programs, configs and examples under share/shardloom, and a
+# package for CMake and one for pkg-config:
 #   find_package(Shardloom REQUIRED)                           # or in lower case: the file's name fits both
 #   target_link_libraries(mine PRIVATE shardloom::shardloom)   # every floor; or one of them: shardloom::sharding
+#   #include <shardloom/shardloom.h>                           # or one header: <shardloom/engine/nn/layers.h>
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -17,20 +18,42 @@ if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 # Public headers only.
-install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")")
+install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")\nset(STAGE \"${CMAKE_CURRENT_BINARY_DIR}/installed\")")
 install(SCRIPT "${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_DATADIR}/shardloom")
 # Examples that are projects of their own.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/pretrain_transformers"
-  DESTINATION "${CMAKE_INSTALL_DATADIR}/shardloom/examples")
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/shardloom/examples" PATTERN main.cpp EXCLUDE)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/CHANGELOG.md" "${PROJECT_SOURCE_DIR}/README.md"
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/shardloom")
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shardloom")
 install(EXPORT shardloomTargets NAMESPACE shardloom:: DESTINATION "${package_dir}")
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/shardloom-config.cmake.in"
-  "${CMAKE_CURRENT_BINARY_DIR}/shardloom-config.cmake" INSTALL_DESTINATION "${package_dir}")
+  "${CMAKE_CURRENT_BINARY_DIR}/shardloom-config.cmake" INSTALL_DESTINATION "${package_dir}" PATH_VARS CMAKE_INSTALL_DATADIR)
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/shardloom-config-version.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES
   "${CMAKE_CURRENT_BINARY_DIR}/shardloom-config.cmake" "${CMAKE_CURRENT_BINARY_DIR}/shardloom-config-version.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindNUMA.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/share_folder_of_package.cpp"
   DESTINATION "${package_dir}")
+
+# pkg-config: one line of libraries, found from where the file lies.
+set(pc_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+file(RELATIVE_PATH LOOM_PC_TO_PREFIX "/prefix/${pc_dir}" "/prefix")
+list(TRANSFORM libraries PREPEND "-l" OUTPUT_VARIABLE LOOM_PC_LIBS)
+list(JOIN LOOM_PC_LIBS " " LOOM_PC_LIBS)
+set(LOOM_PC_REQUIRES "fmt spdlog yaml-cpp nlohmann_json eigen3 numa")
+set(LOOM_PC_SYSTEM_LIBS "-pthread")
+if(LOOM_PARALLEL STREQUAL "tbb")
+  string(APPEND LOOM_PC_REQUIRES " tbb")
+endif()
+if(LOOM_MPI)
+  string(APPEND LOOM_PC_REQUIRES " ompi-c")
+endif()
+if(LOOM_GEMM_BACKEND STREQUAL "onednn")
+  string(APPEND LOOM_PC_SYSTEM_LIBS " -ldnnl -lgomp")
+endif()
+configure_file("${CMAKE_CURRENT_LIST_DIR}/shardloom.pc.in" "${CMAKE_CURRENT_BINARY_DIR}/shardloom.pc" @ONLY)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/shardloom.pc" DESTINATION "${pc_dir}")

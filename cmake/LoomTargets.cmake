@@ -55,7 +55,7 @@ function(loom_add_library name)
   set_target_properties(loom_${name} PROPERTIES EXPORT_NAME ${name})
   target_compile_features(loom_${name} PUBLIC cxx_std_20)
   target_include_directories(loom_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/shardloom>)
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
   target_link_libraries(loom_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:loom_library_flags>)
   set_property(GLOBAL APPEND PROPERTY LOOM_LIBRARIES loom_${name})
   loom_note_edges(${name} "${ARG_SOURCES}" "${ARG_PUBLIC}" "${ARG_PRIVATE}")
@@ -105,10 +105,10 @@ function(loom_add_test name)
   endforeach()
 endfunction()
 
-# loom_add_program_test(name): <name>.cpp, which runs the built shardloom program. Its ranks take both cores of a small
+# loom_add_program_test(name SOURCES...): <name>.cpp and further files, which run the built shardloom program. Its ranks take both cores of a small
 # machine, so it runs alone. Label `program`.
 function(loom_add_program_test name)
-  loom_add_test(${name} SOURCES ${name}.cpp LINK fmt::fmt nlohmann_json::nlohmann_json LABELS program)
+  loom_add_test(${name} SOURCES ${name}.cpp ${ARGN} LINK fmt::fmt nlohmann_json::nlohmann_json LABELS program)
   target_compile_definitions(${name} PRIVATE SHARDLOOM_PROGRAM="$<TARGET_FILE:shardloom>")
   add_dependencies(${name} shardloom)
   set_tests_properties(${name} PROPERTIES PROCESSORS 2)

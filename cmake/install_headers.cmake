@@ -1,6 +1,12 @@
-# Installs the public headers of the floors below include/shardloom. Run by `cmake --install` with SOURCE set, the root of
-# the tree. A header is private, and left out, in a folder internal/ or when its first comment says "Private to ROOM.":
-# the words that tests/build/private_headers.h holds the tree to.
+# Installs the public headers of the floors as include/shardloom/..., and the umbrella header shardloom.h. Run by
+# `cmake --install` with SOURCE, the root of the tree, and STAGE, a folder for the installed texts. A header is private, and
+# left out, in a folder internal/ or when its first comment says "Private to ROOM.": the words that
+# tests/build/private_headers.h holds the tree to.
+#
+# In the tree, headers include each other as "engine/...". Installed, they say "shardloom/engine/...": their root is
+# include/, and a user's own engine/ or models/ is never found in their place.
+include("${CMAKE_CURRENT_LIST_DIR}/installed_includes.cmake")
+
 file(GLOB_RECURSE headers RELATIVE "${SOURCE}"
   "${SOURCE}/engine/*.h" "${SOURCE}/sharding/*.h" "${SOURCE}/recompute/*.h" "${SOURCE}/offload/*.h" "${SOURCE}/models/*.h")
 foreach(header ${headers})
@@ -11,5 +17,13 @@ foreach(header ${headers})
     continue()
   endif()
   get_filename_component(folder "${header}" DIRECTORY)
-  file(INSTALL "${SOURCE}/${header}" DESTINATION "${CMAKE_INSTALL_PREFIX}/include/shardloom/${folder}")
+  loom_installed_text("${SOURCE}/${header}" "${STAGE}/${header}")
+  file(INSTALL "${STAGE}/${header}" DESTINATION "${CMAKE_INSTALL_PREFIX}/include/shardloom/${folder}")
 endforeach()
+loom_installed_text("${SOURCE}/cmake/shardloom.h" "${STAGE}/shardloom.h")
+file(INSTALL "${STAGE}/shardloom.h" DESTINATION "${CMAKE_INSTALL_PREFIX}/include/shardloom")
+
+# Examples that are projects of their own include as their users do.
+set(example "examples/pretrain_transformers")
+loom_installed_text("${SOURCE}/${example}/main.cpp" "${STAGE}/${example}/main.cpp")
+file(INSTALL "${STAGE}/${example}/main.cpp" DESTINATION "${CMAKE_INSTALL_PREFIX}/share/shardloom/${example}")

@@ -4,6 +4,7 @@
 
 #include "engine/cli/flags.h"
 #include "engine/cli/foreign_flags.h"
+#include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
 
 namespace loom::cli {
@@ -26,7 +27,10 @@ bool plans(Program program) { return program == Program::kShardloomPlan || progr
 void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
   const bool own = !is_users(program);
   flags.group(own ? "Model (one of the first two)" : "Model");
-  if (own) flags.text("--model-config", "FILE", a.model_config, "Shape of a model that starts with fresh weights");
+  if (own) {
+    flags.text("--model-config", "FILE", a.model_config,
+               "Shape of a model that starts with fresh weights: a file, or a name in configs/models");
+  }
   flags.text("--init-from-hf-path", "DIR", a.init_from_hf_path, "Model to start from: config.json and safetensors");
   flags.toggle("--untie-embeddings-and-output-weights", a.untie_embeddings_and_output_weights,
                "Separate the output layer from the embedding it is tied to; both start with the same weights");
@@ -36,6 +40,8 @@ void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
                "Accepted as MindSpeed has it; models are always built so");
   flags.group("Data");
   flags.paths("--data-path", "PATH", a.data_path, "Training data, one or more");
+  flags.toggle("--bytes-as-tokens", a.bytes_as_tokens,
+               "Train on bytes although the model's folder has a tokenizer (tokenizers are not built)");
   flags.whole("--seq-length", a.seq_length, 1, "Tokens of a sequence");
   flags.real("--held-out-fraction", a.held_out_fraction, below_one, "a number from 0 to below 1",
              "Share of the data kept for evaluation; 0 = no evaluation");
@@ -76,7 +82,8 @@ void add_optimizer(Flags& flags, ProgramArguments& a) {
 void add_execution(Flags& flags, ProgramArguments& a) {
   flags.group("Sharding");
   flags.toggle("--use-torch-fsdp2", a.use_torch_fsdp2, "Shard the FSDP2 way; needs --fsdp2-config-path");
-  flags.text("--fsdp2-config-path", "FILE", a.fsdp2_config_path, "fsdp2_config.yaml");
+  flags.text("--fsdp2-config-path,--fsdp2-config", "FILE", a.fsdp2_config_path,
+             "fsdp2_config.yaml: a file, or a name in configs/fsdp2");
   flags.group("Schedule");
   flags.toggle("--print-schedule", a.print_schedule,
                "Print what the second step issued, stream by stream, and the wasted prefetches");
@@ -107,6 +114,11 @@ void add_execution(Flags& flags, ProgramArguments& a) {
 void add_output(Flags& flags, Program program, ProgramArguments& a) {
   flags.group("Output");
   flags.text("--save", "DIR", a.save, "Where the trained model is written; not given: nowhere");
+  flags.choice<train::SaveDType>("--save-dtype", a.save_dtype,
+                                 {{"as-loaded", train::SaveDType::kAsLoaded},
+                                  {"fp32", train::SaveDType::kFp32},
+                                  {"bf16", train::SaveDType::kBf16}},
+                                 "Type of the saved weights; as-loaded: bf16 where they were loaded as bf16");
   flags.optional_choice("--ckpt-format", a.ckpt_format, {"torch_dcp", "torch_dist"},
                         "Accepted as MindSpeed has it; refused with --save until it is built");
   flags.text("--metrics-path", "FILE", a.metrics_path, "One JSON line a step", "metrics.jsonl in --save or here");
@@ -119,6 +131,9 @@ void add_output(Flags& flags, Program program, ProgramArguments& a) {
   flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
   flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");
   flags.whole("--eval-iters", a.eval_iters, 0, "Batches of one evaluation; 0 = no evaluation");
+  if (!plans(program)) {
+    flags.toggle("--skip-train", a.skip_train, "Evaluate the held-out data and end; no step is taken");
+  }
   if (program != Program::kShardloomTrain) return;
   flags.whole("--sample-bytes", a.sample_bytes, 0, "Length of the text generated after training; 0 = none");
   flags.text("--prompt", "TEXT", a.prompt, "What that text continues");
@@ -148,6 +163,8 @@ void add_generate(Flags& flags, GenerateArguments& a) {
   flags.group("Model and prompt");
   flags.text("MODEL_DIR", "DIR", a.model_dir, "Folder with config.json and safetensors");
   flags.text("--prompt", "TEXT", a.prompt, "The text to continue");
+  flags.toggle("--bytes-as-tokens", a.bytes_as_tokens,
+               "Read the prompt as bytes although the folder has a tokenizer (tokenizers are not built)");
   flags.group("Sampling");
   flags.whole("--max-new-tokens", a.max_new_tokens, 1, "Tokens to generate");
   flags.real("--temperature", a.temperature, not_negative, "a number of at least 0", "0 = always the likeliest token");
@@ -207,6 +224,12 @@ void check_sharding(const ProgramArguments& a) {
   }
   if (a.use_torch_fsdp2 && !a.fsdp2_config_path) {
     config_error("--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE");
+  }
+  if (a.bf16 && !a.use_torch_fsdp2) {
+    config_error(
+        "--bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
+        "with "
+        "param_dtype: bf16, or remove it");
   }
   if (a.print_schedule && !a.use_torch_fsdp2) {
     config_error("--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it");
@@ -272,6 +295,28 @@ void settle_output(const CLI::App& app, ProgramArguments& a) {
   }
 }
 
+// Evaluation alone has no step to look at and nothing to save.
+void settle_skip_train(ProgramArguments& a) {
+  if (!a.skip_train) return;
+  const std::pair<bool, std::string_view> of_steps[] = {{a.save.has_value(), "--save"},
+                                                        {a.report.has_value(), "--report"},
+                                                        {a.print_schedule, "--print-schedule"},
+                                                        {a.profile.enabled, "--profile"}};
+  for (const auto& [is_given, flag] : of_steps) {
+    if (is_given) config_error("{} is given, but with --skip-train no step is taken; remove one of them", flag);
+  }
+  if (a.eval_iters == 0) {
+    config_error("--eval-iters is 0, but with --skip-train evaluation is all there is; use at least 1");
+  }
+}
+
+void settle_presets(ProgramArguments& a) {
+  if (a.model_config) a.model_config = config::find_preset(a.model_config->string(), "models", "--model-config");
+  if (a.fsdp2_config_path) {
+    a.fsdp2_config_path = config::find_preset(a.fsdp2_config_path->string(), "fsdp2", "--fsdp2-config-path");
+  }
+}
+
 void settle_profile(const CLI::App& app, ProgramArguments& a) {
   observe::ProfileOptions& p = a.profile;
   if (!p.enabled) return;
@@ -297,6 +342,8 @@ void settle_kernels(ProgramArguments& a) {
 void settle(const CLI::App& app, const launch::LaunchContext& context, const ForeignFlags& foreign,
             ProgramArguments& a) {
   a.megatron_recompute_flags = foreign.recompute;
+  a.without_effect = foreign.without_effect;
+  a.bf16 = foreign.bf16;
   check_weights(a);
   check_sharding(a);
   check_checkpoints(a, foreign);
@@ -305,7 +352,9 @@ void settle(const CLI::App& app, const launch::LaunchContext& context, const For
   settle_schedule(app, a);
   settle_output(app, a);
   settle_profile(app, a);
+  settle_skip_train(a);
   settle_kernels(a);
+  settle_presets(a);
 }
 
 void check(const GenerateArguments& a) {
@@ -329,21 +378,32 @@ std::string command_name(const CLI::App& app) {
 std::vector<std::string> flag_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;  // not for users
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    if (option->get_group().empty()) continue;                                                // not for users
+    if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());  // not its other names
   }
   return names;
 }
 
-[[noreturn]] void refuse_extra(const CLI::App& app, const std::vector<std::string>& extras) {
-  const auto flag =
-      std::ranges::find_if(extras, [](const std::string& e) { return e.size() > 1 && e.starts_with('-'); });
-  const std::string command = command_name(app);
-  if (flag == extras.end()) config_error("'{}' belongs to no flag; see {} --help", extras.front(), command);
-  const std::string name = flag->substr(0, flag->find('='));
+std::string unknown_flag(const CLI::App& app, const std::string& name) {
   const auto nearest = nearest_spelling(name, flag_names(app));
-  config_error("unknown flag {}; {}", name,
-               nearest ? fmt::format("did you mean {}?", *nearest) : fmt::format("see {} --help", command));
+  return fmt::format(
+      "unknown flag {}; {}", name,
+      nearest ? fmt::format("did you mean {}?", *nearest) : fmt::format("see {} --help", command_name(app)));
+}
+
+// Unknown flags and those that are refused, all at once; words that belong to no flag only where that is all.
+void refuse_extras(const CLI::App& app, const std::vector<std::string>& refused) {
+  std::vector<std::string> lines;
+  const std::vector<std::string> extras = app.remaining();
+  for (const std::string& word : extras) {
+    if (word.size() < 2 || !word.starts_with('-') || parse_number<double>(word)) continue;
+    std::string line = unknown_flag(app, word.substr(0, word.find('=')));
+    if (std::ranges::find(lines, line) == lines.end()) lines.push_back(std::move(line));
+  }
+  lines.insert(lines.end(), refused.begin(), refused.end());
+  if (lines.size() == 1) config_error("{}", lines.front());
+  if (!lines.empty()) config_error("{} flags are not taken:\n  {}", lines.size(), fmt::join(lines, "\n  "));
+  if (!extras.empty()) config_error("'{}' belongs to no flag; see {} --help", extras.front(), command_name(app));
 }
 
 [[noreturn]] void refuse_command(const std::vector<std::string>& words) {
@@ -370,17 +430,16 @@ std::vector<std::string> flag_names(const CLI::App& app) {
 
 constexpr const char* kProgramExample =
     "Example:\n"
-    "  shardloom train --model-config configs/models/quickstart.yaml --data-path engine --train-iters 20 --save out\n"
+    "  shardloom train --model-config quickstart --data-path corpus.txt --train-iters 20 --save out\n"
     "  shardloom generate out --prompt \"template <class T>\"\n"
     "Flags of a command: shardloom train --help, and so for the others\n"
     "Exit status: 0 done, 1 a run failed, 2 the command line or a file is wrong\n";
 constexpr const char* kTrainExample =
-    "Example:\n  shardloom train --model-config configs/models/quickstart.yaml --data-path corpus.txt --nproc-per-node "
-    "2 \\\n"
-    "    --use-torch-fsdp2 --fsdp2-config-path configs/fsdp2/quickstart.yaml --train-iters 200 --save out\n";
+    "Example:\n  shardloom train --model-config quickstart --data-path corpus.txt --nproc-per-node 2 \\\n"
+    "    --use-torch-fsdp2 --fsdp2-config-path quickstart --train-iters 200 --save out\n";
 constexpr const char* kPlanExample =
-    "Example:\n  shardloom plan --model-config configs/models/llama3_8b.yaml --use-torch-fsdp2 \\\n"
-    "    --fsdp2-config-path configs/fsdp2/full_shard.yaml --world-size 64 --device h200 --seq-length 8192\n";
+    "Example:\n  shardloom plan --model-config llama3_8b --use-torch-fsdp2 \\\n"
+    "    --fsdp2-config-path full_shard --world-size 64 --device h200 --seq-length 8192\n";
 constexpr const char* kGenerateExample =
     "Example:\n  shardloom generate out --prompt \"Once upon a time\" --max-new-tokens 40\n";
 
@@ -420,6 +479,9 @@ class TrainingFlags final : public train::ExtraArguments {
   Flags& flags() { return flags_; }
   void set_ranks(int ranks) { values_.ranks = ranks; }
   void set_command_line(std::vector<std::string> words) { values_.command_line = std::move(words); }
+
+  // What the parse gave that is not taken here.
+  const std::vector<std::string>& refused() const { return foreign_.refused; }
 
   // After the parse.
   ProgramArguments settled(const launch::LaunchContext& context) {
@@ -485,19 +547,47 @@ void settle_world(const CLI::App& app, int world_size, TrainingFlags& training) 
   training.set_ranks(world_size);
 }
 
+using Apps = std::vector<const CLI::App*>;
+
+// "--data_path=d" and "--data-path=d" are of "--data-path".
+std::string flag_name(std::string_view word) {
+  std::string name(word.substr(0, word.find('=')));
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
+bool takes_several(const Apps& apps, const std::string& name) {
+  return std::ranges::any_of(apps, [&](const CLI::App* app) {
+    const CLI::Option* option = app->get_option_no_throw(name);
+    return option != nullptr && option->get_expected_max() > 1;
+  });
+}
+
+// Of a flag with several values that is given again, the last: CLI11 would take the values of both.
+void keep_last_lists(std::vector<std::string>& words, const Apps& apps) {
+  for (std::size_t i = 0; i < words.size();) {
+    const std::string name = words[i].starts_with("--") ? flag_name(words[i]) : std::string{};
+    const auto from = words.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto again = [&](const std::string& word) { return word.starts_with("--") && flag_name(word) == name; };
+    if (name.empty() || !takes_several(apps, name) || std::none_of(from + 1, words.end(), again)) {
+      ++i;
+      continue;
+    }
+    words.erase(from, std::find_if(from + 1, words.end(), [](const std::string& w) { return w.starts_with("--"); }));
+  }
+}
+
 // The words of a command line for CLI11 (last one first, without the program), with dashes for underscores in the names
 // of known flags: torchrun takes both.
-std::vector<std::string> reversed_words(int argc, const char* const* argv, const std::vector<const CLI::App*>& apps) {
-  std::vector<std::string> words;
-  for (int i = argc - 1; i >= 1; --i) {
-    std::string word = argv[i];
-    std::string name = word.substr(0, word.find('='));
-    const std::size_t length = name.size();
-    std::ranges::replace(name, '_', '-');
+std::vector<std::string> reversed_words(int argc, const char* const* argv, const Apps& apps) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::string& word : words) {
+    const std::string name = flag_name(word);
     const auto knows = [&](const CLI::App* app) { return app->get_option_no_throw(name) != nullptr; };
-    if (word.starts_with("--") && std::ranges::any_of(apps, knows)) word.replace(0, length, name);
-    words.push_back(std::move(word));
+    if (word.starts_with("--") && std::ranges::any_of(apps, knows)) word.replace(0, name.size(), name);
   }
+  keep_last_lists(words, apps);
+  std::ranges::reverse(words);
   return words;
 }
 
@@ -527,6 +617,7 @@ class Parser {
     generate_.footer(kGenerateExample);
     plan_.footer(kPlanExample);
     for (CLI::App* app : {&app_, &train_, &plan_, &generate_}) app->allow_extras();
+    app_.set_version_flag("--version", fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
     add_plan(planning_.flags(), plan_values_, world_size_);
     Flags generate(generate_);
     add_generate(generate, generate_values_);
@@ -536,7 +627,7 @@ class Parser {
     if (auto help = parse_words(app_, reversed_words(argc, argv, {&train_, &plan_, &generate_}))) return *help;
     if (!app_.remaining().empty() || app_.get_subcommands().empty()) refuse_command(app_.remaining());
     const CLI::App& chosen = *app_.get_subcommands().front();
-    if (const auto extras = chosen.remaining(); !extras.empty()) refuse_extra(chosen, extras);
+    refuse_extras(chosen, &chosen == &plan_ ? planning_.refused() : training_.refused());
     const std::vector<std::string> words(argv + 1, argv + argc);
     training_.set_command_line(words);
     planning_.set_command_line(words);
@@ -584,6 +675,8 @@ class ProgramParser {
         training_(app_, plan ? Program::kUsersPlan : Program::kUsersTrain) {
     app_.get_formatter()->column_width(kHelpColumn);
     app_.allow_extras();
+    app_.set_version_flag("--version", fmt::format("{} on Shardloom {}", name, LOOM_VERSION),
+                          "Print the version of Shardloom and end");
     training_.example("--nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config-path fsdp2_config.yaml --train-iters 20");
     if (plan) add_plan(training_.flags(), plan_values_, world_size_);
   }
@@ -592,7 +685,7 @@ class ProgramParser {
 
   std::optional<EarlyExit> parse(int argc, const char* const* argv) {
     if (auto help = parse_words(app_, reversed_words(argc, argv, {&app_}))) return help;
-    if (const auto extras = app_.remaining(); !extras.empty()) refuse_extra(app_, extras);
+    refuse_extras(app_, training_.refused());
     training_.set_command_line({argv + 1, argv + argc});
     return std::nullopt;
   }
@@ -619,7 +712,8 @@ ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const launch::LaunchContext& context) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   const bool plan = first == "plan";
-  ProgramParser parser(std::filesystem::path(argv[0]).filename().string(), plan);
+  const std::filesystem::path program = argv[0];
+  ProgramParser parser(program.filename().string(), plan);
   if (extra) extra(parser.extra());
   if (auto help = parser.parse(plan ? argc - 1 : argc, plan ? argv + 1 : argv)) return *help;
   if (plan) return parser.settled_plan();

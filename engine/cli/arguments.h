@@ -3,10 +3,11 @@
 //
 // Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
-//          (foreign_flags.cpp).
+//          (foreign_flags.cpp). Of a flag given twice the last counts, as with argparse.
+// Presets  --model-config and --fsdp2-config-path take the name of a file in configs/models and configs/fsdp2 too.
 // Units    iterations are optimizer steps; batch sizes are sequences.
-// Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling. The program prints it and exits
-//          with kExitUsage. Everything that flags alone can tell is checked here, before anything is allocated; files
+// Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling; flags that are unknown or not taken
+//          here are all in one error, a line each. The program prints it and exits with kExitUsage. Everything that flags alone can tell is checked here, before anything is allocated; files
 //          are read by who needs them.
 // Threads  none are started; nothing here calls exit().
 #pragma once
@@ -31,6 +32,7 @@ struct ProgramArguments : train::TrainArguments, observe::ReportOptions {
   observe::ProfileOptions profile;
   int sample_bytes = 0;  // length of the text generated after training; 0 = none. `shardloom train` only
   std::string prompt;    // the text it continues. `shardloom train` only
+  std::vector<std::string> without_effect;  // flags of launch scripts that change nothing here, as they were written
 };
 
 struct GenerateArguments {
@@ -40,6 +42,7 @@ struct GenerateArguments {
   double temperature = 0.0;  // 0 = greedy
   int top_k = 0;             // tokens drawn from; 0 = all
   std::uint64_t seed = 1234;
+  bool bytes_as_tokens = false;  // the prompt is read as bytes although the model has a tokenizer
 };
 
 // `shardloom plan`: the training flags, and what is planned with them.

@@ -172,12 +172,8 @@ class Flags {
         .add_option(
             name,
             [name, type, take, &app = app_](const std::vector<std::string>& given) {
-              if (given.size() > 1) {
-                config_error("{} is given {} times ({}); keep one", first_name(name), given.size(),
-                             fmt::join(given, ", "));
-              }
-              check_is_value(app, name, type, given.front());
-              take(given.front());
+              for (const std::string& word : given) check_is_value(app, name, type, word);
+              take(given.back());  // of a repeated flag the last, as with argparse
               return true;
             },
             about)

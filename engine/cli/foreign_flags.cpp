@@ -1,7 +1,5 @@
 #include "engine/cli/foreign_flags.h"
 
-#include "engine/core/error.h"
-
 namespace loom::cli {
 namespace {
 
@@ -10,14 +8,12 @@ constexpr std::string_view kAny = "*";
 struct ForeignFlag {
   std::string_view name;
   int values;                 // 0 or 1
-  std::string_view accepted;  // the value that changes nothing; kAny; empty: always refused
+  std::string_view accepted;  // the values that change nothing, with '|' between them; kAny; empty: always refused
   std::string_view advice;    // why not, and what to write
 };
 
+// Taken in silence, or refused.
 constexpr ForeignFlag kForeignFlags[] = {
-    {"--bf16", 0, "",
-     "does not go with FSDP2, whose parameters stay fp32 so that the optimizer can resume; write param_dtype: bf16 in "
-     "the file of --fsdp2-config-path"},
     {"--fp16", 0, "",
      "does not go with FSDP2, which has no loss scaler; write param_dtype: bf16 in the file of --fsdp2-config-path"},
     {"--use-distributed-optimizer", 0, "",
@@ -48,20 +44,100 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--cluster-time-out", 1, "", "is not a flag here; write --distributed-timeout-minutes N"},
     {"--log-dir", 1, "", "is not a flag here: the ranks of a process share its output; remove it and redirect that"},
     {"--bind-core", 1, "", "is not built; remove it, or start the program under taskset or numactl"},
+    {"--mm-data", 1, "", "is not a flag here; write --data-path PATH"},
+    {"--mm-model", 1, "", "is not a flag here; write --model-config FILE, or --init-from-hf-path DIR"},
+    {"--mm-tool", 1, "", "is not a flag here; the flags of --profile are its profiler; remove it"},
+    {"--tokenizer-model", 1, "", "names a tokenizer, which is not built: text is read as bytes; remove it"},
+    {"--tokenizer-name-or-path", 1, "", "names a tokenizer, which is not built: text is read as bytes; remove it"},
+    {"--split", 1, "", "is not a flag here; write --held-out-fraction X, the share kept for evaluation"},
+    {"--train-samples", 1, "", "is not a flag here; write --train-iters N, optimizer steps"},
+    {"--lr-warmup-fraction", 1, "", "is not a flag here; write --lr-warmup-iters N"},
+    {"--rampup-batch-size", 1, "", "is not built; write one --global-batch-size"},
+    {"--overlap-grad-reduce", 0, "", "is of Megatron's DDP; FSDP2 overlaps the reduction by itself; remove it"},
+    {"--overlap-param-gather", 0, "", "is of Megatron's optimizer; FSDP2 gathers ahead by itself; remove it"},
 };
 
-void take(const ForeignFlag& flag, const std::string& value) {
-  if (flag.accepted == kAny || (flag.values == 1 && value == flag.accepted)) return;
-  if (flag.accepted.empty()) config_error("{} {}", flag.name, flag.advice);
-  config_error("{} is {}; {}", flag.name, value, flag.advice);
+// Taken and named in one line, or refused: what they describe is in the model's configuration, is always so here, or
+// belongs to what is not there (checkpoints of optimizers, loader processes).
+constexpr ForeignFlag kWithoutEffect[] = {
+    {"--num-workers", 1, kAny, ""},
+    {"--no-load-optim", 0, kAny, ""},
+    {"--no-load-rng", 0, kAny, ""},
+    {"--no-save-optim", 0, kAny, ""},
+    {"--no-save-rng", 0, kAny, ""},
+    {"--finetune", 0, kAny, ""},
+    {"--save-interval", 1, kAny, ""},
+    {"--log-throughput", 0, kAny, ""},
+    {"--use-mcore-models", 0, kAny, ""},
+    {"--transformer-impl", 1, kAny, ""},
+    {"--variable-seq-lengths", 0, kAny, ""},
+    {"--tokenizer-type", 1, kAny, ""},
+    {"--num-layers", 1, kAny, ""},
+    {"--hidden-size", 1, kAny, ""},
+    {"--ffn-hidden-size", 1, kAny, ""},
+    {"--num-attention-heads", 1, kAny, ""},
+    {"--group-query-attention", 0, kAny, ""},
+    {"--num-query-groups", 1, kAny, ""},
+    {"--kv-channels", 1, kAny, ""},
+    {"--max-position-embeddings", 1, kAny, ""},
+    {"--vocab-size", 1, kAny, ""},
+    {"--padded-vocab-size", 1, kAny, ""},
+    {"--make-vocab-size-divisible-by", 1, kAny, ""},
+    {"--rotary-base", 1, kAny, ""},
+    {"--norm-epsilon", 1, kAny, ""},
+    {"--init-method-std", 1, kAny, ""},
+    {"--normalization", 1, kAny, ""},
+    {"--position-embedding-type", 1, kAny, ""},
+    {"--use-rotary-position-embeddings", 0, kAny, ""},
+    {"--swiglu", 0, kAny, ""},
+    {"--qk-layernorm", 0, kAny, ""},
+    {"--add-qkv-bias", 0, kAny, ""},
+    {"--disable-bias-linear", 0, kAny, ""},
+    {"--attention-softmax-in-fp32", 0, kAny, ""},
+    {"--no-masked-softmax-fusion", 0, kAny, ""},
+    {"--no-bias-gelu-fusion", 0, kAny, ""},
+    {"--no-bias-swiglu-fusion", 0, kAny, ""},
+    {"--no-bias-dropout-fusion", 0, kAny, ""},
+    {"--attention-dropout", 1, "0|0.0|0.", "dropout is not built; write 0"},
+    {"--hidden-dropout", 1, "0|0.0|0.", "dropout is not built; write 0"},
+    {"--optimizer", 1, "adam|adamw", "only AdamW is built; write adam, or remove it"},
+};
+
+bool accepts(const ForeignFlag& flag, std::string_view value) {
+  if (flag.accepted == kAny) return true;
+  if (flag.values == 0 || flag.accepted.empty()) return false;
+  for (std::string_view rest = flag.accepted;;) {
+    const std::size_t bar = rest.find('|');
+    if (rest.substr(0, bar) == value) return true;
+    if (bar == std::string_view::npos) return false;
+    rest.remove_prefix(bar + 1);
+  }
+}
+
+std::string refusal(const ForeignFlag& flag, const std::string& value) {
+  if (flag.accepted.empty()) return fmt::format("{} {}", flag.name, flag.advice);
+  return fmt::format("{} is {}; {}", flag.name, value, flag.advice);
+}
+
+std::string as_written(const ForeignFlag& flag, const std::string& value) {
+  return flag.values == 0 ? std::string(flag.name) : fmt::format("{} {}", flag.name, value);
 }
 
 }  // namespace
 
 void add_foreign_flags(Flags& flags, ForeignFlags& given) {
   for (const ForeignFlag& flag : kForeignFlags) {
-    flags.noted(std::string(flag.name), flag.values, [&flag](const std::string& value) { take(flag, value); });
+    flags.noted(std::string(flag.name), flag.values, [&](const std::string& value) {
+      if (!accepts(flag, value)) given.refused.push_back(refusal(flag, value));
+    });
   }
+  for (const ForeignFlag& flag : kWithoutEffect) {
+    flags.noted(std::string(flag.name), flag.values, [&](const std::string& value) {
+      (accepts(flag, value) ? given.without_effect : given.refused)
+          .push_back(accepts(flag, value) ? as_written(flag, value) : refusal(flag, value));
+    });
+  }
+  flags.noted("--bf16", 0, [&given](const std::string&) { given.bf16 = true; });
   for (const char* name : {"--recompute-granularity", "--recompute-method", "--recompute-num-layers"}) {
     flags.noted(name, 1, [&given, name](const std::string&) { given.recompute.emplace_back(name); });
   }

@@ -1,8 +1,11 @@
 // Flags of Megatron, torchrun and msrun that users bring in their launch scripts and that have no value of their own
-// here: taken in silence where nothing depends on them, refused with what to write where something would. Private to
-// engine/cli.
+// here: taken where nothing depends on them, refused with what to write where something would. Private to engine/cli.
 //
-// Source   MindSpeed-MM, patchs/validate_args_patch.py, for those that do not go with FSDP2.
+// Launcher  those of torchrun and msrun that say one machine are taken in silence.
+// Others    that change nothing here are taken and named in one line (`without_effect`).
+// Refused   all of them are gathered, and reported together with the unknown ones.
+// Source    MindSpeed-MM, patchs/validate_args_patch.py, for those that do not go with FSDP2; the flags of its launch
+//           scripts.
 #pragma once
 
 #include <optional>
@@ -13,15 +16,17 @@
 
 namespace loom::cli {
 
-// What the command line gave of them that the checks over several flags need.
+// What the command line gave of them.
 struct ForeignFlags {
-  std::vector<std::string> recompute;     // --recompute-*, by name
-  std::optional<std::string> load;        // --load: a distributed checkpoint
-  std::optional<std::string> worker_num;  // --worker-num: ranks of the job
+  std::vector<std::string> refused;         // what to say of each, in the table's order
+  std::vector<std::string> without_effect;  // as they were written, in the table's order
+  bool bf16 = false;                        // --bf16
+  std::vector<std::string> recompute;       // --recompute-*, by name
+  std::optional<std::string> load;          // --load: a distributed checkpoint
+  std::optional<std::string> worker_num;    // --worker-num: ranks of the job
 };
 
-// Adds them to a command, hidden from its help. `given` outlives the parse, which throws ConfigError for the first
-// refused one.
+// Adds them to a command, hidden from its help. `given` outlives the parse.
 void add_foreign_flags(Flags& flags, ForeignFlags& given);
 
 }  // namespace loom::cli

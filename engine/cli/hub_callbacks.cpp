@@ -1,9 +1,13 @@
 #include "engine/cli/hub_callbacks.h"
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/data/byte_batches.h"
+#include "models/hf/folder_files.h"
 #include "models/hf/hf_folder.h"
 #include "models/hub/model_hub.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -45,12 +49,23 @@ data::DataLoaders loaders_of_shapes(std::int64_t seq_length) {
   }};
 }
 
-// config.json of a model whose output layer was untied.
-std::string untied(const std::string& config_json) {
-  auto json = nlohmann::ordered_json::parse(config_json);
-  json["tie_word_embeddings"] = false;
-  if (json.contains("text_config")) json["text_config"]["tie_word_embeddings"] = false;
-  return json.dump(2) + "\n";
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The keys of the user's file, in its order; behind them those the hub knows and the file leaves out. A folder's
+// config.json is the user's as it is.
+std::string config_to_save(const train::TrainArguments& arguments, const std::string& described) {
+  const std::filesystem::path& path = model_path(arguments);
+  if (std::filesystem::is_directory(path)) return text_of(path / "config.json");
+  if (path.extension() != ".json") return described;
+  auto config = nlohmann::ordered_json::parse(text_of(path));
+  const auto facts = nlohmann::ordered_json::parse(described);
+  for (const auto& [key, value] : facts.items()) {
+    if (!config.contains(key)) config[key] = value;
+  }
+  return config.dump(2) + "\n";
 }
 
 bool is_tied(const std::string& config_json) {
@@ -59,14 +74,22 @@ bool is_tied(const std::string& config_json) {
   return holder.value("tie_word_embeddings", false);
 }
 
+DType main_dtype(const std::vector<std::pair<std::string, Tensor>>& tensors) {
+  const auto largest = std::ranges::max_element(tensors, {}, [](const auto& entry) { return entry.second.numel(); });
+  return largest == tensors.end() ? DType::kF32 : largest->second.dtype();
+}
+
 void save(const std::filesystem::path& folder, const train::TrainArguments& arguments,
           const std::vector<std::pair<std::string, Tensor>>& tensors) {
-  std::string config = models::ModelHub::global().facts(model_path(arguments)).config_json;
-  if (arguments.untie_embeddings_and_output_weights) config = untied(config);
+  const bool untied = arguments.untie_embeddings_and_output_weights;
+  const std::string described = models::ModelHub::global().facts(model_path(arguments)).config_json;
+  const std::string config =
+      models::edited_config(config_to_save(arguments, described), {.untied = untied, .dtype = main_dtype(tensors)});
   const auto experts = arguments.init_from_hf_path
                            ? models::expert_spelling(io::HfWeights(*arguments.init_from_hf_path))
                            : models::ExpertSpelling::kPerExpert;
-  models::write_hf_folder(folder, config, is_tied(config), tensors, experts);
+  models::write_hf_folder(folder, config, !untied && is_tied(described), tensors, experts);
+  models::carry_files(model_path(arguments), folder);
 }
 
 }  // namespace
@@ -83,6 +106,7 @@ train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments) {
   callbacks.loss_unit = "nats per byte";
   // Read here: a model that the hub does not know, or a broken file, is the first thing that is said.
   if (!arguments.data_path.empty()) {
+    models::refuse_unread_tokenizer(model_path(arguments), arguments.bytes_as_tokens, "the data");
     check_takes_bytes(models::ModelHub::global().facts(model_path(arguments)), arguments);
   }
   return callbacks;

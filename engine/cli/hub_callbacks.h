@@ -3,8 +3,10 @@
 // Model    of --model-config or --init-from-hf-path, by the name in its configuration (models/hub/model_hub.h), its
 //          freeze() applied. It takes token ids and returns logits.
 // Data     the bytes of --data-path. A plan needs none: without it, batches have the same shapes and no values.
-// Saved    a Hugging Face folder: config.json as the hub describes the model, model.safetensors.
-// Errors   ConfigError for a model that cannot take bytes, or not as many as --seq-length.
+// Saved    a Hugging Face folder: config.json with every key of the file the model was described by, model.safetensors,
+//          the tokenizer's files of the folder the weights came from.
+// Errors   ConfigError for a model that cannot take bytes, or not as many as --seq-length, and for a folder with a
+//          tokenizer unless --bytes-as-tokens is given.
 #pragma once
 
 #include "engine/train/callbacks.h"

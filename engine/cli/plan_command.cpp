@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "engine/cli/flags_without_effect.h"
 #include "engine/io/atomic_file.h"
 #include "engine/observe/report_configuration.h"
 #include "engine/observe/report_page.h"
@@ -29,6 +30,7 @@ void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json pl
 }  // namespace
 
 int run_plan(const PlanArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
+  warn_of_flags(arguments.train.without_effect);
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.device);
   plan::PlanSearch search(
       arguments.train, callbacks, profile,

@@ -4,11 +4,13 @@
 
 #include <cstdlib>
 #include <exception>
+#include <fmt/format.h>
 #include <iostream>
 #include <optional>
 #include <vector>
 
 #include "engine/cli/exit_status.h"
+#include "engine/cli/flags_without_effect.h"
 #include "engine/cli/plan_command.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
@@ -22,6 +24,7 @@
 #include "engine/train/progress.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/find_profile.h"
+#include "models/hf/folder_files.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/parallelize.h"
 
@@ -35,12 +38,47 @@ void warn_of_max_connections() {
       "CUDA_DEVICE_MAX_CONNECTIONS is 1, which changes nothing here; MindSpeed refuses it with FSDP2: export 2 there");
 }
 
+// Variables of NPU launch scripts whose effect is not built.
+void warn_of_environment() {
+  const auto is_on = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value != 0 && std::string_view(value) != "0";
+  };
+  if (is_on("TASK_QUEUE_ENABLE")) {
+    logger().warn(
+        "TASK_QUEUE_ENABLE is {}, which prepares operators in a queue of their own on NPUs; it is not built yet and "
+        "changes nothing here",
+        std::getenv("TASK_QUEUE_ENABLE"));
+  }
+  if (is_on("CPU_AFFINITY_CONF")) {
+    logger().warn(
+        "CPU_AFFINITY_CONF is {}, which binds the threads of a rank to the cores beside its device on NPUs; it is not "
+        "built yet and changes nothing here: start the program under taskset or numactl",
+        std::getenv("CPU_AFFINITY_CONF"));
+  }
+}
+
+// Where the weights came from, and in which type --save writes them.
+std::string loaded_text(const io::HfWeights& weights, train::SaveDType asked) {
+  const DType stored = models::main_dtype(weights).value_or(DType::kF32);
+  const bool half = stored == DType::kBF16 || stored == DType::kF16;
+  std::string saved;
+  if (asked == train::SaveDType::kFp32 || (asked == train::SaveDType::kAsLoaded && !half)) saved = "fp32";
+  if (saved.empty()) saved = asked == train::SaveDType::kBf16 ? "bf16" : std::string(name(stored));
+  return fmt::format("weights of {}: {} tensors, {}; trained in fp32, --save writes {}\n", weights.folder().string(),
+                     weights.names().size(), name(stored), saved);
+}
+
 void describe(const train::TrainArguments& arguments, const train::TrainingInputs& inputs, nn::Module& model,
               std::ostream& out) {
   // The model inside a wrapper of one (models::TransformersModel) is what users know.
   out << fmt::format("{} of {} parameters on {} rank{}{}{}\n", models::sharded_module(model).type_name(),
                      model.parameter_count(), arguments.ranks, arguments.ranks == 1 ? "" : "s",
                      inputs.data.about.empty() ? "" : "; ", inputs.data.about);
+  if (const io::HfWeights* weights = train::loaded_weights(inputs, model)) {
+    out << loaded_text(*weights, arguments.save_dtype);
+  }
+  warn_of_environment();
   if (!inputs.fsdp2) return;
   warn_of_max_connections();
   for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
@@ -84,7 +122,10 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   train::set_up_rank(context, arguments);
   train::Trainer trainer(arguments, callbacks, inputs, world);
   const bool first = context.rank() == 0;
-  if (first) describe(arguments, inputs, trainer.model(), out);
+  if (first) {
+    warn_of_flags(arguments.without_effect);
+    describe(arguments, inputs, trainer.model(), out);
+  }
 
   train::Progress progress({.total_steps = arguments.train_iters,
                             .log_interval = arguments.log_interval,

@@ -11,6 +11,7 @@
 #include "models/decoder/decoder.h"
 #include "models/generation/generation.h"
 #include "models/generation/sampling.h"
+#include "models/hf/folder_files.h"
 #include "models/hf/hf_folder.h"
 #include "models/hub/model_hub.h"
 
@@ -54,6 +55,7 @@ void run_train(const ProgramArguments& arguments, std::ostream& out) {
 }
 
 void run_generate(const GenerateArguments& arguments, std::ostream& out) {
+  models::refuse_unread_tokenizer(arguments.model_dir, arguments.bytes_as_tokens, "the prompt");
   const models::DecoderConfig config = models::load_decoder_config(arguments.model_dir);
   const io::HfWeights weights(arguments.model_dir);
   const auto model = models::build_decoder(config);

@@ -126,6 +126,70 @@ class Split {
   std::int64_t held_bytes_ = 0;
 };
 
+// A file's cut between training and held-out data (see Split in the header).
+class Cut {
+ public:
+  Cut(std::span<const std::byte> bytes, double fraction) : bytes_(bytes) {
+    const auto held = static_cast<std::int64_t>(fraction * static_cast<double>(bytes.size()));
+    target_ = static_cast<std::int64_t>(bytes.size()) - held;
+    reach_ = held / 2;
+  }
+
+  std::int64_t at() const {
+    for (const auto ends : {&Cut::ends_document, &Cut::ends_line}) {
+      for (std::int64_t away = 0; away < reach_; ++away) {
+        if ((this->*ends)(target_ + away)) return target_ + away;
+        if ((this->*ends)(target_ - away)) return target_ - away;
+      }
+    }
+    return target_;
+  }
+
+ private:
+  bool is_newline(std::int64_t at) const {
+    return at >= 0 && at < static_cast<std::int64_t>(bytes_.size()) &&
+           bytes_[static_cast<std::size_t>(at)] == std::byte{'\n'};
+  }
+  bool ends_line(std::int64_t at) const { return is_newline(at - 1); }
+  // Behind the last of several ends of lines.
+  bool ends_document(std::int64_t at) const { return is_newline(at - 1) && is_newline(at - 2) && !is_newline(at); }
+
+  std::span<const std::byte> bytes_;
+  std::int64_t target_ = 0;
+  std::int64_t reach_ = 0;
+};
+
+constexpr std::string_view kHeldOutAdvice =
+    "longer files, a shorter --seq-length, or --held-out-fraction 0 for no evaluation";
+constexpr std::string_view kTrainAdvice = "more data or a shorter --seq-length";
+
+void check_part(std::string_view split, const fs::path& file, std::int64_t bytes, int seq_length,
+                std::string_view advice) {
+  if (bytes > seq_length) return;
+  config_error("{} data: {} bytes of '{}', but one sample of --seq-length {} takes {}; give {}", split, bytes,
+               file.string(), seq_length, seq_length + 1, advice);
+}
+
+std::vector<io::MappedFile> mapped(const fs::path& path) {
+  std::vector<io::MappedFile> files;
+  files.emplace_back(path);
+  return files;
+}
+
+// Training and held-out data from one file, which is mapped for each.
+ByteData split_file(const fs::path& path, const ByteDataOptions& options) {
+  std::vector<io::MappedFile> train = mapped(path);
+  const std::int64_t size_bytes = size_of(train.front());
+  const std::int64_t cut = Cut(train.front().bytes(), options.held_out_fraction).at();
+  check_part("held-out", path, size_bytes - cut, options.seq_length, kHeldOutAdvice);
+  check_part("training", path, cut, options.seq_length, kTrainAdvice);
+  ByteData data{ByteDataset(std::move(train), {0, cut}, options.seq_length, stream_key(options.seed, "training data")),
+                {}};
+  data.held_out.emplace(mapped(path), StreamRange{cut, size_bytes}, options.seq_length,
+                        stream_key(kSplitSeed, "held-out data"));
+  return data;
+}
+
 void check_one_sample(std::string_view split, const std::vector<io::MappedFile>& files, int seq_length,
                       std::string_view advice) {
   if (stream_size(files) > seq_length) return;
@@ -136,7 +200,14 @@ void check_one_sample(std::string_view split, const std::vector<io::MappedFile>&
 }  // namespace
 
 ByteDataset::ByteDataset(std::vector<io::MappedFile> files, int seq_length, std::uint64_t seed)
-    : files_(std::move(files)), seq_length_(seq_length), seed_(seed), stream_bytes_(stream_size(files_)) {
+    : ByteDataset(std::move(files), StreamRange{0, -1}, seq_length, seed) {}
+
+ByteDataset::ByteDataset(std::vector<io::MappedFile> files, StreamRange range, int seq_length, std::uint64_t seed)
+    : files_(std::move(files)),
+      begin_(range.begin),
+      seq_length_(seq_length),
+      seed_(seed),
+      stream_bytes_((range.end < 0 ? stream_size(files_) : range.end) - range.begin) {
   require(seq_length >= 1, "seq_length is {}, allowed are 1 and more", seq_length);
   require(stream_bytes_ > seq_length, "{} bytes for samples of {}", stream_bytes_, seq_length + 1);
   sample_count_ = (stream_bytes_ - 1) / seq_length;
@@ -155,7 +226,7 @@ void ByteDataset::fill(std::int64_t global_sample_index, std::span<std::int32_t>
   const auto place = static_cast<std::uint64_t>(global_sample_index % sample_count_);
   const std::uint64_t key = stream_key(seed_, fmt::format("samples of epoch {}", epoch));
   const auto sample = static_cast<std::int64_t>(permute(key, place, static_cast<std::uint64_t>(sample_count_)));
-  copy_stream(sample * seq_length_, tokens);
+  copy_stream(begin_ + sample * seq_length_, tokens);
 }
 
 void ByteDataset::copy_stream(std::int64_t begin, std::span<std::int32_t> tokens) const {
@@ -185,12 +256,7 @@ ByteData open_byte_data(const ByteDataOptions& options) {
                  listed(options.paths));
   }
   const bool split = options.held_out_fraction > 0.0;
-  if (split && paths.size() == 1) {
-    config_error(
-        "--data-path '{}': a single file, which cannot be split by file into training and held-out data; give at "
-        "least 2 files, or --held-out-fraction 0 for no evaluation",
-        paths[0].string());
-  }
+  if (split && paths.size() == 1) return split_file(paths.front(), options);
   std::vector<io::MappedFile> files(paths.begin(), paths.end());
   std::vector<io::MappedFile> train;
   std::vector<io::MappedFile> held_out;
@@ -201,12 +267,11 @@ ByteData open_byte_data(const ByteDataOptions& options) {
     for (std::size_t i = 0; i < files.size(); ++i) {
       (parts.held()[i] ? held_out : train).push_back(std::move(files[i]));
     }
-    check_one_sample("held-out", held_out, options.seq_length,
-                     "longer files, a shorter --seq-length, or --held-out-fraction 0 for no evaluation");
+    check_one_sample("held-out", held_out, options.seq_length, kHeldOutAdvice);
   } else {
     train = std::move(files);
   }
-  check_one_sample("training", train, options.seq_length, "more data or a shorter --seq-length");
+  check_one_sample("training", train, options.seq_length, kTrainAdvice);
   ByteData data{ByteDataset(std::move(train), options.seq_length, stream_key(options.seed, "training data")), {}};
   if (split) data.held_out.emplace(std::move(held_out), options.seq_length, stream_key(kSplitSeed, "held-out data"));
   return data;

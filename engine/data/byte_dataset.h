@@ -4,7 +4,9 @@
 //          followed, links to files are read. Sorted by path; a file reached twice counts once.
 // Split    by file, on bytes: files are visited in an order fixed by their place in the sorted list and held out where
 //          they still fit into held_out_fraction of all bytes. If that holds out less than one sample, the smallest
-//          file that is long enough is held out too. Seed and number of ranks do not matter.
+//          file that is long enough is held out too. Seed and number of ranks do not matter. A single file is cut: its
+//          last held_out_fraction is held out, from the nearest end of a document (an empty line), else of a line, that
+//          moves the cut by less than half of that share; else from that byte on.
 // Samples  the files of a split make one stream, in path order with a byte 0 between files. Sample i is the stream's
 //          bytes [i * seq_length, i * seq_length + seq_length + 1): inputs and, one further, targets. What is left at
 //          the end is not used.
@@ -12,7 +14,7 @@
 //          (loom::permute). The number of samples consumed is therefore the whole state of the reader.
 // Memory   files are mapped, not copied: one mapping a file (Linux allows a process about 65000).
 // Threads  const after construction: the rank threads of a process may share one.
-// Errors   ConfigError: a path that cannot be read, no data, data too small to split or for one sample.
+// Errors   ConfigError: a path that cannot be read, no data, data too small for one sample of each split.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +34,18 @@ struct ByteDataOptions {
   std::uint64_t seed = 0;                    // of the order of training samples
 };
 
+// Bytes [begin, end) of the files' stream.
+struct StreamRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
 class ByteDataset {
  public:
   // At least one file; together at least seq_length + 1 bytes, separators included.
   ByteDataset(std::vector<io::MappedFile> files, int seq_length, std::uint64_t seed);
+  // Of a part of the files' stream, of at least seq_length + 1 bytes.
+  ByteDataset(std::vector<io::MappedFile> files, StreamRange range, int seq_length, std::uint64_t seed);
 
   // Samples of an epoch, at least 1.
   std::int64_t sample_count() const { return sample_count_; }
@@ -52,6 +62,7 @@ class ByteDataset {
 
   std::vector<io::MappedFile> files_;
   std::vector<std::int64_t> file_begin_;  // of each file in the stream
+  std::int64_t begin_ = 0;                // of the range, in the stream
   int seq_length_ = 0;
   std::uint64_t seed_ = 0;
   std::int64_t stream_bytes_ = 0;

@@ -24,6 +24,17 @@ std::vector<std::pair<std::string, M*>> walk(M& root) {
   return found;
 }
 
+std::string_view type_name_at(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& children,
+                              const std::string& name) {
+  const auto found = std::ranges::find(children, name, &std::pair<std::string, std::shared_ptr<Module>>::first);
+  return found == children.end() ? std::string_view{} : found->second->type_name();
+}
+
+void check_parameter_name(const std::vector<std::unique_ptr<ParamSlot>>& slots, const std::string& name) {
+  check_model(std::ranges::none_of(slots, [&](const auto& slot) { return slot->name == name; }),
+              "a module registers two parameters as '{}'; give each a name of its own", name);
+}
+
 [[noreturn]] void raise_no_module(const Module& root, std::string_view path) {
   std::vector<std::string> paths;
   for (const auto& [known, module] : root.named_modules()) paths.push_back(known);
@@ -216,6 +227,7 @@ void Module::wrap_call(CallWrapper wrapper) { call_layers_.push_back({{}, {}, st
 
 ParamSlot& Module::register_parameter(std::string name, const Shape& shape, Init init, DType dtype) {
   check_registration(name);
+  check_parameter_name(parameters_, name);
   Tensor value = Tensor::meta(shape, dtype, name);
   value.set_requires_grad(is_floating(dtype));
   parameters_.push_back(
@@ -225,6 +237,7 @@ ParamSlot& Module::register_parameter(std::string name, const Shape& shape, Init
 
 ParamSlot& Module::register_tied(std::string name, const ParamSlot& other) {
   check_registration(name);
+  check_parameter_name(parameters_, name);
   parameters_.push_back(
       std::make_unique<ParamSlot>(ParamSlot{std::move(name), other.value, other.init, other.shard, other.holds}));
   return *parameters_.back();
@@ -237,6 +250,9 @@ void Module::register_buffer(std::string name, Tensor buffer, bool persistent) {
 void Module::add_child(std::string name, std::shared_ptr<Module> child) {
   check_model(name.find('.') == std::string::npos && !name.empty(),
               "a module is registered as '{}'; give it a name of at least one character without dots", name);
+  check_model(std::ranges::none_of(children_, [&](const auto& entry) { return entry.first == name; }),
+              "a module registers two children as '{}', {} and {}; give each a name of its own", name,
+              type_name_at(children_, name), child->type_name());
   children_.emplace_back(std::move(name), std::move(child));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -134,6 +135,19 @@ class EventList {
   Reduced reduced_;                    // of the last reduction marked
 };
 
+// Groups that were gathered between the two events, and waited for there too.
+std::size_t used_before(std::span<const ScheduleEvent> events) {
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (events[i].token != "AG") continue;
+    const auto waited = [&](const ScheduleEvent& event) {
+      return event.token == "W" && event.group == events[i].group;
+    };
+    if (std::ranges::any_of(events.subspan(i), waited)) ++used;
+  }
+  return used;
+}
+
 std::vector<WastedPrefetch> wasted_prefetches(const std::vector<ScheduleEvent>& events) {
   std::vector<WastedPrefetch> wasted;
   for (std::size_t i = 0; i < events.size(); ++i) {
@@ -147,6 +161,8 @@ std::vector<WastedPrefetch> wasted_prefetches(const std::vector<ScheduleEvent>& 
         wasted.push_back({event.group, i + 1, end + 1, WastedPrefetch::Why::kNeverUsed});
       } else if (!hidden) {
         wasted.push_back({event.group, i + 1, end + 1, WastedPrefetch::Why::kNothingToHideBehind});
+      } else if (const std::size_t used = used_before(std::span(events).subspan(i + 1, end - i - 1)); used > 0) {
+        wasted.push_back({event.group, i + 1, end + 1, WastedPrefetch::Why::kOutOfOrder, used});
       }
       break;
     }
@@ -301,6 +317,11 @@ std::string to_text(const WastedPrefetch& wasted) {
     case WastedPrefetch::Why::kNeverUsed:
       return fmt::format("prefetch of {} (event {}) was never used and dropped (event {})", group, wasted.issued,
                          wasted.ended);
+    case WastedPrefetch::Why::kOutOfOrder:
+      return fmt::format(
+          "prefetch of {} (event {}) came out of order: it was used at event {}, after {} group{} gathered later; list "
+          "the modules in the order in which they run",
+          group, wasted.issued, wasted.ended, wasted.overtaken, wasted.overtaken == 1 ? "" : "s");
   }
   return "";
 }

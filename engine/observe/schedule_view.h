@@ -41,11 +41,13 @@ struct WastedPrefetch {
   enum class Why : std::uint8_t {
     kNothingToHideBehind,  // waited for before any kernel of another group
     kNeverUsed,            // dropped
+    kOutOfOrder,           // groups gathered later were waited for before: it held memory for nothing
   };
   std::string group;
   std::size_t issued = 0;
   std::size_t ended = 0;  // its W or DROP
   Why why = Why::kNothingToHideBehind;
+  std::size_t overtaken = 0;  // kOutOfOrder: groups gathered later and waited for before
 };
 
 struct ScheduleView {

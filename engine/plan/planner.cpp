@@ -41,14 +41,15 @@ std::int64_t capacity_of(const virtual_time::HardwareProfile& profile) {
   return profile.memory.capacity_bytes - profile.memory.context_bytes;
 }
 
-// The loss may be read; what steers a model's forward may not.
-void refuse_reads_in_forward(std::string_view reading, const Tensor& tensor) {
+// The loss may be read, as zero; what steers a model's forward may not, and bytes that are not there nowhere.
+void refuse_reads(std::string_view reading, const Tensor& tensor) {
   const auto module = nn::running_module();
-  if (!module) return;
+  if (!module && reading != "data()") return;
   config_error(
-      "the forward of {} reads values ({} of a tensor {} {}), and a plan computes none; decide from shapes there, or "
+      "{} reads values ({} of a tensor {} {}), and a plan computes none; decide from shapes there, or "
       "run it with shardloom train",
-      *module, reading, name(tensor.dtype()), to_string(tensor.shape()));
+      module ? fmt::format("the forward of {}", *module) : "the program", reading, name(tensor.dtype()),
+      to_string(tensor.shape()));
 }
 
 device::Device& set_up_planned_rank(RankContext& context, const train::TrainArguments& arguments,
@@ -60,7 +61,7 @@ device::Device& set_up_planned_rank(RankContext& context, const train::TrainArgu
   options.dry_run = true;
   device::Device& device = device::Device::install(context, options);
   context.slot<nn::KernelOptions>() = arguments.fused;
-  context.slot<DryReads>().before = refuse_reads_in_forward;
+  context.slot<DryReads>().before = refuse_reads;
   return device;
 }
 

@@ -13,7 +13,7 @@ namespace loom {
 class Tensor;
 
 struct DryReads {
-  // `reading` is "item()" or "to_vector()". May throw.
+  // `reading` is "item()", "to_vector()" or "data()", whose pointer is null. May throw.
   std::function<void(std::string_view reading, const Tensor& tensor)> before = nullptr;
 };
 

@@ -46,6 +46,7 @@ struct TrainerOptions {
   KernelSet kernels = KernelSet::kFast;
   nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with the other
 
+  bool skip_train = false;  // evaluate the held-out and the test data, and take no step
   std::int64_t eval_interval = 100;
   std::int64_t eval_iters = 10;  // batches of one evaluation; 0 = no evaluation
 };
@@ -54,9 +55,14 @@ struct TrainerOptions {
 struct ShardingOptions {
   bool use_torch_fsdp2 = false;
   std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
+  bool bf16 = false;  // --bf16 of launch scripts: the file has to say param_dtype: bf16
   // --recompute-*: taken to be refused beside that file (recompute_flags.h).
   std::vector<std::string> megatron_recompute_flags;
 };
+
+// In which type --save writes floating weights. kAsLoaded: those that were loaded as bf16 or fp16 are written so again,
+// all others as they were trained.
+enum class SaveDType : std::uint8_t { kAsLoaded, kFp32, kBf16 };
 
 struct TrainArguments : launch::LaunchOptions,
                         data::DataOptions,
@@ -66,7 +72,8 @@ struct TrainArguments : launch::LaunchOptions,
   // torch_dcp or torch_dist, as MindSpeed has it. Neither is written yet: refused together with `save`.
   std::optional<std::string> ckpt_format;
   std::optional<std::filesystem::path> save;  // folder of the trained model; none = not saved
-  std::filesystem::path metrics_path;         // filled in: default metrics.jsonl in `save` or the current folder
+  SaveDType save_dtype = SaveDType::kAsLoaded;
+  std::filesystem::path metrics_path;  // filled in: default metrics.jsonl in `save` or the current folder
   std::int64_t log_interval = 10;
 };
 

@@ -1,5 +1,10 @@
 #include "engine/train/inputs.h"
 
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <system_error>
+
+#include "engine/config/share_folder.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
 #include "engine/train/recompute_flags.h"
@@ -38,6 +43,63 @@ void check_torch_dist(nn::Module& model, const sharding::ResolvedFsdp2Config& pl
   }
 }
 
+// --bf16 of launch scripts means bf16 compute; with FSDP2 the file says so.
+void check_bf16(const TrainArguments& arguments, const sharding::Fsdp2Config& config) {
+  if (!arguments.bf16 || config.param_dtype == DType::kBF16) return;
+  config_error(
+      "{}: param_dtype is {}, and --bf16 asks for bf16; write param_dtype: bf16 (parameters stay fp32, so that the "
+      "optimizer can resume), or remove the flag",
+      config.value_mark("param_dtype").text(),
+      config.param_dtype ? std::string(name(*config.param_dtype)) : std::string("not given"));
+}
+
+bool fits(const std::filesystem::path& file, nn::Module& model, const TrainArguments& arguments) {
+  try {
+    sharding::resolve_fsdp2(model, sharding::load_fsdp2_config(file), arguments.ranks, gather_layout(arguments));
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+// Of the files in configs/fsdp2, those whose modules this model has.
+std::vector<std::string> fitting_presets(nn::Module& model, const TrainArguments& arguments) {
+  const auto share = config::share_folder();
+  std::vector<std::string> names = config::preset_names("fsdp2");
+  std::erase_if(names, [&](const std::string& name) {
+    return !fits(*share / "configs" / "fsdp2" / (name + ".yaml"), model, arguments);
+  });
+  return names;
+}
+
+bool is_preset(const std::filesystem::path& file) {
+  const auto share = config::share_folder();
+  std::error_code none;
+  return share && std::filesystem::equivalent(file, *share / "configs" / "fsdp2" / file.filename(), none);
+}
+
+// The file against the model. One of ours that does not fit: the error says which do.
+sharding::ResolvedFsdp2Config resolve(const TrainArguments& arguments, nn::Module& model,
+                                      const sharding::Fsdp2Config& config) {
+  try {
+    return sharding::resolve_fsdp2(model, config, arguments.ranks, gather_layout(arguments));
+  } catch (const ConfigError& error) {
+    if (!is_preset(*arguments.fsdp2_config_path)) throw;
+    const std::vector<std::string> presets = fitting_presets(model, arguments);
+    if (presets.empty()) throw;
+    config_error("{}; of the files in configs/fsdp2, {} {} {} on {} rank{}", error.what(), fmt::join(presets, ", "),
+                 presets.size() == 1 ? "fits" : "fit", model.type_name(), arguments.ranks,
+                 arguments.ranks == 1 ? "" : "s");
+  }
+}
+
+void check_evaluates(const TrainArguments& arguments, const data::DataLoaders& data) {
+  if (!arguments.skip_train || data.valid || data.test) return;
+  config_error(
+      "--skip-train evaluates only, but there is no data for it; give --held-out-fraction above 0, or a valid or test "
+      "loader");
+}
+
 void read_sharding(const TrainArguments& arguments, nn::Module& model, const EditConfig& edit, TrainingInputs& inputs) {
   if (!arguments.use_torch_fsdp2) {
     refuse_recompute_flags(arguments.megatron_recompute_flags, nullptr);
@@ -49,7 +111,8 @@ void read_sharding(const TrainArguments& arguments, nn::Module& model, const Edi
       inputs.fsdp2_config.emplace(sharding::load_fsdp2_config(*arguments.fsdp2_config_path));
   if (edit) edit(config);
   refuse_recompute_flags(arguments.megatron_recompute_flags, &config);
-  inputs.fsdp2 = sharding::resolve_fsdp2(model, config, arguments.ranks, gather_layout(arguments));
+  check_bf16(arguments, config);
+  inputs.fsdp2 = resolve(arguments, model, config);
   check_sharding_size_is_given(config, arguments.ranks);
   if (arguments.ckpt_format == "torch_dist") check_torch_dist(model, *inputs.fsdp2, config);
 }
@@ -68,6 +131,12 @@ void check_own_weights(nn::Module& model, const TrainArguments& arguments, const
 
 sharding::GatherLayout gather_layout(const TrainArguments& arguments) {
   return arguments.kernels == KernelSet::kFast ? sharding::GatherLayout::kFast : sharding::GatherLayout::kBuffered;
+}
+
+const io::HfWeights* loaded_weights(const TrainingInputs& inputs, const nn::Module& model) {
+  if (inputs.weights) return &*inputs.weights;
+  const auto* transformers = dynamic_cast<const models::TransformersModel*>(&model);
+  return transformers == nullptr ? nullptr : transformers->weights();
 }
 
 std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
@@ -101,6 +170,7 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
   }
   inputs.data = callbacks.train_valid_test_datasets_provider(arguments);
   if (!inputs.data.train) config_error("train_valid_test_datasets_provider returned no train loader");
+  check_evaluates(arguments, inputs.data);
   return inputs;
 }
 

@@ -36,6 +36,9 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
 std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
                                           std::vector<models::Untied>* untied = nullptr);
 
+// The weights a model starts from: those of --init-from-hf-path, or those it reads by itself. Null: it has none.
+const io::HfWeights* loaded_weights(const TrainingInputs& inputs, const nn::Module& model);
+
 // How gathered parameters are laid out with these kernels.
 sharding::GatherLayout gather_layout(const TrainArguments& arguments);
 

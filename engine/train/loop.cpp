@@ -4,8 +4,22 @@
 
 namespace loom::train {
 
+namespace {
+
+void evaluate_only(Trainer& trainer, const data::DataLoaders& data, const std::vector<StepObserver*>& observers) {
+  const std::optional<double> held_out_loss = trainer.evaluate(data.valid);
+  const std::optional<double> test_loss = trainer.evaluate(data.test);
+  for (StepObserver* observer : observers) {
+    if (held_out_loss) observer->evaluated(trainer.state().step, *held_out_loss);
+    observer->run_done(test_loss);
+  }
+}
+
+}  // namespace
+
 void run_steps(Trainer& trainer, const TrainerOptions& options, const data::DataLoaders& data,
                std::vector<StepObserver*> observers) {
+  if (options.skip_train) return evaluate_only(trainer, data, observers);
   trainer.set_observers(observers);
   while (trainer.state().step < options.train_iters) {
     StepMetrics metrics = trainer.step();

@@ -13,7 +13,7 @@
 namespace loom::train {
 
 // Trains from where the trainer is to the end, evaluating every --eval-interval steps, after the last one, and on the
-// test data at the very end.
+// test data at the very end. With --skip-train: the two evaluations alone.
 void run_steps(Trainer& trainer, const TrainerOptions& options, const data::DataLoaders& data,
                std::vector<StepObserver*> observers);
 

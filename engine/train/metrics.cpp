@@ -44,12 +44,18 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, MetricsMode mode) : pat
   if (error) config_error("{}: cannot write metrics: {}", path_.string(), error.message());
 }
 
-void MetricsWriter::write(const StepMetrics& metrics) {
-  const std::string line = line_of(metrics).dump() + '\n';
+void MetricsWriter::write(const StepMetrics& metrics) { write_line(line_of(metrics).dump(), metrics.step); }
+
+void MetricsWriter::evaluated(std::int64_t step, double held_out_loss) {
+  const StepMetrics metrics{.step = step, .held_out_loss = held_out_loss};
+  write_line(Json{{"step", step}, {"held_out_loss", number(metrics, "held_out_loss", held_out_loss)}}.dump(), step);
+}
+
+void MetricsWriter::write_line(const std::string& line, std::int64_t step) {
   errno = 0;
-  file_ << line << std::flush;
+  file_ << line << '\n' << std::flush;
   if (!file_) {
-    raise<Error>("{}: cannot write the metrics of step {}: {}", path_.string(), metrics.step,
+    raise<Error>("{}: cannot write the metrics of step {}: {}", path_.string(), step,
                  std::generic_category().message(errno));
   }
 }

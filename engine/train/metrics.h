@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 #include "engine/train/step_observer.h"
 
@@ -24,9 +25,13 @@ class MetricsWriter final : public StepObserver {
   explicit MetricsWriter(std::filesystem::path path, MetricsMode mode = MetricsMode::kNew);
 
   void write(const StepMetrics& metrics);
+  // {"step": 0, "held_out_loss": 5.6}: an evaluation without training.
+  void evaluated(std::int64_t step, double held_out_loss) override;
   void step_done(const StepMetrics& metrics) override { write(metrics); }
 
  private:
+  void write_line(const std::string& line, std::int64_t step);
+
   const std::filesystem::path path_;
   std::ofstream file_;
 };

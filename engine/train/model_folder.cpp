@@ -1,30 +1,50 @@
 #include "engine/train/model_folder.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "engine/core/error.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/safetensors.h"
+#include "models/hf/folder_files.h"
+#include "models/mixin/fsdp2_mixin.h"
 
 namespace loom::train {
 namespace {
 
-std::string config_of(const TrainArguments& arguments) {
-  const auto path = *arguments.init_from_hf_path / "config.json";
+std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!arguments.untie_embeddings_and_output_weights) return text;
-  auto config = nlohmann::ordered_json::parse(text);
-  config["tie_word_embeddings"] = false;
-  return config.dump(2) + "\n";
+  return {std::istreambuf_iterator<char>(file), {}};
 }
+
+// Empty: nobody knows one.
+std::string config_of(const TrainArguments& arguments, const nn::Module& model) {
+  if (arguments.init_from_hf_path) return text_of(*arguments.init_from_hf_path / "config.json");
+  const auto* mixin = dynamic_cast<const models::FSDP2Mixin*>(&model);
+  return mixin == nullptr ? std::string{} : mixin->config_json();
+}
+
+DType main_dtype(const std::vector<std::pair<std::string, Tensor>>& tensors) {
+  const auto largest = std::ranges::max_element(tensors, {}, [](const auto& entry) { return entry.second.numel(); });
+  return largest == tensors.end() ? DType::kF32 : largest->second.dtype();
+}
+
+bool is_half(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
 
 }  // namespace
 
-void save_model_folder(const std::filesystem::path& folder, const TrainArguments& arguments,
+DType dtype_to_save(const std::string& path, DType trained, SaveDType asked, const io::HfWeights* loaded) {
+  if (trained != DType::kF32 || asked == SaveDType::kFp32) return trained;
+  if (asked == SaveDType::kBf16) return DType::kBF16;
+  if (loaded == nullptr) return trained;
+  const io::StoredTensor* stored = loaded->find(path);
+  const DType dtype = stored != nullptr ? stored->dtype : models::main_dtype(*loaded).value_or(trained);
+  return is_half(dtype) ? dtype : trained;
+}
+
+void save_model_folder(const std::filesystem::path& folder, const TrainArguments& arguments, const nn::Module& model,
                        const std::vector<std::pair<std::string, Tensor>>& tensors) {
   std::filesystem::create_directories(folder);
   std::vector<io::TensorToWrite> stored;
@@ -33,8 +53,12 @@ void save_model_folder(const std::filesystem::path& folder, const TrainArguments
     stored.push_back({name, tensor.dtype(), tensor.shape(), bytes});
   }
   io::write_safetensors(folder / "model.safetensors", std::move(stored));
-  if (!arguments.init_from_hf_path) return;
-  io::write_text(folder / "config.json", config_of(arguments));
+  if (const std::string config = config_of(arguments, model); !config.empty()) {
+    io::write_text(folder / "config.json",
+                   models::edited_config(config, {.untied = arguments.untie_embeddings_and_output_weights,
+                                                  .dtype = main_dtype(tensors)}));
+  }
+  if (arguments.init_from_hf_path) models::carry_files(*arguments.init_from_hf_path, folder);
 }
 
 }  // namespace loom::train

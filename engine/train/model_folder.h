@@ -1,19 +1,25 @@
-// The folder that --save writes for a model the engine knows nothing of. Private to engine/train.
+// What --save writes. Private to engine/train.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "engine/tensor/tensor.h"
+#include "engine/io/hf_weights.h"
+#include "engine/nn/module.h"
 #include "engine/train/arguments.h"
 
 namespace loom::train {
 
-// model.safetensors with whole parameters under their paths; beside it the config.json of --init-from-hf-path, where
-// one was given, which says "tie_word_embeddings": false after --untie-embeddings-and-output-weights.
-void save_model_folder(const std::filesystem::path& folder, const TrainArguments& arguments,
+// In which type a parameter is written: what --save-dtype asks for, or as it was loaded (a bf16 or fp16 tensor; one
+// whose name the folder spells differently: what most of the folder is). A parameter that is not fp32 stays as it is.
+DType dtype_to_save(const std::string& path, DType trained, SaveDType asked, const io::HfWeights* loaded);
+
+// The folder of a model without save_model of its own: model.safetensors with `tensors` under their paths, a
+// config.json (that of --init-from-hf-path, else what the model's mixin gives), and what carry_files() takes over.
+void save_model_folder(const std::filesystem::path& folder, const TrainArguments& arguments, const nn::Module& model,
                        const std::vector<std::pair<std::string, Tensor>>& tensors);
 
 }  // namespace loom::train

@@ -117,6 +117,8 @@ void Progress::step_done(const StepMetrics& metrics) {
   note(evaluation(fmt::format("step {}: held-out loss", metrics.step), *metrics.held_out_loss));
 }
 
+void Progress::evaluated(std::int64_t, double held_out_loss) { note(evaluation("held-out loss", held_out_loss)); }
+
 void Progress::run_done(std::optional<double> test_loss) {
   if (test_loss) note(evaluation("test loss", *test_loss));
 }

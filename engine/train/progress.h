@@ -48,6 +48,7 @@ class Progress final : public StepObserver {
   // After each step; `steps_done` counts from the start of training and grows.
   void update(std::int64_t steps_done, double loss, double tokens_per_second);
   void step_done(const StepMetrics& metrics) override;
+  void evaluated(std::int64_t step, double held_out_loss) override;
   void run_done(std::optional<double> test_loss) override;
   // A line of its own, say of an evaluation; the bar moves below it.
   void note(std::string_view line);

@@ -27,6 +27,8 @@ class StepObserver {
   virtual void end_step(std::int64_t /*step*/) {}
   // What metrics.jsonl says of the step.
   virtual void step_done(const StepMetrics& /*metrics*/) {}
+  // With --skip-train, in the place of steps: the loss on the held-out data after `step` steps of runs before.
+  virtual void evaluated(std::int64_t /*step*/, double /*held_out_loss*/) {}
   // After the last evaluation; the loss on the test data, where there is any.
   virtual void run_done(std::optional<double> /*test_loss*/) {}
 };

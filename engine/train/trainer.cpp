@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <fmt/ranges.h>
 
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
@@ -50,6 +51,13 @@ void round_to_bf16(nn::Module& model) {
   }
 }
 
+Tensor cast_to(const Tensor& tensor, DType dtype) {
+  if (tensor.dtype() == dtype) return tensor;
+  const Tensor cast = Tensor::host(tensor.shape(), dtype, "saved");
+  cast.copy_from(tensor);
+  return cast;
+}
+
 void add_reports(std::vector<std::pair<std::string, double>>& sums,
                  const std::vector<std::pair<std::string, double>>& reports) {
   if (sums.empty()) {
@@ -62,6 +70,13 @@ void add_reports(std::vector<std::pair<std::string, double>>& sums,
     if (same) sums[i].second += reports[i].second;
   }
   if (!same) config_error("loss_func reported other figures than in the micro-batch before; report the same names");
+}
+
+// 20 bits that depend on the names and their order.
+double number_of_names(const std::vector<std::pair<std::string, double>>& reports) {
+  std::uint64_t key = 0;
+  for (const auto& [name, value] : reports) key = stream_key(key, name);
+  return static_cast<double>(key >> 44);
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -189,6 +204,27 @@ void Trainer::mean_over_ranks(std::span<double> values) {
   for (double& value : values) value /= loss_axis_.size();
 }
 
+// The figures travel together. With reports come a number of their names and its square: their means over the ranks fit
+// one another only where all ranks have the same number.
+void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
+  std::vector<double> means{loss};
+  for (const auto& [name, sum] : metrics.reports) means.push_back(sum / static_cast<double>(micro_batches_));
+  const double names = number_of_names(metrics.reports);
+  if (!metrics.reports.empty()) means.insert(means.end(), {names, names * names});
+  mean_over_ranks(means);
+  metrics.loss = means[0];
+  if (metrics.reports.empty()) return;
+  for (std::size_t i = 0; i < metrics.reports.size(); ++i) metrics.reports[i].second = means[i + 1];
+  const double mean = means[means.size() - 2];
+  if (mean == names && means.back() == names * names) return;
+  std::vector<std::string> said;
+  for (const auto& [name, sum] : metrics.reports) said.push_back(name);
+  model_error(
+      "loss_func reported {} here and other figures on other ranks; report the same names in the same order on every "
+      "rank",
+      fmt::join(said, ", "));
+}
+
 double Trainer::clip() {
   if (inputs_.fsdp2) {
     return arguments_.clip_grad > 0 ? sharding::clip_grad_norm(sharded_, arguments_.clip_grad)
@@ -207,12 +243,9 @@ StepMetrics Trainer::step() {
   memory.reset_peaks();
   StepMetrics metrics;
   metrics.step = step + 1;
-  std::vector<double> means{0.0};
-  for (std::int64_t index = 0; index < micro_batches_; ++index) means[0] += micro_batch(index, metrics.reports);
-  for (const auto& [name, sum] : metrics.reports) means.push_back(sum / static_cast<double>(micro_batches_));
-  mean_over_ranks(means);
-  metrics.loss = means[0];
-  for (std::size_t i = 0; i < metrics.reports.size(); ++i) metrics.reports[i].second = means[i + 1];
+  double loss = 0.0;
+  for (std::int64_t index = 0; index < micro_batches_; ++index) loss += micro_batch(index, metrics.reports);
+  mean_of_step(loss, metrics);
   begin_phase("optimizer");
   metrics.grad_norm = clip();
   metrics.lr = schedule_.at(step);
@@ -248,15 +281,17 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
 }
 
 void Trainer::save(const std::filesystem::path& folder) {
+  const io::HfWeights* loaded = loaded_weights(inputs_, *model_);
   std::vector<std::pair<std::string, Tensor>> tensors;
   sharding::for_each_full_parameter(sharded_, [&](const std::string& path, const Tensor& full) {
-    if (reports()) tensors.emplace_back(path, full);
+    if (reports())
+      tensors.emplace_back(path, cast_to(full, dtype_to_save(path, full.dtype(), arguments_.save_dtype, loaded)));
   });
   if (!reports()) return;
   if (callbacks_.save_model) {
     callbacks_.save_model(folder, arguments_, tensors);
   } else {
-    save_model_folder(folder, arguments_, tensors);
+    save_model_folder(folder, arguments_, *model_, tensors);
   }
 }
 

@@ -73,6 +73,7 @@ class Trainer {
   double micro_batch(std::int64_t index, Reports& reports);
   void begin_phase(std::string_view phase);
   void mean_over_ranks(std::span<double> values);
+  void mean_of_step(double loss, StepMetrics& metrics);
   double clip();
   bool reports() const { return dims_.reports(rank_); }
 

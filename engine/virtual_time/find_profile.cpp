@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <vector>
 
+#include "engine/config/share_folder.h"
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"
 #include "engine/virtual_time/profile_file.h"
@@ -16,7 +17,13 @@ namespace fs = std::filesystem;
 
 fs::path profiles_folder() {
   if (const char* folder = std::getenv("SHARDLOOM_DEVICES")) return folder;
-  return LOOM_DEVICES_DIR;
+  const auto share = config::share_folder();
+  if (!share) {
+    config_error(
+        "no device profiles are installed beside this program; set SHARDLOOM_SHARE to the share/shardloom of an "
+        "installation, or give a file");
+  }
+  return *share / "configs" / "devices";
 }
 
 std::vector<std::string> profile_names() {

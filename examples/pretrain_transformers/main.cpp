@@ -5,6 +5,7 @@
 #include "engine/core/error.h"
 #include "engine/data/byte_batches.h"
 #include "engine/tensor/ops.h"
+#include "models/hf/folder_files.h"
 #include "models/hf/transformers_model.h"
 
 using namespace loom;
@@ -28,6 +29,12 @@ int main(int argc, char** argv) {
     return std::make_shared<models::TransformersModel>(arguments.init_from_hf_path.value_or(config), without_weights);
   };
 
+  const auto datasets_provider = [&](const TrainArguments& arguments) {
+    const std::filesystem::path folder = arguments.init_from_hf_path.value_or(config);
+    models::refuse_unread_tokenizer(folder, arguments.bytes_as_tokens, "the data");
+    return data::byte_data_loaders(arguments);
+  };
+
   const auto forward_step = [](data::DataIterator& data_iterator, nn::Module& model) -> data::ForwardResult {
     const data::Batch batch = data_iterator.next();
     const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
@@ -36,5 +43,5 @@ int main(int argc, char** argv) {
     return {model(batch["input_ids"]), loss_func};
   };
 
-  return cli::pretrain(argc, argv, {data::byte_data_loaders, model_provider, forward_step, extra_args_provider});
+  return cli::pretrain(argc, argv, {datasets_provider, model_provider, forward_step, extra_args_provider});
 }

@@ -17,6 +17,7 @@ TransformersModel::TransformersModel(const std::filesystem::path& path, const Tr
   const ConfigReader config = ConfigReader::load(path);
   model_ = hub.build(config);
   register_module("model", model_);
+  config_json_ = config.json();
   if (!options.init_model_with_meta_device && has_weights(path)) {
     weights_.emplace(path);
     check_weights(*model_, *weights_);

@@ -41,12 +41,14 @@ class TransformersModel final : public nn::Module, public FSDP2Mixin {
   using FSDP2Mixin::fully_shard;
   nn::Module& sharded_module() override;
   bool load_pretrained() override;
+  std::string config_json() const override { return config_json_; }
 
  protected:
   nn::Value forward(const nn::Args& args) override { return model_->call(args); }
 
  private:
   std::shared_ptr<nn::Module> model_;
+  std::string config_json_;
   std::optional<io::HfWeights> weights_;
 };
 

@@ -116,10 +116,10 @@ class Model final : public NamedModule {
   DecoderModel& language_model_;
 };
 
-class ForConditionalGeneration final : public MultiModalModule {
+class ForConditionalGeneration final : public InternVL {
  public:
   explicit ForConditionalGeneration(const InternVLConfig& c)
-      : MultiModalModule("InternVLForConditionalGeneration"),
+      : InternVL("InternVLForConditionalGeneration"),
         model_(register_module("model", std::make_shared<Model>(c))),
         lm_head_(register_module("lm_head", make_lm_head(c.text, model_.embedding()))) {
     register_tower({"vision_tower", {"model.vision_tower"}});
@@ -143,7 +143,7 @@ class ForConditionalGeneration final : public MultiModalModule {
 
 }  // namespace
 
-std::shared_ptr<MultiModalModule> build_internvl(const InternVLConfig& config) {
+std::shared_ptr<InternVL> build_internvl(const InternVLConfig& config) {
   return std::make_shared<ForConditionalGeneration>(config);
 }
 

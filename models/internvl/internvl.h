@@ -25,8 +25,13 @@ namespace loom::models {
 
 class ModelHub;
 
+class InternVL : public MultiModalModule, public FSDP2Mixin {
+ protected:
+  using MultiModalModule::MultiModalModule;
+};
+
 // Every parameter is on the meta device; towers are frozen as the config says.
-std::shared_ptr<MultiModalModule> build_internvl(const InternVLConfig& config);
+std::shared_ptr<InternVL> build_internvl(const InternVLConfig& config);
 
 void register_internvl(ModelHub& hub);
 

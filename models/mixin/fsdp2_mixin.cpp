@@ -2,6 +2,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/init.h"
+#include "models/mixin/find_mixin.h"
 #include "models/mixin/weight_init_mixin.h"
 #include "recompute/checkpoint.h"
 #include "sharding/fully_shard.h"
@@ -46,8 +47,21 @@ void refuse_sharded(nn::Module& model, std::string_view what) {
       what, model.type_name());
 }
 
+// Recomputing a module with the gather in it would gather it once more in backward.
+void refuse_recompute_of_sharded(nn::Module& model, const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    nn::Module& module = *model.find(path);
+    if (sharding::FsdpState::of(module) == nullptr) continue;
+    config_error(
+        "set_recompute_modules_to_wrap: '{}' ({}) is sharded already; wrap for recompute first, then shard, so that "
+        "one "
+        "gather serves both",
+        path, module.type_name());
+  }
+}
+
 void draw(nn::Module& model, std::uint64_t seed, const nn::KeptValues& kept) {
-  if (auto* mixin = dynamic_cast<WeightInitMixin*>(&model)) return mixin->init_weights(seed, kept);
+  if (auto* mixin = find_mixin<WeightInitMixin>(model, "WeightInitMixin")) return mixin->init_weights(seed, kept);
   nn::init_weights(model, seed, kept);
 }
 
@@ -121,7 +135,7 @@ nn::Module& FSDP2Mixin::sharded_module() {
 }
 
 nn::Module& sharded_module(nn::Module& model) {
-  auto* mixin = dynamic_cast<FSDP2Mixin*>(&model);
+  auto* mixin = find_mixin<FSDP2Mixin>(model, "FSDP2Mixin");
   return mixin == nullptr ? model : mixin->sharded_module();
 }
 
@@ -175,7 +189,7 @@ std::optional<sharding::ResolvedFsdp2Config> fully_shard(nn::Module& model, comm
                                                          const sharding::Fsdp2Config& fsdp2_config,
                                                          const Fsdp2Options& options) {
   Adapted adapted(model);
-  auto* mixin = dynamic_cast<FSDP2Mixin*>(&model);
+  auto* mixin = find_mixin<FSDP2Mixin>(model, "FSDP2Mixin");
   if (mixin == nullptr) mixin = &adapted;
   if (!mixin->fully_shard(world, fsdp2_config, options)) return std::nullopt;
   return mixin->resolved_fsdp2_config();
@@ -183,7 +197,7 @@ std::optional<sharding::ResolvedFsdp2Config> fully_shard(nn::Module& model, comm
 
 void freeze(nn::Module& model, const ConfigReader& config) {
   refuse_sharded(model, model.type_name());
-  if (auto* mixin = dynamic_cast<FSDP2Mixin*>(&model)) mixin->freeze(config);
+  if (auto* mixin = find_mixin<FSDP2Mixin>(model, "FSDP2Mixin")) mixin->freeze(config);
 }
 
 void freeze_modules(nn::Module& model, const std::vector<std::string>& patterns) {
@@ -204,19 +218,20 @@ void init_on_device(nn::Module& model, const WeightSource& source) {
   if (!to_empty_if_needed(model)) return;
   const nn::KeptValues kept = unwritten.begin(model);
   nn::Module& inner = sharded_module(model);
-  auto* outer_mixin = dynamic_cast<FSDP2Mixin*>(&model);
+  auto* outer_mixin = find_mixin<FSDP2Mixin>(model, "FSDP2Mixin");
   if (source.load) {
     source.load(inner);
   } else if (outer_mixin == nullptr || !outer_mixin->load_pretrained()) {
     draw(inner, source.seed, kept);
   }
-  if (auto* mixin = dynamic_cast<FSDP2Mixin*>(&inner)) mixin->post_meta_init();
+  if (auto* mixin = find_mixin<FSDP2Mixin>(inner, "FSDP2Mixin")) mixin->post_meta_init();
   unwritten.check();
 }
 
 void set_recompute_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns, bool use_reentrant) {
-  sharding::recompute_modules(model, paths_of(model, patterns, "set_recompute_modules_to_wrap"), use_reentrant,
-                              recompute_module);
+  const std::vector<std::string> paths = paths_of(model, patterns, "set_recompute_modules_to_wrap");
+  refuse_recompute_of_sharded(model, paths);
+  sharding::recompute_modules(model, paths, use_reentrant, recompute_module);
 }
 
 void set_fullyshard_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns,

@@ -8,12 +8,14 @@
 //            _fully_shard       the override point; sharding::parallelize(): recompute, shard, prefetch
 //            _post_fully_shard  gives this rank's rows bytes, writes first values (or loads them), post_meta_init()
 // Override   _fully_shard with arguments or without; both are called with fsdp2_kwargs() and fsdp2_config() set, and
-//            FSDP2Mixin::_fully_shard() does what the file says. A strategy of its own is made of
+//            FSDP2Mixin::_fully_shard() does what the file says. Write `override`: a _fully_shard of other parameters
+//            hides these two and is never called (GCC's -Woverloaded-virtual warns of it). A strategy of its own is made of
 //            set_recompute_modules_to_wrap, set_fullyshard_modules_to_wrap and set_modules_to_prefetch.
 // Memory     parameters are on the meta device until _post_fully_shard: no rank ever holds a sharded one whole.
 // Adapted    fully_shard(model, ...) below does the same for a model without the mixin.
-// Errors     ConfigError on every rank alike, before anything is allocated; one that names a parameter or buffer that
-//            nothing has written when all is done.
+// Errors     ConfigError on every rank alike, before anything is allocated: one that names the class where it inherits
+//            the mixin twice or without public, which no hook would be called of; one that names a parameter or buffer
+//            that nothing has written when all is done.
 // Threads    the rank's host thread; every call is collective.
 // Source     MindSpeed-MM, models/transformers/base_model.py.
 #pragma once
@@ -59,6 +61,9 @@ class FSDP2Mixin {
 
   // Writes pretrained values of its own, this rank's rows, where none are given from outside. False: it has none.
   virtual bool load_pretrained() { return false; }
+
+  // What --save writes as config.json of a model that starts from no folder. Empty: no config.json is written.
+  virtual std::string config_json() const { return {}; }
 
   // Shards the model this mixin stands in. True when it was done; a model that cannot may answer false.
   virtual bool fully_shard(comm::World& world, const std::filesystem::path& fsdp2_config_path,
@@ -135,7 +140,8 @@ bool to_empty_if_needed(nn::Module& model);
 
 // --- the parts of a strategy; patterns as in the YAML, relative to `model` ---
 
-// Modules computed again in backward. Before they are sharded, so that each is gathered once for both.
+// Modules computed again in backward. Before they are sharded, so that each is gathered once for both; ConfigError for
+// one that is sharded.
 void set_recompute_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns,
                                    bool use_reentrant = true);
 // Each module becomes a group of its own, bottom-up, and the root last.

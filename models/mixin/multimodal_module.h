@@ -1,6 +1,8 @@
 // MultiModalModule: the base of models that read images beside text.
 //
-//   class MyVlm final : public MultiModalModule { ... register_tower({"vision_tower", {"model.vision_tower"}}); ... };
+//   class MyVlm final : public MultiModalModule, public FSDP2Mixin, public WeightInitMixin {
+//     ... register_tower({"vision_tower", {"model.vision_tower"}}); ...
+//   };
 //   model->freeze_tower("vision_tower");          // before the optimizer is made
 //   Value logits = (*model)(input_ids, pixel_values);
 //
@@ -12,6 +14,7 @@
 // Freeze   a frozen tower's parameters require no gradient. Where its inputs need none either, nothing of it is
 //          recorded: it keeps no activation for backward, and its optimizer state does not exist. List it under
 //          ignored_modules too to leave it whole on every rank; else it is sharded and gathered like the rest.
+// Mixins   are named beside this base, as for every model; without FSDP2Mixin the file is followed as it is.
 // Aliases  a model declares the names that published YAML files use for its modules (engine/nn/path_aliases.h).
 // Ranks    where what images pass through is sharded, either every rank has images in a step or none has: a group that
 //          one rank gathers or reduces alone is an error on every rank.
@@ -37,7 +40,7 @@ struct Tower {
   std::vector<std::string> paths;  // of modules of the model
 };
 
-class MultiModalModule : public NamedModule, public FSDP2Mixin {
+class MultiModalModule : public NamedModule {
  public:
   // In order of registration.
   const std::vector<Tower>& towers() const { return towers_; }

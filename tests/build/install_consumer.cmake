@@ -1,17 +1,31 @@
-# Promise: after `cmake --install`, a project elsewhere needs find_package(shardloom) or find_package(Shardloom) and nothing
-# else; the installed example builds there and trains.
-# cmake -DBUILD=<build folder> -DCONSUMER=<project> -DWORK=<scratch folder> -DCXX=<compiler> -DLAUNCHER=<ccache or empty>
-#   -DPROGRAMS=<installed programs> -DSOURCE=<source tree> -P ...
-file(REMOVE_RECURSE "${WORK}")
+# Promise: after `cmake --install`, a project elsewhere needs find_package(shardloom) or find_package(Shardloom), or pkg-config,
+# and nothing else; its own models/ and engine/ are not in the way; its model with the migration guide's three bases trains on
+# threads and under MPI; and everything runs where the source tree and the build are not.
+# cmake -DBUILD=<build folder> -DCONSUMER=<project> -DCXX=<compiler> -DLAUNCHER=<ccache or empty> -DMPIRUN=<mpirun or empty>
+#   -DPROGRAMS=<installed programs> -DSOURCE=<source tree> -DVERSION=<of the project> -P ...
+string(RANDOM LENGTH 8 suffix)
+set(WORK "/tmp/shardloom_installed_${suffix}")  # outside of the tree, which is hidden below
+file(MAKE_DIRECTORY "${WORK}")
 set(prefix "${WORK}/prefix")
 
+function(fail text)
+  file(REMOVE_RECURSE "${WORK}")
+  message(FATAL_ERROR "${text}")
+endfunction()
+
 function(run)
-  execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
+  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
     list(JOIN ARGN " " command)
-    message(FATAL_ERROR "${command}\nended with ${code}:\n${output}")
+    fail("${command}\nended with ${code}:\n${output}")
   endif()
   set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(expect pattern)
+  if(NOT output MATCHES "${pattern}")
+    fail("'${pattern}' is not in:\n${output}")
+  endif()
 endfunction()
 
 run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${prefix}")
@@ -21,26 +35,86 @@ function(build project folder)
   run("${CMAKE_COMMAND}" --build "${folder}")
 endfunction()
 
-build("${CONSUMER}" "${WORK}/build")
-run("${WORK}/build/consumer")
-if(NOT output STREQUAL "3 6 9 12\n")
-  message(FATAL_ERROR "the consumer printed '${output}', expected '3 6 9 12'")
-endif()
-
-foreach(file share/shardloom/configs/fsdp2/quickstart.yaml share/shardloom/configs/models/quickstart.yaml)
+foreach(file share/shardloom/configs/fsdp2/quickstart.yaml share/shardloom/configs/models/quickstart.yaml
+    share/doc/shardloom/LICENSE share/doc/shardloom/CHANGELOG.md include/shardloom/shardloom.h)
   if(NOT EXISTS "${prefix}/${file}")
-    message(FATAL_ERROR "${file} is not installed")
+    fail("${file} is not installed")
   endif()
 endforeach()
-foreach(program ${PROGRAMS})
-  run("${prefix}/bin/${program}" --help)
-endforeach()
+
+# With CMake.
+file(COPY "${CONSUMER}" DESTINATION "${WORK}")
+build("${WORK}/consumer" "${WORK}/build")
+run("${WORK}/build/consumer")
+expect("^3 6 9 12 5\n$")
+
+# With pkg-config.
+find_program(PKG_CONFIG pkg-config)
+if(PKG_CONFIG)
+  run(sh -c "PKG_CONFIG_PATH=$(dirname $(find '${prefix}' -name shardloom.pc)) && export PKG_CONFIG_PATH && \
+'${PKG_CONFIG}' --modversion shardloom && \
+'${CXX}' -std=c++20 -Iconsumer consumer/consumer.cpp -o by_pkg_config $('${PKG_CONFIG}' --cflags --libs shardloom) && ./by_pkg_config")
+  expect("^${VERSION}\n3 6 9 12 5\n$")
+endif()
 
 set(example "${prefix}/share/shardloom/examples/pretrain_transformers")
 build("${example}" "${WORK}/example")
-run("${CMAKE_COMMAND}" -E env "PROGRAM=${WORK}/example/pretrain_transformers" NPUS_PER_NODE=2 TRAIN_ITERS=2
-  "HF_PATH=${SOURCE}/tests/reference/training/qwen2_w4_fp32" "DATA_PATH=${SOURCE}/README.md" "SAVE_PATH=${WORK}/model"
-  bash "${example}/pretrain.sh" --held-out-fraction 0)
-if(NOT output MATCHES "Qwen2ForCausalLM of [0-9]+ parameters on 2 ranks" OR NOT EXISTS "${WORK}/model/model.safetensors")
-  message(FATAL_ERROR "the example printed '${output}'")
+
+# From here on the source tree and the build are hidden, where the machine lets a process do so.
+set(hidden "")
+execute_process(COMMAND unshare --mount --map-root-user true RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)
+if(code EQUAL 0)
+  file(COPY "${CMAKE_CURRENT_LIST_DIR}/without.sh" DESTINATION "${WORK}")
+  set(hidden unshare --mount --map-root-user sh "${WORK}/without.sh" "${SOURCE}" "${BUILD}" --)
+  run(${hidden} sh -c "test ! -e '${SOURCE}/CMakeLists.txt' && test ! -e '${BUILD}/CMakeCache.txt'")
+else()
+  message(STATUS "unshare is refused here: the programs run outside of the source tree, but could still see it")
 endif()
+file(COPY "${SOURCE}/tests/reference/training/qwen2_w4_fp32" DESTINATION "${WORK}")
+file(COPY "${SOURCE}/README.md" DESTINATION "${WORK}")
+
+foreach(program ${PROGRAMS})
+  run(${hidden} "${prefix}/bin/${program}" --help)
+  run(${hidden} "${prefix}/bin/${program}" --version)
+  expect("^shardloom ${VERSION}\n$")
+endforeach()
+run(${hidden} "${prefix}/bin/shardloom" plan --model-config llama3_8b --use-torch-fsdp2 --fsdp2-config full_shard
+  --world-size 64 --device h200 --seq-length 8192)
+expect("64 x h200")
+run(${hidden} "${prefix}/bin/shardloom" train --model-config quickstart --data-path README.md --train-iters 1 --seq-length 32
+  --nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config quickstart --save quickstart)
+
+run(${hidden} "${CMAKE_COMMAND}" -E env "PROGRAM=${WORK}/example/pretrain_transformers" NPUS_PER_NODE=2 TRAIN_ITERS=2
+  "HF_PATH=${WORK}/qwen2_w4_fp32" "DATA_PATH=${WORK}/README.md" "SAVE_PATH=${WORK}/model"
+  bash "${example}/pretrain.sh" --held-out-fraction 0)
+expect("Qwen2ForCausalLM of [0-9]+ parameters on 2 ranks")
+if(NOT EXISTS "${WORK}/model/model.safetensors")
+  fail("the example saved nothing:\n${output}")
+endif()
+
+# The project's own model, data and loss: threads, then processes, which come to the same loss.
+file(WRITE "${WORK}/own.yaml" "sharding_size: auto\n")
+set(own "${WORK}/build/own_training")
+set(flags --seq-length 6 --micro-batch-size 4 --train-iters 20 --lr 0.05 --use-torch-fsdp2 --fsdp2-config-path own.yaml)
+run(${hidden} "${own}" ${flags} --nproc-per-node 2 --save own --metrics-path threads.jsonl)
+expect("ColourVlm of [0-9]+ parameters on 2 ranks; colours")
+expect("eye")
+file(READ "${WORK}/own/config.json" config)
+if(NOT config STREQUAL "{\"model_type\": \"colour_vlm\"}")
+  fail("the model's config.json is ${config}")
+endif()
+if(MPIRUN)
+  run(${hidden} "${CMAKE_COMMAND}" -E env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    "${MPIRUN}" --oversubscribe -n 2 "${own}" ${flags} --metrics-path processes.jsonl)
+  foreach(file threads processes)
+    file(STRINGS "${WORK}/${file}.jsonl" lines)
+    list(GET lines 19 last)
+    string(JSON loss_${file} GET "${last}" loss)
+  endforeach()
+  if(NOT loss_threads STREQUAL loss_processes)
+    fail("the loss after 20 steps is ${loss_threads} on threads and ${loss_processes} on processes")
+  endif()
+endif()
+# A device profile by name, from a program that lies outside of the package.
+run(${hidden} "${own}" ${flags} --train-iters 1 --nproc-per-node 1 --report report.html --report-device h200)
+file(REMOVE_RECURSE "${WORK}")

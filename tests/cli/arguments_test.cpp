@@ -506,6 +506,46 @@ TEST(MegatronsRecomputeFlags, AreTakenToBeRefusedBesideTheFile) {
             "unknown flag --recompute-numlayers; see shardloom train --help");
 }
 
+// --- launch scripts
+
+TEST(RepeatedFlags, TheLastOneCountsAsWithArgparse) {
+  const ProgramArguments a =
+      train({"--lr", "1", "--lr=0.5", "--seed", "3", "--data-path", "e", "f", "--use-torch-fsdp2", "--use-torch-fsdp2",
+             "--data_path=g", "h", "--lr", "0.25", "--fsdp2-config", "a.yaml", "--fsdp2-config-path", "b.yaml"});
+  EXPECT_EQ(a.lr, 0.25);
+  EXPECT_THAT(a.data_path, ElementsAre("g", "h"));
+  EXPECT_EQ(a.fsdp2_config_path, "b.yaml");
+}
+
+TEST(FlagsOfLaunchScripts, ThatChangeNothingAreTakenAndNamed) {
+  const ProgramArguments a =
+      train({"--num-workers", "8", "--no-load-optim", "--no_load_rng", "--swiglu", "--nnodes", "1",
+             "--attention-dropout", "0.0", "--normalization", "RMSNorm", "--num-layers", "4", "--lr", "0.5"});
+  EXPECT_THAT(a.without_effect,
+              UnorderedElementsAre("--num-workers 8", "--no-load-optim", "--no-load-rng", "--swiglu",
+                                   "--attention-dropout 0.0", "--normalization RMSNorm", "--num-layers 4"));
+  EXPECT_EQ(a.lr, 0.5);
+  EXPECT_THAT(train({"--nnodes", "1"}).without_effect, ElementsAre());
+}
+
+TEST(Presets, AreFilesOfConfigsByName) {
+  const ProgramArguments a =
+      std::get<ProgramArguments>(parsed({"train", "--model-config", "llama3_8b", "--data-path", "d",
+                                         "--use-torch-fsdp2", "--fsdp2-config-path", "full_shard"}));
+  EXPECT_TRUE(a.model_config->string().ends_with("configs/models/llama3_8b.yaml")) << *a.model_config;
+  EXPECT_TRUE(std::filesystem::exists(*a.model_config));
+  EXPECT_TRUE(a.fsdp2_config_path->string().ends_with("configs/fsdp2/full_shard.yaml")) << *a.fsdp2_config_path;
+  EXPECT_EQ(train({"--use-torch-fsdp2", "--fsdp2-config-path", "full_shard.yaml"}).fsdp2_config_path,
+            "full_shard.yaml");  // a path
+}
+
+TEST(Version, IsPrinted) {
+  const EarlyExit version = std::get<EarlyExit>(parsed({"--version"}));
+  EXPECT_EQ(version.text, "shardloom 0.1.0\n");
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(std::get<EarlyExit>(parsed_program({"--version"}, {})).text, "my_pretrain on Shardloom 0.1.0\n");
+}
+
 TEST(Help, OfPlanHasGroupsDefaultsAndAnExample) {
   const EarlyExit help = std::get<EarlyExit>(parsed({"plan", "--help"}));
   EXPECT_EQ(help.code, 0);
@@ -566,11 +606,28 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--micro-batchsize", "2"}),
             "unknown flag --micro-batchsize; did you mean --micro-batch-size?"},
         Bad{with_model_and_data({"--lrr=1"}), "unknown flag --lrr; did you mean --lr?"},
-        Bad{with_model_and_data({"--num-layers", "4"}), "unknown flag --num-layers; see shardloom train --help"},
+        Bad{with_model_and_data({"--num-laiers", "4"}), "unknown flag --num-laiers; see shardloom train --help"},
+        Bad{with_model_and_data({"--lrr", "-1", "--fp16", "--micro-batchsize=2", "--split", "1,0,0", "--lrr", "2"}),
+            "4 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
+            "  unknown flag --micro-batchsize; did you mean --micro-batch-size?\n"
+            "  --fp16 does not go with FSDP2, which has no loss scaler; write param_dtype: bf16 in the file of "
+            "--fsdp2-config-path\n"
+            "  --split is not a flag here; write --held-out-fraction X, the share kept for evaluation"},
+        Bad{with_model_and_data({"--attention-dropout", "0.1"}),
+            "--attention-dropout is 0.1; dropout is not built; write 0"},
+        Bad{with_model_and_data({"--mm-model", "m.json"}),
+            "--mm-model is not a flag here; write --model-config FILE, or --init-from-hf-path DIR"},
+        Bad{with_model_and_data({"--skip-train", "--save", "out"}),
+            "--save is given, but with --skip-train no step is taken; remove one of them"},
+        Bad{with_model_and_data({"--skip-train", "--eval-iters", "0"}),
+            "--eval-iters is 0, but with --skip-train evaluation is all there is; use at least 1"},
+        Bad{with_model_and_data({"--use-torch-fsdp2", "--fsdp2-config", "ful_shard"}),
+            "--fsdp2-config-path is ful_shard, neither a file nor a preset; did you mean full_shard? presets are "
+            "frozen_base, full_shard, full_shard_gpt2, full_shard_tied, hybrid, multimodal_ignored_vision, offload, "
+            "quickstart, zero2"},
         Bad{with_model_and_data({"-x"}), "unknown flag -x; see shardloom train --help"},
         Bad{with_model_and_data({"--lr"}), "--lr needs a value, but nothing follows; see --help"},
         Bad{with_model_and_data({"--lr", "--seed", "1"}), "--lr needs a value, but --seed follows; give --lr X"},
-        Bad{with_model_and_data({"--lr", "1", "--lr", "2"}), "--lr is given 2 times (1, 2); keep one"},
         Bad{with_model_and_data({"--save", "--seed", "1"}),
             "--save needs a value, but --seed follows; give --save DIR"},
         Bad{with_model_and_data({"--save", "--sead", "1"}),
@@ -664,8 +721,8 @@ INSTANTIATE_TEST_SUITE_P(
     LaunchScripts, BadCommandLine,
     ::testing::Values(
         Bad{with_model_and_data({"--bf16"}),
-            "--bf16 does not go with FSDP2, whose parameters stay fp32 so that the optimizer can resume; write "
-            "param_dtype: bf16 in the file of --fsdp2-config-path"},
+            "--bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
+            "with param_dtype: bf16, or remove it"},
         Bad{with_model_and_data({"--fp16"}),
             "--fp16 does not go with FSDP2, which has no loss scaler; write param_dtype: bf16 in the file of "
             "--fsdp2-config-path"},

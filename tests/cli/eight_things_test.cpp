@@ -114,8 +114,18 @@ INSTANTIATE_TEST_SUITE_P(
         Thing{.name = "7 --bf16 breaks resuming",
               .yaml = kYaml,
               .flags = {"--bf16"},
-              .error = "--bf16 does not go with FSDP2, whose parameters stay fp32 so that the optimizer can resume; "
-                       "write param_dtype: bf16 in the file of --fsdp2-config-path"},
+              .error = "fsdp2.yaml: param_dtype is not given, and --bf16 asks for bf16; write param_dtype: bf16 "
+                       "(parameters stay fp32, so that the optimizer can resume), or remove the flag"},
+        Thing{.name = "7 --bf16 beside a file that says so",
+              .yaml = kYaml + "param_dtype: bf16\n",
+              .flags = {"--bf16"},
+              .error = ""},
+        Thing{.name = "1 sharding_size: null is the default",
+              .yaml = "sharding_size: null\nsub_modules_to_wrap: [\"model.layers.{*}\"]\n",
+              .flags = {},
+              .error = "fsdp2.yaml: sharding_size is not given, and its default of 1 shards nothing over 2 ranks; "
+                       "write sharding_size: auto (all ranks), or sharding_size: 1 where every rank shall hold the "
+                       "whole model"},
         Thing{.name = "8 a section of the other dialect",
               .yaml = "parallel:\n  fsdp_plan: {apply_modules: [\"model.layers.{*}\"]}\n",
               .flags = {},

@@ -114,5 +114,83 @@ TEST_F(LaunchFlags, AGuidesLaunchCommandTrains) {
                          "2"});
 }
 
+// The arguments of a training script of MindSpeed-MM for an FSDP2 model.
+TEST_F(LaunchFlags, AMindSpeedScriptTrainsAndNamesWhatChangesNothing) {
+  folder.write("fsdp2.yaml", "sharding_size: auto\nparam_dtype: bf16\nsub_modules_to_wrap: [\"model.layers.{*}\"]\n");
+  const Outcome outcome = folder.run(kTrain + kTwoRanks + kSharded +
+                                     Words{"--model-config",
+                                           "model.yaml",
+                                           "--train-iters",
+                                           "2",
+                                           "--tensor-model-parallel-size",
+                                           "1",
+                                           "--pipeline-model-parallel-size",
+                                           "1",
+                                           "--micro-batch-size",
+                                           "1",
+                                           "--global-batch-size",
+                                           "2",
+                                           "--num-layers",
+                                           "2",
+                                           "--hidden-size",
+                                           "16",
+                                           "--tokenizer-type",
+                                           "NullTokenizer",
+                                           "--num-workers",
+                                           "8",
+                                           "--no-load-optim",
+                                           "--no-load-rng",
+                                           "--no-save-optim",
+                                           "--no-save-rng",
+                                           "--swiglu",
+                                           "--use-mcore-models",
+                                           "--normalization",
+                                           "RMSNorm",
+                                           "--position-embedding-type",
+                                           "rope",
+                                           "--attention-dropout",
+                                           "0",
+                                           "--hidden-dropout",
+                                           "0.0",
+                                           "--bf16",
+                                           "--lr",
+                                           "0.1",
+                                           "--lr",
+                                           "0.01",
+                                           "--no-gradient-accumulation-fusion",
+                                           "--save-interval",
+                                           "100"});
+  EXPECT_EQ(outcome.err,
+            "warning: without effect here: --num-workers 8, --no-load-optim, --no-load-rng, --no-save-optim, "
+            "--no-save-rng, --save-interval 100, --use-mcore-models, --tokenizer-type NullTokenizer, --num-layers 2, "
+            "--hidden-size 16, --normalization RMSNorm, --position-embedding-type rope, --swiglu, --attention-dropout "
+            "0, --hidden-dropout 0.0; the model is what its configuration says, text is read as bytes, --save writes "
+            "once, after the last step\n");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(folder.metrics("metrics.jsonl").size(), 2u);
+}
+
+TEST_F(LaunchFlags, AllThatAreNotTakenAreNamedInOneRun) {
+  const Outcome outcome = folder.run(kFourSteps + Words{"--mm-data", "d.json", "--lrr", "1", "--train-samples", "9"});
+  EXPECT_EQ(outcome.err,
+            "shardloom: 3 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
+            "  --mm-data is not a flag here; write --data-path PATH\n"
+            "  --train-samples is not a flag here; write --train-iters N, optimizer steps\n");
+  EXPECT_EQ(outcome.exit_code, 2);
+}
+
+TEST_F(LaunchFlags, VariablesOfNpuScriptsAreNamed) {
+  const Outcome outcome =
+      folder.run(kFourSteps + kTwoRanks, {"env", "TASK_QUEUE_ENABLE=2", "CPU_AFFINITY_CONF=1,npu0:0-0"});
+  EXPECT_EQ(
+      outcome.err,
+      "warning: TASK_QUEUE_ENABLE is 2, which prepares operators in a queue of their own on NPUs; it is not built "
+      "yet and changes nothing here\n"
+      "warning: CPU_AFFINITY_CONF is 1,npu0:0-0, which binds the threads of a rank to the cores beside its "
+      "device on NPUs; it is not built yet and changes nothing here: start the program under taskset or numactl\n");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(folder.run(kFourSteps + kTwoRanks, {"env", "TASK_QUEUE_ENABLE=0", "CPU_AFFINITY_CONF="}).err, "");
+}
+
 }  // namespace
 }  // namespace loom::test

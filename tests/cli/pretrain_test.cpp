@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "engine/core/error.h"
+#include "engine/core/rank_context.h"
 #include "engine/io/hf_weights.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
@@ -164,6 +165,66 @@ TEST_F(Pretrain, ReportsAreAveragedOverMicroBatchesAndRanks) {
   EXPECT_EQ(metrics[0].at("reports").at("first id"), (0 + 2 + 4 + 6) / 4.0);
   EXPECT_EQ(metrics[0].at("reports").at("one"), 1.0);
   EXPECT_FALSE((run({"--train-iters", "1"}), metrics[0].contains("reports")));
+}
+
+TEST_F(Pretrain, ReportsOfOtherNamesOnAnotherRankAreAnError) {
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) {
+    const data::Batch batch = data.next();
+    const bool first = RankContext::current().rank() == 0;
+    return data::ForwardResult{
+        model(batch["ids"]), [=, targets = batch["targets"]](const nn::Value& logits) {
+          return data::Loss(ops::cross_entropy(logits, targets), {{first ? "accuracy" : "perplexity", 1.0}});
+        }};
+  };
+  EXPECT_THAT(test::message_of<ModelError>([&] {
+                run(two_ranks({"--train-iters", "1"}), callbacks);
+              }),
+              ::testing::AnyOf("[rank 0] loss_func reported accuracy here and other figures on other ranks; report the "
+                               "same names in the same order on every rank",
+                               "[rank 1] loss_func reported perplexity here and other figures on other ranks; report "
+                               "the same names in the same order on every rank"));
+}
+
+// A wrong layer: 4 features into a layer of 5.
+class WrongShapes final : public nn::Module {
+ public:
+  WrongShapes() {
+    register_module("embed", std::make_shared<nn::Embedding>(kVocab, 4, 0.5));
+    register_module("head", std::make_shared<nn::Linear>(5, kVocab, false, 0.5));
+  }
+  std::string_view type_name() const override { return "WrongShapes"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return (*find("head"))((*find("embed"))(args.tensor(0))); }
+};
+
+TEST_F(Pretrain, AShapeErrorNamesModulePathOperatorShapesAndWhatFits) {
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.model_provider = [](const train::TrainArguments&) { return std::make_shared<WrongShapes>(); };
+  EXPECT_EQ(test::message_of<ModelError>([&] {
+              run({"--train-iters", "1"}, callbacks);
+            }),
+            "[rank 0] in the forward of 'head' (Linear): linear: input fp32 [1, 4] with weight fp32 [8, 5]; a weight "
+            "[outputs, inputs] takes an input of as many inputs, in one dtype");
+}
+
+// A model of the program's own that knows its configuration.
+class KnowsItsConfig final : public TinyLm, public models::FSDP2Mixin {
+ public:
+  std::string config_json() const override { return R"({"model_id": "tiny", "width": 4})"; }
+};
+
+TEST_F(Pretrain, SavesTheConfigurationOfAModelOfItsOwn) {
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.model_provider = [](const train::TrainArguments&) { return std::make_shared<KnowsItsConfig>(); };
+  run({"--train-iters", "1", "--save", (folder / "out").string()}, callbacks);
+  EXPECT_EQ(test::read_file(folder / "out/config.json"), R"({"model_id": "tiny", "width": 4})");
+  run({"--train-iters", "1", "--save", (folder / "half").string(), "--save-dtype", "bf16"}, callbacks);
+  EXPECT_EQ(nlohmann::json::parse(test::read_file(folder / "half/config.json")).at("torch_dtype"), "bfloat16");
+  EXPECT_EQ(io::HfWeights(folder / "half").at("head.weight").dtype, DType::kBF16);
+  run({"--train-iters", "1", "--save", (folder / "plain").string()});
+  EXPECT_FALSE(std::filesystem::exists(folder / "plain/config.json"));  // nobody knows one
 }
 
 class OwnStrategy final : public TinyLm, public models::FSDP2Mixin {

@@ -1,4 +1,5 @@
-// Promise: every file is on one side, training or held-out; which one depends on the list of files alone.
+// Promise: every file is on one side, training or held-out; which one depends on the list of files alone. A single file
+//          is cut where a document ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <set>
@@ -93,13 +94,55 @@ TEST(ByteDataSplit, OfShareZeroTrainsOnEverything) {
   EXPECT_FALSE(data.held_out.has_value());
 }
 
-TEST(ByteDataSplit, SaysThatASingleFileCannotBeSplit) {
+// --- A single file
+
+// Its bytes from the first held-out one on; training and held-out data together are the file.
+std::string held_out_of(const std::string& text, double fraction) {
+  const auto folder = fresh_folder();
+  write_file(folder / "one.txt", text);
+  const ByteData data = split(folder, fraction, 1);
+  EXPECT_EQ(data.train.stream_bytes() + data.held_out->stream_bytes(), static_cast<std::int64_t>(text.size()));
+  // Samples of one byte, each in some place of the first epoch: the smallest set of bytes is enough to know the cut.
+  return text.substr(text.size() - static_cast<std::size_t>(data.held_out->stream_bytes()));
+}
+
+TEST(ByteDataSplitOfOneFile, IsCutAtTheEndOfADocument) {
+  // 10 documents of 41 bytes; 25 % of 410 bytes begin at 308. Documents end at 287, 21 away, and at 328, 20 away.
+  std::string text;
+  for (int i = 0; i < 10; ++i) text += fmt::format("document {}\nof two or more lines of text\n\n", i);
+  ASSERT_EQ(text.size(), 410u);
+  EXPECT_TRUE(held_out_of(text, 0.25).starts_with("document 8\n")) << held_out_of(text, 0.25);
+}
+
+TEST(ByteDataSplitOfOneFile, IsCutAtTheEndOfALineWhereNoDocumentEnds) {
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += fmt::format("line {:02}\n", i);  // 8 bytes; 10 % of 400 begin at 360, line 45
+  EXPECT_EQ(held_out_of(text, 0.1).substr(0, 8), "line 45\n");
+}
+
+TEST(ByteDataSplitOfOneFile, IsCutAtTheByteWhereNothingEnds) {
+  EXPECT_EQ(held_out_of(std::string(90, 'a') + std::string(10, 'b'), 0.1), std::string(10, 'b'));
+}
+
+TEST(ByteDataSplitOfOneFile, ReadsEachPartFromItsOwnBytes) {
+  const auto folder = fresh_folder();
+  write_file(folder / "one.txt", std::string(80, 'a') + std::string(20, 'b'));
+  const ByteData data = split(folder, 0.2);
+  std::vector<std::int32_t> tokens(9);
+  for (std::int64_t i = 0; i < 30; ++i) {
+    data.train.fill(i, tokens);
+    EXPECT_THAT(tokens, ::testing::Each('a'));
+    data.held_out->fill(i, tokens);
+    EXPECT_THAT(tokens, ::testing::Each('b'));
+  }
+}
+
+TEST(ByteDataSplitOfOneFile, SaysWhichPartIsTooSmall) {
   const auto folder = files_of({100});
-  EXPECT_EQ(
-      message_of<ConfigError>([&] { split(folder, 0.1); }),
-      "--data-path '" + (folder / "000").string() +
-          "': a single file, which cannot be split by file into training and held-out data; give at least 2 files, "
-          "or --held-out-fraction 0 for no evaluation");
+  EXPECT_EQ(message_of<ConfigError>([&] { split(folder, 0.05); }),
+            "held-out data: 5 bytes of '" + (folder / "000").string() +
+                "', but one sample of --seq-length 8 takes 9; give longer files, a shorter --seq-length, or "
+                "--held-out-fraction 0 for no evaluation");
 }
 
 TEST(ByteDataSplit, SaysWhichSideIsTooSmall) {

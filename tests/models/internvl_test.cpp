@@ -39,7 +39,7 @@ Shapes shapes_with(const std::function<void(InternVLConfig&)>& change) {
   return shapes_of(*build_internvl(changed));
 }
 
-std::shared_ptr<MultiModalModule> loaded() {
+std::shared_ptr<InternVL> loaded() {
   const auto model = build_internvl(config());
   nn::materialize(*model);
   load_weights(*model, io::HfWeights(kCase));
@@ -307,7 +307,7 @@ struct Variant {
 };
 
 // The model in fp64, weights drawn anew.
-std::shared_ptr<MultiModalModule> in_doubles(const InternVLConfig& c) {
+std::shared_ptr<InternVL> in_doubles(const InternVLConfig& c) {
   const auto model = build_internvl(c);
   for (auto& [path, slot] : model->named_slots()) {
     std::vector<double> values;

@@ -54,7 +54,7 @@ TEST(Towers, AreFrozenAndUnfrozenAsOneAtAllTheirPaths) {
 TEST(Towers, AreNotFrozenAfterSharding) {
   test::run_world(1, [](RankContext&, comm::World& world) {
     Pair model;
-    model.fully_shard(world, sharding::parse_fsdp2_config("sharding_size: 1\n", "f.yaml"));
+    fully_shard(model, world, sharding::parse_fsdp2_config("sharding_size: 1\n", "f.yaml"));
     EXPECT_EQ(
         test::message_of<ConfigError>([&] { model.freeze_tower("vision_tower"); }),
         "freeze of 'eye' after Pair was sharded: the optimizer and the reduction of gradients may be made already; "

@@ -25,7 +25,7 @@ using ::testing::IsEmpty;
 const std::filesystem::path kSource = LOOM_SOURCE_DIR;
 const std::filesystem::path kCase = kSource / "tests/reference/training/internvl_w2";
 
-std::shared_ptr<MultiModalModule> build(bool frozen_vision) {
+std::shared_ptr<InternVL> build(bool frozen_vision) {
   auto model = build_internvl(load_internvl_config(kCase));
   if (frozen_vision) model->freeze_tower("vision_tower");
   return model;

@@ -111,6 +111,37 @@ TEST(ModuleTree, NamesOfModulesHaveNoDots) {
                   StrEq("a module is registered as 'a.b'; give it a name of at least one character without dots")));
 }
 
+TEST(ModuleTree, NamesAreThoseOfOneChildAndOneParameter) {
+  class TwoChildren final : public Module {
+   public:
+    TwoChildren() {
+      register_module("a", std::make_shared<Doubled>());
+      register_module("a", std::make_shared<ModuleList>());
+    }
+    std::string_view type_name() const override { return "TwoChildren"; }
+
+   protected:
+    Value forward(const Args&) override { return {}; }
+  };
+  class TwoParameters final : public Module {
+   public:
+    TwoParameters() {
+      register_tied("bias", register_parameter("weight", {2}, Init::ones()));
+      register_parameter("weight", {3}, Init::ones());
+    }
+    std::string_view type_name() const override { return "TwoParameters"; }
+
+   protected:
+    Value forward(const Args&) override { return {}; }
+  };
+  EXPECT_THAT([] { TwoChildren(); },
+              ThrowsMessage<ModelError>(StrEq(
+                  "a module registers two children as 'a', Doubled and ModuleList; give each a name of its own")));
+  EXPECT_THAT(
+      [] { TwoParameters(); },
+      ThrowsMessage<ModelError>(StrEq("a module registers two parameters as 'weight'; give each a name of its own")));
+}
+
 TEST(ModuleTree, AListCannotBeCalled) {
   ModuleList list;
   EXPECT_FALSE(list.has_forward());

@@ -3,6 +3,7 @@
 //          whole; x is [2, 4].
 #include "engine/observe/schedule_view.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "engine/device/device.h"
@@ -254,6 +255,21 @@ TEST(WastedPrefetch, IsOneThatIsNeverUsed) {
   EXPECT_EQ(view.events[view.wasted[0].issued - 1].token, "AG");
   EXPECT_EQ(view.events[view.wasted[0].ended - 1].token, "DROP");
   EXPECT_THAT(to_text(view), HasSubstr("\nprefetch of items.1 (event 15) was never used and dropped (event 24)\n"));
+}
+
+// Root 1..4 (its AG 2), then ahead: items.1 5, 6 and items.0 7, 8; items.0 is waited for first.
+TEST(WastedPrefetch, IsOneThatComesBeforeItsTurn) {
+  const ScheduleView view = second_step({.prepare = [](Shifts& model) {
+    sharding::set_modules_to_forward_prefetch(model, {&model.items[1], &model.items[0]});
+  }});
+  ASSERT_THAT(view.wasted, SizeIs(1));
+  const WastedPrefetch& wasted = view.wasted[0];
+  EXPECT_EQ(wasted.why, WastedPrefetch::Why::kOutOfOrder);
+  EXPECT_EQ(view.events[wasted.ended - 1].token, "W");
+  EXPECT_THAT(to_text(view), HasSubstr(fmt::format(
+                                 "\nprefetch of items.1 (event {}) came out of order: it was used at event {}, after "
+                                 "1 group gathered later; list the modules in the order in which they run\n",
+                                 wasted.issued, wasted.ended)));
 }
 
 }  // namespace

@@ -328,5 +328,44 @@ TEST(Plan, RefusesAModelWhoseForwardNeedsValues) {
                   "computes none; decide from shapes there, or run it with shardloom train"));
 }
 
+// A model whose forward writes with a pointer to what it computed.
+class Poking final : public nn::Module {
+ public:
+  Poking() { register_module("embed", std::make_shared<nn::Embedding>(256, 256, 0.5)); }
+  std::string_view type_name() const override { return "Poking"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override {
+    const Tensor logits = (*find("embed"))(args.tensor(0));
+    logits.data<float>()[0] = 1;
+    return logits;
+  }
+};
+
+std::string refusal_of(const train::TrainArguments& arguments, const train::PretrainCallbacks& calls) {
+  return test::message_of<ConfigError>([&] { estimate_step(arguments, calls, profile()); });
+}
+
+TEST(Plan, RefusesAPointerToBytesThatAreNotThere) {
+  train::TrainArguments a = arguments();
+  a.use_torch_fsdp2 = false;
+  a.ranks = 1;
+  a.global_batch_size = a.micro_batch_size;
+  train::PretrainCallbacks calls = cli::hub_callbacks(a);
+  const train::PretrainCallbacks ours = calls;
+  calls.model_provider = [](const train::TrainArguments&) { return std::make_shared<Poking>(); };
+  EXPECT_EQ(
+      refusal_of(a, calls),
+      "the forward of Poking reads values (data() of a tensor fp32 [2, 64, 256]), and a plan computes none; decide "
+      "from shapes there, or run it with shardloom train");
+  calls = ours;
+  calls.forward_step = [&](data::DataIterator& data, nn::Module& model) {
+    data::ForwardResult result = ours.forward_step(data, model);
+    result.output.tensor().data<float>()[0] = 1;
+    return result;
+  };
+  EXPECT_EQ(refusal_of(a, calls).substr(0, 42), "the program reads values (data() of a tens");
+}
+
 }  // namespace
 }  // namespace loom::plan

@@ -180,6 +180,13 @@ TEST(Fsdp2Config, NullIsNotGivenWhereThereIsNoDefault) {
   EXPECT_THAT(config.ignored_modules, IsEmpty());
 }
 
+TEST(Fsdp2Config, ANullShardingSizeIsItsDefault) {
+  for (const char* text : {"sharding_size: null\nparam_dtype: bf16\n", "sharding_size:\nparam_dtype: bf16\n"}) {
+    EXPECT_EQ(parsed(text).sharding_size, 1);
+    EXPECT_FALSE(parsed(text).places.contains("sharding_size")) << "as if it were left out";
+  }
+}
+
 TEST(Fsdp2Config, WindowsLineEndsAndTabsBeforeCommentsAreReadOver) {
   EXPECT_EQ(parsed("sharding_size:\t2\t# two\r\nparam_dtype: bf16\t\r\n").param_dtype, DType::kBF16);
 }
@@ -226,9 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"sharding_size: {n: 4}", fmt::format("f.yaml:1:16: sharding_size is a mapping{}", kSizes)},
         Bad{"sharding_size: !!int 4",
             fmt::format("f.yaml:1:16: sharding_size is a value with the tag tag:yaml.org,2002:int{}", kSizes)},
-        Bad{"sharding_size:\nparam_dtype: bf16",
-            "f.yaml:1:1: sharding_size is empty; use a whole number of at least 1, or auto (all ranks), or remove "
-            "the key"}));
+        Bad{"sharding_size: .inf", fmt::format("f.yaml:1:16: sharding_size is .inf{}", kSizes)}));
 
 constexpr const char* kFloats = "; use bf16, fp16, fp32 or fp64";
 

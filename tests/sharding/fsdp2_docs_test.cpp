@@ -53,7 +53,7 @@ TEST(ShippedFiles, AreFitForEightRanks) {
     EXPECT_EQ(validate_against_world(config, 8).shard, 8) << entry.path();
     ++files;
   }
-  EXPECT_EQ(files, 7);
+  EXPECT_EQ(files, 9);
 }
 
 }  // namespace

@@ -1,0 +1,12 @@
+# loom_installed_text(FROM TO): writes FROM to TO with "shardloom/" before the rooms' names in its include lines.
+function(loom_installed_text from to)
+  file(READ "${from}" text)
+  string(REGEX REPLACE "#include \"(engine|sharding|recompute|offload|models)/" "#include \"shardloom/\\1/" text "${text}")
+  set(before)
+  if(EXISTS "${to}")
+    file(READ "${to}" before)
+  endif()
+  if(NOT text STREQUAL before)
+    file(WRITE "${to}" "${text}")
+  endif()
+endfunction()

@@ -1,0 +1,17 @@
+#include "engine/cli/flags_without_effect.h"
+
+#include <fmt/ranges.h>
+
+#include "engine/core/log.h"
+
+namespace loom::cli {
+
+void warn_of_flags(const std::vector<std::string>& without_effect) {
+  if (without_effect.empty()) return;
+  logger().warn(
+      "without effect here: {}; the model is what its configuration says, text is read as bytes, --save writes once, "
+      "after the last step",
+      fmt::join(without_effect, ", "));
+}
+
+}  // namespace loom::cli

@@ -1,0 +1,12 @@
+// The one line on flags of launch scripts that change nothing. Private to engine/cli.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace loom::cli {
+
+// Warns of them, as they were written; nothing for none.
+void warn_of_flags(const std::vector<std::string>& without_effect);
+
+}  // namespace loom::cli

@@ -1,0 +1,40 @@
+// What a Hugging Face folder holds beside config.json and weights: tokenizers and other files that training does not
+// change; and what a saved folder takes over from the one the weights came from.
+//
+// Errors   ConfigError for a file that cannot be read or written.
+// Threads  any.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/core/dtype.h"
+#include "engine/io/hf_weights.h"
+
+namespace loom::models {
+
+// The files of a tokenizer in a folder, by name, sorted. None for a path that is no folder.
+std::vector<std::string> tokenizer_files(const std::filesystem::path& folder);
+
+// Tokenizers are not built: ConfigError for a folder that has one, unless the user asks for bytes. `what` is what would
+// be read as bytes ("the data", "the prompt").
+void refuse_unread_tokenizer(const std::filesystem::path& folder, bool bytes_as_tokens, std::string_view what);
+
+// Copies the tokenizer's files, and those of generation, chat and image settings, to another folder, which is made.
+// Nothing where both are one folder or there are none.
+void carry_files(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// The type that most elements of the floating tensors have; none where there is no such tensor.
+std::optional<DType> main_dtype(const io::HfWeights& weights);
+
+// Changes to a config.json; every other key stays as it is and where it is.
+struct ConfigEdits {
+  bool untied = false;         // tie_word_embeddings: false, in a text_config too
+  std::optional<DType> dtype;  // of the weights, where the file says another one, or says none and it is not fp32
+};
+std::string edited_config(const std::string& config_json, const ConfigEdits& edits);
+
+}  // namespace loom::models

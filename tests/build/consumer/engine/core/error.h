@@ -1,0 +1,1 @@
+#error "the project's own engine/core/error.h stands in the place of Shardloom's"
