@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "engine/cli/outputs.h"
 #include "engine/io/atomic_file.h"
 #include "engine/observe/report_configuration.h"
 #include "engine/observe/report_page.h"
@@ -30,6 +31,7 @@ void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json pl
 
 int run_plan(const PlanArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.device);
+  open_outputs(arguments);
   plan::PlanSearch search(arguments.train, callbacks, profile);
   const bool json_only = arguments.json && *arguments.json == "-";
   const auto show = [&](const auto& result) {

@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/hf_weights.h"
 #include "engine/io/safetensors.h"
 
 namespace loom::train {
@@ -33,6 +34,7 @@ void save_model_folder(const std::filesystem::path& folder, const TrainArguments
     stored.push_back({name, tensor.dtype(), tensor.shape(), bytes});
   }
   io::write_safetensors(folder / "model.safetensors", std::move(stored));
+  io::remove_earlier_shards(folder);
   if (!arguments.init_from_hf_path) return;
   io::write_text(folder / "config.json", config_of(arguments));
 }

@@ -1,7 +1,9 @@
 #include "engine/train/trainer.h"
 
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
@@ -11,6 +13,7 @@
 #include "engine/nn/optim/gradients.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "engine/train/finite.h"
 #include "engine/train/model_folder.h"
 #include "models/hf/hf_folder.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -61,6 +64,9 @@ void add_reports(std::vector<std::pair<std::string, double>>& sums,
   }
   if (!same) config_error("loss_func reported other figures than in the micro-batch before; report the same names");
 }
+
+// What a rank may ask the others to stop for; where several do, the first one here.
+constexpr std::array kStopSignals{SIGTERM, SIGINT};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -172,6 +178,7 @@ double Trainer::micro_batch(std::int64_t index, Reports& reports) {
   }
   if (micro_batches_ > 1) loss = ops::scale(loss, 1.0 / static_cast<double>(micro_batches_));
   const double value = loss.item();
+  check_finite(value, "local forward loss calculation");
   mark(device::MarkKind::kBackward);
   begin_phase("backward");
   autograd::backward(loss);
@@ -183,6 +190,36 @@ void Trainer::mean_over_ranks(std::span<double> values) {
   loss_axis_.group().all_reduce(comm::kHostLane, values.data(), static_cast<std::int64_t>(values.size()), DType::kF64,
                                 comm::ReduceOp::sum(), "loss");
   for (double& value : values) value /= loss_axis_.size();
+}
+
+void Trainer::check_finite(double value, std::string_view what) const {
+  const auto found = not_finite(value);
+  if (!found || !arguments_.check_for_nan_in_loss_and_grad) return;
+  const std::string kept = arguments_.save
+                               ? fmt::format("nothing is saved, and {} keeps what it held", arguments_.save->string())
+                               : "nothing is saved";
+  raise<Error>(
+      "found {} in {}: iteration {} of {}; {}; look at the data, lower --lr or --clip-grad, or go on regardless with "
+      "--no-check-for-nan-in-loss-and-grad",
+      *found, what, state_.step + 1, arguments_.train_iters, kept);
+}
+
+// The loss, the figures beside it and the request to stop, over the ranks in one exchange.
+void Trainer::mean_of_step(StepMetrics& metrics, double loss) {
+  std::vector<double> means{loss};
+  for (const auto& [name, sum] : metrics.reports) means.push_back(sum / static_cast<double>(micro_batches_));
+  const std::size_t requests = means.size();
+  if (stop_request_) {
+    const int wanted = stop_request_();
+    for (const int signal : kStopSignals) means.push_back(wanted == signal ? 1.0 : 0.0);
+  }
+  mean_over_ranks(means);
+  metrics.loss = means[0];
+  for (std::size_t i = 0; i < metrics.reports.size(); ++i) metrics.reports[i].second = means[i + 1];
+  agreed_stop_ = 0;
+  for (std::size_t i = requests; i < means.size() && agreed_stop_ == 0; ++i) {
+    if (means[i] > 0) agreed_stop_ = kStopSignals[i - requests];
+  }
 }
 
 double Trainer::clip() {
@@ -203,14 +240,12 @@ StepMetrics Trainer::step() {
   memory.reset_peaks();
   StepMetrics metrics;
   metrics.step = step + 1;
-  std::vector<double> means{0.0};
-  for (std::int64_t index = 0; index < micro_batches_; ++index) means[0] += micro_batch(index, metrics.reports);
-  for (const auto& [name, sum] : metrics.reports) means.push_back(sum / static_cast<double>(micro_batches_));
-  mean_over_ranks(means);
-  metrics.loss = means[0];
-  for (std::size_t i = 0; i < metrics.reports.size(); ++i) metrics.reports[i].second = means[i + 1];
+  double loss = 0;
+  for (std::int64_t index = 0; index < micro_batches_; ++index) loss += micro_batch(index, metrics.reports);
+  mean_of_step(metrics, loss);
   begin_phase("optimizer");
   metrics.grad_norm = clip();
+  check_finite(metrics.grad_norm, "grad norm");
   metrics.lr = schedule_.at(step);
   optimizer_->set_lr(metrics.lr);
   mark(device::MarkKind::kOptimizer);
@@ -240,17 +275,25 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
   return mean;
 }
 
-void Trainer::save(const std::filesystem::path& folder) {
+std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
   std::vector<std::pair<std::string, Tensor>> tensors;
+  std::optional<std::string> bad;
   sharding::for_each_full_parameter(sharded_, [&](const std::string& path, const Tensor& full) {
-    if (reports()) tensors.emplace_back(path, full);
+    if (!reports()) return;
+    tensors.emplace_back(path, full);
+    if (!bad && !all_finite(full)) bad = path;
   });
-  if (!reports()) return;
+  if (!reports()) return std::nullopt;
+  if (bad) {
+    return fmt::format("the model is not written, since '{}' has values that are not finite; {} keeps what it held",
+                       *bad, folder.string());
+  }
   if (callbacks_.save_model) {
     callbacks_.save_model(folder, arguments_, tensors);
   } else {
     save_model_folder(folder, arguments_, tensors);
   }
+  return std::nullopt;
 }
 
 }  // namespace loom::train
