@@ -46,12 +46,12 @@ std::vector<io::OutputLock> open_outputs(const ProgramArguments& a, std::optiona
   add_inputs(plan, a);
   if (a.report) add_device(plan, "--report-device", a.report_device);
   if (a.profile.enabled && a.profile.device) add_device(plan, "--profile-device", *a.profile.device);
-  check_metrics_of_report(a);
   const bool first = rank.value_or(0) == 0;
   if (first) add_outputs_of_rank_0(plan, a);
   const bool profiled = a.profile.enabled && (!rank || std::ranges::count(a.profile.ranks, *rank) > 0);
   if (profiled) plan.writes_folder("--profile-save-path", a.profile.save_path);
   plan.check();
+  check_metrics_of_report(a);
   plan.prepare();
   std::vector<io::OutputLock> locks;
   if (!first) return locks;

@@ -28,9 +28,17 @@ std::optional<FileId> id_of(const fs::path& path) {
   return FileId{status.st_dev, status.st_ino};
 }
 
+OutputTarget target_of(const std::string& flag, const fs::path& path) {
+  try {
+    return resolve_output(path);
+  } catch (const ConfigError& error) {
+    config_error("{}: {}", flag, error.what());
+  }
+}
+
 // None for what is written straight: it is never replaced.
-std::optional<fs::path> file_of(const fs::path& path) {
-  const OutputTarget target = resolve_output(path);
+std::optional<fs::path> file_of(const std::string& flag, const fs::path& path) {
+  const OutputTarget target = target_of(flag, path);
   if (target.kind != OutputTarget::Kind::kFile) return std::nullopt;
   return target.path;
 }
@@ -122,9 +130,9 @@ void OutputPlan::check_folders() const {
 
 void OutputPlan::check_files() const {
   for (std::size_t i = 0; i < files_.size(); ++i) {
-    const auto file = file_of(files_[i].path);
+    const auto file = file_of(files_[i].flag, files_[i].path);
     for (std::size_t j = 0; file && j < i; ++j) {
-      const auto other = file_of(files_[j].path);
+      const auto other = file_of(files_[j].flag, files_[j].path);
       if (!other || !same(*file, *other)) continue;
       config_error("{}: {} is also written by {}; give each output a path of its own", files_[i].flag,
                    files_[i].path.string(), files_[j].flag);
@@ -135,7 +143,7 @@ void OutputPlan::check_files() const {
 void OutputPlan::check_inputs() const {
   std::map<FileId, const Named*> written;
   for (const Named& file : files_) {
-    const auto path = file_of(file.path);
+    const auto path = file_of(file.flag, file.path);
     if (const auto id = path ? id_of(*path) : std::nullopt) written.emplace(*id, &file);
   }
   if (written.empty()) return;
@@ -156,7 +164,7 @@ void OutputPlan::prepare() const {
     probe_file(folder.flag, folder.path / "probe");
   }
   for (const Named& file : files_) {
-    const OutputTarget target = resolve_output(file.path);
+    const OutputTarget target = target_of(file.flag, file.path);
     if (target.kind != OutputTarget::Kind::kFile) {
       probe_stream(file.flag, file.path, target);
       continue;
