@@ -105,8 +105,8 @@ function(loom_add_test name)
   endforeach()
 endfunction()
 
-# loom_add_program_test(name SOURCES...): <name>.cpp and further files, which run the built shardloom program. Its ranks take both cores of a small
-# machine, so it runs alone. Label `program`.
+# loom_add_program_test(name [source ...]): <name>.cpp and further sources, which run the built shardloom program. Its ranks
+# take both cores of a small machine, so it runs alone. Label `program`.
 function(loom_add_program_test name)
   loom_add_test(${name} SOURCES ${name}.cpp ${ARGN} LINK fmt::fmt nlohmann_json::nlohmann_json LABELS program)
   target_compile_definitions(${name} PRIVATE SHARDLOOM_PROGRAM="$<TARGET_FILE:shardloom>")

@@ -74,6 +74,9 @@ void add_optimizer(Flags& flags, ProgramArguments& a) {
                "Parameters of one dim, and biases, do not decay");
   flags.real("--clip-grad", a.clip_grad, not_negative, "a number of at least 0",
              "Largest gradient norm; 0 = no clipping");
+  flags.toggle("--check-for-nan-in-loss-and-grad,!--no-check-for-nan-in-loss-and-grad",
+               a.check_for_nan_in_loss_and_grad,
+               "End the run at a loss or gradient norm that is NaN or Inf; on unless --no-... is given");
   flags.real("--adam-beta1", a.adam_beta1, below_one, "a number from 0 to below 1", "Decay of the first moment");
   flags.real("--adam-beta2", a.adam_beta2, below_one, "a number from 0 to below 1", "Decay of the second moment");
   flags.real("--adam-eps", a.adam_eps, positive, "a number above 0", "Added to the root of the second moment");
@@ -433,7 +436,9 @@ constexpr const char* kProgramExample =
     "  shardloom train --model-config quickstart --data-path corpus.txt --train-iters 20 --save out\n"
     "  shardloom generate out --prompt \"template <class T>\"\n"
     "Flags of a command: shardloom train --help, and so for the others\n"
-    "Exit status: 0 done, 1 a run failed, 2 the command line or a file is wrong\n";
+    "Exit status: 0 done, 1 a run failed or lost an output, 2 the command line or a file is wrong, 3 a plan does not "
+    "fit, "
+    "130 or 143 stopped by SIGINT or SIGTERM\n";
 constexpr const char* kTrainExample =
     "Example:\n  shardloom train --model-config quickstart --data-path corpus.txt --nproc-per-node 2 \\\n"
     "    --use-torch-fsdp2 --fsdp2-config-path quickstart --train-iters 200 --save out\n";

@@ -4,24 +4,42 @@
 #include <fmt/format.h>
 #include <iostream>
 
+#include "engine/cli/standard_streams.h"
 #include "engine/core/error.h"
+#include "engine/launch/stop_signals.h"
 
 namespace loom::cli {
+namespace {
 
-int exit_status_of(std::string_view program, const std::function<int()>& main) {
-  // In one piece: ranks that are processes write to one terminal.
-  const auto complain = [&](const std::exception& error) {
-    std::cerr << fmt::format("{}: {}\n", program, error.what());
-  };
+// In one piece: ranks that are processes write to one terminal.
+void complain(std::string_view program, std::string_view text) {
+  if (!text.empty()) std::cerr << fmt::format("{}: {}\n", program, text);
+}
+
+int status_of(std::string_view program, const std::function<int()>& main) {
   try {
     return main();
   } catch (const ConfigError& error) {
-    complain(error);
+    complain(program, error.what());
     return kExitUsage;
+  } catch (const launch::Interrupted& stopped) {
+    complain(program, stopped.what());
+    return kExitSignal + stopped.signal();
   } catch (const std::exception& error) {
-    complain(error);
+    complain(program, error.what());
     return kExitFailed;
   }
+}
+
+}  // namespace
+
+int exit_status_of(std::string_view program, const std::function<int()>& main) {
+  secure_standard_streams();
+  const int status = status_of(program, main);
+  const auto lost = standard_output_problem();
+  if (!lost) return status;
+  complain(program, *lost);
+  return status == 0 ? kExitFailed : status;
 }
 
 }  // namespace loom::cli

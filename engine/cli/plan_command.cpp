@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/cli/flags_without_effect.h"
+#include "engine/cli/outputs.h"
 #include "engine/io/atomic_file.h"
 #include "engine/observe/report_configuration.h"
 #include "engine/observe/report_page.h"
@@ -32,6 +33,7 @@ void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json pl
 int run_plan(const PlanArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   warn_of_flags(arguments.train.without_effect);
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.device);
+  open_outputs(arguments);
   plan::PlanSearch search(
       arguments.train, callbacks, profile,
       {.micro_batch_size = arguments.micro_batch_size, .global_batch_size = arguments.global_batch_size});

@@ -5,19 +5,25 @@
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <iostream>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "engine/cli/exit_status.h"
 #include "engine/cli/flags_without_effect.h"
+#include "engine/cli/outputs.h"
 #include "engine/cli/plan_command.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
+#include "engine/launch/launch_context.h"
 #include "engine/launch/run_ranks.h"
+#include "engine/launch/stop_signals.h"
 #include "engine/observe/profiler.h"
 #include "engine/observe/report_run.h"
 #include "engine/observe/schedule_printer.h"
+#include "engine/train/finite.h"
 #include "engine/train/inputs.h"
 #include "engine/train/loop.h"
 #include "engine/train/metrics.h"
@@ -115,12 +121,57 @@ observe::RunReport::About about_run(const train::TrainArguments& arguments, cons
   return about;
 }
 
+// How the run of this process's ranks ended, where they all came to their end: what is missing of its outputs, and
+// whether a signal stopped it. The rank that reports gives the texts.
+class RunEnd {
+ public:
+  void lost(const std::optional<std::string>& problem) {
+    const std::lock_guard lock(mutex_);
+    if (problem) problems_.push_back(*problem);
+  }
+  void stopped(int signal, const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    signal_ = signal;
+    if (!text.empty()) problems_.insert(problems_.begin(), text);
+  }
+  // After the last rank of this process.
+  void raise_stop() const {
+    if (signal_ != 0) throw launch::Interrupted(signal_, fmt::format("{}", fmt::join(problems_, "; ")));
+  }
+  void raise_problems() const {
+    raise_stop();
+    if (!problems_.empty()) raise<Error>("the run is done, but {}", fmt::join(problems_, "; "));
+  }
+
+ private:
+  std::mutex mutex_;
+  int signal_ = 0;
+  std::vector<std::string> problems_;
+};
+
+std::string stop_text(int signal, std::int64_t step, const train::TrainArguments& arguments, bool saved) {
+  return fmt::format(
+      "stopped by {} after step {} of {}; {}", launch::signal_name(signal), step, arguments.train_iters,
+      saved ? fmt::format("the model of that step is in {}", arguments.save->string()) : "no model is written");
+}
+
+// True where the model folder was written; said by the rank that reports.
+bool save(train::Trainer& trainer, const train::TrainArguments& arguments, bool first, RunEnd& end, std::ostream& out) {
+  if (!arguments.save) return false;
+  const auto problem = trainer.save(*arguments.save);
+  end.lost(problem);
+  if (problem) return false;
+  if (first) out << fmt::format("model written to {}\n", arguments.save->string());
+  return true;
+}
+
 // A rank's run: the trainer and those who watch its steps.
 void train_rank(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
                 const train::TrainingInputs& inputs, const ObserverInputs& observed, RankContext& context,
-                comm::World& world, std::ostream& out) {
+                comm::World& world, RunEnd& end, std::ostream& out) {
   train::set_up_rank(context, arguments);
   train::Trainer trainer(arguments, callbacks, inputs, world);
+  trainer.set_stop_request(launch::StopSignals::received);
   const bool first = context.rank() == 0;
   if (first) {
     warn_of_flags(arguments.without_effect);
@@ -152,15 +203,22 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   }
   if (first) observers.push_back(&metrics.emplace(arguments.metrics_path));
   observers.push_back(&progress);
-  train::run_steps(trainer, arguments, inputs.data, observers);
+  train::FiniteWatch finite;
+  observers.push_back(&finite);
+  const int signal = train::run_steps(trainer, arguments, inputs.data, observers);
 
-  if (arguments.save) {
-    trainer.save(*arguments.save);
-    if (first) out << fmt::format("model written to {}\n", arguments.save->string());
-  }
+  const bool saved = save(trainer, arguments, first, end, out);
   if (report) {
     report->write();
     out << fmt::format("report written to {}\n", arguments.report->string());
+  }
+  if (first) {
+    end.lost(metrics->problem());
+    end.lost(finite.problem());
+  }
+  if (signal != 0) {
+    end.stopped(signal, first ? stop_text(signal, trainer.state().step, arguments, saved) : "");
+    return;
   }
   if (callbacks.after_training) {
     std::ostream silent(nullptr);
@@ -168,20 +226,30 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   }
 }
 
+std::optional<int> rank_of_process() {
+  if (!launch::launched_by_mpi()) return std::nullopt;
+  return launch::LaunchContext::detect().mpi_rank;
+}
+
 }  // namespace
 
 void pretrain(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   const ObserverInputs observed = read_observer_inputs(arguments);
+  const std::vector<io::OutputLock> locks = open_outputs(arguments, rank_of_process());
   const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};
+  const launch::StopSignals signals;
+  RunEnd end;
   const launch::RankMain main = [&](RankContext& context, comm::World& world) {
-    train_rank(arguments, callbacks, inputs, observed, context, world, out);
+    train_rank(arguments, callbacks, inputs, observed, context, world, end, out);
+    if (launch::launched_by_mpi()) end.raise_stop();
   };
   if (launch::launched_by_mpi()) {
     launch::run_mpi_rank(options, main);
   } else {
     launch::run_ranks(arguments.ranks, options, main);
   }
+  end.raise_problems();
 }
 
 int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& callbacks) {

@@ -57,6 +57,10 @@ void run_train(const ProgramArguments& arguments, std::ostream& out) {
 void run_generate(const GenerateArguments& arguments, std::ostream& out) {
   models::refuse_unread_tokenizer(arguments.model_dir, arguments.bytes_as_tokens, "the prompt");
   const models::DecoderConfig config = models::load_decoder_config(arguments.model_dir);
+  const std::vector<std::int32_t> prompt = tokens_of(arguments.prompt);
+  const models::GenerationOptions options{
+      .max_new_tokens = arguments.max_new_tokens, .max_positions = config.max_position_embeddings, .end_token_ids = {}};
+  models::check_prompt(prompt, options);  // before a word of it is printed
   const io::HfWeights weights(arguments.model_dir);
   const auto model = models::build_decoder(config);
   models::check_weights(*model, weights);
@@ -69,16 +73,14 @@ void run_generate(const GenerateArguments& arguments, std::ostream& out) {
   const models::SamplingOptions sampling{.temperature = arguments.temperature, .top_k = arguments.top_k};
   out << arguments.prompt << std::flush;
   const models::Generation generation = models::generate(
-      *model, tokens_of(arguments.prompt),
-      {.max_new_tokens = arguments.max_new_tokens,
-       .max_positions = config.max_position_embeddings,
-       .end_token_ids = {}},
+      *model, prompt, options,
       [&](std::span<const float> logits, std::int64_t position) {
         return models::choose_token(logits, sampling, key, static_cast<std::uint64_t>(position));
       },
       [&](std::int32_t token) { out << static_cast<char>(token) << std::flush; });
   out << "\n";
-  if (!generation.message.empty()) logger().warn("{}", generation.message);
+  // All that was asked for, or the model's own end: a normal end.
+  if (generation.reason == models::StopReason::kPositionsFull) logger().warn("{}", generation.message);
 }
 
 }  // namespace loom::cli

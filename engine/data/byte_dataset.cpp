@@ -232,11 +232,12 @@ void ByteDataset::fill(std::int64_t global_sample_index, std::span<std::int32_t>
 void ByteDataset::copy_stream(std::int64_t begin, std::span<std::int32_t> tokens) const {
   auto file = static_cast<std::size_t>(std::ranges::upper_bound(file_begin_, begin) - file_begin_.begin()) - 1;
   auto offset = static_cast<std::size_t>(begin - file_begin_[file]);
+  std::vector<std::byte> bytes;
   while (true) {
-    const std::span<const std::byte> bytes = files_[file].bytes();
-    const std::size_t count = std::min(tokens.size(), bytes.size() - offset);
-    std::ranges::transform(bytes.subspan(offset, count), tokens.begin(),
-                           [](std::byte b) { return std::to_integer<std::int32_t>(b); });
+    bytes.resize(std::min(tokens.size(), files_[file].bytes().size() - offset));
+    io::FileReader(files_[file]).read(offset, bytes);
+    const std::size_t count = bytes.size();
+    std::ranges::transform(bytes, tokens.begin(), [](std::byte b) { return std::to_integer<std::int32_t>(b); });
     tokens = tokens.subspan(count);
     if (tokens.empty()) return;
     tokens[0] = kSeparator;

@@ -12,9 +12,11 @@
 //          the end is not used.
 // Order    a function of seed and index alone: index / sample_count() is the epoch, whose samples are shuffled
 //          (loom::permute). The number of samples consumed is therefore the whole state of the reader.
-// Memory   files are mapped, not copied: one mapping a file (Linux allows a process about 65000).
+// Memory   files are mapped, not copied: one mapping a file (Linux allows a process about 65000). Samples are read from
+//          the files themselves, each time only where the file is what it was when it was opened.
 // Threads  const after construction: the rank threads of a process may share one.
-// Errors   ConfigError: a path that cannot be read, no data, data too small for one sample of each split.
+// Errors   ConfigError: a path that cannot be read, no data, data too small for one sample of each split. Error from
+//          fill(): a file was shortened, changed, replaced or removed since (io::FileReader).
 #pragma once
 
 #include <cstdint>

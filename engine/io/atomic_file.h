@@ -1,16 +1,23 @@
 // AtomicFile: a file that appears whole or not at all.
 //
-// Bytes go to a temporary file in the same folder; commit() flushes it to disk and renames it over `path`.
-// Without commit() (an exception passed by) the temporary file is removed and what `path` held before stays.
+// File       bytes go to a temporary file in the same folder, of a name that nobody can foresee; commit() flushes it to
+//            disk and renames it over what `path` names (output_target.h: links are followed). The new file has the
+//            permissions of the one it replaces; other hard links to that one keep what they had.
+// Stream     a device, a FIFO or an open file of the process is written straight, as the bytes come.
+// No commit  an exception passed by: the temporary file is removed and what `path` held before stays.
 //
 // Threads  one thread at a time; different threads and processes may write different files of one folder.
-// Errors   ConfigError when the file cannot be created; Error when writing fails later (disk full). Both name the path.
+// Errors   ConfigError when the file cannot be created, is no file that can be written, or may not be replaced; Error
+//          when writing fails later (disk full). Both name the path.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
+
+#include "engine/io/output_target.h"
 
 namespace loom::io {
 
@@ -27,8 +34,14 @@ class AtomicFile {
   void commit();
 
  private:
-  const std::filesystem::path path_;
-  const std::filesystem::path temporary_;
+  void make_temporary();
+  void take_permissions();
+  void put_in_place();
+
+  const std::filesystem::path path_;  // as given: for messages
+  const OutputTarget target_;
+  std::string temporary_ = {};  // its name in the folder
+  int folder_ = -1;
   int fd_ = -1;
 };
 

@@ -1,6 +1,8 @@
 #include "engine/io/hf_weights.h"
 
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"
@@ -41,6 +43,26 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
     map[name] = shard.get<std::string>();
   }
   return map;
+}
+
+// "model-00001-of-00003.safetensors".
+bool is_shard_name(const std::string& name) {
+  static const std::regex shard("model-[0-9]{5}-of-[0-9]{5}\\.safetensors");
+  return std::regex_match(name, shard);
+}
+
+// The shards that an index names; none where it is no index.
+std::set<std::string> shards_of(const fs::path& index_path) {
+  std::set<std::string> shards;
+  std::error_code ignored;
+  if (!fs::is_regular_file(index_path, ignored)) return shards;
+  try {
+    for (const auto& [name, shard] : read_weight_map(index_path)) shards.insert(shard);
+  } catch (const ConfigError&) {
+    shards.clear();
+  }
+  shards.erase(kSingleFile);
+  return shards;
 }
 
 }  // namespace
@@ -100,6 +122,22 @@ const StoredTensor& HfWeights::at(std::string_view name) const {
   const auto nearest = nearest_spelling(name, names());
   config_error("{}: no tensor '{}'{}", folder_.string(), name,
                nearest ? fmt::format("; did you mean '{}'?", *nearest) : fmt::format(" among its {}", tensors_.size()));
+}
+
+void remove_earlier_shards(const fs::path& folder) {
+  std::set<std::string> names = shards_of(folder / kIndexFile);
+  std::erase_if(names, [](const std::string& name) { return !name.ends_with(".safetensors"); });
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (is_shard_name(entry->path().filename())) names.insert(entry->path().filename());
+  }
+  // The index goes first: without it nothing refers to the shards.
+  if (!error) fs::remove(folder / kIndexFile, error);
+  if (error) raise<Error>("{}: cannot remove the earlier index: {}", (folder / kIndexFile).string(), error.message());
+  for (const std::string& name : names) {
+    fs::remove(folder / name, error);
+    if (error) raise<Error>("{}: cannot remove an earlier shard: {}", (folder / name).string(), error.message());
+  }
 }
 
 }  // namespace loom::io

@@ -40,4 +40,9 @@ class HfWeights {
   std::map<std::string, const StoredTensor*, std::less<>> tensors_;
 };
 
+// After a whole model.safetensors has been put into `folder`: removes the index and the shards of an earlier model
+// ("model-00001-of-00003.safetensors", and what the index names), which no longer belong to it.
+// Throws Error naming a file that cannot be removed.
+void remove_earlier_shards(const std::filesystem::path& folder);
+
 }  // namespace loom::io

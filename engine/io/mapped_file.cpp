@@ -32,13 +32,22 @@ class Descriptor {
   config_error("{}: cannot read: {}", path.string(), std::generic_category().message(code));
 }
 
-std::span<const std::byte> map(const std::filesystem::path& path) {
+FileIdentity identity_of(const struct stat& status) {
+  constexpr std::int64_t kSecond_ns = 1'000'000'000;
+  return {.device = status.st_dev,
+          .inode = status.st_ino,
+          .size_bytes = status.st_size,
+          .modified_ns = status.st_mtim.tv_sec * kSecond_ns + status.st_mtim.tv_nsec};
+}
+
+std::span<const std::byte> map(const std::filesystem::path& path, FileIdentity& identity) {
   // Without O_NONBLOCK, opening a pipe would wait for its writer.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) cannot_read(path, errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) cannot_read(path, errno);
   if (!S_ISREG(status.st_mode)) config_error("{}: not a regular file", path.string());
+  identity = identity_of(status);
   const auto size_bytes = static_cast<std::size_t>(status.st_size);
   if (size_bytes == 0) return {};
   void* address = ::mmap(nullptr, size_bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
@@ -50,22 +59,64 @@ void unmap(std::span<const std::byte> bytes) {
   if (!bytes.empty()) ::munmap(const_cast<std::byte*>(bytes.data()), bytes.size());
 }
 
+constexpr const char* kLeaveIt = "leave the file as it is while a run reads it, and start again";
+
+std::string how_it_changed(const FileIdentity& was, const FileIdentity& is) {
+  if (was.device != is.device || was.inode != is.inode) return "was replaced by another file";
+  if (was.size_bytes != is.size_bytes) {
+    return fmt::format("had {} bytes and has {} now", was.size_bytes, is.size_bytes);
+  }
+  return "was written to";
+}
+
 }  // namespace
 
-MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)), bytes_(map(path_)) {}
+MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)), bytes_(map(path_, identity_)) {}
 
 MappedFile::~MappedFile() { unmap(bytes_); }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+    : path_(std::move(other.path_)), identity_(other.identity_), bytes_(std::exchange(other.bytes_, {})) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
     unmap(bytes_);
     path_ = std::move(other.path_);
+    identity_ = other.identity_;
     bytes_ = std::exchange(other.bytes_, {});
   }
   return *this;
+}
+
+FileReader::FileReader(const MappedFile& file) : file_(file) {
+  fd_ = ::open(file.path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status {};
+  if (fd_ < 0 || ::fstat(fd_, &status) != 0) {
+    const int failed = errno;
+    if (fd_ >= 0) ::close(fd_);
+    raise<Error>("{}: cannot be read any more: {}; {}", file.path().string(), std::generic_category().message(failed),
+                 kLeaveIt);
+  }
+  if (const FileIdentity now = identity_of(status); now != file.identity()) {
+    ::close(fd_);
+    raise<Error>("{}: {} since the run opened it; {}", file.path().string(), how_it_changed(file.identity(), now),
+                 kLeaveIt);
+  }
+}
+
+FileReader::~FileReader() { ::close(fd_); }
+
+void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t count = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      raise<Error>("{}: cannot read byte {} of {}: {}; {}", file_.path().string(), offset, file_.identity().size_bytes,
+                   count < 0 ? std::generic_category().message(errno) : "the file was shortened", kLeaveIt);
+    }
+    offset += static_cast<std::size_t>(count);
+    to = to.subspan(static_cast<std::size_t>(count));
+  }
 }
 
 }  // namespace loom::io

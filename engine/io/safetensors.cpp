@@ -288,16 +288,25 @@ void StoredTensor::read_box(const Offset& offset, const Shape& box, std::span<st
           to.size(), to_string(box), name);
   const BoxRuns runs(shape, offset, box);
   const std::size_t run_bytes = static_cast<std::size_t>(runs.elems()) * element;
+  std::optional<FileReader> reader;
+  if (file) reader.emplace(*file);
   for (std::int64_t i = 0; i < runs.count(); ++i) {
     const auto run = bytes.subspan(static_cast<std::size_t>(runs.begin(i)) * element, run_bytes);
-    std::memcpy(to.data() + static_cast<std::size_t>(i) * run_bytes, run.data(), run_bytes);
+    const auto part = to.subspan(static_cast<std::size_t>(i) * run_bytes, run_bytes);
+    if (reader) {
+      reader->read(static_cast<std::size_t>(run.data() - file->bytes().data()), part);
+    } else {
+      std::ranges::copy(run, part.begin());
+    }
   }
 }
 
-SafetensorsFile::SafetensorsFile(std::filesystem::path path) : file_(std::move(path)) {
-  HeaderReader reader(file_);
+SafetensorsFile::SafetensorsFile(std::filesystem::path path)
+    : file_(std::make_shared<const MappedFile>(std::move(path))) {
+  HeaderReader reader(*file_);
   reader.read();
   tensors_ = std::move(reader.tensors);
+  for (StoredTensor& tensor : tensors_) tensor.file = file_;
   metadata_ = std::move(reader.metadata);
   for (std::size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
 }

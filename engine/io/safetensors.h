@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,13 +37,15 @@ struct StoredTensor {
   DType dtype = DType::kF32;
   Shape shape;
   std::span<const std::byte> bytes;
+  std::shared_ptr<const MappedFile> file = {};  // that `bytes` lie in; none: in memory
 
   // Size of dim 0; a scalar counts as one row.
   std::int64_t row_count() const;
   // The bytes of rows [begin, end). InvariantError unless 0 <= begin <= end <= row_count().
   std::span<const std::byte> rows(std::int64_t begin, std::int64_t end) const;
   // Copies the elements [offset[d], offset[d] + box[d]) of every dim d, row-major, run by run: other bytes of the file
-  // are not touched. `to` is as large as the box. InvariantError for a box that leaves the tensor.
+  // are not touched. `to` is as large as the box. Error where the file is not what it was when it was opened
+  // (FileReader), InvariantError for a box that leaves the tensor.
   void read_box(const Offset& offset, const Shape& box, std::span<std::byte> to) const;
 };
 
@@ -50,7 +53,7 @@ class SafetensorsFile {
  public:
   explicit SafetensorsFile(std::filesystem::path path);
 
-  const std::filesystem::path& path() const { return file_.path(); }
+  const std::filesystem::path& path() const { return file_->path(); }
   // In the order of their bytes. Bytes and references are valid as long as this object or what it was moved to.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   // "__metadata__"; usually {"format": "pt"}.
@@ -66,7 +69,7 @@ class SafetensorsFile {
   }
 
  private:
-  MappedFile file_;
+  std::shared_ptr<const MappedFile> file_;
   std::vector<StoredTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t> index_;  // keys are tensors_' own names
   std::map<std::string, std::string> metadata_;

@@ -14,15 +14,16 @@
 namespace loom::launch {
 namespace {
 
-int environment_number(std::initializer_list<const char*> names) {
+int environment_number(std::initializer_list<const char*> names, int least = 1) {
   for (const char* name : names) {
     const char* found = std::getenv(name);
     if (found == nullptr) continue;
     const std::string_view text = found;
     int number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc{} || end != text.data() + text.size() || number < 1) {
-      config_error("the environment variable {} is '{}', expected a number of ranks", name, text);
+    if (error != std::errc{} || end != text.data() + text.size() || number < least) {
+      config_error("the environment variable {} is '{}', expected a {}", name, text,
+                   least == 0 ? "rank" : "number of ranks");
     }
     return number;
   }
@@ -40,7 +41,8 @@ int usable_cores() {
 LaunchContext LaunchContext::detect() {
   return {.cores = usable_cores(),
           .mpi_ranks = environment_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}),
-          .mpi_local_ranks = environment_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})};
+          .mpi_local_ranks = environment_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}),
+          .mpi_rank = environment_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}, 0)};
 }
 
 }  // namespace loom::launch

@@ -1,11 +1,13 @@
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
 #include <utility>
 
 #include "engine/comm/mpi/mpi.h"
 #include "engine/core/error.h"
 #include "engine/launch/run_ranks.h"
+#include "engine/launch/stop_signals.h"
 
 namespace loom::launch {
 namespace {
@@ -24,12 +26,17 @@ namespace {
 void run_mpi_rank(const comm::CommOptions& options, const RankMain& main) {
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);  // the few blocking calls at start and end must not hold a core
   const auto transport = std::make_shared<comm::mpi::MpiTransport>(options.timeout);
+  std::exception_ptr stopped;
   try {
     comm::mpi::MpiWorld world(transport);
     {
       RankContext context(transport->rank(), transport->size());
       const RankScope scope(context);
-      main(context, world);
+      try {
+        main(context, world);
+      } catch (const Interrupted&) {
+        stopped = std::current_exception();
+      }
     }
     world.end();
   } catch (const std::exception& error) {
@@ -37,6 +44,10 @@ void run_mpi_rank(const comm::CommOptions& options, const RankMain& main) {
   } catch (...) {
     end_in_failure(*transport, "an exception of unknown type");
   }
+  if (!stopped) return;
+  // A launcher that got the signal itself is ending the job and answers MPI_Finalize no more.
+  transport->skip_finalise();
+  std::rethrow_exception(stopped);
 }
 
 }  // namespace loom::launch

@@ -21,8 +21,9 @@ bool launched_by_mpi();
 
 // Runs `main` as this process's one rank of MPI_COMM_WORLD and waits for the others' end (a wait with a deadline like
 // any other). A failing rank tells the others on a second communicator; all who learn of it say on stderr what they
-// know, and the job ends with a non-zero exit code: this does not return then. Call once a process. Throws ConfigError
-// in a build without MPI (mpi_absent.cpp).
+// know, and the job ends with a non-zero exit code: this does not return then. An Interrupted (stop_signals.h) that
+// `main` throws on every rank is no failure: it is rethrown when all ranks have come to it. Call once a process. Throws
+// ConfigError in a build without MPI (mpi_absent.cpp).
 void run_mpi_rank(const comm::CommOptions& options, const RankMain& main);
 
 }  // namespace loom::launch

@@ -1,8 +1,6 @@
 #include "engine/observe/report_page.h"
 
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string_view>
 #include <system_error>
 
@@ -37,13 +35,11 @@ std::string inline_json(const nlohmann::ordered_json& data) {
   return text;
 }
 
-// What is not committed leaves nothing behind.
-std::unique_ptr<io::AtomicFile> open_report(const std::filesystem::path& path) {
+void make_folders(const std::filesystem::path& path) {
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
   if (!error && std::filesystem::is_directory(path)) error = std::make_error_code(std::errc::is_a_directory);
   if (error) config_error("--report: cannot write {}: {}; give the path of a file", path.string(), error.message());
-  return std::make_unique<io::AtomicFile>(path);
 }
 
 }  // namespace
@@ -53,13 +49,15 @@ std::string report_page(const nlohmann::ordered_json& data) {
   return std::string(before) + inline_json(data) + std::string(after);
 }
 
-void check_report_path(const std::filesystem::path& path) { open_report(path); }
+void check_report_path(const std::filesystem::path& path) {
+  make_folders(path);
+  // What is not committed leaves nothing behind. The reader of a FIFO would see its end.
+  if (io::resolve_output(path).kind == io::OutputTarget::Kind::kFile) io::AtomicFile{path};
+}
 
 void write_report(const std::filesystem::path& path, const nlohmann::ordered_json& data) {
-  const std::string page = report_page(data);
-  const auto file = open_report(path);
-  file->write(std::as_bytes(std::span(page)));
-  file->commit();
+  make_folders(path);
+  io::write_text(path, report_page(data));
 }
 
 }  // namespace loom::observe

@@ -43,6 +43,8 @@ struct TrainerOptions {
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
 
+  bool check_for_nan_in_loss_and_grad = true;  // a loss or gradient norm that is NaN or Inf ends the run
+
   KernelSet kernels = KernelSet::kFast;
   nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with the other
 

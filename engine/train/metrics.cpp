@@ -1,63 +1,163 @@
 #include "engine/train/metrics.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <sys/stat.h>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "engine/core/error.h"
 #include "engine/core/log.h"
+#include "engine/io/output_target.h"
 
 namespace loom::train {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-Json number(const StepMetrics& metrics, const char* name, double value) {
-  if (std::isfinite(value)) return value;
-  logger().warn("step {}: {} is {}; written as null", metrics.step, name, value);
-  return nullptr;
+// A line, and which of its numbers are not finite ("loss is nan").
+class Line {
+ public:
+  explicit Line(const StepMetrics& metrics) {
+    json_["step"] = metrics.step;
+    json_["loss"] = number("loss", metrics.loss);
+    json_["grad_norm"] = number("grad_norm", metrics.grad_norm);
+    json_["lr"] = number("lr", metrics.lr);
+    json_["tokens_per_second"] = number("tokens_per_second", metrics.tokens_per_second);
+    json_["peak_memory_bytes"] = Json::object();
+    for (const auto& [category, bytes] : metrics.peak_memory_bytes) json_["peak_memory_bytes"][category] = bytes;
+    if (metrics.held_out_loss) json_["held_out_loss"] = number("held_out_loss", *metrics.held_out_loss);
+    for (const auto& [name, value] : metrics.reports) json_["reports"][name] = number(name, value);
+  }
+
+  // An evaluation without training.
+  Line(std::int64_t step, double held_out_loss) {
+    json_["step"] = step;
+    json_["held_out_loss"] = number("held_out_loss", held_out_loss);
+  }
+
+  std::string text() const { return json_.dump() + '\n'; }
+  const std::vector<std::string>& not_finite() const { return not_finite_; }
+
+ private:
+  Json number(std::string_view name, double value) {
+    if (std::isfinite(value)) return value;
+    not_finite_.push_back(fmt::format("{} is {}", name, value));
+    return nullptr;
+  }
+
+  Json json_;
+  std::vector<std::string> not_finite_;
+};
+
+[[noreturn]] void cannot_open(const fs::path& path, const std::string& reason) {
+  config_error("{}: cannot write metrics: {}", path.string(), reason);
 }
 
-Json line_of(const StepMetrics& metrics) {
-  Json line;
-  line["step"] = metrics.step;
-  line["loss"] = number(metrics, "loss", metrics.loss);
-  line["grad_norm"] = number(metrics, "grad_norm", metrics.grad_norm);
-  line["lr"] = number(metrics, "lr", metrics.lr);
-  line["tokens_per_second"] = number(metrics, "tokens_per_second", metrics.tokens_per_second);
-  line["peak_memory_bytes"] = Json::object();
-  for (const auto& [category, bytes] : metrics.peak_memory_bytes) line["peak_memory_bytes"][category] = bytes;
-  if (metrics.held_out_loss) line["held_out_loss"] = number(metrics, "held_out_loss", *metrics.held_out_loss);
-  for (const auto& [name, value] : metrics.reports) line["reports"][name] = number(metrics, name.c_str(), value);
-  return line;
+// Renames without ever replacing; false where `to` is taken.
+bool renamed(const fs::path& from, const fs::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno == EEXIST) return false;
+  if (errno != EINVAL) cannot_open(from, io::reason_of(errno));
+  std::error_code error;  // a file system without that rename
+  if (fs::exists(fs::symlink_status(to, error))) return false;
+  fs::rename(from, to, error);
+  if (error) cannot_open(from, error.message());
+  return true;
+}
+
+// metrics.jsonl -> metrics.1.jsonl, or the first number that is free.
+fs::path move_aside(const fs::path& path) {
+  for (std::int64_t number = 1;; ++number) {
+    const std::string name = fmt::format("{}.{}{}", path.stem().string(), number, path.extension().string());
+    if (renamed(path, path.parent_path() / name)) return path.parent_path() / name;
+  }
 }
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(std::filesystem::path path, MetricsMode mode) : path_(std::move(path)) {
+MetricsWriter::MetricsWriter(fs::path path, MetricsMode mode) : path_(std::move(path)) {
   std::error_code error;
-  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), error);
-  errno = 0;
-  if (!error) file_.open(path_, mode == MetricsMode::kNew ? std::ios::trunc : std::ios::app);
-  if (!error && !file_) error.assign(errno, std::generic_category());
-  if (error) config_error("{}: cannot write metrics: {}", path_.string(), error.message());
+  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
+  if (error) cannot_open(path_, error.message());
+  const io::OutputTarget target = io::resolve_output(path_);
+  is_file_ = target.kind == io::OutputTarget::Kind::kFile;
+  if (is_file_) {
+    open_file(target.path, mode);
+  } else {
+    fd_ = io::open_straight(target, path_);
+  }
 }
 
-void MetricsWriter::write(const StepMetrics& metrics) { write_line(line_of(metrics).dump(), metrics.step); }
+MetricsWriter::~MetricsWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void MetricsWriter::open_file(const fs::path& target, MetricsMode mode) {
+  struct stat earlier {};
+  if (mode == MetricsMode::kNew && ::stat(target.c_str(), &earlier) == 0 && earlier.st_size > 0) {
+    if (::access(target.c_str(), W_OK) != 0) cannot_open(path_, io::reason_of(errno));
+    const fs::path kept = move_aside(target);
+    logger().info("{}: the metrics of an earlier run are kept in {}", path_.string(),
+                  (path_.parent_path() / kept.filename()).string());
+  }
+  fd_ = ::open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd_ < 0) cannot_open(path_, io::reason_of(errno));
+}
+
+void MetricsWriter::write(const StepMetrics& metrics) {
+  const Line line(metrics);
+  warn_of_values(metrics.step, line.not_finite());
+  append(metrics.step, line.text());
+}
 
 void MetricsWriter::evaluated(std::int64_t step, double held_out_loss) {
-  const StepMetrics metrics{.step = step, .held_out_loss = held_out_loss};
-  write_line(Json{{"step", step}, {"held_out_loss", number(metrics, "held_out_loss", held_out_loss)}}.dump(), step);
+  const Line line(step, held_out_loss);
+  warn_of_values(step, line.not_finite());
+  append(step, line.text());
 }
 
-void MetricsWriter::write_line(const std::string& line, std::int64_t step) {
-  errno = 0;
-  file_ << line << '\n' << std::flush;
-  if (!file_) {
-    raise<Error>("{}: cannot write the metrics of step {}: {}", path_.string(), step,
-                 std::generic_category().message(errno));
+void MetricsWriter::warn_of_values(std::int64_t step, const std::vector<std::string>& not_finite) {
+  if (not_finite.empty() || std::exchange(warned_of_values_, true)) return;
+  logger().warn("step {}: {}; written as null, here and in the steps to come", step, fmt::join(not_finite, ", "));
+}
+
+void MetricsWriter::append(std::int64_t step, const std::string& text) {
+  const off_t end = is_file_ ? ::lseek(fd_, 0, SEEK_END) : 0;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(fd_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int failed = errno;
+      if (is_file_ && rest.size() < text.size() && ::ftruncate(fd_, end) != 0) {
+        logger().warn("{}: the line of step {} is not whole", path_.string(), step);
+      }
+      return missed(step, failed);
+    }
+    rest.remove_prefix(static_cast<std::size_t>(written));
   }
+}
+
+void MetricsWriter::missed(std::int64_t step, int error_number) {
+  if (missing_++ > 0) return;
+  first_missing_ = fmt::format("step {}: {}", step, io::reason_of(error_number));
+  logger().warn("{}: cannot write the metrics of {}; training goes on without them", path_.string(), first_missing_);
+}
+
+std::optional<std::string> MetricsWriter::problem() const {
+  if (missing_ == 0) return std::nullopt;
+  return fmt::format("{}: the metrics of {} step{} are missing ({})", path_.string(), missing_,
+                     missing_ == 1 ? "" : "s", first_missing_);
 }
 
 }  // namespace loom::train

@@ -1,17 +1,24 @@
 // MetricsWriter: metrics.jsonl, one JSON object a line and step.
 //
-// Line     {"step": 1, "loss": 5.5, "grad_norm": 1.2, "lr": 0.0003, "tokens_per_second": 12000.0,
-//          "peak_memory_bytes": {"activation": 1048576, ...}, "held_out_loss": 5.6}; the last key only where evaluated.
-//          Where the loss function reports figures of its own, "reports": {"name": 1.5} is the last key.
-//          A number that is not finite is null, and a warning is logged. Keys always come in this order.
-// Threads  one thread at a time; one rank of the job writes.
-// Errors   ConfigError when the file cannot be opened, Error when a line cannot be written (disk full); both name the
-//          path. Every line is flushed, so a run that dies keeps its lines.
+// Line      {"step": 1, "loss": 5.5, "grad_norm": 1.2, "lr": 0.0003, "tokens_per_second": 12000.0,
+//           "peak_memory_bytes": {"activation": 1048576, ...}, "held_out_loss": 5.6}; the last key only where evaluated.
+//           Where the loss function reports figures of its own, "reports": {"name": 1.5} is the last key.
+//           A number that is not finite is null, and one warning is logged for all of a run. Keys always come in this
+//           order.
+// Earlier   lines of an earlier run are kept: a new run moves them to metrics.1.jsonl (the first number that is free)
+//           and logs that it did.
+// Failure   a line that cannot be written (disk full) ends nothing: one warning is logged, no half line stays, the next
+//           step tries again, and problem() says what is missing.
+// Threads   one thread at a time; one rank of the job writes.
+// Errors    ConfigError with the path when the file cannot be opened. Every line is written at once, so a run that dies
+//           keeps its lines.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/train/step_observer.h"
 
@@ -21,19 +28,32 @@ enum class MetricsMode { kNew, kAppend };
 
 class MetricsWriter final : public StepObserver {
  public:
-  // Makes the folders of `path`. kNew empties a file that is there, kAppend (a resumed run) writes behind it.
+  // Makes the folders of `path`. kNew begins an empty file, kAppend (a resumed run) writes behind what is there.
   explicit MetricsWriter(std::filesystem::path path, MetricsMode mode = MetricsMode::kNew);
+  ~MetricsWriter() override;
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
 
   void write(const StepMetrics& metrics);
   // {"step": 0, "held_out_loss": 5.6}: an evaluation without training.
   void evaluated(std::int64_t step, double held_out_loss) override;
   void step_done(const StepMetrics& metrics) override { write(metrics); }
 
+  // Which steps are missing and why, when the run is over; none where every line was written.
+  std::optional<std::string> problem() const;
+
  private:
-  void write_line(const std::string& line, std::int64_t step);
+  void open_file(const std::filesystem::path& target, MetricsMode mode);
+  void warn_of_values(std::int64_t step, const std::vector<std::string>& not_finite);
+  void append(std::int64_t step, const std::string& line);
+  void missed(std::int64_t step, int error_number);
 
   const std::filesystem::path path_;
-  std::ofstream file_;
+  int fd_ = -1;
+  bool is_file_ = false;
+  bool warned_of_values_ = false;
+  std::int64_t missing_ = 0;  // lines
+  std::string first_missing_ = {};
 };
 
 }  // namespace loom::train

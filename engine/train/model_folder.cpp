@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/hf_weights.h"
 #include "engine/io/safetensors.h"
 #include "models/hf/folder_files.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -53,6 +54,7 @@ void save_model_folder(const std::filesystem::path& folder, const TrainArguments
     stored.push_back({name, tensor.dtype(), tensor.shape(), bytes});
   }
   io::write_safetensors(folder / "model.safetensors", std::move(stored));
+  io::remove_earlier_shards(folder);
   if (const std::string config = config_of(arguments, model); !config.empty()) {
     io::write_text(folder / "config.json",
                    models::edited_config(config, {.untied = arguments.untie_embeddings_and_output_weights,

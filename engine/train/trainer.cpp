@@ -1,7 +1,9 @@
 #include "engine/train/trainer.h"
 
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <fmt/ranges.h>
 
 #include "engine/core/error.h"
@@ -14,6 +16,7 @@
 #include "engine/nn/optim/gradients.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "engine/train/finite.h"
 #include "engine/train/model_folder.h"
 #include "models/hf/hf_folder.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -78,6 +81,9 @@ double number_of_names(const std::vector<std::pair<std::string, double>>& report
   for (const auto& [name, value] : reports) key = stream_key(key, name);
   return static_cast<double>(key >> 44);
 }
+
+// What a rank may ask the others to stop for; where several do, the first one here.
+constexpr std::array kStopSignals{SIGTERM, SIGINT};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -191,6 +197,7 @@ double Trainer::micro_batch(std::int64_t index, Reports& reports) {
   }
   if (micro_batches_ > 1) loss = ops::scale(loss, 1.0 / static_cast<double>(micro_batches_));
   const double value = loss.item();
+  check_finite(value, "local forward loss calculation");
   mark(device::MarkKind::kBackward);
   begin_phase("backward");
   autograd::backward(loss);
@@ -204,19 +211,39 @@ void Trainer::mean_over_ranks(std::span<double> values) {
   for (double& value : values) value /= loss_axis_.size();
 }
 
-// The figures travel together. With reports come a number of their names and its square: their means over the ranks fit
-// one another only where all ranks have the same number.
+void Trainer::check_finite(double value, std::string_view what) const {
+  const auto found = not_finite(value);
+  if (!found || !arguments_.check_for_nan_in_loss_and_grad) return;
+  const std::string kept = arguments_.save
+                               ? fmt::format("nothing is saved, and {} keeps what it held", arguments_.save->string())
+                               : "nothing is saved";
+  raise<Error>(
+      "found {} in {}: iteration {} of {}; {}; look at the data, lower --lr or --clip-grad, or go on regardless with "
+      "--no-check-for-nan-in-loss-and-grad",
+      *found, what, state_.step + 1, arguments_.train_iters, kept);
+}
+
+// The figures travel together, with the request to stop. With reports come a number of their names and its square: their
+// means over the ranks fit one another only where all ranks have the same number.
 void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
   std::vector<double> means{loss};
   for (const auto& [name, sum] : metrics.reports) means.push_back(sum / static_cast<double>(micro_batches_));
   const double names = number_of_names(metrics.reports);
+  const std::size_t numbers = means.size();
   if (!metrics.reports.empty()) means.insert(means.end(), {names, names * names});
+  const std::size_t requests = means.size();
+  if (stop_request_) {
+    const int wanted = stop_request_();
+    for (const int signal : kStopSignals) means.push_back(wanted == signal ? 1.0 : 0.0);
+  }
   mean_over_ranks(means);
   metrics.loss = means[0];
-  if (metrics.reports.empty()) return;
   for (std::size_t i = 0; i < metrics.reports.size(); ++i) metrics.reports[i].second = means[i + 1];
-  const double mean = means[means.size() - 2];
-  if (mean == names && means.back() == names * names) return;
+  agreed_stop_ = 0;
+  for (std::size_t i = requests; i < means.size() && agreed_stop_ == 0; ++i) {
+    if (means[i] > 0) agreed_stop_ = kStopSignals[i - requests];
+  }
+  if (metrics.reports.empty() || (means[numbers] == names && means[numbers + 1] == names * names)) return;
   std::vector<std::string> said;
   for (const auto& [name, sum] : metrics.reports) said.push_back(name);
   model_error(
@@ -248,6 +275,7 @@ StepMetrics Trainer::step() {
   mean_of_step(loss, metrics);
   begin_phase("optimizer");
   metrics.grad_norm = clip();
+  check_finite(metrics.grad_norm, "grad norm");
   metrics.lr = schedule_.at(step);
   optimizer_->set_lr(metrics.lr);
   mark(device::MarkKind::kOptimizer);
@@ -280,19 +308,26 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
   return mean;
 }
 
-void Trainer::save(const std::filesystem::path& folder) {
+std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
   const io::HfWeights* loaded = loaded_weights(inputs_, *model_);
   std::vector<std::pair<std::string, Tensor>> tensors;
+  std::optional<std::string> bad;
   sharding::for_each_full_parameter(sharded_, [&](const std::string& path, const Tensor& full) {
-    if (reports())
-      tensors.emplace_back(path, cast_to(full, dtype_to_save(path, full.dtype(), arguments_.save_dtype, loaded)));
+    if (!reports()) return;
+    if (!bad && !all_finite(full)) bad = path;
+    tensors.emplace_back(path, cast_to(full, dtype_to_save(path, full.dtype(), arguments_.save_dtype, loaded)));
   });
-  if (!reports()) return;
+  if (!reports()) return std::nullopt;
+  if (bad) {
+    return fmt::format("the model is not written, since '{}' has values that are not finite; {} keeps what it held",
+                       *bad, folder.string());
+  }
   if (callbacks_.save_model) {
     callbacks_.save_model(folder, arguments_, tensors);
   } else {
     save_model_folder(folder, arguments_, *model_, tensors);
   }
+  return std::nullopt;
 }
 
 }  // namespace loom::train

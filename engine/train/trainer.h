@@ -5,6 +5,8 @@
 // Batch     data rank r of D (parallel_dims.h) takes rows [r * B / D, (r + 1) * B / D) of every global batch B
 //           (byte_dataset.h): the curve does not depend on D, up to rounding.
 // Loss      mean over the global batch, the same on every rank.
+// Finite    with check_for_nan_in_loss_and_grad, a loss of this rank or a gradient norm that is NaN or Inf is an Error
+//           before the optimizer changes anything; the other ranks end with it.
 // Position  is state(), a value; nothing else of a step depends on the steps before but weights and optimizer state.
 // Threads   the rank's host thread.
 #pragma once
@@ -45,8 +47,16 @@ class Trainer {
   StepMetrics step();
   // Mean loss over the first --eval-iters global batches of a loader, from its sample 0 on; none for an empty one.
   std::optional<double> evaluate(const data::DataLoader& loader);
-  // Writes the model folder. Collective; the rank that reports writes.
-  void save(const std::filesystem::path& folder);
+  // Writes the model folder. Collective; the rank that reports writes. Weights that are not finite are not written, so
+  // that nothing good is replaced: that rank then gets the text that says so.
+  std::optional<std::string> save(const std::filesystem::path& folder);
+
+  // How this rank knows that the run shall stop: a signal's number, or 0. Every rank is given one, or none is. The
+  // steps from here on agree on it.
+  void set_stop_request(std::function<int()> request) { stop_request_ = std::move(request); }
+  // Of the last step, the same on every rank: SIGTERM or SIGINT where any rank had it when the losses were averaged, or
+  // 0.
+  int agreed_stop() const { return agreed_stop_; }
 
   // Those who watch every step from now on; they outlive their stay.
   void set_observers(std::vector<StepObserver*> observers) { observers_ = std::move(observers); }
@@ -75,6 +85,7 @@ class Trainer {
   void mean_over_ranks(std::span<double> values);
   void mean_of_step(double loss, StepMetrics& metrics);
   double clip();
+  void check_finite(double value, std::string_view what) const;
   bool reports() const { return dims_.reports(rank_); }
 
   const TrainArguments& arguments_;
@@ -91,6 +102,8 @@ class Trainer {
   std::int64_t micro_batches_;  // per rank and step
   TrainState state_;
   std::vector<StepObserver*> observers_;
+  std::function<int()> stop_request_;
+  int agreed_stop_ = 0;
 };
 
 }  // namespace loom::train

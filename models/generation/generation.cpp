@@ -16,14 +16,6 @@ std::vector<float> last_logits(nn::Module& model, std::span<const std::int32_t> 
   return logits.view({length, logits.shape()[-1]}).rows(length - 1, 1).to_vector<float>();
 }
 
-void check_prompt(std::span<const std::int32_t> prompt, const GenerationOptions& options) {
-  if (prompt.empty()) config_error("the prompt is empty; give at least one token");
-  if (static_cast<std::int64_t>(prompt.size()) > options.max_positions) {
-    config_error("the prompt has {} tokens, but the model's max_position_embeddings is {}; use a shorter prompt",
-                 prompt.size(), options.max_positions);
-  }
-}
-
 std::string describe(StopReason reason, std::int64_t made, const GenerationOptions& options) {
   switch (reason) {
     case StopReason::kPositionsFull:
@@ -38,6 +30,14 @@ std::string describe(StopReason reason, std::int64_t made, const GenerationOptio
 }
 
 }  // namespace
+
+void check_prompt(std::span<const std::int32_t> prompt, const GenerationOptions& options) {
+  if (prompt.empty()) config_error("the prompt is empty; give at least one token");
+  if (static_cast<std::int64_t>(prompt.size()) > options.max_positions) {
+    config_error("the prompt has {} tokens, but the model's max_position_embeddings is {}; use a shorter prompt",
+                 prompt.size(), options.max_positions);
+  }
+}
 
 Generation generate(nn::Module& model, std::span<const std::int32_t> prompt, const GenerationOptions& options,
                     const Sampler& sampler, const std::function<void(std::int32_t)>& on_token) {

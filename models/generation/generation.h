@@ -30,8 +30,11 @@ struct Generation {
   std::string message;  // one line for the user, e.g. "stopped after 112 of 200 tokens: max_position_embeddings is 128"
 };
 
-// `model` maps token ids [1,S] to logits [1,S,V]; nothing is recorded on the tape. `on_token` sees each new token.
 // Throws ConfigError for an empty prompt and for one longer than max_positions.
+void check_prompt(std::span<const std::int32_t> prompt, const GenerationOptions& options);
+
+// `model` maps token ids [1,S] to logits [1,S,V]; nothing is recorded on the tape. `on_token` sees each new token.
+// Throws as check_prompt() does.
 Generation generate(nn::Module& model, std::span<const std::int32_t> prompt, const GenerationOptions& options,
                     const Sampler& sampler, const std::function<void(std::int32_t)>& on_token = {});
 

@@ -222,6 +222,7 @@ void write_hf_folder(const std::filesystem::path& folder, std::string_view confi
   }
   io::write_safetensors(folder / "model.safetensors", std::move(files));
   io::write_text(folder / "config.json", config_json);
+  io::remove_earlier_shards(folder);
 }
 
 void write_hf_folder(const std::filesystem::path& folder, const DecoderConfig& config,

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -374,6 +375,39 @@ TEST_F(Pretrain, WhatACallbackThrowsEndsTheJob) {
 
 // --- As a main
 
+TEST_F(Pretrain, ANaNOnOneRankEndsAllWithItsRankAndIteration) {
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) {
+    data::ForwardResult result = forward_step(data, model);
+    if (RankContext::current().rank() == 1) {
+      result.loss_func = [inner = result.loss_func](const nn::Value& logits) {
+        return ops::scale(inner(logits).loss, std::numeric_limits<double>::infinity());
+      };
+    }
+    return result;
+  };
+  EXPECT_EQ(test::message_of<Error>([&] {
+              run(two_ranks({"--train-iters", "3"}), callbacks);
+            }),
+            "[rank 1] found Inf in local forward loss calculation: iteration 1 of 3; nothing is saved; look at the "
+            "data, lower --lr or --clip-grad, or go on regardless with --no-check-for-nan-in-loss-and-grad");
+}
+
+// The model saves what it would: the check comes before.
+TEST_F(Pretrain, WeightsThatAreNotFiniteReachNoSaveModel) {
+  train::PretrainCallbacks callbacks = kCallbacks;
+  bool saved = false;
+  callbacks.save_model = [&](const auto&...) { saved = true; };
+  const std::string out = (folder / "out").string();
+  ProgramArguments asked = arguments({"--train-iters", "1", "--save", out});
+  asked.lr = 1e300;
+  std::ostringstream printed;
+  EXPECT_EQ(test::message_of<Error>([&] { pretrain(asked, callbacks, printed); }),
+            "the run is done, but the model is not written, since 'embed.weight' has values that are not finite; " +
+                out + " keeps what it held");
+  EXPECT_FALSE(saved);
+}
+
 TEST_F(Pretrain, AsAMainReturnsTheExitStatus) {
   const auto main_with = [&](std::vector<const char*> words, const train::PretrainCallbacks& callbacks) {
     words.insert(words.begin(), "bin/tiny");
@@ -394,6 +428,7 @@ TEST_F(Pretrain, AsAMainReturnsTheExitStatus) {
   failing.forward_step = [](data::DataIterator&, nn::Module&) -> data::ForwardResult {
     throw std::runtime_error("no GPU");
   };
+  std::filesystem::remove(metrics_path);
   EXPECT_EQ(main_with(one_step, failing), (Outcome{1, "tiny: no GPU\n"}));
 }
 

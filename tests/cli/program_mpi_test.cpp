@@ -1,6 +1,8 @@
 // Promise: processes as ranks train to the bits of threads as ranks, and refuse what is wrong without hanging.
 // World:   the built program under mpirun with 2 processes.
 #include <gmock/gmock.h>
+#include <iterator>
+#include <sstream>
 
 #include "tests/support/program.h"
 
@@ -52,6 +54,37 @@ TEST(Mpi, RefusesWhatIsWrongWithItsLineAndExitStatus2AndDoesNotHang) {
   EXPECT_THAT(outcome.err,
               HasSubstr("shardloom: fsdp2.yaml:1:16: sharding_size is 3, but 2 ranks are running; use 1, 2 or "
                         "auto (all ranks)\n"));
+}
+
+// The processes that `pid` has started.
+std::vector<int> children_of(int pid) {
+  std::istringstream text(read_file(fmt::format("/proc/{0}/task/{0}/children", pid)));
+  return {std::istream_iterator<int>(text), std::istream_iterator<int>()};
+}
+
+TEST(Mpi, ASignalToOneRankStopsAllAfterTheSameStepAndSavesTheModel) {
+  const ProgramFolder folder;
+  const Words run = with_value(kFourSteps, "--train-iters", "1000000") + Words{"--save", "out"};
+  StartedProgram mpirun = folder.start(run, kMpirun);
+  ASSERT_TRUE(mpirun.wait_for_steps("out/metrics.jsonl", 3));
+  const auto ranks = children_of(mpirun.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  ASSERT_EQ(::kill(ranks.back(), SIGTERM), 0);
+  const Outcome outcome = mpirun.end();
+  EXPECT_EQ(outcome.exit_code, 143);
+  EXPECT_THAT(outcome.err, HasSubstr(fmt::format("shardloom: stopped by SIGTERM after step {} of 1000000; the model of "
+                                                 "that step is in out\n",
+                                                 folder.metrics("out/metrics.jsonl").size())));
+  EXPECT_EQ(folder.run({"generate", "out", "--prompt", "3", "--max-new-tokens", "2"}).exit_code, 0);
+}
+
+TEST(Mpi, AnOutputThatCannotBeWrittenIsSaidOnceWithExitStatus2) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(kFourSteps + Words{"--save", "model.yaml/out"}, kMpirun);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("shardloom: --save: cannot make the folder model.yaml/out: Not a directory; give a "
+                        "folder that can be written\n"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <set>
 
 #include "engine/core/error.h"
 #include "tests/support/files.h"
@@ -111,6 +112,30 @@ TEST(HfWeights, RefusesAMalformedIndex) {
             path + ": tensor 'a': its shard 3 is not the name of a file in this folder");
   EXPECT_EQ(rejection(R"({"weight_map":{"a":"../x"}})"),
             path + ": tensor 'a': its shard \"../x\" is not the name of a file in this folder");
+}
+
+// --- After saving over a model in shards
+
+TEST(EarlierShards, AreRemovedWithTheirIndexAndNothingElse) {
+  const auto folder = two_shards();
+  write_bytes_file(folder / "model-00003-of-00003.safetensors", {"forgotten"}, '3');
+  write_bytes_file(folder / "adapter.safetensors", {"mine"}, '4');
+  write_bytes_file(folder / "model.safetensors", {"new"}, '5');
+  remove_earlier_shards(folder);
+  std::set<std::string> left;
+  for (const auto& entry : fs::directory_iterator(folder)) left.insert(entry.path().filename());
+  EXPECT_THAT(left, ElementsAre("adapter.safetensors", "model.safetensors"));
+  EXPECT_THAT(HfWeights(folder).names(), ElementsAre("new"));
+}
+
+TEST(HfWeights, OfAFileThatWasChangedSinceAreAnError) {
+  const auto folder = fresh_folder();
+  write_bytes_file(folder / "model.safetensors", {"x"}, '1');
+  const HfWeights weights(folder);
+  fs::resize_file(folder / "model.safetensors", 20);
+  std::byte value{};
+  EXPECT_THAT(message_of<Error>([&] { weights.at("x").read_box({0}, {1}, std::span(&value, 1)); }),
+              ::testing::StartsWith((folder / "model.safetensors").string() + ": had "));
 }
 
 }  // namespace

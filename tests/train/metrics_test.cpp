@@ -1,6 +1,7 @@
-// Promise: every step leaves one line of JSON in the file, at once.
+// Promise: every step leaves one line of JSON in the file, at once, or it is said which are missing; earlier lines stay.
 #include "engine/train/metrics.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -33,6 +34,21 @@ constexpr const char* kStepOne = R"({"step":1,"loss":2.5,"grad_norm":0.75,"lr":0
                                  R"("peak_memory_bytes":{"shard":4096,"activation":5000000000}})"
                                  "\n";
 
+// What is logged as long as it lives.
+class Logged {
+ public:
+  Logged() {
+    const auto sink = std::make_shared<spdlog::sinks::ostream_sink_st>(text_);
+    sink->set_pattern("%l: %v");
+    logger().sinks().push_back(sink);
+  }
+  ~Logged() { logger().sinks().pop_back(); }
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+};
+
 TEST(MetricsWriter, WritesALineAStepAtOnce) {
   const auto path = fresh_folder() / "made" / "for" / "it" / "metrics.jsonl";
   MetricsWriter writer(path);
@@ -49,10 +65,18 @@ TEST(MetricsWriter, WritesALineAStepAtOnce) {
   EXPECT_FALSE(std::getline(lines, line));
 }
 
-TEST(MetricsWriter, EmptiesTheFileOfAnEarlierRun) {
+TEST(MetricsWriter, KeepsTheFileOfAnEarlierRun) {
+  const Logged logged;
   const auto path = write_file(fresh_folder() / "metrics.jsonl", "old\n");
   MetricsWriter(path).write(step(1));
+  MetricsWriter(path).write(step(1));
   EXPECT_EQ(read_file(path), kStepOne);
+  EXPECT_EQ(read_file(path.parent_path() / "metrics.1.jsonl"), "old\n");
+  EXPECT_EQ(read_file(path.parent_path() / "metrics.2.jsonl"), kStepOne);
+  const std::string aside = (path.parent_path() / "metrics").string();
+  EXPECT_EQ(logged.text(), fmt::format("info: {0}: the metrics of an earlier run are kept in {1}.1.jsonl\n"
+                                       "info: {0}: the metrics of an earlier run are kept in {1}.2.jsonl\n",
+                                       path.string(), aside));
 }
 
 TEST(MetricsWriter, ContinuesTheFileOfAResumedRun) {
@@ -61,39 +85,45 @@ TEST(MetricsWriter, ContinuesTheFileOfAResumedRun) {
   EXPECT_EQ(read_file(path), std::string("old\n") + kStepOne);
 }
 
-TEST(MetricsWriter, WritesNullForWhatIsNotFiniteAndWarns) {
-  std::ostringstream logged;
-  const auto sink = std::make_shared<spdlog::sinks::ostream_sink_st>(logged);
-  sink->set_pattern("%l: %v");
-  logger().sinks().push_back(sink);
+TEST(MetricsWriter, WritesNullForWhatIsNotFiniteAndWarnsOnce) {
+  const Logged logged;
   const auto path = fresh_folder() / "metrics.jsonl";
   StepMetrics metrics = step(7);
   metrics.loss = std::numeric_limits<double>::quiet_NaN();
   metrics.held_out_loss = std::numeric_limits<double>::infinity();
-  MetricsWriter(path).write(metrics);
-  logger().sinks().pop_back();
-  const auto line = nlohmann::json::parse(read_file(path));
+  {
+    MetricsWriter writer(path);
+    writer.write(metrics);
+    writer.write(metrics);
+  }
+  const std::string text = read_file(path);
+  const auto line = nlohmann::json::parse(text.substr(0, text.find('\n')));
   EXPECT_TRUE(line["loss"].is_null());
   EXPECT_TRUE(line["held_out_loss"].is_null());
   EXPECT_EQ(line["grad_norm"], 0.75);
-  EXPECT_EQ(logged.str(),
-            "warning: step 7: loss is nan; written as null\n"
-            "warning: step 7: held_out_loss is inf; written as null\n");
+  EXPECT_EQ(logged.text(),
+            "warning: step 7: loss is nan, held_out_loss is inf; written as null, here and in the steps to come\n");
 }
 
 TEST(MetricsWriter, NamesAFileItCannotOpen) {
   const auto folder = fresh_folder();
   EXPECT_EQ(message_of<ConfigError>([&] { MetricsWriter{folder}; }),
-            folder.string() + ": cannot write metrics: Is a directory");
+            folder.string() + ": is a folder; give the path of a file");
   const auto below_a_file = write_file(folder / "file", "x") / "metrics.jsonl";
   EXPECT_EQ(message_of<ConfigError>([&] { MetricsWriter{below_a_file}; }),
             below_a_file.string() + ": cannot write metrics: Not a directory");
 }
 
-TEST(MetricsWriter, NamesAFileItCannotFill) {
+TEST(MetricsWriter, GoesOnWithoutLinesItCannotWriteAndSaysWhichAreMissing) {
+  const Logged logged;
   MetricsWriter writer("/dev/full");
-  EXPECT_EQ(message_of<Error>([&] { writer.write(step(3)); }),
-            "/dev/full: cannot write the metrics of step 3: No space left on device");
+  EXPECT_EQ(writer.problem(), std::nullopt);
+  writer.write(step(3));
+  writer.write(step(4));
+  EXPECT_EQ(writer.problem(), "/dev/full: the metrics of 2 steps are missing (step 3: No space left on device)");
+  EXPECT_EQ(logged.text(),
+            "warning: /dev/full: cannot write the metrics of step 3: No space left on device; training goes on without "
+            "them\n");
 }
 
 }  // namespace

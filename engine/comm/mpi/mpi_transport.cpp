@@ -203,6 +203,7 @@ void MpiTransport::find_nodes() {
 }
 
 void MpiTransport::finalise() {
+  if (!finalises_) return;
   MPI_Cancel(&notice_);
   MPI_Wait(&notice_, MPI_STATUS_IGNORE);
   MPI_Comm_free(&messages_);

@@ -70,6 +70,8 @@ class MpiTransport {
   std::string failure() const;
   // Waits a few seconds for the peers to learn of the failure, then ends the whole job with exit code 1.
   [[noreturn]] void abort_job();
+  // The end comes without MPI_Finalize, which is collective and asks the launcher.
+  void skip_finalise() { finalises_ = false; }
 
  private:
   struct Failure {
@@ -115,6 +117,7 @@ class MpiTransport {
   bool initialised_ = false;
   bool stopping_ = false;
   bool aborting_ = false;
+  bool finalises_ = true;  // set by the host thread before it sets stopping_
 
   std::thread thread_;
 };

@@ -1,0 +1,109 @@
+#include "engine/io/output_lock.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <utility>
+
+#include "engine/core/error.h"
+#include "engine/core/log.h"
+#include "engine/io/output_target.h"
+
+namespace loom::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "process 4711 on node3 since 2026-01-31 12:00:00".
+std::string who_am_i() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::array<char, 32> since{};
+  std::strftime(since.data(), since.size(), "%Y-%m-%d %H:%M:%S", &local);
+  return fmt::format("process {} on {} since {}", ::getpid(), host.data(), since.data());
+}
+
+// What a lock file says; only what is printable of it.
+std::string read_who(int fd) {
+  std::array<char, 300> text{};
+  const ssize_t length = ::pread(fd, text.data(), text.size(), 0);
+  std::string who;
+  for (ssize_t i = 0; i < length; ++i) {
+    if (const char c = text[static_cast<std::size_t>(i)]; c >= ' ' && c <= '~') who.push_back(c);
+  }
+  return who.empty() ? "which has not said who it is" : who;
+}
+
+bool is_still_at(int fd, const fs::path& path) {
+  struct stat held {};
+  struct stat there {};
+  return ::fstat(fd, &held) == 0 && ::lstat(path.c_str(), &there) == 0 && held.st_dev == there.st_dev &&
+         held.st_ino == there.st_ino;
+}
+
+}  // namespace
+
+OutputLock OutputLock::of_folder(const std::string& flag, const fs::path& folder) {
+  return {flag, folder, folder / ".shardloom.lock"};
+}
+
+OutputLock OutputLock::of_file(const std::string& flag, const fs::path& file) {
+  const fs::path target = resolve_output(file).path;
+  return {flag, file, target.parent_path() / fmt::format(".{}.lock", target.filename().string())};
+}
+
+OutputLock::OutputLock(const std::string& flag, const fs::path& output, fs::path lock) : path_(std::move(lock)) {
+  while (!take(flag, output)) {
+  }
+}
+
+OutputLock::~OutputLock() {
+  if (fd_ < 0) return;
+  ::unlink(path_.c_str());
+  ::close(fd_);
+}
+
+OutputLock::OutputLock(OutputLock&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+bool OutputLock::take(const std::string& flag, const fs::path& output) {
+  const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0) config_error("{}: {}: cannot create: {}", flag, path_.string(), reason_of(errno));
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const int failed = errno;
+    const std::string who = read_who(fd);
+    ::close(fd);
+    if (failed == EWOULDBLOCK) {
+      config_error("{}: another run writes {} ({}); wait for its end, or give another path", flag, output.string(),
+                   who);
+    }
+    logger().warn("{}: {} cannot be locked: {}; take care that no other run writes there", flag, output.string(),
+                  reason_of(failed));
+    return true;
+  }
+  if (!is_still_at(fd, path_)) {
+    ::close(fd);
+    return false;
+  }
+  fd_ = fd;
+  say_who();
+  return true;
+}
+
+// Who holds it is only a help for people: a full disk is no reason to stop here.
+void OutputLock::say_who() const {
+  const std::string who = who_am_i() + "\n";
+  if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, who.data(), who.size(), 0) < 0) {
+    logger().warn("{}: cannot write: {}", path_.string(), reason_of(errno));
+  }
+}
+
+}  // namespace loom::io

@@ -1,0 +1,34 @@
+// What of a run is not finite: weights before they are saved, and steps that went on after a loss or gradient norm was
+// NaN or Inf (--no-check-for-nan-in-loss-and-grad).
+//
+// Threads  the rank's host thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/tensor/tensor.h"
+#include "engine/train/step_observer.h"
+
+namespace loom::train {
+
+// No element is NaN or infinite. A tensor with bytes, of the host; of an integer dtype it always is.
+bool all_finite(const Tensor& tensor);
+
+// "NaN" or "Inf", as Megatron has them; none for a finite value.
+std::optional<std::string> not_finite(double value);
+
+class FiniteWatch final : public StepObserver {
+ public:
+  void step_done(const StepMetrics& metrics) override;
+  // What to say when the run is over; none where every loss and gradient norm was finite.
+  std::optional<std::string> problem() const;
+
+ private:
+  std::int64_t steps_ = 0;
+  std::int64_t bad_steps_ = 0;
+  std::int64_t first_bad_ = 0;
+};
+
+}  // namespace loom::train

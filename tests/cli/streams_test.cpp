@@ -1,0 +1,95 @@
+// Promise: what a program cannot print or write is said, with a non-zero exit status; closed descriptors take nothing
+//          from its files; generate says what is wrong before it prints.
+// World:   the built program; ranks as threads; 4 steps of a model of 12176 parameters.
+#include <gmock/gmock.h>
+
+#include "tests/support/program.h"
+
+namespace loom::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const Words kRun = kFourSteps + Words{"--nproc-per-node", "2"};
+
+TEST(StandardOutput, ThatIsFullIsSaidAtTheEndAndTheModelIsThere) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run_shell(R"(exec "$0" "$@" > /dev/full)", kRun + Words{"--save", "out"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.err,
+            "shardloom: standard output: cannot write: No space left on device; a part of what was printed is lost\n");
+  EXPECT_EQ(folder.metrics("out/metrics.jsonl").size(), 4u);
+  EXPECT_TRUE(std::filesystem::exists(folder.path("out/model.safetensors")));
+}
+
+TEST(StandardOutput, ThatIsAClosedPipeDoesNotEndTheRun) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run_shell(R"("$0" "$@" | true; exit ${PIPESTATUS[0]})", kRun);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.err, "shardloom: standard output: cannot write: Broken pipe; a part of what was printed is lost\n");
+  EXPECT_EQ(folder.metrics("metrics.jsonl").size(), 4u);
+}
+
+TEST(StandardOutput, ThatIsFullIsSaidByPlansToo) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run_shell(
+      R"(exec "$0" "$@" > /dev/full)", {"plan", "--model-config", "model.yaml", "--seq-length", "16", "--json", "-"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("standard output: cannot write: No space left on device"));
+}
+
+TEST(StandardStreams, ThatAreClosedGetNoFileOfTheRun) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run_shell(R"(exec "$0" "$@" <&- >&- 2>&-)", kRun + Words{"--save", "out"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(folder.metrics("out/metrics.jsonl").size(), 4u);  // every line is JSON
+  EXPECT_EQ(folder.run({"generate", "out", "--prompt", "3", "--max-new-tokens", "2"}).exit_code, 0);
+}
+
+TEST(Metrics, OnAFullDiskAreMissedOnceAndTheModelIsSaved) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(kRun + Words{"--save", "out", "--metrics-path", "/dev/full"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(
+      outcome.err,
+      "warning: /dev/full: cannot write the metrics of step 1: No space left on device; training goes on without "
+      "them\nshardloom: the run is done, but /dev/full: the metrics of 4 steps are missing (step 1: No space left "
+      "on device)\n");
+  EXPECT_THAT(outcome.out, HasSubstr("model written to out\n"));
+}
+
+TEST(FileSizeLimit, IsAnErrorWithAText) {
+  const ProgramFolder folder;
+  const Outcome outcome =
+      folder.run_shell(R"(ulimit -f 20; "$0" "$@" 2>&1 | cat; exit ${PIPESTATUS[0]})", kRun + Words{"--save", "out"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("out/model.safetensors: cannot write: File too large\n"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path("out/model.safetensors")));
+}
+
+TEST(Generate, EndsWithoutAWarningWhereAllIsMadeThatWasAskedFor) {
+  const ProgramFolder folder;
+  ASSERT_EQ(folder.run(kRun + Words{"--save", "out"}).exit_code, 0);
+  const Outcome outcome = folder.run({"generate", "out", "--prompt", "3", "--max-new-tokens", "4"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.err, IsEmpty());
+  EXPECT_EQ(outcome.out.size(), 6u);
+  const Outcome cut = folder.run({"generate", "out", "--prompt", "3", "--max-new-tokens", "40"});
+  EXPECT_EQ(cut.exit_code, 0);
+  EXPECT_EQ(cut.err, "warning: stopped after 31 of 40 tokens: max_position_embeddings is 32\n");
+}
+
+TEST(Generate, DoesNotEchoAPromptThatItRefuses) {
+  const ProgramFolder folder;
+  ASSERT_EQ(folder.run(kRun + Words{"--save", "out"}).exit_code, 0);
+  const Outcome outcome = folder.run({"generate", "out", "--prompt", std::string(33, 'x')});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.out, IsEmpty());
+  EXPECT_EQ(outcome.err,
+            "shardloom: the prompt has 33 tokens, but the model's max_position_embeddings is 32; use a shorter "
+            "prompt\n");
+}
+
+}  // namespace
+}  // namespace loom::test
