@@ -16,6 +16,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct ProgramArguments : train::TrainArguments, observe::ReportOptions {
   observe::ProfileOptions profile;
   int sample_bytes = 0;  // length of the text generated after training; 0 = none. `shardloom train` only
   std::string prompt;    // the text it continues. `shardloom train` only
+  // The flags that a program of pretrain() added, by name, with their values as text.
+  std::vector<std::pair<std::string, std::string>> added_flags;
 };
 
 struct GenerateArguments {

@@ -5,16 +5,19 @@
 #include <iostream>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+#include "engine/launch/failure_text.h"
+#include "engine/launch/stack.h"
 
 namespace loom::cli {
 
 int exit_status_of(std::string_view program, const std::function<int()>& main) {
   // In one piece: ranks that are processes write to one terminal.
   const auto complain = [&](const std::exception& error) {
-    std::cerr << fmt::format("{}: {}\n", program, error.what());
+    std::cerr << fmt::format("{}: {}\n", escaped(program), shown_message(launch::failure_text(error)));
   };
   try {
-    return main();
+    return launch::run_on_large_stack(main);
   } catch (const ConfigError& error) {
     complain(error);
     return kExitUsage;

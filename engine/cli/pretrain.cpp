@@ -12,6 +12,7 @@
 #include "engine/cli/plan_command.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
+#include "engine/core/shown_text.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/observe/profiler.h"
 #include "engine/observe/report_run.h"
@@ -20,6 +21,7 @@
 #include "engine/train/loop.h"
 #include "engine/train/metrics.h"
 #include "engine/train/progress.h"
+#include "engine/train/same_job.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/find_profile.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -115,11 +117,11 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
 
   if (arguments.save) {
     trainer.save(*arguments.save);
-    if (first) out << fmt::format("model written to {}\n", arguments.save->string());
+    if (first) out << fmt::format("model written to {}\n", escaped(arguments.save->string()));
   }
   if (report) {
     report->write();
-    out << fmt::format("report written to {}\n", arguments.report->string());
+    out << fmt::format("report written to {}\n", escaped(arguments.report->string()));
   }
   if (callbacks.after_training) {
     std::ostream silent(nullptr);
@@ -127,13 +129,26 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   }
 }
 
+// What the processes of an MPI job agree on; nothing where the ranks are threads of one.
+std::vector<comm::SaidEntry> entries_of(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
+                                        const train::TrainingInputs& inputs) {
+  if (!launch::launched_by_mpi()) return {};
+  std::vector<comm::SaidEntry> entries = train::job_entries(arguments, callbacks, inputs);
+  for (const auto& [flag, value] : arguments.added_flags) entries.push_back({flag, escaped(value)});
+  entries.push_back({"--sample-bytes", fmt::to_string(arguments.sample_bytes)});
+  entries.push_back({"--prompt", escaped(arguments.prompt)});
+  return entries;
+}
+
 }  // namespace
 
 void pretrain(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   const ObserverInputs observed = read_observer_inputs(arguments);
+  const std::vector<comm::SaidEntry> entries = entries_of(arguments, callbacks, inputs);
   const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};
   const launch::RankMain main = [&](RankContext& context, comm::World& world) {
+    if (!entries.empty() && world.size() > 1) train::check_same_job(entries, *world.everyone());
     train_rank(arguments, callbacks, inputs, observed, context, world, out);
   };
   if (launch::launched_by_mpi()) {
