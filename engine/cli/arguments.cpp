@@ -239,9 +239,47 @@ void check_sharding(const ProgramArguments& a) {
   }
 }
 
-void settle_ranks(const CLI::App& app, const launch::LaunchContext& context, const ForeignFlags& foreign,
+// What the engine counts with, and what a machine can run: above these, arithmetic or the machine would end.
+constexpr std::int64_t kMostRanks = 10'000'000;
+constexpr std::int64_t kMostThreadRanks = 1024;
+constexpr std::int64_t kMostThreads = 1024;
+constexpr std::int64_t kMostBatch = 10'000'000;
+constexpr std::int64_t kMostPlannedMicroBatches = 4096;
+constexpr std::int64_t kMostSteps = 4'294'967'295;
+
+void check_limit(std::string_view flag, std::int64_t value, std::int64_t most, std::string_view why = "") {
+  if (value > most) config_error("{} is {}; use at most {}{}", flag, value, most, why);
+}
+
+void check_limits(const ProgramArguments& a) {
+  check_limit("--train-iters", a.train_iters, kMostSteps);
+  check_limit("--lr-decay-iters", a.lr_decay_iters, kMostSteps);
+  check_limit("--eval-iters", a.eval_iters, kMostSteps);
+  check_limit("--micro-batch-size", a.micro_batch_size, kMostBatch);
+  check_limit("--seq-length", a.seq_length, 1 << 30);
+  check_limit("--compute-threads", a.compute_threads, kMostThreads, ", best the cores of this machine");
+  check_limit("--distributed-timeout-minutes", a.distributed_timeout_minutes, 60 * 24 * 365, ", a year");
+}
+
+// After the ranks and the batch are known.
+void check_planned_work(const ProgramArguments& a) {
+  check_limit("--world-size", a.ranks, kMostRanks);
+  const std::int64_t unit = std::int64_t{a.micro_batch_size} * a.ranks;
+  const std::int64_t micro_batches = a.global_batch_size / unit;
+  if (micro_batches <= kMostPlannedMicroBatches) return;
+  config_error(
+      "--global-batch-size is {}, which makes {} micro-batches a step, above the {} that a plan goes through; use at "
+      "most {}, or a larger --micro-batch-size or --world-size",
+      a.global_batch_size, micro_batches, kMostPlannedMicroBatches, kMostPlannedMicroBatches * unit);
+}
+
+void settle_ranks(const CLI::App& app, bool planned, const launch::LaunchContext& context, const ForeignFlags& foreign,
                   ProgramArguments& a) {
   int local_ranks = a.ranks;
+  if (!planned && context.mpi_ranks == 0) {
+    check_limit("--nproc-per-node", a.ranks, kMostThreadRanks,
+                ", as each is a thread; more ranks are processes (mpirun)");
+  }
   if (context.mpi_ranks > 0) {
     if (given(app, "--nproc-per-node")) {
       config_error("--nproc-per-node is {}, but the MPI launcher started {} ranks, one a process; leave it out",
@@ -320,9 +358,18 @@ void settle_presets(ProgramArguments& a) {
   }
 }
 
+void refuse_profile_flags(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const bool of_profile = !option->get_lnames().empty() && option->get_lnames().front().starts_with("profile-");
+    if (!of_profile || option->count() == 0) continue;
+    config_error("--{} is given, but --profile is not, so nothing is collected; add --profile",
+                 option->get_lnames().front());
+  }
+}
+
 void settle_profile(const CLI::App& app, ProgramArguments& a) {
   observe::ProfileOptions& p = a.profile;
-  if (!p.enabled) return;
+  if (!p.enabled) return refuse_profile_flags(app);
   if (p.step_end <= p.step_start) {
     const bool end_given = given(app, "--profile-step-end");
     config_error("--profile-step-end is {}{}, but collection begins at --profile-step-start {}; use at least {}",
@@ -342,16 +389,22 @@ void settle_kernels(ProgramArguments& a) {
   if (a.kernels == train::KernelSet::kFast) a.fused = nn::KernelOptions::fast();
 }
 
-void settle(const CLI::App& app, const launch::LaunchContext& context, const ForeignFlags& foreign,
+void settle(const CLI::App& app, Program program, const launch::LaunchContext& context, const ForeignFlags& foreign,
             ProgramArguments& a) {
+  check_limits(a);
   a.megatron_recompute_flags = foreign.recompute;
   a.without_effect = foreign.without_effect;
   a.bf16 = foreign.bf16;
   check_weights(a);
   check_sharding(a);
   check_checkpoints(a, foreign);
-  settle_ranks(app, context, foreign, a);
+  settle_ranks(app, plans(program), context, foreign, a);
   settle_batch(app, a);
+  if (plans(program)) {
+    check_planned_work(a);
+  } else {
+    check_limit("--global-batch-size", a.global_batch_size, kMostBatch);
+  }
   settle_schedule(app, a);
   settle_output(app, a);
   settle_profile(app, a);
@@ -466,15 +519,19 @@ class TrainingFlags final : public train::ExtraArguments {
   void group(const std::string& heading) override { flags_.group(heading); }
   void whole(const std::string& flag, std::int64_t& value, std::int64_t least, const std::string& about) override {
     flags_.whole(flag, value, least, about);
+    added_.emplace_back(flag, [&value] { return fmt::to_string(value); });
   }
   void real(const std::string& flag, double& value, const std::string& about) override {
     flags_.real(flag, value, finite, "a number", about);
+    added_.emplace_back(flag, [&value] { return fmt::to_string(value); });
   }
   void text(const std::string& flag, std::string& value, const std::string& about) override {
     flags_.text(flag, "TEXT", value, about, value);
+    added_.emplace_back(flag, [&value] { return value; });
   }
   void toggle(const std::string& flag, bool& value, const std::string& about) override {
     flags_.toggle(flag, value, about);
+    added_.emplace_back(flag, [&value] { return fmt::to_string(value); });
   }
   void example(const std::string& flags) override {
     app_.footer(fmt::format("Example:\n  {} {}\n", app_.get_name(), flags));
@@ -491,7 +548,8 @@ class TrainingFlags final : public train::ExtraArguments {
   // After the parse.
   ProgramArguments settled(const launch::LaunchContext& context) {
     if (!is_users(program_)) check_sources(values_, program_);
-    settle(app_, context, foreign_, values_);
+    settle(app_, program_, context, foreign_, values_);
+    for (const auto& [flag, value] : added_) values_.added_flags.emplace_back(flag, value());
     return values_;
   }
 
@@ -501,6 +559,7 @@ class TrainingFlags final : public train::ExtraArguments {
   Flags flags_;
   ProgramArguments values_;
   ForeignFlags foreign_;
+  std::vector<std::pair<std::string, std::function<std::string()>>> added_;  // read after the parse
 };
 
 void add_plan(Flags& flags, PlanArguments& a, int& world_size) {

@@ -6,6 +6,9 @@
 
 #include "engine/cli/standard_streams.h"
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+#include "engine/launch/failure_text.h"
+#include "engine/launch/stack.h"
 #include "engine/launch/stop_signals.h"
 
 namespace loom::cli {
@@ -13,20 +16,20 @@ namespace {
 
 // In one piece: ranks that are processes write to one terminal.
 void complain(std::string_view program, std::string_view text) {
-  if (!text.empty()) std::cerr << fmt::format("{}: {}\n", program, text);
+  if (!text.empty()) std::cerr << fmt::format("{}: {}\n", escaped(program), shown_message(text));
 }
 
 int status_of(std::string_view program, const std::function<int()>& main) {
   try {
-    return main();
+    return launch::run_on_large_stack(main);
   } catch (const ConfigError& error) {
-    complain(program, error.what());
+    complain(program, launch::failure_text(error));
     return kExitUsage;
   } catch (const launch::Interrupted& stopped) {
     complain(program, stopped.what());
     return kExitSignal + stopped.signal();
   } catch (const std::exception& error) {
-    complain(program, error.what());
+    complain(program, launch::failure_text(error));
     return kExitFailed;
   }
 }

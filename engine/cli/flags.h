@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
 
 namespace loom::cli {
@@ -49,7 +50,7 @@ class Flags {
         [=, &value](const std::string& text) {
           const auto number = parse_number<Integer>(text);
           if (!number || std::cmp_less(*number, least)) {
-            config_error("{} is {}; use a whole number of at least {}", first_name(name), text, least);
+            config_error("{} is {}; use a whole number of at least {}", first_name(name), shown_text(text), least);
           }
           value = *number;
         });
@@ -60,7 +61,8 @@ class Flags {
             const std::string& about) {
     add(name, "X", fmt::to_string(value), about, [=, &value](const std::string& text) {
       const auto number = parse_number<double>(text);
-      if (!number || !std::isfinite(*number) || !holds(*number)) config_error("{} is {}; use {}", name, text, allowed);
+      if (!number || !std::isfinite(*number) || !holds(*number))
+        config_error("{} is {}; use {}", name, shown_text(text), allowed);
       value = *number;
     });
   }
@@ -120,7 +122,7 @@ class Flags {
       for (const std::string& word : given) {
         check_is_value(app, name, "N", word);
         const auto number = parse_number<int>(word);
-        if (!number || *number < 0) config_error("{} is {}; use whole numbers of at least 0", name, word);
+        if (!number || *number < 0) config_error("{} is {}; use whole numbers of at least 0", name, shown_text(word));
         numbers.push_back(*number);
       }
       value = std::move(numbers);
@@ -153,7 +155,7 @@ class Flags {
   [[noreturn]] static void refuse_choice(const std::string& name, const std::string& text,
                                          const std::vector<std::string>& words) {
     const auto nearest = nearest_spelling(text, words);
-    config_error("{} is {}; use {}{}", first_name(name), text, fmt::join(words, ", "),
+    config_error("{} is {}; use {}{}", first_name(name), shown_text(text), fmt::join(words, ", "),
                  nearest ? fmt::format(" (did you mean {}?)", *nearest) : "");
   }
 

@@ -17,6 +17,7 @@
 #include "engine/cli/plan_command.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
+#include "engine/core/shown_text.h"
 #include "engine/launch/launch_context.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/launch/stop_signals.h"
@@ -28,6 +29,7 @@
 #include "engine/train/loop.h"
 #include "engine/train/metrics.h"
 #include "engine/train/progress.h"
+#include "engine/train/same_job.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/find_profile.h"
 #include "models/hf/folder_files.h"
@@ -210,7 +212,7 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   const bool saved = save(trainer, arguments, first, end, out);
   if (report) {
     report->write();
-    out << fmt::format("report written to {}\n", arguments.report->string());
+    out << fmt::format("report written to {}\n", escaped(arguments.report->string()));
   }
   if (first) {
     end.lost(metrics->problem());
@@ -231,16 +233,29 @@ std::optional<int> rank_of_process() {
   return launch::LaunchContext::detect().mpi_rank;
 }
 
+// What the processes of an MPI job agree on; nothing where the ranks are threads of one.
+std::vector<comm::SaidEntry> entries_of(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
+                                        const train::TrainingInputs& inputs) {
+  if (!launch::launched_by_mpi()) return {};
+  std::vector<comm::SaidEntry> entries = train::job_entries(arguments, callbacks, inputs);
+  for (const auto& [flag, value] : arguments.added_flags) entries.push_back({flag, escaped(value)});
+  entries.push_back({"--sample-bytes", fmt::to_string(arguments.sample_bytes)});
+  entries.push_back({"--prompt", escaped(arguments.prompt)});
+  return entries;
+}
+
 }  // namespace
 
 void pretrain(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   const ObserverInputs observed = read_observer_inputs(arguments);
   const std::vector<io::OutputLock> locks = open_outputs(arguments, rank_of_process());
+  const std::vector<comm::SaidEntry> entries = entries_of(arguments, callbacks, inputs);
   const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};
   const launch::StopSignals signals;
   RunEnd end;
   const launch::RankMain main = [&](RankContext& context, comm::World& world) {
+    if (!entries.empty() && world.size() > 1) train::check_same_job(entries, *world.everyone());
     train_rank(arguments, callbacks, inputs, observed, context, world, end, out);
     if (launch::launched_by_mpi()) end.raise_stop();
   };

@@ -1,19 +1,29 @@
 #include "engine/config/document.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
-#include <fstream>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <sys/stat.h>
 #include <vector>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 
 namespace loom::config {
 namespace {
 
+constexpr std::int64_t kMostBytes = std::int64_t{16} << 20;
 constexpr int kMostLevels = 64;
 constexpr int kMostValues = 1'000'000;
 
@@ -26,7 +36,53 @@ SourceMark mark_at(const YAML::Mark& mark, std::string_view file) {
   return {std::string(file), mark.line + 1, mark.column + 1};
 }
 
-std::string joined(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
+// Paths are for messages.
+std::string joined(const std::string& path, const std::string& key) {
+  return path.empty() ? shown_text(key) : path + "." + shown_text(key);
+}
+
+void check_utf8(std::string_view text, std::string_view file) {
+  const auto at = invalid_utf8(text);
+  if (!at) return;
+  const std::string_view before = text.substr(0, *at);
+  const auto line = std::ranges::count(before, '\n') + 1;
+  const std::size_t begin = before.rfind('\n') + 1;  // 0 in the first line
+  config_error("{}:{}:{}: the byte \\x{:02x} is not UTF-8; save the file as UTF-8", escaped(file), line,
+               *at - begin + 1, static_cast<unsigned char>(text[*at]));
+}
+
+// --- Files
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+std::string_view kind_of_file(mode_t mode) {
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return S_ISCHR(mode) || S_ISBLK(mode) ? "a device" : "no regular file";
+}
+
+void check_file(const struct stat& status, const std::string& name) {
+  if (S_ISDIR(status.st_mode)) config_error("{}: is a folder; give the path of the YAML file itself", name);
+  if (!S_ISREG(status.st_mode)) {
+    config_error("{}: is {}; give the path of a regular file", name, kind_of_file(status.st_mode));
+  }
+  if (status.st_size > kMostBytes) {
+    config_error("{}: has {} bytes, above the {} that a configuration may have; give the right file", name,
+                 status.st_size, kMostBytes);
+  }
+}
 
 // --- YAML
 
@@ -61,10 +117,57 @@ void refuse_second_document(const std::string& text, std::string_view file) {
   }
 }
 
+// What the parser says, in words of those who write files. Those it does not have stay the parser's.
+std::string in_words(const std::string& problem) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kProblems{{
+      {"illegal tab when looking for indentation", "a tab indents the line; use spaces"},
+      {"illegal EOF in scalar", "a quote is not closed before the end of the file"},
+      {"illegal document indicator in scalar", "--- or ... stands inside quotes"},
+      {"end of sequence flow not found", "a [ is not closed with ]"},
+      {"end of map flow not found", "a { is not closed with }"},
+      {"illegal flow end", "a ] or } closes nothing"},
+      {"end of map not found", "the line belongs to no key above it"},
+      {"end of sequence not found", "the line belongs to no list entry above it"},
+      {"illegal block entry", "a list entry stands where none can"},
+      {"illegal map key", "a key stands where none can"},
+      {"illegal map value", "a colon stands where no value can follow"},
+      {"unknown token", "a value begins with a character that YAML reserves; put it in quotes"},
+      {"bad character found while scanning hex number", "an escape \\x, \\u or \\U has no hexadecimal digits"},
+      {"the referenced anchor is not defined", "a name after * that no & defines"},
+      {"bad file", "values are nested too deeply"},
+  }};
+  const auto* const found =
+      std::ranges::find(kProblems, problem, &std::pair<std::string_view, std::string_view>::first);
+  if (found != kProblems.end()) return std::string(found->second);
+  constexpr std::string_view kEscape = "unknown escape character: ";
+  if (!problem.starts_with(kEscape)) return shown_text(problem);
+  return fmt::format("the escape \\{} is not known between double quotes; use single quotes",
+                     shown_text(std::string_view(problem).substr(kEscape.size())));
+}
+
+// True where a quote opens at `mark` and is open to the end, which the parser takes for its close.
+bool is_left_open(std::string_view text, const YAML::Mark& mark) {
+  std::size_t at = 0;
+  for (int line = 0; line < mark.line; ++line) at = text.find('\n', at) + 1;
+  at += static_cast<std::size_t>(mark.column);
+  if (at >= text.size() || (text[at] != '"' && text[at] != '\'')) return false;
+  const char quote = text[at];
+  while (++at < text.size()) {
+    const bool escape = quote == '"' ? text[at] == '\\' : text.substr(at).starts_with("''");
+    if (escape) {
+      ++at;
+    } else if (text[at] == quote) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // yaml-cpp's nodes as Values.
 class YamlConverter {
  public:
-  YamlConverter(std::string_view file, const DocumentWords& words) : file_(file), words_(words) {}
+  YamlConverter(std::string_view text, std::string_view file, const DocumentWords& words)
+      : text_(text), file_(file), words_(words) {}
 
   Value convert(const YAML::Node& node, const std::string& path, const std::string& key, const Place& place) {
     if (++values_ > kMostValues) config_error("{}: more than {} values; aliases repeat too much", file_, kMostValues);
@@ -88,9 +191,13 @@ class YamlConverter {
   }
 
   // "?" and "!" are the parser's tags of plain and of quoted scalars.
-  static void fill_scalar(const YAML::Node& node, Value& value) {
+  void fill_scalar(const YAML::Node& node, Value& value) const {
     const bool plain = node.Tag() == "?";
     const bool quoted = node.Tag() == "!";
+    if (quoted && is_left_open(text_, node.Mark())) {
+      refuse(words_.unreadable, fmt::arg("where", value.where()),
+             fmt::arg("problem", "the quote that opens here is not closed"));
+    }
     value.set_scalar(node.Scalar(),
                      plain    ? Value::Style::kPlain
                      : quoted ? Value::Style::kQuoted
@@ -108,6 +215,7 @@ class YamlConverter {
   }
 
   void fill_mapping(const YAML::Node& node, Value& mapping) {
+    std::map<std::string, int, std::less<>> lines;  // of the keys so far
     for (const auto& pair : node) {
       const SourceMark key_mark = mark_at(pair.first.Mark(), file_);
       if (!pair.first.IsScalar()) {
@@ -116,15 +224,17 @@ class YamlConverter {
       }
       const std::string& key = pair.first.Scalar();
       const std::string path = joined(mapping.path(), key);
-      if (const Value* first = mapping.find(key)) {
+      const auto [first, fresh] = lines.try_emplace(key, key_mark.line);
+      if (!fresh) {
         refuse(words_.repeated, fmt::arg("where", key_mark.text()), fmt::arg("path", path),
-               fmt::arg("first", first->place().key.line));
+               fmt::arg("first", first->second));
       }
       const SourceMark mark = pair.second.IsNull() ? key_mark : mark_at(pair.second.Mark(), file_);
       mapping.add(convert(pair.second, path, key, {key_mark, mark}));
     }
   }
 
+  const std::string_view text_;
   const std::string_view file_;
   const DocumentWords& words_;
   int values_ = 0;
@@ -139,18 +249,47 @@ YAML::Node load(const std::string& text, std::string_view file, const DocumentWo
   } catch (const YAML::Exception& error) {
     const bool alias = error.msg.find("alias") != std::string::npos || error.msg.find("anchor") != std::string::npos;
     refuse(alias && !words.unknown_alias.empty() ? words.unknown_alias : words.unreadable,
-           fmt::arg("where", mark_at(error.mark, file).text()), fmt::arg("problem", error.msg));
+           fmt::arg("where", mark_at(error.mark, file).text()), fmt::arg("problem", in_words(error.msg)));
   }
 }
 
 // --- JSON
+
+// Reads a text and counts its ends of line.
+class LineCounter {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  LineCounter(const char* at, int& line) : at_(at), line_(&line) {}
+  reference operator*() const { return *at_; }
+  LineCounter& operator++() {
+    if (*at_++ == '\n') ++*line_;
+    return *this;
+  }
+  LineCounter operator++(int) {
+    LineCounter before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const LineCounter& other) const { return at_ == other.at_; }
+
+ private:
+  const char* at_;
+  int* line_;
+};
 
 // nlohmann's events as Values: its own tree would forget how a number was written.
 class JsonConverter {
  public:
   using Json = nlohmann::json;
 
-  explicit JsonConverter(std::string_view text, std::string_view file) : size_(text.size()), file_(file) {}
+  // `line` is that of the last character read.
+  JsonConverter(std::string_view text, std::string_view file, const int& line)
+      : size_(text.size()), file_(escaped(file)), line_(line) {}
 
   Value take() { return std::move(root_); }
 
@@ -168,7 +307,12 @@ class JsonConverter {
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(std::string& key) {
+    const auto [first, fresh] = lines_.back().try_emplace(key, line_);
     key_ = std::move(key);
+    if (!fresh) {
+      config_error("{}:{}: {} is given again, first at line {}; keep one", file_, line_,
+                   joined(open_.back().path(), key_), first->second);
+    }
     return true;
   }
   bool parse_error(std::size_t byte, const std::string&, const Json::exception& error) {
@@ -180,6 +324,7 @@ class JsonConverter {
 
  private:
   Value made(Value::Kind kind) {
+    if (++values_ > kMostValues) config_error("{}: more than {} values; give the right file", file_, kMostValues);
     const SourceMark mark{file_, 0, 0};
     if (open_.empty()) return {kind, "", "", {mark, mark}};
     const Value& parent = open_.back();
@@ -207,36 +352,53 @@ class JsonConverter {
     if (open_.size() == kMostLevels) config_error("{}: nested deeper than {} levels", file_, kMostLevels);
     Value value = made(kind);
     open_.push_back(std::move(value));
+    lines_.emplace_back();
     return true;
   }
   bool close() {
     Value done = std::move(open_.back());
     open_.pop_back();
+    lines_.pop_back();
     return put(std::move(done));
   }
 
   const std::size_t size_;
   const std::string file_;
+  const int& line_;
   Value root_;
   std::vector<Value> open_;
+  std::vector<std::map<std::string, int, std::less<>>> lines_;  // of the keys so far, for each mapping that is open
+  int values_ = 0;
   std::string key_;
 };
 
 }  // namespace
 
 std::string read_text(const std::filesystem::path& path, std::string_view wanted) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    config_error("{}: is a folder; give the path of the YAML file itself", path.string());
+  const std::string name = escaped(path.string());
+  const auto fail = [&](int code) { config_error("{}: {}; give the path of {}", name, std::strerror(code), wanted); };
+  // Without O_NONBLOCK, opening a pipe would wait for its writer.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0 && errno == ENXIO) config_error("{}: is a socket; give the path of a regular file", name);
+  if (file.get() < 0) fail(errno);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail(errno);
+  check_file(status, name);
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t filled = 0;
+  while (filled < text.size()) {
+    const ssize_t bytes = ::read(file.get(), text.data() + filled, text.size() - filled);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) fail(errno);
+    if (bytes == 0) break;  // it has become shorter
+    filled += static_cast<std::size_t>(bytes);
   }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) config_error("{}: {}; give the path of {}", path.string(), std::strerror(errno), wanted);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  text.resize(filled);
+  return text;
 }
 
 Value parse_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words) {
+  check_utf8(text, file_name);
   // An end of line after the last value lets the parser mark the end of the file, not its beginning.
   const YAML::Node document = load(std::string(text) + "\n", file_name, words);
   if (document.IsNull()) refuse(words.empty, fmt::arg("file", file_name));
@@ -245,12 +407,15 @@ Value parse_yaml(std::string_view text, std::string_view file_name, const Docume
     refuse(words.no_mapping, fmt::arg("where", mark.text()), fmt::arg("file", file_name),
            fmt::arg("kind", document.IsSequence() ? "a list" : "a single value"));
   }
-  return YamlConverter(file_name, words).convert(document, "", "", {mark, mark});
+  return YamlConverter(text, file_name, words).convert(document, "", "", {mark, mark});
 }
 
 Value parse_json(std::string_view text, std::string_view file_name) {
-  JsonConverter converter(text, file_name);
-  JsonConverter::Json::sax_parse(text, &converter);
+  check_utf8(text, file_name);
+  int line = 1;
+  JsonConverter converter(text, file_name, line);
+  JsonConverter::Json::sax_parse(LineCounter(text.data(), line), LineCounter(text.data() + text.size(), line),
+                                 &converter);
   Value value = converter.take();
   if (value.is_mapping()) return value;
   config_error("{}: a JSON object is expected, not {}", file_name, value.is_list() ? "array" : "a single value");

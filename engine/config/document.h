@@ -1,8 +1,10 @@
 // Documents: a file's text as one mapping of Values.
 //
 // YAML      one document, a mapping; keys are scalars and stand once. Line marks are those of the text.
-// JSON      an object. Of a key that stands twice the last counts, as in Python. Marks name the file only.
-// Limits    64 levels, and a million values once YAML's aliases are written out; both far above what a person writes.
+// JSON      an object; keys stand once. Marks name the file only.
+// Bytes     UTF-8, of a regular file: a pipe or a device is refused without being opened for long.
+// Limits    16 MiB, 64 levels, and a million values once YAML's aliases are written out; all far above what a person
+//           writes.
 // Errors    ConfigError with file, line and column. What readers of files say differently is in DocumentWords.
 #pragma once
 
@@ -16,7 +18,7 @@ namespace loom::config {
 
 // The messages of one kind of file. Names in braces are filled in: {where} is file:line:column, {file} the file.
 struct DocumentWords {
-  // The text is no YAML; {problem} is what the parser says.
+  // The text is no YAML; {problem} says why.
   std::string_view unreadable =
       "{where}: not readable as YAML ({problem}); check indentation, colons and quotes here and in the line above";
   // The same where the parser met an alias (*name) that nothing defines; empty: as `unreadable`.
@@ -28,8 +30,8 @@ struct DocumentWords {
   std::string_view repeated = "{where}: {path} is given again, first at line {first}; keep one";
 };
 
-// The bytes of `path`. ConfigError when it is a folder or cannot be read; `wanted` ends the latter: "give the path of
-// WANTED".
+// The bytes of `path`, a regular file. ConfigError when it is something else, is longer than 16 MiB or cannot be read;
+// `wanted` ends the latter: "give the path of WANTED".
 std::string read_text(const std::filesystem::path& path, std::string_view wanted);
 
 // Messages call the text `file_name`. YAML is read with an end of line after it: where a text with one of its own ends

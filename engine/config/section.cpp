@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
 
 namespace loom::config {
@@ -63,7 +64,8 @@ bool Section::has(std::string_view key) const { return find(key) != nullptr; }
 
 void Section::reject_value(std::string_view key, std::string_view message) const {
   const Value* value = mapping_.find(key);
-  config_error("{}: {} is {}; {}", where(key), dotted(key), value == nullptr ? "absent" : value->json(), message);
+  config_error("{}: {} is {}; {}", where(key), dotted(key), value == nullptr ? "absent" : shown_text(value->json()),
+               message);
 }
 
 void Section::reject_missing(std::string_view key) const {
@@ -89,7 +91,15 @@ std::int64_t Section::count(std::string_view key) const {
 }
 
 std::int64_t Section::count(std::string_view key, std::int64_t fallback) const {
-  const std::int64_t value = integer(key).value_or(fallback);
+  const Value* given = find(key);
+  if (given == nullptr) return fallback;
+  // Digits that 64 bits do not hold are a whole number too.
+  const bool digits = given->is_scalar() && given->number() && !given->scalar().empty() &&
+                      given->scalar().find_first_not_of("0123456789") == std::string::npos;
+  if (digits && given->whole().value_or(kMostCount + 1) > kMostCount && given->scalar().front() != '0') {
+    reject(key, "it must be at most {}", kMostCount);
+  }
+  const std::int64_t value = *integer(key);
   if (value < 1) reject(key, "it must be at least 1");
   return value;
 }
@@ -125,7 +135,8 @@ std::optional<double> Section::number(std::string_view key) const {
 
 double Section::positive(std::string_view key, double fallback) const {
   const double value = number(key).value_or(fallback);
-  if (!(value > 0) || !std::isfinite(value)) reject(key, "it must be greater than 0");
+  if (!std::isfinite(value)) reject(key, "it must be greater than 0 and finite");
+  if (!(value > 0)) reject(key, "it must be greater than 0");
   return value;
 }
 

@@ -34,6 +34,9 @@ struct KeyTable {
   std::string_view advice = "write it";
 };
 
+// Of a count: as many ids as int32 has. Products of two of them fit into 64 bits.
+inline constexpr std::int64_t kMostCount = 2147483647;
+
 // Throws for a member of a mapping whose key is not one of `known`: the nearest spelling, or the list of them.
 [[noreturn]] void refuse_key(const Value& member, std::span<const std::string_view> known);
 
@@ -56,7 +59,7 @@ class Section {
   // --- typed look-ups ---
   bool has(std::string_view key) const;
 
-  // Required, >= 1.
+  // Required, from 1 to kMostCount.
   std::int64_t count(std::string_view key) const;
   std::int64_t count(std::string_view key, std::int64_t fallback) const;
   std::optional<std::int64_t> integer(std::string_view key) const;

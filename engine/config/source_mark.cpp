@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "engine/core/shown_text.h"
+
 namespace loom::config {
 
-std::string SourceMark::text() const { return line == 0 ? file : fmt::format("{}:{}:{}", file, line, column); }
+std::string SourceMark::text() const {
+  return line == 0 ? escaped(file) : fmt::format("{}:{}:{}", escaped(file), line, column);
+}
 
 }  // namespace loom::config

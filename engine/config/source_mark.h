@@ -11,7 +11,7 @@ struct SourceMark {
   int line = 0;
   int column = 0;
 
-  // "fsdp2_config.yaml:1:16", or the bare file name.
+  // "fsdp2_config.yaml:1:16", or the bare file name; escaped (shown_text.h).
   std::string text() const;
   bool operator==(const SourceMark&) const = default;
 };

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 
 namespace loom::config {
 namespace {
@@ -76,8 +77,8 @@ std::string Value::shown() const {
   if (is_list()) return "a list";
   if (is_mapping()) return "a mapping";
   if (is_null()) return "empty";
-  if (style_ == Style::kQuoted) return fmt::format("{:?}", scalar_);
-  return style_ == Style::kPlain ? scalar_ : fmt::format("a value with the tag {}", tag_);
+  if (style_ == Style::kTagged) return fmt::format("a value with the tag {}", shown_text(tag_));
+  return shown_text(style_ == Style::kQuoted ? fmt::format("{:?}", scalar_) : scalar_);
 }
 
 std::string Value::json() const {

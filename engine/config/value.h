@@ -57,7 +57,7 @@ class Value {
   // A member of a mapping (the last of that name); null when there is none.
   const Value* find(std::string_view key) const;
 
-  // As a message shows it: 64GiB, "64", a list, a mapping, empty.
+  // As a message shows it, long ones cut: 64GiB, "64", a list, a mapping, empty.
   std::string shown() const;
   // In one line of JSON: 64, "auto", ["a","b"]. Plain scalars stand as they were written.
   std::string json() const;

@@ -1,5 +1,5 @@
 // Logging: one spdlog logger to stderr. Level from SPDLOG_LEVEL (trace debug info warning error off), `info` by
-// default.
+// default. Messages are escaped (shown_text.h).
 #pragma once
 
 #include <spdlog/spdlog.h>

@@ -11,6 +11,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rng.h"
+#include "engine/core/shown_text.h"
 
 namespace loom::data {
 namespace {
@@ -21,7 +22,7 @@ constexpr std::uint64_t kSplitSeed = 1;
 constexpr std::int32_t kSeparator = 0;
 
 void check(const fs::path& path, const std::error_code& error) {
-  if (error) config_error("--data-path '{}': cannot read: {}", path.string(), error.message());
+  if (error) config_error("--data-path '{}': cannot read: {}", escaped(path.string()), error.message());
 }
 
 void add_file(const fs::path& path, std::vector<fs::path>& found) {
@@ -44,7 +45,6 @@ void add_folder(const fs::path& folder, std::vector<fs::path>& found) {
   }
 }
 
-// Sorted; without files reached twice.
 std::vector<fs::path> find_files(const std::vector<fs::path>& paths) {
   std::vector<fs::path> found;
   for (const fs::path& path : paths) {
@@ -56,12 +56,18 @@ std::vector<fs::path> find_files(const std::vector<fs::path>& paths) {
     } else if (fs::is_regular_file(status)) {
       add_file(path, found);
     } else {
-      config_error("--data-path '{}': neither a file nor a folder", path.string());
+      config_error("--data-path '{}': neither a file nor a folder; give files, or folders with files",
+                   escaped(path.string()));
     }
   }
   std::ranges::sort(found);
   std::set<fs::path> seen;
-  std::erase_if(found, [&](const fs::path& path) { return !seen.insert(fs::canonical(path)).second; });
+  std::erase_if(found, [&](const fs::path& path) {
+    std::error_code error;
+    const fs::path real = fs::canonical(path, error);
+    check(path, error);
+    return !seen.insert(real).second;
+  });
   return found;
 }
 
@@ -247,6 +253,8 @@ void ByteDataset::copy_stream(std::int64_t begin, std::span<std::int32_t> tokens
     if (tokens.empty()) return;
   }
 }
+
+std::vector<fs::path> data_files(const std::vector<fs::path>& paths) { return find_files(paths); }
 
 ByteData open_byte_data(const ByteDataOptions& options) {
   require(0.0 <= options.held_out_fraction && options.held_out_fraction < 1.0, "held_out_fraction is {}",

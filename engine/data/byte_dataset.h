@@ -71,6 +71,9 @@ class ByteDataset {
   std::int64_t sample_count_ = 0;
 };
 
+// The files that a data set of these paths has, in its order (Files, above).
+std::vector<std::filesystem::path> data_files(const std::vector<std::filesystem::path>& paths);
+
 struct ByteData {
   ByteDataset train;
   // Its order does not depend on the seed, so that runs compare on the same batches. None when the fraction is 0.

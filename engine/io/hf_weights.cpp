@@ -1,11 +1,12 @@
 #include "engine/io/hf_weights.h"
 
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
+#include "engine/io/json_text.h"
 
 namespace loom::io {
 namespace {
@@ -16,15 +17,20 @@ using Json = nlohmann::json;
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
+constexpr std::size_t kMostIndexBytes = std::size_t{256} << 20;
+
 Json parse_index(const MappedFile& file) {
-  const auto* const text = reinterpret_cast<const char*>(file.bytes().data());
-  try {
-    return Json::parse(text, text + file.bytes().size());
-  } catch (const Json::parse_error& error) {
-    config_error("{}: not valid JSON (at byte {} of {})", file.path().string(), error.byte, file.bytes().size());
-  } catch (const Json::exception&) {
-    config_error("{}: not valid JSON (a number is out of range)", file.path().string());
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  if (text.size() > kMostIndexBytes) {
+    config_error("{}: has {} bytes, above the {} that an index may have; fetch it again", file.path().string(),
+                 text.size(), kMostIndexBytes);
   }
+  return parse_json(text, file.path().string());
+}
+
+// A single value as it stands, else what it is.
+std::string shown(const Json& value) {
+  return value.is_structured() ? fmt::format("({})", value.type_name()) : shown_text(value.dump());
 }
 
 // Tensor name -> shard file name.
@@ -37,8 +43,8 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   std::map<std::string, std::string> map;
   for (const auto& [name, shard] : index["weight_map"].items()) {
     if (!shard.is_string() || fs::path(shard.get<std::string>()).filename() != shard.get<std::string>()) {
-      config_error("{}: tensor '{}': its shard {} is not the name of a file in this folder", path.string(), name,
-                   shard.dump());
+      config_error("{}: tensor '{}': its shard {} is not the name of a file in this folder", path.string(),
+                   shown_text(name), shown(shard));
     }
     map[name] = shard.get<std::string>();
   }

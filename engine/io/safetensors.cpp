@@ -7,13 +7,14 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/json_text.h"
 
 namespace loom::io {
 namespace {
@@ -24,6 +25,7 @@ using OrderedJson = nlohmann::ordered_json;
 static_assert(std::endian::native == std::endian::little, "tensors are stored little endian and mapped as they are");
 
 constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kMostHeaderBytes = 100'000'000;  // of the official reader
 constexpr std::size_t kHeaderAlignment = 8;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
@@ -102,27 +104,20 @@ class HeaderReader {
           "{}: the header should take {} bytes, but {} follow its length; the file is truncated or not safetensors",
           path_, length, rest.size());
     }
+    if (length > kMostHeaderBytes) {
+      config_error("{}: the header should take {} bytes, above the {} that safetensors allows; fetch the file again",
+                   path_, length, kMostHeaderBytes);
+    }
     data_ = rest.subspan(length);
     const std::string_view text(reinterpret_cast<const char*>(rest.data()), length);
     if (!text.starts_with('{')) config_error("{}: not a safetensors file: the header does not start with '{{'", path_);
     return text;
   }
 
-  Json parse(std::string_view text) {
-    std::set<std::string> seen;
-    const auto reject_repeated = [&](int depth, Json::parse_event_t event, Json& value) {
-      if (event == Json::parse_event_t::key && depth == 1 && !seen.insert(value.get<std::string>()).second) {
-        config_error("{}: tensor '{}': named twice in the header", path_, value.get<std::string>());
-      }
-      return true;
-    };
-    try {
-      return Json::parse(text, reject_repeated);
-    } catch (const Json::parse_error& error) {
-      config_error("{}: the header is not valid JSON (at byte {} of {})", path_, error.byte, text.size());
-    } catch (const Json::exception&) {
-      config_error("{}: the header is not valid JSON (a number is out of range)", path_);
-    }
+  Json parse(std::string_view text) const {
+    return parse_json(
+        text, path_,
+        {.invalid = "the header is not valid JSON", .repeated = "tensor '{key}': named twice in the header"});
   }
 
   void read_metadata(const Json& value) {
@@ -164,6 +159,12 @@ class HeaderReader {
     return *dtype;
   }
 
+  // A list of single values as it stands, else what its first entry that is none is.
+  static std::string shown_sizes(const Json& sizes) {
+    const auto nested = std::ranges::find_if(sizes, [](const Json& size) { return size.is_structured(); });
+    return nested == sizes.end() ? shown_text(sizes.dump()) : fmt::format("[..., {}, ...]", nested->type_name());
+  }
+
   std::vector<std::int64_t> read_sizes(const std::string& name, const Json& value) const {
     const auto found = value.find("shape");
     if (found == value.end() || !found->is_array()) fail(name, "\"shape\" is missing or not a list");
@@ -171,7 +172,7 @@ class HeaderReader {
     for (const Json& size : *found) {
       if (!size.is_number_unsigned() ||
           size.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-        fail(name, fmt::format("shape {} is not a list of sizes", found->dump()));
+        fail(name, fmt::format("shape {} is not a list of sizes", shown_sizes(*found)));
       }
       sizes.push_back(size.get<std::int64_t>());
     }
@@ -221,7 +222,7 @@ class HeaderReader {
   }
 
   [[noreturn]] void fail(const std::string& name, const std::string& reason) const {
-    config_error("{}: tensor '{}': {}", path_, name, reason);
+    config_error("{}: tensor '{}': {}", path_, shown_text(name), reason);
   }
 
   const std::string path_;

@@ -6,6 +6,8 @@
 
 #include "engine/comm/mpi/mpi.h"
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+#include "engine/launch/failure_text.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/launch/stop_signals.h"
 
@@ -15,8 +17,9 @@ namespace {
 // Tells the peers and the reader, then ends the job.
 [[noreturn]] void end_in_failure(comm::mpi::MpiTransport& transport, const std::string& message) {
   transport.fail(message);
-  const bool says_who = message.starts_with("[rank ");
-  std::fputs((says_who ? message + "\n" : fmt::format("[rank {}] {}\n", transport.rank(), message)).c_str(), stderr);
+  const std::string shown = shown_message(message);
+  const bool says_who = shown.starts_with("[rank ");
+  std::fputs((says_who ? shown + "\n" : fmt::format("[rank {}] {}\n", transport.rank(), shown)).c_str(), stderr);
   std::fflush(nullptr);
   transport.abort_job();
 }
@@ -40,7 +43,7 @@ void run_mpi_rank(const comm::CommOptions& options, const RankMain& main) {
     }
     world.end();
   } catch (const std::exception& error) {
-    end_in_failure(*transport, error.what());
+    end_in_failure(*transport, failure_text(error));
   } catch (...) {
     end_in_failure(*transport, "an exception of unknown type");
   }

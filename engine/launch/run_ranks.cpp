@@ -10,6 +10,7 @@
 
 #include "engine/comm/local/inprocess.h"
 #include "engine/core/error.h"
+#include "engine/launch/failure_text.h"
 
 namespace loom::launch {
 namespace {
@@ -47,7 +48,7 @@ void run_rank(comm::InProcessWorld& shared, int rank, int ranks, const RankMain&
     const RankScope scope(context);
     main(context, *world);
   } catch (const std::exception& error) {
-    world->fail(error.what());
+    world->fail(failure_text(error));
     outcomes.record(rank, std::current_exception());
   } catch (...) {
     world->fail("an exception of unknown type");
@@ -68,7 +69,7 @@ void run_ranks(int ranks, const comm::CommOptions& options, const RankMain& main
     }
   } catch (const std::exception& error) {  // the system has no thread left
     const int rank = static_cast<int>(threads.size());
-    shared.view(rank)->fail(error.what());
+    shared.view(rank)->fail(failure_text(error));
     outcomes.record(rank, std::current_exception());
   }
   for (std::thread& thread : threads) thread.join();

@@ -1,3 +1,4 @@
+#include "engine/core/checked.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
 #include "engine/kernels/fused.h"
@@ -6,10 +7,16 @@
 namespace loom {
 namespace {
 
+// What a process can address. Sums of a few thousand such tensors stay within 64 bits.
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 47;
+
 Tensor make(Place place, device::Device* device, const Shape& shape, DType dtype, device::MemCategory category,
             std::string what, bool pinned = false) {
-  const std::int64_t bytes = shape.numel() * element_bytes(dtype);
-  return {std::make_shared<Storage>(place, device, bytes, category, std::move(what), pinned), 0, shape, dtype};
+  const auto bytes = checked_multiply(shape.numel(), element_bytes(dtype));
+  check_model(bytes && *bytes <= kMostBytes,
+              "'{}' of shape {} and type {} takes more than 128 TiB, which no process can address; use smaller sizes",
+              what, to_string(shape), name(dtype));
+  return {std::make_shared<Storage>(place, device, *bytes, category, std::move(what), pinned), 0, shape, dtype};
 }
 
 }  // namespace

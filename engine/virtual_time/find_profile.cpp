@@ -7,6 +7,7 @@
 
 #include "engine/config/share_folder.h"
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
 #include "engine/virtual_time/profile_file.h"
 
@@ -39,12 +40,13 @@ std::vector<std::string> profile_names() {
 }  // namespace
 
 fs::path find_profile_file(const std::string& device, const std::string& flag) {
-  if (fs::exists(device)) return device;
+  std::error_code unreadable;  // a name, or a file that shows it when it is read
+  if (fs::exists(device, unreadable)) return device;
   const fs::path path = profiles_folder() / (device + ".yaml");
-  if (fs::exists(path)) return path;
+  if (fs::exists(path, unreadable)) return path;
   const std::vector<std::string> names = profile_names();
   const auto nearest = nearest_spelling(device, names);
-  config_error("{} is {}, neither a file nor a profile in {}; {}use one of {}", flag, device,
+  config_error("{} is {}, neither a file nor a profile in {}; {}use one of {}", flag, shown_text(device),
                profiles_folder().string(), nearest ? fmt::format("did you mean {}? ", *nearest) : "",
                fmt::join(names, ", "));
 }

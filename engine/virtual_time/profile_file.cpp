@@ -11,6 +11,7 @@
 #include "engine/config/document.h"
 #include "engine/config/section.h"
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 
 namespace loom::virtual_time {
 namespace {
@@ -32,12 +33,16 @@ struct Range {
   }
 };
 
-constexpr Range kRate{.may_be_least = false, .words = "a number above 0"};
-constexpr Range kSize{.words = "a number of at least 0"};
-constexpr Range kShare{.may_be_least = false, .most = 1, .words = "a share above 0 and at most 1"};
+// Bytes or operations a second, and durations: what machines have, with room to both sides. Times stay within 64 bits.
+constexpr Range kRate{.least = 1e6, .most = 1e21, .words = "a rate from 1e6 to 1e21 a second"};
+constexpr Range kTime{.may_be_least = false, .most = 1e12, .words = "a time above 0 and at most 1e12 ns"};
+constexpr Range kWholeTime{.most = 1e9, .whole = true, .words = "a whole number of ns from 0 to 1e9"};
+constexpr Range kPositive{.least = 0.001, .most = 1e9, .words = "a number from 0.001 to 1e9"};
+constexpr Range kSize{.most = 1e18, .words = "a number from 0 to 1e18"};
+constexpr Range kShare{.least = 0.001, .most = 1, .words = "a share from 0.001 to 1"};
 constexpr Range kPart{.most = 1, .words = "a share from 0 to 1"};
 constexpr Range kLoss{.most = 0.99, .words = "a share from 0 to 0.99"};
-constexpr Range kRelative{.may_be_least = false, .most = 10, .words = "a factor above 0 and at most 10"};
+constexpr Range kRelative{.least = 0.001, .most = 10, .words = "a factor from 0.001 to 10"};
 // Whole numbers that a double holds exactly.
 constexpr Range kWhole{.most = 9007199254740992, .whole = true, .words = "a whole number of at least 0"};
 constexpr Range kCount{.least = 1, .most = 9007199254740992, .whole = true, .words = "a whole number of at least 1"};
@@ -53,6 +58,13 @@ std::int64_t whole(const Value& value, const Range& range) { return static_cast<
 std::string text(const Value& value) {
   if (!value.is_scalar() || value.scalar().empty()) value.refuse("a text");
   return value.scalar();
+}
+
+// A text that plans and pages print.
+std::string shown_name(const Value& value) {
+  const std::string name = text(value);
+  if (name.size() > 64 || escaped(name) != name) value.refuse("at most 64 bytes without control characters");
+  return name;
 }
 
 // One of `words`, by its position.
@@ -174,7 +186,7 @@ ProductPoint read_product(const Value& value) {
           .m = whole(s["m"], kCount),
           .n = whole(s["n"], kCount),
           .k = whole(s["k"], kCount),
-          .time_ns = number(s["time_ns"], kRate)};
+          .time_ns = number(s["time_ns"], kTime)};
 }
 
 AttentionPoint read_attention_point(const Value& value) {
@@ -185,7 +197,7 @@ AttentionPoint read_attention_point(const Value& value) {
           .heads = whole(s["heads"], kCount),
           .seq = whole(s["seq"], kCount),
           .head_dim = whole(s["head_dim"], kCount),
-          .time_ns = number(s["time_ns"], kRate)};
+          .time_ns = number(s["time_ns"], kTime)};
 }
 
 MeasuredProfile read_measured(const Value& value, const MatrixProfile& matrix) {
@@ -193,7 +205,7 @@ MeasuredProfile read_measured(const Value& value, const MatrixProfile& matrix) {
   const Keys optional{"products", "attention"};
   const Section s = section(value, keys, optional);
   text(s["source"]);
-  MeasuredProfile measured{.reach = number(s["reach"], kRate), .weight = number(s["weight"], kRate)};
+  MeasuredProfile measured{.reach = number(s["reach"], kPositive), .weight = number(s["weight"], kPositive)};
   const auto read = [&](std::string_view key, auto& points, auto read_point) {
     if (s.given(key) == nullptr) return;
     for (const Value& point : list(s[key], "measured kernels")) {
@@ -225,11 +237,11 @@ LaunchProfile read_launch(const Value& value) {
   const Keys keys{"source", "kernel_launch_ns", "dispatch_ns", "library_ns", "collective_ns", "stream_wait_ns"};
   const Section s = section(value, keys);
   text(s["source"]);
-  return {.kernel_launch_ns = whole(s["kernel_launch_ns"], kWhole),
-          .dispatch_ns = whole(s["dispatch_ns"], kWhole),
-          .library_ns = whole(s["library_ns"], kWhole),
-          .collective_ns = whole(s["collective_ns"], kWhole),
-          .stream_wait_ns = whole(s["stream_wait_ns"], kWhole)};
+  return {.kernel_launch_ns = whole(s["kernel_launch_ns"], kWholeTime),
+          .dispatch_ns = whole(s["dispatch_ns"], kWholeTime),
+          .library_ns = whole(s["library_ns"], kWholeTime),
+          .collective_ns = whole(s["collective_ns"], kWholeTime),
+          .stream_wait_ns = whole(s["stream_wait_ns"], kWholeTime)};
 }
 
 // `inner`: the level before; null for the nearest.
@@ -246,11 +258,11 @@ LinkLevel read_level(const Value& value, const LinkLevel* inner, bool last) {
             "compute_slowdown"};
   if (!last) keys.insert(keys.begin() + 1, "devices");
   const Section s = section(value, keys);
-  LinkLevel level{.name = text(s["name"]),
+  LinkLevel level{.name = shown_name(s["name"]),
                   .devices = last ? 0 : whole(s["devices"], kCount),
                   .topology = static_cast<Topology>(one_of(s["topology"], kTopologies)),
                   .algorithm = static_cast<Algorithm>(one_of(s["algorithm"], kAlgorithms)),
-                  .latency_ns = whole(s["latency_ns"], kWhole),
+                  .latency_ns = whole(s["latency_ns"], kWholeTime),
                   .bandwidth_bytes_per_s = number(s["bandwidth_bytes_per_s"], kRate),
                   .efficiency = number(s["efficiency"], kShare),
                   .half_rate_message_bytes = whole(s["half_rate_message_bytes"], kWhole),
@@ -272,7 +284,8 @@ LinkProfile read_links(const Value& value) {
   const Keys keys{"source", "levels", "launch_ns", "pipeline_chunks"};
   const Section s = section(value, keys);
   text(s["source"]);
-  LinkProfile links{.launch_ns = whole(s["launch_ns"], kWhole), .pipeline_chunks = whole(s["pipeline_chunks"], kCount)};
+  LinkProfile links{.launch_ns = whole(s["launch_ns"], kWholeTime),
+                    .pipeline_chunks = whole(s["pipeline_chunks"], kCount)};
   const std::vector<Value>& levels = list(s["levels"], "levels of links, from the nearest to the farthest");
   if (levels.size() > 8) s["levels"].refuse("at most 8 levels");
   if (levels.size() < 2) s["levels"].refuse("at least 2 levels: inside a node, and between nodes");
@@ -292,7 +305,7 @@ HostLinkProfile read_host_link(const Value& value) {
                   "d2h_pageable_bytes_per_s"};
   const Section s = section(value, keys);
   text(s["source"]);
-  return {.latency_ns = whole(s["latency_ns"], kWhole),
+  return {.latency_ns = whole(s["latency_ns"], kWholeTime),
           .h2d_pinned_bytes_per_s = number(s["h2d_pinned_bytes_per_s"], kRate),
           .d2h_pinned_bytes_per_s = number(s["d2h_pinned_bytes_per_s"], kRate),
           .h2d_pageable_bytes_per_s = number(s["h2d_pageable_bytes_per_s"], kRate),
@@ -305,7 +318,7 @@ HostProfile read_host(const Value& value, const LinkProfile& links) {
   text(s["source"]);
   HostProfile host{.memory_bandwidth_bytes_per_s = number(s["memory_bandwidth_bytes_per_s"], kRate),
                    .flops_per_s = number(s["flops_per_s"], kRate),
-                   .kernel_ns = whole(s["kernel_ns"], kWhole)};
+                   .kernel_ns = whole(s["kernel_ns"], kWholeTime)};
   constexpr Range kNode{.most = 1023, .whole = true, .words = "the number of a NUMA node, 0 to 1023"};
   const Value& nodes = s["numa_node_of_device"];
   for (const Value& node : list(nodes, "NUMA nodes, one for each device of a host")) {
@@ -327,7 +340,7 @@ HardwareProfile read_profile(const Value& document) {
   const Keys optional{"measured"};
   const Section s = section(document, keys, optional);
   text(s["source"]);
-  HardwareProfile profile{.name = text(s["name"]),
+  HardwareProfile profile{.name = shown_name(s["name"]),
                           .memory = read_memory(s["memory"]),
                           .matrix = read_matrix(s["matrix"]),
                           .attention = read_attention(s["attention"]),

@@ -16,6 +16,17 @@ namespace {
 
 constexpr std::int64_t kNone = -1;
 
+// 146 years.
+constexpr std::int64_t kEndOfTimeNs = std::int64_t{1} << 62;
+
+std::int64_t later(std::int64_t time_ns, double ns) {
+  if (!(ns < static_cast<double>(kEndOfTimeNs - time_ns))) {
+    raise<DeviceError>(
+        "the step takes more than 146 years of virtual time; use smaller sizes, or a device profile with higher rates");
+  }
+  return time_ns + std::llround(ns);
+}
+
 // Something that runs at a rate that may change.
 struct Task {
   double remaining_ns = 0;  // at the full rate, as of `updated_ns`
@@ -220,7 +231,7 @@ void Simulation::set_rate(Task& task, double rate, Happening what, Member who) {
   task.remaining_ns -= static_cast<double>(now_ - task.updated_ns) * task.rate;
   task.updated_ns = now_;
   task.rate = rate;
-  const std::int64_t end = now_ + std::max<std::int64_t>(0, std::llround(task.remaining_ns / rate));
+  const std::int64_t end = later(now_, std::max(0.0, task.remaining_ns / rate));
   events_.push({end, events_made_++, what, who, ++task.version});
 }
 
@@ -250,7 +261,7 @@ bool Simulation::pass(std::int32_t r, std::size_t index) {
       return true;
     case device::EntryKind::kHostWork:
       time.issued = time.start = state.host_ns;
-      state.host_ns = time.end = state.host_ns + model_.host_work_ns(entry.cost);
+      state.host_ns = time.end = later(state.host_ns, static_cast<double>(model_.host_work_ns(entry.cost)));
       break;
     case device::EntryKind::kHostWait: {
       const std::int64_t other = entry.other;
@@ -275,7 +286,7 @@ bool Simulation::pass(std::int32_t r, std::size_t index) {
 void Simulation::issue(std::int32_t r, std::size_t index, std::int64_t cost_ns) {
   RankState& state = rank(r);
   const device::Entry& entry = state.recording->entries[index];
-  state.host_ns += cost_ns;
+  state.host_ns = later(state.host_ns, static_cast<double>(cost_ns));
   state.times.entries[index].issued = state.host_ns;
   const Member who{r, static_cast<std::int32_t>(entry.stream)};
   StreamState& to = stream(who);

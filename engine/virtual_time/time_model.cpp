@@ -15,7 +15,18 @@ double share_of_rate(double size, double half) { return half <= 0 ? 1 : size / (
 
 double ceil_div(double a, double b) { return std::ceil(a / b); }
 
-std::int64_t rounded(double ns) { return std::llround(ns); }
+// Thirteen days, for one kernel or one collective: thousands of them stay within 64 bits.
+constexpr double kLongestNs = 1LL << 50;
+
+std::int64_t rounded(double ns) {
+  if (!(ns < kLongestNs)) {
+    raise<DeviceError>(
+        "one kernel or collective takes {:.3g} s of virtual time, above the {:.3g} s that can be counted; use smaller "
+        "sizes, or a device profile with higher rates",
+        ns / kNsPerS, kLongestNs / kNsPerS);
+  }
+  return std::llround(ns);
+}
 
 double square(double x) { return x * x; }
 

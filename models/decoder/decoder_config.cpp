@@ -1,10 +1,12 @@
 #include "models/decoder/decoder_config.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine/core/spelling.h"
 #include "models/decoder/decoder_families.h"
 #include "models/hub/config_reader.h"
+#include "models/hub/size_limits.h"
 
 namespace loom::models {
 namespace {
@@ -46,6 +48,49 @@ void check_heads(const ConfigReader& reader, DecoderConfig& config) {
   }
 }
 
+constexpr std::array<SizeLimit, 15> kLimits{{{"hidden_size", 1 << 20},
+                                             {"n_embd", 1 << 20},
+                                             {"intermediate_size", 1 << 24},
+                                             {"n_inner", 1 << 24},
+                                             {"moe_intermediate_size", 1 << 24},
+                                             {"num_hidden_layers", 4096},
+                                             {"n_layer", 4096},
+                                             {"num_attention_heads", 1 << 16},
+                                             {"num_key_value_heads", 1 << 16},
+                                             {"n_head", 1 << 16},
+                                             {"head_dim", 1 << 16},
+                                             {"num_experts", 1 << 16},
+                                             {"num_local_experts", 1 << 16},
+                                             {"num_experts_per_tok", 1 << 16},
+                                             {"decoder_sparse_step", 1 << 16}}};
+
+// Each weight of the model, by the key that makes it large.
+void check_weights(const ConfigReader& reader, const DecoderConfig& config) {
+  const bool gpt2 = config.family == DecoderFamily::kGpt2;
+  const std::int64_t hidden = config.hidden_size;
+  const std::string of_hidden = fmt::format("{} {}", gpt2 ? "n_embd" : "hidden_size", hidden);
+  check_weight(reader, "vocab_size", config.vocab_size, hidden, of_hidden);
+  if (gpt2) check_weight(reader, "n_positions", config.max_position_embeddings, hidden, of_hidden);
+  const bool inner = reader.given(gpt2 ? "n_inner" : "intermediate_size") != nullptr;
+  check_weight(reader,
+               !gpt2   ? "intermediate_size"
+               : inner ? "n_inner"
+                       : "n_embd",
+               config.intermediate_size, hidden, of_hidden);
+  const std::int64_t heads = config.num_attention_heads;
+  check_weight(reader,
+               reader.given("head_dim") != nullptr ? "head_dim"
+               : gpt2                              ? "n_embd"
+                                                   : "hidden_size",
+               config.head_dim, heads * hidden, fmt::format("{} heads and {}", heads, of_hidden));
+  if (!config.moe) return;
+  const std::int64_t inner_size = 2 * config.moe->moe_intermediate_size;
+  check_weight(reader, "moe_intermediate_size", inner_size, hidden, of_hidden);
+  check_weight(reader, reader.given("num_local_experts") != nullptr ? "num_local_experts" : "num_experts",
+               config.moe->num_experts, inner_size * hidden,
+               fmt::format("moe_intermediate_size {} and {}", config.moe->moe_intermediate_size, of_hidden));
+}
+
 using Json = nlohmann::ordered_json;
 
 Json ids_or_null(const std::vector<std::int64_t>& ids) {
@@ -59,6 +104,7 @@ DecoderConfig read_decoder_config(const ConfigReader& reader) {
   DecoderConfig config;
   config.family = read_family(reader);
   refuse_quantized(reader);
+  check_sizes(reader, kLimits);
   config.vocab_size = reader.count("vocab_size");
   config.initializer_range = reader.positive("initializer_range", 0.02);
   config.bos_token_id = reader.integer("bos_token_id");
@@ -66,6 +112,7 @@ DecoderConfig read_decoder_config(const ConfigReader& reader) {
   config.pad_token_id = reader.integer("pad_token_id");
   entry_of(config.family).read(reader, config);
   check_heads(reader, config);
+  check_weights(reader, config);
   if (reader.strict()) reader.refuse_unread();
   return config;
 }

@@ -6,8 +6,9 @@ namespace loom::models {
 namespace {
 
 bool has_weights(const std::filesystem::path& path) {
-  return std::filesystem::exists(path / "model.safetensors") ||
-         std::filesystem::exists(path / "model.safetensors.index.json");
+  std::error_code unreadable;  // shows when the configuration is read
+  return std::filesystem::exists(path / "model.safetensors", unreadable) ||
+         std::filesystem::exists(path / "model.safetensors.index.json", unreadable);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/config/document.h"
-#include "engine/io/mapped_file.h"
+#include "engine/core/shown_text.h"
 
 namespace loom::models {
 namespace {
@@ -48,13 +48,17 @@ ConfigReader ConfigReader::from_yaml(std::string_view text, std::string_view fil
 }
 
 ConfigReader ConfigReader::load(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) return load(path / "config.json");
+  std::error_code unreadable;  // shows when it is read
+  if (std::filesystem::is_directory(path, unreadable)) return load(path / "config.json");
   const std::string extension = path.extension().string();
-  if (extension != ".json" && extension != ".yaml" && extension != ".yml") {
-    config_error("{}: a model is described by a folder with config.json, a .json or a .yaml file", path.string());
+  if (unreadable && unreadable != std::errc::no_such_file_or_directory) {
+    config_error("{}: {}; give the path of a model's configuration", escaped(path.string()), unreadable.message());
   }
-  const io::MappedFile file(path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  if (extension != ".json" && extension != ".yaml" && extension != ".yml") {
+    config_error("{}: a model is described by a folder with config.json, a .json or a .yaml file",
+                 escaped(path.string()));
+  }
+  const std::string text = config::read_text(path, "an existing folder with config.json, .json or .yaml file");
   return extension == ".json" ? from_json(text, path.string()) : from_yaml(text, path.string());
 }
 

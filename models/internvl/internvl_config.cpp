@@ -1,9 +1,11 @@
 #include "models/internvl/internvl_config.h"
 
+#include <array>
 #include <cmath>
 
 #include "models/decoder/decoder_families.h"
 #include "models/hub/config_reader.h"
+#include "models/hub/size_limits.h"
 
 namespace loom::models {
 namespace {
@@ -22,12 +24,15 @@ void no_dropout(const ConfigReader& reader, std::string_view key) {
   if (reader.number(key).value_or(0) != 0) reader.reject(key, "dropout is not built, set it to 0");
 }
 
+constexpr std::int64_t kMostSide = 1 << 16;  // pixels
+
 // One number, or two equal ones.
 std::int64_t read_side(const ConfigReader& reader, std::string_view key, std::int64_t fallback) {
   const std::vector<std::int64_t> sizes = reader.integers(key);
   if (sizes.empty() && !reader.has(key)) return fallback;
   if (sizes.empty() || sizes.size() > 2 || sizes.front() < 1)
     reader.reject(key, "a size or [height, width] is expected");
+  if (sizes.front() > kMostSide) reader.reject(key, "it must be at most {}", kMostSide);
   if (sizes.back() != sizes.front()) reader.reject(key, "only squares are built");
   return sizes.front();
 }
@@ -38,6 +43,12 @@ bool read_norm_type(const ConfigReader& reader) {
   return type == "rms_norm";
 }
 
+constexpr std::array<SizeLimit, 5> kVisionLimits{{{"hidden_size", 1 << 20},
+                                                  {"num_hidden_layers", 4096},
+                                                  {"num_attention_heads", 1 << 16},
+                                                  {"intermediate_size", 1 << 24},
+                                                  {"num_channels", 1 << 10}}};
+
 void check_vision(const ConfigReader& reader, const InternVLVisionConfig& config) {
   if (config.hidden_size % config.num_attention_heads != 0) {
     reader.reject("hidden_size", "it must be a multiple of num_attention_heads ({})", config.num_attention_heads);
@@ -45,6 +56,11 @@ void check_vision(const ConfigReader& reader, const InternVLVisionConfig& config
   if (config.image_size % config.patch_size != 0) {
     reader.reject("image_size", "it must be a multiple of patch_size ({})", config.patch_size);
   }
+  const std::string of_hidden = fmt::format("hidden_size {}", config.hidden_size);
+  check_weight(reader, "intermediate_size", config.intermediate_size, config.hidden_size, of_hidden);
+  check_weight(reader, "image_size", config.grid() * config.grid(), config.hidden_size, of_hidden);
+  check_weight(reader, "patch_size", config.patch_size * config.patch_size, config.num_channels * config.hidden_size,
+               fmt::format("{} channels and {}", config.num_channels, of_hidden));
 }
 
 void read_vision_numbers(const ConfigReader& reader, InternVLVisionConfig& config) {
@@ -63,6 +79,7 @@ void read_vision_numbers(const ConfigReader& reader, InternVLVisionConfig& confi
 InternVLVisionConfig read_vision(const ConfigReader& reader) {
   InternVLVisionConfig config;
   only_text(reader, "model_type", "internvl_vision");
+  check_sizes(reader, kVisionLimits);
   read_vision_numbers(reader, config);
   config.rms_norm = read_norm_type(reader);
   config.attention_bias = reader.flag("attention_bias", config.attention_bias);

@@ -1,12 +1,14 @@
 #include "sharding/config/module_pattern.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <set>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
 
 namespace loom::sharding {
@@ -22,7 +24,7 @@ struct Subject {
   std::string_view key;
   const SourceMark& mark;
 
-  std::string head() const { return fmt::format("{}: {}: '{}'", mark.text(), key, text); }
+  std::string head() const { return fmt::format("{}: {}: '{}'", mark.text(), key, shown_text(text)); }
 };
 
 Subject subject_of(const ModulePattern& pattern) { return {pattern.text(), pattern.key(), pattern.mark()}; }
@@ -173,6 +175,28 @@ std::string path_hint(std::string_view wanted, const ModuleTreeView& tree) {
   return fmt::format("{} holds {}{}", holder, fmt::join(children, ", "), cut ? ", ..." : "");
 }
 
+// What looks like a class gets the classes. The nearest one is at most a third of its letters away, whatever their case.
+std::string class_hint(std::string_view wanted, const std::vector<std::string>& classes) {
+  constexpr std::size_t kListed = 24;
+  const auto lower = [](std::string text) {
+    std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+  };
+  std::vector<std::string> lowered;
+  std::ranges::transform(classes, std::back_inserter(lowered), lower);
+  const auto nearest = nearest_spelling(lower(std::string(wanted)), lowered);
+  const std::string meant =
+      nearest ? fmt::format("did you mean {}? ",
+                            classes[static_cast<std::size_t>(std::ranges::find(lowered, *nearest) - lowered.begin())])
+              : "";
+  const std::size_t listed = std::min(kListed, classes.size());
+  return fmt::format("{}the model's classes are {}{}", meant,
+                     fmt::join(classes.begin(), classes.begin() + static_cast<std::ptrdiff_t>(listed), ", "),
+                     listed < classes.size() ? ", ..." : "");
+}
+
+bool looks_like_class(std::string_view name) { return !name.empty() && name.front() >= 'A' && name.front() <= 'Z'; }
+
 // --- Expansion
 
 struct Named {
@@ -202,7 +226,8 @@ Container container_of(const ModulePattern& pattern, const ModuleTreeView& tree)
   const std::string head = subject_of(pattern).head();
   const auto path = tree.real_path(pattern.prefix());
   if (!path) {
-    config_error("{}: there is no '{}' in the model; {}", head, pattern.prefix(), path_hint(pattern.prefix(), tree));
+    config_error("{}: there is no '{}' in the model; {}", head, shown_text(pattern.prefix()),
+                 path_hint(pattern.prefix(), tree));
   }
   const Named name{*path, pattern.prefix()};
   const auto size = tree.container_size(*path);
@@ -272,6 +297,11 @@ std::vector<Named> expand_path(const ModulePattern& pattern, const ModuleTreeVie
   std::vector<Named> found;
   for (const std::string& of_class : tree.paths_of_class(class_name)) found.push_back({of_class, of_class});
   if (!found.empty()) return found;
+  const std::vector<std::string> classes = tree.known_classes();
+  if (looks_like_class(class_name) && !classes.empty()) {
+    config_error("{}: there is no such class in the model; {}", subject_of(pattern).head(),
+                 class_hint(class_name, classes));
+  }
   config_error("{}: there is no such module; {}", subject_of(pattern).head(), path_hint(path, tree));
 }
 

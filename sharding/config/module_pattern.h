@@ -10,8 +10,10 @@
 //          paths, and a real path always wins. Messages give the real path, then the one that was written.
 // Classes  a plain path that no module has may be a class instead, with or without its Python package
 //          ("transformers.models.qwen2.modeling_qwen2.Qwen2DecoderLayer"): it then means every module of that class.
-// Errors   ConfigError, in one line: file:line:column, key, pattern, what is wrong, what to write. A pattern that
-//          matches nothing is an error; an index past the end only warns while the pattern matches something.
+// Errors   ConfigError, in one line: file:line:column, key, pattern, what is wrong, what to write: the nearest path, or
+//          for what looks like a class (a capital letter begins its last name) the nearest class and the list of them.
+//          A pattern that matches nothing is an error; an index past the end only warns while the pattern matches
+//          something.
 // Source   the pattern table of the MindSpeed-MM mixin route; there, a pattern that matches nothing is skipped.
 #pragma once
 
@@ -43,6 +45,8 @@ class ModuleTreeView {
   // Every module of a class, by its registered name ("Qwen2DecoderLayer"), in pre-order; the root excluded. None by
   // default.
   virtual std::vector<std::string> paths_of_class(std::string_view) const { return {}; }
+  // The classes of the tree's modules, the root's excluded, each once, sorted; used for hints only. None by default.
+  virtual std::vector<std::string> known_classes() const { return {}; }
   // Every path of the tree, the root excluded, and the aliases; used for hints only.
   virtual std::vector<std::string> known_paths() const = 0;
 };

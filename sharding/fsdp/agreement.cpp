@@ -2,8 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include "engine/comm/exchange.h"
 #include "engine/core/error.h"
-#include "sharding/fsdp/exchange.h"
 #include "sharding/fsdp/fsdp_state.h"
 
 namespace loom::sharding {
@@ -33,7 +33,7 @@ std::string_view dtype_name(std::optional<DType> dtype) { return dtype ? name(*d
 
 void check_group(ProcessGroup& group, const std::string& text) {
   constexpr std::string_view kTag = "agreement of ranks";
-  if (!all_have_the_same(group, text, kTag)) report(group, exchange_lines(group, text, kTag));
+  if (!comm::all_have_the_same(group, text, kTag)) report(group, comm::exchange_lines(group, text, kTag));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "sharding/fsdp/model_tree.h"
 
+#include <set>
+
 #include "engine/nn/path_aliases.h"
 
 namespace loom::sharding {
@@ -20,6 +22,14 @@ std::vector<std::string> ModelTree::paths_of_class(std::string_view name) const 
     if (!path.empty() && module->type_name() == name) paths.push_back(path);
   }
   return paths;
+}
+
+std::vector<std::string> ModelTree::known_classes() const {
+  std::set<std::string> classes;
+  for (auto& [path, module] : root_.named_modules()) {
+    if (!path.empty()) classes.emplace(module->type_name());
+  }
+  return {classes.begin(), classes.end()};
 }
 
 std::vector<std::string> ModelTree::known_paths() const {

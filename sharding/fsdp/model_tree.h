@@ -21,6 +21,7 @@ class ModelTree final : public ModuleTreeView {
   std::optional<std::string> real_path(std::string_view path) const override;
   std::optional<int> container_size(std::string_view path) const override;
   std::vector<std::string> paths_of_class(std::string_view name) const override;
+  std::vector<std::string> known_classes() const override;
   std::vector<std::string> known_paths() const override;
 
  private:

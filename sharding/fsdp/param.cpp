@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "engine/core/checked.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
 #include "engine/nn/call_stack.h"
@@ -13,6 +14,8 @@ namespace {
 
 using device::MemCategory;
 
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 47;  // as of a tensor (engine/tensor/factories.cpp)
+
 Shape with_rows(const Shape& shape, std::int64_t rows) {
   Shape result = shape;
   result[0] = rows;
@@ -22,8 +25,12 @@ Shape with_rows(const Shape& shape, std::int64_t rows) {
 // A tensor whose storage has no bytes yet.
 Tensor released(const Shape& shape, std::int64_t storage_rows, DType dtype, MemCategory category, std::string what,
                 const std::optional<CpuOffloadPolicy>& offload = std::nullopt) {
-  const std::int64_t bytes = storage_rows * shape.row_elems() * element_bytes(dtype);
-  auto storage = std::make_shared<Storage>(offload ? Place::kHost : Place::kDevice, &device::Device::current(), bytes,
+  const auto bytes = checked_multiply(storage_rows, shape.row_elems() * element_bytes(dtype));
+  check_model(bytes && *bytes <= kMostBytes,
+              "'{}' padded to {} rows, as many on every rank, takes more than 128 TiB; shard over fewer ranks "
+              "(sharding_size)",
+              what, storage_rows);
+  auto storage = std::make_shared<Storage>(offload ? Place::kHost : Place::kDevice, &device::Device::current(), *bytes,
                                            category, std::move(what), offload && offload->pin_memory);
   return {std::move(storage), 0, shape, dtype};
 }

@@ -87,5 +87,79 @@ TEST(Mpi, AnOutputThatCannotBeWrittenIsSaidOnceWithExitStatus2) {
                         "folder that can be written\n"));
 }
 
+// --- Ranks that were started differently
+
+class MpiJob : public ::testing::Test {
+ protected:
+  // One process with `first`, one with `second`.
+  Outcome run(const Words& first, const Words& second) const {
+    return folder.run_command(
+        Words{SHARDLOOM_MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", "1", SHARDLOOM_PROGRAM} + first +
+        Words{":", "-n", "1", SHARDLOOM_PROGRAM} + second);
+  }
+  void expect_difference(const Words& first, const Words& second, const std::string& difference) const {
+    const Outcome outcome = run(first, second);
+    EXPECT_NE(outcome.exit_code, 0) << difference;
+    EXPECT_NE(outcome.exit_code, 124) << "it hung: " << difference;
+    EXPECT_THAT(outcome.err, HasSubstr("ranks do not train the same: " + difference +
+                                       "; start every rank with the same flags, model and data\n"));
+    EXPECT_FALSE(std::filesystem::exists(folder.path("metrics.jsonl"))) << "nothing is trained";
+  }
+
+  const ProgramFolder folder;
+};
+
+// kFourSteps but for the flags that differ.
+const Words kTwoProcesses =
+    Words{"train", "--data-path", "data", "--seq-length", "16", "--model-config", "model.yaml"} + kSharded +
+    Words{"--micro-batch-size", "2"};
+
+TEST_F(MpiJob, WithDifferentFlagsIsRefusedBeforeItsFirstStep) {
+  expect_difference(kTwoProcesses + Words{"--seed", "1"}, kTwoProcesses + Words{"--seed", "2"},
+                    "--seed: rank 0 has 1, rank 1 has 2");
+  expect_difference(kTwoProcesses + Words{"--lr", "0.1", "--train-iters", "5"},
+                    kTwoProcesses + Words{"--lr", "0.2", "--train-iters", "7"},
+                    "--train-iters: rank 0 has 5, rank 1 has 7; --lr: rank 0 has 0.1, rank 1 has 0.2; "
+                    "--lr-decay-iters: rank 0 has 5, rank 1 has 7");
+  expect_difference(kTwoProcesses + Words{"--kernels", "pytorch"},
+                    kTwoProcesses + Words{"--kernels", "pytorch", "--use-flash-attn"},
+                    "--use-flash-attn: rank 0 has none, rank 1 has the flag");
+  expect_difference(kTwoProcesses + Words{"--save", "out"}, kTwoProcesses,
+                    "--save: rank 0 has the flag, rank 1 has none");
+}
+
+TEST_F(MpiJob, WithADifferentScalarOfTheModelIsRefusedByItsName) {
+  std::string text = folder.read("model.yaml");
+  folder.write("other.yaml", text + "rope_theta: 500000\n");
+  folder.write("model.yaml", text + "rope_theta: 1.0e+6\n");
+  Words other = kTwoProcesses;
+  std::ranges::replace(other, std::string("model.yaml"), std::string("other.yaml"));
+  expect_difference(kTwoProcesses, other, "model rope_theta: rank 0 has 1000000, rank 1 has 500000");
+}
+
+TEST_F(MpiJob, WithDataOfOneOtherByteIsRefusedWithSizeAndDigest) {
+  for (int file = 1; file <= 6; ++file) {
+    std::string text = folder.read(fmt::format("data/{}.txt", file));
+    if (file == 3) text[500] = '#';
+    folder.write(fmt::format("other/{}.txt", file), text);
+  }
+  Words other = kTwoProcesses;
+  std::ranges::replace(other, std::string("data"), std::string("other"));
+  const Outcome outcome = run(kTwoProcesses, other);
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_NE(outcome.exit_code, 124) << "it hung";
+  EXPECT_THAT(outcome.err, HasSubstr("ranks do not train the same: --data-path: rank 0 has "));
+  EXPECT_THAT(outcome.err, HasSubstr(" bytes in 6 files with the digest "));
+}
+
+TEST_F(MpiJob, MayDifferInWhatEachRankHasForItself) {
+  const Outcome outcome =
+      run(kTwoProcesses + Words{"--train-iters", "2", "--compute-threads", "1", "--metrics-path", "a.jsonl"},
+          kTwoProcesses + Words{"--train-iters", "2", "--compute-threads", "2", "--metrics-path", "b.jsonl",
+                                "--device-executor", "inline"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(folder.metrics("a.jsonl").size(), 2u);
+}
+
 }  // namespace
 }  // namespace loom::test

@@ -143,7 +143,7 @@ TEST(ByteDataset, NamesAPathThatCannotBeRead) {
   EXPECT_EQ(message_of<ConfigError>([&] { all_of(path, 4); }),
             "--data-path '" + path.string() + "': cannot read: No such file or directory");
   EXPECT_EQ(message_of<ConfigError>([&] { all_of("/dev/null", 4); }),
-            "--data-path '/dev/null': neither a file nor a folder");
+            "--data-path '/dev/null': neither a file nor a folder; give files, or folders with files");
 }
 
 TEST(ByteDataset, SaysThatThereIsNoData) {

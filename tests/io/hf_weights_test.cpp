@@ -114,6 +114,25 @@ TEST(HfWeights, RefusesAMalformedIndex) {
             path + ": tensor 'a': its shard \"../x\" is not the name of a file in this folder");
 }
 
+TEST(HfWeights, RefusesAnIndexMadeToHarm) {
+  const auto folder = fresh_folder();
+  const auto rejection = [&](std::string_view text) {
+    write_file(folder / "model.safetensors.index.json", text);
+    return message_of<ConfigError>([&] { HfWeights{folder}; });
+  };
+  const std::string path = (folder / "model.safetensors.index.json").string();
+  EXPECT_EQ(rejection("{\"weight_map\":{\"a\":" + std::string(200000, '[') + std::string(200000, ']') + "}}"),
+            path + ": nested deeper than 64 levels");
+  EXPECT_EQ(rejection(R"({"weight_map":{"a":[[1]]}})"),
+            path + ": tensor 'a': its shard (array) is not the name of a file in this folder");
+  EXPECT_EQ(rejection("{\"weight_map\":{\"a\":\"/" + std::string(1000000, 'x') + "\"}}"),
+            path + ": tensor 'a': its shard \"/" + std::string(198, 'x') +
+                "... (1000003 bytes) is not the name of a file in this folder");
+  EXPECT_EQ(rejection(R"({"weight_map":{"a":"s", "a":"t"}})"), path + ": key 'a' is given twice; keep one");
+  EXPECT_EQ(rejection("{\"weight_map\":{\"\\u001b[2J\":3}}"),
+            path + ": tensor '\\x1b[2J': its shard 3 is not the name of a file in this folder");
+}
+
 // --- After saving over a model in shards
 
 TEST(EarlierShards, AreRemovedWithTheirIndexAndNothingElse) {

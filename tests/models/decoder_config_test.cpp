@@ -5,6 +5,7 @@
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "models/decoder/decoder.h"
@@ -15,20 +16,25 @@ namespace {
 
 const std::filesystem::path kLogits = std::filesystem::path(LOOM_SOURCE_DIR) / "tests/reference/logits";
 
-// A valid Qwen2 config.json without closing brace; tests append keys. Of a repeated key the last one counts.
+// A valid Qwen2 config.json without closing brace; tests add or change keys (each beginning with a comma).
 const std::string kQwen2 = R"({"model_type": "qwen2", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 172,
   "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256)";
 const std::string kGpt2 =
     R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_head": 4, "n_layer": 4, "n_positions": 128)";
 
-DecoderConfig qwen2_with(const std::string& keys) { return parse_decoder_json(kQwen2 + keys + "}", "config.json"); }
+std::string changed(const std::string& base, const std::string& keys) {
+  auto json = nlohmann::ordered_json::parse(base + "}");
+  if (!keys.empty()) json.update(nlohmann::ordered_json::parse("{" + keys.substr(1) + "}"));
+  return json.dump();
+}
+DecoderConfig qwen2_with(const std::string& keys) { return parse_decoder_json(changed(kQwen2, keys), "config.json"); }
 
 std::string error_of(const std::function<void()>& body) { return test::message_of<ConfigError>(body); }
 std::string qwen2_error(const std::string& keys) {
   return error_of([&] { qwen2_with(keys); });
 }
 std::string gpt2_error(const std::string& keys) {
-  return error_of([&] { parse_decoder_json(kGpt2 + keys + "}", "config.json"); });
+  return error_of([&] { parse_decoder_json(changed(kGpt2, keys), "config.json"); });
 }
 std::string yaml_error(const std::string& text) {
   return error_of([&] { parse_decoder_yaml(text, "tiny.yaml"); });
@@ -178,8 +184,34 @@ TEST(DecoderConfig, YamlErrorsNameLineAndColumn) {
   EXPECT_EQ(yaml_error(kYaml + "head_dim: -16\n"), "tiny.yaml:9:1: head_dim is -16; it must be at least 1");
   EXPECT_EQ(yaml_error("model_type: qwen2\nvocab_sise: 256\n"),
             "tiny.yaml:2:1: unknown key 'vocab_sise'; did you mean 'vocab_size'?");
-  EXPECT_EQ(yaml_error("model_type: [qwen2\n"), "tiny.yaml:2:1: not valid YAML (end of sequence flow not found)");
+  EXPECT_EQ(yaml_error("model_type: [qwen2\n"), "tiny.yaml:2:1: not valid YAML (a [ is not closed with ])");
   EXPECT_EQ(yaml_error("- 1\n"), "tiny.yaml: a mapping of keys to values is expected");
+}
+
+TEST(DecoderConfig, RefusesSizesThatNoModelHasAtTheirKeyWithTheLargest) {
+  const auto with = [](const std::string& from, const std::string& to) {
+    std::string text = kYaml;
+    return yaml_error(text.replace(text.find(from), from.size(), to));
+  };
+  EXPECT_EQ(with("vocab_size: 256", "vocab_size: 144115188075855872"),
+            "tiny.yaml:2:1: vocab_size is 144115188075855872; it must be at most 2147483647");
+  EXPECT_EQ(with("hidden_size: 64", "hidden_size: 2097152"),
+            "tiny.yaml:3:1: hidden_size is 2097152; it must be at most 1048576");
+  EXPECT_EQ(with("num_hidden_layers: 4", "num_hidden_layers: 1000000000"),
+            "tiny.yaml:5:1: num_hidden_layers is 1000000000; it must be at most 4096");
+  EXPECT_EQ(with("vocab_size: 256\nhidden_size: 64", "vocab_size: 2147483647\nhidden_size: 1048576"),
+            "tiny.yaml:2:1: vocab_size is 2147483647; with hidden_size 1048576 it must be at most 1048576");
+  EXPECT_EQ(yaml_error(kYaml + "head_dim: 65536\nnum_key_value_heads: 4\n").substr(0, 14), "tiny.yaml:10:1");
+  EXPECT_EQ(gpt2_error(R"(, "n_layer": 5000)"), "config.json: n_layer is 5000; it must be at most 4096");
+  EXPECT_EQ(qwen2_error(R"(, "model_type": "qwen3_moe", "num_experts": 65536, "num_experts_per_tok": 2,
+                          "moe_intermediate_size": 16777216)"),
+            "config.json: num_experts is 65536; with moe_intermediate_size 16777216 and hidden_size 64 it must be at "
+            "most 512");
+}
+
+TEST(DecoderConfig, RefusesAKeyThatStandsTwice) {
+  EXPECT_EQ(error_of([] { parse_decoder_json(kQwen2 + ",\n\"vocab_size\": 512}", "config.json"); }),
+            "config.json:3: vocab_size is given again, first at line 1; keep one");
 }
 
 TEST(DecoderConfig, IsReadFromConfigJsonAndYamlFilesOnly) {

@@ -35,6 +35,7 @@ class FakeTree : public ModuleTreeView {
     return found == sizes_.end() ? std::nullopt : std::optional(found->second);
   }
   std::vector<std::string> known_paths() const override { return paths_; }
+  std::vector<std::string> known_classes() const override { return {"Embedding", "Linear", "Qwen2DecoderLayer"}; }
 
  private:
   void container(const std::string& path, int size, const std::vector<std::string>& parts) {
@@ -312,6 +313,29 @@ TEST(ModulePatternAlias, IsSaidInMessagesBesideTheRealPath) {
 TEST(SourceMark, WithoutALineItIsTheFile) {
   EXPECT_EQ(SourceMark{"f.yaml"}.text(), "f.yaml");
   EXPECT_EQ(kMark.text(), "f.yaml:4:5");
+}
+
+// --- Classes
+
+TEST(ModulePattern, OfAnUnknownClassListsTheModelsClassesAndTheNearest) {
+  const std::string head = "f.yaml:4:5: sub_modules_to_wrap: '";
+  EXPECT_EQ(refusal({"Qwen2DecoderLayr"}),
+            head +
+                "Qwen2DecoderLayr': there is no such class in the model; did you mean Qwen2DecoderLayer? the "
+                "model's classes are Embedding, Linear, Qwen2DecoderLayer");
+  EXPECT_EQ(refusal({"transformers.models.qwen2.QWEN2DecoderLayer"}),
+            head +
+                "transformers.models.qwen2.QWEN2DecoderLayer': there is no such class in the model; did you mean "
+                "Qwen2DecoderLayer? the model's classes are Embedding, Linear, Qwen2DecoderLayer");
+  EXPECT_EQ(refusal({"T5Block"}), head +
+                                      "T5Block': there is no such class in the model; the model's classes are "
+                                      "Embedding, Linear, Qwen2DecoderLayer");
+}
+
+TEST(ModulePattern, ShowsNothingRawOfAnEntry) {
+  EXPECT_EQ(refusal({"a\x1b[31m"}),
+            "f.yaml:4:5: sub_modules_to_wrap: 'a\\x1b[31m' has '[' in a module name; write module names separated by "
+            "dots, as in model.layers.{*}");
 }
 
 }  // namespace

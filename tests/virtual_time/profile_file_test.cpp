@@ -86,15 +86,15 @@ links:
 host_link:
   source: made up
   latency_ns: 16
-  h2d_pinned_bytes_per_s: 17
-  d2h_pinned_bytes_per_s: 18
-  h2d_pageable_bytes_per_s: 19
-  d2h_pageable_bytes_per_s: 20
+  h2d_pinned_bytes_per_s: 17e6
+  d2h_pinned_bytes_per_s: 18e6
+  h2d_pageable_bytes_per_s: 19e6
+  d2h_pageable_bytes_per_s: 20e6
 
 host:
   source: made up
-  memory_bandwidth_bytes_per_s: 21
-  flops_per_s: 22
+  memory_bandwidth_bytes_per_s: 21e6
+  flops_per_s: 22e6
   kernel_ns: 23
   numa_node_of_device: [1, 0]
 
@@ -149,7 +149,7 @@ TEST(ProfileFile, EveryFigureArrives) {
   EXPECT_EQ(p.links.launch_ns, 14);
   EXPECT_EQ(p.links.pipeline_chunks, 15);
   EXPECT_EQ(p.host_link.latency_ns, 16);
-  EXPECT_EQ(p.host_link.d2h_pageable_bytes_per_s, 20);
+  EXPECT_EQ(p.host_link.d2h_pageable_bytes_per_s, 20e6);
   EXPECT_EQ(p.host.kernel_ns, 23);
   EXPECT_THAT(p.host.numa_node_of_device, ElementsAre(1, 0));
   EXPECT_EQ(p.devices_per_node(), 2);
@@ -212,13 +212,26 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"source: made up\n\nmemory", "source: [made, up]\n\nmemory", "toy.yaml:2:9: source is a list; use a text"},
         // Figures that cannot be
         Bad{"bandwidth_bytes_per_s: 1e9", "bandwidth_bytes_per_s: 0",
-            "toy.yaml:8:26: memory.bandwidth_bytes_per_s is 0; use a number above 0"},
+            "toy.yaml:8:26: memory.bandwidth_bytes_per_s is 0; use a rate from 1e6 to 1e21 a second"},
         Bad{"bandwidth_bytes_per_s: 1e9", "bandwidth_bytes_per_s: -1e9",
-            "toy.yaml:8:26: memory.bandwidth_bytes_per_s is -1e9; use a number above 0"},
+            "toy.yaml:8:26: memory.bandwidth_bytes_per_s is -1e9; use a rate from 1e6 to 1e21 a second"},
         Bad{"bandwidth_bytes_per_s: 1e9", "bandwidth_bytes_per_s: inf",
-            "toy.yaml:8:26: memory.bandwidth_bytes_per_s is inf; use a number above 0"},
+            "toy.yaml:8:26: memory.bandwidth_bytes_per_s is inf; use a rate from 1e6 to 1e21 a second"},
         Bad{"streaming_efficiency: 0.5", "streaming_efficiency: 85",
-            "toy.yaml:9:25: memory.streaming_efficiency is 85; use a share above 0 and at most 1"},
+            "toy.yaml:9:25: memory.streaming_efficiency is 85; use a share from 0.001 to 1"},
+        Bad{"flops_per_s: 1e8", "flops_per_s: 0.5",
+            "toy.yaml:33:16: vector.flops_per_s is 0.5; use a rate from 1e6 to 1e21 a second"},
+        Bad{"h2d_pinned_bytes_per_s: 17e6", "h2d_pinned_bytes_per_s: 1e-300",
+            "toy.yaml:71:27: host_link.h2d_pinned_bytes_per_s is 1e-300; use a rate from 1e6 to 1e21 a second"},
+        Bad{"efficiency: 0.75", "efficiency: 1e-300",
+            "toy.yaml:19:15: matrix.efficiency is 1e-300; use a share from 0.001 to 1"},
+        Bad{"latency_ns: 16", "latency_ns: 9007199254740992",
+            "toy.yaml:70:15: host_link.latency_ns is 9007199254740992; use a whole number of ns from 0 to 1e9"},
+        Bad{"reach: 0.5", "reach: 1e-300", "toy.yaml:85:10: measured.reach is 1e-300; use a number from 0.001 to 1e9"},
+        Bad{"flops_per_s: 1e8", "flops_per_s: .nan",
+            "toy.yaml:33:16: vector.flops_per_s is .nan; use a rate from 1e6 to 1e21 a second"},
+        Bad{"name: toy", "name: \"a\\nfits\"",
+            "toy.yaml:1:7: name is \"a\\nfits\"; use at most 64 bytes without control characters"},
         Bad{"context_bytes: 10", "context_bytes: 1000",
             "toy.yaml:7:18: memory.context_bytes is 1000; use less than memory.capacity_bytes, 1000"},
         Bad{"wave_quantisation: 1", "wave_quantisation: 1.5",
@@ -229,10 +242,9 @@ INSTANTIATE_TEST_SUITE_P(
             "toy.yaml:15:3: matrix.peak_flops_per_s has no bf16; every figure is given, there are no "
             "defaults"},
         Bad{"half_rate_seq: 1,", "half_rate_seq: -1,",
-            "toy.yaml:28:45: attention.forward.half_rate_seq is -1; use a number of at least 0"},
+            "toy.yaml:28:45: attention.forward.half_rate_seq is -1; use a number from 0 to 1e18"},
         Bad{"    cast: 0.5", "    cast: 0",
-            "toy.yaml:35:11: vector.relative_rate.cast is 0; use a factor above 0 and at "
-            "most 10"},
+            "toy.yaml:35:11: vector.relative_rate.cast is 0; use a factor from 0.001 to 10"},
         Bad{"pipeline_chunks: 15", "pipeline_chunks: 0",
             "toy.yaml:66:20: links.pipeline_chunks is 0; use a whole number of at least 1"},
         // Links
@@ -251,7 +263,7 @@ INSTANTIATE_TEST_SUITE_P(
             "mesh has as many links as peers"},
         Bad{"    - name: cluster\n",
             "    - name: pod\n      devices: 3\n      topology: switch\n      algorithm: ring\n"
-            "      latency_ns: 1\n      bandwidth_bytes_per_s: 1\n      efficiency: 1\n"
+            "      latency_ns: 1\n      bandwidth_bytes_per_s: 1e6\n      efficiency: 1\n"
             "      half_rate_message_bytes: 0\n      compute_slowdown: 0\n    - name: cluster\n",
             "toy.yaml:58:16: links.levels[1].devices is 3; use a multiple of the 2 devices of node, the level before"},
         Bad{"numa_node_of_device: [1, 0]", "numa_node_of_device: [1, 0, 1]",
@@ -264,10 +276,11 @@ INSTANTIATE_TEST_SUITE_P(
             "toy.yaml:88:31: measured.products[0].dtype is fp8; use bf16, fp16, fp32 or fp64"},
         Bad{"dtype: bf16, m: 1", "dtype: fp64, m: 1",
             "toy.yaml:88:7: measured.products[0] is of fp64, and matrix.peak_flops_per_s has none; add it there"},
-        Bad{"time_ns: 4", "time_ns: 0", "toy.yaml:88:64: measured.products[0].time_ns is 0; use a number above 0"},
+        Bad{"time_ns: 4", "time_ns: 0",
+            "toy.yaml:88:64: measured.products[0].time_ns is 0; use a time above 0 and at most 1e12 ns"},
         // YAML
         Bad{"memory:", "memory: {",
-            "toy.yaml:6:17: not readable as YAML (end of map flow not found); check indentation, "
+            "toy.yaml:6:17: not readable as YAML (a { is not closed with }); check indentation, "
             "colons and quotes here and in the line above"}));
 
 TEST(ProfileFile, AFileThatIsNoMappingIsRefused) {

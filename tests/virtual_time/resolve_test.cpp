@@ -345,5 +345,26 @@ TEST(VirtualTime, AHundredThousandEntriesTakeWellUnderASecond) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(500));
 }
 
+// --- Times that 64 bits do not hold
+
+TEST(VirtualTime, OfAnItemBeyondAllMeasureIsRefusedAndNeverWraps) {
+  HardwareProfile slow = tiny_profile();
+  slow.memory.bandwidth_bytes_per_s = slow.vector.flops_per_s = 1e-6;
+  HandMade made;
+  made.compute(10);
+  EXPECT_THAT([&] { resolve_one(made, slow); },
+              ThrowsMessage<DeviceError>(
+                  StrEq("one kernel or collective takes 1e+07 s of virtual time, above the 1.13e+06 s that can be "
+                        "counted; use smaller sizes, or a device profile with higher rates")));
+}
+
+TEST(VirtualTime, OfAStepBeyondAllMeasureIsRefusedAndNeverWraps) {
+  HandMade made;
+  for (int item = 0; item < 5000; ++item) made.compute((std::int64_t{1} << 50) - 1000);
+  EXPECT_THAT([&] { resolve_one(made); },
+              ThrowsMessage<DeviceError>(StrEq("the step takes more than 146 years of virtual time; use smaller sizes, "
+                                               "or a device profile with higher rates")));
+}
+
 }  // namespace
 }  // namespace loom::virtual_time

@@ -1,4 +1,4 @@
-#include "sharding/fsdp/exchange.h"
+#include "engine/comm/exchange.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -6,17 +6,15 @@
 
 #include "engine/core/rng.h"
 
-namespace loom::sharding {
-
-using comm::ProcessGroup;
+namespace loom::comm {
 
 namespace {
 
 // Every member's `bytes`, in rank order.
 std::vector<char> exchange(ProcessGroup& group, const char* own, std::size_t bytes, std::string_view tag) {
   std::vector<char> all(bytes * static_cast<std::size_t>(group.size()));
-  const comm::GatherPart part{own, all.data(), bytes};
-  group.all_gather(comm::kHostLane, {&part, 1}, tag);
+  const GatherPart part{own, all.data(), bytes};
+  group.all_gather(kHostLane, {&part, 1}, tag);
   return all;
 }
 
@@ -57,4 +55,4 @@ std::vector<std::vector<std::string>> exchange_lines(ProcessGroup& group, const 
   return lines;
 }
 
-}  // namespace loom::sharding
+}  // namespace loom::comm

@@ -1,0 +1,23 @@
+// JSON of a file, as a tree. Private to io.
+//
+// Limits   64 levels; keys of one object stand once.
+// Errors   ConfigError that begins with the file's name.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace loom::io {
+
+struct JsonWords {
+  // Of text that is no JSON; what is wrong follows in parentheses.
+  std::string_view invalid = "not valid JSON";
+  // Of a key that an object on the first level has twice; {key} is the key.
+  std::string_view repeated = "key '{key}' is given twice; keep one";
+};
+
+// `file` is its name, as messages show it.
+nlohmann::json parse_json(std::string_view text, const std::string& file, const JsonWords& words = {});
+
+}  // namespace loom::io

@@ -1,0 +1,18 @@
+// Stacks large enough for the engine, whatever `ulimit -s` says.
+//
+// Threads   call before any other thread is started. The stacks of threads started later, by libraries too, are at
+//           least kStackBytes large.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace loom::launch {
+
+inline constexpr std::size_t kStackBytes = std::size_t{8} << 20;
+
+// Runs `main` and returns what it returns: on this thread where its stack is large enough, else on one of its own. What
+// `main` throws goes through.
+int run_on_large_stack(const std::function<int()>& main);
+
+}  // namespace loom::launch

@@ -1,0 +1,180 @@
+#include "engine/train/same_job.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/core/digest.h"
+#include "engine/core/shown_text.h"
+#include "engine/data/content.h"
+#include "engine/device/device.h"
+#include "models/hub/config_reader.h"
+#include "models/mixin/fsdp2_mixin.h"
+
+namespace loom::train {
+namespace {
+
+using Entries = std::vector<comm::SaidEntry>;
+
+template <class T>
+void add(Entries& entries, std::string key, const T& value) {
+  entries.push_back({std::move(key), fmt::format("{}", value)});
+}
+
+std::string_view given(bool is_given) { return is_given ? "the flag" : "none"; }
+
+std::string_view name(LrDecayStyle style) {
+  switch (style) {
+    case LrDecayStyle::kConstant:
+      return "constant";
+    case LrDecayStyle::kLinear:
+      return "linear";
+    case LrDecayStyle::kCosine:
+      return "cosine";
+    case LrDecayStyle::kInverseSquareRoot:
+      return "inverse-square-root";
+  }
+  return "another";
+}
+
+void add_batch_and_schedule(Entries& entries, const TrainArguments& a) {
+  add(entries, "--seed", a.seed);
+  add(entries, "--seq-length", a.seq_length);
+  add(entries, "--held-out-fraction", a.held_out_fraction);
+  add(entries, "--micro-batch-size", a.micro_batch_size);
+  add(entries, "--global-batch-size", a.global_batch_size);
+  add(entries, "--train-iters", a.train_iters);
+  add(entries, "--eval-interval", a.eval_interval);
+  add(entries, "--eval-iters", a.eval_iters);
+  add(entries, "--skip-train", given(a.skip_train));
+  add(entries, "--no-check-for-nan-in-loss-and-grad", given(!a.check_for_nan_in_loss_and_grad));
+  add(entries, "--lr", a.lr);
+  add(entries, "--min-lr", a.min_lr);
+  add(entries, "--lr-decay-style", name(a.lr_decay_style));
+  add(entries, "--lr-decay-iters", a.lr_decay_iters);
+  add(entries, "--lr-warmup-iters", a.lr_warmup_iters);
+}
+
+void add_optimizer_and_kernels(Entries& entries, const TrainArguments& a) {
+  add(entries, "--weight-decay", a.weight_decay);
+  add(entries, "--no-weight-decay-on-norms-and-biases", given(a.no_weight_decay_on_norms_and_biases));
+  add(entries, "--clip-grad", a.clip_grad);
+  add(entries, "--bf16", given(a.bf16));
+  add(entries, "--adam-beta1", a.adam_beta1);
+  add(entries, "--adam-beta2", a.adam_beta2);
+  add(entries, "--adam-eps", a.adam_eps);
+  add(entries, "--kernels", a.kernels == KernelSet::kFast ? "fast" : "pytorch");
+  add(entries, "--use-fused-rmsnorm", given(a.fused.fused_rmsnorm));
+  add(entries, "--use-fused-swiglu", given(a.fused.fused_swiglu));
+  add(entries, "--use-fused-rotary-pos-emb", given(a.fused.fused_rotary_pos_emb));
+  add(entries, "--use-flash-attn", given(a.fused.flash_attn));
+  add(entries, "--cross-entropy-loss-fusion", given(a.fused.fused_cross_entropy));
+  add(entries, "--use-torch-fsdp2", given(a.use_torch_fsdp2));
+}
+
+// What decides whether ranks come to the same collectives: whether these are given, not what they name.
+void add_paths(Entries& entries, const TrainArguments& a) {
+  add(entries, "--model-config", given(a.model_config.has_value()));
+  add(entries, "--init-from-hf-path", given(a.init_from_hf_path.has_value()));
+  add(entries, "--untie-embeddings-and-output-weights", given(a.untie_embeddings_and_output_weights));
+  add(entries, "--downcast-to-bf16", given(a.downcast_to_bf16));
+  add(entries, "--save", given(a.save.has_value()));
+}
+
+// One form for each meaning: 1e-6 and 1.0e-6 are one number.
+std::string meaning(const config::Value& value) {
+  if (const auto flag = value.boolean()) return *flag ? "true" : "false";
+  if (const auto whole = value.whole()) return fmt::format("{}", *whole);
+  if (const auto number = value.number()) return fmt::format("{}", *number);
+  return escaped(value.json());
+}
+
+void add_values(Entries& entries, const config::Value& value) {
+  if (!value.is_mapping() && !value.is_list()) return add(entries, "model " + value.path(), meaning(value));
+  for (const config::Value& item : value.items()) add_values(entries, item);
+}
+
+void add_configuration(Entries& entries, const TrainArguments& a) {
+  const auto& path = a.init_from_hf_path ? a.init_from_hf_path : a.model_config;
+  if (path) add_values(entries, models::ConfigReader::load(*path).value());
+}
+
+void add_parameters(Entries& entries, const TrainArguments& arguments, const PretrainCallbacks& callbacks) {
+  RankContext context(0, 1);  // for what a model's constructor puts on the device, as in read_inputs()
+  const RankScope scope(context);
+  device::Device::install(context, {});
+  const auto model = provide_model(arguments, callbacks);
+  add(entries, "the model's class", models::sharded_module(*model).type_name());
+  for (auto& [path, slot] : model->named_slots()) {
+    const Tensor& tensor = slot->value;
+    entries.push_back({"parameters",
+                       fmt::format("{} {} {}{}", escaped(path), to_string(tensor.shape()), loom::name(tensor.dtype()),
+                                   tensor.requires_grad() ? "" : ", frozen"),
+                       true});
+  }
+}
+
+std::string hexadecimal(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
+
+void add_weights(Entries& entries, const io::HfWeights& weights) {
+  constexpr std::size_t kEndBytes = 4096;
+  for (const std::string& name : weights.names()) {
+    const io::StoredTensor& tensor = weights.at(name);
+    const std::size_t count = std::min(kEndBytes, tensor.bytes.size());
+    std::uint64_t found = digest(tensor.bytes.data(), count);
+    found = digest(tensor.bytes.last(count).data(), count, found);
+    add(entries, fmt::format("weights of '{}'", shown_text(name)),
+        fmt::format("{} bytes with the digest {}", tensor.bytes.size(), hexadecimal(found)));
+  }
+}
+
+std::uint64_t digest_of(const nn::Value& value) {
+  std::uint64_t found = kDigestSeed;
+  value.map_tensors([&](const Tensor& tensor) {
+    const bool has_bytes = !tensor.is_meta() && tensor.raw() != nullptr;
+    if (has_bytes) found = digest(tensor.raw(), static_cast<std::size_t>(tensor.nbytes()), found);
+    return tensor;
+  });
+  return found;
+}
+
+void add_data(Entries& entries, const TrainArguments& arguments, const data::DataLoaders& loaders) {
+  if (!arguments.data_path.empty()) {
+    const data::Content content = data::content_of(arguments.data_path);
+    return add(entries, "--data-path",
+               fmt::format("{} bytes in {} files with the digest {}", content.bytes, content.files,
+                           hexadecimal(content.digest)));
+  }
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(arguments.micro_batch_size));
+  std::iota(samples.begin(), samples.end(), 0);
+  RankContext context(0, 1);
+  const RankScope scope(context);
+  device::Device::install(context, {});
+  for (const auto& [name, value] : loaders.train(samples).values) {
+    add(entries, fmt::format("'{}' of the first micro-batch", shown_text(name)),
+        fmt::format("the digest {}", hexadecimal(digest_of(value))));
+  }
+}
+
+}  // namespace
+
+std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                                         const TrainingInputs& inputs) {
+  Entries entries;
+  add_batch_and_schedule(entries, arguments);
+  add_optimizer_and_kernels(entries, arguments);
+  add_paths(entries, arguments);
+  add_configuration(entries, arguments);
+  add_parameters(entries, arguments, callbacks);
+  if (inputs.weights) add_weights(entries, *inputs.weights);
+  add_data(entries, arguments, inputs.data);
+  return entries;
+}
+
+void check_same_job(const std::vector<comm::SaidEntry>& entries, comm::ProcessGroup& everyone) {
+  comm::check_same_entries(entries, everyone,
+                           {.tag = "agreement on the job",
+                            .differ = "ranks do not train the same",
+                            .advice = "start every rank with the same flags, model and data"});
+}
+
+}  // namespace loom::train
