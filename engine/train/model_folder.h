@@ -12,8 +12,8 @@
 namespace loom::train {
 
 // model.safetensors with whole parameters under their paths; beside it the config.json of --init-from-hf-path, where
-// one was given, which says "tie_word_embeddings": false after --untie-embeddings-and-output-weights. Index and shards of
-// an earlier model in the folder are removed once the new weights are there.
+// one was given, which says "tie_word_embeddings": false after --untie-embeddings-and-output-weights. Index and shards
+// of an earlier model in the folder are removed once the new weights are there.
 void save_model_folder(const std::filesystem::path& folder, const TrainArguments& arguments,
                        const std::vector<std::pair<std::string, Tensor>>& tensors);
 
