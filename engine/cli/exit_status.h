@@ -1,7 +1,7 @@
 // The exit status of a program and what it says on stderr when it fails: one line that begins with its name.
 //
-// 0 done; 1 a run failed, or a part of what it should leave behind is missing; 2 the command line or a file of the user's
-// is wrong; 3 a planned step does not fit; 128 + signal: a run that was stopped and ended in order.
+// 0 done; 1 a run failed, or a part of what it should leave behind is missing; 2 the command line or a file of the
+// user's is wrong; 3 a planned step does not fit; 128 + signal: a run that was stopped and ended in order.
 #pragma once
 
 #include <functional>

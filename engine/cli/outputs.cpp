@@ -39,6 +39,11 @@ void add_outputs_of_rank_0(io::OutputPlan& plan, const ProgramArguments& a) {
   if (a.report) plan.writes_file("--report", *a.report);
 }
 
+bool writes_profile(const ProgramArguments& a, std::optional<int> rank) {
+  const observe::ProfileOptions& p = a.profile;
+  return p.enabled && p.step_start < a.train_iters && (!rank || std::ranges::count(p.ranks, *rank) > 0);
+}
+
 }  // namespace
 
 std::vector<io::OutputLock> open_outputs(const ProgramArguments& a, std::optional<int> rank) {
@@ -48,8 +53,7 @@ std::vector<io::OutputLock> open_outputs(const ProgramArguments& a, std::optiona
   if (a.profile.enabled && a.profile.device) add_device(plan, "--profile-device", *a.profile.device);
   const bool first = rank.value_or(0) == 0;
   if (first) add_outputs_of_rank_0(plan, a);
-  const bool profiled = a.profile.enabled && (!rank || std::ranges::count(a.profile.ranks, *rank) > 0);
-  if (profiled) plan.writes_folder("--profile-save-path", a.profile.save_path);
+  if (writes_profile(a, rank)) plan.writes_folder("--profile-save-path", a.profile.save_path);
   plan.check();
   check_metrics_of_report(a);
   plan.prepare();

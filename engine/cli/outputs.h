@@ -1,7 +1,7 @@
 // The outputs of a command, refused or made ready before anything is computed. Private to engine/cli.
 //
-// Refused  an output that is an input (data, model, configuration) or another output; a folder, file or disk that cannot
-//          be written; an output that another run is writing.
+// Refused  an output that is an input (data, model, configuration) or another output; a folder, file or disk that
+//          cannot be written; an output that another run is writing.
 // Writers  rank 0 writes everything but profiles, which each of --profile-ranks writes.
 // Errors   ConfigError with the flags.
 #pragma once

@@ -14,8 +14,8 @@
 //           --fsdp2-config-path applied as it is.
 // Threads   ranks are threads of this process unless an MPI launcher started it: the callbacks run on several threads
 //           at once. They may read what they share and must not write it.
-// Outputs   every output is made ready before the first step (outputs.h); one that is lost later (a full disk for metrics,
-//           weights that are not finite) is said at the end, with exit status 1.
+// Outputs   every output is made ready before the first step (outputs.h); one that is lost later (a full disk for
+//           metrics, weights that are not finite) is said at the end, with exit status 1.
 // Signals   SIGINT and SIGTERM: all ranks stop after the same step, the model of that step is saved where --save is
 //           given, exit status 128 + signal; a second one ends the process at once (engine/launch/stop_signals.h).
 // Errors    what a callback throws ends the job: ConfigError with exit status 2, anything else with 1.
@@ -29,10 +29,10 @@
 
 namespace loom::cli {
 
-// The main of a program: parses the flags, trains, and returns the exit status: 0 done, 1 a run failed or lost an output,
-// 2 the command line or a file of the user's is wrong, 130 and 143 stopped by a signal. Errors go to stderr in one line that begins with the program's name.
-// With `plan` as the first word, the same callbacks are planned instead of run, with the flags of `shardloom plan`
-// (--world-size, --device, --json, ...); 3: the step does not fit.
+// The main of a program: parses the flags, trains, and returns the exit status: 0 done, 1 a run failed or lost an
+// output, 2 the command line or a file of the user's is wrong, 130 and 143 stopped by a signal. Errors go to stderr in
+// one line that begins with the program's name. With `plan` as the first word, the same callbacks are planned instead
+// of run, with the flags of `shardloom plan` (--world-size, --device, --json, ...); 3: the step does not fit.
 int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& callbacks);
 
 // The same behind a parsed command line; rank 0 reports to `out`. Throws instead: launch::Interrupted after a signal.

@@ -1,7 +1,7 @@
 // The standard streams of a program, so that nothing it prints is lost without a word. Private to engine/cli.
 //
-// Closed   descriptors 0 to 2 that are closed at the start are opened on /dev/null: no file of the run can become one of
-//          them, and get what is meant for the terminal.
+// Closed   descriptors 0 to 2 that are closed at the start are opened on /dev/null: no file of the run can become one
+//          of them, and get what is meant for the terminal.
 // Signals  SIGPIPE and SIGXFSZ are ignored: a closed pipe and a file-size limit are errors with a text.
 #pragma once
 

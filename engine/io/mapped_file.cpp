@@ -90,29 +90,40 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 FileReader::FileReader(const MappedFile& file) : file_(file) {
   fd_ = ::open(file.path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat status {};
-  if (fd_ < 0 || ::fstat(fd_, &status) != 0) {
-    const int failed = errno;
-    if (fd_ >= 0) ::close(fd_);
-    raise<Error>("{}: cannot be read any more: {}; {}", file.path().string(), std::generic_category().message(failed),
+  if (fd_ < 0) {
+    raise<Error>("{}: cannot be read any more: {}; {}", file.path().string(), std::generic_category().message(errno),
                  kLeaveIt);
   }
-  if (const FileIdentity now = identity_of(status); now != file.identity()) {
+  try {
+    check();
+  } catch (...) {
     ::close(fd_);
-    raise<Error>("{}: {} since the run opened it; {}", file.path().string(), how_it_changed(file.identity(), now),
-                 kLeaveIt);
+    throw;
   }
 }
 
 FileReader::~FileReader() { ::close(fd_); }
 
+void FileReader::check() const {
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) {
+    raise<Error>("{}: cannot be read any more: {}; {}", file_.path().string(), std::generic_category().message(errno),
+                 kLeaveIt);
+  }
+  if (const FileIdentity now = identity_of(status); now != file_.identity()) {
+    raise<Error>("{}: {} since the run opened it; {}", file_.path().string(), how_it_changed(file_.identity(), now),
+                 kLeaveIt);
+  }
+}
+
 void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
   while (!to.empty()) {
     const ssize_t count = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
+    if (count == 0) check();  // shortened since it was opened here
     if (count <= 0) {
       raise<Error>("{}: cannot read byte {} of {}: {}; {}", file_.path().string(), offset, file_.identity().size_bytes,
-                   count < 0 ? std::generic_category().message(errno) : "the file was shortened", kLeaveIt);
+                   count < 0 ? std::generic_category().message(errno) : "the file ends before", kLeaveIt);
     }
     offset += static_cast<std::size_t>(count);
     to = to.subspan(static_cast<std::size_t>(count));

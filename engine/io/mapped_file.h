@@ -1,8 +1,8 @@
 // MappedFile: a regular file's bytes, mapped read-only for as long as the object lives.
 //
 // Pages are read when touched, so a rank that looks at a few rows of a large file pays for those rows only.
-// Moving keeps the addresses. Touching bytes() of a file that others have shortened ends the process (SIGBUS), and bytes
-// that others have written appear without a word: what is read long after opening is read through a FileReader.
+// Moving keeps the addresses. Touching bytes() of a file that others have shortened ends the process (SIGBUS), and
+// bytes that others have written appear without a word: what is read long after opening is read through a FileReader.
 //
 // Threads  reading is safe from any number of threads.
 // Errors   ConfigError with the path and the system's reason.
@@ -62,6 +62,8 @@ class FileReader {
   void read(std::size_t offset, std::span<std::byte> to) const;
 
  private:
+  void check() const;
+
   const MappedFile& file_;
   int fd_ = -1;
 };

@@ -4,7 +4,8 @@
 //          the object, or with the process however that ends; the file is removed by the object.
 // Shared   on file systems without locks there is none, and a warning says so.
 // Threads  one thread at a time.
-// Errors   ConfigError: another run holds it (its process, host and start time in the text), or the file cannot be made.
+// Errors   ConfigError: another run holds it (its process, host and start time in the text), or the file cannot be
+//          made.
 #pragma once
 
 #include <filesystem>

@@ -1,8 +1,8 @@
 // StopSignals: SIGINT and SIGTERM as a request that the run notices between two steps, instead of the process's end.
 //
 // First    is noted; one line on stderr says so at once.
-// Second   at least a second later: ends the process at once, as if nothing had been installed. (Launchers send a signal
-//          to the process and to its group, which is one request.)
+// Second   at least a second later: ends the process at once, as if nothing had been installed. (Launchers send a
+//          signal to the process and to its group, which is one request.)
 // Ignored  a signal that was ignored before (nohup, a shell's background job) stays ignored.
 // Scope    of the process; one object at a time. What was installed before comes back at its end.
 // Source   Megatron-LM, --exit-signal-handler.

@@ -37,8 +37,8 @@ void load_weights(nn::Module& root, const io::HfWeights& weights);
 ExpertSpelling expert_spelling(const io::HfWeights& weights);
 
 // Writes config.json and model.safetensors, making the folder; a tied lm_head.weight is left out. `tensors` are whole
-// parameters under their paths, in any dtype; each file appears whole or not at all. Index and shards of an earlier model
-// in the folder are removed once the new files are there.
+// parameters under their paths, in any dtype; each file appears whole or not at all. Index and shards of an earlier
+// model in the folder are removed once the new files are there.
 // `tied`: lm_head.weight is left out.
 void write_hf_folder(const std::filesystem::path& folder, std::string_view config_json, bool tied,
                      const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts);

@@ -161,7 +161,7 @@ class Diverged : public ::testing::Test {
     weights = folder.read("out/model.safetensors");
   }
   // The same model with a learning rate that no model survives.
-  Outcome run(const Words& more = {}) const {
+  Outcome run(const Words& more) const {
     return folder.run(with_value(kRun, "--lr", "1e30") + Words{"--save", "out", "--metrics-path", "diverged.jsonl"} +
                       more);
   }
@@ -170,7 +170,7 @@ class Diverged : public ::testing::Test {
 };
 
 TEST_F(Diverged, EndsAtTheFirstNaNAndKeepsTheGoodModel) {
-  const Outcome outcome = run();
+  const Outcome outcome = run({"--check-for-nan-in-loss-and-grad"});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("found NaN in local forward loss calculation: iteration 2 of 4; nothing is saved, "
                                      "and out keeps what it held; look at the data, lower --lr or --clip-grad, or go "

@@ -393,7 +393,33 @@ TEST_F(Pretrain, ANaNOnOneRankEndsAllWithItsRankAndIteration) {
             "data, lower --lr or --clip-grad, or go on regardless with --no-check-for-nan-in-loss-and-grad");
 }
 
-// The model saves what it would: the check comes before.
+// Its loss stays finite while the gradient of its head does not: embeddings are large, logits small.
+class LopsidedLm : public nn::Module {
+ public:
+  LopsidedLm() {
+    register_module("embed", std::make_shared<nn::Embedding>(kVocab, 4, 100.0));
+    register_module("head", std::make_shared<nn::Linear>(4, kVocab, false, 1e-3));
+  }
+  std::string_view type_name() const override { return "LopsidedLm"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override {
+    return ops::scale(ops::scale((*find("head"))((*find("embed"))(args.tensor(0))), 1e19), 1e18);
+  }
+};
+
+TEST_F(Pretrain, AGradientNormThatIsNotFiniteEndsTheRunBeforeTheOptimizer) {
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.model_provider = [](const train::TrainArguments&) { return std::make_shared<LopsidedLm>(); };
+  const std::string text = test::message_of<Error>([&] {
+    run(two_ranks({"--train-iters", "3", "--micro-batch-size", "4"}), callbacks);
+  });
+  EXPECT_THAT(text,
+              ::testing::MatchesRegex("\\[rank [01]\\] found (Inf|NaN) in grad norm: iteration 1 of 3; nothing is "
+                                      "saved; .*"));
+  EXPECT_EQ(test::read_file(folder / "metrics.jsonl"), "");
+}
+
 TEST_F(Pretrain, WeightsThatAreNotFiniteReachNoSaveModel) {
   train::PretrainCallbacks callbacks = kCallbacks;
   bool saved = false;

@@ -1,5 +1,5 @@
-// Promise: a mapped file shows its bytes while it lives, and what cannot be mapped is named with the system's reason; what is
-//          read from it later is what was there, or an error.
+// Promise: a mapped file shows its bytes while it lives, and what cannot be mapped is named with the system's reason;
+//          what is read from it later is what was there, or an error.
 #include "engine/io/mapped_file.h"
 
 #include <chrono>

@@ -25,6 +25,7 @@ inline train::TrainArguments arguments(const char* yaml = "quickstart.yaml") {
   a.model_config = kSource / "configs/models/quickstart.yaml";
   a.use_torch_fsdp2 = true;
   a.fsdp2_config_path = kSource / "configs/fsdp2" / yaml;
+  a.lr_decay_iters = a.train_iters;
   a.data_path = {kSource / "docs"};
   a.seq_length = 64;
   a.micro_batch_size = 2;

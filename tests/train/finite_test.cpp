@@ -1,5 +1,5 @@
-// Promise: a NaN or an infinity is found in weights of every floating dtype, wherever it stands, and in the figures of a
-//          run.
+// Promise: a NaN or an infinity is found in weights of every floating dtype, wherever it stands, and in the figures of
+//          a run.
 #include "engine/train/finite.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Promise: every step leaves one line of JSON in the file, at once, or it is said which are missing; earlier lines stay.
+// Promise: every step leaves one line of JSON in the file, at once, or it is said which are missing; earlier lines
+//          stay.
 #include "engine/train/metrics.h"
 
 #include <fmt/format.h>
