@@ -7,8 +7,8 @@
 // Presets  --model-config and --fsdp2-config-path take the name of a file in configs/models and configs/fsdp2 too.
 // Units    iterations are optimizer steps; batch sizes are sequences.
 // Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling; flags that are unknown or not taken
-//          here are all in one error, a line each. The program prints it and exits with kExitUsage. Everything that flags alone can tell is checked here, before anything is allocated; files
-//          are read by who needs them.
+//          here are all in one error, a line each. The program prints it and exits with kExitUsage. Everything that
+//          flags alone can tell is checked here, before anything is allocated; files are read by who needs them.
 // Threads  none are started; nothing here calls exit().
 #pragma once
 

@@ -1,8 +1,5 @@
 #include "engine/cli/hub_callbacks.h"
 
-#include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
@@ -49,18 +46,13 @@ data::DataLoaders loaders_of_shapes(std::int64_t seq_length) {
   }};
 }
 
-std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // The keys of the user's file, in its order; behind them those the hub knows and the file leaves out. A folder's
 // config.json is the user's as it is.
 std::string config_to_save(const train::TrainArguments& arguments, const std::string& described) {
   const std::filesystem::path& path = model_path(arguments);
-  if (std::filesystem::is_directory(path)) return text_of(path / "config.json");
+  if (std::filesystem::is_directory(path)) return models::file_text(path / "config.json");
   if (path.extension() != ".json") return described;
-  auto config = nlohmann::ordered_json::parse(text_of(path));
+  auto config = nlohmann::ordered_json::parse(models::file_text(path));
   const auto facts = nlohmann::ordered_json::parse(described);
   for (const auto& [key, value] : facts.items()) {
     if (!config.contains(key)) config[key] = value;
@@ -74,17 +66,12 @@ bool is_tied(const std::string& config_json) {
   return holder.value("tie_word_embeddings", false);
 }
 
-DType main_dtype(const std::vector<std::pair<std::string, Tensor>>& tensors) {
-  const auto largest = std::ranges::max_element(tensors, {}, [](const auto& entry) { return entry.second.numel(); });
-  return largest == tensors.end() ? DType::kF32 : largest->second.dtype();
-}
-
 void save(const std::filesystem::path& folder, const train::TrainArguments& arguments,
           const std::vector<std::pair<std::string, Tensor>>& tensors) {
   const bool untied = arguments.untie_embeddings_and_output_weights;
   const std::string described = models::ModelHub::global().facts(model_path(arguments)).config_json;
-  const std::string config =
-      models::edited_config(config_to_save(arguments, described), {.untied = untied, .dtype = main_dtype(tensors)});
+  const std::string config = models::edited_config(config_to_save(arguments, described),
+                                                   {.untied = untied, .dtype = models::main_dtype(tensors)});
   const auto experts = arguments.init_from_hf_path
                            ? models::expert_spelling(io::HfWeights(*arguments.init_from_hf_path))
                            : models::ExpertSpelling::kPerExpert;

@@ -1,8 +1,5 @@
 #include "engine/train/model_folder.h"
 
-#include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <span>
 
 #include "engine/core/error.h"
@@ -15,21 +12,14 @@
 namespace loom::train {
 namespace {
 
-std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // Empty: nobody knows one.
 std::string config_of(const TrainArguments& arguments, const nn::Module& model) {
-  if (arguments.init_from_hf_path) return text_of(*arguments.init_from_hf_path / "config.json");
+  if (arguments.init_from_hf_path) {
+    const auto path = *arguments.init_from_hf_path / "config.json";
+    if (std::filesystem::exists(path)) return models::file_text(path);
+  }
   const auto* mixin = dynamic_cast<const models::FSDP2Mixin*>(&model);
   return mixin == nullptr ? std::string{} : mixin->config_json();
-}
-
-DType main_dtype(const std::vector<std::pair<std::string, Tensor>>& tensors) {
-  const auto largest = std::ranges::max_element(tensors, {}, [](const auto& entry) { return entry.second.numel(); });
-  return largest == tensors.end() ? DType::kF32 : largest->second.dtype();
 }
 
 bool is_half(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
@@ -46,7 +36,7 @@ DType dtype_to_save(const std::string& path, DType trained, SaveDType asked, con
 }
 
 void save_model_folder(const std::filesystem::path& folder, const TrainArguments& arguments, const nn::Module& model,
-                       const std::vector<std::pair<std::string, Tensor>>& tensors) {
+                       const io::HfWeights* loaded, const std::vector<std::pair<std::string, Tensor>>& tensors) {
   std::filesystem::create_directories(folder);
   std::vector<io::TensorToWrite> stored;
   for (const auto& [name, tensor] : tensors) {
@@ -58,9 +48,9 @@ void save_model_folder(const std::filesystem::path& folder, const TrainArguments
   if (const std::string config = config_of(arguments, model); !config.empty()) {
     io::write_text(folder / "config.json",
                    models::edited_config(config, {.untied = arguments.untie_embeddings_and_output_weights,
-                                                  .dtype = main_dtype(tensors)}));
+                                                  .dtype = models::main_dtype(tensors)}));
   }
-  if (arguments.init_from_hf_path) models::carry_files(*arguments.init_from_hf_path, folder);
+  if (loaded != nullptr) models::carry_files(loaded->folder(), folder);
 }
 
 }  // namespace loom::train

@@ -18,9 +18,10 @@ namespace loom::train {
 DType dtype_to_save(const std::string& path, DType trained, SaveDType asked, const io::HfWeights* loaded);
 
 // The folder of a model without save_model of its own: model.safetensors with `tensors` under their paths, a
-// config.json (that of --init-from-hf-path, else what the model's mixin gives), and what carry_files() takes over.
-// Index and shards of an earlier model in the folder are removed once the new weights are there.
+// config.json (that of --init-from-hf-path, else what the model's mixin gives), and what carry_files() takes over from
+// the folder of `loaded`, unless that is null. Index and shards of an earlier model in the folder are removed once the
+// new weights are there.
 void save_model_folder(const std::filesystem::path& folder, const TrainArguments& arguments, const nn::Module& model,
-                       const std::vector<std::pair<std::string, Tensor>>& tensors);
+                       const io::HfWeights* loaded, const std::vector<std::pair<std::string, Tensor>>& tensors);
 
 }  // namespace loom::train

@@ -325,7 +325,7 @@ std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
   if (callbacks_.save_model) {
     callbacks_.save_model(folder, arguments_, tensors);
   } else {
-    save_model_folder(folder, arguments_, *model_, tensors);
+    save_model_folder(folder, arguments_, *model_, loaded, tensors);
   }
   return std::nullopt;
 }

@@ -35,10 +35,7 @@ std::vector<std::string> present(const fs::path& folder, const Names& names) {
   return found;
 }
 
-void copy_whole(const fs::path& from, const fs::path& to) {
-  const io::MappedFile file(from);
-  io::write_text(to, {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
-}
+void copy_whole(const fs::path& from, const fs::path& to) { io::write_text(to, file_text(from)); }
 
 // As transformers' torch_dtype has it.
 std::string_view torch_name(DType dtype) {
@@ -89,6 +86,16 @@ std::optional<DType> main_dtype(const io::HfWeights& weights) {
   const auto most = std::ranges::max_element(elements, {}, &std::pair<const DType, std::int64_t>::second);
   if (most == elements.end()) return std::nullopt;
   return most->first;
+}
+
+DType main_dtype(const std::vector<std::pair<std::string, Tensor>>& tensors) {
+  const auto largest = std::ranges::max_element(tensors, {}, [](const auto& entry) { return entry.second.numel(); });
+  return largest == tensors.end() ? DType::kF32 : largest->second.dtype();
+}
+
+std::string file_text(const fs::path& path) {
+  const io::MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 std::string edited_config(const std::string& config_json, const ConfigEdits& edits) {

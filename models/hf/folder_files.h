@@ -9,10 +9,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/core/dtype.h"
 #include "engine/io/hf_weights.h"
+#include "engine/tensor/tensor.h"
 
 namespace loom::models {
 
@@ -29,6 +31,12 @@ void carry_files(const std::filesystem::path& from, const std::filesystem::path&
 
 // The type that most elements of the floating tensors have; none where there is no such tensor.
 std::optional<DType> main_dtype(const io::HfWeights& weights);
+
+// That of the largest one; fp32 where there are none.
+DType main_dtype(const std::vector<std::pair<std::string, Tensor>>& tensors);
+
+// A file as it is.
+std::string file_text(const std::filesystem::path& path);
 
 // Changes to a config.json; every other key stays as it is and where it is.
 struct ConfigEdits {

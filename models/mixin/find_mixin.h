@@ -1,7 +1,7 @@
 // The mixin of a model, found through its class. Private to models/mixin.
 //
-// A mixin that the class inherits more than once (through two of its bases), or without `public`, cannot be reached by a
-// cast: the model would train as if it had none, its hooks unheard. Both are errors that name the class.
+// A mixin that the class inherits more than once (through two of its bases), or without `public`, cannot be reached by
+// a cast: the model would train as if it had none, its hooks never called. Both are errors that name the class.
 #pragma once
 
 #include <string_view>

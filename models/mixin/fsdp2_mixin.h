@@ -9,7 +9,7 @@
 //            _post_fully_shard  gives this rank's rows bytes, writes first values (or loads them), post_meta_init()
 // Override   _fully_shard with arguments or without; both are called with fsdp2_kwargs() and fsdp2_config() set, and
 //            FSDP2Mixin::_fully_shard() does what the file says. Write `override`: a _fully_shard of other parameters
-//            hides these two and is never called (GCC's -Woverloaded-virtual warns of it). A strategy of its own is made of
+//            hides these two and is never called (-Woverloaded-virtual warns of it). A strategy of its own is made of
 //            set_recompute_modules_to_wrap, set_fullyshard_modules_to_wrap and set_modules_to_prefetch.
 // Memory     parameters are on the meta device until _post_fully_shard: no rank ever holds a sharded one whole.
 // Adapted    fully_shard(model, ...) below does the same for a model without the mixin.

@@ -5,7 +5,7 @@
 // YAML     plain YAML with line marks. Tabs and spaces after values are read over. Booleans are those of Python's YAML
 //          (true True TRUE yes on, false False FALSE no off, unquoted); numbers are plain decimal digits. null stands
 //          for "not given" where a key has no default of its own (the dtypes, ignored_modules, recompute_modules,
-//          moe_modules) and is an error elsewhere.
+//          moe_modules) and for sharding_size (1, as if it were left out), and is an error elsewhere.
 // Errors   ConfigError "file:line:column: key is VALUE, ...; what to write". Unknown and repeated keys are errors.
 // Source   MindSpeed-MM, mixin route. Where the migration guide and the code differ in a default, the guide wins.
 #pragma once
@@ -63,8 +63,8 @@ struct Fsdp2Config {
 
   // How many groups ahead are gathered in forward, by an explicit list. Default 0: only the implicit overlap.
   int num_to_forward_prefetch = 0;
-  // The same in backward. Default 0: one group ahead in the order of execution; n >= 1: explicit lists, in the order of
-  // registration.
+  // The same in backward. Default 0: one group ahead in the order of execution, the guide's "1 by default"; n >= 1 that
+  // the file gives: explicit lists, in reverse order of registration.
   int num_to_backward_prefetch = 0;
 
   // Linear weights of a block in its group, its norms and gates in one separate group that stays gathered. Default

@@ -44,6 +44,9 @@ endforeach()
 
 # With CMake.
 file(COPY "${CONSUMER}" DESTINATION "${WORK}")
+# The project's own folders, of the same names as Shardloom's: each finds its own.
+file(WRITE "${WORK}/consumer/models/hub/model_hub.h" "#pragma once\ninline constexpr int kOwnModelHub = 5;\n")
+file(WRITE "${WORK}/consumer/engine/core/error.h" "#error \"found in the place of Shardloom's engine/core/error.h\"\n")
 build("${WORK}/consumer" "${WORK}/build")
 run("${WORK}/build/consumer")
 expect("^3 6 9 12 5\n$")
@@ -99,6 +102,8 @@ set(flags --seq-length 6 --micro-batch-size 4 --train-iters 20 --lr 0.05 --use-t
 run(${hidden} "${own}" ${flags} --nproc-per-node 2 --save own --metrics-path threads.jsonl)
 expect("ColourVlm of [0-9]+ parameters on 2 ranks; colours")
 expect("eye")
+run(${hidden} "${own}" plan ${flags} --world-size 64 --device h200)
+expect("64 x h200")
 file(READ "${WORK}/own/config.json" config)
 if(NOT config STREQUAL "{\"model_type\": \"colour_vlm\"}")
   fail("the model's config.json is ${config}")

@@ -87,5 +87,31 @@ TEST(PretrainTransformers, NeedsOneModel) {
   EXPECT_EQ(folder.run({"--data-path", "data", "--config", "a", "--init-from-hf-path", "b"}).err, message);
 }
 
+TEST(AModelWithoutAFolder, IsSavedWithItsConfiguration) {
+  const ProgramFolder folder;
+  folder.write("fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: ['model.layers.{*}']\n");
+  const std::string given = kSource + "/tests/reference/training/qwen2_w4_fp32/config.json";
+  const Outcome outcome = folder.run(kSteps + Words{"--config", given, "--train-iters", "1", "--save", "out"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(folder.read("out/config.json")), nlohmann::json::parse(read_file(given)));
+}
+
+TEST(AFolderWithATokenizer, IsReadAsBytesOnlyWhereThatIsAskedForAndKeepsItsTokenizer) {
+  const ProgramFolder folder;
+  folder.write("fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: ['model.layers.{*}']\n");
+  std::filesystem::copy(kSource + "/tests/reference/training/qwen2_w4_fp32", folder.path("model"));
+  folder.write("model/vocab.json", "{}");
+  folder.write("model/merges.txt", "a b");
+  const Words run = kSteps + Words{"--init-from-hf-path", "model", "--train-iters", "1", "--save", "out"};
+  const Outcome refused = folder.run(run);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err,
+              HasSubstr("model has a tokenizer (merges.txt, vocab.json), but tokenizers are not built: the "
+                        "data would be read as bytes"));
+  EXPECT_EQ(folder.run(run + Words{"--bytes-as-tokens"}).exit_code, 0);
+  EXPECT_EQ(folder.read("out/merges.txt"), "a b");
+  EXPECT_EQ(folder.read("out/vocab.json"), "{}");
+}
+
 }  // namespace
 }  // namespace loom::test

@@ -1,5 +1,5 @@
-// A strategy of another signature, without `override`: it hides the mixin's and would never be called. The test looks for
-// the compiler's warning.
+// A strategy of another signature, without `override`: it hides the mixin's and would never be called. The test looks
+// for the compiler's warning.
 #include "models/mixin/fsdp2_mixin.h"
 
 namespace {

@@ -1,1 +1,0 @@
-#error "the project's own engine/core/error.h stands in the place of Shardloom's"
