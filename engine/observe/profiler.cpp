@@ -161,7 +161,14 @@ void Profiler::begin_step(std::int64_t step) {
 void Profiler::end_step(std::int64_t step) {
   if (!collected_) return;
   collected_->recorder.stop();
-  if (step < last_step_) return;
+  if (step == last_step_) write_collected();
+}
+
+void Profiler::run_stopped() {
+  if (collected_) write_collected();
+}
+
+void Profiler::write_collected() {
   logger().info("profile written to {}", write(collected_->recorder.recording()));
   collected_.reset();
 }

@@ -53,9 +53,13 @@ class Profiler final : public train::StepObserver {
   void begin_step(std::int64_t step) override;
   // After the last step of the window, or of the run: writes what was collected and logs where.
   void end_step(std::int64_t step) override;
+  // Writes what was collected so far.
+  void run_stopped() override;
 
  private:
   struct Collected;
+
+  void write_collected();
 
   std::vector<TracedRank> traced(const device::Recording& recording, std::int64_t origin_ns) const;
   nlohmann::ordered_json about(std::int64_t origin_ns) const;

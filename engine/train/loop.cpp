@@ -36,6 +36,8 @@ int run_steps(Trainer& trainer, const TrainerOptions& options, const data::DataL
   if (stop == 0) {
     const std::optional<double> test_loss = trainer.evaluate(data.test);
     for (StepObserver* observer : observers) observer->run_done(test_loss);
+  } else {
+    for (StepObserver* observer : observers) observer->run_stopped();
   }
   trainer.set_observers({});
   return stop;

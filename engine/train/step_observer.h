@@ -3,7 +3,8 @@
 //
 // Order    begin_step, then begin_phase for every phase of the step ("forward" and "backward" for every micro-batch,
 //          "optimizer", clipping included, "end"), end_step. Several observers: the one given first begins first and
-//          ends last. step_done follows once a step is evaluated; run_done once, after the last evaluation.
+//          ends last. step_done follows once a step is evaluated; run_done once, after the last evaluation, or
+//          run_stopped instead.
 // Steps    are counted from 0; StepMetrics::step from 1.
 // Cost     outside of these calls an observer does nothing to the rank. Bits do not change.
 // Errors   what a call throws ends the run.
@@ -31,6 +32,8 @@ class StepObserver {
   virtual void evaluated(std::int64_t /*step*/, double /*held_out_loss*/) {}
   // After the last evaluation; the loss on the test data, where there is any.
   virtual void run_done(std::optional<double> /*test_loss*/) {}
+  // A signal made the step before the last one.
+  virtual void run_stopped() {}
 };
 
 }  // namespace loom::train

@@ -46,5 +46,18 @@ TEST(Sigint, WithoutSaveSaysThatNoModelIsWritten) {
   EXPECT_THAT(outcome.err, HasSubstr(" of 1000000; no model is written\n"));
 }
 
+TEST(Sigterm, WritesTheProfileOfTheStepsThatWereMade) {
+  const ProgramFolder folder;
+  StartedProgram run =
+      folder.start(kLongRun + Words{"--profile", "--profile-step-start", "1", "--profile-step-end", "1000000"});
+  ASSERT_TRUE(run.wait_for_steps("metrics.jsonl", 3));
+  run.send(SIGTERM);
+  const Outcome outcome = run.end();
+  EXPECT_EQ(outcome.exit_code, 143);
+  const std::string trace = fmt::format("profile_dir/rank0_steps1-{}.json", folder.metrics("metrics.jsonl").size() - 1);
+  EXPECT_THAT(outcome.err, HasSubstr("info: profile written to ./" + trace + "\n"));
+  EXPECT_TRUE(std::filesystem::exists(folder.path(trace)));
+}
+
 }  // namespace
 }  // namespace loom::test
