@@ -1,6 +1,7 @@
 // Promise: docs/outputs.md has every key of metrics.jsonl and of a plan's JSON and every exit status, and no other.
 // World:   this checkout; figures made by hand, so that the keys that are written sometimes are written too.
 #include <algorithm>
+#include <csignal>
 #include <gmock/gmock.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -65,6 +66,7 @@ void expect_on_the_page(const Names& written, const std::string& heading) {
 StepEstimate full_plan() {
   StepEstimate plan;
   plan.memory.phases.resize(1);
+  plan.memory.flushes.resize(1);
   plan.communication.resize(1);
   plan.time.phases.resize(1);
   return plan;
@@ -113,7 +115,8 @@ TEST(OutputsPage, HasEveryKeyOfASweep) {
 
 TEST(OutputsPage, HasEveryExitStatus) {
   expect_on_the_page(
-      {"0", std::to_string(cli::kExitFailed), std::to_string(cli::kExitUsage), std::to_string(cli::kExitDoesNotFit)},
+      {"0", std::to_string(cli::kExitFailed), std::to_string(cli::kExitUsage), std::to_string(cli::kExitDoesNotFit),
+       std::to_string(cli::kExitSignal + SIGINT), std::to_string(cli::kExitSignal + SIGTERM)},
       "Exit status");
 }
 
