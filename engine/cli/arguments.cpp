@@ -518,18 +518,22 @@ class TrainingFlags final : public train::ExtraArguments {
 
   void group(const std::string& heading) override { flags_.group(heading); }
   void whole(const std::string& flag, std::int64_t& value, std::int64_t least, const std::string& about) override {
+    make_room(flag);
     flags_.whole(flag, value, least, about);
     added_.emplace_back(flag, [&value] { return fmt::to_string(value); });
   }
   void real(const std::string& flag, double& value, const std::string& about) override {
+    make_room(flag);
     flags_.real(flag, value, finite, "a number", about);
     added_.emplace_back(flag, [&value] { return fmt::to_string(value); });
   }
   void text(const std::string& flag, std::string& value, const std::string& about) override {
+    make_room(flag);
     flags_.text(flag, "TEXT", value, about, value);
     added_.emplace_back(flag, [&value] { return value; });
   }
   void toggle(const std::string& flag, bool& value, const std::string& about) override {
+    make_room(flag);
     flags_.toggle(flag, value, about);
     added_.emplace_back(flag, [&value] { return fmt::to_string(value); });
   }
@@ -554,6 +558,12 @@ class TrainingFlags final : public train::ExtraArguments {
   }
 
  private:
+  // A program's own flag has a meaning, even where launch scripts have one of that name.
+  void make_room(const std::string& flag) {
+    CLI::Option* foreign = app_.get_option_no_throw(flag);
+    if (foreign != nullptr && foreign->get_group().empty()) app_.remove_option(foreign);
+  }
+
   CLI::App& app_;
   const Program program_;
   Flags flags_;

@@ -348,6 +348,20 @@ TEST(ProgramArguments, NeedNoModelAndNoData) {
   EXPECT_THAT(a.data_path, ::testing::IsEmpty());
 }
 
+TEST(ProgramArguments, OwnFlagsComeBeforeThoseOfLaunchScripts) {
+  std::int64_t layers = 2;
+  bool swiglu = false;
+  const auto extra = [&](train::ExtraArguments& flags) {
+    flags.whole("--num-layers", layers, 1, "Blocks");
+    flags.toggle("--swiglu", swiglu, "Gated blocks");
+  };
+  const auto a =
+      std::get<ProgramArguments>(parsed_program({"--num-layers", "5", "--swiglu", "--hidden-size", "8"}, extra));
+  EXPECT_EQ(layers, 5);
+  EXPECT_TRUE(swiglu);
+  EXPECT_THAT(a.without_effect, ElementsAre("--hidden-size 8"));
+}
+
 TEST(ProgramArguments, HaveTheProgramsOwnFlags) {
   std::int64_t size = 32;
   double ratio = 0.5;
