@@ -295,12 +295,14 @@ void settle_ranks(const CLI::App& app, bool planned, const launch::LaunchContext
   if (!given(app, "--compute-threads")) a.compute_threads = std::max(1, context.cores / local_ranks);
 }
 
-void settle_batch(const CLI::App& app, ProgramArguments& a) {
+// `most`: sequences of a step.
+void settle_batch(const CLI::App& app, std::int64_t most, ProgramArguments& a) {
   const std::int64_t unit = std::int64_t{a.micro_batch_size} * a.ranks;
-  if (unit > std::numeric_limits<int>::max()) {
+  if (unit > most) {
     config_error("--micro-batch-size {} x {} ranks is {} sequences a step, above {}; use less", a.micro_batch_size,
-                 a.ranks, unit, std::numeric_limits<int>::max());
+                 a.ranks, unit, most);
   }
+  check_limit("--global-batch-size", a.global_batch_size, most);
   if (!given(app, "--global-batch-size")) a.global_batch_size = static_cast<int>(unit);
   if (a.global_batch_size % unit == 0) return;
   const std::int64_t below = a.global_batch_size / unit * unit;
@@ -399,12 +401,8 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   check_sharding(a);
   check_checkpoints(a, foreign);
   settle_ranks(app, plans(program), context, foreign, a);
-  settle_batch(app, a);
-  if (plans(program)) {
-    check_planned_work(a);
-  } else {
-    check_limit("--global-batch-size", a.global_batch_size, kMostBatch);
-  }
+  settle_batch(app, plans(program) ? std::numeric_limits<int>::max() : kMostBatch, a);
+  if (plans(program)) check_planned_work(a);
   settle_schedule(app, a);
   settle_output(app, a);
   settle_profile(app, a);

@@ -2,8 +2,8 @@
 //
 // Cost     one 8-byte exchange, whatever the entries are; texts are exchanged only when digests differ.
 // Errors   ConfigError, the same text on every rank: "DIFFER: sharding_size: ranks 0-2 have 4, rank 3 has 2;
-//          sub_modules_to_wrap: ranks 0-2 list 'layers.3', rank 3 does not; ADVICE". Up to 8 differences are written out.
-//          A rank that does not come ends in the process group's error, after its deadline at the latest.
+//          sub_modules_to_wrap: ranks 0-2 list 'layers.3', rank 3 does not; ADVICE". Up to 8 differences are written
+//          out. A rank that does not come ends in the process group's error, after its deadline at the latest.
 #pragma once
 
 #include <string>

@@ -135,7 +135,7 @@ std::optional<double> Section::number(std::string_view key) const {
 
 double Section::positive(std::string_view key, double fallback) const {
   const double value = number(key).value_or(fallback);
-  if (!std::isfinite(value)) reject(key, "it must be greater than 0 and finite");
+  if (std::isinf(value) && value > 0) reject(key, "it must be finite");
   if (!(value > 0)) reject(key, "it must be greater than 0");
   return value;
 }

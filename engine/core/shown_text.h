@@ -1,9 +1,9 @@
 // How messages show text that the program did not write: values, keys and names of files, paths, flags.
 //
-// Escaped   what moves a cursor, colours a terminal, ends a line or turns the direction of reading: \n, \t, \x1b, \u202e.
-//           A byte that is no UTF-8 is \xNN. A backslash stays as it is, so that escaping twice changes nothing.
-// Lines     a message is one line. Further lines of its own (the table of an out-of-memory error) begin with two spaces;
-//           every other end of line came with a value and is escaped.
+// Escaped   what moves a cursor, colours a terminal, ends a line or turns the direction of reading: \n, \t, \x1b,
+//           \u202e. A byte that is no UTF-8 is \xNN. A backslash stays, so that escaping twice changes nothing.
+// Lines     a message is one line. Further lines of its own (the table of an out-of-memory error) begin with two
+//           spaces; every other end of line came with a value and is escaped.
 // Lengths   in bytes; text is cut between characters.
 #pragma once
 

@@ -15,7 +15,11 @@ class HeapArena final : public Arena {
   std::shared_ptr<std::byte> take(std::size_t bytes) override {
     const std::size_t size = bytes == 0 ? kAlign : round_up(bytes, kAlign);
     void* memory = std::aligned_alloc(kAlign, size);
-    if (memory == nullptr) raise<DeviceError>("the system has no {} bytes of memory for the device arena", size);
+    if (memory == nullptr)
+      raise<DeviceError>(
+          "the machine has no {} bytes left for the memory of a device; use fewer ranks a machine, a "
+          "smaller batch or a smaller model",
+          size);
     system_bytes_ += size;
     return {static_cast<std::byte*>(memory), [](std::byte* piece) { std::free(piece); }};
   }

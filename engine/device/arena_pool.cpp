@@ -35,7 +35,11 @@ class Mapping {
  public:
   explicit Mapping(std::size_t bytes) : mapped_bytes_(bytes + kHugePage) {
     memory_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory_ == MAP_FAILED) raise<DeviceError>("the system has no {} bytes of memory for the device arena", bytes);
+    if (memory_ == MAP_FAILED)
+      raise<DeviceError>(
+          "the machine has no {} bytes left for the memory of a device; use fewer ranks a machine, a "
+          "smaller batch or a smaller model",
+          bytes);
     madvise(begin(), bytes, MADV_HUGEPAGE);
     touch(bytes);
   }

@@ -14,7 +14,7 @@ Tensor make(Place place, device::Device* device, const Shape& shape, DType dtype
             std::string what, bool pinned = false) {
   const auto bytes = checked_multiply(shape.numel(), element_bytes(dtype));
   check_model(bytes && *bytes <= kMostBytes,
-              "'{}' of shape {} and type {} takes more than 128 TiB, which no process can address; use smaller sizes",
+              "{} of shape {} and type {} takes more than 128 TiB, which no process can address; use smaller sizes",
               what, to_string(shape), name(dtype));
   return {std::make_shared<Storage>(place, device, *bytes, category, std::move(what), pinned), 0, shape, dtype};
 }

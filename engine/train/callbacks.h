@@ -21,7 +21,8 @@
 namespace loom::train {
 
 // Flags a pretrain program adds to the loop's own (engine/cli/pretrain.h). The variables outlive the parse, which
-// writes them; what they hold now is the default that --help shows.
+// writes them; what they hold now is the default that --help shows. Ranks that are processes must be given the
+// same values (engine/train/same_job.h).
 class ExtraArguments {
  public:
   virtual ~ExtraArguments() = default;

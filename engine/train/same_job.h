@@ -1,9 +1,10 @@
-// same_job: what ranks that are processes must have alike to train one model, and their agreement on it before the first
-// step. Threads of one process share their arguments and inputs and need none.
+// same_job: what ranks that are processes must have alike to train one model, and their agreement on it before the
+// first step. Threads of one process share their arguments and inputs and need none.
 //
 // Compared       the flags that steer the computation; every scalar of the model's configuration, by value, not by
-//                spelling; each parameter's path, shape, type and whether it is trained; of loaded weights, each tensor's
-//                first and last 4 KiB; the data (data/content.h), or for data without --data-path the first micro-batch.
+//                spelling; each parameter's path, shape, type and whether it is trained; of loaded weights, each
+//                tensor's first and last 4 KiB; the data (data/content.h), or for data without --data-path the first
+//                micro-batch.
 // Not compared   paths, and what each rank may have for itself: threads, executor, deadline, logs, profiles.
 // Errors         ConfigError, the same on every rank, that names the flag, key or file and who has what
 //                (comm/same_entries.h).

@@ -4,8 +4,8 @@
 //           is given, there are no defaults (the section `measured` and relative rates may be left out). `source` says,
 //           in every section, where its figures come from. An example with a comment at every key:
 //           configs/devices/h200.yaml.
-// Figures   plain numbers, 989.4e12 or 150754820096; counts, bytes and ns are whole, shares lie in 0..1. Rates begin at 1e6
-//           a second, fixed times end at 1e9 ns: below and above, virtual time would leave its range.
+// Figures   plain numbers, 989.4e12 or 150754820096; counts, bytes and ns are whole, shares lie in 0..1. Rates begin
+//           at 1e6 a second, fixed times end at 1e9 ns: virtual time would leave its range otherwise.
 // Levels    of links: from the nearest to the farthest; each but the last says how many `devices` a domain joins, a
 //           multiple of the level before; the last joins all there are. host.numa_node_of_device has an entry for each
 //           device of a host, which is a domain of one of the levels.

@@ -58,7 +58,7 @@ ConfigReader ConfigReader::load(const std::filesystem::path& path) {
     config_error("{}: a model is described by a folder with config.json, a .json or a .yaml file",
                  escaped(path.string()));
   }
-  const std::string text = config::read_text(path, "an existing folder with config.json, .json or .yaml file");
+  const std::string text = config::read_text(path, "a folder with config.json, a .json or a .yaml file");
   return extension == ".json" ? from_json(text, path.string()) : from_yaml(text, path.string());
 }
 

@@ -175,7 +175,7 @@ std::string path_hint(std::string_view wanted, const ModuleTreeView& tree) {
   return fmt::format("{} holds {}{}", holder, fmt::join(children, ", "), cut ? ", ..." : "");
 }
 
-// What looks like a class gets the classes. The nearest one is at most a third of its letters away, whatever their case.
+// What looks like a class gets the classes; the nearest one whatever the case of its letters.
 std::string class_hint(std::string_view wanted, const std::vector<std::string>& classes) {
   constexpr std::size_t kListed = 24;
   const auto lower = [](std::string text) {

@@ -27,7 +27,7 @@ Tensor released(const Shape& shape, std::int64_t storage_rows, DType dtype, MemC
                 const std::optional<CpuOffloadPolicy>& offload = std::nullopt) {
   const auto bytes = checked_multiply(storage_rows, shape.row_elems() * element_bytes(dtype));
   check_model(bytes && *bytes <= kMostBytes,
-              "'{}' padded to {} rows, as many on every rank, takes more than 128 TiB; shard over fewer ranks "
+              "{} padded to {} rows, as many on every rank, takes more than 128 TiB; shard over fewer ranks "
               "(sharding_size)",
               what, storage_rows);
   auto storage = std::make_shared<Storage>(offload ? Place::kHost : Place::kDevice, &device::Device::current(), *bytes,

@@ -15,6 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
 const launch::LaunchContext kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
@@ -375,7 +376,11 @@ TEST(ProgramArguments, HaveTheProgramsOwnFlags) {
     flags.toggle("--flip", flip, "Mirror images");
     flags.example("--image-size 64 --flip");
   };
-  parsed_program({"--image-size", "64", "--mask_ratio", "0.25", "--tower=vit", "--flip"}, extra);
+  const auto arguments = std::get<ProgramArguments>(
+      parsed_program({"--image-size", "64", "--mask_ratio", "0.25", "--tower=vit", "--flip"}, extra));
+  EXPECT_THAT(arguments.added_flags,  // what ranks that are processes agree on
+              ElementsAre(Pair("--image-size", "64"), Pair("--mask-ratio", "0.25"), Pair("--tower", "vit"),
+                          Pair("--flip", "true")));
   EXPECT_EQ(size, 64);
   EXPECT_EQ(ratio, 0.25);
   EXPECT_EQ(name, "vit");
@@ -492,8 +497,12 @@ TEST(ProfileFlags, AreReadAsWritten) {
   EXPECT_EQ(p.device, "h200");
 }
 
-TEST(ProfileFlags, ChangeNothingWithoutProfile) {
-  EXPECT_FALSE(train({"--profile-step-start", "5", "--profile-step-end", "5", "--profile-ranks", "9"}).profile.enabled);
+TEST(ProfileFlags, AreRefusedWithoutProfile) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--profile-with-cpu"}, {"--profile-step-end", "5"}, {"--profile-ranks", "0"}}) {
+    EXPECT_EQ(refusal(with_model_and_data(words)),
+              words.front() + " is given, but --profile is not, so nothing is collected; add --profile");
+  }
 }
 
 TEST(ProfileFlags, BelongToPretrainProgramsAndNotToPlans) {
@@ -712,8 +721,8 @@ INSTANTIATE_TEST_SUITE_P(
             "--global-batch-size is 10, but --micro-batch-size 2 x 4 ranks needs a multiple of 8; use 8 or 16"},
         Bad{with_model_and_data({"--global-batch-size", "2", "--micro-batch-size", "4"}),
             "--global-batch-size is 2, but --micro-batch-size 4 x 1 rank needs a multiple of 4; use 4"},
-        Bad{with_model_and_data({"--micro-batch-size", "2000000000", "--nproc-per-node", "4"}),
-            "--micro-batch-size 2000000000 x 4 ranks is 8000000000 sequences a step, above 2147483647; use less"},
+        Bad{with_model_and_data({"--micro-batch-size", "10000000", "--nproc-per-node", "4"}),
+            "--micro-batch-size 10000000 x 4 ranks is 40000000 sequences a step, above 10000000; use less"},
         Bad{with_model_and_data({"--lr", "0.001", "--min-lr", "0.01"}),
             "--min-lr is 0.01, above --lr 0.001; use at most --lr"},
         Bad{with_model_and_data({"--train-iters", "10", "--lr-warmup-iters", "10"}),

@@ -155,10 +155,9 @@ TEST_F(BadInput, ReportIsAFolder) {
 }
 
 TEST_F(BadInput, ShardingFileIsNotYaml) {
-  expect_refusal_of(
-      "sharding_size: [1\n",
-      "fsdp2.yaml:3:1: not readable as YAML (end of sequence flow not found); check indentation, colons and "
-      "quotes here and in the line above");
+  expect_refusal_of("sharding_size: [1\n",
+                    "fsdp2.yaml:3:1: not readable as YAML (a [ is not closed with ]); check indentation, colons and "
+                    "quotes here and in the line above");
 }
 
 TEST_F(BadInput, KeyIsUnknown) {
@@ -207,7 +206,9 @@ TEST_F(BadInput, BatchDoesNotDivide) {
 
 TEST_F(BadInput, ModelFileIsMissing) {
   std::filesystem::remove(folder.path("model.yaml"));
-  expect_refusal(kFourSteps + kTwoRanks, "model.yaml: cannot read: No such file or directory");
+  expect_refusal(
+      kFourSteps + kTwoRanks,
+      "model.yaml: No such file or directory; give the path of a folder with config.json, a .json or a .yaml file");
 }
 
 TEST_F(BadInput, ModelKeyIsUnknown) {

@@ -1,5 +1,5 @@
-// Promise: a file that is no configuration, or was made to harm, is refused with file and line, at once, in one line that
-//          shows nothing raw of it.
+// Promise: a file that is no configuration, or was made to harm, is refused with file and line, at once, in one line
+//          that shows nothing raw of it.
 #include <unistd.h>
 
 #include <gmock/gmock.h>

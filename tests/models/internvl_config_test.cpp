@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "tests/support/files.h"
@@ -16,14 +17,14 @@ const std::filesystem::path kCase = std::filesystem::path(LOOM_SOURCE_DIR) / "te
 const std::string kText = R"({"model_type": "qwen2", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 172,
   "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256})";
 
-// A config whose vision section and top level have these keys (each beginning with a comma) more.
+// A config whose vision section and top level have these keys (each beginning with a comma) more, or otherwise.
 InternVLConfig with(const std::string& vision, const std::string& top = "", const std::string& text = kText) {
-  return parse_internvl_json(
-      fmt::format(
-          R"({{"model_type": "internvl", "image_token_id": 250, "vision_config": {{"model_type": "internvl_vision",
+  const std::string all = fmt::format(
+      R"({{"model_type": "internvl", "image_token_id": 250, "vision_config": {{"model_type": "internvl_vision",
         "hidden_size": 48, "num_attention_heads": 4, "image_size": 32, "patch_size": 8{}}}, "text_config": {}{}}})",
-          vision, text, top),
-      "config.json");
+      vision, text, top);
+  // Keys that are given again here replace those above.
+  return parse_internvl_json(nlohmann::ordered_json::parse(all).dump(), "config.json");
 }
 
 std::string refused(const std::string& vision, const std::string& top = "", const std::string& text = kText) {

@@ -2,6 +2,7 @@
 //          with file, key and value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "models/decoder/decoder_config.h"
@@ -10,14 +11,16 @@
 namespace loom::models {
 namespace {
 
-// Without closing brace; tests append keys. Of a repeated key the last one counts.
+// Without closing brace; tests append keys, and parse() keeps the last of those that are repeated.
 const std::string kQwen3 = R"({"model_type": "qwen3", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 172,
   "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256)";
 const std::string kMoe =
     kQwen3 + R"(, "model_type": "qwen3_moe", "num_experts_per_tok": 2, "moe_intermediate_size": 48)";
 const std::string kEight = R"(, "num_experts": 8)";
 
-DecoderConfig parse(const std::string& keys) { return parse_decoder_json(keys + "}", "config.json"); }
+DecoderConfig parse(const std::string& keys) {
+  return parse_decoder_json(nlohmann::ordered_json::parse(keys + "}").dump(), "config.json");
+}
 std::string error_of(const std::string& keys) {
   return test::message_of<ConfigError>([&] { parse(keys); });
 }

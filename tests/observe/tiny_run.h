@@ -2,6 +2,7 @@
 // linear layers, each a group.
 #pragma once
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -70,8 +71,10 @@ class TinyRun : public ::testing::Test {
     words.insert(words.end(), {"--eval-interval", "1", "--eval-iters", "1", "--nproc-per-node", "2"});
     words.insert(words.end(), {"--use-torch-fsdp2", "--fsdp2-config-path", (folder / "fsdp2.yaml").string()});
     words.insert(words.end(), {"--metrics-path", (folder / "metrics.jsonl").string()});
-    words.insert(words.end(), {"--profile-save-path", (folder / "profile").string()});
     words.insert(words.end(), more.begin(), more.end());
+    if (std::ranges::find(more, "--profile") != more.end()) {
+      words.insert(words.end(), {"--profile-save-path", (folder / "profile").string()});
+    }
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
     const launch::LaunchContext context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};

@@ -1,0 +1,191 @@
+// Promise: processes that would not train the same model the same way are told which flag, key or datum differs and who
+//          has what, with one text on every rank; what each may have for itself is not compared.
+// World:   2 ranks as threads, each with the entries of a process of its own; a model of one linear layer.
+#include "engine/train/same_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mutex>
+
+#include "engine/core/error.h"
+#include "engine/launch/run_ranks.h"
+#include "engine/nn/layers.h"
+#include "engine/tensor/ops.h"
+#include "tests/support/files.h"
+
+namespace loom::train {
+namespace {
+
+using ::testing::Each;
+using ::testing::SizeIs;
+
+class OneLayer final : public nn::Module {
+ public:
+  explicit OneLayer(std::int64_t width)
+      : head_(register_module("head", std::make_shared<nn::Linear>(width, 8, false, 0.5))) {}
+  std::string_view type_name() const override { return "OneLayer"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return head_(args.tensor(0)); }
+
+ private:
+  nn::Child<nn::Linear> head_;
+};
+
+// What a process was started with.
+struct Process {
+  TrainArguments arguments;
+  std::int64_t width = 4;
+  std::int64_t first_id = 0;
+
+  std::vector<comm::SaidEntry> entries() const {
+    const PretrainCallbacks callbacks{
+        .model_provider = [this](const TrainArguments&) { return std::make_shared<OneLayer>(width); }};
+    TrainingInputs inputs;
+    inputs.data.train = [this](std::span<const std::int64_t> samples) {
+      const Tensor ids = Tensor::host({static_cast<std::int64_t>(samples.size())}, DType::kI64, "ids");
+      for (std::size_t i = 0; i < samples.size(); ++i) ids.data<std::int64_t>()[i] = samples[i] + first_id;
+      return data::Batch{{{"ids", ids}}};
+    };
+    return job_entries(arguments, callbacks, inputs);
+  }
+};
+
+Process common() {
+  Process process;
+  process.arguments.train_iters = process.arguments.lr_decay_iters = 4;
+  process.arguments.micro_batch_size = process.arguments.global_batch_size = 2;
+  return process;
+}
+
+// What each of two ranks ends with; "" where all is well.
+std::vector<std::string> ends(const Process& first, const Process& second) {
+  std::vector<std::string> texts(2);
+  const std::vector<comm::SaidEntry> entries[] = {first.entries(), second.entries()};
+  launch::run_ranks(2, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
+    const auto rank = static_cast<std::size_t>(context.rank());
+    try {
+      check_same_job(entries[rank], *world.everyone());
+    } catch (const ConfigError& error) {
+      texts[rank] = error.what();
+    }
+  });
+  return texts;
+}
+
+std::string in_frame(const std::string& difference) {
+  return "ranks do not train the same: " + difference + "; start every rank with the same flags, model and data";
+}
+
+struct Difference {
+  const char* text;
+  std::function<void(Process&)> make;
+};
+void PrintTo(const Difference& difference, std::ostream* out) { *out << difference.text; }
+
+class OfProcesses : public ::testing::TestWithParam<Difference> {};
+INSTANTIATE_TEST_SUITE_P(
+    Differences, OfProcesses,
+    ::testing::Values(
+        Difference{"--seed: rank 0 has 1234, rank 1 has 7", [](Process& p) { p.arguments.seed = 7; }},
+        Difference{"--seq-length: rank 0 has 128, rank 1 has 64", [](Process& p) { p.arguments.seq_length = 64; }},
+        Difference{"--micro-batch-size: rank 0 has 2, rank 1 has 1; 'ids' of the first micro-batch: rank 0 has the "
+                   "digest DIGEST, rank 1 has the digest DIGEST",
+                   [](Process& p) { p.arguments.micro_batch_size = 1; }},
+        Difference{"--global-batch-size: rank 0 has 2, rank 1 has 4",
+                   [](Process& p) { p.arguments.global_batch_size = 4; }},
+        Difference{"--train-iters: rank 0 has 4, rank 1 has 5", [](Process& p) { p.arguments.train_iters = 5; }},
+        Difference{"--eval-interval: rank 0 has 100, rank 1 has 3", [](Process& p) { p.arguments.eval_interval = 3; }},
+        Difference{"--eval-iters: rank 0 has 10, rank 1 has 3", [](Process& p) { p.arguments.eval_iters = 3; }},
+        Difference{"--held-out-fraction: rank 0 has 0.05, rank 1 has 0.5",
+                   [](Process& p) { p.arguments.held_out_fraction = 0.5; }},
+        Difference{"--lr: rank 0 has 0.0003, rank 1 has 0.1", [](Process& p) { p.arguments.lr = 0.1; }},
+        Difference{"--min-lr: rank 0 has 0, rank 1 has 1e-05", [](Process& p) { p.arguments.min_lr = 1e-5; }},
+        Difference{"--lr-decay-style: rank 0 has linear, rank 1 has cosine",
+                   [](Process& p) { p.arguments.lr_decay_style = LrDecayStyle::kCosine; }},
+        Difference{"--lr-decay-iters: rank 0 has 4, rank 1 has 3", [](Process& p) { p.arguments.lr_decay_iters = 3; }},
+        Difference{"--lr-warmup-iters: rank 0 has 0, rank 1 has 1",
+                   [](Process& p) { p.arguments.lr_warmup_iters = 1; }},
+        Difference{"--weight-decay: rank 0 has 0.01, rank 1 has 0.1",
+                   [](Process& p) { p.arguments.weight_decay = 0.1; }},
+        Difference{"--no-weight-decay-on-norms-and-biases: rank 0 has none, rank 1 has the flag",
+                   [](Process& p) { p.arguments.no_weight_decay_on_norms_and_biases = true; }},
+        Difference{"--clip-grad: rank 0 has 1, rank 1 has 0.5", [](Process& p) { p.arguments.clip_grad = 0.5; }},
+        Difference{"--adam-beta1: rank 0 has 0.9, rank 1 has 0.8", [](Process& p) { p.arguments.adam_beta1 = 0.8; }},
+        Difference{"--adam-beta2: rank 0 has 0.999, rank 1 has 0.95",
+                   [](Process& p) { p.arguments.adam_beta2 = 0.95; }},
+        Difference{"--adam-eps: rank 0 has 1e-08, rank 1 has 1e-06", [](Process& p) { p.arguments.adam_eps = 1e-6; }},
+        Difference{"--kernels: rank 0 has fast, rank 1 has pytorch",
+                   [](Process& p) { p.arguments.kernels = KernelSet::kPytorch; }},
+        Difference{"--use-flash-attn: rank 0 has the flag, rank 1 has none",
+                   [](Process& p) { p.arguments.fused.flash_attn = false; }},
+        Difference{"--save: rank 0 has none, rank 1 has the flag", [](Process& p) { p.arguments.save = "out"; }},
+        Difference{"--downcast-to-bf16: rank 0 has none, rank 1 has the flag",
+                   [](Process& p) { p.arguments.downcast_to_bf16 = true; }},
+        Difference{"parameters: rank 0 lists 'head.weight [8, 4] fp32', rank 1 does not; parameters: rank 1 lists "
+                   "'head.weight [8, 6] fp32', rank 0 does not",
+                   [](Process& p) { p.width = 6; }},
+        Difference{"'ids' of the first micro-batch: rank 0 has the digest DIGEST, rank 1 has the digest DIGEST",
+                   [](Process& p) { p.first_id = 1; }}));
+
+TEST_P(OfProcesses, IsNamedToEveryRank) {
+  Process other = common();
+  GetParam().make(other);
+  std::vector<std::string> texts = ends(common(), other);
+  EXPECT_EQ(texts[0], texts[1]);
+  for (std::string& text : texts) {  // whatever the digests are
+    for (std::size_t at = 0; (at = text.find("digest ", at)) != std::string::npos; at += 7) {
+      if (text.compare(at + 7, 6, "DIGEST") != 0) text.replace(at + 7, 16, "DIGEST");
+    }
+  }
+  EXPECT_THAT(texts, Each(in_frame(GetParam().text)));
+}
+
+TEST(SameJob, MayHaveItsOwnThreadsPathsAndDeadlines) {
+  Process other = common();
+  other.arguments.compute_threads = 7;
+  other.arguments.device_executor = device::ExecutorKind::kInline;
+  other.arguments.distributed_timeout_minutes = 3;
+  other.arguments.metrics_path = "other.jsonl";
+  other.arguments.log_interval = 3;
+  EXPECT_THAT(ends(common(), other), Each(""));
+}
+
+TEST(SameJob, ComparesTheModelsConfigurationByValue) {
+  const auto folder = test::fresh_folder();
+  const std::string head = "model_type: qwen2\nlayers: [1, 2]\n";
+  Process first = common(), second = common();
+  first.arguments.model_config = test::write_file(folder / "a.yaml", head + "eps: 1e-6\nact: silu\n");
+  second.arguments.model_config = test::write_file(folder / "b.yaml", head + "act: 'silu'\neps: 1.0e-06\n");
+  const auto sorted = [](const Process& process) {
+    std::vector<std::string> lines;
+    for (const comm::SaidEntry& entry : process.entries()) lines.push_back(entry.key + "=" + entry.value);
+    std::ranges::sort(lines);
+    return lines;
+  };
+  EXPECT_EQ(sorted(first), sorted(second));
+  second.arguments.model_config = test::write_file(folder / "c.yaml", head + "eps: 1e-5\nact: silu\n");
+  EXPECT_THAT(ends(first, second), Each(in_frame("model eps: rank 0 has 1e-06, rank 1 has 1e-05")));
+  second.arguments.model_config = test::write_file(folder / "d.yaml", head + "eps: 1e-6\nact: \"a\\tb\\nc\"\n");
+  EXPECT_THAT(ends(first, second), Each(in_frame("model act: rank 0 has \"silu\", rank 1 has \"a\\tb\\nc\"")));
+}
+
+TEST(SameJob, ComparesEveryByteOfTheData) {
+  const auto folder = test::fresh_folder();
+  test::write_file(folder / "a" / "1.txt", "some text");
+  test::write_file(folder / "a" / "2.txt", "more text");
+  test::write_file(folder / "b" / "1.txt", "some text");
+  test::write_file(folder / "b" / "2.txt", "more test");
+  Process first = common(), second = common();
+  first.arguments.data_path = {folder / "a"};
+  second.arguments.data_path = {folder / "a" / "1.txt", folder / "a" / "2.txt"};
+  EXPECT_THAT(ends(first, second), Each(""));
+  second.arguments.data_path = {folder / "b"};
+  const auto texts = ends(first, second);
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_THAT(texts[0], ::testing::StartsWith("ranks do not train the same: --data-path: rank 0 has 18 bytes in 2 "
+                                              "files with the digest "));
+}
+
+}  // namespace
+}  // namespace loom::train
