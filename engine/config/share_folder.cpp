@@ -69,7 +69,7 @@ std::vector<std::string> preset_names(std::string_view kind) {
 
 fs::path find_preset(const std::string& value, std::string_view kind, std::string_view flag) {
   std::error_code none;
-  if (fs::exists(value, none) || is_written_as_path(value)) return value;
+  if (fs::exists(fs::symlink_status(value, none)) || is_written_as_path(value)) return value;
   const std::vector<std::string> names = preset_names(kind);
   if (std::ranges::find(names, value) != names.end()) return *share_folder() / "configs" / kind / (value + ".yaml");
   if (names.empty()) {

@@ -223,8 +223,8 @@ void Trainer::check_finite(double value, std::string_view what) const {
       *found, what, state_.step + 1, arguments_.train_iters, kept);
 }
 
-// The figures travel together, with the request to stop. With reports come a number of their names and its square: their
-// means over the ranks fit one another only where all ranks have the same number.
+// The figures travel together, with the request to stop. With reports come a number of their names and its square:
+// their means over the ranks fit one another only where all ranks have the same number.
 void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
   std::vector<double> means{loss};
   for (const auto& [name, sum] : metrics.reports) means.push_back(sum / static_cast<double>(micro_batches_));

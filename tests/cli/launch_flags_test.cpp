@@ -189,7 +189,11 @@ TEST_F(LaunchFlags, VariablesOfNpuScriptsAreNamed) {
       "warning: CPU_AFFINITY_CONF is 1,npu0:0-0, which binds the threads of a rank to the cores beside its "
       "device on NPUs; it is not built yet and changes nothing here: start the program under taskset or numactl\n");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_EQ(folder.run(kFourSteps + kTwoRanks, {"env", "TASK_QUEUE_ENABLE=0", "CPU_AFFINITY_CONF="}).err, "");
+  EXPECT_EQ(folder
+                .run(kFourSteps + kTwoRanks + Words{"--metrics-path", "unset.jsonl"},
+                     {"env", "TASK_QUEUE_ENABLE=0", "CPU_AFFINITY_CONF="})
+                .err,
+            "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the fuzz targets share: an input is answered, or refused by a ConfigError with a text of at most 8 KiB.
+// What the fuzz targets share: an input is answered, or refused by a ConfigError whose text is fit for a terminal.
 // Anything else (another exception, a sanitizer's finding, 5 seconds, 2 GiB) is a defect.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 
 namespace loom::fuzz {
 
@@ -23,9 +24,16 @@ constexpr std::size_t kLongestMessage = 8192;
   std::abort();
 }
 
-inline void check_message(std::string_view message) {
-  if (message.empty()) found("empty message", message);
+// As the program prints it: no control character but the ends of lines of its own, whose next line is indented.
+inline void check_message(std::string_view text) {
+  if (text.empty()) found("empty message", text);
+  const std::string message = shown_message(text);
   if (message.size() > kLongestMessage) found("message of more than 8192 bytes", message.substr(0, 200));
+  for (std::size_t i = 0; i < message.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(message[i]);
+    const bool own_line = message[i] == '\n' && std::string_view(message).substr(i + 1).starts_with("  ");
+    if ((byte < 0x20 && !own_line) || byte == 0x7f) found("control character in a message", message);
+  }
 }
 
 template <class Parse>
