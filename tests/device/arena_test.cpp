@@ -31,19 +31,6 @@ TEST(Arena, PiecesAreAlignedAndHeldByOneOwnerAtATime) {
   }
 }
 
-TEST(Arena, APieceThatWasGivenBackCostsNothingTheSecondTime) {
-  const auto arena = Arena::create();
-  constexpr std::size_t kBytes = 1 << 20;
-  for (int i = 0; i < 200; ++i) arena->take(kBytes);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  const std::size_t first = arena->system_bytes();
-  EXPECT_LE(first, std::size_t{64} << 20);  // one chunk; 200 pieces would be 200 MiB
-  const std::byte* piece = arena->take(kBytes).get();
-  EXPECT_EQ(arena->take(kBytes).get(), piece);
-  EXPECT_EQ(arena->system_bytes(), first);
-#endif
-}
-
 TEST(Arena, APieceLargerThanAChunkIsServed) {
   const auto arena = Arena::create();
   constexpr std::size_t kBytes = (std::size_t{80} << 20) + 3;

@@ -1,0 +1,284 @@
+#include "engine/cli/argument_rules.h"
+
+#include "engine/config/share_folder.h"
+#include "engine/core/rounding.h"
+
+namespace loom::cli {
+namespace {
+
+// False also for a flag this command has not.
+bool given(const CLI::App& app, const std::string& name) {
+  const CLI::Option* option = app.get_option_no_throw(name);
+  return option != nullptr && option->count() > 0;
+}
+
+void check_weights(const ProgramArguments& a) {
+  if (a.downcast_to_bf16 && !a.init_from_hf_path) {
+    config_error(
+        "--downcast-to-bf16 rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove it");
+  }
+}
+
+void check_checkpoints(const ProgramArguments& a, const ForeignFlags& foreign) {
+  if (foreign.load) {
+    config_error("--load is {}, but reading {} checkpoints is not built; use --init-from-hf-path DIR", *foreign.load,
+                 a.ckpt_format.value_or("torch_dcp and torch_dist"));
+  }
+  if (!a.ckpt_format) return;
+  if (*a.ckpt_format == "torch_dcp" && !a.use_torch_fsdp2) {
+    config_error("--ckpt-format is torch_dcp, which goes with --use-torch-fsdp2 only; add it");
+  }
+  if (a.save) {
+    config_error(
+        "--ckpt-format is {}, but writing {} checkpoints is not built; leave it out: --save then writes a "
+        "Hugging Face folder after training",
+        *a.ckpt_format, *a.ckpt_format);
+  }
+}
+
+void check_sharding(const ProgramArguments& a) {
+  if (a.fsdp2_config_path && !a.use_torch_fsdp2) {
+    config_error("--fsdp2-config-path is {}, but --use-torch-fsdp2 is not given; add it",
+                 a.fsdp2_config_path->string());
+  }
+  if (a.use_torch_fsdp2 && !a.fsdp2_config_path) {
+    config_error("--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE");
+  }
+  if (a.bf16 && !a.use_torch_fsdp2) {
+    config_error(
+        "--bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
+        "with "
+        "param_dtype: bf16, or remove it");
+  }
+  if (a.print_schedule && !a.use_torch_fsdp2) {
+    config_error("--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it");
+  }
+}
+
+// What the engine counts with, and what a machine can run: above these, arithmetic or the machine would end.
+constexpr std::int64_t kMostRanks = 10'000'000;
+constexpr std::int64_t kMostThreadRanks = 1024;
+constexpr std::int64_t kMostThreads = 1024;
+constexpr std::int64_t kMostBatch = 10'000'000;
+constexpr std::int64_t kMostPlannedMicroBatches = 4096;
+constexpr std::int64_t kMostSteps = 4'294'967'295;
+
+void check_limit(std::string_view flag, std::int64_t value, std::int64_t most, std::string_view why = "") {
+  if (value > most) config_error("{} is {}; use at most {}{}", flag, value, most, why);
+}
+
+void check_limits(const ProgramArguments& a) {
+  check_limit("--train-iters", a.train_iters, kMostSteps);
+  check_limit("--lr-decay-iters", a.lr_decay_iters, kMostSteps);
+  check_limit("--eval-iters", a.eval_iters, kMostSteps);
+  check_limit("--micro-batch-size", a.micro_batch_size, kMostBatch);
+  check_limit("--seq-length", a.seq_length, 1 << 30);
+  check_limit("--compute-threads", a.compute_threads, kMostThreads, ", best the cores of this machine");
+  check_limit("--distributed-timeout-minutes", a.distributed_timeout_minutes, 60 * 24 * 365, ", a year");
+}
+
+// After the ranks and the batch are known.
+void check_planned_work(const ProgramArguments& a) {
+  check_limit("--world-size", a.ranks, kMostRanks);
+  const std::int64_t unit = std::int64_t{a.micro_batch_size} * a.ranks;
+  const std::int64_t micro_batches = a.global_batch_size / unit;
+  if (micro_batches <= kMostPlannedMicroBatches) return;
+  config_error(
+      "--global-batch-size is {}, which makes {} micro-batches a step, above the {} that a plan goes through; use at "
+      "most {}, or a larger --micro-batch-size or --world-size",
+      a.global_batch_size, micro_batches, kMostPlannedMicroBatches, kMostPlannedMicroBatches * unit);
+}
+
+void settle_ranks(const CLI::App& app, bool planned, const launch::LaunchContext& context, const ForeignFlags& foreign,
+                  ProgramArguments& a) {
+  int local_ranks = a.ranks;
+  if (!planned && context.mpi_ranks == 0) {
+    check_limit("--nproc-per-node", a.ranks, kMostThreadRanks,
+                ", as each is a thread; more ranks are processes (mpirun)");
+  }
+  if (context.mpi_ranks > 0) {
+    if (given(app, "--nproc-per-node")) {
+      config_error("--nproc-per-node is {}, but the MPI launcher started {} ranks, one a process; leave it out",
+                   a.ranks, context.mpi_ranks);
+    }
+    a.ranks = context.mpi_ranks;
+    local_ranks = context.mpi_local_ranks > 0 ? context.mpi_local_ranks : context.mpi_ranks;
+  }
+  if (foreign.worker_num && *foreign.worker_num != fmt::to_string(a.ranks)) {
+    config_error("--worker-num is {}, but {} rank{} run; write --local-worker-num {} beside it, or remove it",
+                 *foreign.worker_num, a.ranks, a.ranks == 1 ? "" : "s", *foreign.worker_num);
+  }
+  if (!given(app, "--compute-threads")) a.compute_threads = std::max(1, context.cores / local_ranks);
+}
+
+// `most`: sequences of a step.
+void settle_batch(const CLI::App& app, std::int64_t most, ProgramArguments& a) {
+  const std::int64_t unit = std::int64_t{a.micro_batch_size} * a.ranks;
+  if (unit > most) {
+    config_error("--micro-batch-size {} x {} ranks is {} sequences a step, above {}; use less", a.micro_batch_size,
+                 a.ranks, unit, most);
+  }
+  check_limit("--global-batch-size", a.global_batch_size, most);
+  if (!given(app, "--global-batch-size")) a.global_batch_size = static_cast<int>(unit);
+  if (a.global_batch_size % unit == 0) return;
+  const std::int64_t below = a.global_batch_size / unit * unit;
+  config_error("--global-batch-size is {}, but --micro-batch-size {} x {} {} needs a multiple of {}; use {}",
+               a.global_batch_size, a.micro_batch_size, a.ranks, a.ranks == 1 ? "rank" : "ranks", unit,
+               below == 0 ? fmt::to_string(unit) : fmt::format("{} or {}", below, below + unit));
+}
+
+void settle_schedule(const CLI::App& app, ProgramArguments& a) {
+  if (!given(app, "--lr-decay-iters")) a.lr_decay_iters = a.train_iters;
+  if (a.min_lr > a.lr) config_error("--min-lr is {}, above --lr {}; use at most --lr", a.min_lr, a.lr);
+  const std::int64_t limit = std::min(a.train_iters, a.lr_decay_iters);
+  if (a.lr_warmup_iters >= limit) {
+    config_error("--lr-warmup-iters is {}, but {} is {}; use less than {}", a.lr_warmup_iters,
+                 limit == a.train_iters ? "--train-iters" : "--lr-decay-iters", limit, limit);
+  }
+}
+
+void settle_output(const CLI::App& app, ProgramArguments& a) {
+  if (a.metrics_path.empty()) a.metrics_path = a.save.value_or("") / "metrics.jsonl";
+  if (!a.prompt.empty() && a.sample_bytes == 0) {
+    config_error("--prompt is given, but --sample-bytes is 0, so no text is generated; give --sample-bytes N");
+  }
+  if (given(app, "--report-device") && !a.report) {
+    config_error("--report-device is {}, but --report is not given, so no page is written; add --report FILE",
+                 a.report_device);
+  }
+  for (const char* flag : {"--eval-iters", "--eval-interval"}) {
+    if (a.held_out_fraction == 0 && given(app, flag)) {
+      config_error(
+          "{} is given, but --held-out-fraction is 0, so no data is kept for evaluation; use a fraction above 0", flag);
+    }
+  }
+}
+
+// Evaluation alone has no step to look at and nothing to save.
+void settle_skip_train(ProgramArguments& a) {
+  if (!a.skip_train) return;
+  const std::pair<bool, std::string_view> of_steps[] = {{a.save.has_value(), "--save"},
+                                                        {a.report.has_value(), "--report"},
+                                                        {a.print_schedule, "--print-schedule"},
+                                                        {a.profile.enabled, "--profile"}};
+  for (const auto& [is_given, flag] : of_steps) {
+    if (is_given) config_error("{} is given, but with --skip-train no step is taken; remove one of them", flag);
+  }
+  if (a.eval_iters == 0) {
+    config_error("--eval-iters is 0, but with --skip-train evaluation is all there is; use at least 1");
+  }
+}
+
+void settle_presets(ProgramArguments& a) {
+  if (a.model_config) a.model_config = config::find_preset(a.model_config->string(), "models", "--model-config");
+  if (a.fsdp2_config_path) {
+    a.fsdp2_config_path = config::find_preset(a.fsdp2_config_path->string(), "fsdp2", "--fsdp2-config-path");
+  }
+}
+
+void refuse_profile_flags(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const bool of_profile = !option->get_lnames().empty() && option->get_lnames().front().starts_with("profile-");
+    if (!of_profile || option->count() == 0) continue;
+    config_error("--{} is given, but --profile is not, so nothing is collected; add --profile",
+                 option->get_lnames().front());
+  }
+}
+
+void settle_profile(const CLI::App& app, ProgramArguments& a) {
+  observe::ProfileOptions& p = a.profile;
+  if (!p.enabled) return refuse_profile_flags(app);
+  if (p.step_end <= p.step_start) {
+    const bool end_given = given(app, "--profile-step-end");
+    config_error("--profile-step-end is {}{}, but collection begins at --profile-step-start {}; use at least {}",
+                 p.step_end, end_given ? "" : " by default", p.step_start, p.step_start + 1);
+  }
+  for (const int rank : p.ranks) {
+    if (rank < a.ranks) continue;
+    config_error("--profile-ranks names rank {}, but {}; use {}", rank,
+                 a.ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", a.ranks),
+                 a.ranks == 1 ? "0" : fmt::format("0 to {}", a.ranks - 1));
+  }
+  std::ranges::sort(p.ranks);
+  p.ranks.erase(std::ranges::unique(p.ranks).begin(), p.ranks.end());
+}
+
+void settle_kernels(ProgramArguments& a) {
+  if (a.kernels == train::KernelSet::kFast) a.fused = nn::KernelOptions::fast();
+}
+
+void refuse_what_is_searched(const CLI::App& app, const std::string& search, const std::string& what,
+                             const std::string& flag) {
+  if (!given(app, flag)) return;
+  config_error("--fit {} searches {}, but {} is {}; remove one of them", search, what, flag,
+               app.get_option(flag)->as<std::string>());
+}
+
+}  // namespace
+
+void check_sources(const ProgramArguments& a, Program program) {
+  if (a.model_config && a.init_from_hf_path) {
+    config_error(
+        "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder");
+  }
+  if (!a.model_config && !a.init_from_hf_path) {
+    config_error("no model is given; use --model-config FILE (fresh weights) or --init-from-hf-path DIR");
+  }
+  if (a.data_path.empty() && program == Program::kShardloomTrain) {
+    config_error("no data is given; use --data-path PATH");
+  }
+}
+
+void settle(const CLI::App& app, Program program, const launch::LaunchContext& context, const ForeignFlags& foreign,
+            ProgramArguments& a) {
+  check_limits(a);
+  a.megatron_recompute_flags = foreign.recompute;
+  a.without_effect = foreign.without_effect;
+  a.bf16 = foreign.bf16;
+  check_weights(a);
+  check_sharding(a);
+  check_checkpoints(a, foreign);
+  settle_ranks(app, plans(program), context, foreign, a);
+  settle_batch(app, plans(program) ? std::numeric_limits<int>::max() : kMostBatch, a);
+  if (plans(program)) check_planned_work(a);
+  settle_schedule(app, a);
+  settle_output(app, a);
+  settle_profile(app, a);
+  settle_skip_train(a);
+  settle_kernels(a);
+  settle_presets(a);
+}
+
+void check(const GenerateArguments& a) {
+  if (a.model_dir.empty()) config_error("no model is given; use shardloom generate MODEL_DIR --prompt TEXT");
+  if (a.prompt.empty()) config_error("no prompt is given; use --prompt TEXT");
+  if (a.top_k > 0 && a.temperature == 0) {
+    config_error(
+        "--top-k is {}, but --temperature is 0, which always takes the likeliest token; give --temperature above 0",
+        a.top_k);
+  }
+}
+
+void settle_search(const CLI::App& app, PlanArguments& a) {
+  using Fit = PlanArguments::Fit;
+  if (a.sweep && a.fit != Fit::kNothing) {
+    config_error("--sweep and --fit are both given, and each is a search of its own; remove one of them");
+  }
+  if (a.fit == Fit::kMicroBatch) refuse_what_is_searched(app, "micro-batch", "the micro-batch", "--micro-batch-size");
+  if (a.fit == Fit::kWorldSize) {
+    for (const char* flag : {"--world-size", "--nproc-per-node"}) {
+      refuse_what_is_searched(app, "world-size", "the number of devices", flag);
+    }
+  }
+  if (given(app, "--micro-batch-size")) a.micro_batch_size = a.train.micro_batch_size;
+  if (given(app, "--global-batch-size")) a.global_batch_size = a.train.global_batch_size;
+}
+
+void check_world(const CLI::App& app, int world_size) {
+  const int ranks = given(app, "--nproc-per-node") ? app.get_option("--nproc-per-node")->as<int>() : 1;
+  if (world_size % ranks == 0) return;
+  config_error("--world-size is {}, which is no multiple of --nproc-per-node {}; use {}, or leave out one of them",
+               world_size, ranks, round_up(world_size, ranks));
+}
+
+}  // namespace loom::cli

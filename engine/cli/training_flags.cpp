@@ -1,0 +1,189 @@
+#include "engine/cli/training_flags.h"
+
+namespace loom::cli {
+namespace {
+
+bool positive(double x) { return x > 0; }
+bool not_negative(double x) { return x >= 0; }
+bool below_one(double x) { return x >= 0 && x < 1; }
+
+void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
+  const bool own = !is_users(program);
+  flags.group(own ? "Model (one of the first two)" : "Model");
+  if (own) {
+    flags.text("--model-config", "FILE", a.model_config,
+               "Shape of a model that starts with fresh weights: a file, or a name in configs/models");
+  }
+  flags.text("--init-from-hf-path", "DIR", a.init_from_hf_path, "Model to start from: config.json and safetensors");
+  flags.toggle("--untie-embeddings-and-output-weights", a.untie_embeddings_and_output_weights,
+               "Separate the output layer from the embedding it is tied to; both start with the same weights");
+  flags.toggle("--downcast-to-bf16", a.downcast_to_bf16,
+               "Round the loaded weights to bf16 once; they stay fp32. Needs --init-from-hf-path");
+  flags.toggle("--init-model-with-meta-device", a.init_model_with_meta_device,
+               "Accepted as MindSpeed has it; models are always built so");
+  flags.group("Data");
+  flags.paths("--data-path", "PATH", a.data_path, "Training data, one or more");
+  flags.toggle("--bytes-as-tokens", a.bytes_as_tokens,
+               "Train on bytes although the model's folder has a tokenizer (tokenizers are not built)");
+  flags.whole("--seq-length", a.seq_length, 1, "Tokens of a sequence");
+  flags.real("--held-out-fraction", a.held_out_fraction, below_one, "a number from 0 to below 1",
+             "Share of the data kept for evaluation; 0 = no evaluation");
+}
+
+void add_batch_and_schedule(Flags& flags, ProgramArguments& a) {
+  flags.group("Batch and schedule");
+  flags.whole("--micro-batch-size", a.micro_batch_size, 1, "Sequences of one forward and backward on a rank");
+  flags.whole("--global-batch-size", a.global_batch_size, 1, "Sequences of a step on all ranks",
+              "micro-batch-size x ranks");
+  flags.whole("--train-iters", a.train_iters, 1, "Optimizer steps");
+  flags.real("--lr", a.lr, positive, "a number above 0", "Largest learning rate");
+  flags.real("--min-lr", a.min_lr, not_negative, "a number of at least 0", "Learning rate at the end of the decay");
+  flags.choice<train::LrDecayStyle>("--lr-decay-style", a.lr_decay_style,
+                                    {{"constant", train::LrDecayStyle::kConstant},
+                                     {"linear", train::LrDecayStyle::kLinear},
+                                     {"cosine", train::LrDecayStyle::kCosine},
+                                     {"inverse-square-root", train::LrDecayStyle::kInverseSquareRoot}},
+                                    "How the learning rate falls after the warm-up");
+  flags.whole("--lr-decay-iters", a.lr_decay_iters, 1, "Steps until --min-lr is reached, warm-up included",
+              "train-iters");
+  flags.whole("--lr-warmup-iters", a.lr_warmup_iters, 0, "Steps in which the learning rate rises from 0");
+}
+
+void add_optimizer(Flags& flags, ProgramArguments& a) {
+  flags.group("Optimizer (AdamW)");
+  flags.real("--weight-decay", a.weight_decay, not_negative, "a number of at least 0",
+             "Decay of the weights, times lr");
+  flags.toggle("--no-weight-decay-on-norms-and-biases", a.no_weight_decay_on_norms_and_biases,
+               "Parameters of one dim, and biases, do not decay");
+  flags.real("--clip-grad", a.clip_grad, not_negative, "a number of at least 0",
+             "Largest gradient norm; 0 = no clipping");
+  flags.toggle("--check-for-nan-in-loss-and-grad,!--no-check-for-nan-in-loss-and-grad",
+               a.check_for_nan_in_loss_and_grad,
+               "End the run at a loss or gradient norm that is NaN or Inf; on unless --no-... is given");
+  flags.real("--adam-beta1", a.adam_beta1, below_one, "a number from 0 to below 1", "Decay of the first moment");
+  flags.real("--adam-beta2", a.adam_beta2, below_one, "a number from 0 to below 1", "Decay of the second moment");
+  flags.real("--adam-eps", a.adam_eps, positive, "a number above 0", "Added to the root of the second moment");
+}
+
+void add_execution(Flags& flags, ProgramArguments& a) {
+  flags.group("Sharding");
+  flags.toggle("--use-torch-fsdp2", a.use_torch_fsdp2, "Shard the FSDP2 way; needs --fsdp2-config-path");
+  flags.text("--fsdp2-config-path,--fsdp2-config", "FILE", a.fsdp2_config_path,
+             "fsdp2_config.yaml: a file, or a name in configs/fsdp2");
+  flags.group("Schedule");
+  flags.toggle("--print-schedule", a.print_schedule,
+               "Print what the second step issued, stream by stream, and the wasted prefetches");
+  flags.group("Execution");
+  flags.choice<std::string>("--distributed-backend", a.distributed_backend,
+                            {{"nccl", "nccl"}, {"gloo", "gloo"}, {"npu:hccl,cpu:gloo", "npu:hccl,cpu:gloo"}},
+                            "Accepted as Megatron has it; changes nothing here, offload_to_cpu included");
+  flags.whole("--nproc-per-node,--local-worker-num", a.ranks, 1, "Ranks, as threads of this process");
+  flags.whole("--compute-threads", a.compute_threads, 1, "Threads of one rank", "cores / ranks");
+  flags.choice<device::ExecutorKind>(
+      "--device-executor", a.device_executor,
+      {{"threaded", device::ExecutorKind::kThreaded}, {"inline", device::ExecutorKind::kInline}},
+      "Collectives and copies behind the computation, or everything when it is issued; same bits");
+  flags.choice<train::KernelSet>("--kernels,--kernel-grain", a.kernels,
+                                 {{"fast", train::KernelSet::kFast}, {"pytorch", train::KernelSet::kPytorch}},
+                                 "Fused kernels, or composed as PyTorch eager composes them");
+  flags.toggle("--use-fused-rmsnorm", a.fused.fused_rmsnorm, "Fused RMS norm; always on with --kernels fast");
+  flags.toggle("--use-fused-swiglu", a.fused.fused_swiglu, "Fused SwiGLU; always on with --kernels fast");
+  flags.toggle("--use-fused-rotary-pos-emb", a.fused.fused_rotary_pos_emb,
+               "Fused rotary embedding; always on with --kernels fast");
+  flags.toggle("--use-flash-attn", a.fused.flash_attn, "Flash attention; always on with --kernels fast");
+  flags.toggle("--cross-entropy-loss-fusion", a.fused.fused_cross_entropy,
+               "Fused cross-entropy; always on with --kernels fast");
+  flags.whole("--distributed-timeout-minutes", a.distributed_timeout_minutes, 1, "How long a rank waits for its peers");
+  flags.whole("--seed", a.seed, 0, "Seed of weights and data order");
+}
+
+void add_output(Flags& flags, Program program, ProgramArguments& a) {
+  flags.group("Output");
+  flags.text("--save", "DIR", a.save, "Where the trained model is written; not given: nowhere");
+  flags.choice<train::SaveDType>("--save-dtype", a.save_dtype,
+                                 {{"as-loaded", train::SaveDType::kAsLoaded},
+                                  {"fp32", train::SaveDType::kFp32},
+                                  {"bf16", train::SaveDType::kBf16}},
+                                 "Type of the saved weights; as-loaded: bf16 where they were loaded as bf16");
+  flags.optional_choice("--ckpt-format", a.ckpt_format, {"torch_dcp", "torch_dist"},
+                        "Accepted as MindSpeed has it; refused with --save until it is built");
+  flags.text("--metrics-path", "FILE", a.metrics_path, "One JSON line a step", "metrics.jsonl in --save or here");
+  flags.text("--report", "FILE", a.report, "Write an HTML page with charts of the run or plan; it works offline");
+  if (!plans(program)) {
+    flags.text("--report-device", "PROFILE", a.report_device,
+               "Whose virtual time the page shows: a device profile's file, or a name in configs/devices",
+               a.report_device);
+  }
+  flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
+  flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");
+  flags.whole("--eval-iters", a.eval_iters, 0, "Batches of one evaluation; 0 = no evaluation");
+  if (!plans(program)) {
+    flags.toggle("--skip-train", a.skip_train, "Evaluate the held-out data and end; no step is taken");
+  }
+  if (program != Program::kShardloomTrain) return;
+  flags.whole("--sample-bytes", a.sample_bytes, 0, "Length of the text generated after training; 0 = none");
+  flags.text("--prompt", "TEXT", a.prompt, "What that text continues");
+}
+
+void add_profile(Flags& flags, observe::ProfileOptions& a) {
+  flags.group("Profile (ui.perfetto.dev opens it)");
+  flags.toggle("--profile", a.enabled, "Write a trace of what ran, and a summary; the flags below need this one");
+  flags.whole("--profile-step-start", a.step_start, 0, "First step collected, counted from 0");
+  flags.whole("--profile-step-end", a.step_end, 1, "Step before which collection ends");
+  flags.choice<observe::ProfileLevel>("--profile-level", a.level,
+                                      {{"level0", observe::ProfileLevel::kLevel0},
+                                       {"level1", observe::ProfileLevel::kLevel1},
+                                       {"level2", observe::ProfileLevel::kLevel2}},
+                                      "Streams and collectives; every kernel too; also shapes, waits and memory");
+  flags.toggle("--profile-with-cpu", a.with_cpu, "What the host does too");
+  flags.toggle("--profile-with-stack", a.with_stack, "The modules that each item ran for");
+  flags.toggle("--profile-with-memory", a.with_memory, "Memory by category, also below level2");
+  flags.toggle("--profile-record-shapes", a.record_shapes, "Shapes of matrix products, also below level2");
+  flags.text("--profile-save-path", "DIR", a.save_path, "Where it is written", a.save_path.string());
+  flags.whole_numbers("--profile-ranks", a.ranks, "Ranks collected, one or more");
+  flags.text("--profile-device", "PROFILE", a.device,
+             "Virtual time on this device beside the wall clock's: a file, or a name in configs/devices");
+}
+
+}  // namespace
+
+void add_training(Flags& flags, Program program, ProgramArguments& a) {
+  add_model_and_data(flags, program, a);
+  add_batch_and_schedule(flags, a);
+  add_optimizer(flags, a);
+  add_execution(flags, a);
+  add_output(flags, program, a);
+  if (!plans(program)) add_profile(flags, a.profile);
+}
+
+void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
+  flags.group("Plan");
+  flags.whole("--world-size", world_size, 1, "Devices", "--nproc-per-node");
+  flags.text("--device", "PROFILE", a.device, "Device profile: a file, or a name in configs/devices", a.device);
+  flags.text("--json", "FILE", a.json, "Write the plan as JSON; - is standard output");
+  flags.text("--trace", "FILE", a.trace, "Write the planned step for Perfetto (ui.perfetto.dev)");
+  flags.toggle("--sweep", a.sweep, "Try sharding sizes, reshard, recompute, prefetch, micro-batches; rank what fits");
+  flags.choice<PlanArguments::Fit>(
+      "--fit", a.fit,
+      {{"nothing", PlanArguments::Fit::kNothing},
+       {"micro-batch", PlanArguments::Fit::kMicroBatch},
+       {"world-size", PlanArguments::Fit::kWorldSize}},
+      "Search the largest micro-batch, or the smallest world, that fits; a --global-batch-size is kept");
+}
+
+void add_generate(Flags& flags, GenerateArguments& a) {
+  flags.group("Model and prompt");
+  flags.text("MODEL_DIR", "DIR", a.model_dir, "Folder with config.json and safetensors");
+  flags.text("--prompt", "TEXT", a.prompt, "The text to continue");
+  flags.toggle("--bytes-as-tokens", a.bytes_as_tokens,
+               "Read the prompt as bytes although the folder has a tokenizer (tokenizers are not built)");
+  flags.group("Sampling");
+  flags.whole("--max-new-tokens", a.max_new_tokens, 1, "Tokens to generate");
+  flags.real("--temperature", a.temperature, not_negative, "a number of at least 0", "0 = always the likeliest token");
+  flags.whole("--top-k", a.top_k, 0, "Draw from the k likeliest tokens; 0 = from all; needs --temperature");
+  flags.whole("--seed", a.seed, 0, "Seed of the draws");
+}
+
+// --- Checks over several flags
+
+}  // namespace loom::cli
