@@ -93,7 +93,12 @@ function(loom_add_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main loom_flags)
-  target_compile_options(${name} PRIVATE -O1)  # what is tested is optimised as the preset says; the test itself compiles faster
+  # What is tested is optimised as the preset says; the test itself compiles faster.
+  if(LOOM_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
+  else()
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
   loom_note_edges(${name} "${ARG_SOURCES}" "" "${ARG_LINK}")
