@@ -73,8 +73,8 @@ std::string loaded_text(const io::HfWeights& weights, train::SaveDType asked) {
   std::string saved;
   if (asked == train::SaveDType::kFp32 || (asked == train::SaveDType::kAsLoaded && !half)) saved = "fp32";
   if (saved.empty()) saved = asked == train::SaveDType::kBf16 ? "bf16" : std::string(name(stored));
-  return fmt::format("weights of {}: {} tensors, {}; trained in fp32, --save writes {}\n", weights.folder().string(),
-                     weights.names().size(), name(stored), saved);
+  return fmt::format("weights of {}: {} tensors, {}; trained in fp32, --save writes {}\n",
+                     escaped(weights.folder().string()), weights.names().size(), name(stored), saved);
 }
 
 void describe(const train::TrainArguments& arguments, const train::TrainingInputs& inputs, nn::Module& model,
@@ -163,7 +163,7 @@ bool save(train::Trainer& trainer, const train::TrainArguments& arguments, bool 
   const auto problem = trainer.save(*arguments.save);
   end.lost(problem);
   if (problem) return false;
-  if (first) out << fmt::format("model written to {}\n", arguments.save->string());
+  if (first) out << fmt::format("model written to {}\n", escaped(arguments.save->string()));
   return true;
 }
 
