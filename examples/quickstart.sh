@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to a trained model: installs what is missing, builds the program and trains a small Qwen2 on the C++
 # standard library's headers, sharded over 2 ranks. The model is then in build/quickstart-model.
-# Further arguments go to `shardloom train`: bash examples/quickstart.sh --train-iters 20
+# Further arguments go to `shardloom train`: bash examples/quickstart.sh --train-iters 40
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . cmake/run_env.sh
