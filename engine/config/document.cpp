@@ -17,6 +17,7 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include "engine/core/descriptor.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 
@@ -52,20 +53,6 @@ void check_utf8(std::string_view text, std::string_view file) {
 }
 
 // --- Files
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 std::string_view kind_of_file(mode_t mode) {
   if (S_ISFIFO(mode)) return "a pipe";

@@ -9,24 +9,11 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/core/descriptor.h"
 #include "engine/core/error.h"
 
 namespace loom::io {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 [[noreturn]] void cannot_read(const std::filesystem::path& path, int code) {
   config_error("{}: cannot read: {}", path.string(), std::generic_category().message(code));

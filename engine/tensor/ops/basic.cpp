@@ -1,10 +1,10 @@
 #include <cmath>
-#include <cstring>
 
 #include "engine/kernels/dispatch.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/broadcast.h"
+#include "engine/tensor/ops/general.h"
 #include "engine/tensor/ops/support.h"
 
 namespace loom::ops {
@@ -97,47 +97,13 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
   return y;
 }
 
-namespace {
-
-// Copies columns [at, at + cols) of a wide matrix to a narrow one, or back.
-void copy_columns(const Tensor& wide, const Tensor& narrow, std::int64_t at, bool to_wide) {
-  const std::int64_t size = element_bytes(wide.dtype());
-  const std::size_t wide_row = static_cast<std::size_t>(wide.shape()[-1]) * size;
-  const std::size_t narrow_row = static_cast<std::size_t>(narrow.shape()[-1]) * size;
-  auto* w = static_cast<std::byte*>(wide.raw()) + static_cast<std::size_t>(at) * size;
-  auto* n = static_cast<std::byte*>(narrow.raw());
-  for (std::int64_t row = 0; row < row_count(wide); ++row, w += wide_row, n += narrow_row) {
-    std::memcpy(to_wide ? w : n, to_wide ? n : w, narrow_row);
-  }
-}
-
-}  // namespace
-
 std::vector<Tensor> split_last(const Tensor& x, const std::vector<std::int64_t>& sizes) {
   std::int64_t total = 0;
   for (std::int64_t size : sizes) total += size;
   check_model(total == x.shape()[-1],
               "split_last: parts of {} elements from {}; the parts need the last dim as their sum", total,
               to_string(x.shape()));
-  std::vector<Tensor> parts;
-  std::int64_t at = 0;
-  for (std::int64_t size : sizes) {
-    parts.push_back(Tensor::empty(with_last(x.shape(), size), x.dtype()));
-    launch("split", pass_cost(0, {parts.back()}, {parts.back()}), [&] { copy_columns(x, parts.back(), at, false); });
-    at += size;
-  }
-  autograd::record("split_last", {x}, {}, parts,
-                   [shape = x.shape(), dtype = x.dtype(), sizes](Saved, const Grads& grads, const Needs&) -> Grads {
-                     Tensor dx = Tensor::zeros(shape, dtype);
-                     std::int64_t at = 0;
-                     for (std::size_t i = 0; i < sizes.size(); at += sizes[i++]) {
-                       if (i >= grads.size() || !grads[i].defined()) continue;
-                       launch("split_grad", pass_cost(0, {grads[i]}, {grads[i]}),
-                              [&] { copy_columns(dx, grads[i], at, true); });
-                     }
-                     return {dx};
-                   });
-  return parts;
+  return split(x, sizes, -1);
 }
 
 Tensor mean(const Tensor& x) {

@@ -26,19 +26,23 @@ std::vector<std::int64_t> strides_in(const Shape& operand, const Shape& result) 
 }
 
 Tensor summed_over(const Tensor& x, int dim, DType to) {
-  std::vector<std::int64_t> sizes = x.shape().sizes();
-  const std::int64_t dim_size = sizes[static_cast<std::size_t>(dim)];
-  std::int64_t outer = 1, inner = 1;
-  for (int d = 0; d < x.shape().ndim(); ++d) (d < dim ? outer : inner) *= d == dim ? 1 : x.shape()[d];
-  sizes[static_cast<std::size_t>(dim)] = 1;
-  Tensor y = Tensor::empty(Shape(sizes), to);
+  const AroundDim a = around(x.shape(), dim);
+  Shape shape = x.shape();
+  shape[dim] = 1;
+  Tensor y = Tensor::empty(shape, to);
   launch("sum_dim", pass_cost(static_cast<double>(x.numel()), {x}, {y}), [&] {
-    kernels::sum_dim({x.dtype(), to, outer, dim_size, inner, 1}, x.raw(), y.raw());
+    kernels::sum_dim({x.dtype(), to, a.outer, a.size, a.inner, 1}, x.raw(), y.raw());
   });
   return y;
 }
 
 }  // namespace
+
+AroundDim around(const Shape& shape, int dim) {
+  AroundDim a;
+  for (int d = 0; d < shape.ndim(); ++d) (d < dim ? a.outer : d == dim ? a.size : a.inner) *= shape[d];
+  return a;
+}
 
 std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b) {
   const int ndim = std::max(a.ndim(), b.ndim());

@@ -9,6 +9,12 @@
 
 namespace loom::ops {
 
+// A shape seen from one of its dims: [outer, size, inner].
+struct AroundDim {
+  std::int64_t outer = 1, size = 1, inner = 1;
+};
+AroundDim around(const Shape& shape, int dim);
+
 // The shape of the result; nothing when the shapes do not go together.
 std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b);
 // ModelError unless both have one dtype and shapes that broadcast. Returns the result's shape.

@@ -24,16 +24,6 @@ int checked_dim(std::string_view op, const Tensor& x, int dim) {
   return dim < 0 ? dim + ndim : dim;
 }
 
-// [outer, dim, inner] of a shape seen from one dim.
-struct AroundDim {
-  std::int64_t outer = 1, size = 1, inner = 1;
-};
-AroundDim around(const Shape& shape, int dim) {
-  AroundDim a;
-  for (int d = 0; d < shape.ndim(); ++d) (d < dim ? a.outer : d == dim ? a.size : a.inner) *= shape[d];
-  return a;
-}
-
 Shape with_size(const Shape& shape, int dim, std::int64_t size) {
   Shape result = shape;
   result[dim] = size;
