@@ -12,6 +12,7 @@ if(NOT TARGET yaml-cpp::yaml-cpp)
 endif()
 
 find_package(NUMA REQUIRED)
+find_package(ISAL REQUIRED)
 
 if(LOOM_PARALLEL STREQUAL "tbb")
   find_package(TBB REQUIRED)

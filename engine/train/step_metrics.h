@@ -13,8 +13,13 @@ struct StepMetrics {
   std::int64_t step = 0;  // optimizer steps done, this one included
   double loss = 0.0;      // mean over the global batch
   double grad_norm = 0.0;
-  double lr = 0.0;
-  double tokens_per_second = 0.0;                                       // of the whole job
+  double lr = 0.0;       // that this step was taken with
+  double next_lr = 0.0;  // that the next step will be taken with: what Megatron's log shows
+  double loss_scale = 1.0;
+  bool skipped = false;               // the optimizer did not run
+  std::int64_t samples_consumed = 0;  // of the training data, since the start of training, this step included
+  std::int64_t samples_skipped = 0;   // of these, those of --iterations-to-skip
+  double tokens_per_second = 0.0;     // of the whole job
   std::vector<std::pair<std::string, std::int64_t>> peak_memory_bytes;  // of the device, by category
   std::optional<double> held_out_loss;
   std::vector<std::pair<std::string, double>> reports = {};  // of the loss function, by name

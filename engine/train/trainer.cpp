@@ -285,6 +285,8 @@ StepMetrics Trainer::step() {
   state_.step += 1;
   state_.samples_consumed += arguments_.global_batch_size;
   state_.draws = RngState::current().next;
+  metrics.next_lr = schedule_.at(state_.step);
+  metrics.samples_consumed = state_.samples_consumed;
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->end_step(step);
   metrics.tokens_per_second =
