@@ -1,0 +1,89 @@
+// Pickle: Python's object format, read as a tree that says what is written there. Nothing is called and nothing is
+// made of it: a class is a pair of names, an object is a class with arguments and a state.
+//
+// Classes   only those of an allow-list may be named at all; any other is refused with its name and offset, before the
+//           bytes behind it are read.
+// Opcodes   those that protocols 2 to 5 write for these trees. Calls of anything but a named class, pickles from the
+//           outside (PERSID by text), and integers above 64 bits are refused.
+// Shared    a node may stand in several places and may contain itself: walk it by what you expect, with a bound.
+// Memory    in proportion to the bytes that are read, whatever they claim.
+// Threads   one thread at a time while it is made; reading the tree is safe from any number of threads.
+// Errors    FileDamage with file, offset, what stands there and what may.
+// Source    CPython, Lib/pickle.py and Lib/pickletools.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace loom::io {
+
+struct PickleNode {
+  enum class Kind : std::uint8_t {
+    kNone,
+    kBool,
+    kWhole,
+    kReal,
+    kText,
+    kBytes,
+    kTuple,
+    kList,
+    kDict,  // items: key, value, key, value
+    kSet,
+    kClass,       // text: module, name: name
+    kObject,      // of_class, items: the arguments, state: what BUILD gave, or null
+    kPersistent,  // state: the identifier
+  };
+
+  Kind kind = Kind::kNone;
+  std::int64_t whole = 0;  // also of a bool
+  double real = 0;
+  std::string_view text;  // into the bytes of the pickle
+  std::string_view name;
+  std::vector<const PickleNode*> items;
+  const PickleNode* of_class = nullptr;
+  const PickleNode* state = nullptr;
+  std::size_t offset = 0;  // of the opcode that made it
+
+  bool is(Kind wanted) const { return kind == wanted; }
+  bool is_class(std::string_view module, std::string_view class_name) const {
+    return kind == Kind::kClass && text == module && name == class_name;
+  }
+  bool is_object_of(std::string_view module, std::string_view class_name) const {
+    return kind == Kind::kObject && of_class->is_class(module, class_name);
+  }
+  // Of a dict: the value under a text key, the last where it stands twice, or null.
+  const PickleNode* find(std::string_view key) const;
+};
+
+// Whether a class may be named.
+using AllowClass = std::function<bool(std::string_view module, std::string_view name)>;
+
+class Pickle {
+ public:
+  // `bytes` outlive it; `file` stands in messages. What follows the pickle's end is left alone.
+  Pickle(std::span<const std::byte> bytes, std::string file, const AllowClass& allow);
+  Pickle(const Pickle&) = delete;
+  Pickle& operator=(const Pickle&) = delete;
+
+  const PickleNode& root() const { return *root_; }
+  std::size_t size_bytes() const { return size_bytes_; }
+
+  // Throws FileDamage "FILE: offset N: ...".
+  [[noreturn]] void fail(const PickleNode& at, const std::string& what) const;
+
+ private:
+  class Machine;
+
+  std::string file_;
+  std::deque<PickleNode> nodes_;
+  const PickleNode* root_ = nullptr;
+  std::size_t size_bytes_ = 0;
+};
+
+}  // namespace loom::io
