@@ -349,6 +349,17 @@ std::uint64_t write_torch_tensor(const ByteSink& sink, DType dtype, const Shape&
   return zip.written();
 }
 
+std::uint64_t torch_tensor_bytes(DType dtype, const Shape& shape) {
+  TorchZipWriter zip([](std::span<const std::byte>) {});
+  write_rest(zip, tensor_pickle(dtype, shape));
+  zip.begin("data/0", static_cast<std::uint64_t>(shape.numel() * element_bytes(dtype)));
+  zip.skip();
+  zip.end();
+  zip.entry("version", "3\n");
+  zip.finish();
+  return zip.written();
+}
+
 std::uint64_t write_torch_value(const ByteSink& sink, const PlainValue& value) {
   PickleWriter pickle(2);
   pickle.value(value);

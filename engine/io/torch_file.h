@@ -63,6 +63,8 @@ PlainValue read_torch_value(const ByteSource& source);
 // Write an archive in one pass; what comes back is its size in bytes. The content of a tensor is its elements,
 // row-major, in as many pieces as `content` likes.
 std::uint64_t write_torch_tensor(const ByteSink& sink, DType dtype, const Shape& shape, const ByteProducer& content);
+// What write_torch_tensor() will give.
+std::uint64_t torch_tensor_bytes(DType dtype, const Shape& shape);
 std::uint64_t write_torch_value(const ByteSink& sink, const PlainValue& value);
 
 }  // namespace loom::io

@@ -338,6 +338,12 @@ void TorchZipWriter::append(std::span<const std::byte> piece) {
   }
 }
 
+void TorchZipWriter::skip() {
+  const std::uint64_t rest = entries_.back().size - appended_;
+  written_ += rest;
+  appended_ += rest;
+}
+
 void TorchZipWriter::end() {
   const Entry& entry = entries_.back();
   require(appended_ == entry.size, "zip entry '{}' got {} of its {} bytes", entry.name, appended_, entry.size);

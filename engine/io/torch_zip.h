@@ -61,6 +61,8 @@ class TorchZipWriter {
   // The same in pieces: begin, as many appends as there are pieces, end. `size` is that of all pieces together.
   void begin(std::string_view name, std::uint64_t size);
   void append(std::span<const std::byte> piece);
+  // Counts the rest of the content without it: for the size of an archive that is not written.
+  void skip();
   void end();
   // The directory. Call once, last.
   void finish();
