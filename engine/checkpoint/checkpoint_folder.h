@@ -21,16 +21,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/manifest.h"
+
 namespace loom::checkpoint {
-
-// A checkpoint of a folder: that of an iteration, or the one called release.
-struct CheckpointId {
-  std::optional<std::int64_t> iteration;  // none: release
-
-  // "iter_0000010" or "release".
-  std::string directory_name() const;
-  bool operator==(const CheckpointId&) const = default;
-};
 
 struct Verdict {
   enum class Kind : std::uint8_t { kWhole, kForeign, kTorn };
@@ -83,6 +76,10 @@ class CheckpointFolder {
   std::optional<Choice> choose(std::optional<std::int64_t> requested, VerifyDepth depth) const;
 
  private:
+  std::optional<Choice> choose_from(const std::vector<CheckpointId>& ids, VerifyDepth depth,
+                                    std::vector<Choice::Passed>& passed) const;
+  Choice exactly(std::int64_t iteration, VerifyDepth depth) const;
+
   std::filesystem::path folder_;
 };
 

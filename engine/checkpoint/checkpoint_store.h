@@ -1,6 +1,6 @@
 // CheckpointStore: writes checkpoints into a folder (checkpoint_folder.h) so that none is ever lost.
 //
-// Steps     begin(10) makes FOLDER/.iter_0000010.tmp-XXXX; the ranks write their files there; commit(10) flushes them,
+// Steps     begin({10}) makes FOLDER/.iter_0000010.tmp-XXXX; the ranks write their files there; commit() flushes them,
 //           writes the manifest, flushes the directory, renames it to iter_0000010, flushes the folder, and only then
 //           writes the tracker. A run that ends anywhere in between leaves the tracker and every older checkpoint as
 //           they were; what it left under a name with a dot goes at the next begin().
@@ -39,14 +39,14 @@ class CheckpointStore {
 
   const CheckpointFolder& folder() const { return folder_; }
 
-  // The directory into which the files of an iteration are to be written. An iteration that was begun before and not
-  // committed begins anew, in another directory.
-  std::filesystem::path begin(std::int64_t iteration);
-  // Makes the iteration of the manifest visible and the tracker's. Precondition: it was begun. Error when a file is not
-  // there as the manifest says. After an Error the iteration is still begun.
+  // The directory into which the files of a checkpoint are to be written. One that was begun before and not committed
+  // begins anew, in another directory.
+  std::filesystem::path begin(const CheckpointId& id);
+  // Makes the checkpoint of the manifest visible, and the tracker name it. Precondition: it was begun. Error when a
+  // file is not there as the manifest says. After an Error: abandon().
   void commit(const Manifest& manifest);
-  // Removes what was written of an iteration that was begun; nothing when there is none.
-  void abandon(std::int64_t iteration);
+  // Removes what was written of a checkpoint that was begun; does nothing when there is none, or it is committed.
+  void abandon(const CheckpointId& id);
 
   // Removes all whole own iterations up to the tracker's but the newest `keep_last`, at least 1; gives what it removed,
   // newest first. Each is renamed before it is deleted, so that half of one can never be chosen. `release`, foreign and
@@ -58,11 +58,11 @@ class CheckpointStore {
 
  private:
   void remove_leftovers() const;
-  void put_in_place(std::int64_t iteration);
+  void refuse_what_is_in_the_way(const CheckpointId& id) const;
   void report(CommitStep step) const;
 
   CheckpointFolder folder_;
-  std::map<std::int64_t, std::string> begun_;  // iteration -> name of its directory in the folder
+  std::map<std::string, std::string> begun_;  // name of a checkpoint's directory -> its name until it is committed
   std::function<void(CommitStep)> watch_;
 };
 
