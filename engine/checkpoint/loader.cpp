@@ -1,8 +1,7 @@
 #include "engine/checkpoint/loader.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
+#include <fmt/ranges.h>
 #include <unordered_set>
 
 #include "engine/core/error.h"
@@ -27,8 +26,8 @@ class Misfits {
   }
   void unexpected(const std::string& name) { unexpected_.push_back(name); }
   void mismatched(const std::string& name, const Shape& stored, const Shape& wanted) {
-    mismatched_.push_back(fmt::format("{} is {} there and {} here", escaped(name), shown_text(to_string(stored)),
-                                      to_string(wanted)));
+    mismatched_.push_back(
+        fmt::format("{} is {} there and {} here", escaped(name), shown_text(to_string(stored)), to_string(wanted)));
   }
 
   void settle(std::string_view of) const {
@@ -40,9 +39,10 @@ class Misfits {
     const std::string text = fmt::format("{}: the {} does not fit the checkpoint: {}{}", checkpoint_.folder().string(),
                                          of, fmt::join(parts, "; "), nearest());
     if (strictness_ == Strictness::kLogAll && mismatched_.empty()) return logger().warn("{}", text);
-    config_error("{}; load it with the flags and the model it was saved with, or say what may be left out: "
-                 "--dist-ckpt-strictness assume_ok_unexpected or log_all",
-                 text);
+    config_error(
+        "{}; load it with the flags and the model it was saved with, or say what may be left out: "
+        "--dist-ckpt-strictness assume_ok_unexpected or log_all",
+        text);
   }
 
  private:
@@ -53,11 +53,11 @@ class Misfits {
   }
   static void add(std::vector<std::string>& parts, std::string_view what, const std::vector<std::string>& names) {
     if (names.empty()) return;
-    const std::vector<std::string> shown(names.begin(),
-                                         names.begin() + static_cast<std::ptrdiff_t>(std::min(kShownNames, names.size())));
-    parts.push_back(fmt::format("{} {}: {}{}", names.size(), what, fmt::join(shown, ", "),
-                                names.size() > shown.size() ? fmt::format(" and {} more", names.size() - shown.size())
-                                                            : ""));
+    const std::vector<std::string> shown(
+        names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kShownNames, names.size())));
+    parts.push_back(
+        fmt::format("{} {}: {}{}", names.size(), what, fmt::join(shown, ", "),
+                    names.size() > shown.size() ? fmt::format(" and {} more", names.size() - shown.size()) : ""));
   }
   std::string nearest() const {
     if (missing_names_.empty() || unexpected_.empty()) return "";

@@ -23,9 +23,9 @@ namespace loom::checkpoint {
 
 // How names that do not fit are taken (Megatron's --dist-ckpt-strictness). A tensor that is missing keeps its value.
 enum class Strictness : std::uint8_t {
-  kRaiseAll,              // an error
-  kAssumeOkUnexpected,    // what the checkpoint has beside is left alone
-  kLogAll,                // a warning
+  kRaiseAll,            // an error
+  kAssumeOkUnexpected,  // what the checkpoint has beside is left alone
+  kLogAll,              // a warning
 };
 
 // Into the module's own tensors; `key` as in add_module().

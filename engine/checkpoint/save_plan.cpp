@@ -1,11 +1,10 @@
 #include "engine/checkpoint/save_plan.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
+#include <fmt/ranges.h>
 #include <map>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "engine/comm/exchange.h"
@@ -21,10 +20,10 @@ namespace {
 // One line a tensor: dtype, whole shape, offset, shape, names; numbers joined by ',', fields by tabs. Names are escaped
 // so that none of them ends a field.
 std::string line_of(const StateTensor& tensor) {
-  std::string line = fmt::format("{}\t{}\t{}\t{}", static_cast<int>(tensor.local.value.dtype()),
-                                 fmt::join(tensor.local.shard.global_shape.sizes(), ","),
-                                 fmt::join(tensor.local.shard.offset, ","),
-                                 fmt::join(tensor.local.value.shape().sizes(), ","));
+  std::string line =
+      fmt::format("{}\t{}\t{}\t{}", static_cast<int>(tensor.local.value.dtype()),
+                  fmt::join(tensor.local.shard.global_shape.sizes(), ","), fmt::join(tensor.local.shard.offset, ","),
+                  fmt::join(tensor.local.value.shape().sizes(), ","));
   for (const ItemName& name : tensor.names) line += '\t' + escaped(name.name);
   return line;
 }
@@ -127,42 +126,63 @@ void check(const std::string& name, const std::vector<SharedBox>& boxes) {
 
 }  // namespace
 
+// Lays the boxes of all ranks out: items, pieces, and who writes them.
+class SavePlan::Builder {
+ public:
+  Builder(const State& state, comm::ProcessGroup& everyone, SavePlan& plan)
+      : everyone_(everyone), plan_(plan), written_(static_cast<std::size_t>(everyone.size()), 0) {
+    for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+      const StateTensor& tensor = state.tensors[i];
+      places_[line_of(tensor)] = i;
+      tensors_[escaped(tensor.name())] = &tensor;
+    }
+  }
+
+  void add(const std::string& name, const std::vector<SharedBox>& boxes) {
+    check(name, boxes);
+    const std::size_t item = add_item(name, boxes.front());
+    for (const SharedBox& box : boxes) {
+      if (box.box.shape.numel() > 0) add_piece(item, box);
+    }
+  }
+
+ private:
+  // The item under its first name; those of the other names follow it and share its pieces.
+  std::size_t add_item(const std::string& name, const SharedBox& first) {
+    const auto own = tensors_.find(name);
+    if (own == tensors_.end()) {
+      config_error("saving a checkpoint: rank {} has '{}', and rank {} has not; give every rank the same model",
+                   first.ranks.front(), name, everyone_.ranks()[static_cast<std::size_t>(everyone_.rank())]);
+    }
+    const std::size_t item = plan_.items_.size();
+    for (const ItemName& tied : own->second->names) {
+      plan_.shares_with_.push_back(item);
+      plan_.items_.push_back({tied.name, tied.path, true, first.box.dtype, first.box.global_shape, {}});
+    }
+    return item;
+  }
+
+  void add_piece(std::size_t item, const SharedBox& shared) {
+    const auto bytes_of = [&](int rank) { return written_[static_cast<std::size_t>(rank)]; };
+    const int writer = *std::ranges::min_element(shared.ranks, {}, bytes_of);
+    written_[static_cast<std::size_t>(writer)] += shared.box.shape.numel() * element_bytes(shared.box.dtype);
+    plan_.pieces_.push_back({item, writer, shared.box.offset, shared.box.shape});
+    if (writer == everyone_.rank()) plan_.own_.push_back(places_.at(shared.box.key));
+  }
+
+  const comm::ProcessGroup& everyone_;
+  SavePlan& plan_;
+  std::vector<std::int64_t> written_;                       // bytes, by rank
+  std::map<std::string, std::size_t, std::less<>> places_;  // of own tensors in the state, by line
+  std::map<std::string, const StateTensor*, std::less<>> tensors_;
+};
+
 SavePlan SavePlan::make(const State& state, comm::ProcessGroup& everyone) {
   SavePlan plan;
   plan.boxes_ = boxes_of(state);
-  plan.world_ = everyone.size();
-  const auto lines = comm::exchange_lines(everyone, plan.boxes_, "boxes of a checkpoint");
-  const Tensors tensors = collect(lines);
-  std::map<std::string, std::size_t, std::less<>> own_places;
-  for (std::size_t i = 0; i < state.tensors.size(); ++i) own_places[line_of(state.tensors[i])] = i;
-
-  std::vector<std::int64_t> written(static_cast<std::size_t>(everyone.size()), 0);
-  std::map<std::string, const StateTensor*> own_tensors;
-  for (const StateTensor& tensor : state.tensors) own_tensors[escaped(tensor.name())] = &tensor;
-  for (const std::string& name : tensors.names) {
-    const std::vector<SharedBox>& boxes = tensors.boxes.at(name);
-    check(name, boxes);
-    const auto own = own_tensors.find(name);
-    if (own == own_tensors.end()) {
-      config_error("saving a checkpoint: rank {} has '{}', and rank {} has not; give every rank the same model",
-                   boxes.front().ranks.front(), name, everyone.ranks()[static_cast<std::size_t>(everyone.rank())]);
-    }
-    const std::size_t item = plan.items_.size();
-    plan.ties_.emplace_back();
-    for (const ItemName& tied : own->second->names) {
-      if (plan.items_.size() > item) plan.ties_[item].push_back(plan.items_.size());
-      plan.items_.push_back({tied.name, tied.path, true, boxes.front().box.dtype, boxes.front().box.global_shape, {}});
-      if (plan.ties_.size() < plan.items_.size()) plan.ties_.emplace_back();
-    }
-    for (const auto& [box, ranks] : boxes) {
-      if (box.shape.numel() == 0) continue;
-      const int writer = *std::ranges::min_element(
-          ranks, {}, [&](int rank) { return written[static_cast<std::size_t>(rank)]; });
-      written[static_cast<std::size_t>(writer)] += box.shape.numel() * element_bytes(box.dtype);
-      plan.pieces_.push_back({item, writer, box.offset, box.shape});
-      if (writer == everyone.rank()) plan.own_.push_back(own_places.at(box.key));
-    }
-  }
+  const Tensors tensors = collect(comm::exchange_lines(everyone, plan.boxes_, "boxes of a checkpoint"));
+  Builder builder(state, everyone, plan);
+  for (const std::string& name : tensors.names) builder.add(name, tensors.boxes.at(name));
   return plan;
 }
 
@@ -190,8 +210,8 @@ io::DcpMetadata SavePlan::metadata(std::uint64_t rank_0_begins) const {
     ends[piece.writer] += place.length;
     made.items[piece.item].pieces.push_back(place);
   }
-  for (std::size_t item = 0; item < ties_.size(); ++item) {
-    for (const std::size_t tied : ties_[item]) made.items[tied].pieces = made.items[item].pieces;
+  for (std::size_t item = 0; item < shares_with_.size(); ++item) {
+    made.items[item].pieces = made.items[shares_with_[item]].pieces;
   }
   return made;
 }

@@ -35,6 +35,7 @@ class SavePlan {
   io::DcpMetadata metadata(std::uint64_t rank_0_begins) const;
 
  private:
+  class Builder;
   struct Piece {
     std::size_t item = 0;  // in the metadata
     int writer = 0;
@@ -44,10 +45,9 @@ class SavePlan {
 
   std::string boxes_;  // of this rank, as they were told to the others
   std::vector<std::size_t> own_;
-  std::vector<io::DcpItem> items_;  // without pieces
-  std::vector<std::vector<std::size_t>> ties_;  // places in items_ that share the bytes of an item
-  std::vector<Piece> pieces_;       // in the order in which each writer writes them
-  int world_ = 1;
+  std::vector<io::DcpItem> items_;        // without pieces
+  std::vector<std::size_t> shares_with_;  // for every item the one whose pieces it has: itself, or that it is tied to
+  std::vector<Piece> pieces_;             // in the order in which each writer writes them
 };
 
 }  // namespace loom::checkpoint

@@ -75,7 +75,8 @@ class Saver::Work {
   void take(const State& state) {
     contents_.clear();
     std::size_t total = 0;
-    for (const std::size_t place : plan_->own()) total += static_cast<std::size_t>(state.tensors[place].local.value.nbytes());
+    for (const std::size_t place : plan_->own())
+      total += static_cast<std::size_t>(state.tensors[place].local.value.nbytes());
     if (options_.async && copies_.size() < total) copies_.resize(total);
     std::size_t at = 0;
     for (const std::size_t place : plan_->own()) {

@@ -29,7 +29,7 @@ struct SaverOptions {
   std::filesystem::path folder;
   bool async = false;
   bool stop_on_error = true;
-  std::optional<std::int64_t> keep_last;  // at least 1; none: all
+  std::optional<std::int64_t> keep_last;                         // at least 1; none: all
   std::chrono::milliseconds patience{std::chrono::minutes(10)};  // of rank 0, for the parts of the others
 };
 

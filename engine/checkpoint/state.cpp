@@ -1,7 +1,6 @@
 #include "engine/checkpoint/state.h"
 
 #include <fmt/format.h>
-
 #include <unordered_set>
 #include <utility>
 
