@@ -1,16 +1,11 @@
 #include "engine/cli/argument_rules.h"
 
+#include "engine/cli/schedule_rules.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
 
 namespace loom::cli {
 namespace {
-
-// False also for a flag this command has not.
-bool given(const CLI::App& app, const std::string& name) {
-  const CLI::Option* option = app.get_option_no_throw(name);
-  return option != nullptr && option->count() > 0;
-}
 
 void check_weights(const ProgramArguments& a) {
   if (a.downcast_to_bf16 && !a.init_from_hf_path) {
@@ -44,11 +39,18 @@ void check_sharding(const ProgramArguments& a) {
   if (a.use_torch_fsdp2 && !a.fsdp2_config_path) {
     config_error("--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE");
   }
+  if (a.fp16 && a.bf16) config_error("--fp16 and --bf16 are both given; keep one");
   if (a.bf16 && !a.use_torch_fsdp2) {
     config_error(
         "--bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
         "with "
         "param_dtype: bf16, or remove it");
+  }
+  if (a.fp16 && !a.use_torch_fsdp2) {
+    config_error(
+        "--fp16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
+        "with "
+        "param_dtype: fp16, or remove it");
   }
   if (a.print_schedule && !a.use_torch_fsdp2) {
     config_error("--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it");
@@ -61,12 +63,6 @@ constexpr std::int64_t kMostThreadRanks = 1024;
 constexpr std::int64_t kMostThreads = 1024;
 constexpr std::int64_t kMostBatch = 10'000'000;
 constexpr std::int64_t kMostPlannedMicroBatches = 4096;
-constexpr std::int64_t kMostSteps = 4'294'967'295;
-
-void check_limit(std::string_view flag, std::int64_t value, std::int64_t most, std::string_view why = "") {
-  if (value > most) config_error("{} is {}; use at most {}{}", flag, value, most, why);
-}
-
 void check_limits(const ProgramArguments& a) {
   check_limit("--train-iters", a.train_iters, kMostSteps);
   check_limit("--lr-decay-iters", a.lr_decay_iters, kMostSteps);
@@ -127,16 +123,6 @@ void settle_batch(const CLI::App& app, std::int64_t most, ProgramArguments& a) {
                below == 0 ? fmt::to_string(unit) : fmt::format("{} or {}", below, below + unit));
 }
 
-void settle_schedule(const CLI::App& app, ProgramArguments& a) {
-  if (!given(app, "--lr-decay-iters")) a.lr_decay_iters = a.train_iters;
-  if (a.min_lr > a.lr) config_error("--min-lr is {}, above --lr {}; use at most --lr", a.min_lr, a.lr);
-  const std::int64_t limit = std::min(a.train_iters, a.lr_decay_iters);
-  if (a.lr_warmup_iters >= limit) {
-    config_error("--lr-warmup-iters is {}, but {} is {}; use less than {}", a.lr_warmup_iters,
-                 limit == a.train_iters ? "--train-iters" : "--lr-decay-iters", limit, limit);
-  }
-}
-
 void settle_output(const CLI::App& app, ProgramArguments& a) {
   if (a.metrics_path.empty()) a.metrics_path = a.save.value_or("") / "metrics.jsonl";
   if (!a.prompt.empty() && a.sample_bytes == 0) {
@@ -160,7 +146,8 @@ void settle_skip_train(ProgramArguments& a) {
   const std::pair<bool, std::string_view> of_steps[] = {{a.save.has_value(), "--save"},
                                                         {a.report.has_value(), "--report"},
                                                         {a.print_schedule, "--print-schedule"},
-                                                        {a.profile.enabled, "--profile"}};
+                                                        {a.profile.enabled, "--profile"},
+                                                        {!a.iterations_to_skip.empty(), "--iterations-to-skip"}};
   for (const auto& [is_given, flag] : of_steps) {
     if (is_given) config_error("{} is given, but with --skip-train no step is taken; remove one of them", flag);
   }
@@ -242,9 +229,12 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   settle_batch(app, plans(program) ? std::numeric_limits<int>::max() : kMostBatch, a);
   if (plans(program)) check_planned_work(a);
   settle_schedule(app, a);
+  settle_weight_decay(app, a);
+  settle_loss_scale(app, a);
   settle_output(app, a);
   settle_profile(app, a);
   settle_skip_train(a);
+  settle_iterations_to_skip(a);
   settle_kernels(a);
   settle_presets(a);
 }

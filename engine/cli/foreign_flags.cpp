@@ -14,8 +14,6 @@ struct ForeignFlag {
 
 // Taken in silence, or refused.
 constexpr ForeignFlag kForeignFlags[] = {
-    {"--fp16", 0, "",
-     "does not go with FSDP2, which has no loss scaler; write param_dtype: bf16 in the file of --fsdp2-config-path"},
     {"--use-distributed-optimizer", 0, "",
      "does not go with FSDP2, which shards the optimizer state with the parameters; remove it"},
     {"--gradient-accumulation-fusion", 0, "",
@@ -50,8 +48,6 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--tokenizer-model", 1, "", "names a tokenizer, which is not built: text is read as bytes; remove it"},
     {"--tokenizer-name-or-path", 1, "", "names a tokenizer, which is not built: text is read as bytes; remove it"},
     {"--split", 1, "", "is not a flag here; write --held-out-fraction X, the share kept for evaluation"},
-    {"--train-samples", 1, "", "is not a flag here; write --train-iters N, optimizer steps"},
-    {"--lr-warmup-fraction", 1, "", "is not a flag here; write --lr-warmup-iters N"},
     {"--rampup-batch-size", 1, "", "is not built; write one --global-batch-size"},
     {"--overlap-grad-reduce", 0, "", "is of Megatron's DDP; FSDP2 overlaps the reduction by itself; remove it"},
     {"--overlap-param-gather", 0, "", "is of Megatron's optimizer; FSDP2 gathers ahead by itself; remove it"},

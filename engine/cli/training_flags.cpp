@@ -36,23 +36,56 @@ void add_batch_and_schedule(Flags& flags, ProgramArguments& a) {
   flags.whole("--global-batch-size", a.global_batch_size, 1, "Sequences of a step on all ranks",
               "micro-batch-size x ranks");
   flags.whole("--train-iters", a.train_iters, 1, "Optimizer steps");
+  flags.whole("--train-samples", a.train_samples, 1,
+              "Sequences to train on, whole batches of them; in the place of --train-iters", "none");
+  flags.whole_numbers<std::int64_t>("--iterations-to-skip", a.iterations_to_skip, 1,
+                                    "Iterations, from 1, whose data is consumed and not trained on");
   flags.real("--lr", a.lr, positive, "a number above 0", "Largest learning rate");
   flags.real("--min-lr", a.min_lr, not_negative, "a number of at least 0", "Learning rate at the end of the decay");
-  flags.choice<train::LrDecayStyle>("--lr-decay-style", a.lr_decay_style,
-                                    {{"constant", train::LrDecayStyle::kConstant},
-                                     {"linear", train::LrDecayStyle::kLinear},
-                                     {"cosine", train::LrDecayStyle::kCosine},
-                                     {"inverse-square-root", train::LrDecayStyle::kInverseSquareRoot}},
-                                    "How the learning rate falls after the warm-up");
+  flags.choice("--lr-decay-style", a.lr_decay_style, train::style_words<train::LrDecayStyle>(),
+               "How the learning rate falls after the warm-up");
   flags.whole("--lr-decay-iters", a.lr_decay_iters, 1, "Steps until --min-lr is reached, warm-up included",
               "train-iters");
-  flags.whole("--lr-warmup-iters", a.lr_warmup_iters, 0, "Steps in which the learning rate rises from 0");
+  flags.whole("--lr-decay-samples", a.lr_decay_samples, 1, "The same in samples, with --train-samples",
+              "train-samples");
+  flags.whole("--lr-warmup-iters", a.lr_warmup_iters, 0, "Steps in which the learning rate rises");
+  flags.whole("--lr-warmup-samples", a.lr_warmup_samples, 0, "The same in samples, with --train-samples");
+  flags.optional_real("--lr-warmup-fraction", a.lr_warmup_fraction, below_one, "a number from 0 to below 1",
+                      "The same as a share of the decay's length");
+  flags.real("--lr-warmup-init", a.lr_warmup_init, not_negative, "a number of at least 0",
+             "Learning rate at which the warm-up begins");
+  flags.choice("--lr-wsd-decay-style", a.lr_wsd_decay_style, train::style_words<train::WsdDecayStyle>(),
+               "How the learning rate falls in the last part of WSD");
+  flags.whole("--lr-wsd-decay-iters", a.lr_wsd_decay_iters, 1, "Steps of that last part", "none");
+  flags.whole("--lr-wsd-decay-samples", a.lr_wsd_decay_samples, 1, "The same in samples, with --train-samples", "none");
+  flags.toggle("--override-opt-param-scheduler", a.override_opt_param_scheduler,
+               "Of a run that goes on, the command line's schedule holds, not the checkpoint's");
+  flags.toggle("--use-checkpoint-opt-param-scheduler", a.use_checkpoint_opt_param_scheduler,
+               "Of a run that goes on, the checkpoint's schedule holds, not the command line's");
+}
+
+void add_loss_scale(Flags& flags, ProgramArguments& a) {
+  flags.group("fp16");
+  flags.toggle("--fp16", a.fp16, "Scale the loss; needs param_dtype: fp16 in the file of --fsdp2-config-path");
+  flags.optional_real("--loss-scale", a.loss_scale.constant, positive, "a number above 0",
+                      "One scale for the whole run; not given: it adapts");
+  flags.real("--initial-loss-scale", a.loss_scale.initial, positive, "a number above 0", "Scale of the first step");
+  flags.real("--min-loss-scale", a.loss_scale.minimum, positive, "a number above 0", "Below it the scale never falls");
+  flags.whole("--loss-scale-window", a.loss_scale.window, 1, "Updates without overflow after which the scale doubles");
+  flags.whole("--hysteresis", a.loss_scale.hysteresis, 1, "Overflows after which the scale is halved");
 }
 
 void add_optimizer(Flags& flags, ProgramArguments& a) {
   flags.group("Optimizer (AdamW)");
   flags.real("--weight-decay", a.weight_decay, not_negative, "a number of at least 0",
              "Decay of the weights, times lr");
+  flags.choice("--weight-decay-incr-style", a.weight_decay_incr_style,
+               train::style_words<train::WeightDecayIncrStyle>(),
+               "How the decay of the weights rises; not constant: from --start- to --end-weight-decay");
+  flags.optional_real("--start-weight-decay", a.start_weight_decay, not_negative, "a number of at least 0",
+                      "Decay of the weights in the first step");
+  flags.optional_real("--end-weight-decay", a.end_weight_decay, not_negative, "a number of at least 0",
+                      "Decay of the weights at the end of training");
   flags.toggle("--no-weight-decay-on-norms-and-biases", a.no_weight_decay_on_norms_and_biases,
                "Parameters of one dim, and biases, do not decay");
   flags.real("--clip-grad", a.clip_grad, not_negative, "a number of at least 0",
@@ -140,7 +173,7 @@ void add_profile(Flags& flags, observe::ProfileOptions& a) {
   flags.toggle("--profile-with-memory", a.with_memory, "Memory by category, also below level2");
   flags.toggle("--profile-record-shapes", a.record_shapes, "Shapes of matrix products, also below level2");
   flags.text("--profile-save-path", "DIR", a.save_path, "Where it is written", a.save_path.string());
-  flags.whole_numbers("--profile-ranks", a.ranks, "Ranks collected, one or more");
+  flags.whole_numbers("--profile-ranks", a.ranks, 0, "Ranks collected, one or more");
   flags.text("--profile-device", "PROFILE", a.device,
              "Virtual time on this device beside the wall clock's: a file, or a name in configs/devices");
 }
@@ -151,6 +184,7 @@ void add_training(Flags& flags, Program program, ProgramArguments& a) {
   add_model_and_data(flags, program, a);
   add_batch_and_schedule(flags, a);
   add_optimizer(flags, a);
+  add_loss_scale(flags, a);
   add_execution(flags, a);
   add_output(flags, program, a);
   if (!plans(program)) add_profile(flags, a.profile);

@@ -30,8 +30,10 @@ class Line {
   explicit Line(const StepMetrics& metrics) {
     json_["step"] = metrics.step;
     json_["loss"] = number("loss", metrics.loss);
-    json_["grad_norm"] = number("grad_norm", metrics.grad_norm);
+    json_["grad_norm"] = metrics.skipped ? Json(nullptr) : number("grad_norm", metrics.grad_norm);
     json_["lr"] = number("lr", metrics.lr);
+    if (metrics.loss_is_scaled) json_["loss_scale"] = metrics.loss_scale;
+    if (metrics.skipped) json_["skipped"] = true;
     json_["tokens_per_second"] = number("tokens_per_second", metrics.tokens_per_second);
     json_["peak_memory_bytes"] = Json::object();
     for (const auto& [category, bytes] : metrics.peak_memory_bytes) json_["peak_memory_bytes"][category] = bytes;

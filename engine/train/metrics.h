@@ -3,6 +3,8 @@
 // Line      {"step": 1, "loss": 5.5, "grad_norm": 1.2, "lr": 0.0003, "tokens_per_second": 12000.0,
 //           "peak_memory_bytes": {"activation": 1048576, ...}, "held_out_loss": 5.6}; the last key only where
 //           evaluated. Where the loss function reports figures of its own, "reports": {"name": 1.5} is the last key.
+//           Under a loss scale, "loss_scale": 65536.0 follows "lr", and "skipped": true follows that in a step without
+//           update, whose "grad_norm" is null without a warning.
 //           A number that is not finite is null, and one warning is logged for all of a run. Keys always come in this
 //           order.
 // Earlier   lines of an earlier run are kept: a new run moves them to metrics.1.jsonl (the first number that is free)

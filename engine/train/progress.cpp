@@ -117,6 +117,10 @@ void Progress::step_done(const StepMetrics& metrics) {
   note(evaluation(fmt::format("step {}: held-out loss", metrics.step), *metrics.held_out_loss));
 }
 
+void Progress::skipped(std::int64_t step) {
+  note(fmt::format("step {}: skipped (--iterations-to-skip); its data is consumed, nothing is trained", step));
+}
+
 void Progress::evaluated(std::int64_t, double held_out_loss) { note(evaluation("held-out loss", held_out_loss)); }
 
 void Progress::run_done(std::optional<double> test_loss) {

@@ -47,6 +47,7 @@ class Progress final : public StepObserver {
 
   // After each step; `steps_done` counts from the start of training and grows.
   void update(std::int64_t steps_done, double loss, double tokens_per_second);
+  void skipped(std::int64_t step) override;
   void step_done(const StepMetrics& metrics) override;
   void evaluated(std::int64_t step, double held_out_loss) override;
   void run_done(std::optional<double> test_loss) override;

@@ -26,6 +26,8 @@ class StepObserver {
   virtual void begin_step(std::int64_t /*step*/) {}
   virtual void begin_phase(std::string_view /*phase*/) {}
   virtual void end_step(std::int64_t /*step*/) {}
+  // In the place of these calls: iteration `step` of --iterations-to-skip, from 1, was passed over.
+  virtual void skipped(std::int64_t /*step*/) {}
   // What metrics.jsonl says of the step.
   virtual void step_done(const StepMetrics& /*metrics*/) {}
   // With --skip-train, in the place of steps: the loss on the held-out data after `step` steps of runs before.

@@ -7,6 +7,10 @@
 // Loss      mean over the global batch, the same on every rank.
 // Finite    with check_for_nan_in_loss_and_grad, a loss of this rank or a gradient norm that is NaN or Inf is an Error
 //           before the optimizer changes anything; the other ranks end with it.
+// fp16      the loss is multiplied by the loss scale (loss_scaler.h) before backward, the gradients are divided by it
+//           where they are clipped. A gradient that overflows on any rank leaves out the update on all of them: samples
+//           and iteration are counted, the schedules stay. At a scale that cannot fall it is an Error, with
+//           check_for_nan_in_loss_and_grad.
 // Position  is state(), a value; nothing else of a step depends on the steps before but weights and optimizer state.
 // Threads   the rank's host thread.
 #pragma once
@@ -24,8 +28,9 @@
 #include "engine/nn/module.h"
 #include "engine/nn/optim/optimizer.h"
 #include "engine/train/inputs.h"
-#include "engine/train/lr_schedule.h"
+#include "engine/train/loss_scaler.h"
 #include "engine/train/metrics.h"
+#include "engine/train/optimizer_schedule.h"
 #include "engine/train/parallel_dims.h"
 #include "engine/train/step_observer.h"
 #include "engine/train/train_state.h"
@@ -45,6 +50,9 @@ class Trainer {
   // The next optimizer step: number state().step, from 0. Marks the recording where its phases begin, and tells the
   // observers.
   StepMetrics step();
+  // Passes over the iterations of --iterations-to-skip that come next: their samples are consumed, and weights,
+  // optimizer, schedules and random numbers stay. Tells the observers of each.
+  void skip_iterations();
   // Mean loss over the first --eval-iters global batches of a loader, from its sample 0 on; none for an empty one.
   std::optional<double> evaluate(const data::DataLoader& loader);
   // Writes the model folder. Collective; the rank that reports writes. Weights that are not finite are not written, so
@@ -72,10 +80,15 @@ class Trainer {
   const TrainState& state() const { return state_; }
   void set_state(const TrainState& state);
 
+  // The schedule of a checkpoint, between steps: continued_schedule() says which holds from now on, and it goes on where
+  // the checkpoint's stood.
+  ScheduleState schedule_state() const { return state_of(schedule_, state_.schedule_samples); }
+  void load_schedule(const ScheduleState& saved);
+
  private:
   using Reports = std::vector<std::pair<std::string, double>>;
   void shard_and_fill(comm::World& world);
-  std::unique_ptr<nn::Optimizer> make_optimizer() const;
+  std::unique_ptr<nn::Optimizer> make_optimizer();
   // This rank's micro-batch number `index` of the step that begins at `first_sample`.
   data::DataIterator micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
                                       std::int64_t index) const;
@@ -84,7 +97,11 @@ class Trainer {
   void begin_phase(std::string_view phase);
   void mean_over_ranks(std::span<double> values);
   void mean_of_step(double loss, StepMetrics& metrics);
-  double clip();
+  double unclipped_norm();
+  void clip(double norm);
+  bool overflows(double norm);
+  void check_overflow(double norm) const;
+  void update();
   void check_finite(double value, std::string_view what) const;
   bool reports() const { return dims_.reports(rank_); }
 
@@ -98,8 +115,11 @@ class Trainer {
   std::shared_ptr<nn::Module> model_;
   nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
   std::unique_ptr<nn::Optimizer> optimizer_;
-  LrSchedule schedule_;
-  std::int64_t micro_batches_;  // per rank and step
+  std::vector<bool> decays_;    // by group of the optimizer: its weight decay is the schedule's
+  std::vector<Tensor> beside_;  // what the optimizer updates beside the parameters of sharded_
+  OptimizerSchedule schedule_;
+  std::optional<LossScaler> scaler_;  // of --fp16
+  std::int64_t micro_batches_;        // per rank and step
   TrainState state_;
   std::vector<StepObserver*> observers_;
   std::function<int()> stop_request_;

@@ -171,11 +171,11 @@ TEST_F(LaunchFlags, AMindSpeedScriptTrainsAndNamesWhatChangesNothing) {
 }
 
 TEST_F(LaunchFlags, AllThatAreNotTakenAreNamedInOneRun) {
-  const Outcome outcome = folder.run(kFourSteps + Words{"--mm-data", "d.json", "--lrr", "1", "--train-samples", "9"});
+  const Outcome outcome = folder.run(kFourSteps + Words{"--mm-data", "d.json", "--lrr", "1", "--split", "9"});
   EXPECT_EQ(outcome.err,
             "shardloom: 3 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
             "  --mm-data is not a flag here; write --data-path PATH\n"
-            "  --train-samples is not a flag here; write --train-iters N, optimizer steps\n");
+            "  --split is not a flag here; write --held-out-fraction X, the share kept for evaluation\n");
   EXPECT_EQ(outcome.exit_code, 2);
 }
 

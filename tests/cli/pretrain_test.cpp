@@ -113,6 +113,43 @@ TEST_F(Pretrain, MinimisesTheLoss) {
   EXPECT_THAT(out, HasSubstr("1 x 2: shards over 2, replicates over 1\n"));
 }
 
+TEST_F(Pretrain, ASkippedIterationHasNoMetricsAndIsSaid) {
+  const std::string out = run(two_ranks({"--train-iters", "4", "--iterations-to-skip", "3"}));
+  ASSERT_EQ(metrics.size(), 3u);
+  EXPECT_EQ(metrics[1].at("step"), 2);
+  EXPECT_EQ(metrics[2].at("step"), 4);
+  EXPECT_THAT(out, HasSubstr("step 3: skipped (--iterations-to-skip); its data is consumed, nothing is trained\n"));
+}
+
+TEST_F(Pretrain, TrainsOnWholeBatchesOfTheSamples) {
+  run({"--train-samples", "30"});
+  EXPECT_EQ(metrics.size(), 3u);  // batches of 8
+  EXPECT_EQ(metrics[2].at("lr"), 0.1 * (1 - 16.0 / 30));
+}
+
+TEST_F(Pretrain, Fp16SkipsUpdatesUntilItsLossScaleFits) {
+  test::write_file(folder / "fp16.yaml",
+                   "sharding_size: auto\nparam_dtype: fp16\nsub_modules_to_wrap: [embed, head]\n");
+  run({"--nproc-per-node", "2", "--use-torch-fsdp2", "--fsdp2-config-path", (folder / "fp16.yaml").string(), "--fp16",
+       "--train-iters", "60", "--lr-decay-style", "constant"});
+  ASSERT_EQ(metrics.size(), 60u);
+  EXPECT_EQ(metrics[0].at("skipped"), true);
+  EXPECT_EQ(metrics[0].at("loss_scale"), 4294967296.0);
+  EXPECT_EQ(metrics[1].at("loss_scale"), 2147483648.0);
+  EXPECT_TRUE(metrics[1].at("grad_norm").is_null());
+  EXPECT_FALSE(metrics[59].contains("skipped"));
+  EXPECT_GE(metrics[59].at("loss_scale"), 1.0);
+  EXPECT_LT(loss(59), 0.2);
+}
+
+TEST_F(Pretrain, Fp16WantsTheFileToSayIt) {
+  EXPECT_EQ(
+      test::message_of<ConfigError>([&] { run(two_ranks({"--fp16"})); }),
+      (folder / "fsdp2.yaml").string() +
+          ": param_dtype is not given, and --fp16 asks for fp16; write param_dtype: fp16 (parameters stay fp32, so "
+          "that the optimizer can resume), or remove the flag");
+}
+
 TEST_F(Pretrain, TheCurveDoesNotDependOnTheRanks) {
   run({"--train-iters", "5"});
   const auto one = metrics;

@@ -80,6 +80,7 @@ TEST(OutputsPage, HasEveryKeyOfMetrics) {
   }
   metrics.peak_memory_bytes.emplace_back("total", 1);  // as the trainer does: tests/cli/program_test.cpp
   metrics.held_out_loss = 2.5;
+  metrics.loss_is_scaled = metrics.skipped = true;
   metrics.reports.emplace_back("NAME", 1.5);
   const auto path = test::fresh_folder() / "metrics.jsonl";
   train::MetricsWriter(path).write(metrics);

@@ -50,6 +50,28 @@ class Logged {
   std::ostringstream text_;
 };
 
+TEST(MetricsWriter, SaysTheLossScaleAndWhichStepWasSkippedWithoutAWarning) {
+  const auto path = fresh_folder() / "metrics.jsonl";
+  const Logged logged;
+  MetricsWriter writer(path);
+  StepMetrics metrics = step(1);
+  metrics.peak_memory_bytes.clear();
+  metrics.loss_is_scaled = true;
+  metrics.loss_scale = 32768;
+  writer.write(metrics);
+  metrics.skipped = true;
+  metrics.grad_norm = std::numeric_limits<double>::infinity();
+  writer.write(metrics);
+  EXPECT_EQ(read_file(path),
+            R"({"step":1,"loss":2.5,"grad_norm":0.75,"lr":0.0003,"loss_scale":32768.0,"tokens_per_second":12000.0,)"
+            R"("peak_memory_bytes":{}})"
+            "\n"
+            R"({"step":1,"loss":2.5,"grad_norm":null,"lr":0.0003,"loss_scale":32768.0,"skipped":true,)"
+            R"("tokens_per_second":12000.0,"peak_memory_bytes":{}})"
+            "\n");
+  EXPECT_EQ(logged.text(), "");
+}
+
 TEST(MetricsWriter, WritesALineAStepAtOnce) {
   const auto path = fresh_folder() / "made" / "for" / "it" / "metrics.jsonl";
   MetricsWriter writer(path);
