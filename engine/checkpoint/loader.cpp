@@ -73,6 +73,15 @@ class Misfits {
   std::vector<std::string> mismatched_;
 };
 
+// "model.", or nothing where the checkpoint's names are those of the module itself (HuggingFaceStorageWriter).
+std::string prefix_of(const io::DcpFolder& checkpoint, const nn::StateDict& module, const std::string& key) {
+  const auto is_there = [&](const std::string& prefix) {
+    return std::ranges::any_of(
+        module, [&](const nn::StateEntry& entry) { return checkpoint.find(prefix + entry.path) != nullptr; });
+  };
+  return !is_there(key + '.') && is_there("") ? "" : key + '.';
+}
+
 struct Match {
   const io::DcpItem* item;
   nn::LocalTensor target;
@@ -124,7 +133,7 @@ void read_tensor(const io::DcpFolder& checkpoint, const io::DcpItem& item, const
 
 void load_module(const io::DcpFolder& checkpoint, const nn::StateDict& module, Strictness strictness,
                  const std::string& key) {
-  const std::string prefix = key + '.';
+  const std::string prefix = prefix_of(checkpoint, module, key);
   Misfits misfits(checkpoint, strictness);
   std::unordered_set<std::string> known;
   std::vector<Match> matches;

@@ -28,7 +28,7 @@ enum class Strictness : std::uint8_t {
   kLogAll,              // a warning
 };
 
-// Into the module's own tensors; `key` as in add_module().
+// Into the module's own tensors; `key` as in add_module(), or none at all where the checkpoint has the module's names.
 void load_module(const io::DcpFolder& checkpoint, const nn::StateDict& module, Strictness strictness,
                  const std::string& key = "model");
 

@@ -14,20 +14,48 @@ void check_weights(const ProgramArguments& a) {
   }
 }
 
-void check_checkpoints(const ProgramArguments& a, const ForeignFlags& foreign) {
-  if (foreign.load) {
-    config_error("--load is {}, but reading {} checkpoints is not built; use --init-from-hf-path DIR", *foreign.load,
-                 a.ckpt_format.value_or("torch_dcp and torch_dist"));
+// Flags of launch scripts that have nothing to act on here.
+void note_without_effect(ProgramArguments& a, std::initializer_list<std::pair<bool, std::string_view>> flags) {
+  for (const auto& [is_given, flag] : flags) {
+    if (is_given) a.without_effect.emplace_back(flag);
   }
-  if (!a.ckpt_format) return;
-  if (*a.ckpt_format == "torch_dcp" && !a.use_torch_fsdp2) {
-    config_error("--ckpt-format is torch_dcp, which goes with --use-torch-fsdp2 only; add it");
-  }
-  if (a.save) {
+}
+
+bool saves_checkpoints(const ProgramArguments& a) {
+  return a.save_interval > 0 || a.async_save || a.keep_last || a.no_save_optim || a.no_save_rng ||
+         a.on_save_error != train::OnSaveError::kStop;
+}
+
+void settle_checkpoints(ProgramArguments& a) {
+  if (a.ckpt_format_word == "torch_dist" && (a.save || a.load)) {
     config_error(
-        "--ckpt-format is {}, but writing {} checkpoints is not built; leave it out: --save then writes a "
-        "Hugging Face folder after training",
-        *a.ckpt_format, *a.ckpt_format);
+        "--ckpt-format is torch_dist, a layout of Megatron's own that is neither written nor read here; use torch_dcp");
+  }
+  if (a.ckpt_format_word == "hf" && (saves_checkpoints(a) || a.load)) {
+    config_error(
+        "--ckpt-format is hf, a folder of the trained model from which no run can go on, but a flag of checkpoints is "
+        "given (--save-interval, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or "
+        "--on-save-error); "
+        "remove it, or use torch_dcp");
+  }
+  if (a.ckpt_format_word == "torch_dist") a.ckpt_format = train::CheckpointFormat::kTorchDist;
+  const bool checkpoints = a.ckpt_format_word.value_or("hf") == "torch_dcp" || saves_checkpoints(a) || a.load;
+  if (checkpoints) a.ckpt_format = train::CheckpointFormat::kTorchDcp;
+  if (a.ckpt_step && !a.load) {
+    config_error("--ckpt-step is {}, but --load is not given, so nothing is loaded; add --load DIR", *a.ckpt_step);
+  }
+  if (!a.load) {
+    note_without_effect(a, {{a.no_load_optim, "--no-load-optim"},
+                            {a.no_load_rng, "--no-load-rng"},
+                            {a.finetune, "--finetune"},
+                            {a.exit_on_missing_checkpoint, "--exit-on-missing-checkpoint"}});
+  }
+  if (!a.save) {
+    note_without_effect(a, {{a.save_interval > 0, "--save-interval"},
+                            {a.async_save, "--async-save"},
+                            {a.keep_last.has_value(), "--keep-last"},
+                            {a.no_save_optim, "--no-save-optim"},
+                            {a.no_save_rng, "--no-save-rng"}});
   }
 }
 
@@ -224,7 +252,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   a.bf16 = foreign.bf16;
   check_weights(a);
   check_sharding(a);
-  check_checkpoints(a, foreign);
+  settle_checkpoints(a);
   settle_ranks(app, plans(program), context, foreign, a);
   settle_batch(app, plans(program) ? std::numeric_limits<int>::max() : kMostBatch, a);
   if (plans(program)) check_planned_work(a);

@@ -33,6 +33,7 @@ struct ProgramArguments : train::TrainArguments, observe::ReportOptions {
   observe::ProfileOptions profile;
   int sample_bytes = 0;  // length of the text generated after training; 0 = none. `shardloom train` only
   std::string prompt;    // the text it continues. `shardloom train` only
+  std::optional<std::string> ckpt_format_word;  // --ckpt-format as it was written
   std::vector<std::string> without_effect;  // flags of launch scripts that change nothing here, as they were written
   // The flags that a program of pretrain() added, by name, with their values as text.
   std::vector<std::pair<std::string, std::string>> added_flags;

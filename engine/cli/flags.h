@@ -62,6 +62,18 @@ class Flags {
         });
   }
 
+  // None unless it is given.
+  void optional_whole(const std::string& name, std::optional<std::int64_t>& value, std::int64_t least,
+                      const std::string& about) {
+    add(name, "N", "", about, [=, &value](const std::string& text) {
+      const auto number = parse_number<std::int64_t>(text);
+      if (!number || *number < least) {
+        config_error("{} is {}; use a whole number of at least {}", name, shown_text(text), least);
+      }
+      value = *number;
+    });
+  }
+
   // `allowed` says in words what `holds` tests.
   void real(const std::string& name, double& value, bool (*holds)(double), std::string_view allowed,
             const std::string& about) {

@@ -54,14 +54,9 @@ constexpr ForeignFlag kForeignFlags[] = {
 };
 
 // Taken and named in one line, or refused: what they describe is in the model's configuration, is always so here, or
-// belongs to what is not there (checkpoints of optimizers, loader processes).
+// belongs to what is not there (loader processes).
 constexpr ForeignFlag kWithoutEffect[] = {
     {"--num-workers", 1, kAny, ""},
-    {"--no-load-optim", 0, kAny, ""},
-    {"--no-load-rng", 0, kAny, ""},
-    {"--no-save-optim", 0, kAny, ""},
-    {"--no-save-rng", 0, kAny, ""},
-    {"--finetune", 0, kAny, ""},
     {"--save-interval", 1, kAny, ""},
     {"--log-throughput", 0, kAny, ""},
     {"--use-mcore-models", 0, kAny, ""},
@@ -139,7 +134,6 @@ void add_foreign_flags(Flags& flags, ForeignFlags& given) {
   }
   flags.noted("--recompute-activations", 0,
               [&given](const std::string&) { given.recompute.emplace_back("--recompute-activations"); });
-  flags.noted("--load", 1, [&given](const std::string& value) { given.load = value; });
   flags.noted("--worker-num", 1, [&given](const std::string& value) { given.worker_num = value; });
 }
 

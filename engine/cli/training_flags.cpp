@@ -132,14 +132,12 @@ void add_execution(Flags& flags, ProgramArguments& a) {
 
 void add_output(Flags& flags, Program program, ProgramArguments& a) {
   flags.group("Output");
-  flags.text("--save", "DIR", a.save, "Where the trained model is written; not given: nowhere");
+  flags.text("--save", "DIR", a.save, "Where the trained model, or checkpoints, are written; not given: nowhere");
   flags.choice<train::SaveDType>("--save-dtype", a.save_dtype,
                                  {{"as-loaded", train::SaveDType::kAsLoaded},
                                   {"fp32", train::SaveDType::kFp32},
                                   {"bf16", train::SaveDType::kBf16}},
                                  "Type of the saved weights; as-loaded: bf16 where they were loaded as bf16");
-  flags.optional_choice("--ckpt-format", a.ckpt_format, {"torch_dcp", "torch_dist"},
-                        "Accepted as MindSpeed has it; refused with --save until it is built");
   flags.text("--metrics-path", "FILE", a.metrics_path, "One JSON line a step", "metrics.jsonl in --save or here");
   flags.text("--report", "FILE", a.report, "Write an HTML page with charts of the run or plan; it works offline");
   if (!plans(program)) {
@@ -156,6 +154,37 @@ void add_output(Flags& flags, Program program, ProgramArguments& a) {
   if (program != Program::kShardloomTrain) return;
   flags.whole("--sample-bytes", a.sample_bytes, 0, "Length of the text generated after training; 0 = none");
   flags.text("--prompt", "TEXT", a.prompt, "What that text continues");
+}
+
+void add_checkpoints(Flags& flags, Program program, ProgramArguments& a) {
+  if (plans(program))
+    flags.group("");  // of a launch script: a plan saves and loads nothing
+  else
+    flags.group("Checkpoints");
+  flags.optional_choice(
+      "--ckpt-format", a.ckpt_format_word, {"torch_dcp", "hf", "torch_dist"},
+      "What --save writes: checkpoints of torch.distributed.checkpoint, or Hugging Face's files of the "
+      "model after the last step; torch_dcp where a flag below that saves is given, else hf");
+  flags.text("--load", "DIR", a.load, "Checkpoints to go on from: the newest whole one of a folder, or a single one");
+  flags.optional_whole("--ckpt-step", a.ckpt_step, 0, "The iteration of --load to take, and no other");
+  flags.toggle("--no-load-optim", a.no_load_optim, "Begin with a fresh optimizer and schedule");
+  flags.toggle("--no-load-rng", a.no_load_rng, "Keep --seed and begin its numbers anew");
+  flags.toggle("--finetune", a.finetune, "Take the weights alone, and begin at iteration 0");
+  flags.toggle("--exit-on-missing-checkpoint", a.exit_on_missing_checkpoint,
+               "End where --load has no checkpoint, instead of beginning anew");
+  flags.choice<checkpoint::Strictness>("--dist-ckpt-strictness", a.dist_ckpt_strictness,
+                                       {{"raise_all", checkpoint::Strictness::kRaiseAll},
+                                        {"assume_ok_unexpected", checkpoint::Strictness::kAssumeOkUnexpected},
+                                        {"log_all", checkpoint::Strictness::kLogAll}},
+                                       "Names that do not fit the model: an error, an error unless they are beside it, "
+                                       "or a warning");
+  flags.toggle("--no-save-optim", a.no_save_optim, "Leave the optimizer and the schedule out");
+  flags.toggle("--no-save-rng", a.no_save_rng, "Leave the random numbers' position out");
+  flags.toggle("--async-save", a.async_save, "Write behind the training, which waits for a copy in memory only");
+  flags.optional_whole("--keep-last", a.keep_last, 1, "Remove all but the newest N checkpoints after a save");
+  flags.choice<train::OnSaveError>("--on-save-error", a.on_save_error,
+                                   {{"stop", train::OnSaveError::kStop}, {"continue", train::OnSaveError::kContinue}},
+                                   "When a checkpoint cannot be written (disk full); the former one stays");
 }
 
 void add_profile(Flags& flags, observe::ProfileOptions& a) {
@@ -187,6 +216,7 @@ void add_training(Flags& flags, Program program, ProgramArguments& a) {
   add_loss_scale(flags, a);
   add_execution(flags, a);
   add_output(flags, program, a);
+  add_checkpoints(flags, program, a);
   if (!plans(program)) add_profile(flags, a.profile);
 }
 

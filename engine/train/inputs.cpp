@@ -127,7 +127,7 @@ void read_sharding(const TrainArguments& arguments, nn::Module& model, const Edi
   inputs.fsdp2 = resolve(arguments, model, config);
   warn_of_unscaled_fp16(arguments, config, *inputs.fsdp2);
   check_sharding_size_is_given(config, arguments.ranks);
-  if (arguments.ckpt_format == "torch_dist") check_torch_dist(model, *inputs.fsdp2, config);
+  if (arguments.ckpt_format == CheckpointFormat::kTorchDist) check_torch_dist(model, *inputs.fsdp2, config);
 }
 
 // Weights that the model reads by itself have one tensor for what is two parameters now.

@@ -173,12 +173,17 @@ void add_data(Entries& entries, const TrainArguments& arguments, const data::Dat
 
 }  // namespace
 
-std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
-                                         const TrainingInputs& inputs) {
+std::vector<comm::SaidEntry> hyper_parameters(const TrainArguments& arguments) {
   Entries entries;
   add_batch_and_schedule(entries, arguments);
   add_samples_and_loss_scale(entries, arguments);
   add_optimizer_and_kernels(entries, arguments);
+  return entries;
+}
+
+std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                                         const TrainingInputs& inputs) {
+  Entries entries = hyper_parameters(arguments);
   add_paths(entries, arguments);
   add_configuration(entries, arguments);
   add_parameters(entries, arguments, callbacks);

@@ -142,11 +142,13 @@ void Trainer::shard_and_fill(comm::World& world) {
   }
 }
 
+nn::Module& Trainer::saved_module() {
+  return sharded_.parameters().size() == model_->parameters().size() ? sharded_ : *model_;
+}
+
 std::unique_ptr<nn::Optimizer> Trainer::make_optimizer() {
-  // Paths are those of the weights, unless the model trains something beside its sharded part.
-  nn::Module& root = sharded_.parameters().size() == model_->parameters().size() ? sharded_ : *model_;
   const bool no_decay = arguments_.no_weight_decay_on_norms_and_biases;
-  nn::ParameterGroups groups = nn::make_parameter_groups(root, {.no_decay_on_norms_and_biases = no_decay});
+  nn::ParameterGroups groups = nn::make_parameter_groups(saved_module(), {.no_decay_on_norms_and_biases = no_decay});
   std::unordered_set<const void*> sharded;
   for (const Tensor& parameter : sharded_.parameters()) sharded.insert(parameter.id());
   for (const nn::ParameterGroup& group : groups) {

@@ -74,6 +74,10 @@ class Trainer {
   // sharding::local_state_dict(sharded_module()).
   nn::Module& sharded_module() { return sharded_; }
   nn::Optimizer& optimizer() { return *optimizer_; }
+  // What a checkpoint holds: sharded_module(), or the model where it trains something beside that. The optimizer's paths
+  // are relative to it.
+  nn::Module& saved_module();
+  const ParallelDims& dims() const { return dims_; }
 
   // Between steps. What set_state() is given comes from a trainer of the same job, whose weights and optimizer state
   // are loaded too. ConfigError for another --seed or a negative number.
