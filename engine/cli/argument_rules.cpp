@@ -234,6 +234,8 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   check_limits(a);
   a.megatron_recompute_flags = foreign.recompute;
   a.without_effect = foreign.without_effect;
+  // A folder of the model is written after the last step only.
+  if (a.save_interval > 0) a.without_effect.push_back(fmt::format("--save-interval {}", a.save_interval));
   a.bf16 = foreign.bf16;
   check_weights(a);
   check_sharding(a);

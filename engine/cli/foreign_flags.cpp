@@ -66,7 +66,6 @@ constexpr ForeignFlag kWithoutEffect[] = {
     {"--no-save-optim", 0, kAny, ""},
     {"--no-save-rng", 0, kAny, ""},
     {"--finetune", 0, kAny, ""},
-    {"--save-interval", 1, kAny, ""},
     {"--log-throughput", 0, kAny, ""},
     {"--use-mcore-models", 0, kAny, ""},
     {"--transformer-impl", 1, kAny, ""},

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
@@ -124,9 +125,12 @@ observe::RunReport::About about_run(const train::TrainArguments& arguments, cons
 }
 
 // How the run of this process's ranks ended, where they all came to their end: what is missing of its outputs, and
-// whether a signal stopped it. The rank that reports gives the texts.
+// whether a signal stopped it. The rank that reports gives the texts. The run begins with the object.
 class RunEnd {
  public:
+  double minutes() const {
+    return std::chrono::duration<double, std::ratio<60>>(std::chrono::steady_clock::now() - began_).count();
+  }
   void lost(const std::optional<std::string>& problem) {
     const std::lock_guard lock(mutex_);
     if (problem) problems_.push_back(*problem);
@@ -146,6 +150,7 @@ class RunEnd {
   }
 
  private:
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::mutex mutex_;
   int signal_ = 0;
   std::vector<std::string> problems_;
@@ -173,7 +178,6 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
                 comm::World& world, RunEnd& end, std::ostream& out) {
   train::set_up_rank(context, arguments);
   train::Trainer trainer(arguments, callbacks, inputs, world);
-  trainer.set_stop_request(launch::StopSignals::received);
   const bool first = context.rank() == 0;
   if (first) {
     warn_of_flags(arguments.without_effect);
@@ -207,7 +211,10 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   observers.push_back(&progress);
   train::FiniteWatch finite;
   observers.push_back(&finite);
-  const int signal = train::run_steps(trainer, arguments, inputs.data, observers);
+  const train::LoopHooks hooks{.save = {},  // the model's folder is written once, below
+                               .signal = launch::StopSignals::received,
+                               .elapsed_minutes = [&] { return end.minutes(); }};
+  const train::ExitDecision ended = train::run_steps(trainer, arguments, inputs.data, observers, hooks);
 
   const bool saved = save(trainer, arguments, first, end, out);
   if (report) {
@@ -218,10 +225,11 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
     end.lost(metrics->problem());
     end.lost(finite.problem());
   }
-  if (signal != 0) {
-    end.stopped(signal, first ? stop_text(signal, trainer.state().step, arguments, saved) : "");
-    return;
+  if (first && !ended.text.empty()) out << ended.text << "\n";
+  if (ended.signal != 0) {
+    end.stopped(ended.signal, first ? stop_text(ended.signal, trainer.state().step, arguments, saved) : "");
   }
+  if (ended.reason != train::EndReason::kLastStep) return;
   if (callbacks.after_training) {
     std::ostream silent(nullptr);
     callbacks.after_training(trainer.model(), arguments, first ? out : silent);
@@ -247,13 +255,13 @@ std::vector<comm::SaidEntry> entries_of(const ProgramArguments& arguments, const
 }  // namespace
 
 void pretrain(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
+  RunEnd end;
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   const ObserverInputs observed = read_observer_inputs(arguments);
   const std::vector<io::OutputLock> locks = open_outputs(arguments, rank_of_process());
   const std::vector<comm::SaidEntry> entries = entries_of(arguments, callbacks, inputs);
   const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};
   const launch::StopSignals signals;
-  RunEnd end;
   const launch::RankMain main = [&](RankContext& context, comm::World& world) {
     if (!entries.empty() && world.size() > 1) train::check_same_job(entries, *world.everyone());
     train_rank(arguments, callbacks, inputs, observed, context, world, end, out);

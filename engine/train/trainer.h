@@ -32,6 +32,12 @@
 
 namespace loom::train {
 
+// What a rank asks the others to stop for, and what all of them agreed on.
+struct StopRequest {
+  int signal = 0;           // SIGTERM or SIGINT, or 0
+  bool time_is_up = false;  // --exit-duration-in-mins is over
+};
+
 // Gives the rank its device, compute threads and kernels, as asked for. Before any tensor is made.
 void set_up_rank(RankContext& context, const TrainArguments& arguments);
 
@@ -51,12 +57,11 @@ class Trainer {
   // that nothing good is replaced: that rank then gets the text that says so.
   std::optional<std::string> save(const std::filesystem::path& folder);
 
-  // How this rank knows that the run shall stop: a signal's number, or 0. Every rank is given one, or none is. The
-  // steps from here on agree on it.
-  void set_stop_request(std::function<int()> request) { stop_request_ = std::move(request); }
-  // Of the last step, the same on every rank: SIGTERM or SIGINT where any rank had it when the losses were averaged, or
-  // 0.
-  int agreed_stop() const { return agreed_stop_; }
+  // How this rank knows that the run shall stop. Every rank is given one, or none is. The steps from here on agree on
+  // it, with the exchange that averages the losses.
+  void set_stop_request(std::function<StopRequest()> request) { stop_request_ = std::move(request); }
+  // Of the last step, the same on every rank: what any rank asked for when the losses were averaged.
+  StopRequest agreed_stop() const { return agreed_stop_; }
 
   // Those who watch every step from now on; they outlive their stay.
   void set_observers(std::vector<StepObserver*> observers) { observers_ = std::move(observers); }
@@ -84,6 +89,8 @@ class Trainer {
   void begin_phase(std::string_view phase);
   void mean_over_ranks(std::span<double> values);
   void mean_of_step(double loss, StepMetrics& metrics);
+  void add_request(std::vector<double>& means) const;
+  static StopRequest agreed_on(std::span<const double> means);
   double clip();
   void check_finite(double value, std::string_view what) const;
   bool reports() const { return dims_.reports(rank_); }
@@ -102,8 +109,8 @@ class Trainer {
   std::int64_t micro_batches_;  // per rank and step
   TrainState state_;
   std::vector<StepObserver*> observers_;
-  std::function<int()> stop_request_;
-  int agreed_stop_ = 0;
+  std::function<StopRequest()> stop_request_;
+  StopRequest agreed_stop_;
 };
 
 }  // namespace loom::train
