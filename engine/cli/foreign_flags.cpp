@@ -57,7 +57,6 @@ constexpr ForeignFlag kForeignFlags[] = {
 // belongs to what is not there (loader processes).
 constexpr ForeignFlag kWithoutEffect[] = {
     {"--num-workers", 1, kAny, ""},
-    {"--save-interval", 1, kAny, ""},
     {"--log-throughput", 0, kAny, ""},
     {"--use-mcore-models", 0, kAny, ""},
     {"--transformer-impl", 1, kAny, ""},

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
@@ -29,6 +31,7 @@
 #include "engine/train/loop.h"
 #include "engine/train/metrics.h"
 #include "engine/train/progress.h"
+#include "engine/train/run_checkpoints.h"
 #include "engine/train/same_job.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/find_profile.h"
@@ -124,9 +127,12 @@ observe::RunReport::About about_run(const train::TrainArguments& arguments, cons
 }
 
 // How the run of this process's ranks ended, where they all came to their end: what is missing of its outputs, and
-// whether a signal stopped it. The rank that reports gives the texts.
+// whether a signal stopped it. The rank that reports gives the texts. The run begins with the object.
 class RunEnd {
  public:
+  double minutes() const {
+    return std::chrono::duration<double, std::ratio<60>>(std::chrono::steady_clock::now() - began_).count();
+  }
   void lost(const std::optional<std::string>& problem) {
     const std::lock_guard lock(mutex_);
     if (problem) problems_.push_back(*problem);
@@ -146,20 +152,24 @@ class RunEnd {
   }
 
  private:
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::mutex mutex_;
   int signal_ = 0;
   std::vector<std::string> problems_;
 };
 
 std::string stop_text(int signal, std::int64_t step, const train::TrainArguments& arguments, bool saved) {
-  return fmt::format(
-      "stopped by {} after step {} of {}; {}", launch::signal_name(signal), step, arguments.train_iters,
-      saved ? fmt::format("the model of that step is in {}", arguments.save->string()) : "no model is written");
+  const bool checkpoint = arguments.ckpt_format == train::CheckpointFormat::kTorchDcp;
+  const std::string_view what = checkpoint ? "checkpoint" : "model";
+  return fmt::format("stopped by {} after step {} of {}; {}", launch::signal_name(signal), step, arguments.train_iters,
+                     saved ? fmt::format("the {} of that step is in {}", what, arguments.save->string())
+                           : fmt::format("no {} is written", what));
 }
 
 // True where the model folder was written; said by the rank that reports.
-bool save(train::Trainer& trainer, const train::TrainArguments& arguments, bool first, RunEnd& end, std::ostream& out) {
-  if (!arguments.save) return false;
+bool save_model(train::Trainer& trainer, const train::TrainArguments& arguments, bool first, RunEnd& end,
+                std::ostream& out) {
+  if (!arguments.save || arguments.ckpt_format != train::CheckpointFormat::kHf) return false;
   const auto problem = trainer.save(*arguments.save);
   end.lost(problem);
   if (problem) return false;
@@ -173,19 +183,26 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
                 comm::World& world, RunEnd& end, std::ostream& out) {
   train::set_up_rank(context, arguments);
   train::Trainer trainer(arguments, callbacks, inputs, world);
-  trainer.set_stop_request(launch::StopSignals::received);
   const bool first = context.rank() == 0;
   if (first) {
     warn_of_flags(arguments.without_effect);
     describe(arguments, inputs, trainer.model(), out);
   }
 
+  train::Progress* shown = nullptr;
+  train::RunCheckpoints checkpoints(trainer, arguments, world, [&](const std::string& line) {
+    shown != nullptr ? shown->note(line) : void(out << line << "\n" << std::flush);
+  });
+  const bool goes_on = checkpoints.load().value_or(0) > 0;
+
   train::Progress progress({.total_steps = arguments.train_iters,
+                            .first_step = std::min(trainer.state().step, arguments.train_iters),
                             .log_interval = arguments.log_interval,
                             .terminal = train::is_terminal(STDOUT_FILENO) && !launch::launched_by_mpi(),
                             .shown = first,
                             .loss_unit = callbacks.loss_unit},
                            out);
+  shown = &progress;
   observe::Profiler profiler(arguments.profile, observed.profile_device,
                              {.executor = arguments.device_executor, .train_iters = arguments.train_iters});
   if (const auto warning = observe::profile_warning(arguments.profile, arguments.train_iters); warning && first) {
@@ -203,13 +220,23 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
     report.emplace(arguments, arguments, *observed.report, about_run(arguments, inputs, trainer.model()));
     observers.push_back(&*report);
   }
-  if (first) observers.push_back(&metrics.emplace(arguments.metrics_path));
+  const train::MetricsMode mode = goes_on ? train::MetricsMode::kAppend : train::MetricsMode::kNew;
+  if (first) observers.push_back(&metrics.emplace(arguments.metrics_path, mode));
   observers.push_back(&progress);
+  observers.push_back(&checkpoints);
   train::FiniteWatch finite;
   observers.push_back(&finite);
-  const int signal = train::run_steps(trainer, arguments, inputs.data, observers);
+  const train::LoopHooks hooks{.save = [&](std::int64_t) { checkpoints.save(); },
+                               .signal = launch::StopSignals::received,
+                               .elapsed_minutes = [&] { return end.minutes(); }};
+  const train::ExitDecision ended = train::run_steps(trainer, arguments, inputs.data, observers, hooks);
 
-  const bool saved = save(trainer, arguments, first, end, out);
+  checkpoints.finish();
+  const bool saved =
+      save_model(trainer, arguments, first, end, out) || checkpoints.last_saved() == trainer.state().step;
+  if (first && checkpoints.saves() && !arguments.skip_train && !saved && ended.signal == 0) {
+    end.lost(fmt::format("no checkpoint of its last step is in {}", arguments.save->string()));
+  }
   if (report) {
     report->write();
     out << fmt::format("report written to {}\n", escaped(arguments.report->string()));
@@ -218,10 +245,11 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
     end.lost(metrics->problem());
     end.lost(finite.problem());
   }
-  if (signal != 0) {
-    end.stopped(signal, first ? stop_text(signal, trainer.state().step, arguments, saved) : "");
-    return;
+  if (first && !ended.text.empty()) out << ended.text << "\n";
+  if (ended.signal != 0) {
+    end.stopped(ended.signal, first ? stop_text(ended.signal, trainer.state().step, arguments, saved) : "");
   }
+  if (ended.reason != train::EndReason::kLastStep) return;
   if (callbacks.after_training) {
     std::ostream silent(nullptr);
     callbacks.after_training(trainer.model(), arguments, first ? out : silent);
@@ -247,13 +275,13 @@ std::vector<comm::SaidEntry> entries_of(const ProgramArguments& arguments, const
 }  // namespace
 
 void pretrain(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
+  RunEnd end;
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   const ObserverInputs observed = read_observer_inputs(arguments);
   const std::vector<io::OutputLock> locks = open_outputs(arguments, rank_of_process());
   const std::vector<comm::SaidEntry> entries = entries_of(arguments, callbacks, inputs);
   const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};
   const launch::StopSignals signals;
-  RunEnd end;
   const launch::RankMain main = [&](RankContext& context, comm::World& world) {
     if (!entries.empty() && world.size() > 1) train::check_same_job(entries, *world.everyone());
     train_rank(arguments, callbacks, inputs, observed, context, world, end, out);

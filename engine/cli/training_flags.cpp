@@ -187,6 +187,17 @@ void add_checkpoints(Flags& flags, Program program, ProgramArguments& a) {
                                    "When a checkpoint cannot be written (disk full); the former one stays");
 }
 
+void add_end(Flags& flags, ProgramArguments& a) {
+  flags.group("Saving and ending");
+  flags.whole("--save-interval", a.save_interval, 1, "Steps between saves", "after the last step only");
+  flags.whole("--exit-interval", a.exit_interval, 1, "End after a step whose number this divides; saves with --save",
+              "never");
+  flags.real("--exit-duration-in-mins", a.exit_duration_in_mins, not_negative, "a number of at least 0",
+             "End after the first step later than this; saves with --save; 0 = never");
+  flags.toggle("--exit-signal-handler", a.exit_signal_handler,
+               "SIGTERM ends the run with status 0 instead of 143; either way it saves with --save");
+}
+
 void add_profile(Flags& flags, observe::ProfileOptions& a) {
   flags.group("Profile (ui.perfetto.dev opens it)");
   flags.toggle("--profile", a.enabled, "Write a trace of what ran, and a summary; the flags below need this one");
@@ -217,6 +228,7 @@ void add_training(Flags& flags, Program program, ProgramArguments& a) {
   add_execution(flags, a);
   add_output(flags, program, a);
   add_checkpoints(flags, program, a);
+  add_end(flags, a);
   if (!plans(program)) add_profile(flags, a.profile);
 }
 

@@ -16,6 +16,7 @@
 #include "engine/launch/options.h"
 #include "engine/nn/functional.h"
 #include "engine/train/checkpoint_options.h"
+#include "engine/train/exit_decision.h"
 #include "engine/train/loss_scaler.h"
 #include "engine/train/lr_schedule.h"
 #include "models/hub/options.h"
@@ -26,8 +27,8 @@ namespace loom::train {
 // eager composes them.
 enum class KernelSet : std::uint8_t { kFast, kPytorch };
 
-// The optimizer (AdamW), its schedule and the batch of a step.
-struct TrainerOptions {
+// The optimizer (AdamW), its schedule and the batch of a step; when the run saves and ends.
+struct TrainerOptions : EndOptions {
   int micro_batch_size = 1;   // sequences of one forward/backward on a rank
   int global_batch_size = 0;  // sequences of a step on all ranks; filled in: default micro_batch_size * ranks
 

@@ -1,6 +1,7 @@
 #include "engine/train/run_checkpoints.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/ranges.h>
 
 #include "engine/checkpoint/loader.h"
@@ -22,10 +23,16 @@ const std::string kSchedule = "opt_param_scheduler";
 const std::string kRng = "rng_state";
 const std::string kScaler = "grad_scaler";
 
-// The flags that say how to go on are no property of the run.
+// Flags that say how to go on, when to save and when to end: a run is the same with others.
+bool is_of_one_start(const comm::SaidEntry& entry) {
+  constexpr std::string_view kBeginnings[] = {"--override-", "--use-checkpoint-", "--save",
+                                              "--exit-",     "--eval-",           "--skip-train"};
+  return std::ranges::any_of(kBeginnings, [&](std::string_view begin) { return entry.key.starts_with(begin); });
+}
+
 std::vector<comm::SaidEntry> saved_arguments(const TrainArguments& arguments) {
   std::vector<comm::SaidEntry> entries = hyper_parameters(arguments);
-  std::erase_if(entries, [](const comm::SaidEntry& entry) { return entry.key.ends_with("opt_param-scheduler"); });
+  std::erase_if(entries, is_of_one_start);
   return entries;
 }
 
@@ -44,9 +51,14 @@ void add_arguments(checkpoint::State& state, const TrainArguments& arguments) {
 
 void add_schedule(checkpoint::State& state, const ScheduleState& schedule) {
   for (const auto& [name, value] : named_values(schedule)) {
-    const auto* number = std::get_if<double>(&value);
+    if (const auto* text = std::get_if<std::string>(&value)) {
+      state.add({kSchedule, name}, PlainValue::text(*text));
+      continue;
+    }
+    const double number = std::get<double>(value);
+    const bool counts = name.ends_with("_steps") && number == std::floor(number);
     state.add({kSchedule, name},
-              number != nullptr ? PlainValue::real(*number) : PlainValue::text(std::get<std::string>(value)));
+              counts ? PlainValue::whole(static_cast<std::int64_t>(number)) : PlainValue::real(number));
   }
 }
 
@@ -205,6 +217,8 @@ void RunCheckpoints::save() {
 void RunCheckpoints::finish() {
   if (saver_) saver_->finish();
 }
+
+std::optional<std::int64_t> RunCheckpoints::last_saved() const { return saver_ ? saver_->last_saved() : std::nullopt; }
 
 void RunCheckpoints::step_done(const StepMetrics&) {
   if (saver_) saver_->poll();

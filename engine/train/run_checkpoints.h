@@ -38,6 +38,11 @@ class RunCheckpoints final : public StepObserver {
   // Waits until all is on disk.
   void finish();
 
+  // Whether --save makes checkpoints.
+  bool saves() const { return saver_ != nullptr; }
+  // The iteration of the last checkpoint that this run has on disk.
+  std::optional<std::int64_t> last_saved() const;
+
   // Looks after a save in the background.
   void step_done(const StepMetrics& metrics) override;
 

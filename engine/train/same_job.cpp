@@ -37,6 +37,10 @@ void add_batch_and_schedule(Entries& entries, const TrainArguments& a) {
   add(entries, "--train-iters", a.train_iters);
   add(entries, "--eval-interval", a.eval_interval);
   add(entries, "--eval-iters", a.eval_iters);
+  add(entries, "--save-interval", a.save_interval);
+  add(entries, "--exit-interval", a.exit_interval);
+  add(entries, "--exit-duration-in-mins", a.exit_duration_in_mins);
+  add(entries, "--exit-signal-handler", given(a.exit_signal_handler));
   add(entries, "--skip-train", given(a.skip_train));
   add(entries, "--no-check-for-nan-in-loss-and-grad", given(!a.check_for_nan_in_loss_and_grad));
   add(entries, "--lr", a.lr);

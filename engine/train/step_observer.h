@@ -34,7 +34,7 @@ class StepObserver {
   virtual void evaluated(std::int64_t /*step*/, double /*held_out_loss*/) {}
   // After the last evaluation; the loss on the test data, where there is any.
   virtual void run_done(std::optional<double> /*test_loss*/) {}
-  // A signal made the step before the last one.
+  // The run ended early, in order: a signal, --exit-interval, --exit-duration-in-mins.
   virtual void run_stopped() {}
 };
 

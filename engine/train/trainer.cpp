@@ -261,18 +261,12 @@ void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
   const double names = number_of_names(metrics.reports);
   const std::size_t numbers = means.size();
   if (!metrics.reports.empty()) means.insert(means.end(), {names, names * names});
-  const std::size_t requests = means.size();
-  if (stop_request_) {
-    const int wanted = stop_request_();
-    for (const int signal : kStopSignals) means.push_back(wanted == signal ? 1.0 : 0.0);
-  }
+  const std::size_t request = means.size();
+  add_request(means);
   mean_over_ranks(means);
   metrics.loss = means[0];
   for (std::size_t i = 0; i < metrics.reports.size(); ++i) metrics.reports[i].second = means[i + 1];
-  agreed_stop_ = 0;
-  for (std::size_t i = requests; i < means.size() && agreed_stop_ == 0; ++i) {
-    if (means[i] > 0) agreed_stop_ = kStopSignals[i - requests];
-  }
+  agreed_stop_ = agreed_on(std::span(means).subspan(request));
   if (metrics.reports.empty() || (means[numbers] == names && means[numbers + 1] == names * names)) return;
   std::vector<std::string> said;
   for (const auto& [name, sum] : metrics.reports) said.push_back(name);
@@ -280,6 +274,24 @@ void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
       "loss_func reported {} here and other figures on other ranks; report the same names in the same order on every "
       "rank",
       fmt::join(said, ", "));
+}
+
+// One number for each signal, and one for the clock: the share of the ranks that ask for it.
+void Trainer::add_request(std::vector<double>& means) const {
+  if (!stop_request_) return;
+  const StopRequest own = stop_request_();
+  for (const int signal : kStopSignals) means.push_back(own.signal == signal ? 1.0 : 0.0);
+  means.push_back(own.time_is_up ? 1.0 : 0.0);
+}
+
+StopRequest Trainer::agreed_on(std::span<const double> means) {
+  StopRequest agreed;
+  if (means.empty()) return agreed;
+  for (std::size_t i = 0; i < kStopSignals.size() && agreed.signal == 0; ++i) {
+    if (means[i] > 0) agreed.signal = kStopSignals[i];
+  }
+  agreed.time_is_up = means.back() > 0;
+  return agreed;
 }
 
 // Of the gradients as backward left them, the same bits on every rank.

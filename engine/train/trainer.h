@@ -37,6 +37,12 @@
 
 namespace loom::train {
 
+// What a rank asks the others to stop for, and what all of them agreed on.
+struct StopRequest {
+  int signal = 0;           // SIGTERM or SIGINT, or 0
+  bool time_is_up = false;  // --exit-duration-in-mins is over
+};
+
 // Gives the rank its device, compute threads and kernels, as asked for. Before any tensor is made.
 void set_up_rank(RankContext& context, const TrainArguments& arguments);
 
@@ -59,12 +65,11 @@ class Trainer {
   // that nothing good is replaced: that rank then gets the text that says so.
   std::optional<std::string> save(const std::filesystem::path& folder);
 
-  // How this rank knows that the run shall stop: a signal's number, or 0. Every rank is given one, or none is. The
-  // steps from here on agree on it.
-  void set_stop_request(std::function<int()> request) { stop_request_ = std::move(request); }
-  // Of the last step, the same on every rank: SIGTERM or SIGINT where any rank had it when the losses were averaged, or
-  // 0.
-  int agreed_stop() const { return agreed_stop_; }
+  // How this rank knows that the run shall stop. Every rank is given one, or none is. The steps from here on agree on
+  // it, with the exchange that averages the losses.
+  void set_stop_request(std::function<StopRequest()> request) { stop_request_ = std::move(request); }
+  // Of the last step, the same on every rank: what any rank asked for when the losses were averaged.
+  StopRequest agreed_stop() const { return agreed_stop_; }
 
   // Those who watch every step from now on; they outlive their stay.
   void set_observers(std::vector<StepObserver*> observers) { observers_ = std::move(observers); }
@@ -106,6 +111,8 @@ class Trainer {
   bool overflows(double norm);
   void check_overflow(double norm) const;
   void update();
+  void add_request(std::vector<double>& means) const;
+  static StopRequest agreed_on(std::span<const double> means);
   void check_finite(double value, std::string_view what) const;
   bool reports() const { return dims_.reports(rank_); }
 
@@ -126,8 +133,8 @@ class Trainer {
   std::int64_t micro_batches_;        // per rank and step
   TrainState state_;
   std::vector<StepObserver*> observers_;
-  std::function<int()> stop_request_;
-  int agreed_stop_ = 0;
+  std::function<StopRequest()> stop_request_;
+  StopRequest agreed_stop_;
 };
 
 }  // namespace loom::train

@@ -129,6 +129,13 @@ TEST(ProgramArguments, EveryFlagIsRead) {
                                                                 "7",
                                                                 "--log-interval",
                                                                 "1",
+                                                                "--save-interval",
+                                                                "10",
+                                                                "--exit-interval",
+                                                                "30",
+                                                                "--exit-duration-in-mins",
+                                                                "1.5",
+                                                                "--exit-signal-handler",
                                                                 "--eval-interval",
                                                                 "25",
                                                                 "--eval-iters",
@@ -174,6 +181,10 @@ TEST(ProgramArguments, EveryFlagIsRead) {
   EXPECT_EQ(a.adam_eps, 1e-6);
   EXPECT_EQ(a.seed, 7u);
   EXPECT_EQ(a.log_interval, 1);
+  EXPECT_EQ(a.save_interval, 10);
+  EXPECT_EQ(a.exit_interval, 30);
+  EXPECT_EQ(a.exit_duration_in_mins, 1.5);
+  EXPECT_TRUE(a.exit_signal_handler);
   EXPECT_EQ(a.eval_interval, 25);
   EXPECT_EQ(a.eval_iters, 3);
   EXPECT_TRUE(a.use_torch_fsdp2);
@@ -543,13 +554,27 @@ TEST(Help, ListsTheCommandsAndEndsWithZero) {
 TEST(Help, OfTrainHasGroupsDefaultsAndAnExample) {
   const EarlyExit help = std::get<EarlyExit>(parsed({"train", "--help"}));
   EXPECT_EQ(help.code, 0);
-  for (const char* part :
-       {"Model (one of the first two):", "Data:", "Batch and schedule:", "Optimizer (AdamW):", "Sharding:", "Schedule:",
-        "Execution:", "Output:", "--untie-embeddings-and-output-weights", "--ckpt-format {torch_dcp,torch_dist}",
-        "--distributed-backend {nccl,gloo,npu:hccl,cpu:gloo}=nccl", "--lr X=0.0003", "--train-iters N=100",
-        "--lr-decay-style {constant,linear,cosine,inverse-square-root,WSD}=linear",
-        "fp16:", "--kernel-grain {fast,pytorch}=fast", "--global-batch-size N=micro-batch-size x ranks",
-        "Example:\n  shardloom train "}) {
+  for (const char* part : {"Model (one of the first two):",
+                           "Data:",
+                           "Batch and schedule:",
+                           "Optimizer (AdamW):",
+                           "Sharding:",
+                           "Schedule:",
+                           "Execution:",
+                           "Output:",
+                           "Saving and ending:",
+                           "--save-interval N=after the last step only",
+                           "--exit-interval N=never",
+                           "--untie-embeddings-and-output-weights",
+                           "--ckpt-format {torch_dcp,hf,torch_dist}",
+                           "--distributed-backend {nccl,gloo,npu:hccl,cpu:gloo}=nccl",
+                           "--lr X=0.0003",
+                           "--train-iters N=100",
+                           "--lr-decay-style {constant,linear,cosine,inverse-square-root,WSD}=linear",
+                           "fp16:",
+                           "--kernel-grain {fast,pytorch}=fast",
+                           "--global-batch-size N=micro-batch-size x ranks",
+                           "Example:\n  shardloom train "}) {
     EXPECT_THAT(help.text, HasSubstr(part));
   }
 }
@@ -649,6 +674,15 @@ TEST(FlagsOfLaunchScripts, ThatChangeNothingAreTakenAndNamed) {
                                    "--attention-dropout 0.0", "--normalization RMSNorm", "--num-layers 4"));
   EXPECT_EQ(a.lr, 0.5);
   EXPECT_THAT(train({"--nnodes", "1"}).without_effect, ElementsAre());
+}
+
+TEST(FlagsOfEnds, AreOffUnlessGiven) {
+  const ProgramArguments a = train({});
+  EXPECT_EQ(a.save_interval, 0);
+  EXPECT_EQ(a.exit_interval, 0);
+  EXPECT_EQ(a.exit_duration_in_mins, 0);
+  EXPECT_FALSE(a.exit_signal_handler);
+  EXPECT_THAT(train({"--save-interval", "7"}).without_effect, ElementsAre("--save-interval 7"));
 }
 
 TEST(Presets, AreFilesOfConfigsByName) {
@@ -769,6 +803,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--adam-beta2", "-0.5"}), "--adam-beta2 is -0.5; use a number from 0 to below 1"},
         Bad{with_model_and_data({"--adam-eps", "0"}), "--adam-eps is 0; use a number above 0"},
         Bad{with_model_and_data({"--weight-decay", "-1"}), "--weight-decay is -1; use a number of at least 0"},
+        Bad{with_model_and_data({"--save-interval", "0"}), "--save-interval is 0; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--exit-interval", "0"}), "--exit-interval is 0; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--exit-duration-in-mins", "-1"}),
+            "--exit-duration-in-mins is -1; use a number of at least 0"},
         Bad{with_model_and_data({"--clip-grad", "-1"}), "--clip-grad is -1; use a number of at least 0"},
         Bad{with_model_and_data({"--held-out-fraction", "1"}),
             "--held-out-fraction is 1; use a number from 0 to below 1"},

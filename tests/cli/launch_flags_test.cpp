@@ -162,9 +162,10 @@ TEST_F(LaunchFlags, AMindSpeedScriptTrainsAndNamesWhatChangesNothing) {
                                            "100"});
   EXPECT_EQ(outcome.err,
             "warning: without effect here: --num-workers 8, --no-load-optim, --no-load-rng, --no-save-optim, "
-            "--no-save-rng, --save-interval 100, --use-mcore-models, --tokenizer-type NullTokenizer, --num-layers 2, "
+            "--no-save-rng, --use-mcore-models, --tokenizer-type NullTokenizer, --num-layers 2, "
             "--hidden-size 16, --normalization RMSNorm, --position-embedding-type rope, --swiglu, --attention-dropout "
-            "0, --hidden-dropout 0.0; the model is what its configuration says, text is read as bytes, --save writes "
+            "0, --hidden-dropout 0.0, --save-interval 100; the model is what its configuration says, text is read as "
+            "bytes, --save writes "
             "once, after the last step\n");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(folder.metrics("metrics.jsonl").size(), 2u);

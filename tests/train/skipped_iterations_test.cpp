@@ -65,7 +65,7 @@ TEST_F(SkippedIterations, AreAsIfTheirBatchWereNotInTheData) {
   std::vector<Weights> with_skip(kRanks), without_batch(kRanks);
   arguments.iterations_to_skip = {2};
   on_each_rank([&](int rank, Trainer& trainer) {
-    EXPECT_EQ(run_steps(trainer, arguments, {}, {}), 0);
+    EXPECT_EQ(run_steps(trainer, arguments, {}, {}, {}).reason, EndReason::kLastStep);
     with_skip[static_cast<std::size_t>(rank)] = weights_of(trainer);
   });
   arguments.iterations_to_skip = {};
@@ -104,7 +104,7 @@ TEST_F(SkippedIterations, AreToldToObserversAndTheLastTrainedOneIsEvaluated) {
   on_each_rank([&](int, Trainer& trainer) {
     Told told;
     const data::DataLoaders loaders{.train = batch_of, .valid = batch_of};
-    EXPECT_EQ(run_steps(trainer, arguments, loaders, {&told}), 0);
+    EXPECT_EQ(run_steps(trainer, arguments, loaders, {&told}, {}).reason, EndReason::kLastStep);
     EXPECT_THAT(told.begun, ElementsAre(1, 3));
     EXPECT_THAT(told.done, ElementsAre(2, 4));
     EXPECT_THAT(told.passed_over, ElementsAre(1, 3, 5, 6));
