@@ -262,7 +262,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   settle_output(app, a);
   settle_profile(app, a);
   settle_skip_train(a);
-  settle_iterations_to_skip(a);
+  settle_iterations_to_skip(plans(program), a);
   settle_kernels(a);
   settle_presets(a);
 }

@@ -144,8 +144,9 @@ void settle_loss_scale(const CLI::App& app, ProgramArguments& a) {
   }
 }
 
-void settle_iterations_to_skip(ProgramArguments& a) {
+void settle_iterations_to_skip(bool planned, ProgramArguments& a) {
   std::vector<std::int64_t>& skipped = a.iterations_to_skip;
+  if (planned) skipped.clear();
   if (skipped.empty()) return;
   std::ranges::sort(skipped);
   skipped.erase(std::ranges::unique(skipped).begin(), skipped.end());

@@ -1,5 +1,5 @@
-// What the flags of a run's length, its schedules and its loss scale have to be beside each other, and what follows from
-// them. Private to engine/cli.
+// What the flags of a run's length, its schedules and its loss scale have to be beside each other, and what follows
+// from them. Private to engine/cli.
 //
 // Flags of these that change nothing beside the others, as in Megatron (the loss scale of a bf16 run, --lr-warmup-init
 // without warm-up), are named among those without effect.
@@ -24,7 +24,7 @@ void check_limit(std::string_view flag, std::int64_t value, std::int64_t most, s
 void settle_schedule(const CLI::App& app, ProgramArguments& values);
 void settle_weight_decay(const CLI::App& app, ProgramArguments& values);
 void settle_loss_scale(const CLI::App& app, ProgramArguments& values);
-// After everything that looks at single steps.
-void settle_iterations_to_skip(ProgramArguments& values);
+// After everything that looks at single steps. A plan has none to skip.
+void settle_iterations_to_skip(bool planned, ProgramArguments& values);
 
 }  // namespace loom::cli

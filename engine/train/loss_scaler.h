@@ -1,9 +1,10 @@
 // LossScaler: what the loss of an fp16 run is multiplied by, so that small gradients are not 0 in fp16.
 //
 // Constant  with `constant`: it never changes.
-// Dynamic   otherwise, as Megatron's DynamicGradScaler: an update whose gradients overflowed (NaN or Inf on any rank) is
-//           skipped and takes one from the hysteresis; once none is left, each further one halves the scale, down to
-//           `minimum`. `window` updates in a row without overflow double it and give the whole hysteresis back.
+// Dynamic   otherwise, as Megatron's DynamicGradScaler: an update whose gradients overflowed (NaN or Inf on any rank)
+//           is skipped and takes one from the hysteresis; the one that takes the last, and each further one, halves
+//           the scale, down to `minimum`. `window` updates in a row without overflow double it and give the whole
+//           hysteresis back.
 // State     a value; a scaler that is given another one's goes on as that one would have.
 // Threads   one at a time. Every rank has its own and tells it the same, so all are equal.
 // Source    NVIDIA/Megatron-LM, megatron/core/optimizer/grad_scaler.py.

@@ -1,17 +1,21 @@
 // The schedules of Megatron-LM: the learning rate and the weight decay of every update.
 //
-// With n = what was trained before this update (0 for the first), W = warmup_steps, D = decay_steps, A = wsd_decay_steps,
-// the first line that applies counts:
+// With n = what was trained before this update (0 for the first), W = warmup_steps, D = decay_steps,
+// A = wsd_decay_steps, the first line that applies counts:
 //   n <= W, W > 0           init_lr + (max_lr - init_lr) * n / W      so the first update of a warmup has init_lr
 //   constant                max_lr
 //   n > D                   min_lr
 //   inverse-square-root     max(min_lr, max_lr * sqrt(max(W, 1)) / sqrt(max(n, 1)))
 //   linear                  min_lr + (max_lr - min_lr) * (1 - r), with r = (n - W) / (D - W)
 //   cosine                  min_lr + (max_lr - min_lr) * (cos(pi * r) + 1) / 2, with the same r
-//   WSD                     max_lr until n = D - A; behind it min_lr + (max_lr - min_lr) * c, with r = (n - (D - A)) / A
-//                           and c = 1 - r (linear), (cos(pi * r) + 1) / 2 (cosine), 2 * 0.5^r - 1 (exponential) or
-//                           1 - sqrt(r) (minus_sqrt)
-// Weight decay, with I = incr_steps and r = n / I:
+//   WSD, n <= D - A         max_lr
+//   WSD                     min_lr + (max_lr - min_lr) * c, with r = (n - (D - A)) / A and
+//                           c = 1 - r                   of linear
+//                           c = (cos(pi * r) + 1) / 2   of cosine
+//                           c = 2 * 0.5^r - 1           of exponential
+//                           c = 1 - sqrt(r)             of minus_sqrt
+//
+// The weight decay, with I = incr_steps and r = n / I:
 //   n > I                   end
 //   constant                end
 //   linear                  start + (end - start) * r

@@ -1,8 +1,8 @@
 // OptimizerSchedule: learning rate and weight decay of a run, and what of them is saved.
 //
-// Units     samples of the training data, as in Megatron: what --lr-decay-iters and its like say, times the global batch
-//           size. Only samples of updates that were made count: neither those of --iterations-to-skip nor those of an
-//           overflow move the schedule.
+// Units     samples of the training data, as in Megatron: what --lr-decay-iters and its like say, times the global
+//           batch size. Only samples of updates that were made count: neither those of --iterations-to-skip nor those
+//           of an overflow move the schedule.
 // Saved     ScheduleState, under Megatron's names. A run that goes on holds it against its command line: a value that
 //           differs and has an effect is an error, unless --override-opt_param-scheduler (the command line holds) or
 //           --use-checkpoint-opt_param-scheduler (the checkpoint holds) is given.

@@ -83,6 +83,12 @@ double number_of_names(const std::vector<std::pair<std::string, double>>& report
   return static_cast<double>(key >> 44);
 }
 
+// Where an error ends the run.
+std::string what_is_kept(const TrainArguments& arguments) {
+  if (!arguments.save) return "nothing is saved";
+  return fmt::format("nothing is saved, and {} keeps what it held", arguments.save->string());
+}
+
 // What a rank may ask the others to stop for; where several do, the first one here.
 constexpr std::array kStopSignals{SIGTERM, SIGINT};
 
@@ -244,13 +250,10 @@ void Trainer::mean_over_ranks(std::span<double> values) {
 void Trainer::check_finite(double value, std::string_view what) const {
   const auto found = not_finite(value);
   if (!found || !arguments_.check_for_nan_in_loss_and_grad) return;
-  const std::string kept = arguments_.save
-                               ? fmt::format("nothing is saved, and {} keeps what it held", arguments_.save->string())
-                               : "nothing is saved";
   raise<Error>(
       "found {} in {}: iteration {} of {}; {}; look at the data, lower --lr or --clip-grad, or go on regardless with "
       "--no-check-for-nan-in-loss-and-grad",
-      *found, what, state_.step + 1, arguments_.train_iters, kept);
+      *found, what, state_.step + 1, arguments_.train_iters, what_is_kept(arguments_));
 }
 
 // The figures travel together, with the request to stop. With reports come a number of their names and its square:
@@ -326,10 +329,10 @@ bool Trainer::overflows(double norm) {
 void Trainer::check_overflow(double norm) const {
   if (!arguments_.check_for_nan_in_loss_and_grad || !scaler_->at_its_end()) return;
   raise<Error>(
-      "found {} in grad norm: iteration {} of {}, at the loss scale {}, which is {}; nothing is saved; {}, look at the "
-      "data, write param_dtype: bf16 with --bf16, or skip each such update with --no-check-for-nan-in-loss-and-grad",
+      "found {} in grad norm: iteration {} of {}, at the loss scale {}, which is {}; {}; {}, look at the data, write "
+      "param_dtype: bf16 with --bf16, or skip each such update with --no-check-for-nan-in-loss-and-grad",
       not_finite(norm).value_or("NaN or Inf"), state_.step + 1, arguments_.train_iters, scaler_->scale(),
-      scaler_->dynamic() ? "as low as --min-loss-scale allows" : "constant",
+      scaler_->dynamic() ? "as low as --min-loss-scale allows" : "constant", what_is_kept(arguments_),
       scaler_->dynamic() ? "lower --min-loss-scale" : "lower --loss-scale");
 }
 

@@ -89,8 +89,8 @@ class Trainer {
   const TrainState& state() const { return state_; }
   void set_state(const TrainState& state);
 
-  // The schedule of a checkpoint, between steps: continued_schedule() says which holds from now on, and it goes on where
-  // the checkpoint's stood.
+  // The schedule of a checkpoint, between steps: continued_schedule() says which holds from now on, and it goes on
+  // where the checkpoint's stood.
   ScheduleState schedule_state() const { return state_of(schedule_, state_.schedule_samples); }
   void load_schedule(const ScheduleState& saved);
 

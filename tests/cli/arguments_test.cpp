@@ -379,6 +379,10 @@ TEST(Schedules, WhatMegatronPassesOverIsNamed) {
               ElementsAre("--loss-scale 8", "--initial-loss-scale 65536"));
 }
 
+TEST(Schedules, APlanSkipsNoIteration) {
+  EXPECT_THAT(plan({"--iterations-to-skip", "1", "2"}).train.iterations_to_skip, ElementsAre());
+}
+
 TEST(LossScale, IsRead) {
   const std::vector<std::string> fp16{"--use-torch-fsdp2", "--fsdp2-config-path", "full_shard", "--fp16"};
   const auto with = [&](const std::vector<std::string>& more) {

@@ -5,12 +5,14 @@
 #include <cstring>
 #include <fstream>
 #include <gmock/gmock.h>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/io/safetensors.h"
 #include "models/decoder/decoder.h"
 #include "models/hf/hf_folder.h"
+#include "models/mixin/fsdp2_mixin.h"
 #include "sharding/full_parameters.h"
 #include "tests/train/tiny_trainers.h"
 
@@ -167,6 +169,63 @@ TEST_F(Fp16, AStateWithoutScaleBeginsWithTheFirst) {
     EXPECT_FALSE(metrics.loss_is_scaled || metrics.skipped);
     EXPECT_EQ(metrics.loss_scale, 1.0);
   });
+}
+
+// Trains a weight that is no part of what is sharded.
+class BesideLm final : public nn::Module, public models::FSDP2Mixin {
+ public:
+  BesideLm()
+      : inner_(register_module("inner", std::make_shared<TinyLm>())),
+        beside_(register_module("beside", std::make_shared<nn::Linear>(kVocab, 1, false, 0.5))) {}
+  std::string_view type_name() const override { return "BesideLm"; }
+  nn::Module& sharded_module() override { return *find("inner"); }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override {
+    const Tensor logits = inner_(args.tensor(0)).tensor();
+    return nn::ValueList({logits, beside_(ops::cast(logits, DType::kF32)).tensor()});
+  }
+  void _post_fully_shard(const models::Fsdp2Options& options) override {
+    FSDP2Mixin::_post_fully_shard(options);
+    models::init_on_device(*find("beside"), options.weights);
+  }
+
+ private:
+  nn::Child<TinyLm> inner_;
+  nn::Child<nn::Linear> beside_;
+};
+
+TEST_F(Fp16, WhatIsTrainedBesideTheShardedPartIsUnscaledAndMayOverflowToo) {
+  callbacks.model_provider = [](const TrainArguments&) { return std::make_shared<BesideLm>(); };
+  const auto overflow_beside = [&](int bad_rank) {
+    callbacks.forward_step = [=](data::DataIterator& data, nn::Module& model) {
+      const data::Batch batch = data.next();
+      return data::ForwardResult{model(batch["ids"]), [=, targets = batch["targets"]](const nn::Value& out) {
+                                   const bool bad = RankContext::current().rank() == bad_rank;
+                                   const Tensor beside = ops::scale(ops::mean(out.list()[1].tensor()), bad ? 1e38 : 1);
+                                   return ops::add(ops::cross_entropy(out.list()[0].tensor(), targets), beside);
+                                 }};
+    };
+  };
+  std::map<double, std::vector<double>> moments;  // of the beside weight, by the scale
+  for (const double scale : {1.0, 1024.0}) {
+    overflow_beside(-1);
+    arguments.loss_scale.constant = scale;
+    on_each_rank([&](int rank, Trainer& trainer) {
+      EXPECT_FALSE(trainer.step().skipped);
+      if (rank != 0) return;
+      const nn::ParameterState state = trainer.optimizer().state_dict().parameters.at("beside.weight");
+      moments[scale] = std::get<nn::LocalTensor>(state.at("exp_avg")).value.to_vector<double>();
+    });
+  }
+  ASSERT_EQ(moments[1].size(), 8u);
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_NE(moments[1][i], 0);
+    EXPECT_NEAR(moments[1024][i], moments[1][i], 1e-2 * std::abs(moments[1][i])) << i;
+  }
+  overflow_beside(1);
+  arguments.check_for_nan_in_loss_and_grad = false;  // the loss overflows with it
+  on_each_rank([&](int, Trainer& trainer) { EXPECT_TRUE(trainer.step().skipped); });
 }
 
 TEST_F(Fp16, WithoutTheFlagTheFileIsWarnedOf) {

@@ -1,5 +1,5 @@
-// Promise: a run's schedule is counted in samples as Megatron counts it, is saved under Megatron's names, and a run that
-//          goes on does so with another schedule only where it is told which one holds.
+// Promise: a run's schedule is counted in samples as Megatron counts it, is saved under Megatron's names, and a run
+//          that goes on does so with another schedule only where it is told which one holds.
 #include "engine/train/optimizer_schedule.h"
 
 #include <gtest/gtest.h>

@@ -150,6 +150,53 @@ TEST_F(Resume, NormsAndBiasesAreAGroupWhereThatIsAsked) {
   });
 }
 
+TEST_F(Resume, WeightDecayFollowsItsScheduleWhereAGroupDecays) {
+  arguments.no_weight_decay_on_norms_and_biases = true;
+  arguments.weight_decay_incr_style = WeightDecayIncrStyle::kLinear;
+  arguments.start_weight_decay = 0;
+  arguments.end_weight_decay = 0.4;
+  on_each_rank([&](int, Trainer& trainer) {
+    const nn::ParameterGroups& groups = trainer.optimizer().groups();
+    for (const double expected : {0.0, 0.1, 0.2, 0.3}) {  // over 4 steps
+      const StepMetrics metrics = trainer.step();
+      EXPECT_EQ(groups[0].lr, metrics.lr);
+      EXPECT_DOUBLE_EQ(groups[0].weight_decay.value(), expected);
+      EXPECT_EQ(groups[1].weight_decay, 0);
+    }
+  });
+}
+
+TEST_F(Resume, TheScheduleGoesOnWhereTheCheckpointsStood) {
+  arguments.global_batch_size = 8;
+  on_each_rank([&](int, Trainer& trainer) {
+    trainer.step();
+    const ScheduleState saved = trainer.schedule_state();
+    EXPECT_EQ(saved.num_steps, 8);
+    EXPECT_EQ(saved.lr_decay_steps, 32);
+    trainer.set_state({.step = 0, .samples_consumed = 24, .seed = arguments.seed});
+    ScheduleState later = saved;
+    later.num_steps = 24;
+    trainer.load_schedule(later);
+    EXPECT_EQ(trainer.state().schedule_samples, 24);
+    EXPECT_DOUBLE_EQ(trainer.step().lr, 0.1 / 4);
+    later.max_lr = 1;
+    EXPECT_THAT(test::message_of<ConfigError>([&] { trainer.load_schedule(later); }),
+                ::testing::HasSubstr("--lr is 1 in the checkpoint and 0.1 here; "));
+    EXPECT_EQ(trainer.schedule_state().max_lr, 0.1);
+  });
+}
+
+TEST_F(Resume, TheCheckpointsScheduleHoldsWhereThatIsAsked) {
+  arguments.use_checkpoint_opt_param_scheduler = true;
+  on_each_rank([&](int, Trainer& trainer) {
+    ScheduleState saved = trainer.schedule_state();
+    saved.max_lr = 1;
+    saved.lr_decay_style = "constant";
+    trainer.load_schedule(saved);
+    EXPECT_EQ(trainer.step().lr, 1);
+  });
+}
+
 TEST_F(Resume, AForwardStepGetsOneMicroBatch) {
   callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) {
     data.next();

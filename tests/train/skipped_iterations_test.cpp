@@ -1,5 +1,5 @@
-// Promise: an iteration of --iterations-to-skip consumes its batch and leaves everything else where it was; a run goes on
-//          behind it as if that batch were not in the data.
+// Promise: an iteration of --iterations-to-skip consumes its batch and leaves everything else where it was; a run goes
+//          on behind it as if that batch were not in the data.
 // World:   2 ranks as threads, batches of 8 samples.
 #include <gmock/gmock.h>
 #include <mutex>
