@@ -31,7 +31,7 @@ class PickleWriter {
   void whole(std::int64_t value);
   void real(double value);
   void text(std::string_view value);
-  void bytes(std::string_view value);
+  void bytes(std::string_view value);  // in protocol 2, as Python does: _codecs.encode(text, "latin1")
   void value(const PlainValue& value);
 
   void begin_tuple() { put('('); }
