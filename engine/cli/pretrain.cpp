@@ -9,12 +9,14 @@
 #include <iostream>
 #include <mutex>
 #include <optional>
+#include <syncstream>
 #include <vector>
 
 #include "engine/cli/exit_status.h"
 #include "engine/cli/flags_without_effect.h"
 #include "engine/cli/outputs.h"
 #include "engine/cli/plan_command.h"
+#include "engine/cli/rank_logs.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
@@ -170,7 +172,9 @@ bool save(train::Trainer& trainer, const train::TrainArguments& arguments, bool 
 // A rank's run: the trainer and those who watch its steps.
 void train_rank(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
                 const train::TrainingInputs& inputs, const ObserverInputs& observed, RankContext& context,
-                comm::World& world, RunEnd& end, std::ostream& out) {
+                comm::World& world, RunEnd& end, std::ostream& program_out) {
+  std::osyncstream out(program_out);  // the first rank prints, and the last
+  out << std::emit_on_flush;
   train::set_up_rank(context, arguments);
   train::Trainer trainer(arguments, callbacks, inputs, world);
   trainer.set_stop_request(launch::StopSignals::received);
@@ -178,12 +182,13 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   if (first) {
     warn_of_flags(arguments.without_effect);
     describe(arguments, inputs, trainer.model(), out);
+    out << std::flush;
   }
 
   train::Progress progress({.total_steps = arguments.train_iters,
                             .log_interval = arguments.log_interval,
                             .terminal = train::is_terminal(STDOUT_FILENO) && !launch::launched_by_mpi(),
-                            .shown = first,
+                            .shown = first && arguments.log_format == train::LogFormat::kShort,
                             .loss_unit = callbacks.loss_unit},
                            out);
   observe::Profiler profiler(arguments.profile, observed.profile_device,
@@ -194,7 +199,10 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   std::vector<train::StepObserver*> observers{&profiler};
   std::optional<observe::SchedulePrinter> printer;
   if (arguments.print_schedule) {
-    printer.emplace(arguments.train_iters, [&](std::string_view text) { progress.note(text); });
+    printer.emplace(arguments.train_iters, [&](std::string_view text) {
+      if (arguments.log_format == train::LogFormat::kShort) return progress.note(text);
+      if (first) out << text << '\n' << std::flush;
+    });
     observers.push_back(&*printer);
   }
   std::optional<observe::RunReport> report;
@@ -207,7 +215,11 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   observers.push_back(&progress);
   train::FiniteWatch finite;
   observers.push_back(&finite);
+  RankLogs logs(arguments, context.rank(), out);
+  logs.add_to(observers);
+  logs.begin();
   const int signal = train::run_steps(trainer, arguments, inputs.data, observers);
+  logs.end(signal == 0);
 
   const bool saved = save(trainer, arguments, first, end, out);
   if (report) {
@@ -218,6 +230,7 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
     end.lost(metrics->problem());
     end.lost(finite.problem());
   }
+  end.lost(logs.problem());
   if (signal != 0) {
     end.stopped(signal, first ? stop_text(signal, trainer.state().step, arguments, saved) : "");
     return;

@@ -15,6 +15,7 @@
 #include "engine/data/options.h"
 #include "engine/launch/options.h"
 #include "engine/nn/functional.h"
+#include "engine/train/log_options.h"
 #include "engine/train/lr_schedule.h"
 #include "models/hub/options.h"
 
@@ -70,13 +71,13 @@ struct TrainArguments : launch::LaunchOptions,
                         data::DataOptions,
                         models::ModelOptions,
                         TrainerOptions,
-                        ShardingOptions {
+                        ShardingOptions,
+                        LogOptions {
   // torch_dcp or torch_dist, as MindSpeed has it. Neither is written yet: refused together with `save`.
   std::optional<std::string> ckpt_format;
   std::optional<std::filesystem::path> save;  // folder of the trained model; none = not saved
   SaveDType save_dtype = SaveDType::kAsLoaded;
   std::filesystem::path metrics_path;  // filled in: default metrics.jsonl in `save` or the current folder
-  std::int64_t log_interval = 10;
 };
 
 }  // namespace loom::train
