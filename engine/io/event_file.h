@@ -2,8 +2,8 @@
 //
 // Name     events.out.tfevents.<unix seconds>.<host>.<process>.<sequence>: a new file each time, beside those of
 //          earlier runs, which TensorBoard shows as one.
-// Record   length (8 bytes), masked CRC-32C of the length (4), an Event (protobuf), masked CRC-32C of it (4); all little
-//          endian. The first Event holds the version "brain.Event:2".
+// Record   length (8 bytes), masked CRC-32C of the length (4), an Event (protobuf), masked CRC-32C of it (4); all
+//          little endian. The first Event holds the version "brain.Event:2".
 // Event    wall_time (field 1, double, seconds since 1970), step (2, int64), summary (5) with one value (1): tag (1),
 //          simple_value (2, float).
 // Read     values without a simple_value (histograms, images, text, tensors) are passed over.

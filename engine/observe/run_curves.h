@@ -6,8 +6,7 @@
 // Same      both values are null (not finite), or |b - a| <= tolerance * |a|. Without a tolerance that is the same
 //           number; where one of the runs is of event files, which hold floats, the other's values are rounded to float
 //           first.
-// Errors    ConfigError: a path that is neither, a damaged file (metrics_file.h, io/event_file.h), runs that have no step
-//           in common.
+// Errors    ConfigError: a path that is neither, a damaged file (metrics_file.h, io/event_file.h).
 // Threads   any.
 #pragma once
 

@@ -1,8 +1,8 @@
 // FLOPs of a step, from the costs of what the device was given.
 //
-// Model      three times the matrix products and attention of the forward, causal attention by half; what recompute runs
-//            again is not in it (Megatron-LM's num_floating_point_operations, for any model).
-// Threads    the rank's host thread.
+// Model    three times the matrix products and attention of the forward, causal attention by half; what recompute runs
+//          again is not in it (Megatron-LM's num_floating_point_operations, for any model).
+// Threads  the rank's host thread.
 #pragma once
 
 #include <optional>

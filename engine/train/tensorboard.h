@@ -1,23 +1,23 @@
 // TensorBoard: the scalars of a run in an event file, under Megatron-LM's tags.
 //
-// Step       every tensorboard_log_interval steps: learning-rate (of the next step), batch-size, lm loss and the figures
-//            of the loss function by name, grad-norm; loss-scale unless turned off; world-size where asked for. Each
-//            also as "TAG vs samples", whose step is the number of samples consumed. skipped-train-samples where there
-//            are any. A step without an update has no losses and no gradient norm.
-// Memory     where asked for: mem-reserved-bytes, mem-allocated-bytes, mem-max-allocated-bytes, of the emulated device.
-//            Megatron's mem-allocated-count has no counterpart.
-// Timers     where asked for, every log_interval steps: iteration-time in seconds (also vs samples), and with
-//            log_throughput throughput in TFLOP/s of a rank. Megatron's other timers have no counterpart.
-// Evaluation lm loss validation (also vs samples); where asked for, lm loss validation ppl (also vs samples), which is
-//            exp(min(20, loss)).
-// Written    when tensorboard_queue_size scalars wait or two minutes after the first of them, and at the end; a run that
-//            is killed loses those that wait.
-// Failure    scalars that cannot be written (disk full) end nothing: one warning is logged, and problem() says how many
-//            are missing.
-// Resumed    a run that goes on writes a new file into the same folder; TensorBoard joins them.
-// Threads    the rank's host thread. One rank of the job writes: the last.
-// Errors     ConfigError with the path when the file cannot be made.
-// Source     Megatron-LM core_v0.12.1, megatron/training/training.py.
+// Step        every tensorboard_log_interval steps: learning-rate (of the next step), batch-size, lm loss and the
+//             figures of the loss function by name, grad-norm; loss-scale unless turned off; world-size where asked
+//             for. Each also as "TAG vs samples", whose step is the number of samples consumed. skipped-train-samples
+//             where there are any. A step without an update has no losses and no gradient norm.
+// Memory      where asked for: mem-reserved-bytes, mem-allocated-bytes, mem-max-allocated-bytes, of the emulated device.
+//             Megatron's mem-allocated-count has no counterpart.
+// Timers      where asked for, every log_interval steps: iteration-time in seconds (also vs samples), and with
+//             log_throughput throughput in TFLOP/s of a rank. Megatron's other timers have no counterpart.
+// Evaluation  lm loss validation (also vs samples); where asked for, lm loss validation ppl (also vs samples), which is
+//             exp(min(20, loss)).
+// Written     when tensorboard_queue_size scalars wait or two minutes after the first of them, and at the end; a run
+//             that is killed loses those that wait.
+// Failure     scalars that cannot be written (disk full) end nothing: one warning is logged, and problem() says how
+//             many are missing.
+// Resumed     a run that goes on writes a new file into the same folder; TensorBoard joins them.
+// Threads     the rank's host thread. One rank of the job writes: the last.
+// Errors      ConfigError with the path when the file cannot be made.
+// Source      Megatron-LM core_v0.12.1, megatron/training/training.py.
 #pragma once
 
 #include <cstdint>

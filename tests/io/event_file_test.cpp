@@ -1,5 +1,5 @@
-// Promise: event files are byte for byte what TensorBoard reads; what is damaged, cut off or foreign is refused with the
-//          place; a full disk leaves whole records.
+// Promise: event files are byte for byte what TensorBoard reads; what is damaged, cut off or foreign is refused with
+//          its place; a full disk leaves whole records.
 // Reader:  of this file: a checksum of its own, by a table, and fields by their tag bytes.
 #include "engine/io/event_file.h"
 
