@@ -218,6 +218,22 @@ void settle_profile(const CLI::App& app, ProgramArguments& a) {
   p.ranks.erase(std::ranges::unique(p.ranks).begin(), p.ranks.end());
 }
 
+// Throughput is said in Megatron's line and in TensorBoard; elsewhere the flag of a launch script changes nothing.
+void settle_logging(const CLI::App& app, ProgramArguments& a) {
+  const bool to_tensorboard = a.tensorboard_dir && a.log_timers_to_tensorboard;
+  if (a.log_throughput && a.log_format == train::LogFormat::kShort && !to_tensorboard) {
+    a.log_throughput = false;
+    a.without_effect.emplace_back("--log-throughput");
+  }
+  if (a.tensorboard_dir) return;
+  for (const char* flag : {"--tensorboard-log-interval", "--tensorboard-queue-size", "--log-timers-to-tensorboard",
+                           "--log-memory-to-tensorboard", "--log-loss-scale-to-tensorboard",
+                           "--log-world-size-to-tensorboard", "--log-validation-ppl-to-tensorboard"}) {
+    if (!given(app, flag)) continue;
+    config_error("{} is given, but --tensorboard-dir is not, so no scalar is written; add --tensorboard-dir DIR", flag);
+  }
+}
+
 void settle_kernels(ProgramArguments& a) {
   if (a.kernels == train::KernelSet::kFast) a.fused = nn::KernelOptions::fast();
 }
@@ -260,6 +276,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   settle_weight_decay(app, a);
   settle_loss_scale(app, a);
   settle_output(app, a);
+  settle_logging(app, a);
   settle_profile(app, a);
   settle_skip_train(a);
   settle_iterations_to_skip(plans(program), a);
@@ -274,6 +291,12 @@ void check(const GenerateArguments& a) {
     config_error(
         "--top-k is {}, but --temperature is 0, which always takes the likeliest token; give --temperature above 0",
         a.top_k);
+  }
+}
+
+void check(const CompareArguments& a) {
+  if (a.a.empty() || a.b.empty()) {
+    config_error("{} given; use shardloom compare A B", a.a.empty() ? "no runs are" : "only one run is");
   }
 }
 

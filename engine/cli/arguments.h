@@ -1,5 +1,5 @@
-// The command lines: `shardloom train ...`, `shardloom plan ...`, `shardloom generate ...`, and that of a pretrain
-// program (pretrain.h).
+// The command lines: `shardloom train ...`, and so for plan, generate and compare, and that of a pretrain program
+// (pretrain.h).
 //
 // Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
@@ -49,6 +49,14 @@ struct GenerateArguments {
   bool bytes_as_tokens = false;  // the prompt is read as bytes although the model has a tokenizer
 };
 
+// `shardloom compare A B`.
+struct CompareArguments {
+  std::filesystem::path a;  // a metrics.jsonl, an event file of TensorBoard, or a folder that holds them
+  std::filesystem::path b;
+  double tolerance = 0.0;     // relative error up to which values are the same
+  bool assert_equal = false;  // torchtitan's name for what is always so: status 1 at a difference
+};
+
 // `shardloom plan`: the training flags, and what is planned with them.
 struct PlanArguments {
   enum class Fit : std::uint8_t { kNothing, kMicroBatch, kWorldSize };
@@ -70,7 +78,7 @@ struct EarlyExit {
   std::string text;
 };
 
-using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArguments, EarlyExit>;
+using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArguments, CompareArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv,

@@ -112,13 +112,12 @@ void refuse_extras(const CLI::App& app, const std::vector<std::string>& refused)
 }
 
 void refuse_command(const std::vector<std::string>& words) {
-  const std::vector<std::string> commands = {"train", "plan", "generate"};
+  const std::vector<std::string> commands = {"train", "plan", "generate", "compare"};
   if (words.empty())
-    config_error(
-        "no command is given; use shardloom train, shardloom plan or shardloom generate (--help lists their flags)");
+    config_error("no command is given; use shardloom train, plan, generate or compare (--help lists their flags)");
   const auto nearest = nearest_spelling(words.front(), commands);
   config_error("'{}' is not a command; {}", words.front(),
-               nearest ? fmt::format("did you mean {}?", *nearest) : "use train, plan or generate");
+               nearest ? fmt::format("did you mean {}?", *nearest) : "use train, plan, generate or compare");
 }
 
 }  // namespace loom::cli

@@ -49,6 +49,12 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--tokenizer-name-or-path", 1, "", "names a tokenizer, which is not built: text is read as bytes; remove it"},
     {"--split", 1, "", "is not a flag here; write --held-out-fraction X, the share kept for evaluation"},
     {"--rampup-batch-size", 1, "", "is not built; write one --global-batch-size"},
+    {"--log-params-norm", 0, "", "is not built: the norm of the parameters is not computed; remove it"},
+    {"--log-num-zeros-in-grad", 0, "", "is not built: zeros of gradients are not counted; remove it"},
+    {"--timing-log-level", 1, "0",
+     "timers of a step's parts are not built; write 0, and use --profile to see the parts"},
+    {"--wandb-project", 1, "", "names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR"},
+    {"--wandb-exp-name", 1, "", "names a run of Weights & Biases, which is not built; write --tensorboard-dir DIR"},
     {"--overlap-grad-reduce", 0, "", "is of Megatron's DDP; FSDP2 overlaps the reduction by itself; remove it"},
     {"--overlap-param-gather", 0, "", "is of Megatron's optimizer; FSDP2 gathers ahead by itself; remove it"},
 };
@@ -57,7 +63,6 @@ constexpr ForeignFlag kForeignFlags[] = {
 // belongs to what is not there (loader processes).
 constexpr ForeignFlag kWithoutEffect[] = {
     {"--num-workers", 1, kAny, ""},
-    {"--log-throughput", 0, kAny, ""},
     {"--use-mcore-models", 0, kAny, ""},
     {"--transformer-impl", 1, kAny, ""},
     {"--variable-seq-lengths", 0, kAny, ""},

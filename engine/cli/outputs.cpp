@@ -48,6 +48,9 @@ void add_outputs_of_rank_0(io::OutputPlan& plan, const ProgramArguments& a) {
   if (a.report) plan.writes_file("--report", *a.report);
 }
 
+// Threads share a process: one of them is the last rank.
+bool has_last_rank(const ProgramArguments& a, std::optional<int> rank) { return !rank || *rank == a.ranks - 1; }
+
 bool writes_profile(const ProgramArguments& a, std::optional<int> rank) {
   const observe::ProfileOptions& p = a.profile;
   return p.enabled && p.step_start < a.train_iters && (!rank || std::ranges::count(p.ranks, *rank) > 0);
@@ -62,6 +65,7 @@ std::vector<io::OutputLock> open_outputs(const ProgramArguments& a, std::optiona
   if (a.profile.enabled && a.profile.device) add_device(plan, "--profile-device", *a.profile.device);
   const bool first = rank.value_or(0) == 0;
   if (first) add_outputs_of_rank_0(plan, a);
+  if (a.tensorboard_dir && has_last_rank(a, rank)) plan.writes_folder("--tensorboard-dir", *a.tensorboard_dir);
   if (writes_profile(a, rank)) plan.writes_folder("--profile-save-path", a.profile.save_path);
   plan.check();
   check_metrics_of_report(a);

@@ -11,12 +11,14 @@
 #include <iostream>
 #include <mutex>
 #include <optional>
+#include <syncstream>
 #include <vector>
 
 #include "engine/cli/exit_status.h"
 #include "engine/cli/flags_without_effect.h"
 #include "engine/cli/outputs.h"
 #include "engine/cli/plan_command.h"
+#include "engine/cli/rank_logs.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
@@ -180,13 +182,16 @@ bool save_model(train::Trainer& trainer, const train::TrainArguments& arguments,
 // A rank's run: the trainer and those who watch its steps.
 void train_rank(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
                 const train::TrainingInputs& inputs, const ObserverInputs& observed, RankContext& context,
-                comm::World& world, RunEnd& end, std::ostream& out) {
+                comm::World& world, RunEnd& end, std::ostream& program_out) {
+  std::osyncstream out(program_out);  // the first rank prints, and the last
+  out << std::emit_on_flush;
   train::set_up_rank(context, arguments);
   train::Trainer trainer(arguments, callbacks, inputs, world);
   const bool first = context.rank() == 0;
   if (first) {
     warn_of_flags(arguments.without_effect);
     describe(arguments, inputs, trainer.model(), out);
+    out << std::flush;
   }
 
   train::Progress* shown = nullptr;
@@ -199,10 +204,10 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
                             .first_step = std::min(trainer.state().step, arguments.train_iters),
                             .log_interval = arguments.log_interval,
                             .terminal = train::is_terminal(STDOUT_FILENO) && !launch::launched_by_mpi(),
-                            .shown = first,
+                            .shown = first && arguments.log_format == train::LogFormat::kShort,
                             .loss_unit = callbacks.loss_unit},
                            out);
-  shown = &progress;
+  if (arguments.log_format == train::LogFormat::kShort) shown = &progress;
   observe::Profiler profiler(arguments.profile, observed.profile_device,
                              {.executor = arguments.device_executor, .train_iters = arguments.train_iters});
   if (const auto warning = observe::profile_warning(arguments.profile, arguments.train_iters); warning && first) {
@@ -211,7 +216,10 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   std::vector<train::StepObserver*> observers{&profiler};
   std::optional<observe::SchedulePrinter> printer;
   if (arguments.print_schedule) {
-    printer.emplace(arguments.train_iters, [&](std::string_view text) { progress.note(text); });
+    printer.emplace(arguments.train_iters, [&](std::string_view text) {
+      if (arguments.log_format == train::LogFormat::kShort) return progress.note(text);
+      if (first) out << text << '\n' << std::flush;
+    });
     observers.push_back(&*printer);
   }
   std::optional<observe::RunReport> report;
@@ -226,10 +234,14 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   observers.push_back(&checkpoints);
   train::FiniteWatch finite;
   observers.push_back(&finite);
+  RankLogs logs(arguments, context.rank(), out);
+  logs.add_to(observers);
+  logs.begin();
   const train::LoopHooks hooks{.save = [&](std::int64_t) { checkpoints.save(); },
                                .signal = launch::StopSignals::received,
                                .elapsed_minutes = [&] { return end.minutes(); }};
   const train::ExitDecision ended = train::run_steps(trainer, arguments, inputs.data, observers, hooks);
+  logs.end(ended.reason == train::EndReason::kLastStep);
 
   checkpoints.finish();
   const bool saved =
@@ -245,6 +257,7 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
     end.lost(metrics->problem());
     end.lost(finite.problem());
   }
+  end.lost(logs.problem());
   if (first && !ended.text.empty()) out << ended.text << "\n";
   if (ended.signal != 0) {
     end.stopped(ended.signal, first ? stop_text(ended.signal, trainer.state().step, arguments, saved) : "");

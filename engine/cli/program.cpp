@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "engine/cli/compare_command.h"
 #include "engine/cli/exit_status.h"
 #include "engine/cli/hub_callbacks.h"
 #include "engine/cli/plan_command.h"
@@ -21,6 +22,8 @@ int run(const ParsedCommand& command) {
     run_train(*arguments, std::cout);
   } else if (const auto* plan = std::get_if<PlanArguments>(&command)) {
     return run_plan(*plan, hub_callbacks(plan->train), std::cout);
+  } else if (const auto* compared = std::get_if<CompareArguments>(&command)) {
+    return run_compare(*compared, std::cout);
   } else {
     run_generate(std::get<GenerateArguments>(command), std::cout);
   }

@@ -145,7 +145,6 @@ void add_output(Flags& flags, Program program, ProgramArguments& a) {
                "Whose virtual time the page shows: a device profile's file, or a name in configs/devices",
                a.report_device);
   }
-  flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
   flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");
   flags.whole("--eval-iters", a.eval_iters, 0, "Batches of one evaluation; 0 = no evaluation");
   if (!plans(program)) {
@@ -198,6 +197,32 @@ void add_end(Flags& flags, ProgramArguments& a) {
                "SIGTERM ends the run with status 0 instead of 143; either way it saves with --save");
 }
 
+void add_logging(Flags& flags, train::LogOptions& a) {
+  flags.group("Log");
+  flags.choice<train::LogFormat>(
+      "--log-format", a.log_format, {{"short", train::LogFormat::kShort}, {"megatron", train::LogFormat::kMegatron}},
+      "Lines and a progress bar of our own, or the line of Megatron-LM's training_log, of the last rank");
+  flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
+  flags.toggle("--log-throughput", a.log_throughput,
+               "TFLOP/s of a rank, in Megatron's line and, with --log-timers-to-tensorboard, in TensorBoard");
+  flags.toggle("--check-for-spiky-loss", a.check_for_spiky_loss,
+               "Warn of a loss 10 times the largest of the first 100 steps or more");
+  flags.toggle("--check-for-large-grads", a.check_for_large_grads, "The same for the gradient norm");
+  flags.group("TensorBoard (the last rank writes)");
+  flags.text("--tensorboard-dir", "DIR", a.tensorboard_dir, "Folder of an event file with the scalars of the run");
+  flags.whole("--tensorboard-log-interval", a.tensorboard_log_interval, 1, "Steps between scalars");
+  flags.whole("--tensorboard-queue-size", a.tensorboard_queue_size, 1,
+              "Scalars that wait at most before they are written, two minutes at the longest");
+  flags.toggle("--log-timers-to-tensorboard", a.log_timers_to_tensorboard,
+               "Time of a step, every --log-interval steps; with --log-throughput the throughput too");
+  flags.toggle("--log-memory-to-tensorboard", a.log_memory_to_tensorboard, "Memory of the emulated device");
+  flags.toggle("--log-loss-scale-to-tensorboard,!--no-log-loss-scale-to-tensorboard", a.log_loss_scale_to_tensorboard,
+               "The loss scale; on unless --no-... is given");
+  flags.toggle("--log-world-size-to-tensorboard", a.log_world_size_to_tensorboard, "The number of ranks");
+  flags.toggle("--log-validation-ppl-to-tensorboard", a.log_validation_ppl_to_tensorboard,
+               "The perplexity on the held-out data");
+}
+
 void add_profile(Flags& flags, observe::ProfileOptions& a) {
   flags.group("Profile (ui.perfetto.dev opens it)");
   flags.toggle("--profile", a.enabled, "Write a trace of what ran, and a summary; the flags below need this one");
@@ -229,6 +254,7 @@ void add_training(Flags& flags, Program program, ProgramArguments& a) {
   add_output(flags, program, a);
   add_checkpoints(flags, program, a);
   add_end(flags, a);
+  add_logging(flags, a);
   if (!plans(program)) add_profile(flags, a.profile);
 }
 
@@ -260,6 +286,15 @@ void add_generate(Flags& flags, GenerateArguments& a) {
   flags.whole("--seed", a.seed, 0, "Seed of the draws");
 }
 
-// --- Checks over several flags
+void add_compare(Flags& flags, CompareArguments& a) {
+  flags.group("Runs");
+  flags.text("A", "PATH", a.a, "metrics.jsonl, an event file of TensorBoard, or a folder that holds them");
+  flags.text("B", "PATH", a.b, "The same of the other run");
+  flags.group("Comparison");
+  flags.real("--tolerance", a.tolerance, not_negative, "a number of at least 0",
+             "Relative error up to which values are the same");
+  flags.toggle("--assert-equal", a.assert_equal,
+               "Accepted as torchtitan has it; status 1 at a difference is always so");
+}
 
 }  // namespace loom::cli

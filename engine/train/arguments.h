@@ -17,6 +17,7 @@
 #include "engine/nn/functional.h"
 #include "engine/train/checkpoint_options.h"
 #include "engine/train/exit_decision.h"
+#include "engine/train/log_options.h"
 #include "engine/train/loss_scaler.h"
 #include "engine/train/lr_schedule.h"
 #include "models/hub/options.h"
@@ -91,11 +92,11 @@ struct TrainArguments : launch::LaunchOptions,
                         models::ModelOptions,
                         TrainerOptions,
                         ShardingOptions,
-                        CheckpointOptions {
+                        CheckpointOptions,
+                        LogOptions {
   std::optional<std::filesystem::path> save;  // folder of the trained model or of checkpoints; none = not saved
   SaveDType save_dtype = SaveDType::kAsLoaded;
   std::filesystem::path metrics_path;  // filled in: default metrics.jsonl in `save` or the current folder
-  std::int64_t log_interval = 10;
 };
 
 }  // namespace loom::train

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <biosoup/progress_bar.hpp>
-#include <chrono>
 #include <fmt/format.h>
 #include <sstream>
 
@@ -37,11 +36,6 @@ struct Progress::Bar {
     return text.str();
   }
 };
-
-std::int64_t steady_clock_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 bool is_terminal(int fd) { return ::isatty(fd) == 1; }
 

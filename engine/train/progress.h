@@ -10,19 +10,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "engine/train/clock.h"
 #include "engine/train/step_observer.h"
 
 namespace loom::train {
-
-// Nanoseconds from any fixed moment on; never goes back.
-using MonotonicClock = std::function<std::int64_t()>;
-std::int64_t steady_clock_ns();
 
 // Whether a person watches this file descriptor (isatty).
 bool is_terminal(int fd);

@@ -24,8 +24,8 @@ struct StepMetrics {
   std::int64_t samples_consumed = 0;  // of the training data, since the start of training, this step included
   std::int64_t samples_skipped = 0;   // of these, those of --iterations-to-skip
   double tokens_per_second = 0.0;     // of the whole job
-  std::vector<std::pair<std::string, std::int64_t>> peak_memory_bytes;  // of the device, by category
-  std::optional<double> held_out_loss;
+  std::vector<std::pair<std::string, std::int64_t>> peak_memory_bytes = {};  // of the device, by category
+  std::optional<double> held_out_loss = {};
   std::vector<std::pair<std::string, double>> reports = {};  // of the loss function, by name
 };
 

@@ -647,6 +647,100 @@ TEST(ProfileFlags, BelongToPretrainProgramsAndNotToPlans) {
   }
 }
 
+TEST(LogFlags, HaveMegatronsDefaults) {
+  const ProgramArguments a = train({});
+  EXPECT_EQ(a.log_format, train::LogFormat::kShort);
+  EXPECT_FALSE(a.log_throughput);
+  EXPECT_FALSE(a.check_for_spiky_loss);
+  EXPECT_FALSE(a.check_for_large_grads);
+  EXPECT_EQ(a.tensorboard_dir, std::nullopt);
+  EXPECT_EQ(a.tensorboard_log_interval, 1);
+  EXPECT_EQ(a.tensorboard_queue_size, 1000);
+  EXPECT_TRUE(a.log_loss_scale_to_tensorboard);
+  for (const bool off : {a.log_timers_to_tensorboard, a.log_memory_to_tensorboard, a.log_world_size_to_tensorboard,
+                         a.log_validation_ppl_to_tensorboard}) {
+    EXPECT_FALSE(off);
+  }
+}
+
+TEST(LogFlags, AreReadAsWritten) {
+  const ProgramArguments a = train({"--log-format",
+                                    "megatron",
+                                    "--log-interval",
+                                    "7",
+                                    "--log-throughput",
+                                    "--check-for-spiky-loss",
+                                    "--check-for-large-grads",
+                                    "--tensorboard-dir",
+                                    "tb",
+                                    "--tensorboard-log-interval",
+                                    "3",
+                                    "--tensorboard-queue-size",
+                                    "5",
+                                    "--log-timers-to-tensorboard",
+                                    "--log-memory-to-tensorboard",
+                                    "--no-log-loss-scale-to-tensorboard",
+                                    "--log-world-size-to-tensorboard",
+                                    "--log_validation_ppl_to_tensorboard",
+                                    "--timing-log-level",
+                                    "0"});
+  EXPECT_EQ(a.log_format, train::LogFormat::kMegatron);
+  EXPECT_EQ(a.log_interval, 7);
+  EXPECT_EQ(a.tensorboard_dir, "tb");
+  EXPECT_EQ(a.tensorboard_log_interval, 3);
+  EXPECT_EQ(a.tensorboard_queue_size, 5);
+  EXPECT_FALSE(a.log_loss_scale_to_tensorboard);
+  for (const bool on :
+       {a.log_throughput, a.check_for_spiky_loss, a.check_for_large_grads, a.log_timers_to_tensorboard,
+        a.log_memory_to_tensorboard, a.log_world_size_to_tensorboard, a.log_validation_ppl_to_tensorboard}) {
+    EXPECT_TRUE(on);
+  }
+  EXPECT_THAT(a.without_effect, ElementsAre());
+}
+
+TEST(LogFlags, ThroughputWithoutAPlaceToSayItIsNamedAsWithoutEffect) {
+  EXPECT_THAT(train({"--log-throughput"}).without_effect, ElementsAre("--log-throughput"));
+  EXPECT_THAT(train({"--log-throughput", "--tensorboard-dir", "tb"}).without_effect, ElementsAre("--log-throughput"));
+  EXPECT_TRUE(train({"--log-throughput", "--tensorboard-dir", "tb", "--log-timers-to-tensorboard"}).log_throughput);
+}
+
+TEST(LogFlags, OfTensorBoardAreRefusedWithoutItsFolder) {
+  for (const char* flag :
+       {"--log-timers-to-tensorboard", "--log-memory-to-tensorboard", "--log-loss-scale-to-tensorboard",
+        "--log-world-size-to-tensorboard", "--log-validation-ppl-to-tensorboard"}) {
+    EXPECT_EQ(refusal(with_model_and_data({flag})),
+              fmt::format("{} is given, but --tensorboard-dir is not, so no scalar is written; add --tensorboard-dir "
+                          "DIR",
+                          flag));
+  }
+  EXPECT_EQ(refusal(with_model_and_data({"--tensorboard-queue-size", "3"})),
+            "--tensorboard-queue-size is given, but --tensorboard-dir is not, so no scalar is written; add "
+            "--tensorboard-dir DIR");
+  EXPECT_EQ(refusal(with_model_and_data({"--log-format", "megatorn"})),
+            "--log-format is megatorn; use short, megatron (did you mean megatron?)");
+  EXPECT_EQ(refusal(with_model_and_data({"--log-params-norm"})),
+            "--log-params-norm is not built: the norm of the parameters is not computed; remove it");
+  EXPECT_EQ(refusal(with_model_and_data({"--log-num-zeros-in-grad"})),
+            "--log-num-zeros-in-grad is not built: zeros of gradients are not counted; remove it");
+  EXPECT_EQ(refusal(with_model_and_data({"--timing-log-level", "2"})),
+            "--timing-log-level is 2; timers of a step's parts are not built; write 0, and use --profile to see the "
+            "parts");
+  EXPECT_EQ(refusal(with_model_and_data({"--wandb-project", "p"})),
+            "--wandb-project names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR");
+}
+
+TEST(CompareArguments, AreTwoRunsAndATolerance) {
+  const auto a = std::get<CompareArguments>(parsed({"compare", "x", "y.jsonl", "--tolerance", "1e-3"}));
+  EXPECT_EQ(a.a, "x");
+  EXPECT_EQ(a.b, "y.jsonl");
+  EXPECT_EQ(a.tolerance, 1e-3);
+  EXPECT_FALSE(a.assert_equal);
+  EXPECT_TRUE(std::get<CompareArguments>(parsed({"compare", "x", "y", "--assert_equal"})).assert_equal);
+  const EarlyExit help = std::get<EarlyExit>(parsed({"compare", "--help"}));
+  EXPECT_THAT(help.text, HasSubstr("--tolerance X=0"));
+  EXPECT_THAT(help.text, HasSubstr("Exit status: 0 the runs are the same in all steps in common, 1 they differ"));
+}
+
 TEST(MegatronsRecomputeFlags, AreTakenToBeRefusedBesideTheFile) {
   const ProgramArguments a = train({"--recompute-granularity", "full", "--recompute-method=uniform",
                                     "--recompute-num-layers", "1", "--recompute-activations", "--train-iters", "7"});
@@ -742,12 +836,10 @@ TEST_P(BadCommandLine, IsRefusedWithFlagValueAndWhatToWrite) {
 INSTANTIATE_TEST_SUITE_P(
     Commands, BadCommandLine,
     ::testing::Values(
-        Bad{{},
-            "no command is given; use shardloom train, shardloom plan or shardloom generate (--help lists their "
-            "flags)"},
+        Bad{{}, "no command is given; use shardloom train, plan, generate or compare (--help lists their flags)"},
         Bad{{"trian"}, "'trian' is not a command; did you mean train?"},
-        Bad{{"evaluate"}, "'evaluate' is not a command; use train, plan or generate"},
-        Bad{{"--lr", "1"}, "'--lr' is not a command; use train, plan or generate"},
+        Bad{{"evaluate"}, "'evaluate' is not a command; use train, plan, generate or compare"},
+        Bad{{"--lr", "1"}, "'--lr' is not a command; use train, plan, generate or compare"},
         Bad{{"generate", "out"}, "no prompt is given; use --prompt TEXT"},
         Bad{{"generate", "--prompt", "a"}, "no model is given; use shardloom generate MODEL_DIR --prompt TEXT"},
         Bad{{"generate", "out", "more", "--prompt", "a"}, "'more' belongs to no flag; see shardloom generate --help"},

@@ -20,6 +20,7 @@
 #include "models/hf/transformers_model.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "tests/support/files.h"
+#include "tests/support/logged.h"
 
 namespace loom::cli {
 namespace {
@@ -172,6 +173,36 @@ TEST_F(Pretrain, EverySampleOfAStepComesOnceWhateverTheRanks) {
   std::multiset<std::int64_t> expected;
   for (std::int64_t sample = 0; sample < 16; ++sample) expected.insert(sample);
   EXPECT_EQ(seen, expected);
+}
+
+TEST_F(Pretrain, WarnsOfSpikesAndGoesOn) {
+  // From the 103rd step on, behind 102 * 8 samples, the loss is a thousand times what it was.
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.train_valid_test_datasets_provider = [](const train::TrainArguments&) {
+    return data::DataLoaders{.train = [](std::span<const std::int64_t> samples) {
+      data::Batch batch = batch_of(samples);
+      const Tensor factor = Tensor::host({1}, DType::kF32, "factor");
+      factor.data<float>()[0] = samples.front() >= 102 * 8 ? 1000.0F : 1.0F;
+      batch.values.emplace_back("factor", factor);
+      return batch;
+    }};
+  };
+  callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) -> data::ForwardResult {
+    const data::Batch batch = data.next();
+    return {model(batch["ids"]), [batch](const nn::Value& logits) {
+              return ops::scale(ops::cross_entropy(logits, batch["targets"]),
+                                static_cast<double>(batch["factor"].data<float>()[0]));
+            }};
+  };
+  const test::Logged logged;
+  run(two_ranks({"--train-iters", "103", "--lr", "1e-9", "--check-for-spiky-loss"}), callbacks);
+  ASSERT_EQ(metrics.size(), 103u);
+  double largest = 0;
+  for (std::size_t i = 0; i < 100; ++i) largest = std::max(largest, loss(i));
+  EXPECT_EQ(logged.text(),
+            fmt::format("warning: iteration 103: the loss is {}, at least 10 times the largest of the first 100, {}; "
+                        "training goes on: look at the data of this iteration, or lower --lr or --clip-grad\n",
+                        loss(102), largest));
 }
 
 TEST_F(Pretrain, EvaluatesBetweenStepsAndTestsAtTheEnd) {

@@ -46,6 +46,19 @@ TEST(Mpi, PrintsLinesAndNoBarThatRedrawsItself) {
   }
 }
 
+TEST(Mpi, PrintsMegatronsLineAndWritesScalarsOnTheLastRankAlone) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(
+      kFourSteps + Words{"--log-format", "megatron", "--log-interval", "4", "--tensorboard-dir", "tb"}, kMpirun);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string line = " iteration        4/       4 | consumed samples:           16 | elapsed time per iteration";
+  ASSERT_THAT(outcome.out, HasSubstr(line));
+  EXPECT_EQ(outcome.out.find(line, outcome.out.find(line) + 1), std::string::npos) << "a second time";
+  const auto files = std::filesystem::directory_iterator(folder.path("tb"));
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+  EXPECT_EQ(folder.run({"compare", "metrics.jsonl", "tb"}).exit_code, 0);
+}
+
 TEST(Mpi, RefusesWhatIsWrongWithItsLineAndExitStatus2AndDoesNotHang) {
   const ProgramFolder folder;
   folder.write("fsdp2.yaml", "sharding_size: 3\n");
