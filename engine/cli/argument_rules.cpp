@@ -15,7 +15,7 @@ void check_weights(const ProgramArguments& a) {
 }
 
 // Flags of launch scripts that have nothing to act on here.
-void note_without_effect(ProgramArguments& a, std::initializer_list<std::pair<bool, std::string_view>> flags) {
+void note_without_effect(ProgramArguments& a, const std::vector<std::pair<bool, std::string>>& flags) {
   for (const auto& [is_given, flag] : flags) {
     if (is_given) a.without_effect.emplace_back(flag);
   }
@@ -51,9 +51,9 @@ void settle_checkpoints(ProgramArguments& a) {
                             {a.exit_on_missing_checkpoint, "--exit-on-missing-checkpoint"}});
   }
   if (!a.save) {
-    note_without_effect(a, {{a.save_interval > 0, "--save-interval"},
+    note_without_effect(a, {{a.save_interval > 0, fmt::format("--save-interval {}", a.save_interval)},
                             {a.async_save, "--async-save"},
-                            {a.keep_last.has_value(), "--keep-last"},
+                            {a.keep_last.has_value(), fmt::format("--keep-last {}", a.keep_last.value_or(0))},
                             {a.no_save_optim, "--no-save-optim"},
                             {a.no_save_rng, "--no-save-rng"}});
   }

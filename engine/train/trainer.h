@@ -79,8 +79,8 @@ class Trainer {
   // sharding::local_state_dict(sharded_module()).
   nn::Module& sharded_module() { return sharded_; }
   nn::Optimizer& optimizer() { return *optimizer_; }
-  // What a checkpoint holds: sharded_module(), or the model where it trains something beside that. The optimizer's paths
-  // are relative to it.
+  // What a checkpoint holds: sharded_module(), or the model where it trains something beside that. The optimizer's
+  // paths are relative to it.
   nn::Module& saved_module();
   const ParallelDims& dims() const { return dims_; }
 

@@ -3,10 +3,10 @@
 // A case is a checkpoint of torch.distributed.checkpoint with its whole tensors beside it: DIR/NAME/ with
 // NAME.model.safetensors and NAME.optim.safetensors, or DIR/NAME/checkpoint/ with model.safetensors and
 // optim.safetensors. At worlds of 1, 2, 3 and 4 ranks, as threads, every rank reads its box of every tensor: cut by
-// rows as FSDP2 cuts them, at 4 ranks also by rows and columns (2 x 2), and with each shard on two ranks. The boxes have
-// to be those of the whole tensors bit for bit. Then the ranks save what they have, and what was written is read back
-// whole: every tensor and every value has to be what it was. A folder with a curve alone is skipped: training_parity
-// runs it.
+// rows as FSDP2 cuts them, at 4 ranks also by rows and columns (2 x 2), and with each shard on two ranks. The boxes
+// have to be those of the whole tensors bit for bit. Then the ranks save what they have, and what was written is read
+// back whole: every tensor and every value has to be what it was. A folder with a curve alone is skipped:
+// training_parity runs it.
 #include <cstring>
 #include <mutex>
 

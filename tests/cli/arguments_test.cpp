@@ -410,10 +410,10 @@ TEST(LaunchScripts, TheGuidesFlagsForFsdp2AreRead) {
                                     "--untie-embeddings-and-output-weights", "--distributed-backend",
                                     "npu:hccl,cpu:gloo", "--init-model-with-meta-device"});
   EXPECT_TRUE(a.use_torch_fsdp2 && a.untie_embeddings_and_output_weights && a.init_model_with_meta_device);
-  EXPECT_EQ(a.ckpt_format, "torch_dcp");
+  EXPECT_EQ(a.ckpt_format, train::CheckpointFormat::kTorchDcp);
   EXPECT_FALSE(a.downcast_to_bf16);
-  EXPECT_EQ(train({"--ckpt-format", "torch_dist"}).ckpt_format, "torch_dist");
-  EXPECT_EQ(train({}).ckpt_format, std::nullopt);
+  EXPECT_EQ(train({"--ckpt-format", "torch_dist"}).ckpt_format, train::CheckpointFormat::kTorchDist);
+  EXPECT_EQ(train({}).ckpt_format, train::CheckpointFormat::kHf);
 }
 
 TEST(LaunchScripts, DowncastGoesWithLoadedWeights) {
@@ -567,6 +567,7 @@ TEST(Help, OfTrainHasGroupsDefaultsAndAnExample) {
                            "Execution:",
                            "Output:",
                            "Saving and ending:",
+                           "Checkpoints:",
                            "--save-interval N=after the last step only",
                            "--exit-interval N=never",
                            "--untie-embeddings-and-output-weights",
@@ -781,6 +782,21 @@ TEST(FlagsOfEnds, AreOffUnlessGiven) {
   EXPECT_EQ(a.exit_duration_in_mins, 0);
   EXPECT_FALSE(a.exit_signal_handler);
   EXPECT_THAT(train({"--save-interval", "7"}).without_effect, ElementsAre("--save-interval 7"));
+}
+
+TEST(FlagsOfCheckpoints, ChooseTheFormatThatTheyNeed) {
+  for (const Words& flags : {Words{"--save-interval", "7"}, Words{"--load", "in"}, Words{"--async-save"},
+                             Words{"--keep-last", "3"}, Words{"--on-save-error", "continue"}}) {
+    Words words = flags;
+    words.insert(words.end(), {"--save", "out"});
+    EXPECT_EQ(train(words).ckpt_format, train::CheckpointFormat::kTorchDcp);
+  }
+  EXPECT_EQ(train({"--save", "out"}).ckpt_format, train::CheckpointFormat::kHf);
+}
+
+TEST(FlagsOfCheckpoints, ThatHaveNothingToActOnAreNamed) {
+  EXPECT_THAT(train({"--finetune", "--exit-on-missing-checkpoint", "--no-save-rng", "--keep-last", "2"}).without_effect,
+              ElementsAre("--finetune", "--exit-on-missing-checkpoint", "--keep-last 2", "--no-save-rng"));
 }
 
 TEST(Presets, AreFilesOfConfigsByName) {
@@ -1100,18 +1116,18 @@ INSTANTIATE_TEST_SUITE_P(
             "--bind-core is not built; remove it, or start the program under taskset or numactl"},
         Bad{with_model_and_data({"--worker_num", "8", "--local_worker_num", "4"}),
             "--worker-num is 8, but 4 ranks run; write --local-worker-num 8 beside it, or remove it"},
-        Bad{with_model_and_data({"--ckpt-format", "torch"}), "--ckpt-format is torch; use torch_dcp, torch_dist"},
-        Bad{with_model_and_data({"--ckpt-format", "torch_dcp"}),
-            "--ckpt-format is torch_dcp, which goes with --use-torch-fsdp2 only; add it"},
+        Bad{with_model_and_data({"--ckpt-format", "torch"}), "--ckpt-format is torch; use torch_dcp, hf, torch_dist"},
         Bad{with_model_and_data({"--ckpt-format", "torch_dist", "--save", "out"}),
-            "--ckpt-format is torch_dist, but writing torch_dist checkpoints is not built; leave it out: --save then "
-            "writes a Hugging Face folder after training"},
-        Bad{with_model_and_data({"--use-torch-fsdp2", "--fsdp2-config-path", "f", "--ckpt-format", "torch_dcp",
-                                 "--load", "ckpt"}),
-            "--load is ckpt, but reading torch_dcp checkpoints is not built; use --init-from-hf-path DIR"},
-        Bad{with_model_and_data({"--load", "ckpt"}),
-            "--load is ckpt, but reading torch_dcp and torch_dist checkpoints is not built; use --init-from-hf-path "
-            "DIR"},
+            "--ckpt-format is torch_dist, a layout of Megatron's own that is neither written nor read here; use "
+            "torch_dcp"},
+        Bad{with_model_and_data({"--ckpt-format", "hf", "--save", "out", "--keep-last", "2"}),
+            "--ckpt-format is hf, a folder of the trained model from which no run can go on, but a flag of checkpoints "
+            "is given (--save-interval, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or "
+            "--on-save-error); remove it, or use torch_dcp"},
+        Bad{with_model_and_data({"--ckpt-step", "4"}),
+            "--ckpt-step is 4, but --load is not given, so nothing is loaded; add --load DIR"},
+        Bad{with_model_and_data({"--keep-last", "0"}), "--keep-last is 0; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--on-save-error", "ask"}), "--on-save-error is ask; use stop, continue"},
         Bad{with_model_and_data({"--downcast-to-bf16"}),
             "--downcast-to-bf16 rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove "
             "it"}));

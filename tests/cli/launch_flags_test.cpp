@@ -161,12 +161,11 @@ TEST_F(LaunchFlags, AMindSpeedScriptTrainsAndNamesWhatChangesNothing) {
                                            "--save-interval",
                                            "100"});
   EXPECT_EQ(outcome.err,
-            "warning: without effect here: --num-workers 8, --no-load-optim, --no-load-rng, --no-save-optim, "
-            "--no-save-rng, --use-mcore-models, --tokenizer-type NullTokenizer, --num-layers 2, "
-            "--hidden-size 16, --normalization RMSNorm, --position-embedding-type rope, --swiglu, --attention-dropout "
-            "0, --hidden-dropout 0.0, --save-interval 100; the model is what its configuration says, text is read as "
-            "bytes, --save writes "
-            "once, after the last step\n");
+            "warning: without effect here: --num-workers 8, --use-mcore-models, --tokenizer-type NullTokenizer, "
+            "--num-layers 2, --hidden-size 16, --normalization RMSNorm, --position-embedding-type rope, --swiglu, "
+            "--attention-dropout 0, --hidden-dropout 0.0, --no-load-optim, --no-load-rng, --save-interval 100, "
+            "--no-save-optim, --no-save-rng; the model is what its configuration says, text is read as bytes, and "
+            "nothing is saved or loaded without --save and --load\n");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(folder.metrics("metrics.jsonl").size(), 2u);
 }

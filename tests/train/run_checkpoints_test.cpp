@@ -139,7 +139,9 @@ TEST_F(RunCheckpointsTest, ADamagedCheckpointIsPassedOver) {
       save_at(2, {2, 4});
       const auto path = folder / "iter_0000004" / file;
       std::string bytes = test::read_file(path);
-      truncate ? bytes.resize(bytes.size() / 2) : void(bytes[bytes.size() / 2] ^= 1);
+      const std::size_t middle = bytes.size() / 2;
+      for (std::size_t i = 0; i < 200; ++i) bytes[middle + i] ^= 1;  // more than what fills up before a content
+      if (truncate) bytes.resize(middle);
       test::write_file(path, bytes);
       const RunResult rest = go_on(2);
       EXPECT_EQ(rest.losses.size(), 4u) << file;
@@ -152,7 +154,7 @@ TEST_F(RunCheckpointsTest, WhereEveryCheckpointIsDamagedTheRunEnds) {
   save_at(2, {2});
   const auto path = folder / "iter_0000002" / "__1_0.distcp";
   std::string bytes = test::read_file(path);
-  bytes[bytes.size() / 2] ^= 1;
+  for (std::size_t i = 0; i < 200; ++i) bytes[bytes.size() / 2 + i] ^= 1;
   test::write_file(path, bytes);
   EXPECT_THAT(refusal(2), HasSubstr("no whole checkpoint is in " + folder.string()));
 }
