@@ -77,8 +77,7 @@ void check_sharding(const ProgramArguments& a) {
   if (a.fp16 && !a.use_torch_fsdp2) {
     config_error(
         "--fp16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
-        "with "
-        "param_dtype: fp16, or remove it");
+        "with param_dtype: fp16, or remove it");
   }
   if (a.print_schedule && !a.use_torch_fsdp2) {
     config_error("--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it");
@@ -91,6 +90,7 @@ constexpr std::int64_t kMostThreadRanks = 1024;
 constexpr std::int64_t kMostThreads = 1024;
 constexpr std::int64_t kMostBatch = 10'000'000;
 constexpr std::int64_t kMostPlannedMicroBatches = 4096;
+
 void check_limits(const ProgramArguments& a) {
   check_limit("--train-iters", a.train_iters, kMostSteps);
   check_limit("--lr-decay-iters", a.lr_decay_iters, kMostSteps);
