@@ -1,5 +1,5 @@
 // Promise: .metadata is read as torch.distributed.checkpoint wrote it and written as it reads it; one that contradicts
-// itself, or claims more than it has, is refused with what is wrong.
+//          itself, or claims more than it has, is refused with what is wrong.
 #include "engine/io/dcp_metadata.h"
 
 #include "engine/io/pickle_writer.h"
