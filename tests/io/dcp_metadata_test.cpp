@@ -205,6 +205,26 @@ TEST(DcpMetadata, PiecesAndPlacesAreAsMany) {
             "2 pieces up to here, but storage_data has places of 0");
 }
 
+// One chunk of 64 dims, referred to 1000 times in 7000 bytes: what is shared is not copied without bound.
+TEST(DcpMetadata, SizesAreNoMoreThanTheFileHasBytes) {
+  DcpMetadata metadata = sample();
+  const std::vector<std::int64_t> ones(64, 1);
+  metadata.items[0].shape = Shape(ones);
+  metadata.items[0].pieces.resize(1);
+  metadata.items[0].pieces[0].shape = Shape(ones);
+  metadata.items[0].pieces[0].offset = Offset(64, 0);
+  std::string bytes = write_dcp_metadata(metadata);
+  std::string again = "r"s + little(8, 4);  // the writer has kept 8 classes up to here
+  std::string places;
+  for (int i = 0; i < 1000; ++i) {
+    again += "j"s + little(8, 4);
+    places += "NN";
+  }
+  bytes = replaced(bytes, "ubeub", "ub" + again + "eub");  // behind the chunk
+  bytes = replaced(bytes, "ubu\x8c\x0cstorage_meta", "ub" + places + "u\x8c\x0cstorage_meta");
+  EXPECT_EQ(refusal(bytes), "more sizes than the file has bytes: they stand for one another");
+}
+
 TEST(DcpMetadata, NamesStandOnceAndPathsAreThoseOfTheirNames) {
   DcpMetadata metadata = sample();
   metadata.items[1].name = "model.w";
