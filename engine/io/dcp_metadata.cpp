@@ -56,7 +56,8 @@ bool is_file_name(std::string_view name) {
 
 class Reader {
  public:
-  Reader(std::span<const std::byte> bytes, const std::string& file) : file_(file), pickle_(bytes, file, allowed) {}
+  Reader(std::span<const std::byte> bytes, const std::string& file)
+      : file_(file), pickle_(bytes, file, allowed), most_numbers_(bytes.size()) {}
 
   DcpMetadata read() {
     const PickleNode& root = state_of(pickle_.root(), "Metadata");
@@ -98,13 +99,15 @@ class Reader {
     if (!node.is(Kind::kWhole) || node.whole < 0) fail(node, "a size should stand here");
     return static_cast<std::uint64_t>(node.whole);
   }
-  std::vector<std::int64_t> sizes(const PickleNode& node) const {
+  std::vector<std::int64_t> sizes(const PickleNode& node) {
     const bool is_size = node.is_object_of("torch", "Size") && node.items.size() == 1;
     const PickleNode& tuple = is_size ? *node.items[0] : node;
     if (!tuple.is(Kind::kTuple) && !tuple.is(Kind::kList)) fail(node, "a torch.Size should stand here");
     if (tuple.items.size() > kMostDims) {
       fail(node, fmt::format("a tensor of {} dims; {} is the most", tuple.items.size(), kMostDims));
     }
+    numbers_ += tuple.items.size();
+    if (numbers_ > most_numbers_) fail(node, "more sizes than the file has bytes: they stand for one another");
     std::vector<std::int64_t> found;
     for (const PickleNode* item : tuple.items) found.push_back(static_cast<std::int64_t>(size(*item)));
     return found;
@@ -245,6 +248,8 @@ class Reader {
   DcpMetadata made_;
   std::size_t pieces_ = 0;  // of all tensors
   std::size_t most_pieces_ = 0;
+  std::size_t numbers_ = 0;  // in all sizes and offsets
+  const std::size_t most_numbers_;
   std::map<std::string, std::size_t> places_;                              // of items, by name
   std::map<std::size_t, std::map<Offset, std::size_t>> pieces_by_offset_;  // of items whose hints do not hold
   std::map<std::string, std::size_t> files_;

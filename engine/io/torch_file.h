@@ -57,8 +57,8 @@ class TorchTensor {
   const TorchZipEntry* storage_ = nullptr;
 };
 
-// A value without tensors. Dicts may be OrderedDict or argparse.Namespace, which become dicts; sets become lists, dtypes
-// and other classes their names. At most a million items, 64 levels, a description of 64 MiB.
+// A value without tensors. OrderedDict and argparse.Namespace become dicts, sets lists, dtypes and other classes their
+// names. At most a million items, 64 levels, a description of 64 MiB.
 PlainValue read_torch_value(const ByteSource& source);
 
 // Write an archive in one pass; what comes back is its size in bytes. The content of a tensor is its elements,

@@ -1,16 +1,21 @@
 // dcp_equal DIR: reads every checkpoint NAME/ of DIR that make_dcp.py wrote and compares it with NAME.items.safetensors
-// and NAME.values.txt: each tensor whole, and as what 1 to 4 ranks would read of it, cut on its first and on its last dim.
+// and NAME.values.txt: each tensor whole, and as what 1 to 4 ranks would read of it, cut on its first and its last dim.
 // Exit status 1 and a line for each item that differs.
+//
+// dcp_equal DIR COPIES: writes each of them again into COPIES/NAME, for dcp_reads.py; the pieces as they were, in as
+// many files.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/io/dcp_file_writer.h"
 #include "engine/io/dcp_folder.h"
 #include "engine/io/safetensors.h"
 
@@ -101,7 +106,34 @@ int differing(const fs::path& path) {
   return bad;
 }
 
-int run(const fs::path& root) {
+void write_again(const fs::path& from, const fs::path& to) {
+  const io::DcpFolder folder(from);
+  fs::create_directories(to);
+  io::DcpMetadata metadata = folder.metadata();
+  std::vector<std::unique_ptr<io::DcpFileWriter>> writers;
+  for (std::size_t file = 0; file < metadata.files.size(); ++file) {
+    metadata.files[file] = io::dcp_file_name(static_cast<int>(file));
+    writers.push_back(std::make_unique<io::DcpFileWriter>(to / metadata.files[file]));
+  }
+  for (io::DcpItem& item : metadata.items) {
+    for (io::DcpPiece& piece : item.pieces) {
+      io::DcpPiece written;
+      if (item.is_tensor) {
+        std::vector<std::byte> bytes(static_cast<std::size_t>(piece.shape.numel() * element_bytes(item.dtype)));
+        folder.read_box(item, piece.offset, piece.shape, bytes);
+        written = writers[piece.file]->tensor(item.dtype, piece.shape, [&](const io::ByteSink& sink) { sink(bytes); });
+      } else {
+        written = writers[piece.file]->value(folder.value(item));
+      }
+      piece.begin = written.begin;
+      piece.length = written.length;
+    }
+  }
+  for (const auto& writer : writers) writer->finish();
+  io::write_dcp_metadata_file(to, metadata);
+}
+
+int run(const fs::path& root, const fs::path& copies) {
   std::vector<fs::path> folders;
   for (const auto& entry : fs::directory_iterator(root)) {
     if (entry.is_directory() && fs::exists(entry.path().string() + ".items.safetensors"))
@@ -113,19 +145,22 @@ int run(const fs::path& root) {
     return 2;
   }
   int bad = 0;
-  for (const fs::path& folder : folders) bad += differing(folder);
+  for (const fs::path& folder : folders) {
+    bad += differing(folder);
+    if (!copies.empty()) write_again(folder, copies / folder.filename());
+  }
   return bad == 0 ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    fmt::print(stderr, "dcp_equal DIR\n");
+  if (argc != 2 && argc != 3) {
+    fmt::print(stderr, "dcp_equal DIR [COPIES]\n");
     return 2;
   }
   try {
-    return run(argv[1]);
+    return run(argv[1], argc == 3 ? argv[2] : "");
   } catch (const loom::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

@@ -1,5 +1,5 @@
 // Promise: a checkpoint of torch.distributed.checkpoint is read bit for bit, in any boxes; a file that is missing, cut
-// short, changed, foreign or outside of the folder is an error that names it.
+//          short, changed, foreign or outside of the folder is an error that names it.
 #include "engine/io/dcp_folder.h"
 
 #include <csignal>
@@ -26,8 +26,8 @@ std::vector<T> box_of(const DcpFolder& folder, std::string_view name, const Offs
   return elements;
 }
 
-// A copy of what PyTorch wrote: "w" [3, 2] fp32, rows 0 and 1 in __0_0, row 2 in __1_0; "c" [2, 3] bf16, columns 0 and 1
-// in __0_0.
+// A copy of what PyTorch wrote: "w" [3, 2] fp32, rows 0 and 1 in __0_0, row 2 in __1_0; "c" [2, 3] bf16, columns 0 and
+// 1 in __0_0.
 fs::path golden_copy(std::string_view name = "dcp") {
   const fs::path folder = fresh_folder() / "checkpoint";
   fs::copy(golden(name), folder);

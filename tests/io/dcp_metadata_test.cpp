@@ -1,5 +1,5 @@
 // Promise: .metadata is read as torch.distributed.checkpoint wrote it and written as it reads it; one that contradicts
-// itself, or claims more than it has, is refused with what is wrong.
+//          itself, or claims more than it has, is refused with what is wrong.
 #include "engine/io/dcp_metadata.h"
 
 #include "engine/io/pickle_writer.h"
@@ -203,6 +203,26 @@ TEST(DcpMetadata, PiecesAndPlacesAreAsMany) {
   const std::size_t meta = good.find("\x8c\x0cstorage_meta");
   EXPECT_EQ(refusal(good.substr(0, places) + "}" + good.substr(meta)),
             "2 pieces up to here, but storage_data has places of 0");
+}
+
+// One chunk of 64 dims, referred to 1000 times in 7000 bytes: what is shared is not copied without bound.
+TEST(DcpMetadata, SizesAreNoMoreThanTheFileHasBytes) {
+  DcpMetadata metadata = sample();
+  const std::vector<std::int64_t> ones(64, 1);
+  metadata.items[0].shape = Shape(ones);
+  metadata.items[0].pieces.resize(1);
+  metadata.items[0].pieces[0].shape = Shape(ones);
+  metadata.items[0].pieces[0].offset = Offset(64, 0);
+  std::string bytes = write_dcp_metadata(metadata);
+  std::string again = "r"s + little(8, 4);  // the writer has kept 8 classes up to here
+  std::string places;
+  for (int i = 0; i < 1000; ++i) {
+    again += "j"s + little(8, 4);
+    places += "NN";
+  }
+  bytes = replaced(bytes, "ubeub", "ub" + again + "eub");  // behind the chunk
+  bytes = replaced(bytes, "ubu\x8c\x0cstorage_meta", "ub" + places + "u\x8c\x0cstorage_meta");
+  EXPECT_EQ(refusal(bytes), "more sizes than the file has bytes: they stand for one another");
 }
 
 TEST(DcpMetadata, NamesStandOnceAndPathsAreThoseOfTheirNames) {

@@ -1,5 +1,5 @@
-// Promise: a pickle becomes a tree that says what is written there, and nothing of it runs; whatever else the bytes are,
-// the answer is an error that names the offset, and memory stays in proportion to them.
+// Promise: a pickle becomes a tree that says what is written there, and nothing of it runs; whatever else the bytes
+//          are, the answer is an error that names the offset, and memory stays in proportion to them.
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,6 @@
-// Promise: a tensor of torch.save is read bit for bit, whole or in boxes, whatever its dtype, shape and strides; values come
-// back as they were; what is no such file, or lies about its storage, is refused with file and offset.
+// Promise: a tensor of torch.save is read bit for bit, whole or in boxes, whatever its dtype, shape and strides;
+//          values come back as they were; what is no such file, or lies about its storage, is refused with file and
+//          offset.
 #include "engine/io/torch_file.h"
 
 #include <limits>

@@ -1,8 +1,10 @@
-// Promise: an archive of torch.save is read as what its writer put in, or refused with file and offset: whatever bit of it
-// is damaged, wherever it is cut, and whatever tricks of the zip format it plays.
+// Promise: an archive of torch.save is read as what its writer put in, or refused with file and offset: whatever bit
+//          of it is damaged, wherever it is cut, and whatever tricks of the zip format it plays.
 #include "engine/io/torch_zip.h"
 
+#include <algorithm>
 #include <limits>
+#include <map>
 
 #include "engine/io/checksum.h"
 #include "tests/io/archives.h"
@@ -264,6 +266,61 @@ TEST(TorchZip, StaysWithinItsPart) {
   EXPECT_THROW(content(file), FileDamage);
   EXPECT_THROW(content(file.substr(half - 1)), FileDamage);
   EXPECT_THROW(content(file.substr(0, half + 1)), FileDamage);
+}
+
+// A file that is zeros but where something else was written.
+class SparseFile final : public ByteSource {
+ public:
+  std::uint64_t size() const override { return size_; }
+  std::string where(std::uint64_t at) const override { return fmt::format("sparse: offset {}", at); }
+  void append(std::span<const std::byte> bytes) {
+    parts_[size_] = text_of(bytes);
+    size_ += bytes.size();
+  }
+  void append_zeros(std::uint64_t count) { size_ += count; }
+
+ protected:
+  void read_inside(std::uint64_t at, std::span<std::byte> to) const override {
+    std::ranges::fill(to, std::byte{0});
+    for (const auto& [begin, part] : parts_) {
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        if (begin + i >= at && begin + i - at < to.size()) to[begin + i - at] = static_cast<std::byte>(part[i]);
+      }
+    }
+  }
+
+ private:
+  std::map<std::uint64_t, std::string> parts_;
+  std::uint64_t size_ = 0;
+};
+
+// The largest content without zip64 fields of its own, whose successor's place needs one; and the smallest with them.
+TEST(TorchZip, GoesBeyondFourGibibytes) {
+  const std::vector<std::byte> zeros(1 << 20);
+  for (const std::uint64_t size : {std::uint64_t{0xfffffffe}, std::uint64_t{0xffffffff}}) {
+    SparseFile file;
+    TorchZipWriter zip([&](std::span<const std::byte> piece) {
+      const bool is_zeros = piece.data() >= zeros.data() && piece.data() < zeros.data() + zeros.size();
+      is_zeros ? file.append_zeros(piece.size()) : file.append(piece);
+    });
+    zip.entry("first", "1");
+    zip.begin("big", size);
+    for (std::uint64_t left = size; left > 0;) {
+      const auto piece = std::span(zeros).first(std::min<std::uint64_t>(left, zeros.size()));
+      zip.append(piece);
+      left -= piece.size();
+    }
+    zip.end();
+    zip.entry("last", "2");
+    zip.finish();
+    EXPECT_EQ(zip.written(), file.size());
+    const TorchZip read(file);
+    EXPECT_EQ(read.at("big").size, size);
+    EXPECT_EQ(read.at("big").begin % 64, 0u);
+    EXPECT_EQ(text_of(read.content(read.at("first"), 10)), "1");
+    EXPECT_EQ(text_of(read.content(read.at("last"), 10)), "2");
+    EXPECT_GT(read.at("last").begin, size);
+  }
 }
 
 TEST(TorchZip, AWriterThatGivesOtherThanItSaidIsAMistakeOfTheProgram) {
