@@ -51,6 +51,16 @@ TEST(MegatronFormat, IsPrintedByOneRankEveryInterval) {
   EXPECT_THAT(outcome.err, IsEmpty());
 }
 
+TEST(ShortFormat, IsPrintedByOneRankToo) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(kRun + Words{"--log-interval", "2"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(times(outcome.out, "step 2/4  loss "), 1u);
+  EXPECT_EQ(times(outcome.out, "step 4/4  loss "), 1u);
+  EXPECT_EQ(times(outcome.out, "step 4: held-out loss "), 1u);
+  EXPECT_THAT(outcome.out, Not(HasSubstr("elapsed time per iteration")));
+}
+
 TEST(MegatronFormat, AveragesWhatTheMetricsHold) {
   const ProgramFolder folder;
   const Outcome outcome = folder.run(kRun + Words{"--log-format", "megatron", "--log-interval", "4"});
