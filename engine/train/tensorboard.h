@@ -29,6 +29,7 @@
 
 #include "engine/train/clock.h"
 #include "engine/train/log_options.h"
+#include "engine/train/memory_figures.h"
 #include "engine/train/step_observer.h"
 #include "engine/train/step_timer.h"
 
@@ -37,13 +38,6 @@ class EventFile;
 }
 
 namespace loom::train {
-
-// Of a device, now; the peak is that of the step.
-struct MemoryFigures {
-  std::int64_t reserved_bytes = 0;
-  std::int64_t allocated_bytes = 0;
-  std::int64_t max_allocated_bytes = 0;
-};
 
 struct TensorBoardRun {
   int world_size = 1;

@@ -186,6 +186,28 @@ TEST_F(MegatronLine, OfTheBeginAndTheEndAreTheFixedOnes) {
   EXPECT_EQ(end_line(kDate), "[after training is done] datetime: 2026-11-21 22:45:37 \n");
 }
 
+TEST_F(MegatronLine, OfMemoryComesOnceWithThePeaksOfAllStepsSoFar) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  MemoryFigures memory;
+  MegatronMemoryLine line(
+      2, [&] { return memory; }, out);
+  memory = {.reserved_bytes = 9 * kMiB,
+            .allocated_bytes = kMiB,
+            .max_reserved_bytes = 9 * kMiB,
+            .max_allocated_bytes = 8 * kMiB};
+  line.step_done(metrics(1, 1));
+  memory = {.reserved_bytes = 4 * kMiB,
+            .allocated_bytes = kMiB / 4 + 512,
+            .max_reserved_bytes = 4 * kMiB,
+            .max_allocated_bytes = 3 * kMiB};
+  line.step_done(metrics(2, 1));
+  line.step_done(metrics(4, 1));
+  EXPECT_EQ(
+      taken(),
+      "[Rank 0] (after 2 iterations) memory (MB) | allocated: 0.25048828125 | max allocated: 8.0 | reserved: 4.0 | "
+      "max reserved: 9.0\n");
+}
+
 // The scripts that time a run: of the lines with the phrase the first 200, of these the last 100, their mean to one
 // decimal; the first global batch size times 1000 over that.
 TEST_F(MegatronLine, IsWhatSummaryScriptsSearchFor) {

@@ -1,4 +1,4 @@
-// Promise: the FLOPs of a step are those of the forward's matrix products and attention, three times, whatever else ran.
+// Promise: the FLOPs of a step are three times those of the forward's matrix products and attention, whatever else ran.
 // World:   a dry device, kernels by hand.
 #include "engine/train/step_flops.h"
 
