@@ -175,7 +175,7 @@ bool save_model(train::Trainer& trainer, const train::TrainArguments& arguments,
   const auto problem = trainer.save(*arguments.save);
   end.lost(problem);
   if (problem) return false;
-  if (first) out << fmt::format("model written to {}\n", escaped(arguments.save->string()));
+  if (first) out << fmt::format("model written to {}\n", escaped(arguments.save->string())) << std::flush;
   return true;
 }
 
@@ -251,7 +251,7 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   }
   if (report) {
     report->write();
-    out << fmt::format("report written to {}\n", escaped(arguments.report->string()));
+    out << fmt::format("report written to {}\n", escaped(arguments.report->string())) << std::flush;
   }
   if (first) {
     end.lost(metrics->problem());

@@ -7,7 +7,10 @@ namespace {
 
 train::MemoryFigures memory_now() {
   const device::AllocatorStats stats = device::Device::current().memory().stats().allocator;
-  return {stats.reserved_bytes, stats.allocated_bytes, stats.peak_allocated_bytes};
+  return {.reserved_bytes = stats.reserved_bytes,
+          .allocated_bytes = stats.allocated_bytes,
+          .max_reserved_bytes = stats.peak_reserved_bytes,
+          .max_allocated_bytes = stats.peak_allocated_bytes};
 }
 
 }  // namespace
@@ -17,6 +20,7 @@ RankLogs::RankLogs(const ProgramArguments& a, int rank, std::ostream& out)
   if (rank == 0 && (a.check_for_spiky_loss || a.check_for_large_grads)) {
     spikes_.emplace(a.check_for_spiky_loss, a.check_for_large_grads);
   }
+  if (says_begin_) memory_.emplace(a.log_interval, memory_now, out);
   if (rank != a.ranks - 1) return;
   std::function<double()> flops;
   if (a.log_throughput) {
@@ -41,6 +45,7 @@ RankLogs::RankLogs(const ProgramArguments& a, int rank, std::ostream& out)
 void RankLogs::add_to(std::vector<train::StepObserver*>& observers) {
   if (flops_) observers.push_back(&*flops_);
   if (log_) observers.push_back(&*log_);
+  if (memory_) observers.push_back(&*memory_);
   if (tensorboard_) observers.push_back(&*tensorboard_);
   if (spikes_) observers.push_back(&*spikes_);
 }

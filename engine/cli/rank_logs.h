@@ -38,6 +38,7 @@ class RankLogs {
   std::optional<train::SpikeWatch> spikes_;
   std::optional<train::StepFlops> flops_;
   std::optional<train::MegatronLog> log_;
+  std::optional<train::MegatronMemoryLine> memory_;
   std::optional<train::TensorBoard> tensorboard_;
 };
 

@@ -19,6 +19,12 @@ std::string datetime_line(std::string_view what, double wall_time_s) {
   return fmt::format("[{}] datetime: {} \n", what, date_text(wall_time_s));
 }
 
+// As Python prints a float: with a point also where it is whole.
+std::string megabytes(std::int64_t bytes) {
+  const std::string text = fmt::format("{}", static_cast<double>(bytes) / (1 << 20));
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
 void add(std::vector<std::pair<std::string, double>>& sums, const std::string& name, double value) {
   const auto known = std::ranges::find(sums, name, &std::pair<std::string, double>::first);
   if (known == sums.end()) {
@@ -106,6 +112,25 @@ void MegatronLog::print_evaluation(std::string_view place, double loss) {
 void MegatronLog::evaluated(std::int64_t step, double held_out_loss) {
   step_ = step;
   print_evaluation(" on validation set", held_out_loss);
+}
+
+MegatronMemoryLine::MegatronMemoryLine(std::int64_t log_interval, std::function<MemoryFigures()> memory,
+                                       std::ostream& out)
+    : log_interval_(log_interval), memory_(std::move(memory)), out_(out) {}
+
+void MegatronMemoryLine::step_done(const StepMetrics& metrics) {
+  if (printed_) return;
+  const MemoryFigures now = memory_();
+  peaks_.max_allocated_bytes = std::max(peaks_.max_allocated_bytes, now.max_allocated_bytes);
+  peaks_.max_reserved_bytes = std::max(peaks_.max_reserved_bytes, now.max_reserved_bytes);
+  if (metrics.step % log_interval_ != 0) return;
+  printed_ = true;
+  out_ << fmt::format(
+              "[Rank 0] (after {} iterations) memory (MB) | allocated: {} | max allocated: {} | reserved: {} | max "
+              "reserved: {}\n",
+              metrics.step, megabytes(now.allocated_bytes), megabytes(peaks_.max_allocated_bytes),
+              megabytes(now.reserved_bytes), megabytes(peaks_.max_reserved_bytes))
+       << std::flush;
 }
 
 void MegatronLog::run_done(std::optional<double> test_loss) {

@@ -15,6 +15,8 @@
 // Begin, end  "[after dataloaders are built] datetime: 2026-11-21 22:45:37 ", "done with setup ...", "training ..." (or
 //             "skipping training (--skip-train is on) ..."), "[before the start of training step] datetime: ... "; at
 //             the end "[after training is done] datetime: ... ". The first rank prints these.
+// Memory      "[Rank 0] (after 100 iterations) memory (MB) | allocated: 93.5 | max allocated: ... | reserved: ... | max
+//             reserved: ...", once, at the first line; MB is 2^20 bytes, of the emulated device.
 // Deviations  a loss of 0 or below, or that is not finite, is printed, where Megatron leaves it out; a step whose loss
 //             is not finite counts as nan whether it was skipped or not.
 // Threads     the rank's host thread. One rank of the job prints: the last.
@@ -31,6 +33,7 @@
 #include <vector>
 
 #include "engine/train/clock.h"
+#include "engine/train/memory_figures.h"
 #include "engine/train/step_observer.h"
 #include "engine/train/step_timer.h"
 
@@ -79,6 +82,22 @@ class MegatronLog final : public StepObserver {
   std::int64_t advanced_ = 0;
   std::int64_t skipped_ = 0;
   std::int64_t nan_ = 0;
+};
+
+// The line of memory, of the first rank.
+class MegatronMemoryLine final : public StepObserver {
+ public:
+  // `out` outlives this object; `memory` is asked after every step until the line is printed.
+  MegatronMemoryLine(std::int64_t log_interval, std::function<MemoryFigures()> memory, std::ostream& out);
+
+  void step_done(const StepMetrics& metrics) override;
+
+ private:
+  const std::int64_t log_interval_;
+  const std::function<MemoryFigures()> memory_;
+  std::ostream& out_;
+  MemoryFigures peaks_;  // of the steps so far
+  bool printed_ = false;
 };
 
 }  // namespace loom::train

@@ -4,8 +4,8 @@
 //             figures of the loss function by name, grad-norm; loss-scale unless turned off; world-size where asked
 //             for. Each also as "TAG vs samples", whose step is the number of samples consumed. skipped-train-samples
 //             where there are any. A step without an update has no losses and no gradient norm.
-// Memory      where asked for: mem-reserved-bytes, mem-allocated-bytes, mem-max-allocated-bytes, of the emulated device.
-//             Megatron's mem-allocated-count has no counterpart.
+// Memory      where asked for: mem-reserved-bytes, mem-allocated-bytes, mem-max-allocated-bytes, of the emulated
+//             device. Megatron's mem-allocated-count has no counterpart.
 // Timers      where asked for, every log_interval steps: iteration-time in seconds (also vs samples), and with
 //             log_throughput throughput in TFLOP/s of a rank. Megatron's other timers have no counterpart.
 // Evaluation  lm loss validation (also vs samples); where asked for, lm loss validation ppl (also vs samples), which is
@@ -29,6 +29,7 @@
 
 #include "engine/train/clock.h"
 #include "engine/train/log_options.h"
+#include "engine/train/memory_figures.h"
 #include "engine/train/step_observer.h"
 #include "engine/train/step_timer.h"
 
@@ -37,13 +38,6 @@ class EventFile;
 }
 
 namespace loom::train {
-
-// Of a device, now; the peak is that of the step.
-struct MemoryFigures {
-  std::int64_t reserved_bytes = 0;
-  std::int64_t allocated_bytes = 0;
-  std::int64_t max_allocated_bytes = 0;
-};
 
 struct TensorBoardRun {
   int world_size = 1;

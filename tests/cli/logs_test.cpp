@@ -46,9 +46,21 @@ TEST(MegatronFormat, IsPrintedByOneRankEveryInterval) {
   EXPECT_EQ(times(outcome.out, "\n validation loss at iteration 4 on validation set | lm loss value: "), 1u);
   EXPECT_THAT(outcome.out,
               HasSubstr("done with setup ...\ntraining ...\n[before the start of training step] datetime: "));
+  EXPECT_EQ(times(outcome.out, "\n[Rank 0] (after 2 iterations) memory (MB) | allocated: 0.0"), 1u);
+  EXPECT_EQ(times(outcome.out, "memory (MB)"), 1u);
   EXPECT_EQ(times(outcome.out, "[after training is done] datetime: "), 1u);
   EXPECT_THAT(outcome.out, Not(HasSubstr("tokens/s")));
   EXPECT_THAT(outcome.err, IsEmpty());
+}
+
+TEST(ShortFormat, IsPrintedByOneRankToo) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(kRun + Words{"--log-interval", "2"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(times(outcome.out, "step 2/4  loss "), 1u);
+  EXPECT_EQ(times(outcome.out, "step 4/4  loss "), 1u);
+  EXPECT_EQ(times(outcome.out, "step 4: held-out loss "), 1u);
+  EXPECT_THAT(outcome.out, Not(HasSubstr("elapsed time per iteration")));
 }
 
 TEST(MegatronFormat, AveragesWhatTheMetricsHold) {

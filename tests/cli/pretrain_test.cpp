@@ -175,6 +175,21 @@ TEST_F(Pretrain, EverySampleOfAStepComesOnceWhateverTheRanks) {
   EXPECT_EQ(seen, expected);
 }
 
+TEST_F(Pretrain, TheLastRankPrintsMegatronsLineBetweenWhatTheFirstPrints) {
+  const std::string out = run(two_ranks(
+      {"--train-iters", "3", "--log-format", "megatron", "--log-interval", "1", "--save", (folder / "out").string()}));
+  std::size_t at = 0;
+  for (const char* part : {"1 x 2: shards over 2", "\ntraining ...\n[before the start of training step] datetime: ",
+                           " iteration        1/       3 | consumed samples:            8 |",
+                           " iteration        2/       3 | consumed samples:           16 |",
+                           " iteration        3/       3 | consumed samples:           24 |",
+                           "\n[after training is done] datetime: ", "\nmodel written to "}) {
+    const std::size_t found = out.find(part, at);
+    ASSERT_NE(found, std::string::npos) << part << " in\n" << out;
+    at = found + 1;
+  }
+}
+
 TEST_F(Pretrain, WarnsOfSpikesAndGoesOn) {
   // From the 103rd step on, behind 102 * 8 samples, the loss is a thousand times what it was.
   train::PretrainCallbacks callbacks = kCallbacks;

@@ -8,7 +8,10 @@
 #include <ctime>
 #include <gmock/gmock.h>
 #include <limits>
+#include <numeric>
 #include <sstream>
+#include <string>
+#include <vector>
 
 namespace loom::train {
 namespace {
@@ -183,7 +186,50 @@ TEST_F(MegatronLine, OfTheBeginAndTheEndAreTheFixedOnes) {
   EXPECT_EQ(end_line(kDate), "[after training is done] datetime: 2026-11-21 22:45:37 \n");
 }
 
-// The scripts that time a run take the 5th piece between colons, up to the bar.
+TEST_F(MegatronLine, OfMemoryComesOnceWithThePeaksOfAllStepsSoFar) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  MemoryFigures memory;
+  MegatronMemoryLine line(
+      2, [&] { return memory; }, out);
+  memory = {.reserved_bytes = 9 * kMiB,
+            .allocated_bytes = kMiB,
+            .max_reserved_bytes = 9 * kMiB,
+            .max_allocated_bytes = 8 * kMiB};
+  line.step_done(metrics(1, 1));
+  memory = {.reserved_bytes = 4 * kMiB,
+            .allocated_bytes = kMiB / 4 + 512,
+            .max_reserved_bytes = 4 * kMiB,
+            .max_allocated_bytes = 3 * kMiB};
+  line.step_done(metrics(2, 1));
+  line.step_done(metrics(4, 1));
+  EXPECT_EQ(
+      taken(),
+      "[Rank 0] (after 2 iterations) memory (MB) | allocated: 0.25048828125 | max allocated: 8.0 | reserved: 4.0 | "
+      "max reserved: 9.0\n");
+}
+
+// The scripts that time a run: of the lines with the phrase the first 200, of these the last 100, their mean to one
+// decimal; the first global batch size times 1000 over that.
+TEST_F(MegatronLine, IsWhatSummaryScriptsSearchFor) {
+  MegatronLog log = this->log({.train_iters = 250, .log_interval = 1, .global_batch_size = 8});
+  for (int i = 1; i <= 250; ++i) step(log, metrics(i, 1), i);
+  std::istringstream lines(taken());
+  const std::string phrase = "elapsed time per iteration (ms): ";
+  const std::string batch = "global batch size:";
+  std::vector<double> times;
+  double batch_size = 0;
+  for (std::string line; std::getline(lines, line) && times.size() < 200;) {
+    if (line.find(phrase) == std::string::npos) continue;
+    times.push_back(std::stod(line.substr(line.find(phrase) + phrase.size())));
+    if (batch_size == 0) batch_size = std::stod(line.substr(line.find(batch) + batch.size()));
+  }
+  ASSERT_EQ(times.size(), 200u);
+  const double mean = std::accumulate(times.end() - 100, times.end(), 0.0) / 100;
+  EXPECT_DOUBLE_EQ(mean, 150.5);  // of 101 to 200
+  EXPECT_DOUBLE_EQ(batch_size * 1000 / mean, 8000 / 150.5);
+}
+
+// Older ones take the 5th piece between colons, up to the bar.
 TEST_F(MegatronLine, GivesScriptsTheTimeBehindTheFourthColon) {
   MegatronLog log = this->log({.train_iters = 1, .log_interval = 1});
   step(log, metrics(1, 1), 77.7);

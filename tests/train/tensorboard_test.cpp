@@ -78,7 +78,7 @@ TEST_F(TensorBoardFile, HasWhatIsAskedForBesides) {
         .flops_per_rank = [] { return 5e11; },
         .memory =
             [] {
-              return MemoryFigures{4096, 1024, 2048};
+              return MemoryFigures{4096, 1024, 8192, 2048};
             }});
   StepMetrics with = metrics(1);
   with.reports = {{"accuracy", 0.5}};
