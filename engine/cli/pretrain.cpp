@@ -198,7 +198,7 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   train::RunCheckpoints checkpoints(trainer, arguments, world, [&](const std::string& line) {
     shown != nullptr ? shown->note(line) : void(out << line << "\n" << std::flush);
   });
-  const bool goes_on = checkpoints.load().value_or(0) > 0;
+  const std::int64_t begins_at = checkpoints.load().value_or(0);
 
   train::Progress progress({.total_steps = arguments.train_iters,
                             .first_step = std::min(trainer.state().step, arguments.train_iters),
@@ -228,7 +228,7 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
     report.emplace(arguments, arguments, *observed.report, about_run(arguments, inputs, trainer.model()));
     observers.push_back(&*report);
   }
-  const train::MetricsMode mode = goes_on ? train::MetricsMode::kAppend : train::MetricsMode::kNew;
+  const train::MetricsMode mode = begins_at > 0 ? train::MetricsMode::kAppend : train::MetricsMode::kNew;
   if (first) observers.push_back(&metrics.emplace(arguments.metrics_path, mode));
   observers.push_back(&progress);
   observers.push_back(&checkpoints);
@@ -246,7 +246,8 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   checkpoints.finish();
   const bool saved =
       save_model(trainer, arguments, first, end, out) || checkpoints.last_saved() == trainer.state().step;
-  if (first && checkpoints.saves() && !arguments.skip_train && !saved && ended.signal == 0) {
+  const bool trained = trainer.state().step > begins_at;
+  if (first && checkpoints.saves() && trained && !saved && ended.signal == 0) {
     end.lost(fmt::format("no checkpoint of its last step is in {}", arguments.save->string()));
   }
   if (report) {

@@ -43,6 +43,15 @@ TEST(Killed, GoesOnAsIfItHadNotBeen) {
   expect_same_checkpoint(folder.path("out"), folder.path("whole"), steps);
 }
 
+TEST(Finished, HasNothingToDo) {
+  const ProgramFolder folder;
+  ASSERT_EQ(folder.run(kSaving).exit_code, 0);
+  const Outcome again = folder.run(kSaving + Words{"--load", "out"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("at iteration 4\n"));
+  EXPECT_THAT(again.out, Not(HasSubstr("saving checkpoint")));
+}
+
 TEST(Stopped, BySigtermItSavesAndGoesOn) {
   const ProgramFolder folder;
   const Words run = with_value(with_value(kSaving, "--train-iters", "30"), "--save-interval", "1000");
