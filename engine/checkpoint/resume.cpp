@@ -68,11 +68,11 @@ std::string ask_rank_0(comm::ProcessGroup& everyone, const Answer& answer) {
 
 std::optional<Resumed> parse(const std::string& text, const std::filesystem::path& folder) {
   if (text == kNone) return std::nullopt;
-  if (text == kSelf) return Resumed{folder, std::nullopt};
-  if (text == kReleaseWord) return Resumed{CheckpointFolder(folder).path_of(kRelease), std::nullopt};
+  if (text == kSelf) return Resumed{folder, std::nullopt, folder.filename() == kReleaseWord};
+  if (text == kReleaseWord) return Resumed{CheckpointFolder(folder).path_of(kRelease), std::nullopt, true};
   std::int64_t iteration = 0;
   std::from_chars(text.data() + kIteration.size(), text.data() + text.size(), iteration);
-  return Resumed{CheckpointFolder(folder).path_of({iteration}), iteration};
+  return Resumed{CheckpointFolder(folder).path_of({iteration}), iteration, false};
 }
 
 // The damage that any rank found; empty where none did.

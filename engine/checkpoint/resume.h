@@ -21,6 +21,7 @@ namespace loom::checkpoint {
 struct Resumed {
   std::filesystem::path path;
   std::optional<std::int64_t> iteration;  // by the folder's name; none: `release`, or a folder of its own
+  bool is_release = false;                // the weights of no run
 };
 
 // Reads one rank's part; what it throws but io::FileDamage ends the run. Called again for every candidate.

@@ -236,6 +236,7 @@ void train_rank(const ProgramArguments& arguments, const train::PretrainCallback
   observers.push_back(&finite);
   RankLogs logs(arguments, context.rank(), out);
   logs.add_to(observers);
+  if (logs.spikes() != nullptr) checkpoints.keep(*logs.spikes());
   logs.begin();
   const train::LoopHooks hooks{.save = [&](std::int64_t) { checkpoints.save(); },
                                .signal = launch::StopSignals::received,

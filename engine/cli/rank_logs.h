@@ -28,6 +28,9 @@ class RankLogs {
   void begin();
   void end(bool whole);
 
+  // Null where no spikes are watched on this rank.
+  train::SpikeWatch* spikes() { return spikes_ ? &*spikes_ : nullptr; }
+
   // What is missing of the rank's outputs; none where nothing is.
   std::optional<std::string> problem() const;
 

@@ -22,6 +22,7 @@ const std::string kArgs = "args";
 const std::string kSchedule = "opt_param_scheduler";
 const std::string kRng = "rng_state";
 const std::string kScaler = "grad_scaler";
+const std::string kSpikes = "spikes";
 
 // Flags that say how to go on, when to save and when to end: a run is the same with others.
 bool is_of_one_start(const comm::SaidEntry& entry) {
@@ -84,6 +85,13 @@ void add_position(checkpoint::State& state, const TrainState& at) {
   state.add({kArgs, "skipped_train_samples"}, PlainValue::whole(at.samples_skipped));
 }
 
+void add_spikes(checkpoint::State& state, const SpikeStates& spikes) {
+  for (const auto& [name, spike] : {std::pair("loss", spikes.loss), std::pair("grad_norm", spikes.grad_norm)}) {
+    state.add({kSpikes, name, "samples"}, PlainValue::whole(spike.samples));
+    state.add({kSpikes, name, "maximum"}, PlainValue::real(spike.maximum));
+  }
+}
+
 std::optional<std::int64_t> whole(const io::DcpFolder& checkpoint, const std::string& name) {
   const auto value = checkpoint::read_value(checkpoint, name);
   if (!value || !value->is(PlainValue::Kind::kWhole)) return std::nullopt;
@@ -102,6 +110,16 @@ std::optional<LossScaleState> loss_scale(const io::DcpFolder& checkpoint) {
   if (!scale) return std::nullopt;
   return LossScaleState{*scale, whole(checkpoint, prefix + "growth_tracker").value_or(0),
                         whole(checkpoint, prefix + "hysteresis_tracker").value_or(0)};
+}
+
+std::optional<SpikeStates> spikes_of(const io::DcpFolder& checkpoint) {
+  const auto state = [&](const std::string& name) {
+    const std::string prefix = fmt::format("{}.{}.", kSpikes, name);
+    return SpikeState{whole(checkpoint, prefix + "samples").value_or(0),
+                      number(checkpoint, prefix + "maximum").value_or(0)};
+  };
+  if (!whole(checkpoint, kSpikes + ".loss.samples")) return std::nullopt;
+  return SpikeStates{state("loss"), state("grad_norm")};
 }
 
 std::optional<ScheduleState> schedule(const io::DcpFolder& checkpoint) {
@@ -205,6 +223,7 @@ checkpoint::State RunCheckpoints::state() const {
     if (trainer_.state().loss_scale) add_loss_scale(state, *trainer_.state().loss_scale);
   }
   if (!arguments_.no_save_rng) add_rng(state, trainer_.state(), trainer_.dims(), everyone_->rank());
+  if (spikes_ != nullptr) add_spikes(state, spikes_->state());
   add_position(state, trainer_.state());
   add_arguments(state, arguments_);
   return state;
@@ -212,6 +231,11 @@ checkpoint::State RunCheckpoints::state() const {
 
 void RunCheckpoints::save() {
   if (saver_) saver_->save(trainer_.state().step, state());
+}
+
+void RunCheckpoints::keep(SpikeWatch& spikes) {
+  spikes_ = &spikes;
+  if (loaded_spikes_) spikes.set_state(*loaded_spikes_);
 }
 
 void RunCheckpoints::finish() {
@@ -243,10 +267,11 @@ void RunCheckpoints::read_position(const io::DcpFolder& checkpoint, const std::o
   if (const auto saved_schedule = schedule(checkpoint)) trainer_.load_schedule(*saved_schedule);
 }
 
-void RunCheckpoints::read(const io::DcpFolder& checkpoint, const std::optional<std::int64_t>& iteration) {
+void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Resumed& from) {
   const checkpoint::Strictness strictness = arguments_.dist_ckpt_strictness;
   checkpoint::load_module(checkpoint, sharding::local_state_dict(trainer_.saved_module()), strictness);
-  if (arguments_.finetune) return;
+  if (arguments_.finetune || from.is_release) return;
+  if (everyone_->rank() == 0) warn_of_other_arguments(checkpoint, arguments_);
   if (!arguments_.no_load_optim) {
     nn::Optimizer& optimizer = trainer_.optimizer();
     if (!checkpoint::has_optimizer(checkpoint)) {
@@ -259,17 +284,15 @@ void RunCheckpoints::read(const io::DcpFolder& checkpoint, const std::optional<s
     state.groups = continued_groups(checkpoint, optimizer, arguments_);
     optimizer.load_state_dict(state);
   }
-  read_position(checkpoint, iteration);
+  read_position(checkpoint, from.iteration);
+  loaded_spikes_ = spikes_of(checkpoint);
 }
 
 std::optional<std::int64_t> RunCheckpoints::load() {
   if (!arguments_.load) return std::nullopt;
-  const auto from = checkpoint::resume(*arguments_.load, arguments_.ckpt_step, *everyone_,
-                                       [&](const io::DcpFolder& checkpoint, const checkpoint::Resumed& found) {
-                                         read(checkpoint, found.iteration);
-                                         if (everyone_->rank() == 0 && !arguments_.finetune)
-                                           warn_of_other_arguments(checkpoint, arguments_);
-                                       });
+  const auto from = checkpoint::resume(
+      *arguments_.load, arguments_.ckpt_step, *everyone_,
+      [&](const io::DcpFolder& checkpoint, const checkpoint::Resumed& found) { read(checkpoint, found); });
   const std::string folder = escaped(arguments_.load->string());
   if (!from) {
     if (arguments_.exit_on_missing_checkpoint) {

@@ -17,7 +17,9 @@
 #include <optional>
 #include <string>
 
+#include "engine/checkpoint/resume.h"
 #include "engine/checkpoint/saver.h"
+#include "engine/train/spikes.h"
 #include "engine/train/step_observer.h"
 #include "engine/train/trainer.h"
 
@@ -35,6 +37,9 @@ class RunCheckpoints final : public StepObserver {
   std::optional<std::int64_t> load();
   // The trainer's state as it is between steps, to --save.
   void save();
+  // Saves the watch's state from now on; it begins with that of the checkpoint which load() has read. Rank 0; the
+  // watch outlives this object.
+  void keep(SpikeWatch& spikes);
   // Waits until all is on disk.
   void finish();
 
@@ -48,7 +53,7 @@ class RunCheckpoints final : public StepObserver {
 
  private:
   checkpoint::State state() const;
-  void read(const io::DcpFolder& checkpoint, const std::optional<std::int64_t>& iteration);
+  void read(const io::DcpFolder& checkpoint, const checkpoint::Resumed& from);
   void read_position(const io::DcpFolder& checkpoint, const std::optional<std::int64_t>& iteration);
   void say(const std::string& line) const;
 
@@ -57,6 +62,8 @@ class RunCheckpoints final : public StepObserver {
   const std::shared_ptr<comm::ProcessGroup> everyone_;
   const Say say_;
   std::unique_ptr<checkpoint::Saver> saver_;
+  SpikeWatch* spikes_ = nullptr;
+  std::optional<SpikeStates> loaded_spikes_;
 };
 
 }  // namespace loom::train

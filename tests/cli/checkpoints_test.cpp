@@ -37,6 +37,7 @@ TEST(Killed, GoesOnAsIfItHadNotBeen) {
       std::filesystem::remove_all(folder.path("out"));  // it was done: once more from the start
     ASSERT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 128 + SIGKILL) << outcome.err;
   }
+  fmt::print("{} of {} runs were killed before their end\n", killed, kills());
   EXPECT_GT(killed, 0);
   const Outcome last = folder.run(run + Words{"--load", "out"});
   ASSERT_EQ(last.exit_code, 0) << last.err;

@@ -167,6 +167,41 @@ TEST_F(RunCheckpointsTest, FinetuneTakesTheWeightsAlone) {
   EXPECT_EQ(tuned.state.samples_consumed, 48);
 }
 
+TEST_F(RunCheckpointsTest, AReleaseIsTheWeightsAlone) {
+  save_at(2, {3});
+  std::filesystem::rename(folder / "iter_0000003", folder / "release");
+  std::filesystem::remove(folder / "release" / "shardloom_manifest.json");
+  test::write_file(folder / "latest_checkpointed_iteration.txt", "release");
+  EXPECT_EQ(go_on(2).losses.size(), 6u);
+}
+
+TEST_F(RunCheckpointsTest, KeepsWhatSpikesAreMeasuredBy) {
+  arguments.save = folder;
+  const TrainingInputs inputs = read_inputs(arguments, callbacks);
+  const auto with_watch = [&](const std::function<void(RunCheckpoints&, SpikeWatch&, Trainer&)>& use) {
+    launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
+      set_up_rank(context, arguments);
+      Trainer trainer(arguments, callbacks, inputs, world);
+      RunCheckpoints checkpoints(trainer, arguments, world, [](const std::string&) {});
+      SpikeWatch spikes(true, true);
+      use(checkpoints, spikes, trainer);
+    });
+  };
+  const SpikeStates seen{{40, 2.5}, {40, 1.25}};
+  with_watch([&](RunCheckpoints& checkpoints, SpikeWatch& spikes, Trainer& trainer) {
+    checkpoints.keep(spikes);
+    spikes.set_state(seen);
+    trainer.step();
+    checkpoints.save();
+  });
+  arguments.load = folder;
+  with_watch([&](RunCheckpoints& checkpoints, SpikeWatch& spikes, Trainer&) {
+    checkpoints.load();
+    checkpoints.keep(spikes);
+    EXPECT_EQ(spikes.state(), seen);
+  });
+}
+
 TEST_F(RunCheckpointsTest, WithoutOptimizerStateItSaysWhatToGive) {
   arguments.no_save_optim = true;
   save_at(2, {3});
