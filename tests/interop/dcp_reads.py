@@ -1,7 +1,7 @@
 """Reads a checkpoint that we wrote with PyTorch: python dcp_reads.py DIR MODEL.safetensors [OPTIM.safetensors]
 
 Three readers, each compared bit for bit with the safetensors files. MODEL has parameters by name, OPTIM "parameter::field";
-a MODEL that ends in .items.safetensors has the names of the checkpoint.
+a MODEL that ends in .items.safetensors has the names of the checkpoint, and with a .values.txt beside it values are compared too.
   dcp_to_torch_save, then torch.load
   dcp.load into whole tensors, in this process
   dcp.load into DTensors cut on dim 0 over three gloo processes
@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
+from make_dcp import shown
 from safetensors.torch import load_file
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
@@ -56,7 +57,18 @@ def by_torch_save(folder):
         path = os.path.join(scratch, "whole.pt")
         dcp_to_torch_save(folder, path)
         flat, _ = flatten_state_dict(torch.load(path, weights_only=False))
-    return {name: value for name, value in flat.items() if isinstance(value, torch.Tensor)}
+    return flat
+
+
+def compare_values(flat, file):
+    found = {name: shown(value) for name, value in flat.items() if not isinstance(value, torch.Tensor)}
+    with open(file) as lines:
+        expected = dict(line.rstrip("\n").split("\t", 1) for line in lines)
+    bad = [name for name in expected | found if expected.get(name) != found.get(name)]
+    for name in bad:
+        print(f"value {name}: {found.get(name)} instead of {expected.get(name)}")
+    print(f"dcp_to_torch_save: {len(expected)} values compared, {len(bad)} differ")
+    return len(bad)
 
 
 def by_load(folder):
@@ -91,7 +103,12 @@ def by_three_ranks(folder):
 def main(folder, model, optim=None):
     print(f"PyTorch {torch.__version__}, {folder}")
     expected = expected_tensors(model, optim)
-    bad = compare("dcp_to_torch_save", by_torch_save(folder), expected)
+    flat = by_torch_save(folder)
+    tensors = {name: value for name, value in flat.items() if isinstance(value, torch.Tensor)}
+    bad = compare("dcp_to_torch_save", tensors, expected)
+    values = model.removesuffix(".items.safetensors") + ".values.txt"
+    if model.endswith(".items.safetensors") and os.path.exists(values):
+        bad += compare_values(flat, values)
     bad += compare("dcp.load", by_load(folder), expected)
     bad += compare("dcp.load, 3 ranks", by_three_ranks(folder), expected)
     return 1 if bad else 0

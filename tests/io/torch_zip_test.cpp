@@ -323,6 +323,25 @@ TEST(TorchZip, GoesBeyondFourGibibytes) {
   }
 }
 
+// Files that are mostly holes cost no memory.
+TEST(TorchZip, DirectoriesAndDescriptionsHaveABound) {
+  constexpr std::uint64_t kSize = 65 << 20;
+  SparseFile directory;
+  directory.append_zeros(kSize);
+  directory.append(bytes_of("PK\5\6"s + little(0, 4) + little(1, 2) + little(1, 2) + little(kSize, 4) + little(0, 4) +
+                            little(0, 2)));
+  EXPECT_EQ(message_of<FileDamage>([&] { TorchZip{directory}; }),
+            "sparse: offset 68157440: a zip directory of 68157440 bytes; at most 67108864 are read");
+  SparseFile description;
+  TorchZipWriter zip([&](std::span<const std::byte> piece) {
+    piece.size() >= 1000 ? description.append_zeros(piece.size()) : description.append(piece);
+  });
+  zip.entry("data.pkl", std::string(kSize, '\0'));
+  zip.finish();
+  EXPECT_EQ(message_of<FileDamage>([&] { read_torch_value(description); }),
+            "sparse: offset 64: 'data.pkl' has 68157440 bytes; at most 67108864 are read");
+}
+
 TEST(TorchZip, AWriterThatGivesOtherThanItSaidIsAMistakeOfTheProgram) {
   std::string file;
   TorchZipWriter zip(into(file));
