@@ -44,6 +44,7 @@ const House kHouse{
                {"recompute", 6},
                {"offload", 6},
                {"models", 7},
+               {"engine/checkpoint", 7},
                {"engine/train", 8},
                {"engine/observe", 9},
                {"engine/plan", 9},

@@ -1,0 +1,16 @@
+// A checkpoint's directory against its manifest. Private to engine/checkpoint.
+#pragma once
+
+#include <filesystem>
+#include <span>
+
+#include "engine/checkpoint/checkpoint_folder.h"
+
+namespace loom::checkpoint {
+
+Verdict verify_directory(const std::filesystem::path& directory, const CheckpointId& id, VerifyDepth depth);
+
+// Flushes the files to disk. Error where one is not there with its size.
+void flush_files(const std::filesystem::path& directory, std::span<const ManifestFile> files);
+
+}  // namespace loom::checkpoint
