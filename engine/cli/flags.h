@@ -115,6 +115,23 @@ class Flags {
         ->group(group_);
   }
 
+  // One or more.
+  void texts(const std::string& name, const std::string& type, std::vector<std::string>& value,
+             const std::string& about) {
+    app_.add_option(
+            name,
+            [name, type, &value, &app = app_](const std::vector<std::string>& given) {
+              for (const std::string& word : given) check_is_value(app, name, type, word);
+              value = given;
+              return true;
+            },
+            about)
+        ->type_name(type)
+        ->expected(1, std::numeric_limits<std::int16_t>::max())
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(group_);
+  }
+
   // One or more, each at least 0.
   void whole_numbers(const std::string& name, std::vector<int>& value, const std::string& about) {
     const auto take = [name, &value, &app = app_](const std::vector<std::string>& given) {
