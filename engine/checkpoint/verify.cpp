@@ -99,6 +99,11 @@ Verdict against(const Manifest& manifest, const fs::path& directory, const Check
 
 }  // namespace
 
+std::optional<std::string> file_problem(const fs::path& directory, const ManifestFile& file) {
+  if (auto problem = sizes_problem(directory, {&file, 1}, kManifestName)) return problem;
+  return checksum_problem(directory, file);
+}
+
 void flush_files(const fs::path& directory, std::span<const ManifestFile> files) {
   if (const auto problem = sizes_problem(directory, files, "its writer")) {
     raise<Error>("{}: {}", directory.string(), *problem);

@@ -2,6 +2,7 @@
 
 #include "engine/cli/argument_rules.h"
 #include "engine/cli/command_words.h"
+#include "engine/cli/convert_flags.h"
 #include "engine/cli/flags.h"
 #include "engine/cli/foreign_flags.h"
 #include "engine/cli/training_flags.h"
@@ -31,6 +32,13 @@ constexpr const char* kCompareExample =
     "Example:\n  shardloom compare out_a out_b --tolerance 1e-5\n"
     "Exit status: 0 the runs are the same in all steps in common, 1 they differ, 2 the command line or a file is "
     "wrong\n";
+constexpr const char* kConvertExample =
+    "Flags of a conversion: shardloom convert hf-to-dcp --help, and so for the others\n"
+    "Also as: shardloom mm-convert GenericDCPConverter hf_to_dcp --hf_dir DIR --dcp_dir DIR\n";
+constexpr const char* kInspectExample =
+    "Example:\n  shardloom inspect run\n  shardloom inspect --diff run/iter_0000100 hf_folder\n"
+    "Exit status: 0 whole, or equal with --diff; 1 something is damaged, or different; 2 the command line is wrong\n";
+
 // The flags of training on one command.
 class TrainingFlags final : public train::ExtraArguments {
  public:
@@ -113,22 +121,29 @@ class Parser {
     generate_.footer(kGenerateExample);
     plan_.footer(kPlanExample);
     compare_.footer(kCompareExample);
-    for (CLI::App* app : {&app_, &train_, &plan_, &generate_, &compare_}) app->allow_extras();
+    convert_.footer(kConvertExample);
+    inspect_.footer(kInspectExample);
+    for (CLI::App* app : {&app_, &train_, &plan_, &generate_, &compare_, &convert_, &inspect_}) app->allow_extras();
     app_.set_version_flag("--version", fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
     add_plan(planning_.flags(), plan_values_, world_size_);
     Flags generate(generate_);
     add_generate(generate, generate_values_);
     Flags compare(compare_);
     add_compare(compare, compare_values_);
+    add_inspect(inspect_, inspect_values_);
   }
 
   ParsedCommand run(int argc, const char* const* argv, const launch::LaunchContext& context) {
-    if (auto help = parse_words(app_, reversed_words(argc, argv, {&train_, &plan_, &generate_, &compare_})))
-      return *help;
+    const std::vector<std::string> words = conversions_.written_out({argv + 1, argv + argc});
+    if (auto help = parse_words(app_, reversed_words(words, apps()))) return *help;
     if (!app_.remaining().empty() || app_.get_subcommands().empty()) refuse_command(app_.remaining());
     const CLI::App& chosen = *app_.get_subcommands().front();
+    if (&chosen == &convert_) return settled_conversion();
     refuse_extras(chosen, &chosen == &plan_ ? planning_.refused() : training_.refused());
-    const std::vector<std::string> words(argv + 1, argv + argc);
+    if (&chosen == &inspect_) {
+      check(inspect_values_);
+      return inspect_values_;
+    }
     training_.set_command_line(words);
     planning_.set_command_line(words);
     if (&chosen == &train_) return training_.settled(context);
@@ -142,6 +157,18 @@ class Parser {
   }
 
  private:
+  Apps apps() const {
+    Apps apps{&train_, &plan_, &generate_, &compare_, &inspect_};
+    for (const CLI::App* app : conversions_.apps()) apps.push_back(app);
+    return apps;
+  }
+
+  ConvertArguments settled_conversion() {
+    for (const CLI::App* app : conversions_.apps()) refuse_extras(*app, {});
+    refuse_extras(convert_, {});
+    return conversions_.settled();
+  }
+
   PlanArguments settled_plan() {
     planning_.set_world(world_size_);
     plan_values_.train = planning_.settled({.cores = 1});
@@ -155,6 +182,10 @@ class Parser {
       *app_.add_subcommand("plan", "Predict memory and time of a training step on any number of devices.");
   CLI::App& generate_ = *app_.add_subcommand("generate", "Continue a text with a trained model.");
   CLI::App& compare_ = *app_.add_subcommand("compare", "Compare loss and gradient norm of two runs, step by step.");
+  CLI::App& convert_ = *app_.add_subcommand("convert", "Convert weights between Hugging Face folders and checkpoints.");
+  CLI::App& inspect_ = *app_.add_subcommand("inspect", "Show what a checkpoint holds and whether it is whole.");
+  ConvertFlags conversions_{convert_};
+  InspectArguments inspect_values_;
   TrainingFlags training_{train_, Program::kShardloomTrain};
   TrainingFlags planning_{plan_, Program::kShardloomPlan};
   PlanArguments plan_values_;
@@ -190,7 +221,7 @@ class ProgramParser {
   train::ExtraArguments& extra() { return training_; }
 
   std::optional<EarlyExit> parse(int argc, const char* const* argv) {
-    if (auto help = parse_words(app_, reversed_words(argc, argv, {&app_}))) return help;
+    if (auto help = parse_words(app_, reversed_words({argv + 1, argv + argc}, {&app_}))) return help;
     refuse_extras(app_, training_.refused());
     training_.set_command_line({argv + 1, argv + argc});
     return std::nullopt;

@@ -1,5 +1,5 @@
-// The command lines: `shardloom train ...`, and so for plan, generate and compare, and that of a pretrain program
-// (pretrain.h).
+// The command lines: `shardloom train ...`, and so for plan, generate, compare, convert and inspect, and that of a
+// pretrain program (pretrain.h).
 //
 // Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
@@ -21,6 +21,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/checkpoint/convert/convert.h"
 #include "engine/launch/launch_context.h"
 #include "engine/observe/options.h"
 #include "engine/train/arguments.h"
@@ -72,13 +73,29 @@ struct PlanArguments {
   Fit fit = Fit::kNothing;  // search the largest micro-batch, or the smallest world, that fits
 };
 
+// `shardloom convert`.
+struct ConvertArguments {
+  std::variant<checkpoint::HfToDcp, checkpoint::DcpToHf, checkpoint::DcpToDcp> conversion;
+  std::vector<std::string> without_effect;  // flags of other converters that change nothing here
+};
+
+// `shardloom inspect`.
+struct InspectArguments {
+  std::vector<std::filesystem::path> paths;  // one, or two with `diff`
+  bool diff = false;
+  std::string filter;
+  bool boxes = false;
+  std::optional<std::filesystem::path> json;  // "-": standard output, alone
+};
+
 // The command line asked for help: print `text` to standard output and end with `code`.
 struct EarlyExit {
   int code = 0;
   std::string text;
 };
 
-using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArguments, CompareArguments, EarlyExit>;
+using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArguments, CompareArguments,
+                                   ConvertArguments, InspectArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv,

@@ -11,7 +11,7 @@ namespace {
 // "shardloom train", or a program's own name.
 std::string command_name(const CLI::App& app) {
   const CLI::App* parent = app.get_parent();
-  return parent == nullptr ? app.get_name() : parent->get_name() + " " + app.get_name();
+  return parent == nullptr ? app.get_name() : command_name(*parent) + " " + app.get_name();
 }
 
 std::vector<std::string> flag_names(const CLI::App& app) {
@@ -72,8 +72,7 @@ void keep_last_lists(std::vector<std::string>& words, const Apps& apps) {
 
 }  // namespace
 
-std::vector<std::string> reversed_words(int argc, const char* const* argv, const Apps& apps) {
-  std::vector<std::string> words(argv + 1, argv + argc);
+std::vector<std::string> reversed_words(std::vector<std::string> words, const Apps& apps) {
   for (std::string& word : words) {
     const std::string name = flag_name(word);
     const auto knows = [&](const CLI::App* app) { return app->get_option_no_throw(name) != nullptr; };
@@ -112,12 +111,15 @@ void refuse_extras(const CLI::App& app, const std::vector<std::string>& refused)
 }
 
 void refuse_command(const std::vector<std::string>& words) {
-  const std::vector<std::string> commands = {"train", "plan", "generate", "compare"};
+  const std::vector<std::string> commands = {"train", "plan", "generate", "compare", "convert", "inspect"};
   if (words.empty())
-    config_error("no command is given; use shardloom train, plan, generate or compare (--help lists their flags)");
+    config_error(
+        "no command is given; use shardloom train, plan, generate, compare, convert or inspect (--help lists their "
+        "flags)");
   const auto nearest = nearest_spelling(words.front(), commands);
-  config_error("'{}' is not a command; {}", words.front(),
-               nearest ? fmt::format("did you mean {}?", *nearest) : "use train, plan, generate or compare");
+  config_error(
+      "'{}' is not a command; {}", words.front(),
+      nearest ? fmt::format("did you mean {}?", *nearest) : "use train, plan, generate, compare, convert or inspect");
 }
 
 }  // namespace loom::cli

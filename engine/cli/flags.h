@@ -144,6 +144,23 @@ class Flags {
   }
 
   // One or more.
+  void texts(const std::string& name, const std::string& type, std::vector<std::string>& value,
+             const std::string& about) {
+    app_.add_option(
+            name,
+            [name, type, &value, &app = app_](const std::vector<std::string>& given) {
+              for (const std::string& word : given) check_is_value(app, name, type, word);
+              value = given;
+              return true;
+            },
+            about)
+        ->type_name(type)
+        ->expected(1, std::numeric_limits<std::int16_t>::max())
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(group_);
+  }
+
+  // One or more.
   template <class Integer>
   void whole_numbers(const std::string& name, std::vector<Integer>& value, Integer least, const std::string& about) {
     const auto take = [name, least, &value, &app = app_](const std::vector<std::string>& given) {

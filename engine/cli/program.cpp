@@ -4,8 +4,10 @@
 #include <string>
 
 #include "engine/cli/compare_command.h"
+#include "engine/cli/convert_command.h"
 #include "engine/cli/exit_status.h"
 #include "engine/cli/hub_callbacks.h"
+#include "engine/cli/inspect_command.h"
 #include "engine/cli/plan_command.h"
 #include "engine/cli/train_command.h"
 #include "engine/core/error.h"
@@ -24,6 +26,10 @@ int run(const ParsedCommand& command) {
     return run_plan(*plan, hub_callbacks(plan->train), std::cout);
   } else if (const auto* compared = std::get_if<CompareArguments>(&command)) {
     return run_compare(*compared, std::cout);
+  } else if (const auto* conversion = std::get_if<ConvertArguments>(&command)) {
+    run_convert(*conversion, std::cout);
+  } else if (const auto* inspected = std::get_if<InspectArguments>(&command)) {
+    return run_inspect(*inspected, std::cout);
   } else {
     run_generate(std::get<GenerateArguments>(command), std::cout);
   }

@@ -33,7 +33,8 @@ std::string shown(const Json& value) {
   return value.is_structured() ? fmt::format("({})", value.type_name()) : shown_text(value.dump());
 }
 
-// Tensor name -> shard file name.
+}  // namespace
+
 std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   const MappedFile file(path);
   const Json index = parse_index(file);
@@ -50,6 +51,8 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   }
   return map;
 }
+
+namespace {
 
 // "model-00001-of-00003.safetensors".
 bool is_shard_name(const std::string& name) {

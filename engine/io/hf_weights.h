@@ -40,6 +40,9 @@ class HfWeights {
   std::map<std::string, const StoredTensor*, std::less<>> tensors_;
 };
 
+// The file of each tensor, as model.safetensors.index.json says it. ConfigError for a file that is no index.
+std::map<std::string, std::string> read_weight_map(const std::filesystem::path& index);
+
 // After a whole model.safetensors has been put into `folder`: removes the index and the shards of an earlier model
 // ("model-00001-of-00003.safetensors", and what the index names), which no longer belong to it.
 // Throws Error naming a file that cannot be removed.

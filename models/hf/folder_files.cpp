@@ -93,6 +93,11 @@ DType main_dtype(const std::vector<std::pair<std::string, Tensor>>& tensors) {
   return largest == tensors.end() ? DType::kF32 : largest->second.dtype();
 }
 
+bool is_stored_buffer(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kEndings{".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+  return std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
 std::string file_text(const fs::path& path) {
   const io::MappedFile file(path);
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};

@@ -35,6 +35,9 @@ std::optional<DType> main_dtype(const io::HfWeights& weights);
 // That of the largest one; fp32 where there are none.
 DType main_dtype(const std::vector<std::pair<std::string, Tensor>>& tensors);
 
+// Attention masks and rotary frequencies, which old versions stored: weights are whole without them.
+bool is_stored_buffer(std::string_view name);
+
 // A file as it is.
 std::string file_text(const std::filesystem::path& path);
 

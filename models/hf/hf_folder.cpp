@@ -1,7 +1,6 @@
 #include "models/hf/hf_folder.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -13,6 +12,7 @@
 #include "engine/io/atomic_file.h"
 #include "engine/io/safetensors.h"
 #include "engine/nn/path_aliases.h"
+#include "models/hf/folder_files.h"
 
 namespace loom::models {
 namespace {
@@ -62,11 +62,6 @@ const io::StoredTensor* find_stored(const std::vector<std::string>& paths, const
     if (const auto* stored = weights.find(without_first(path))) return stored;
   }
   return nullptr;
-}
-
-bool is_stored_buffer(std::string_view name) {
-  constexpr std::array<std::string_view, 3> kEndings{".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
-  return std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 void check_stored(const Shape& expected, const io::StoredTensor& stored, const io::HfWeights& weights) {

@@ -51,7 +51,11 @@ const House kHouse{
                {"engine/cli", 10},
                {"examples", 11},
                {"tests", 12}},
-    .level_edges = {{"engine/data", "engine/nn"},              // batches hold tensors, the forward step takes a Module
+    .level_edges = {{"engine/data", "engine/nn"},  // batches hold tensors, the forward step takes a Module
+                    {"engine/checkpoint/convert", "engine/checkpoint"},  // what is converted is put into the store
+                    {"engine/checkpoint/convert", "models"},  // files of Hugging Face folders, names of experts
+                    {"engine/checkpoint/inspect", "engine/checkpoint"},
+                    {"engine/checkpoint/inspect", "engine/checkpoint/convert"},  // tensors of any format
                     {"engine/plan", "engine/observe"},         // a plan prints the schedule's view and writes traces
                     {"tests/virtual_time", "tests/memory"}}};  // the dry runs of the reference rows
 

@@ -1,0 +1,320 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "engine/checkpoint/convert/assets.h"
+#include "engine/checkpoint/convert/convert.h"
+#include "engine/checkpoint/convert/find_checkpoint.h"
+#include "engine/checkpoint/convert/names.h"
+#include "engine/checkpoint/convert/tensor_compare.h"
+#include "engine/checkpoint/convert/whole_folder.h"
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+#include "engine/io/atomic_file.h"
+#include "engine/io/output_plan.h"
+#include "models/decoder/expert_weights.h"
+#include "models/hf/folder_files.h"
+
+namespace loom::checkpoint {
+namespace {
+
+// The tensors of each file of weights.
+using Shards = std::map<std::string, std::vector<OutputTensor>>;
+
+bool is_equal(const SourceTensor& a, const SourceTensor& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && compare(a, b).elements == 0;
+}
+
+// Names in the checkpoint that stand for one tensor: target, source.
+std::vector<std::pair<std::string, std::string>> ties_of(const DcpToHf& options, const Assets& assets,
+                                                         const TensorList& model) {
+  std::vector<std::pair<std::string, std::string>> ties;
+  for (const auto& [target, source] : options.ties) {
+    ties.emplace_back(options.names.to_dcp(target), options.names.to_dcp(source));
+  }
+  if (assets.ties_embeddings() == false) return ties;
+  std::set<std::string> heads;
+  std::set<std::string> embeddings;
+  const auto look = [&](const std::string& name) {
+    if (name.ends_with("lm_head.weight")) heads.insert(name);
+    if (name.ends_with("embed_tokens.weight") || name.ends_with("wte.weight")) embeddings.insert(name);
+  };
+  for (const SourceTensor& tensor : model.tensors()) look(tensor.name);
+  if (assets.names()) {
+    for (const std::string& name : *assets.names()) look(options.names.to_dcp(name));
+  }
+  if (heads.size() == 1 && embeddings.size() == 1) ties.emplace_back(*heads.begin(), *embeddings.begin());
+  return ties;
+}
+
+// Which tensors of the checkpoint the Hugging Face folder gets, under which names.
+class Export {
+ public:
+  Export(const DcpToHf& options, const Assets& assets, const TensorList& model, std::string checkpoint)
+      : options_(options),
+        assets_(assets),
+        model_(model),
+        checkpoint_(std::move(checkpoint)),
+        ties_(ties_of(options, assets, model)),
+        fused_(options.fused_linear_names) {}
+
+  std::vector<OutputTensor> outputs() {
+    if (assets_.names()) {
+      for (const std::string& name : *assets_.names()) add_wanted(name);
+      for (const SourceTensor& tensor : model_.tensors()) check_unused(tensor);
+    } else {
+      for (const SourceTensor& tensor : model_.tensors()) add_unnamed(tensor);
+      add_explicit_ties();
+    }
+    refuse_mismatch(mismatch_, model_.names(), checkpoint_, assets_.wanted_by());
+    fused_.refuse_unmet(checkpoint_, model_.names());
+    return std::move(outputs_);
+  }
+
+ private:
+  // --- the assets say which names there are
+
+  void add_wanted(const std::string& hf_name) {
+    const std::string name = options_.names.to_dcp(hf_name);
+    if (const SourceTensor* tensor = model_.find(name)) return add(*tensor, hf_name);
+    for (const auto& [target, source] : ties_) {
+      if (name != target && name != source) continue;
+      if (const SourceTensor* tensor = model_.find(name == target ? source : target)) return add(*tensor, hf_name);
+    }
+    if (add_expert(hf_name, name) || models::is_stored_buffer(hf_name)) return;
+    mismatch_.missing.push_back({hf_name, name});
+  }
+
+  // One expert's projection, of a tensor that holds those of all experts.
+  bool add_expert(const std::string& hf_name, const std::string& name) {
+    if (expert_parts_.empty()) {
+      for (const SourceTensor& tensor : model_.tensors()) {
+        for (models::ExpertPart& part : models::expert_parts(tensor.name, tensor.shape)) {
+          std::string part_name = part.name;
+          expert_parts_.emplace(std::move(part_name), std::pair(&tensor, std::move(part)));
+        }
+      }
+    }
+    const auto found = expert_parts_.find(name);
+    if (found == expert_parts_.end()) return false;
+    const auto& [tensor, part] = found->second;
+    OutputTensor output{hf_name, tensor->dtype, part.shape, {}};
+    output.parts.push_back({tensor, {part.expert, part.row, 0}, {1, part.shape[0], part.shape[1]}});
+    used_.insert(tensor->name);
+    put(std::move(output));
+    return true;
+  }
+
+  // A second name of a tensor that is written is left out, as long as it has the same values.
+  void check_unused(const SourceTensor& tensor) {
+    if (used_.contains(tensor.name)) return;
+    for (const auto& [target, source] : ties_) {
+      if (tensor.name != target && tensor.name != source) continue;
+      const SourceTensor* other = model_.find(tensor.name == target ? source : target);
+      if (other != nullptr && used_.contains(other->name) && is_tied(tensor, *other)) return;
+    }
+    mismatch_.unexpected.push_back(tensor.name);
+  }
+
+  bool is_tied(const SourceTensor& tensor, const SourceTensor& other) const {
+    if (is_equal(tensor, other)) return true;
+    if (assets_.ties_embeddings() != true) return false;
+    config_error(
+        "{}: 'model.{}' and 'model.{}' are one tensor by tie_word_embeddings of {}, but have different values; set "
+        "it to false there and add the name to the index, if the model was trained untied",
+        checkpoint_, shown_text(tensor.name), shown_text(other.name), options_.model_assets_dir.string());
+  }
+
+  // --- they do not
+
+  void add_unnamed(const SourceTensor& tensor) {
+    if (is_second_name(tensor)) return;
+    const auto hf_name = options_.names.to_hf(tensor.name);
+    if (hf_name) return add(tensor, *hf_name);
+    if (!options_.names.hf_prefix.empty()) {
+      config_error(
+          "--hf-prefix {} without --dcp-prefix: which names had it is not known; give --model-assets-dir a folder with "
+          "model.safetensors.index.json",
+          shown_text(options_.names.hf_prefix));
+    }
+    mismatch_.unexpected.push_back(tensor.name);
+  }
+
+  bool is_second_name(const SourceTensor& tensor) const {
+    if (assets_.ties_embeddings() != true && options_.ties.empty()) return false;
+    return std::ranges::any_of(ties_, [&](const auto& tie) {
+      const SourceTensor* source = tie.first == tensor.name ? model_.find(tie.second) : nullptr;
+      return source != nullptr && is_tied(tensor, *source);
+    });
+  }
+
+  // Targets that the checkpoint does not have.
+  void add_explicit_ties() {
+    for (const auto& [target, source] : options_.ties) {
+      if (model_.find(options_.names.to_dcp(target)) != nullptr) continue;
+      const SourceTensor* tensor = model_.find(options_.names.to_dcp(source));
+      if (tensor != nullptr) {
+        add(*tensor, target);
+      } else {
+        mismatch_.missing.push_back({source, options_.names.to_dcp(source)});
+      }
+    }
+  }
+
+  // --- both
+
+  void add(const SourceTensor& tensor, const std::string& hf_name) {
+    OutputTensor output = whole(tensor, hf_name);
+    if (tensor.shape.ndim() == 2 && fused_.has(hf_name)) output.shape = split_experts(tensor);
+    used_.insert(tensor.name);
+    put(std::move(output));
+  }
+
+  void put(OutputTensor output) {
+    if (options_.dtype && is_floating(output.dtype)) output.dtype = *options_.dtype;
+    outputs_.push_back(std::move(output));
+  }
+
+  Shape split_experts(const SourceTensor& tensor) const {
+    const auto experts = assets_.experts();
+    if (!experts) {
+      config_error(
+          "--fused-linear-names: {} has none of num_experts, num_local_experts, n_routed_experts; add the one "
+          "of the model",
+          (options_.model_assets_dir / "config.json").string());
+    }
+    const std::int64_t rows = tensor.shape[0];
+    if (*experts < 1 || rows % *experts != 0) {
+      config_error("--fused-linear-names: '{}' {} has {} rows, which {} experts of {} do not divide",
+                   shown_text(tensor.name), to_string(tensor.shape), rows, *experts,
+                   (options_.model_assets_dir / "config.json").string());
+    }
+    return {*experts, rows / *experts, tensor.shape[1]};
+  }
+
+  const DcpToHf& options_;
+  const Assets& assets_;
+  const TensorList& model_;
+  const std::string checkpoint_;
+  const std::vector<std::pair<std::string, std::string>> ties_;
+  FusedNames fused_;
+  std::map<std::string, std::pair<const SourceTensor*, models::ExpertPart>> expert_parts_;
+  std::set<std::string> used_;
+  std::vector<OutputTensor> outputs_;
+  NameMismatch mismatch_;
+};
+
+// As many tensors a file as fit, in their order; one that is larger has a file of its own.
+Shards cut(std::vector<OutputTensor> outputs, std::uint64_t shard_bytes) {
+  std::vector<std::vector<OutputTensor>> groups(1);
+  std::uint64_t bytes = 0;
+  for (OutputTensor& output : outputs) {
+    const std::uint64_t size = output.size_bytes();
+    if (!groups.back().empty() && bytes + size > shard_bytes) {
+      groups.emplace_back();
+      bytes = 0;
+    }
+    bytes += size;
+    groups.back().push_back(std::move(output));
+  }
+  Shards shards;
+  if (groups.size() == 1) {
+    shards["model.safetensors"] = std::move(groups.front());
+    return shards;
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    shards[fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, groups.size())] = std::move(groups[i]);
+  }
+  return shards;
+}
+
+Shards shards_of(std::vector<OutputTensor> outputs, const DcpToHf& options, const Assets& assets) {
+  if (options.shard_bytes || assets.files().empty()) {
+    return cut(std::move(outputs), options.shard_bytes.value_or(kDefaultShardBytes));
+  }
+  Shards shards;
+  for (OutputTensor& output : outputs) shards[assets.files().at(output.name)].push_back(std::move(output));
+  return shards;
+}
+
+void write_index(const std::filesystem::path& folder, const Shards& shards, std::uint64_t bytes) {
+  std::map<std::string, std::string> files;
+  for (const auto& [file, tensors] : shards) {
+    for (const OutputTensor& tensor : tensors) files[tensor.name] = file;
+  }
+  nlohmann::ordered_json index;
+  index["metadata"]["total_size"] = bytes;
+  index["weight_map"] = files;
+  io::write_text(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+// The type that most elements of the floating tensors get.
+std::optional<DType> main_dtype(const Shards& shards) {
+  std::map<DType, std::int64_t> elements;
+  for (const auto& [file, tensors] : shards) {
+    for (const OutputTensor& tensor : tensors) {
+      if (is_floating(tensor.dtype)) elements[tensor.dtype] += tensor.shape.numel();
+    }
+  }
+  const auto most = std::ranges::max_element(elements, {}, &std::pair<const DType, std::int64_t>::second);
+  if (most == elements.end()) return std::nullopt;
+  return most->first;
+}
+
+TensorList model_of(const io::DcpFolder& folder, const std::filesystem::path& path) {
+  TensorList model = below(tensors_of(folder), "model.");
+  if (!model.tensors().empty()) return model;
+  const auto& items = folder.metadata().items;
+  config_error("--load-dir: {} has no tensor below 'model.' among its {} items{}; it is no checkpoint of a model",
+               path.string(), items.size(),
+               items.empty() ? "" : fmt::format(", which begin with '{}'", shown_text(items.front().name)));
+}
+
+// The folders, tested before anything is computed.
+void open_output(const DcpToHf& options, const FoundCheckpoint& found) {
+  io::OutputPlan plan;
+  plan.reads("--load-dir", options.load_dir);
+  plan.reads("--load-dir", found.path);
+  plan.reads("--model-assets-dir", options.model_assets_dir);
+  plan.writes_folder("--save-dir", options.save_dir);
+  plan.check();
+  refuse_taken("--save-dir", options.save_dir);
+  plan.prepare();
+}
+
+}  // namespace
+
+Converted convert(const DcpToHf& options, const CopyWatcher& watcher) {
+  const FoundCheckpoint found = find_checkpoint(options.load_dir, "--load-dir");
+  const Assets assets(options.model_assets_dir);
+  const io::DcpFolder folder(found.path);
+  const TensorList model = model_of(folder, found.path);
+  const Shards shards = shards_of(Export(options, assets, model, found.path.string()).outputs(), options, assets);
+  open_output(options, found);
+  WholeFolder output("--save-dir", options.save_dir);
+  Converted done{.path = options.save_dir, .files = static_cast<std::int64_t>(shards.size())};
+  for (const auto& [file, tensors] : shards) {
+    done.tensors += static_cast<std::int64_t>(tensors.size());
+    for (const OutputTensor& tensor : tensors) done.bytes += tensor.size_bytes();
+  }
+  done.left_out = static_cast<std::int64_t>(folder.metadata().items.size() - model.tensors().size());
+  TensorCopy copy(done.bytes, watcher);
+  for (const auto& [file, tensors] : shards) {
+    std::vector<io::TensorToWrite> content;
+    for (const OutputTensor& tensor : tensors) {
+      content.push_back({tensor.name, tensor.dtype, tensor.shape, copy.producer(tensor)});
+    }
+    io::write_safetensors(output.path() / file, std::move(content));
+  }
+  const bool is_single = shards.size() == 1 && shards.begin()->first == "model.safetensors";
+  if (!is_single) write_index(output.path(), shards, done.bytes);
+  assets.carry_to(output.path(), main_dtype(shards));
+  output.commit();
+  done.overflows = copy.overflows();
+  return done;
+}
+
+}  // namespace loom::checkpoint

@@ -1,0 +1,57 @@
+// The flags of `shardloom convert` and `shardloom inspect`, and the spellings of others' converters. Private to
+// engine/cli.
+//
+// mm-convert   `mm-convert GenericDCPConverter hf_to_dcp --hf_dir ...`, as in MindSpeed-MM, is `convert hf-to-dcp`.
+//              Where JSONARGPARSE_DEFAULT_ENV is true, variables MM_CONVERT_GENERICDCPCONVERTER__HF_TO_DCP__HF_DIR give
+//              flags too.
+// --config     a YAML file of flags, their names with underscores; also below GenericDCPConverter and the command's
+//              name.
+// Order        of environment, file and command line the last one counts.
+// Errors       ConfigError with flag, file:line or variable.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/cli/arguments.h"
+
+namespace loom::cli {
+
+class ConvertFlags {
+ public:
+  // Adds the three commands to `convert`.
+  explicit ConvertFlags(CLI::App& convert);
+
+  // The words of a command line, with environment and file written out; other commands' stay as they are.
+  std::vector<std::string> written_out(std::vector<std::string> words) const;
+  std::vector<const CLI::App*> apps() const { return {&hf_to_dcp_, &dcp_to_hf_, &dcp_to_dcp_}; }
+  // After the parse.
+  ConvertArguments settled() const;
+
+ private:
+  // Flags of hf-to-dcp and dcp-to-hf, before they mean something.
+  struct Given {
+    std::vector<std::string> ties;
+    std::string shard_size;
+    std::vector<std::string> without_effect;
+  };
+
+  const CLI::App& named(const std::string& command) const;
+  void add_weights(CLI::App& app, checkpoint::WeightOptions& options, Given& given);
+
+  CLI::App& convert_;
+  CLI::App& hf_to_dcp_;
+  CLI::App& dcp_to_hf_;
+  CLI::App& dcp_to_dcp_;
+  checkpoint::HfToDcp import_;
+  checkpoint::DcpToHf export_;
+  checkpoint::DcpToDcp reshard_;
+  Given import_given_;
+  Given export_given_;
+};
+
+void add_inspect(CLI::App& app, InspectArguments& values);
+void check(const InspectArguments& values);
+
+}  // namespace loom::cli

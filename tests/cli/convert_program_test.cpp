@@ -1,0 +1,164 @@
+// Promise: convert and inspect say in one line what they did or why they did not, with an exit status that scripts can
+//          go by, and convert without holding a file or a tensor in memory.
+// World:   the built program; the tiny reference models.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include "tests/support/program.h"
+
+namespace loom::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+const std::string kReference = LOOM_SOURCE_DIR "/tests/reference/";
+const std::string kQwen2 = kReference + "logits/qwen2";
+
+Words import(const std::string& to) { return {"convert", "hf-to-dcp", "--hf-dir", kQwen2, "--dcp-dir", to}; }
+Words export_to(const std::string& to) {
+  return {"convert", "dcp-to-hf", "--load-dir", "dcp", "--save-dir", to, "--model-assets-dir", kQwen2};
+}
+
+TEST(ConvertProgram, SaysWhatItWrote) {
+  const ProgramFolder folder;
+  const Outcome there = folder.run(import("dcp"));
+  EXPECT_EQ(there.exit_code, 0) << there.err;
+  EXPECT_EQ(there.err, "");
+  EXPECT_THAT(there.out,
+              MatchesRegex("wrote dcp/release: 51 tensors, 860416 bytes in 1 file, [0-9.]+ s \\([0-9.]+ .B/s\\)\n"));
+  const Outcome back = folder.run(export_to("hf") + Words{"--trust-remote-code", "true"});
+  EXPECT_EQ(back.exit_code, 0) << back.err;
+  EXPECT_THAT(back.out, EndsWith("; 1 other items stay out\n"));
+  EXPECT_THAT(back.err, HasSubstr("without effect here: --trust-remote-code\n"));
+  EXPECT_EQ(folder.read("hf/model.safetensors"), read_file(kQwen2 + "/model.safetensors"));
+}
+
+TEST(ConvertProgram, WarnsOfValuesThatBecameInf) {
+  const ProgramFolder folder;
+  const float large[] = {1.0F, 1e30F};
+  folder.write("hf/config.json", "{}");
+  folder.write("hf/model.safetensors", safetensors_header(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})")
+                                           .append(reinterpret_cast<const char*>(large), sizeof large));
+  const Outcome outcome = folder.run({"convert", "hf-to-dcp", "--hf-dir", "hf", "--dcp-dir", "dcp", "--dtype", "fp16"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              HasSubstr("--dtype fp16: 1 values are too large for it and became inf: 'w' (1); bf16 and fp32 "
+                        "hold larger values\n"));
+}
+
+TEST(ConvertProgram, EndsWithTwoForWhatTheUserGave) {
+  const ProgramFolder folder;
+  folder.run(import("dcp"));
+  const Outcome wrong = folder.run(export_to("hf") + Words{"--dcp-prefix", "ema."});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("shardloom: dcp/release: its names are not those of "));
+  EXPECT_THAT(wrong.err, HasSubstr("\n  missing 'lm_head.weight', which would be 'model.ema.lm_head.weight'"));
+  EXPECT_THAT(wrong.err, HasSubstr("\n  and 45 more missing\n"));
+  EXPECT_FALSE(fs::exists(folder.path("hf")));
+  const Outcome again = folder.run(import("dcp"));
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_EQ(again.err, "shardloom: --dcp-dir: dcp/release is there already; give a folder without checkpoints\n");
+}
+
+TEST(ConvertProgram, LeavesNothingBehindOnAFullDisk) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run_shell("ulimit -f 300; exec \"$0\" \"$@\"", import("dcp"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("cannot write: File too large"));
+  EXPECT_TRUE(fs::is_empty(folder.path("dcp")));
+}
+
+constexpr std::int64_t kLargeBytes = 64 << 20;
+
+// Two files with a tensor each. In small pieces: a child is charged with what this process has had.
+void write_large_folder(const ProgramFolder& folder) {
+  folder.write("large/config.json", "{\"tie_word_embeddings\": false}");
+  std::string map;
+  for (const char* name : {"a", "b"}) {
+    const std::string file = fmt::format("model-{}.safetensors", name);
+    std::ofstream out(folder.path("large/" + file), std::ios::binary);
+    out << safetensors_header(
+        fmt::format(R"({{"{}":{{"dtype":"F32","shape":[4096,4096],"data_offsets":[0,{}]}}}})", name, kLargeBytes));
+    const std::string row(4096, *name);
+    for (std::int64_t bytes = 0; bytes < kLargeBytes; bytes += 4096) out << row;
+    map += fmt::format("{}\"{}\": \"{}\"", map.empty() ? "" : ", ", name, file);
+  }
+  folder.write("large/model.safetensors.index.json", "{\"weight_map\": {" + map + "}}");
+}
+
+// The most memory that a child had so far, in bytes.
+std::int64_t peak_of_children() {
+  rusage usage{};
+  ::getrusage(RUSAGE_CHILDREN, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+TEST(ConvertMemory, IsLessThanATensor) {
+  const ProgramFolder folder;
+  write_large_folder(folder);
+  const auto run = [&](const Words& words) {
+    const Outcome outcome = folder.run(words);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  };
+  run({"--version"});
+  const std::int64_t plain = peak_of_children();
+  run({"convert", "hf-to-dcp", "--hf-dir", "large", "--dcp-dir", "dcp"});
+  run({"convert", "dcp-to-dcp", "--load-dir", "dcp", "--save-dir", "three", "--world-size", "3"});
+  run({"convert", "dcp-to-hf", "--load-dir", "three", "--save-dir", "hf", "--model-assets-dir", "large", "--dtype",
+       "bf16"});
+  run({"inspect", "--diff", "dcp", "large"});
+  run({"inspect", "three"});
+  EXPECT_LT(plain, kLargeBytes);
+  EXPECT_LT(peak_of_children() - plain, kLargeBytes * 3 / 4);
+}
+
+// --- inspect
+
+TEST(InspectProgram, ShowsACheckpointAndEndsWithNothing) {
+  const ProgramFolder folder;
+  folder.run(import("dcp"));
+  const Outcome outcome = folder.run({"inspect", "dcp", "--filter", "lm_head", "--json", "out.json"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("model.lm_head.weight  fp32   [256, 64]  65536  __0_0.distcp\n"));
+  EXPECT_EQ(nlohmann::json::parse(folder.read("out.json"))["tensors"].size(), 1u);
+  const Outcome json = folder.run({"inspect", "dcp", "--json", "-"});
+  EXPECT_EQ(nlohmann::json::parse(json.out)["tensors"].size(), 51u);
+}
+
+TEST(InspectProgram, EndsWithOneForDamage) {
+  const ProgramFolder folder;
+  folder.run(import("dcp"));
+  std::string bytes = folder.read("dcp/release/__0_0.distcp");
+  bytes[bytes.size() / 2] ^= 1;
+  folder.write("dcp/release/__0_0.distcp", bytes);
+  const Outcome outcome = folder.run({"inspect", "dcp"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("DAMAGED: __0_0.distcp has the checksum "));
+  const Outcome difference = folder.run({"inspect", "--diff", "dcp", kQwen2});
+  EXPECT_EQ(difference.exit_code, 1);
+  EXPECT_THAT(difference.err, ContainsRegex("shardloom: dcp/release/__0_0.distcp: offset [0-9]+: "));
+}
+
+TEST(InspectProgram, TellsEqualFromDifferentAndFromMistakes) {
+  const ProgramFolder folder;
+  folder.run(import("dcp"));
+  const Outcome equal = folder.run({"inspect", "--diff", "dcp", kQwen2});
+  EXPECT_EQ(equal.exit_code, 0) << equal.err;
+  EXPECT_EQ(equal.out, "51 tensors are equal, 0 differ, 0 are only in A, 0 only in B; 0 values differ\n");
+  const Outcome different = folder.run({"inspect", "--diff", "dcp", kReference + "logits/llama"});
+  EXPECT_EQ(different.exit_code, 1);
+  EXPECT_THAT(different.out, HasSubstr("only in A: 'model.layers.0.self_attn.k_proj.bias'\n"));
+  EXPECT_THAT(different.out,
+              ContainsRegex("'lm_head.weight': 163[0-9]+ of 16384 elements differ, by at most 0[.][0-9]+; "
+                            "the first at \\(0, 0\\): "));
+  const Outcome none = folder.run({"inspect", "nothing"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_EQ(none.err, "shardloom: PATH: nothing is not there; give the folder of a checkpoint\n");
+}
+
+}  // namespace
+}  // namespace loom::test
