@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <unordered_set>
 
+#include "engine/comm/exchange.h"
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
 #include "engine/core/rng.h"
@@ -250,10 +251,21 @@ void Trainer::mean_over_ranks(std::span<double> values) {
 void Trainer::check_finite(double value, std::string_view what) const {
   const auto found = not_finite(value);
   if (!found || !arguments_.check_for_nan_in_loss_and_grad) return;
+  raise_not_finite(*found, what, "");
+}
+
+// Every rank has the same norm, and so all of them come to the exchange.
+void Trainer::check_grad_norm(double norm) const {
+  const auto found = not_finite(norm);
+  if (!found || !arguments_.check_for_nan_in_loss_and_grad) return;
+  raise_not_finite(*found, "grad norm", first_bad_gradient());
+}
+
+void Trainer::raise_not_finite(std::string_view found, std::string_view what, const std::string& where) const {
   raise<Error>(
-      "found {} in {}: iteration {} of {}; {}; look at the data, lower --lr or --clip-grad, or go on regardless with "
+      "found {} in {}{}: iteration {} of {}; {}; look at the data, lower --lr or --clip-grad, or go on regardless with "
       "--no-check-for-nan-in-loss-and-grad",
-      *found, what, state_.step + 1, arguments_.train_iters, what_is_kept(arguments_));
+      found, what, where, state_.step + 1, arguments_.train_iters, what_is_kept(arguments_));
 }
 
 // The figures travel together, with the request to stop. With reports come a number of their names and its square:
@@ -357,6 +369,26 @@ void Trainer::skip_iterations() {
   }
 }
 
+// Which gradient is not finite: the first one, in the order of the parameters, that any rank has. Collective.
+std::string Trainer::first_bad_gradient() const {
+  std::string own;
+  std::size_t number = 0;
+  for (const nn::ParameterGroup& group : std::as_const(*optimizer_).groups()) {
+    for (const nn::OptimizedParameter& parameter : group.parameters) {
+      ++number;
+      if (own.empty() && !std::isfinite(nn::gradient_sum_of_squares({parameter.value}))) {
+        own = fmt::format("{:012d} '{}' on rank {}", number, parameter.path, rank_);
+      }
+    }
+  }
+  if (loss_axis_.size() > 1) {
+    for (const auto& said : comm::exchange_lines(loss_axis_.group(), own, "gradients that are not finite")) {
+      if (!said.empty() && (own.empty() || said.front() < own)) own = said.front();
+    }
+  }
+  return own.empty() ? "" : fmt::format(", first in the gradient of {}", own.substr(own.find(' ') + 1));
+}
+
 StepMetrics Trainer::step() {
   const std::int64_t step = state_.step;
   for (StepObserver* observer : observers_) observer->begin_step(step);
@@ -376,7 +408,7 @@ StepMetrics Trainer::step() {
   if (metrics.skipped) {
     check_overflow(norm);
   } else {
-    check_finite(metrics.grad_norm, "grad norm");
+    check_grad_norm(metrics.grad_norm);
     clip(metrics.grad_norm);
     update();
   }

@@ -114,6 +114,9 @@ class Trainer {
   void add_request(std::vector<double>& means) const;
   static StopRequest agreed_on(std::span<const double> means);
   void check_finite(double value, std::string_view what) const;
+  void check_grad_norm(double norm) const;
+  std::string first_bad_gradient() const;
+  [[noreturn]] void raise_not_finite(std::string_view found, std::string_view what, const std::string& where) const;
   bool reports() const { return dims_.reports(rank_); }
 
   const TrainArguments& arguments_;

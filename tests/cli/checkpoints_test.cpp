@@ -20,7 +20,7 @@ const Words kSaving = kFourSteps + Words{"--nproc-per-node", "2", "--save", "out
 
 TEST(Killed, GoesOnAsIfItHadNotBeen) {
   const ProgramFolder folder;
-  const std::int64_t steps = 40;
+  const std::int64_t steps = 80;
   const Words run = with_value(kSaving, "--train-iters", fmt::to_string(steps));
   ASSERT_EQ(folder.run(with_value(run, "--save", "whole")).exit_code, 0);
   std::mt19937 random(20261122);  // NOLINT: the same moments in every run

@@ -96,9 +96,9 @@ TEST(Mpi, ASignalToOneRankStopsAllAfterTheSameStepAndSavesTheModel) {
 // One process is killed while the others train or save; the launcher ends them.
 TEST(Mpi, ARunWhoseRanksAreKilledGoesOnAsIfTheyHadNotBeen) {
   const ProgramFolder folder;
-  const std::int64_t steps = 40;
-  const Words run =
-      with_value(kFourSteps, "--train-iters", fmt::to_string(steps)) + Words{"--save", "out", "--save-interval", "2"};
+  const std::int64_t steps = 200;
+  const Words run = with_value(kFourSteps, "--train-iters", fmt::to_string(steps)) +
+                    Words{"--save", "out", "--save-interval", "2", "--keep-last", "3"};
   ASSERT_EQ(folder.run(with_value(run, "--save", "whole"), kMpirun).exit_code, 0);
   std::mt19937 random(20261122);  // NOLINT: the same moments in every run
   int killed = 0;
@@ -108,7 +108,7 @@ TEST(Mpi, ARunWhoseRanksAreKilledGoesOnAsIfTheyHadNotBeen) {
     StartedProgram mpirun = folder.start(again, kMpirun);
     ASSERT_TRUE(StartedProgram::wait_until([&] { return children_of(mpirun.pid()).size() == 2; }));
     const auto ranks = children_of(mpirun.pid());
-    std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution(300, 1200)(random)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution(200, 1500)(random)));
     ::kill(ranks.at(static_cast<std::size_t>(i) % 2), SIGKILL);
     const Outcome outcome = mpirun.end();
     ASSERT_NE(outcome.exit_code, 124) << "it hung: " << outcome.err;
