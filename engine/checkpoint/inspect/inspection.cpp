@@ -233,7 +233,7 @@ bool matches(const std::string& name, const std::string& filter) {
 
 Inspection inspect(const fs::path& given, const std::string& filter) {
   const CheckpointPlace place = place_of(given);
-  Inspection inspection{.path = place.path, .kind = kind_text(place.kind)};
+  Inspection inspection{place.path, kind_text(place.kind), {}, {}, {}, {}};
   const bool has_manifest = place.kind == CheckpointPlace::Kind::kDcp && Verdicts(place.path).by_manifest(inspection);
   try {
     const OpenedCheckpoint opened(place);
