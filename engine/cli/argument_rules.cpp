@@ -1,16 +1,11 @@
 #include "engine/cli/argument_rules.h"
 
+#include "engine/cli/schedule_rules.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
 
 namespace loom::cli {
 namespace {
-
-// False also for a flag this command has not.
-bool given(const CLI::App& app, const std::string& name) {
-  const CLI::Option* option = app.get_option_no_throw(name);
-  return option != nullptr && option->count() > 0;
-}
 
 void check_weights(const ProgramArguments& a) {
   if (a.downcast_to_bf16 && !a.init_from_hf_path) {
@@ -19,20 +14,48 @@ void check_weights(const ProgramArguments& a) {
   }
 }
 
-void check_checkpoints(const ProgramArguments& a, const ForeignFlags& foreign) {
-  if (foreign.load) {
-    config_error("--load is {}, but reading {} checkpoints is not built; use --init-from-hf-path DIR", *foreign.load,
-                 a.ckpt_format.value_or("torch_dcp and torch_dist"));
+// Flags of launch scripts that have nothing to act on here.
+void note_without_effect(ProgramArguments& a, const std::vector<std::pair<bool, std::string>>& flags) {
+  for (const auto& [is_given, flag] : flags) {
+    if (is_given) a.without_effect.emplace_back(flag);
   }
-  if (!a.ckpt_format) return;
-  if (*a.ckpt_format == "torch_dcp" && !a.use_torch_fsdp2) {
-    config_error("--ckpt-format is torch_dcp, which goes with --use-torch-fsdp2 only; add it");
-  }
-  if (a.save) {
+}
+
+bool saves_checkpoints(const ProgramArguments& a) {
+  return a.save_interval > 0 || a.async_save || a.keep_last || a.no_save_optim || a.no_save_rng ||
+         a.on_save_error != train::OnSaveError::kStop;
+}
+
+void settle_checkpoints(ProgramArguments& a) {
+  if (a.ckpt_format_word == "torch_dist" && (a.save || a.load)) {
     config_error(
-        "--ckpt-format is {}, but writing {} checkpoints is not built; leave it out: --save then writes a "
-        "Hugging Face folder after training",
-        *a.ckpt_format, *a.ckpt_format);
+        "--ckpt-format is torch_dist, a layout of Megatron's own that is neither written nor read here; use torch_dcp");
+  }
+  if (a.ckpt_format_word == "hf" && (saves_checkpoints(a) || a.load)) {
+    config_error(
+        "--ckpt-format is hf, a folder of the trained model from which no run can go on, but a flag of checkpoints is "
+        "given (--save-interval, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or "
+        "--on-save-error); "
+        "remove it, or use torch_dcp");
+  }
+  if (a.ckpt_format_word == "torch_dist") a.ckpt_format = train::CheckpointFormat::kTorchDist;
+  const bool checkpoints = a.ckpt_format_word.value_or("hf") == "torch_dcp" || saves_checkpoints(a) || a.load;
+  if (checkpoints) a.ckpt_format = train::CheckpointFormat::kTorchDcp;
+  if (a.ckpt_step && !a.load) {
+    config_error("--ckpt-step is {}, but --load is not given, so nothing is loaded; add --load DIR", *a.ckpt_step);
+  }
+  if (!a.load) {
+    note_without_effect(a, {{a.no_load_optim, "--no-load-optim"},
+                            {a.no_load_rng, "--no-load-rng"},
+                            {a.finetune, "--finetune"},
+                            {a.exit_on_missing_checkpoint, "--exit-on-missing-checkpoint"}});
+  }
+  if (!a.save) {
+    note_without_effect(a, {{a.save_interval > 0, fmt::format("--save-interval {}", a.save_interval)},
+                            {a.async_save, "--async-save"},
+                            {a.keep_last.has_value(), fmt::format("--keep-last {}", a.keep_last.value_or(0))},
+                            {a.no_save_optim, "--no-save-optim"},
+                            {a.no_save_rng, "--no-save-rng"}});
   }
 }
 
@@ -44,11 +67,17 @@ void check_sharding(const ProgramArguments& a) {
   if (a.use_torch_fsdp2 && !a.fsdp2_config_path) {
     config_error("--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE");
   }
+  if (a.fp16 && a.bf16) config_error("--fp16 and --bf16 are both given; keep one");
   if (a.bf16 && !a.use_torch_fsdp2) {
     config_error(
         "--bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
         "with "
         "param_dtype: bf16, or remove it");
+  }
+  if (a.fp16 && !a.use_torch_fsdp2) {
+    config_error(
+        "--fp16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
+        "with param_dtype: fp16, or remove it");
   }
   if (a.print_schedule && !a.use_torch_fsdp2) {
     config_error("--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it");
@@ -61,11 +90,6 @@ constexpr std::int64_t kMostThreadRanks = 1024;
 constexpr std::int64_t kMostThreads = 1024;
 constexpr std::int64_t kMostBatch = 10'000'000;
 constexpr std::int64_t kMostPlannedMicroBatches = 4096;
-constexpr std::int64_t kMostSteps = 4'294'967'295;
-
-void check_limit(std::string_view flag, std::int64_t value, std::int64_t most, std::string_view why = "") {
-  if (value > most) config_error("{} is {}; use at most {}{}", flag, value, most, why);
-}
 
 void check_limits(const ProgramArguments& a) {
   check_limit("--train-iters", a.train_iters, kMostSteps);
@@ -127,16 +151,6 @@ void settle_batch(const CLI::App& app, std::int64_t most, ProgramArguments& a) {
                below == 0 ? fmt::to_string(unit) : fmt::format("{} or {}", below, below + unit));
 }
 
-void settle_schedule(const CLI::App& app, ProgramArguments& a) {
-  if (!given(app, "--lr-decay-iters")) a.lr_decay_iters = a.train_iters;
-  if (a.min_lr > a.lr) config_error("--min-lr is {}, above --lr {}; use at most --lr", a.min_lr, a.lr);
-  const std::int64_t limit = std::min(a.train_iters, a.lr_decay_iters);
-  if (a.lr_warmup_iters >= limit) {
-    config_error("--lr-warmup-iters is {}, but {} is {}; use less than {}", a.lr_warmup_iters,
-                 limit == a.train_iters ? "--train-iters" : "--lr-decay-iters", limit, limit);
-  }
-}
-
 void settle_output(const CLI::App& app, ProgramArguments& a) {
   if (a.metrics_path.empty()) a.metrics_path = a.save.value_or("") / "metrics.jsonl";
   if (!a.prompt.empty() && a.sample_bytes == 0) {
@@ -160,7 +174,8 @@ void settle_skip_train(ProgramArguments& a) {
   const std::pair<bool, std::string_view> of_steps[] = {{a.save.has_value(), "--save"},
                                                         {a.report.has_value(), "--report"},
                                                         {a.print_schedule, "--print-schedule"},
-                                                        {a.profile.enabled, "--profile"}};
+                                                        {a.profile.enabled, "--profile"},
+                                                        {!a.iterations_to_skip.empty(), "--iterations-to-skip"}};
   for (const auto& [is_given, flag] : of_steps) {
     if (is_given) config_error("{} is given, but with --skip-train no step is taken; remove one of them", flag);
   }
@@ -203,6 +218,22 @@ void settle_profile(const CLI::App& app, ProgramArguments& a) {
   p.ranks.erase(std::ranges::unique(p.ranks).begin(), p.ranks.end());
 }
 
+// Throughput is said in Megatron's line and in TensorBoard; elsewhere the flag of a launch script changes nothing.
+void settle_logging(const CLI::App& app, ProgramArguments& a) {
+  const bool to_tensorboard = a.tensorboard_dir && a.log_timers_to_tensorboard;
+  if (a.log_throughput && a.log_format == train::LogFormat::kShort && !to_tensorboard) {
+    a.log_throughput = false;
+    a.without_effect.emplace_back("--log-throughput");
+  }
+  if (a.tensorboard_dir) return;
+  for (const char* flag : {"--tensorboard-log-interval", "--tensorboard-queue-size", "--log-timers-to-tensorboard",
+                           "--log-memory-to-tensorboard", "--log-loss-scale-to-tensorboard",
+                           "--log-world-size-to-tensorboard", "--log-validation-ppl-to-tensorboard"}) {
+    if (!given(app, flag)) continue;
+    config_error("{} is given, but --tensorboard-dir is not, so no scalar is written; add --tensorboard-dir DIR", flag);
+  }
+}
+
 void settle_kernels(ProgramArguments& a) {
   if (a.kernels == train::KernelSet::kFast) a.fused = nn::KernelOptions::fast();
 }
@@ -237,14 +268,18 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   a.bf16 = foreign.bf16;
   check_weights(a);
   check_sharding(a);
-  check_checkpoints(a, foreign);
+  settle_checkpoints(a);
   settle_ranks(app, plans(program), context, foreign, a);
   settle_batch(app, plans(program) ? std::numeric_limits<int>::max() : kMostBatch, a);
   if (plans(program)) check_planned_work(a);
   settle_schedule(app, a);
+  settle_weight_decay(app, a);
+  settle_loss_scale(app, a);
   settle_output(app, a);
+  settle_logging(app, a);
   settle_profile(app, a);
   settle_skip_train(a);
+  settle_iterations_to_skip(plans(program), a);
   settle_kernels(a);
   settle_presets(a);
 }
@@ -256,6 +291,12 @@ void check(const GenerateArguments& a) {
     config_error(
         "--top-k is {}, but --temperature is 0, which always takes the likeliest token; give --temperature above 0",
         a.top_k);
+  }
+}
+
+void check(const CompareArguments& a) {
+  if (a.a.empty() || a.b.empty()) {
+    config_error("{} given; use shardloom compare A B", a.a.empty() ? "no runs are" : "only one run is");
   }
 }
 

@@ -17,8 +17,8 @@ constexpr const char* kProgramExample =
     "  shardloom train --model-config quickstart --data-path corpus.txt --train-iters 20 --save out\n"
     "  shardloom generate out --prompt \"template <class T>\"\n"
     "Flags of a command: shardloom train --help, and so for the others\n"
-    "Exit status: 0 done, 1 a run failed or lost an output, 2 the command line or a file is wrong, 3 a plan does not "
-    "fit, "
+    "Exit status: 0 done, 1 a run failed or lost an output, or compared runs differ, 2 the command line or a file is "
+    "wrong, 3 a plan does not fit, "
     "130 or 143 stopped by SIGINT or SIGTERM\n";
 constexpr const char* kTrainExample =
     "Example:\n  shardloom train --model-config quickstart --data-path corpus.txt --nproc-per-node 2 \\\n"
@@ -28,6 +28,10 @@ constexpr const char* kPlanExample =
     "    --fsdp2-config-path full_shard --world-size 64 --device h200 --seq-length 8192\n";
 constexpr const char* kGenerateExample =
     "Example:\n  shardloom generate out --prompt \"Once upon a time\" --max-new-tokens 40\n";
+constexpr const char* kCompareExample =
+    "Example:\n  shardloom compare out_a out_b --tolerance 1e-5\n"
+    "Exit status: 0 the runs are the same in all steps in common, 1 they differ, 2 the command line or a file is "
+    "wrong\n";
 constexpr const char* kConvertExample =
     "Flags of a conversion: shardloom convert hf-to-dcp --help, and so for the others\n"
     "Also as: shardloom mm-convert GenericDCPConverter hf_to_dcp --hf_dir DIR --dcp_dir DIR\n";
@@ -116,13 +120,16 @@ class Parser {
     train_.footer(kTrainExample);
     generate_.footer(kGenerateExample);
     plan_.footer(kPlanExample);
+    compare_.footer(kCompareExample);
     convert_.footer(kConvertExample);
     inspect_.footer(kInspectExample);
-    for (CLI::App* app : {&app_, &train_, &plan_, &generate_, &convert_, &inspect_}) app->allow_extras();
+    for (CLI::App* app : {&app_, &train_, &plan_, &generate_, &compare_, &convert_, &inspect_}) app->allow_extras();
     app_.set_version_flag("--version", fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
     add_plan(planning_.flags(), plan_values_, world_size_);
     Flags generate(generate_);
     add_generate(generate, generate_values_);
+    Flags compare(compare_);
+    add_compare(compare, compare_values_);
     add_inspect(inspect_, inspect_values_);
   }
 
@@ -141,13 +148,17 @@ class Parser {
     planning_.set_command_line(words);
     if (&chosen == &train_) return training_.settled(context);
     if (&chosen == &plan_) return settled_plan();
+    if (&chosen == &compare_) {
+      check(compare_values_);
+      return compare_values_;
+    }
     check(generate_values_);
     return generate_values_;
   }
 
  private:
   Apps apps() const {
-    Apps apps{&train_, &plan_, &generate_, &inspect_};
+    Apps apps{&train_, &plan_, &generate_, &compare_, &inspect_};
     for (const CLI::App* app : conversions_.apps()) apps.push_back(app);
     return apps;
   }
@@ -170,6 +181,7 @@ class Parser {
   CLI::App& plan_ =
       *app_.add_subcommand("plan", "Predict memory and time of a training step on any number of devices.");
   CLI::App& generate_ = *app_.add_subcommand("generate", "Continue a text with a trained model.");
+  CLI::App& compare_ = *app_.add_subcommand("compare", "Compare loss and gradient norm of two runs, step by step.");
   CLI::App& convert_ = *app_.add_subcommand("convert", "Convert weights between Hugging Face folders and checkpoints.");
   CLI::App& inspect_ = *app_.add_subcommand("inspect", "Show what a checkpoint holds and whether it is whole.");
   ConvertFlags conversions_{convert_};
@@ -179,6 +191,7 @@ class Parser {
   PlanArguments plan_values_;
   int world_size_ = 0;  // 0: not given
   GenerateArguments generate_values_;
+  CompareArguments compare_values_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The command lines: `shardloom train ...`, `shardloom plan ...`, `shardloom generate ...`, `shardloom convert ...`,
-// `shardloom inspect ...`, and that of a pretrain program (pretrain.h).
+// The command lines: `shardloom train ...`, and so for plan, generate, compare, convert and inspect, and that of a
+// pretrain program (pretrain.h).
 //
 // Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
@@ -34,6 +34,7 @@ struct ProgramArguments : train::TrainArguments, observe::ReportOptions {
   observe::ProfileOptions profile;
   int sample_bytes = 0;  // length of the text generated after training; 0 = none. `shardloom train` only
   std::string prompt;    // the text it continues. `shardloom train` only
+  std::optional<std::string> ckpt_format_word;  // --ckpt-format as it was written
   std::vector<std::string> without_effect;  // flags of launch scripts that change nothing here, as they were written
   // The flags that a program of pretrain() added, by name, with their values as text.
   std::vector<std::pair<std::string, std::string>> added_flags;
@@ -47,6 +48,14 @@ struct GenerateArguments {
   int top_k = 0;             // tokens drawn from; 0 = all
   std::uint64_t seed = 1234;
   bool bytes_as_tokens = false;  // the prompt is read as bytes although the model has a tokenizer
+};
+
+// `shardloom compare A B`.
+struct CompareArguments {
+  std::filesystem::path a;  // a metrics.jsonl, an event file of TensorBoard, or a folder that holds them
+  std::filesystem::path b;
+  double tolerance = 0.0;     // relative error up to which values are the same
+  bool assert_equal = false;  // torchtitan's name for what is always so: status 1 at a difference
 };
 
 // `shardloom plan`: the training flags, and what is planned with them.
@@ -85,8 +94,8 @@ struct EarlyExit {
   std::string text;
 };
 
-using ParsedCommand =
-    std::variant<ProgramArguments, GenerateArguments, PlanArguments, ConvertArguments, InspectArguments, EarlyExit>;
+using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArguments, CompareArguments,
+                                   ConvertArguments, InspectArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv,

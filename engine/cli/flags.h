@@ -36,6 +36,12 @@ std::optional<Number> parse_number(const std::string& text) {
   return value;
 }
 
+// Whether the command line has the flag; false also for a flag that the command has not.
+inline bool given(const CLI::App& app, const std::string& name) {
+  const CLI::Option* option = app.get_option_no_throw(name);
+  return option != nullptr && option->count() > 0;
+}
+
 class Flags {
  public:
   explicit Flags(CLI::App& app) : app_(app) {}
@@ -56,10 +62,32 @@ class Flags {
         });
   }
 
+  // None unless it is given.
+  void optional_whole(const std::string& name, std::optional<std::int64_t>& value, std::int64_t least,
+                      const std::string& about) {
+    add(name, "N", "", about, [=, &value](const std::string& text) {
+      const auto number = parse_number<std::int64_t>(text);
+      if (!number || *number < least) {
+        config_error("{} is {}; use a whole number of at least {}", name, shown_text(text), least);
+      }
+      value = *number;
+    });
+  }
+
   // `allowed` says in words what `holds` tests.
   void real(const std::string& name, double& value, bool (*holds)(double), std::string_view allowed,
             const std::string& about) {
     add(name, "X", fmt::to_string(value), about, [=, &value](const std::string& text) {
+      const auto number = parse_number<double>(text);
+      if (!number || !std::isfinite(*number) || !holds(*number))
+        config_error("{} is {}; use {}", name, shown_text(text), allowed);
+      value = *number;
+    });
+  }
+
+  void optional_real(const std::string& name, std::optional<double>& value, bool (*holds)(double),
+                     std::string_view allowed, const std::string& about) {
+    add(name, "X", "", about, [=, &value](const std::string& text) {
       const auto number = parse_number<double>(text);
       if (!number || !std::isfinite(*number) || !holds(*number))
         config_error("{} is {}; use {}", name, shown_text(text), allowed);
@@ -132,14 +160,17 @@ class Flags {
         ->group(group_);
   }
 
-  // One or more, each at least 0.
-  void whole_numbers(const std::string& name, std::vector<int>& value, const std::string& about) {
-    const auto take = [name, &value, &app = app_](const std::vector<std::string>& given) {
-      std::vector<int> numbers;
+  // One or more.
+  template <class Integer>
+  void whole_numbers(const std::string& name, std::vector<Integer>& value, Integer least, const std::string& about) {
+    const auto take = [name, least, &value, &app = app_](const std::vector<std::string>& given) {
+      std::vector<Integer> numbers;
       for (const std::string& word : given) {
         check_is_value(app, name, "N", word);
-        const auto number = parse_number<int>(word);
-        if (!number || *number < 0) config_error("{} is {}; use whole numbers of at least 0", name, shown_text(word));
+        const auto number = parse_number<Integer>(word);
+        if (!number || *number < least) {
+          config_error("{} is {}; use whole numbers of at least {}", name, shown_text(word), least);
+        }
         numbers.push_back(*number);
       }
       value = std::move(numbers);

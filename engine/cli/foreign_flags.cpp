@@ -14,8 +14,6 @@ struct ForeignFlag {
 
 // Taken in silence, or refused.
 constexpr ForeignFlag kForeignFlags[] = {
-    {"--fp16", 0, "",
-     "does not go with FSDP2, which has no loss scaler; write param_dtype: bf16 in the file of --fsdp2-config-path"},
     {"--use-distributed-optimizer", 0, "",
      "does not go with FSDP2, which shards the optimizer state with the parameters; remove it"},
     {"--gradient-accumulation-fusion", 0, "",
@@ -50,24 +48,21 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--tokenizer-model", 1, "", "names a tokenizer, which is not built: text is read as bytes; remove it"},
     {"--tokenizer-name-or-path", 1, "", "names a tokenizer, which is not built: text is read as bytes; remove it"},
     {"--split", 1, "", "is not a flag here; write --held-out-fraction X, the share kept for evaluation"},
-    {"--train-samples", 1, "", "is not a flag here; write --train-iters N, optimizer steps"},
-    {"--lr-warmup-fraction", 1, "", "is not a flag here; write --lr-warmup-iters N"},
     {"--rampup-batch-size", 1, "", "is not built; write one --global-batch-size"},
+    {"--log-params-norm", 0, "", "is not built: the norm of the parameters is not computed; remove it"},
+    {"--log-num-zeros-in-grad", 0, "", "is not built: zeros of gradients are not counted; remove it"},
+    {"--timing-log-level", 1, "0",
+     "timers of a step's parts are not built; write 0, and use --profile to see the parts"},
+    {"--wandb-project", 1, "", "names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR"},
+    {"--wandb-exp-name", 1, "", "names a run of Weights & Biases, which is not built; write --tensorboard-dir DIR"},
     {"--overlap-grad-reduce", 0, "", "is of Megatron's DDP; FSDP2 overlaps the reduction by itself; remove it"},
     {"--overlap-param-gather", 0, "", "is of Megatron's optimizer; FSDP2 gathers ahead by itself; remove it"},
 };
 
 // Taken and named in one line, or refused: what they describe is in the model's configuration, is always so here, or
-// belongs to what is not there (checkpoints of optimizers, loader processes).
+// belongs to what is not there (loader processes).
 constexpr ForeignFlag kWithoutEffect[] = {
     {"--num-workers", 1, kAny, ""},
-    {"--no-load-optim", 0, kAny, ""},
-    {"--no-load-rng", 0, kAny, ""},
-    {"--no-save-optim", 0, kAny, ""},
-    {"--no-save-rng", 0, kAny, ""},
-    {"--finetune", 0, kAny, ""},
-    {"--save-interval", 1, kAny, ""},
-    {"--log-throughput", 0, kAny, ""},
     {"--use-mcore-models", 0, kAny, ""},
     {"--transformer-impl", 1, kAny, ""},
     {"--variable-seq-lengths", 0, kAny, ""},
@@ -143,7 +138,6 @@ void add_foreign_flags(Flags& flags, ForeignFlags& given) {
   }
   flags.noted("--recompute-activations", 0,
               [&given](const std::string&) { given.recompute.emplace_back("--recompute-activations"); });
-  flags.noted("--load", 1, [&given](const std::string& value) { given.load = value; });
   flags.noted("--worker-num", 1, [&given](const std::string& value) { given.worker_num = value; });
 }
 

@@ -12,12 +12,20 @@ namespace {
 
 // A program with a save_model of its own may write other names besides.
 const std::vector<std::string> kModelFiles = {"config.json", "model.safetensors"};
+const std::vector<std::string> kCheckpointFiles = {"latest_checkpointed_iteration.txt"};
+
+bool is_same_folder(const std::filesystem::path& one, const std::filesystem::path& other) {
+  std::error_code error;
+  return one.lexically_normal() == other.lexically_normal() || std::filesystem::equivalent(one, other, error);
+}
 
 void add_inputs(io::OutputPlan& plan, const train::TrainArguments& a) {
   for (const auto& path : a.data_path) plan.reads("--data-path", path);
   if (a.model_config) plan.reads("--model-config", *a.model_config);
   if (a.init_from_hf_path) plan.reads("--init-from-hf-path", *a.init_from_hf_path);
   if (a.fsdp2_config_path) plan.reads("--fsdp2-config-path", *a.fsdp2_config_path);
+  // A run that goes on usually saves where it loads: checkpoints there are added, never written over.
+  if (a.load && !(a.save && is_same_folder(*a.load, *a.save))) plan.reads("--load", *a.load);
 }
 
 void add_device(io::OutputPlan& plan, const std::string& flag, const std::string& profile) {
@@ -34,10 +42,14 @@ void check_metrics_of_report(const ProgramArguments& a) {
 }
 
 void add_outputs_of_rank_0(io::OutputPlan& plan, const ProgramArguments& a) {
-  if (a.save) plan.writes_folder("--save", *a.save, kModelFiles);
+  const bool checkpoints = a.ckpt_format == train::CheckpointFormat::kTorchDcp;
+  if (a.save) plan.writes_folder("--save", *a.save, checkpoints ? kCheckpointFiles : kModelFiles);
   plan.writes_file("--metrics-path", a.metrics_path);
   if (a.report) plan.writes_file("--report", *a.report);
 }
+
+// Threads share a process: one of them is the last rank.
+bool has_last_rank(const ProgramArguments& a, std::optional<int> rank) { return !rank || *rank == a.ranks - 1; }
 
 bool writes_profile(const ProgramArguments& a, std::optional<int> rank) {
   const observe::ProfileOptions& p = a.profile;
@@ -53,6 +65,7 @@ std::vector<io::OutputLock> open_outputs(const ProgramArguments& a, std::optiona
   if (a.profile.enabled && a.profile.device) add_device(plan, "--profile-device", *a.profile.device);
   const bool first = rank.value_or(0) == 0;
   if (first) add_outputs_of_rank_0(plan, a);
+  if (a.tensorboard_dir && has_last_rank(a, rank)) plan.writes_folder("--tensorboard-dir", *a.tensorboard_dir);
   if (writes_profile(a, rank)) plan.writes_folder("--profile-save-path", a.profile.save_path);
   plan.check();
   check_metrics_of_report(a);

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "engine/cli/compare_command.h"
 #include "engine/cli/convert_command.h"
 #include "engine/cli/exit_status.h"
 #include "engine/cli/hub_callbacks.h"
@@ -23,6 +24,8 @@ int run(const ParsedCommand& command) {
     run_train(*arguments, std::cout);
   } else if (const auto* plan = std::get_if<PlanArguments>(&command)) {
     return run_plan(*plan, hub_callbacks(plan->train), std::cout);
+  } else if (const auto* compared = std::get_if<CompareArguments>(&command)) {
+    return run_compare(*compared, std::cout);
   } else if (const auto* conversion = std::get_if<ConvertArguments>(&command)) {
     run_convert(*conversion, std::cout);
   } else if (const auto* inspected = std::get_if<InspectArguments>(&command)) {

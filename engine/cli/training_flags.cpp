@@ -36,23 +36,56 @@ void add_batch_and_schedule(Flags& flags, ProgramArguments& a) {
   flags.whole("--global-batch-size", a.global_batch_size, 1, "Sequences of a step on all ranks",
               "micro-batch-size x ranks");
   flags.whole("--train-iters", a.train_iters, 1, "Optimizer steps");
+  flags.whole("--train-samples", a.train_samples, 1,
+              "Sequences to train on, whole batches of them; in the place of --train-iters", "none");
+  flags.whole_numbers<std::int64_t>("--iterations-to-skip", a.iterations_to_skip, 1,
+                                    "Iterations, from 1, whose data is consumed and not trained on");
   flags.real("--lr", a.lr, positive, "a number above 0", "Largest learning rate");
   flags.real("--min-lr", a.min_lr, not_negative, "a number of at least 0", "Learning rate at the end of the decay");
-  flags.choice<train::LrDecayStyle>("--lr-decay-style", a.lr_decay_style,
-                                    {{"constant", train::LrDecayStyle::kConstant},
-                                     {"linear", train::LrDecayStyle::kLinear},
-                                     {"cosine", train::LrDecayStyle::kCosine},
-                                     {"inverse-square-root", train::LrDecayStyle::kInverseSquareRoot}},
-                                    "How the learning rate falls after the warm-up");
+  flags.choice("--lr-decay-style", a.lr_decay_style, train::style_words<train::LrDecayStyle>(),
+               "How the learning rate falls after the warm-up");
   flags.whole("--lr-decay-iters", a.lr_decay_iters, 1, "Steps until --min-lr is reached, warm-up included",
               "train-iters");
-  flags.whole("--lr-warmup-iters", a.lr_warmup_iters, 0, "Steps in which the learning rate rises from 0");
+  flags.whole("--lr-decay-samples", a.lr_decay_samples, 1, "The same in samples, with --train-samples",
+              "train-samples");
+  flags.whole("--lr-warmup-iters", a.lr_warmup_iters, 0, "Steps in which the learning rate rises");
+  flags.whole("--lr-warmup-samples", a.lr_warmup_samples, 0, "The same in samples, with --train-samples");
+  flags.optional_real("--lr-warmup-fraction", a.lr_warmup_fraction, below_one, "a number from 0 to below 1",
+                      "The same as a share of the decay's length");
+  flags.real("--lr-warmup-init", a.lr_warmup_init, not_negative, "a number of at least 0",
+             "Learning rate at which the warm-up begins");
+  flags.choice("--lr-wsd-decay-style", a.lr_wsd_decay_style, train::style_words<train::WsdDecayStyle>(),
+               "How the learning rate falls in the last part of WSD");
+  flags.whole("--lr-wsd-decay-iters", a.lr_wsd_decay_iters, 1, "Steps of that last part", "none");
+  flags.whole("--lr-wsd-decay-samples", a.lr_wsd_decay_samples, 1, "The same in samples, with --train-samples", "none");
+  flags.toggle("--override-opt-param-scheduler", a.override_opt_param_scheduler,
+               "Of a run that goes on, the command line's schedule holds, not the checkpoint's");
+  flags.toggle("--use-checkpoint-opt-param-scheduler", a.use_checkpoint_opt_param_scheduler,
+               "Of a run that goes on, the checkpoint's schedule holds, not the command line's");
+}
+
+void add_loss_scale(Flags& flags, ProgramArguments& a) {
+  flags.group("fp16");
+  flags.toggle("--fp16", a.fp16, "Scale the loss; needs param_dtype: fp16 in the file of --fsdp2-config-path");
+  flags.optional_real("--loss-scale", a.loss_scale.constant, positive, "a number above 0",
+                      "One scale for the whole run; not given: it adapts");
+  flags.real("--initial-loss-scale", a.loss_scale.initial, positive, "a number above 0", "Scale of the first step");
+  flags.real("--min-loss-scale", a.loss_scale.minimum, positive, "a number above 0", "Below it the scale never falls");
+  flags.whole("--loss-scale-window", a.loss_scale.window, 1, "Updates without overflow after which the scale doubles");
+  flags.whole("--hysteresis", a.loss_scale.hysteresis, 1, "Overflows after which the scale is halved");
 }
 
 void add_optimizer(Flags& flags, ProgramArguments& a) {
   flags.group("Optimizer (AdamW)");
   flags.real("--weight-decay", a.weight_decay, not_negative, "a number of at least 0",
              "Decay of the weights, times lr");
+  flags.choice("--weight-decay-incr-style", a.weight_decay_incr_style,
+               train::style_words<train::WeightDecayIncrStyle>(),
+               "How the decay of the weights rises; not constant: from --start- to --end-weight-decay");
+  flags.optional_real("--start-weight-decay", a.start_weight_decay, not_negative, "a number of at least 0",
+                      "Decay of the weights in the first step");
+  flags.optional_real("--end-weight-decay", a.end_weight_decay, not_negative, "a number of at least 0",
+                      "Decay of the weights at the end of training");
   flags.toggle("--no-weight-decay-on-norms-and-biases", a.no_weight_decay_on_norms_and_biases,
                "Parameters of one dim, and biases, do not decay");
   flags.real("--clip-grad", a.clip_grad, not_negative, "a number of at least 0",
@@ -99,14 +132,12 @@ void add_execution(Flags& flags, ProgramArguments& a) {
 
 void add_output(Flags& flags, Program program, ProgramArguments& a) {
   flags.group("Output");
-  flags.text("--save", "DIR", a.save, "Where the trained model is written; not given: nowhere");
+  flags.text("--save", "DIR", a.save, "Where the trained model, or checkpoints, are written; not given: nowhere");
   flags.choice<train::SaveDType>("--save-dtype", a.save_dtype,
                                  {{"as-loaded", train::SaveDType::kAsLoaded},
                                   {"fp32", train::SaveDType::kFp32},
                                   {"bf16", train::SaveDType::kBf16}},
                                  "Type of the saved weights; as-loaded: bf16 where they were loaded as bf16");
-  flags.optional_choice("--ckpt-format", a.ckpt_format, {"torch_dcp", "torch_dist"},
-                        "Accepted as MindSpeed has it; refused with --save until it is built");
   flags.text("--metrics-path", "FILE", a.metrics_path, "One JSON line a step", "metrics.jsonl in --save or here");
   flags.text("--report", "FILE", a.report, "Write an HTML page with charts of the run or plan; it works offline");
   if (!plans(program)) {
@@ -114,7 +145,6 @@ void add_output(Flags& flags, Program program, ProgramArguments& a) {
                "Whose virtual time the page shows: a device profile's file, or a name in configs/devices",
                a.report_device);
   }
-  flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
   flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");
   flags.whole("--eval-iters", a.eval_iters, 0, "Batches of one evaluation; 0 = no evaluation");
   if (!plans(program)) {
@@ -123,6 +153,74 @@ void add_output(Flags& flags, Program program, ProgramArguments& a) {
   if (program != Program::kShardloomTrain) return;
   flags.whole("--sample-bytes", a.sample_bytes, 0, "Length of the text generated after training; 0 = none");
   flags.text("--prompt", "TEXT", a.prompt, "What that text continues");
+}
+
+void add_checkpoints(Flags& flags, Program program, ProgramArguments& a) {
+  if (plans(program))
+    flags.group("");  // of a launch script: a plan saves and loads nothing
+  else
+    flags.group("Checkpoints");
+  flags.optional_choice(
+      "--ckpt-format", a.ckpt_format_word, {"torch_dcp", "hf", "torch_dist"},
+      "What --save writes: checkpoints of torch.distributed.checkpoint, or Hugging Face's files of the "
+      "model after the last step; torch_dcp where a flag below that saves is given, else hf");
+  flags.text("--load", "DIR", a.load, "Checkpoints to go on from: the newest whole one of a folder, or a single one");
+  flags.optional_whole("--ckpt-step", a.ckpt_step, 0, "The iteration of --load to take, and no other");
+  flags.toggle("--no-load-optim", a.no_load_optim, "Begin with a fresh optimizer and schedule");
+  flags.toggle("--no-load-rng", a.no_load_rng, "Keep --seed and begin its numbers anew");
+  flags.toggle("--finetune", a.finetune, "Take the weights alone, and begin at iteration 0");
+  flags.toggle("--exit-on-missing-checkpoint", a.exit_on_missing_checkpoint,
+               "End where --load has no checkpoint, instead of beginning anew");
+  flags.choice<checkpoint::Strictness>("--dist-ckpt-strictness", a.dist_ckpt_strictness,
+                                       {{"raise_all", checkpoint::Strictness::kRaiseAll},
+                                        {"assume_ok_unexpected", checkpoint::Strictness::kAssumeOkUnexpected},
+                                        {"log_all", checkpoint::Strictness::kLogAll}},
+                                       "Names that do not fit the model: an error, an error unless they are beside it, "
+                                       "or a warning");
+  flags.toggle("--no-save-optim", a.no_save_optim, "Leave the optimizer and the schedule out");
+  flags.toggle("--no-save-rng", a.no_save_rng, "Leave the random numbers' position out");
+  flags.toggle("--async-save", a.async_save, "Write behind the training, which waits for a copy in memory only");
+  flags.optional_whole("--keep-last", a.keep_last, 1, "Remove all but the newest N checkpoints after a save");
+  flags.choice<train::OnSaveError>("--on-save-error", a.on_save_error,
+                                   {{"stop", train::OnSaveError::kStop}, {"continue", train::OnSaveError::kContinue}},
+                                   "When a checkpoint cannot be written (disk full); the former one stays");
+}
+
+void add_end(Flags& flags, ProgramArguments& a) {
+  flags.group("Saving and ending");
+  flags.whole("--save-interval", a.save_interval, 1, "Steps between saves", "after the last step only");
+  flags.whole("--exit-interval", a.exit_interval, 1, "End after a step whose number this divides; saves with --save",
+              "never");
+  flags.real("--exit-duration-in-mins", a.exit_duration_in_mins, not_negative, "a number of at least 0",
+             "End after the first step later than this; saves with --save; 0 = never");
+  flags.toggle("--exit-signal-handler", a.exit_signal_handler,
+               "SIGTERM ends the run with status 0 instead of 143; either way it saves with --save");
+}
+
+void add_logging(Flags& flags, train::LogOptions& a) {
+  flags.group("Log");
+  flags.choice<train::LogFormat>(
+      "--log-format", a.log_format, {{"short", train::LogFormat::kShort}, {"megatron", train::LogFormat::kMegatron}},
+      "Lines and a progress bar of our own, or the line of Megatron-LM's training_log, of the last rank");
+  flags.whole("--log-interval", a.log_interval, 1, "Steps between printed lines");
+  flags.toggle("--log-throughput", a.log_throughput,
+               "TFLOP/s of a rank, in Megatron's line and, with --log-timers-to-tensorboard, in TensorBoard");
+  flags.toggle("--check-for-spiky-loss", a.check_for_spiky_loss,
+               "Warn of a loss 10 times the largest of the first 100 steps or more");
+  flags.toggle("--check-for-large-grads", a.check_for_large_grads, "The same for the gradient norm");
+  flags.group("TensorBoard (the last rank writes)");
+  flags.text("--tensorboard-dir", "DIR", a.tensorboard_dir, "Folder of an event file with the scalars of the run");
+  flags.whole("--tensorboard-log-interval", a.tensorboard_log_interval, 1, "Steps between scalars");
+  flags.whole("--tensorboard-queue-size", a.tensorboard_queue_size, 1,
+              "Scalars that wait at most before they are written, two minutes at the longest");
+  flags.toggle("--log-timers-to-tensorboard", a.log_timers_to_tensorboard,
+               "Time of a step, every --log-interval steps; with --log-throughput the throughput too");
+  flags.toggle("--log-memory-to-tensorboard", a.log_memory_to_tensorboard, "Memory of the emulated device");
+  flags.toggle("--log-loss-scale-to-tensorboard,!--no-log-loss-scale-to-tensorboard", a.log_loss_scale_to_tensorboard,
+               "The loss scale; on unless --no-... is given");
+  flags.toggle("--log-world-size-to-tensorboard", a.log_world_size_to_tensorboard, "The number of ranks");
+  flags.toggle("--log-validation-ppl-to-tensorboard", a.log_validation_ppl_to_tensorboard,
+               "The perplexity on the held-out data");
 }
 
 void add_profile(Flags& flags, observe::ProfileOptions& a) {
@@ -140,7 +238,7 @@ void add_profile(Flags& flags, observe::ProfileOptions& a) {
   flags.toggle("--profile-with-memory", a.with_memory, "Memory by category, also below level2");
   flags.toggle("--profile-record-shapes", a.record_shapes, "Shapes of matrix products, also below level2");
   flags.text("--profile-save-path", "DIR", a.save_path, "Where it is written", a.save_path.string());
-  flags.whole_numbers("--profile-ranks", a.ranks, "Ranks collected, one or more");
+  flags.whole_numbers("--profile-ranks", a.ranks, 0, "Ranks collected, one or more");
   flags.text("--profile-device", "PROFILE", a.device,
              "Virtual time on this device beside the wall clock's: a file, or a name in configs/devices");
 }
@@ -151,8 +249,12 @@ void add_training(Flags& flags, Program program, ProgramArguments& a) {
   add_model_and_data(flags, program, a);
   add_batch_and_schedule(flags, a);
   add_optimizer(flags, a);
+  add_loss_scale(flags, a);
   add_execution(flags, a);
   add_output(flags, program, a);
+  add_checkpoints(flags, program, a);
+  add_end(flags, a);
+  add_logging(flags, a);
   if (!plans(program)) add_profile(flags, a.profile);
 }
 
@@ -184,6 +286,15 @@ void add_generate(Flags& flags, GenerateArguments& a) {
   flags.whole("--seed", a.seed, 0, "Seed of the draws");
 }
 
-// --- Checks over several flags
+void add_compare(Flags& flags, CompareArguments& a) {
+  flags.group("Runs");
+  flags.text("A", "PATH", a.a, "metrics.jsonl, an event file of TensorBoard, or a folder that holds them");
+  flags.text("B", "PATH", a.b, "The same of the other run");
+  flags.group("Comparison");
+  flags.real("--tolerance", a.tolerance, not_negative, "a number of at least 0",
+             "Relative error up to which values are the same");
+  flags.toggle("--assert-equal", a.assert_equal,
+               "Accepted as torchtitan has it; status 1 at a difference is always so");
+}
 
 }  // namespace loom::cli

@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kShardingInfo = "DCP_SHARDING_INFO";
+constexpr std::uint64_t kMostMetadata = std::uint64_t{2} << 30;
 
 struct Box {
   Offset offset;
@@ -83,26 +84,40 @@ std::vector<std::string> safetensors_names(const fs::path& folder) {
   return names;
 }
 
-// "saved_offsets" of a tensor; the beginning where the file says nothing of shards.
-Offset saved_offset(const SafetensorsFile& file, const StoredTensor& tensor) {
-  const auto found = file.metadata().find(std::string(kShardingInfo));
-  Offset offset(static_cast<std::size_t>(tensor.shape.ndim()), 0);
-  if (found == file.metadata().end()) return offset;
-  const std::string where = file.path().string() + ": DCP_SHARDING_INFO";
-  const nlohmann::json info = parse_json(found->second, where);
-  const auto entry = info.is_object() ? info.find(tensor.name) : info.end();
-  const bool has = entry != info.end() && entry->is_object() && entry->contains("saved_offsets") &&
-                   (*entry)["saved_offsets"].is_array() && (*entry)["saved_offsets"].size() == offset.size();
-  if (!has) throw FileDamage(fmt::format("{}: no saved_offsets of '{}'", where, shown_text(tensor.name)));
-  for (std::size_t d = 0; d < offset.size(); ++d) {
-    const auto& number = (*entry)["saved_offsets"][d];
-    if (!number.is_number_unsigned() || number.get<std::uint64_t>() > INT64_MAX / 2) {
-      throw FileDamage(fmt::format("{}: saved_offsets of '{}' is no list of places", where, shown_text(tensor.name)));
-    }
-    offset[d] = number.get<std::int64_t>();
+// What the header of a safetensors file says of its shards; nothing, and they are whole tensors.
+class ShardingInfo {
+ public:
+  explicit ShardingInfo(const SafetensorsFile& file) : where_(file.path().string() + ": DCP_SHARDING_INFO") {
+    const auto found = file.metadata().find(std::string(kShardingInfo));
+    if (found == file.metadata().end()) return;
+    info_ = parse_json(found->second, where_);
+    if (!info_->is_object()) throw FileDamage(fmt::format("{}: no object of JSON", where_));
   }
-  return offset;
-}
+
+  // "saved_offsets" of a tensor.
+  Offset offset_of(const StoredTensor& tensor) const {
+    Offset offset(static_cast<std::size_t>(tensor.shape.ndim()), 0);
+    if (!info_) return offset;
+    const auto entry = info_->find(tensor.name);
+    const bool has = entry != info_->end() && entry->is_object() && entry->contains("saved_offsets") &&
+                     (*entry)["saved_offsets"].is_array() && (*entry)["saved_offsets"].size() == offset.size();
+    if (!has) throw FileDamage(fmt::format("{}: no saved_offsets of '{}'", where_, shown_text(tensor.name)));
+    for (std::size_t d = 0; d < offset.size(); ++d) {
+      const auto& number = (*entry)["saved_offsets"][d];
+      const auto most = static_cast<std::uint64_t>(INT64_MAX - tensor.shape[static_cast<int>(d)]);
+      if (!number.is_number_unsigned() || number.get<std::uint64_t>() > most) {
+        throw FileDamage(
+            fmt::format("{}: saved_offsets of '{}' is no list of places", where_, shown_text(tensor.name)));
+      }
+      offset[d] = number.get<std::int64_t>();
+    }
+    return offset;
+  }
+
+ private:
+  const std::string where_;
+  std::optional<nlohmann::json> info_;
+};
 
 }  // namespace
 
@@ -120,6 +135,10 @@ DcpFolder::DcpFolder(fs::path folder) : folder_(std::move(folder)) {
   const fs::path file = folder_ / kDcpMetadataFile;
   if (fs::exists(file, error)) {
     const MappedFile mapped = open_inside(folder_, std::string(kDcpMetadataFile));
+    if (mapped.bytes().size() > kMostMetadata) {
+      throw FileDamage(fmt::format("{}: {} bytes; at most {} are read", escaped(file.string()), mapped.bytes().size(),
+                                   kMostMetadata));
+    }
     std::vector<std::byte> bytes(mapped.bytes().size());
     FileReader(mapped).read(0, bytes);
     metadata_ = read_dcp_metadata(bytes, file.string());
@@ -136,13 +155,39 @@ void DcpFolder::open_files() {
     files_.push_back(std::make_unique<OpenFile>(open_inside(folder_, name)));
   }
   for (const DcpItem& item : metadata_.items) {
-    for (const DcpPiece& piece : item.pieces) {
-      const MappedFile& file = files_[piece.file]->file;
-      const std::uint64_t size = file.bytes().size();
-      if (piece.begin <= size && piece.length <= size - piece.begin) continue;
-      throw FileDamage(fmt::format("{}: '{}' should take {} bytes at offset {}, but the file has {}; it is cut short",
-                                   file.path().string(), shown_text(item.name), piece.length, piece.begin, size));
-    }
+    for (const DcpPiece& piece : item.pieces) check_part(item, piece);
+  }
+  check_parts_differ();
+}
+
+void DcpFolder::check_part(const DcpItem& item, const DcpPiece& piece) const {
+  const MappedFile& file = files_[piece.file]->file;
+  const std::uint64_t size = file.bytes().size();
+  if (piece.begin > size || piece.length > size - piece.begin) {
+    throw FileDamage(fmt::format("{}: '{}' should take {} bytes at offset {}, but the file has {}; it is cut short",
+                                 file.path().string(), shown_text(item.name), piece.length, piece.begin, size));
+  }
+  const auto needed = static_cast<std::uint64_t>(piece.shape.numel() * element_bytes(item.dtype));
+  if (!item.is_tensor || needed <= piece.length) return;
+  throw FileDamage(fmt::format("{}: offset {}: '{}' has a piece {} of {} bytes, but {} bytes for it",
+                               file.path().string(), piece.begin, shown_text(item.name), to_string(piece.shape), needed,
+                               piece.length));
+}
+
+// Each piece has bytes of its own: otherwise a small file could claim any number of large tensors.
+void DcpFolder::check_parts_differ() const {
+  std::vector<std::pair<const DcpPiece*, const DcpItem*>> parts;
+  for (const DcpItem& item : metadata_.items) {
+    for (const DcpPiece& piece : item.pieces) parts.emplace_back(&piece, &item);
+  }
+  std::ranges::sort(parts, {}, [](const auto& part) { return std::pair(part.first->file, part.first->begin); });
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto& [before, item] = parts[i - 1];
+    const auto& [piece, other] = parts[i];
+    if (before->file != piece->file || before->begin + before->length <= piece->begin) continue;
+    throw FileDamage(fmt::format("{}: offset {}: the bytes of '{}' and '{}' overlap",
+                                 files_[piece->file]->file.path().string(), piece->begin, shown_text(item->name),
+                                 shown_text(other->name)));
   }
 }
 
@@ -151,13 +196,14 @@ void DcpFolder::read_safetensors() {
   for (const std::string& name : safetensors_names(folder_)) {
     inside(folder_, name);
     SafetensorsFile file(folder_ / name);
+    const ShardingInfo sharding(file);
     for (const StoredTensor& tensor : file.tensors()) {
       DcpItem& item = items[tensor.name];
       const bool first = item.pieces.empty();
       if (first) {
         item = {tensor.name, {tensor.name}, true, tensor.dtype, tensor.shape, {}};
       }
-      DcpPiece piece{.offset = saved_offset(file, tensor), .shape = tensor.shape, .file = files_.size()};
+      DcpPiece piece{.offset = sharding.offset_of(tensor), .shape = tensor.shape, .file = files_.size()};
       if (item.dtype != tensor.dtype || item.shape.ndim() != tensor.shape.ndim()) {
         throw FileDamage(fmt::format("{}: '{}' is {} {}, and {} {} in another file", file.path().string(),
                                      shown_text(tensor.name), loom::name(tensor.dtype), to_string(tensor.shape),

@@ -48,6 +48,8 @@ class DcpFolder {
   struct OpenFile;
 
   void open_files();
+  void check_part(const DcpItem& item, const DcpPiece& piece) const;
+  void check_parts_differ() const;
   void read_safetensors();
   OpenFile& file_of(const DcpPiece& piece) const;
   void read_piece(const DcpItem& item, const DcpPiece& piece, const Offset& offset, const Shape& shape,

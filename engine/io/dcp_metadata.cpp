@@ -56,13 +56,16 @@ bool is_file_name(std::string_view name) {
 
 class Reader {
  public:
-  Reader(std::span<const std::byte> bytes, const std::string& file) : file_(file), pickle_(bytes, file, allowed) {}
+  Reader(std::span<const std::byte> bytes, const std::string& file)
+      : file_(file), pickle_(bytes, file, allowed), most_numbers_(bytes.size()) {}
 
   DcpMetadata read() {
     const PickleNode& root = state_of(pickle_.root(), "Metadata");
     const PickleNode& planner = member(root, "planner_data");
+    const PickleNode& places = dict(member(root, "storage_data"));
+    most_pieces_ = places.items.size() / 2;
     read_items(dict(member(root, "state_dict_metadata")), planner);
-    read_places(dict(member(root, "storage_data")));
+    read_places(places);
     for (const DcpItem& item : made_.items) {
       check_places(item);
       if (item.is_tensor) check_pieces(item, file_);
@@ -96,10 +99,15 @@ class Reader {
     if (!node.is(Kind::kWhole) || node.whole < 0) fail(node, "a size should stand here");
     return static_cast<std::uint64_t>(node.whole);
   }
-  std::vector<std::int64_t> sizes(const PickleNode& node) const {
+  std::vector<std::int64_t> sizes(const PickleNode& node) {
     const bool is_size = node.is_object_of("torch", "Size") && node.items.size() == 1;
     const PickleNode& tuple = is_size ? *node.items[0] : node;
     if (!tuple.is(Kind::kTuple) && !tuple.is(Kind::kList)) fail(node, "a torch.Size should stand here");
+    if (tuple.items.size() > kMostDims) {
+      fail(node, fmt::format("a tensor of {} dims; {} is the most", tuple.items.size(), kMostDims));
+    }
+    numbers_ += tuple.items.size();
+    if (numbers_ > most_numbers_) fail(node, "more sizes than the file has bytes: they stand for one another");
     std::vector<std::int64_t> found;
     for (const PickleNode* item : tuple.items) found.push_back(static_cast<std::int64_t>(size(*item)));
     return found;
@@ -133,11 +141,15 @@ class Reader {
     }
   }
 
-  void read_tensor(const PickleNode& state, DcpItem& item) const {
+  void read_tensor(const PickleNode& state, DcpItem& item) {
     item.dtype = dtype(member(state, "properties"));
     item.shape = Shape(sizes(member(state, "size")));
     const PickleNode& chunks = member(state, "chunks");
     if (!chunks.is(Kind::kList)) fail(chunks, "a list of chunks should stand here");
+    pieces_ += chunks.items.size();
+    if (pieces_ > most_pieces_) {
+      fail(chunks, fmt::format("{} pieces up to here, but storage_data has places of {}", pieces_, most_pieces_));
+    }
     for (const PickleNode* chunk : chunks.items) {
       const PickleNode& box = state_of(*chunk, "ChunkStorageMetadata");
       item.pieces.push_back({.offset = sizes(member(box, "offsets")), .shape = Shape(sizes(member(box, "sizes")))});
@@ -147,20 +159,21 @@ class Reader {
 
   // The default planner keeps for every flat name its place in the nested state.
   std::vector<DcpKey> path_of(const std::string& name, const PickleNode& planner) const {
+    if (planner.is(Kind::kDict) && planned_.empty()) index_planner(planner);
+    const auto place = planned_.find(name);
+    if (place == planned_.end()) return {name};  // another planner's
+    const PickleNode& found = *place->second;
+    const bool is_path = (found.is(Kind::kTuple) || found.is(Kind::kList)) && !found.items.empty();
+    if (!is_path) fail(found, fmt::format("the path of '{}' should stand here", shown_text(name)));
     std::vector<DcpKey> path;
-    const PickleNode* found = nullptr;
-    if (planner.is(Kind::kDict)) {
-      if (planned_.empty()) index_planner(planner);
-      const auto place = planned_.find(name);
-      found = place == planned_.end() ? nullptr : place->second;
+    std::size_t length = found.items.size() - 1;  // of the keys with a dot between them: that is the name
+    for (const PickleNode* key : found.items) {
+      if (!key->is(Kind::kText) && !key->is(Kind::kWhole)) fail(*key, "a key of a path is no text and no number");
+      length += key->is(Kind::kText) ? key->text.size() : 1;
+      if (length > name.size()) fail(*key, fmt::format("a path that is longer than its name '{}'", shown_text(name)));
+      if (key->is(Kind::kText)) path.emplace_back(std::string(key->text));
+      if (key->is(Kind::kWhole)) path.emplace_back(key->whole);
     }
-    const bool is_path = found != nullptr && (found->is(Kind::kTuple) || found->is(Kind::kList));
-    for (std::size_t i = 0; is_path && i < found->items.size(); ++i) {
-      const PickleNode& key = *found->items[i];
-      if (key.is(Kind::kText)) path.emplace_back(std::string(key.text));
-      if (key.is(Kind::kWhole)) path.emplace_back(key.whole);
-    }
-    if (!is_path || path.size() != found->items.size() || path.empty()) path = {name};
     return path;
   }
   void index_planner(const PickleNode& planner) const {
@@ -176,7 +189,7 @@ class Reader {
       const std::string name = text(member(index, "fqn"));
       const auto found = places_.find(name);
       if (found == places_.end()) fail(index, fmt::format("a place of '{}', which is no item", shown_text(name)));
-      DcpPiece& piece = piece_at(made_.items[found->second], index);
+      DcpPiece& piece = piece_at(found->second, index);
       if (piece.length != kNowhere) fail(index, fmt::format("a second place of a piece of '{}'", shown_text(name)));
       if (const PickleNode* transforms = info.find("transform_descriptors");
           transforms != nullptr && !transforms->is(Kind::kNone) && !transforms->items.empty()) {
@@ -188,7 +201,8 @@ class Reader {
     }
   }
 
-  DcpPiece& piece_at(DcpItem& item, const PickleNode& index) {
+  DcpPiece& piece_at(std::size_t number, const PickleNode& index) {
+    DcpItem& item = made_.items[number];
     if (!item.is_tensor) {
       if (item.pieces.empty()) item.pieces.emplace_back().length = kNowhere;
       return item.pieces[0];
@@ -199,11 +213,14 @@ class Reader {
       const auto place = static_cast<std::size_t>(hint->whole);
       if (place < item.pieces.size() && item.pieces[place].offset == offset) return item.pieces[place];
     }
-    const auto found = std::ranges::find(item.pieces, offset, &DcpPiece::offset);
-    if (found == item.pieces.end()) {
+    auto& by_offset = pieces_by_offset_[number];
+    for (std::size_t i = 0; by_offset.empty() && i < item.pieces.size(); ++i)
+      by_offset.emplace(item.pieces[i].offset, i);
+    const auto found = by_offset.find(offset);
+    if (found == by_offset.end()) {
       fail(index, fmt::format("a place of a piece that '{}' has not", shown_text(item.name)));
     }
-    return *found;
+    return item.pieces[found->second];
   }
 
   std::size_t file_number(const PickleNode& info) {
@@ -224,11 +241,17 @@ class Reader {
   }
 
   static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+  static constexpr std::size_t kMostDims = 64;  // of PyTorch
 
   const std::string file_;
   const Pickle pickle_;
   DcpMetadata made_;
-  std::map<std::string, std::size_t> places_;  // of items, by name
+  std::size_t pieces_ = 0;  // of all tensors
+  std::size_t most_pieces_ = 0;
+  std::size_t numbers_ = 0;  // in all sizes and offsets
+  const std::size_t most_numbers_;
+  std::map<std::string, std::size_t> places_;                              // of items, by name
+  std::map<std::size_t, std::map<Offset, std::size_t>> pieces_by_offset_;  // of items whose hints do not hold
   std::map<std::string, std::size_t> files_;
   mutable std::unordered_map<std::string_view, const PickleNode*> planned_;
 };

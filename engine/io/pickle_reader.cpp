@@ -3,7 +3,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <unordered_map>
 #include <utility>
 
 #include "engine/core/shown_text.h"
@@ -34,10 +33,11 @@ const PickleNode* PickleNode::find(std::string_view key) const {
 // The stack machine. A mark is a null on the stack.
 class Pickle::Machine {
  public:
-  Machine(std::span<const std::byte> bytes, Pickle& made, const AllowClass& allow)
-      : bytes_(bytes), made_(made), allow_(allow) {}
+  Machine(std::span<const std::byte> bytes, Pickle& made, const AllowClass& allow, std::size_t most_nodes)
+      : bytes_(bytes), made_(made), allow_(allow), most_nodes_(most_nodes) {}
 
   void run() {
+    begin();
     while (made_.root_ == nullptr) {
       opcode_at_ = at_;
       step(std::to_integer<unsigned char>(take(1).front()));
@@ -47,6 +47,14 @@ class Pickle::Machine {
 
  private:
   [[noreturn]] void fail(const std::string& what) const { damaged(made_.file_, opcode_at_, what); }
+
+  void begin() {
+    const auto first = std::to_integer<unsigned>(take(1).front());
+    if (first != 0x80) fail(fmt::format("no pickle of protocol 2 or later begins with {:#04x}", first));
+    if (const auto protocol = little(1); protocol < 2 || protocol > 5) {
+      fail(fmt::format("a pickle of protocol {}; 2 to 5 are read", protocol));
+    }
+  }
 
   // --- bytes
   std::span<const std::byte> take(std::uint64_t count) {
@@ -78,6 +86,7 @@ class Pickle::Machine {
 
   // --- nodes and the stack
   PickleNode& make(Kind kind) {
+    if (made_.nodes_.size() >= most_nodes_) fail(fmt::format("a pickle of more than {} values", most_nodes_));
     PickleNode& node = made_.nodes_.emplace_back();
     node.kind = kind;
     node.offset = opcode_at_;
@@ -102,6 +111,7 @@ class Pickle::Machine {
     return values;
   }
   void push_text(Kind kind, std::string_view value) {
+    if (kind == Kind::kText && invalid_utf8(value)) fail("a text that is no UTF-8");
     PickleNode& node = make(kind);
     node.text = value;
     push(node);
@@ -171,11 +181,20 @@ class Pickle::Machine {
   }
 
   // --- memo
-  void put(std::uint64_t index) { memo_[index] = &top(); }
+  // Writers number what they keep one by one.
+  void put(std::uint64_t index) {
+    if (index > memo_.size())
+      fail(fmt::format("the pickle keeps value {}, but only {} before it", index, memo_.size()));
+    if (index == memo_.size()) memo_.push_back(nullptr);
+    memo_[index] = &top();
+  }
   void get(std::uint64_t index) {
-    const auto found = memo_.find(index);
-    if (found == memo_.end()) fail(fmt::format("the pickle refers to value {}, which it has not kept", index));
-    stack_.push_back(found->second);
+    if (index >= memo_.size()) fail(fmt::format("the pickle refers to value {}, which it has not kept", index));
+    stack_.push_back(memo_[index]);
+  }
+  void frame(std::uint64_t count) {
+    if (count <= bytes_.size() - at_) return;
+    fail(fmt::format("a frame of {} bytes, but {} are left; the file is cut short", count, bytes_.size() - at_));
   }
 
   void push_long(std::uint64_t count) {
@@ -204,14 +223,9 @@ class Pickle::Machine {
 
   bool step_values(unsigned char opcode) {
     switch (opcode) {
-      case 0x80:  // PROTO
-        if (const auto protocol = little(1); protocol < 2 || protocol > 5) {
-          fail(fmt::format("a pickle of protocol {}; 2 to 5 are read", protocol));
-        }
-        return true;
       case 0x95:
-        little(8);
-        return true;  // FRAME: a hint for readers of streams
+        frame(little(8));
+        return true;
       case 'N':
         push(make(Kind::kNone));
         return true;
@@ -379,14 +393,16 @@ class Pickle::Machine {
   const std::span<const std::byte> bytes_;
   Pickle& made_;
   const AllowClass& allow_;
+  const std::size_t most_nodes_;
   std::size_t at_ = 0;
   std::size_t opcode_at_ = 0;
   std::vector<PickleNode*> stack_;
-  std::unordered_map<std::uint64_t, PickleNode*> memo_;
+  std::vector<PickleNode*> memo_;
 };
 
-Pickle::Pickle(std::span<const std::byte> bytes, std::string file, const AllowClass& allow) : file_(std::move(file)) {
-  Machine(bytes, *this, allow).run();
+Pickle::Pickle(std::span<const std::byte> bytes, std::string file, const AllowClass& allow, std::size_t most_nodes)
+    : file_(std::move(file)) {
+  Machine(bytes, *this, allow, most_nodes).run();
 }
 
 void Pickle::fail(const PickleNode& at, const std::string& what) const { damaged(file_, at.offset, what); }

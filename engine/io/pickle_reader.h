@@ -3,10 +3,10 @@
 //
 // Classes   only those of an allow-list may be named at all; any other is refused with its name and offset, before the
 //           bytes behind it are read.
-// Opcodes   those that protocols 2 to 5 write for these trees. Calls of anything but a named class, pickles from the
-//           outside (PERSID by text), and integers above 64 bits are refused.
+// Opcodes   those that protocols 2 to 5 write for these trees; PROTO stands first. Calls of anything but a named class,
+//           pickles from the outside (PERSID by text), integers above 64 bits and texts that are no UTF-8 are refused.
 // Shared    a node may stand in several places and may contain itself: walk it by what you expect, with a bound.
-// Memory    in proportion to the bytes that are read, whatever they claim.
+// Memory    in proportion to the bytes that are read, whatever they claim, and bounded by the number of nodes.
 // Threads   one thread at a time while it is made; reading the tree is safe from any number of threads.
 // Errors    FileDamage with file, offset, what stands there and what may.
 // Source    CPython, Lib/pickle.py and Lib/pickletools.py.
@@ -64,10 +64,14 @@ struct PickleNode {
 // Whether a class may be named.
 using AllowClass = std::function<bool(std::string_view module, std::string_view name)>;
 
+// A node takes about 110 bytes: 7 GB.
+inline constexpr std::size_t kMostPickleNodes = 64'000'000;
+
 class Pickle {
  public:
   // `bytes` outlive it; `file` stands in messages. What follows the pickle's end is left alone.
-  Pickle(std::span<const std::byte> bytes, std::string file, const AllowClass& allow);
+  Pickle(std::span<const std::byte> bytes, std::string file, const AllowClass& allow,
+         std::size_t most_nodes = kMostPickleNodes);
   Pickle(const Pickle&) = delete;
   Pickle& operator=(const Pickle&) = delete;
 

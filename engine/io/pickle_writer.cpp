@@ -65,8 +65,19 @@ void PickleWriter::sized(std::string_view value, char short_opcode, char long_op
 void PickleWriter::text(std::string_view value) { sized(value, protocol_ >= 4 ? kShortText : '\0', 'X'); }
 
 void PickleWriter::bytes(std::string_view value) {
-  require(protocol_ >= 4, "bytes in a pickle of protocol {}", protocol_);
-  sized(value, 'C', 'B');
+  if (protocol_ >= 4) return sized(value, 'C', 'B');
+  std::string characters;  // U+0000 to U+00FF, in UTF-8
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80) characters.push_back(static_cast<char>(0xc0 | byte >> 6));
+    characters.push_back(static_cast<char>(byte < 0x80 ? byte : 0x80 | (byte & 0x3f)));
+  }
+  global("_codecs", "encode");
+  begin_tuple();
+  text(characters);
+  text("latin1");
+  end_tuple();
+  reduce();
 }
 
 void PickleWriter::value(const PlainValue& value) {

@@ -3,8 +3,8 @@
 // Order    as the stack machine has it: what belongs to a tuple, list, dict or call is written before it is closed.
 //            begin_dict(); text("lr"); real(1e-3); end_dict();      {"lr": 0.001}
 //            global("torch", "Size"); begin_tuple(); wholes(sizes); end_tuple(); reduce();
-// Opcodes  those that PyTorch's reader of weights alone (weights_only) takes too.
-// Protocol 2 as torch.save writes (classes by GLOBAL), 4 as pickle.dump writes.
+// Opcodes  of protocol 2: those that PyTorch's reader of weights alone (weights_only) takes too.
+// Forms    protocol 2 as torch.save writes (classes by GLOBAL), 4 as pickle.dump writes.
 // Shared   a class is written once and referred to afterwards.
 // Threads  one thread at a time.
 // Source   CPython, Lib/pickle.py.
@@ -31,7 +31,7 @@ class PickleWriter {
   void whole(std::int64_t value);
   void real(double value);
   void text(std::string_view value);
-  void bytes(std::string_view value);
+  void bytes(std::string_view value);  // in protocol 2, as Python does: _codecs.encode(text, "latin1")
   void value(const PlainValue& value);
 
   void begin_tuple() { put('('); }

@@ -36,6 +36,13 @@ std::string real_text(double value) {
   return plain ? text + ".0" : text;
 }
 
+// Python takes double quotes where the text has single ones only.
+void append_text(std::string& text, const std::string& value) {
+  const bool has_single = value.find('\'') != std::string::npos;
+  const char quote = has_single && value.find('"') == std::string::npos ? '"' : '\'';
+  text += quote + escaped(value) + quote;
+}
+
 void append(std::string& text, const PlainValue& value, std::size_t most) {
   switch (value.kind()) {
     case Kind::kNone:
@@ -51,7 +58,7 @@ void append(std::string& text, const PlainValue& value, std::size_t most) {
       text += real_text(value.as_real());
       break;
     case Kind::kText:
-      text += '\'' + escaped(value.as_text().substr(0, most)) + '\'';
+      append_text(text, value.as_text().substr(0, most));
       break;
     case Kind::kBytes:
       text += fmt::format("<{} bytes>", value.as_text().size());

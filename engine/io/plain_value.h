@@ -40,7 +40,7 @@ class PlainValue {
   // Of a dict: the value under a text key, or null.
   const PlainValue* find(std::string_view key) const;
 
-  // As Python's repr() writes it, text escaped; cut behind `most` characters with "...".
+  // As Python's repr() writes it, control characters escaped, bytes as "<2 bytes>"; cut behind `most` bytes with "...".
   std::string repr(std::size_t most = 200) const;
 
   bool operator==(const PlainValue&) const = default;

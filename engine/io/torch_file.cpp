@@ -33,7 +33,9 @@ constexpr std::array<TorchDtype, 10> kDtypes{{{DType::kF32, "float32", "FloatSto
                                               {DType::kU8, "uint8", "ByteStorage"},
                                               {DType::kBool, "bool", "BoolStorage"}}};
 
-constexpr std::uint64_t kMostPickle = 1 << 30;
+constexpr std::uint64_t kMostPickle = 64 << 20;
+constexpr std::size_t kMostNodes = 8'000'000;
+constexpr std::size_t kMostDims = 64;        // of PyTorch
 constexpr std::uint64_t kBlock = 256 << 10;  // read and summed while it is in the cache
 constexpr int kMostLevels = 64;
 constexpr std::int64_t kMostItems = 1'000'000;
@@ -45,6 +47,7 @@ bool allowed(std::string_view module, std::string_view name) {
   if (module == "torch._utils") return name == "_rebuild_tensor_v2" || name == "_rebuild_parameter";
   if (module == "collections") return name == "OrderedDict";
   if (module == "argparse") return name == "Namespace";
+  if (module == "_codecs") return name == "encode";  // bytes, in protocol 2
   if (module != "torch") return false;
   return name == "Size" || parse_torch_dtype(name).has_value() ||
          std::ranges::find(kDtypes, name, &TorchDtype::storage) != kDtypes.end();
@@ -57,7 +60,7 @@ struct Description {
 
   explicit Description(const TorchZip& zip)
       : bytes(zip.content(zip.at("data.pkl"), kMostPickle)),
-        pickle(bytes, zip.source().where(zip.at("data.pkl").begin) + ", data.pkl", allowed) {
+        pickle(bytes, zip.source().where(zip.at("data.pkl").begin) + ", data.pkl", allowed, kMostNodes) {
     if (const TorchZipEntry* order = zip.find("byteorder")) check_order(zip, *order);
   }
 
@@ -75,6 +78,9 @@ std::vector<std::int64_t> wholes(const Pickle& pickle, const PickleNode& node, s
   const PickleNode* tuple = &node;
   if (node.is_object_of("torch", "Size") && node.items.size() == 1) tuple = node.items[0];
   if (!tuple->is(Kind::kTuple)) pickle.fail(node, fmt::format("the tensor's {} is no tuple", what));
+  if (tuple->items.size() > kMostDims) {
+    pickle.fail(node, fmt::format("a tensor of {} dims; {} is the most", tuple->items.size(), kMostDims));
+  }
   std::vector<std::int64_t> found;
   for (const PickleNode* item : tuple->items) {
     if (!item->is(Kind::kWhole) || item->whole < 0) pickle.fail(*item, fmt::format("a {} that is no size", what));
@@ -106,6 +112,15 @@ StorageName storage_name(const Pickle& pickle, const PickleNode& node) {
   const auto* const row = std::ranges::find(kDtypes, id->items[1]->name, &TorchDtype::storage);
   if (row == kDtypes.end()) pickle.fail(*id->items[1], "a storage of another dtype");
   return {row->dtype, id->items[2]->text};
+}
+
+// Nothing where sizes are more than 63 bits count, zeros among them or not.
+std::optional<std::int64_t> numel_of(const Shape& shape) {
+  std::int64_t nonzero = 1;
+  for (const std::int64_t size : shape.sizes()) {
+    if (size != 0 && __builtin_mul_overflow(nonzero, size, &nonzero)) return std::nullopt;
+  }
+  return shape.numel();
 }
 
 // The last element's place and one more; nothing where the product leaves 63 bits.
@@ -145,7 +160,8 @@ TorchTensor::TorchTensor(const ByteSource& source) : zip_(source) {
   storage_ = &zip_.at(fmt::format("data/{}", storage.key));
   const auto spanned = elements_spanned(shape_, strides_, begin_);
   const auto held = static_cast<std::int64_t>(storage_->size / static_cast<std::uint64_t>(element_bytes(dtype_)));
-  if (!spanned || *spanned > held) {
+  const auto numel = numel_of(shape_);
+  if (!spanned || *spanned > held || !numel || *numel > held) {
     pickle.fail(tensor, fmt::format("a tensor {} that needs more than the {} elements of its storage",
                                     shown_text(to_string(shape_)), held));
   }
@@ -224,9 +240,25 @@ void TorchTensor::read_box(const Offset& offset, const Shape& box, std::span<std
 
 namespace {
 
+// The bytes whose characters, U+0000 to U+00FF, a text in UTF-8 holds; nothing where it holds others.
+std::optional<std::string> from_latin1(std::string_view text) {
+  std::string bytes;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    if (first < 0x80) {
+      bytes.push_back(text[i]);
+    } else if ((first == 0xc2 || first == 0xc3) && i + 1 < text.size()) {
+      bytes.push_back(static_cast<char>((first & 3u) << 6 | (static_cast<unsigned char>(text[++i]) & 0x3fu)));
+    } else {
+      return std::nullopt;
+    }
+  }
+  return bytes;
+}
+
 class ValueReader {
  public:
-  explicit ValueReader(const Pickle& pickle) : pickle_(pickle) {}
+  explicit ValueReader(const Pickle& pickle) : pickle_(pickle), text_left_(pickle.size_bytes() + kMostRepeatedText) {}
 
   PlainValue read(const PickleNode& node, int level = 0) {
     if (level > kMostLevels) pickle_.fail(node, fmt::format("a value of more than {} levels", kMostLevels));
@@ -241,9 +273,9 @@ class ValueReader {
       case Kind::kReal:
         return PlainValue::real(node.real);
       case Kind::kText:
-        return PlainValue::text(std::string(node.text));
+        return PlainValue::text(text(node));
       case Kind::kBytes:
-        return PlainValue::bytes(std::string(node.text));
+        return PlainValue::bytes(text(node));
       case Kind::kTuple:
         return PlainValue::tuple(list(node, level));
       case Kind::kList:
@@ -262,6 +294,24 @@ class ValueReader {
   }
 
  private:
+  // A text may be referred to any number of times, and is copied each time.
+  std::string text(const PickleNode& node) {
+    if (node.text.size() > text_left_) {
+      pickle_.fail(
+          node, fmt::format("a value whose texts have more than {} bytes", pickle_.size_bytes() + kMostRepeatedText));
+    }
+    text_left_ -= node.text.size();
+    return std::string(node.text);
+  }
+  // What protocol 2 makes of bytes: a text whose characters are the bytes.
+  PlainValue bytes(const PickleNode& node) {
+    const bool latin = node.items.size() == 2 && node.items[0]->is(Kind::kText) && node.items[1]->is(Kind::kText) &&
+                       (node.items[1]->text == "latin1" || node.items[1]->text == "latin-1");
+    if (!latin) pickle_.fail(node, "bytes that are no text of latin1");
+    const auto found = from_latin1(text(*node.items[0]));
+    if (!found) pickle_.fail(*node.items[0], "bytes that are no text of latin1");
+    return PlainValue::bytes(*found);
+  }
   std::vector<PlainValue> list(const PickleNode& node, int level) {
     std::vector<PlainValue> values;
     for (const PickleNode* item : node.items) values.push_back(read(*item, level + 1));
@@ -276,6 +326,7 @@ class ValueReader {
   }
   PlainValue object(const PickleNode& node, int level) {
     if (node.of_class->is_class("collections", "OrderedDict")) return dict(node, level);
+    if (node.of_class->is_class("_codecs", "encode")) return bytes(node);
     if (node.of_class->is_class("torch", "Size") && node.items.size() == 1) return read(*node.items[0], level + 1);
     if (node.of_class->is_class("argparse", "Namespace") && node.state != nullptr && node.state->is(Kind::kDict)) {
       return dict(*node.state, level);
@@ -284,8 +335,11 @@ class ValueReader {
                                    shown_text(node.of_class->text), shown_text(node.of_class->name)));
   }
 
+  static constexpr std::size_t kMostRepeatedText = 64 << 20;
+
   const Pickle& pickle_;
   std::int64_t items_ = 0;
+  std::size_t text_left_;
 };
 
 void write_rest(TorchZipWriter& zip, const std::string& pickle) {
@@ -343,6 +397,17 @@ std::uint64_t write_torch_tensor(const ByteSink& sink, DType dtype, const Shape&
   write_rest(zip, tensor_pickle(dtype, shape));
   zip.begin("data/0", static_cast<std::uint64_t>(shape.numel() * element_bytes(dtype)));
   content([&](std::span<const std::byte> piece) { zip.append(piece); });
+  zip.end();
+  zip.entry("version", "3\n");
+  zip.finish();
+  return zip.written();
+}
+
+std::uint64_t torch_tensor_bytes(DType dtype, const Shape& shape) {
+  TorchZipWriter zip([](std::span<const std::byte>) {});
+  write_rest(zip, tensor_pickle(dtype, shape));
+  zip.begin("data/0", static_cast<std::uint64_t>(shape.numel() * element_bytes(dtype)));
+  zip.skip();
   zip.end();
   zip.entry("version", "3\n");
   zip.finish();

@@ -2,7 +2,7 @@
 //
 // Tensor   "data.pkl" describes it (dtype, sizes, strides, where in its storage), "data/KEY" holds the storage. Only
 //          what is asked for is read: a box by its runs, a whole tensor in one piece with its checksum.
-// Strides  any; a storage that is not row-major is read whole.
+// Strides  any whose elements are no more than those of the storage; a storage that is not row-major is read whole.
 // Dtypes   fp32 bf16 fp16 fp64 int8 int16 int32 int64 uint8 bool, little endian.
 // Threads  one thread at a time.
 // Errors   FileDamage with file and offset: what is no torch.save, classes and dtypes that are not read here, sizes
@@ -57,12 +57,15 @@ class TorchTensor {
   const TorchZipEntry* storage_ = nullptr;
 };
 
-// A value without tensors. Dicts may be OrderedDict or argparse.Namespace. At most a million items, 64 levels.
+// A value without tensors. OrderedDict and argparse.Namespace become dicts, sets lists, dtypes and other classes their
+// names. At most a million items, 64 levels, a description of 64 MiB.
 PlainValue read_torch_value(const ByteSource& source);
 
 // Write an archive in one pass; what comes back is its size in bytes. The content of a tensor is its elements,
 // row-major, in as many pieces as `content` likes.
 std::uint64_t write_torch_tensor(const ByteSink& sink, DType dtype, const Shape& shape, const ByteProducer& content);
+// What write_torch_tensor() will give.
+std::uint64_t torch_tensor_bytes(DType dtype, const Shape& shape);
 std::uint64_t write_torch_value(const ByteSink& sink, const PlainValue& value);
 
 }  // namespace loom::io

@@ -22,14 +22,17 @@ constexpr std::uint64_t kDirectoryEntryBytes = 46;
 constexpr std::uint64_t kDirectoryEndBytes = 22;
 constexpr std::uint64_t kLocator64Bytes = 20;
 constexpr std::uint64_t kDirectoryEnd64Bytes = 56;
-constexpr std::uint64_t kMostComment = 0xffff;
+constexpr std::uint64_t kDescriptorBytes = 16;
+constexpr std::uint64_t kDescriptor64Bytes = 24;
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::size_t kBlock = std::size_t{1} << 20;  // summed and handed on while it is in the cache
 constexpr std::uint32_t kIn64 = 0xffffffff;           // the figure is in the field of zip64
+constexpr std::uint16_t kMany = 0xffff;               // entries: the same
 constexpr std::uint16_t kZip64Field = 1;
 constexpr std::uint16_t kPaddingField = 0x4246;       // "FB"
 constexpr std::uint16_t kDescriptorAndUtf8 = 0x0808;  // flags
 constexpr std::uint16_t kEncrypted = 0x0001;
+constexpr std::uint16_t kHasDescriptor = 0x0008;
 constexpr std::string_view kFolder = "archive/";
 
 // Little-endian figures one after another.
@@ -65,58 +68,76 @@ struct Directory {
   std::uint64_t entries = 0;
 };
 
-// Where the record of the directory's end stands: the last one whose comment reaches the end of the part.
-std::uint64_t find_end(const ByteSource& source) {
-  const std::uint64_t tail = std::min(source.size(), kDirectoryEndBytes + kMostComment);
-  const std::vector<std::byte> bytes = source.bytes(source.size() - tail, tail);
-  for (std::uint64_t back = kDirectoryEndBytes; back <= tail; ++back) {
-    Fields fields(std::span<const std::byte>(bytes).subspan(tail - back, kDirectoryEndBytes));
-    if (fields.u32() != kDirectoryEnd) continue;
-    fields.skip(16);
-    if (fields.u16() == back - kDirectoryEndBytes) return source.size() - back;
-  }
-  damaged(source, 0, "no zip archive of torch.save: its directory is missing; the file is cut short or another one");
-}
+constexpr std::uint64_t kMostDirectory = 64 << 20;
 
-// Of the record of zip64, where the older one says so.
-Directory directory64(const ByteSource& source, std::uint64_t end) {
-  if (end < kLocator64Bytes) damaged(source, end, "the zip64 locator is missing");
-  const std::vector<std::byte> locator = source.bytes(end - kLocator64Bytes, kLocator64Bytes);
-  Fields fields(locator);
-  if (fields.u32() != kLocator64) damaged(source, end - kLocator64Bytes, "the zip64 locator is missing");
-  fields.skip(4);
-  const std::uint64_t at = fields.u64();
-  const std::vector<std::byte> record = source.bytes(at, kDirectoryEnd64Bytes);
-  Fields found(record);
-  if (found.u32() != kDirectoryEnd64) damaged(source, at, "the zip64 record of the directory is missing");
-  found.skip(20);
-  Directory directory;
-  found.skip(8);
-  directory.entries = found.u64();
-  directory.size = found.u64();
-  directory.begin = found.u64();
-  return directory;
-}
+// The end of the part: the record of zip64 and its locator, where they are, and the record of the directory's end.
+class Tail {
+ public:
+  explicit Tail(const ByteSource& source) : source_(source) {
+    const std::uint64_t size = std::min(source.size(), kDirectoryEnd64Bytes + kLocator64Bytes + kDirectoryEndBytes);
+    bytes_ = source.bytes(source.size() - size, size);
+  }
 
-Directory find_directory(const ByteSource& source) {
-  const std::uint64_t end = find_end(source);
-  const std::vector<std::byte> record = source.bytes(end, kDirectoryEndBytes);
-  Fields fields(record);
-  fields.skip(10);
-  Directory directory;
-  directory.entries = fields.u16();
-  directory.size = fields.u32();
-  directory.begin = fields.u32();
-  if (directory.entries == 0xffff || directory.size == kIn64 || directory.begin == kIn64) {
-    directory = directory64(source, end);
+  Directory directory() const {
+    if (signature(kDirectoryEndBytes) != kDirectoryEnd) {
+      damaged(source_, 0,
+              "no zip archive of torch.save: its directory is missing; the file is cut short or another one");
+    }
+    Fields fields = from(kDirectoryEndBytes);
+    fields.skip(10);
+    Directory found;
+    found.entries = fields.u16();
+    found.size = fields.u32();
+    found.begin = fields.u32();
+    std::uint64_t end = source_.size() - kDirectoryEndBytes;
+    if (signature(kDirectoryEndBytes + kLocator64Bytes) == kLocator64) {
+      end = in64(found);
+    } else if (found.entries == kMany || found.size == kIn64 || found.begin == kIn64) {
+      damaged(source_, end, "the zip64 locator is missing");
+    }
+    if (found.begin > end || found.size != end - found.begin) {
+      damaged(
+          source_, end,
+          fmt::format("the zip directory should be {} bytes at {}, but it ends at {}", found.size, found.begin, end));
+    }
+    if (found.size > kMostDirectory) {
+      damaged(source_, end,
+              fmt::format("a zip directory of {} bytes; at most {} are read", found.size, kMostDirectory));
+    }
+    return found;
   }
-  if (directory.begin > end || directory.size > end - directory.begin) {
-    damaged(source, end,
-            fmt::format("the zip directory should be {} bytes at {}, but it ends before {}", directory.size,
-                        directory.begin, end));
+
+ private:
+  // The fields that begin `back` bytes before the end.
+  Fields from(std::uint64_t back) const { return Fields(std::span(bytes_).subspan(bytes_.size() - back)); }
+  std::uint32_t signature(std::uint64_t back) const { return back > bytes_.size() ? 0 : from(back).u32(); }
+
+  // The figures of zip64, with which those of the older record have to agree; where the directory ends.
+  std::uint64_t in64(Directory& directory) const {
+    constexpr std::uint64_t kBack = kDirectoryEndBytes + kLocator64Bytes + kDirectoryEnd64Bytes;
+    const std::uint64_t locator = source_.size() - kDirectoryEndBytes - kLocator64Bytes;
+    Fields fields = from(kDirectoryEndBytes + kLocator64Bytes);
+    fields.skip(8);
+    if (signature(kBack) != kDirectoryEnd64 || fields.u64() != source_.size() - kBack) {
+      damaged(source_, locator, "the zip64 record of the directory is not in front of its locator");
+    }
+    Fields record = from(kBack);
+    record.skip(32);
+    Directory found;
+    found.entries = record.u64();
+    found.size = record.u64();
+    found.begin = record.u64();
+    const bool same = (directory.entries == found.entries || directory.entries == kMany) &&
+                      (directory.size == found.size || directory.size == kIn64) &&
+                      (directory.begin == found.begin || directory.begin == kIn64);
+    if (!same) damaged(source_, source_.size() - kBack, "the two records of the zip directory's end differ");
+    directory = found;
+    return source_.size() - kBack;
   }
-  return directory;
-}
+
+  const ByteSource& source_;
+  std::vector<std::byte> bytes_;
+};
 
 // The sizes and the place of an entry that are in its field of zip64.
 void read_zip64(const ByteSource& source, std::uint64_t at, std::span<const std::byte> extra, std::uint64_t& size,
@@ -146,22 +167,37 @@ struct Listed {
   std::string name;  // as it stands, with the archive's folder
   TorchZipEntry entry;
   std::uint64_t header = 0;
+  bool has_descriptor = false;  // behind the content
 };
 
 // Where the content begins: behind the local header, which has to say the same as the directory.
 std::uint64_t content_of(const ByteSource& source, const Listed& listed) {
-  const std::vector<std::byte> header = source.bytes(listed.header, kLocalHeaderBytes);
+  const std::vector<std::byte> header = source.bytes(listed.header, kLocalHeaderBytes + listed.name.size());
   Fields fields(header);
   if (fields.u32() != kLocalHeader) {
     damaged(source, listed.header, fmt::format("no zip entry, but {} should be here", shown_text(listed.name)));
   }
-  fields.skip(4);
+  fields.skip(2);
+  const std::uint16_t flags = fields.u16();
   const std::uint16_t method = fields.u16();
-  fields.skip(16);
+  fields.skip(4);
+  const std::uint32_t crc = fields.u32();
+  const std::uint32_t stored_size = fields.u32();
+  const std::uint32_t size = fields.u32();
   const std::uint64_t name_bytes = fields.u16();
   const std::uint64_t extra_bytes = fields.u16();
-  const std::vector<std::byte> name = source.bytes(listed.header + kLocalHeaderBytes, name_bytes);
-  if (method != 0 || std::string_view(reinterpret_cast<const char*>(name.data()), name.size()) != listed.name) {
+  const auto name = fields.rest(listed.name.size());
+  const auto says = [](std::uint64_t figure, std::uint64_t in_directory) {
+    return figure == in_directory || figure == kIn64;
+  };
+  // With a descriptor behind the content the header may leave the figures out.
+  const bool left_out = listed.has_descriptor && crc == 0;
+  const bool same =
+      method == 0 && (flags & kEncrypted) == 0 && ((flags & kHasDescriptor) != 0) == listed.has_descriptor &&
+      name_bytes == listed.name.size() && std::memcmp(name.data(), listed.name.data(), name.size()) == 0 &&
+      (left_out ||
+       (crc == listed.entry.crc32 && says(size, listed.entry.size) && says(stored_size, listed.entry.size)));
+  if (!same) {
     damaged(source, listed.header,
             fmt::format("the zip entry {} is another one in the directory", shown_text(listed.name)));
   }
@@ -202,48 +238,63 @@ Listed read_record(const ByteSource& source, std::uint64_t place, std::span<cons
             fmt::format("the zip entry {} is compressed or encrypted; torch.save stores entries as they are",
                         shown_text(listed.name)));
   }
+  listed.has_descriptor = (flags & kHasDescriptor) != 0;
   size = kDirectoryEntryBytes + variable;
   return listed;
 }
 
 }  // namespace
 
-TorchZip::TorchZip(const ByteSource& source) : source_(source) {
-  const Directory directory = find_directory(source);
-  const std::vector<std::byte> bytes = source.bytes(directory.begin, directory.size);
-  std::uint64_t at = 0;
-  for (std::uint64_t i = 0; i < directory.entries; ++i) {
-    std::uint64_t record_bytes = 0;
-    Listed listed = read_record(source, directory.begin + at, std::span(bytes).subspan(at), record_bytes);
-    listed.entry.name = without_folder(listed.name);
-    listed.entry.begin = content_of(source, listed);
-    add(std::move(listed.entry), directory.begin);
-    at += record_bytes;
+namespace {
+
+// Entries follow one another, each with the descriptor behind its content; a hole could hide another archive.
+void check_places(const ByteSource& source, std::vector<Listed> listed, std::uint64_t directory) {
+  std::ranges::sort(listed, {}, &Listed::header);
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    const Listed& entry = listed[i];
+    const std::uint64_t next = i + 1 < listed.size() ? listed[i + 1].header : directory;
+    const std::uint64_t begin = entry.entry.begin;
+    if (i == 0 && entry.header != 0) damaged(source, 0, "bytes that belong to no zip entry");
+    if (begin > next || entry.entry.size > next - begin) {
+      damaged(source, begin,
+              fmt::format("the zip entry {} should have {} bytes, which do not end before {}", shown_text(entry.name),
+                          entry.entry.size, next));
+    }
+    const std::uint64_t behind = next - begin - entry.entry.size;
+    const bool right = entry.has_descriptor ? behind == kDescriptorBytes || behind == kDescriptor64Bytes : behind == 0;
+    if (!right) {
+      damaged(source, begin + entry.entry.size,
+              fmt::format("{} bytes behind the zip entry {} that belong to nothing", behind, shown_text(entry.name)));
+    }
   }
-  check_overlap();
 }
 
-void TorchZip::add(TorchZipEntry entry, std::uint64_t directory) {
-  if (entry.begin > directory || entry.size > directory - entry.begin) {
-    damaged(source_, std::min(entry.begin, directory),
-            fmt::format("the zip entry {} should have {} bytes, which do not end before the directory",
-                        shown_text(entry.name), entry.size));
+}  // namespace
+
+TorchZip::TorchZip(const ByteSource& source) : source_(source) {
+  const Directory directory = Tail(source).directory();
+  const std::vector<std::byte> bytes = source.bytes(directory.begin, directory.size);
+  std::uint64_t at = 0;
+  std::vector<Listed> listed;
+  for (std::uint64_t i = 0; i < directory.entries; ++i) {
+    std::uint64_t record_bytes = 0;
+    listed.push_back(read_record(source, directory.begin + at, std::span(bytes).subspan(at), record_bytes));
+    listed.back().entry.name = without_folder(listed.back().name);
+    listed.back().entry.begin = content_of(source, listed.back());
+    at += record_bytes;
   }
+  if (at != directory.size) {
+    damaged(source, directory.begin + at,
+            fmt::format("the zip directory should end here, behind {} entries", directory.entries));
+  }
+  for (const Listed& entry : listed) add(entry.entry);
+  check_places(source, std::move(listed), directory.begin);
+}
+
+void TorchZip::add(TorchZipEntry entry) {
   const std::uint64_t begin = entry.begin;
   const auto [found, is_new] = entries_.emplace(entry.name, std::move(entry));
   if (!is_new) damaged(source_, begin, fmt::format("the zip entry {} stands twice", shown_text(found->first)));
-}
-
-void TorchZip::check_overlap() const {
-  std::vector<const TorchZipEntry*> by_place;
-  for (const auto& [name, entry] : entries_) by_place.push_back(&entry);
-  std::ranges::sort(by_place, {}, [](const TorchZipEntry* entry) { return entry->begin; });
-  for (std::size_t i = 1; i < by_place.size(); ++i) {
-    if (by_place[i - 1]->begin + by_place[i - 1]->size <= by_place[i]->begin) continue;
-    damaged(source_, by_place[i]->begin,
-            fmt::format("the zip entries {} and {} overlap", shown_text(by_place[i - 1]->name),
-                        shown_text(by_place[i]->name)));
-  }
 }
 
 const TorchZipEntry* TorchZip::find(std::string_view name) const {
@@ -336,6 +387,12 @@ void TorchZipWriter::append(std::span<const std::byte> piece) {
     sink_(block);
     piece = piece.subspan(block.size());
   }
+}
+
+void TorchZipWriter::skip() {
+  const std::uint64_t rest = entries_.back().size - appended_;
+  written_ += rest;
+  appended_ += rest;
 }
 
 void TorchZipWriter::end() {

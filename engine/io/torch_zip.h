@@ -1,9 +1,10 @@
 // TorchZip: the zip archives that torch.save writes, one after another in a file of a checkpoint: entries stored as
 // they are, never compressed, every content at a multiple of 64 bytes.
 //
-// Read     from the central directory, which lies at the end of the part. Every entry's local header has to agree with
-//          it, entries may not overlap or stand twice under one name, and nothing may lie outside the part. A
-//          compressed or encrypted entry is refused.
+// Read     from the central directory, which ends with the part: an archive has no comment. Every entry's local header
+//          has to agree with it, both records of the directory's end have to agree, entries lie one behind another from
+//          the first byte to the directory without a hole, and no name stands twice. A compressed or encrypted entry is
+//          refused.
 // Written  as PyTorchStreamWriter does: local header with an extra field "FB" that fills up to the 64 bytes, content,
 //          data descriptor with checksum and size; then the central directory. Above 4 GiB with the fields of zip64.
 // Units    bytes.
@@ -46,8 +47,7 @@ class TorchZip {
   std::vector<std::byte> content(const TorchZipEntry& entry, std::uint64_t most) const;
 
  private:
-  void add(TorchZipEntry entry, std::uint64_t directory);
-  void check_overlap() const;
+  void add(TorchZipEntry entry);
 
   const ByteSource& source_;
   std::map<std::string, TorchZipEntry, std::less<>> entries_;
@@ -61,6 +61,8 @@ class TorchZipWriter {
   // The same in pieces: begin, as many appends as there are pieces, end. `size` is that of all pieces together.
   void begin(std::string_view name, std::uint64_t size);
   void append(std::span<const std::byte> piece);
+  // Counts the rest of the content without it: for the size of an archive that is not written.
+  void skip();
   void end();
   // The directory. Call once, last.
   void finish();

@@ -1,11 +1,12 @@
 #include "engine/observe/report_run.h"
 
 #include <algorithm>
-#include <fstream>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
 #include "engine/observe/collective_sums.h"
+#include "engine/observe/metrics_file.h"
 #include "engine/observe/report_configuration.h"
 #include "engine/observe/report_page.h"
 #include "engine/observe/report_step.h"
@@ -19,12 +20,10 @@ namespace {
 using nlohmann::ordered_json;
 
 std::vector<ordered_json> metrics_lines(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::vector<ordered_json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(ordered_json::parse(line));
-  if (lines.empty())
+  MetricsFile metrics = read_metrics(path);
+  if (metrics.lines.empty())
     raise<Error>("{}: holds no steps for the report; leave the file in place while the run lasts", path.string());
-  return lines;
+  return std::move(metrics.lines);
 }
 
 ordered_json time_json(const device::Recording& recording, const virtual_time::RankTimes& times) {
@@ -59,10 +58,7 @@ ordered_json thinned_steps(const std::vector<ordered_json>& lines, std::int64_t 
 
 RunReport::RunReport(const train::TrainArguments& arguments, const ReportOptions& options, const ReportInputs& inputs,
                      About about)
-    : arguments_(arguments),
-      options_(options),
-      inputs_(inputs),
-      recorded_(std::min<std::int64_t>(1, arguments.train_iters - 1)) {
+    : arguments_(arguments), options_(options), inputs_(inputs) {
   json_ = {{"report", "run"},
            {"model", about.model},
            {"parameters", about.parameters},
@@ -76,6 +72,7 @@ RunReport::RunReport(const train::TrainArguments& arguments, const ReportOptions
 }
 
 void RunReport::begin_step(std::int64_t step) {
+  if (!recorded_) recorded_ = std::min(step + 1, arguments_.train_iters - 1);
   if (step == recorded_) recorder_.emplace(device::Device::current(), device::RecorderOptions{.memory = true});
 }
 

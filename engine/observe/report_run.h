@@ -1,7 +1,7 @@
 // The report of a training run (--report): the lines of metrics.jsonl, and one step in virtual time.
 //
-// Step     the second (the first also makes what later steps find), or the only one: rank 0's streams, memory and
-//          schedule, timed on the device profile of --report-device, its peers taken to be alike.
+// Step     the second of this run (the first also makes what later steps find), or the only one: rank 0's streams,
+//          memory and schedule, timed on the device profile of --report-device, its peers taken to be alike.
 // JSON     "report": "run"; "model", "parameters", "device", "world_size", "mode", "micro_batch_size", "micro_batches",
 //          "seq_length"; "steps": lines of metrics.jsonl, and "steps_of_run", more than those where the run is longer
 //          than kReportSteps: every n-th is kept then, with those of evaluations and the last; "recorded_step"; "time",
@@ -63,7 +63,7 @@ class RunReport final : public train::StepObserver {
   const train::TrainArguments& arguments_;
   const ReportOptions& options_;
   const ReportInputs& inputs_;
-  const std::int64_t recorded_;  // the step
+  std::optional<std::int64_t> recorded_;  // the step; known when the first begins
   nlohmann::ordered_json json_;
   std::optional<device::Recorder> recorder_;
 };

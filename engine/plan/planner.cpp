@@ -14,6 +14,7 @@
 #include "engine/plan/plan_memory.h"
 #include "engine/tensor/dry_reads.h"
 #include "engine/train/inputs.h"
+#include "engine/train/step_flops.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/resolve.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -22,7 +23,6 @@ namespace loom::plan {
 namespace {
 
 using device::Entry;
-using device::EntryKind;
 
 // Optimizer state is there after the first; the allocator's cache has settled after the third.
 constexpr std::int64_t kStepsBefore = 3;
@@ -63,18 +63,6 @@ device::Device& set_up_planned_rank(RankContext& context, const train::TrainArgu
   context.slot<nn::KernelOptions>() = arguments.fused;
   context.slot<DryReads>().before = refuse_reads;
   return device;
-}
-
-// Matrix products and attention of a phase, or of all.
-double flops_in(const device::Recording& recording, std::optional<std::string_view> phase = {}) {
-  double flops = 0;
-  bool counts = !phase;
-  for (const Entry& entry : recording.entries) {
-    if (entry.kind == EntryKind::kPhase && phase) counts = recording.text(entry.name) == *phase;
-    const bool arithmetic = entry.cost.unit == device::Unit::kMatrix || entry.cost.unit == device::Unit::kAttention;
-    if (counts && arithmetic && device::is_stream_work(entry.kind)) flops += entry.cost.flops;
-  }
-  return flops;
 }
 
 // As Module::parameter_count(): tied ones once.
@@ -129,8 +117,8 @@ ThroughputEstimate throughput_plan(const train::TrainArguments& arguments, const
   const double seconds = static_cast<double>(step_ns) * 1e-9;
   plan.tokens_per_s = static_cast<double>(plan.tokens) / seconds;
   plan.tokens_per_s_per_device = plan.tokens_per_s / arguments.ranks;
-  plan.model_flops = 3 * flops_in(recording, "forward");
-  plan.hardware_flops = flops_in(recording);
+  plan.model_flops = train::model_flops(recording);
+  plan.hardware_flops = train::arithmetic_flops(recording);
   const auto& peaks = model.profile().matrix.peak_flops_per_s;
   const auto peak = peaks.find(compute_dtype(recording));
   if (peak == peaks.end()) return plan;

@@ -15,6 +15,10 @@
 #include "engine/data/options.h"
 #include "engine/launch/options.h"
 #include "engine/nn/functional.h"
+#include "engine/train/checkpoint_options.h"
+#include "engine/train/exit_decision.h"
+#include "engine/train/log_options.h"
+#include "engine/train/loss_scaler.h"
 #include "engine/train/lr_schedule.h"
 #include "models/hub/options.h"
 
@@ -24,19 +28,34 @@ namespace loom::train {
 // eager composes them.
 enum class KernelSet : std::uint8_t { kFast, kPytorch };
 
-// The optimizer (AdamW), its schedule and the batch of a step.
-struct TrainerOptions {
+// The optimizer (AdamW), its schedule and the batch of a step; when the run saves and ends.
+struct TrainerOptions : EndOptions {
   int micro_batch_size = 1;   // sequences of one forward/backward on a rank
   int global_batch_size = 0;  // sequences of a step on all ranks; filled in: default micro_batch_size * ranks
 
-  std::int64_t train_iters = 100;
+  std::int64_t train_iters = 100;  // filled in with train_samples: the whole batches in it
+  // Above 0: the lengths of the run and of its schedule are those in samples below, and not those in iterations.
+  std::int64_t train_samples = 0;
+  std::vector<std::int64_t> iterations_to_skip = {};  // from 1; ascending, each once
   double lr = 3e-4;
   double min_lr = 0.0;
   LrDecayStyle lr_decay_style = LrDecayStyle::kLinear;
-  std::int64_t lr_decay_iters = 0;  // filled in: default train_iters
+  std::int64_t lr_decay_iters = 0;    // filled in: default train_iters
+  std::int64_t lr_decay_samples = 0;  // filled in: default train_samples
+  WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::kExponential;
+  std::int64_t lr_wsd_decay_iters = 0;  // the last part of WSD
+  std::int64_t lr_wsd_decay_samples = 0;
   std::int64_t lr_warmup_iters = 0;
+  std::int64_t lr_warmup_samples = 0;
+  std::optional<double> lr_warmup_fraction = {};  // of the decay's length; in the place of the two above
+  double lr_warmup_init = 0.0;
+  bool override_opt_param_scheduler = false;        // of a run that goes on, the command line's schedule holds
+  bool use_checkpoint_opt_param_scheduler = false;  // or the checkpoint's; not both
 
   double weight_decay = 0.01;
+  WeightDecayIncrStyle weight_decay_incr_style = WeightDecayIncrStyle::kConstant;
+  std::optional<double> start_weight_decay = {};  // these two exactly where the style is not constant
+  std::optional<double> end_weight_decay = {};
   bool no_weight_decay_on_norms_and_biases = false;  // parameters of one dim, and biases, then do not decay
   double clip_grad = 1.0;                            // largest gradient norm; 0 = no clipping
   double adam_beta1 = 0.9;
@@ -44,6 +63,8 @@ struct TrainerOptions {
   double adam_eps = 1e-8;
 
   bool check_for_nan_in_loss_and_grad = true;  // a loss or gradient norm that is NaN or Inf ends the run
+  bool fp16 = false;                           // the loss is scaled; with FSDP2, the file has to say param_dtype: fp16
+  LossScaleOptions loss_scale;
 
   KernelSet kernels = KernelSet::kFast;
   nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with the other
@@ -70,13 +91,12 @@ struct TrainArguments : launch::LaunchOptions,
                         data::DataOptions,
                         models::ModelOptions,
                         TrainerOptions,
-                        ShardingOptions {
-  // torch_dcp or torch_dist, as MindSpeed has it. Neither is written yet: refused together with `save`.
-  std::optional<std::string> ckpt_format;
-  std::optional<std::filesystem::path> save;  // folder of the trained model; none = not saved
+                        ShardingOptions,
+                        CheckpointOptions,
+                        LogOptions {
+  std::optional<std::filesystem::path> save;  // folder of the trained model or of checkpoints; none = not saved
   SaveDType save_dtype = SaveDType::kAsLoaded;
   std::filesystem::path metrics_path;  // filled in: default metrics.jsonl in `save` or the current folder
-  std::int64_t log_interval = 10;
 };
 
 }  // namespace loom::train

@@ -40,7 +40,8 @@ std::optional<std::string> not_finite(double value) {
 
 void FiniteWatch::step_done(const StepMetrics& metrics) {
   ++steps_;
-  if (std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm)) return;
+  const bool overflow_was_handled = metrics.skipped && !std::isfinite(metrics.grad_norm);
+  if (std::isfinite(metrics.loss) && (std::isfinite(metrics.grad_norm) || overflow_was_handled)) return;
   if (bad_steps_++ == 0) first_bad_ = metrics.step;
 }
 

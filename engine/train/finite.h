@@ -1,5 +1,6 @@
 // What of a run is not finite: weights before they are saved, and steps that went on after a loss or gradient norm was
-// NaN or Inf (--no-check-for-nan-in-loss-and-grad).
+// NaN or Inf (--no-check-for-nan-in-loss-and-grad). A gradient norm whose update a loss scaler left out is none of
+// these.
 //
 // Threads  the rank's host thread.
 #pragma once

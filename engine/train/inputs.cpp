@@ -43,14 +43,26 @@ void check_torch_dist(nn::Module& model, const sharding::ResolvedFsdp2Config& pl
   }
 }
 
-// --bf16 of launch scripts means bf16 compute; with FSDP2 the file says so.
-void check_bf16(const TrainArguments& arguments, const sharding::Fsdp2Config& config) {
-  if (!arguments.bf16 || config.param_dtype == DType::kBF16) return;
+// --bf16 and --fp16 of launch scripts mean computation in that type; with FSDP2 the file says so.
+void check_param_dtype(const TrainArguments& arguments, const sharding::Fsdp2Config& config) {
+  if (!arguments.bf16 && !arguments.fp16) return;
+  const DType asked = arguments.bf16 ? DType::kBF16 : DType::kF16;
+  if (config.param_dtype == asked) return;
   config_error(
-      "{}: param_dtype is {}, and --bf16 asks for bf16; write param_dtype: bf16 (parameters stay fp32, so that the "
+      "{}: param_dtype is {}, and --{} asks for {}; write param_dtype: {} (parameters stay fp32, so that the "
       "optimizer can resume), or remove the flag",
       config.value_mark("param_dtype").text(),
-      config.param_dtype ? std::string(name(*config.param_dtype)) : std::string("not given"));
+      config.param_dtype ? std::string(name(*config.param_dtype)) : std::string("not given"), name(asked), name(asked),
+      name(asked));
+}
+
+void warn_of_unscaled_fp16(const TrainArguments& arguments, const sharding::Fsdp2Config& config,
+                           sharding::ResolvedFsdp2Config& resolved) {
+  if (arguments.fp16 || config.param_dtype != DType::kF16) return;
+  resolved.warnings.push_back(
+      fmt::format("{}: param_dtype is fp16, and --fp16 is not given: the loss is not scaled, and gradients below 6e-8 "
+                  "become 0; add --fp16, or write param_dtype: bf16",
+                  config.value_mark("param_dtype").text()));
 }
 
 bool fits(const std::filesystem::path& file, nn::Module& model, const TrainArguments& arguments) {
@@ -111,10 +123,11 @@ void read_sharding(const TrainArguments& arguments, nn::Module& model, const Edi
       inputs.fsdp2_config.emplace(sharding::load_fsdp2_config(*arguments.fsdp2_config_path));
   if (edit) edit(config);
   refuse_recompute_flags(arguments.megatron_recompute_flags, &config);
-  check_bf16(arguments, config);
+  check_param_dtype(arguments, config);
   inputs.fsdp2 = resolve(arguments, model, config);
+  warn_of_unscaled_fp16(arguments, config, *inputs.fsdp2);
   check_sharding_size_is_given(config, arguments.ranks);
-  if (arguments.ckpt_format == "torch_dist") check_torch_dist(model, *inputs.fsdp2, config);
+  if (arguments.ckpt_format == CheckpointFormat::kTorchDist) check_torch_dist(model, *inputs.fsdp2, config);
 }
 
 // Weights that the model reads by itself have one tensor for what is two parameters now.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -30,8 +31,10 @@ class Line {
   explicit Line(const StepMetrics& metrics) {
     json_["step"] = metrics.step;
     json_["loss"] = number("loss", metrics.loss);
-    json_["grad_norm"] = number("grad_norm", metrics.grad_norm);
+    json_["grad_norm"] = metrics.skipped ? Json(nullptr) : number("grad_norm", metrics.grad_norm);
     json_["lr"] = number("lr", metrics.lr);
+    if (metrics.loss_is_scaled) json_["loss_scale"] = metrics.loss_scale;
+    if (metrics.skipped) json_["skipped"] = true;
     json_["tokens_per_second"] = number("tokens_per_second", metrics.tokens_per_second);
     json_["peak_memory_bytes"] = Json::object();
     for (const auto& [category, bytes] : metrics.peak_memory_bytes) json_["peak_memory_bytes"][category] = bytes;
@@ -83,6 +86,22 @@ fs::path move_aside(const fs::path& path) {
   }
 }
 
+// What stands behind the last end of a line.
+std::string last_line(int fd, off_t size) {
+  constexpr off_t kPiece = 4096;
+  std::string line;
+  for (off_t end = size; end > 0;) {
+    const off_t begin = std::max<off_t>(0, end - kPiece);
+    std::string piece(static_cast<std::size_t>(end - begin), '\0');
+    if (::pread(fd, piece.data(), piece.size(), begin) != end - begin) return {};
+    const std::size_t newline = piece.rfind('\n');
+    if (newline != std::string::npos) return piece.substr(newline + 1) + line;
+    line.insert(0, piece);
+    end = begin;
+  }
+  return line;
+}
+
 }  // namespace
 
 MetricsWriter::MetricsWriter(fs::path path, MetricsMode mode) : path_(std::move(path)) {
@@ -110,8 +129,23 @@ void MetricsWriter::open_file(const fs::path& target, MetricsMode mode) {
     logger().info("{}: the metrics of an earlier run are kept in {}", path_.string(),
                   (path_.parent_path() / kept.filename()).string());
   }
-  fd_ = ::open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
+  const int access = mode == MetricsMode::kAppend ? O_RDWR : O_WRONLY;
+  fd_ = ::open(target.c_str(), access | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd_ < 0) cannot_open(path_, io::reason_of(errno));
+  if (mode == MetricsMode::kAppend) mend_last_line();
+}
+
+void MetricsWriter::mend_last_line() {
+  const off_t size = ::lseek(fd_, 0, SEEK_END);
+  const std::string last = last_line(fd_, size);
+  if (last.empty()) return;
+  const bool whole = Json::accept(last);
+  const auto kept = size - static_cast<off_t>(last.size());
+  const bool mended = whole ? ::write(fd_, "\n", 1) == 1 : ::ftruncate(fd_, kept) == 0;
+  if (!mended) cannot_open(path_, io::reason_of(errno));
+  if (whole) return;
+  logger().warn("{}: the last line was cut off after {} bytes, as by a run that was killed; it is removed",
+                path_.string(), last.size());
 }
 
 void MetricsWriter::write(const StepMetrics& metrics) {

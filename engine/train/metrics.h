@@ -3,10 +3,13 @@
 // Line      {"step": 1, "loss": 5.5, "grad_norm": 1.2, "lr": 0.0003, "tokens_per_second": 12000.0,
 //           "peak_memory_bytes": {"activation": 1048576, ...}, "held_out_loss": 5.6}; the last key only where
 //           evaluated. Where the loss function reports figures of its own, "reports": {"name": 1.5} is the last key.
+//           Under a loss scale, "loss_scale": 65536.0 follows "lr", and "skipped": true follows that in a step without
+//           update, whose "grad_norm" is null without a warning.
 //           A number that is not finite is null, and one warning is logged for all of a run. Keys always come in this
 //           order.
 // Earlier   lines of an earlier run are kept: a new run moves them to metrics.1.jsonl (the first number that is free)
-//           and logs that it did.
+//           and logs that it did. A resumed run writes behind them; a last line that is cut off is removed, which is
+//           logged. Of a step that stands twice then, readers take the later line.
 // Failure   a line that cannot be written (disk full) ends nothing: one warning is logged, no half line stays, the next
 //           step tries again, and problem() says what is missing.
 // Threads   one thread at a time; one rank of the job writes.
@@ -44,6 +47,8 @@ class MetricsWriter final : public StepObserver {
 
  private:
   void open_file(const std::filesystem::path& target, MetricsMode mode);
+  // Ends the last line of an earlier run, or removes it where it is not whole: ours begins a line of its own.
+  void mend_last_line();
   void warn_of_values(std::int64_t step, const std::vector<std::string>& not_finite);
   void append(std::int64_t step, const std::string& line);
   void missed(std::int64_t step, int error_number);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <biosoup/progress_bar.hpp>
-#include <chrono>
 #include <fmt/format.h>
 #include <sstream>
 
@@ -37,11 +36,6 @@ struct Progress::Bar {
     return text.str();
   }
 };
-
-std::int64_t steady_clock_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 bool is_terminal(int fd) { return ::isatty(fd) == 1; }
 
@@ -115,6 +109,10 @@ void Progress::step_done(const StepMetrics& metrics) {
   update(metrics.step, metrics.loss, metrics.tokens_per_second);
   if (!metrics.held_out_loss) return;
   note(evaluation(fmt::format("step {}: held-out loss", metrics.step), *metrics.held_out_loss));
+}
+
+void Progress::skipped(std::int64_t step) {
+  note(fmt::format("step {}: skipped (--iterations-to-skip); its data is consumed, nothing is trained", step));
 }
 
 void Progress::evaluated(std::int64_t, double held_out_loss) { note(evaluation("held-out loss", held_out_loss)); }

@@ -10,19 +10,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "engine/train/clock.h"
 #include "engine/train/step_observer.h"
 
 namespace loom::train {
-
-// Nanoseconds from any fixed moment on; never goes back.
-using MonotonicClock = std::function<std::int64_t()>;
-std::int64_t steady_clock_ns();
 
 // Whether a person watches this file descriptor (isatty).
 bool is_terminal(int fd);
@@ -47,6 +43,7 @@ class Progress final : public StepObserver {
 
   // After each step; `steps_done` counts from the start of training and grows.
   void update(std::int64_t steps_done, double loss, double tokens_per_second);
+  void skipped(std::int64_t step) override;
   void step_done(const StepMetrics& metrics) override;
   void evaluated(std::int64_t step, double held_out_loss) override;
   void run_done(std::optional<double> test_loss) override;

@@ -1,6 +1,7 @@
 #include "engine/train/same_job.h"
 
 #include <algorithm>
+#include <fmt/ranges.h>
 #include <numeric>
 
 #include "engine/core/digest.h"
@@ -22,18 +23,9 @@ void add(Entries& entries, std::string key, const T& value) {
 
 std::string_view given(bool is_given) { return is_given ? "the flag" : "none"; }
 
-std::string_view name(LrDecayStyle style) {
-  switch (style) {
-    case LrDecayStyle::kConstant:
-      return "constant";
-    case LrDecayStyle::kLinear:
-      return "linear";
-    case LrDecayStyle::kCosine:
-      return "cosine";
-    case LrDecayStyle::kInverseSquareRoot:
-      return "inverse-square-root";
-  }
-  return "another";
+template <class T>
+std::string given(const std::optional<T>& value) {
+  return value ? fmt::format("{}", *value) : "none";
 }
 
 void add_batch_and_schedule(Entries& entries, const TrainArguments& a) {
@@ -45,17 +37,45 @@ void add_batch_and_schedule(Entries& entries, const TrainArguments& a) {
   add(entries, "--train-iters", a.train_iters);
   add(entries, "--eval-interval", a.eval_interval);
   add(entries, "--eval-iters", a.eval_iters);
+  add(entries, "--save-interval", a.save_interval);
+  add(entries, "--exit-interval", a.exit_interval);
+  add(entries, "--exit-duration-in-mins", a.exit_duration_in_mins);
+  add(entries, "--exit-signal-handler", given(a.exit_signal_handler));
   add(entries, "--skip-train", given(a.skip_train));
   add(entries, "--no-check-for-nan-in-loss-and-grad", given(!a.check_for_nan_in_loss_and_grad));
   add(entries, "--lr", a.lr);
   add(entries, "--min-lr", a.min_lr);
-  add(entries, "--lr-decay-style", name(a.lr_decay_style));
+  add(entries, "--lr-decay-style", word_of(a.lr_decay_style));
   add(entries, "--lr-decay-iters", a.lr_decay_iters);
   add(entries, "--lr-warmup-iters", a.lr_warmup_iters);
+  add(entries, "--lr-warmup-fraction", given(a.lr_warmup_fraction));
+  add(entries, "--lr-warmup-init", a.lr_warmup_init);
+  add(entries, "--lr-wsd-decay-style", word_of(a.lr_wsd_decay_style));
+  add(entries, "--lr-wsd-decay-iters", a.lr_wsd_decay_iters);
+  add(entries, "--override-opt_param-scheduler", given(a.override_opt_param_scheduler));
+  add(entries, "--use-checkpoint-opt_param-scheduler", given(a.use_checkpoint_opt_param_scheduler));
+}
+
+void add_samples_and_loss_scale(Entries& entries, const TrainArguments& a) {
+  add(entries, "--train-samples", a.train_samples);
+  add(entries, "--lr-decay-samples", a.lr_decay_samples);
+  add(entries, "--lr-warmup-samples", a.lr_warmup_samples);
+  add(entries, "--lr-wsd-decay-samples", a.lr_wsd_decay_samples);
+  add(entries, "--iterations-to-skip",
+      a.iterations_to_skip.empty() ? "none" : fmt::format("{}", fmt::join(a.iterations_to_skip, " ")));
+  add(entries, "--fp16", given(a.fp16));
+  add(entries, "--loss-scale", given(a.loss_scale.constant));
+  add(entries, "--initial-loss-scale", a.loss_scale.initial);
+  add(entries, "--min-loss-scale", a.loss_scale.minimum);
+  add(entries, "--loss-scale-window", a.loss_scale.window);
+  add(entries, "--hysteresis", a.loss_scale.hysteresis);
 }
 
 void add_optimizer_and_kernels(Entries& entries, const TrainArguments& a) {
   add(entries, "--weight-decay", a.weight_decay);
+  add(entries, "--weight-decay-incr-style", word_of(a.weight_decay_incr_style));
+  add(entries, "--start-weight-decay", given(a.start_weight_decay));
+  add(entries, "--end-weight-decay", given(a.end_weight_decay));
   add(entries, "--no-weight-decay-on-norms-and-biases", given(a.no_weight_decay_on_norms_and_biases));
   add(entries, "--clip-grad", a.clip_grad);
   add(entries, "--bf16", given(a.bf16));
@@ -157,11 +177,17 @@ void add_data(Entries& entries, const TrainArguments& arguments, const data::Dat
 
 }  // namespace
 
-std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
-                                         const TrainingInputs& inputs) {
+std::vector<comm::SaidEntry> hyper_parameters(const TrainArguments& arguments) {
   Entries entries;
   add_batch_and_schedule(entries, arguments);
+  add_samples_and_loss_scale(entries, arguments);
   add_optimizer_and_kernels(entries, arguments);
+  return entries;
+}
+
+std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                                         const TrainingInputs& inputs) {
+  Entries entries = hyper_parameters(arguments);
   add_paths(entries, arguments);
   add_configuration(entries, arguments);
   add_parameters(entries, arguments, callbacks);

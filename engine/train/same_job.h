@@ -21,6 +21,9 @@ namespace loom::train {
 std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
                                          const TrainingInputs& inputs);
 
+// Of these, the flags that steer the computation, with their values: what a checkpoint says of its run.
+std::vector<comm::SaidEntry> hyper_parameters(const TrainArguments& arguments);
+
 // Collective, and the first of a job: it has the same size on every rank, whatever the entries are.
 void check_same_job(const std::vector<comm::SaidEntry>& entries, comm::ProcessGroup& everyone);
 

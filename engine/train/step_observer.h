@@ -26,13 +26,15 @@ class StepObserver {
   virtual void begin_step(std::int64_t /*step*/) {}
   virtual void begin_phase(std::string_view /*phase*/) {}
   virtual void end_step(std::int64_t /*step*/) {}
+  // In the place of these calls: iteration `step` of --iterations-to-skip, from 1, was passed over.
+  virtual void skipped(std::int64_t /*step*/) {}
   // What metrics.jsonl says of the step.
   virtual void step_done(const StepMetrics& /*metrics*/) {}
   // With --skip-train, in the place of steps: the loss on the held-out data after `step` steps of runs before.
   virtual void evaluated(std::int64_t /*step*/, double /*held_out_loss*/) {}
   // After the last evaluation; the loss on the test data, where there is any.
   virtual void run_done(std::optional<double> /*test_loss*/) {}
-  // A signal made the step before the last one.
+  // The run ended early, in order: a signal, --exit-interval, --exit-duration-in-mins.
   virtual void run_stopped() {}
 };
 

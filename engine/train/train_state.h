@@ -6,14 +6,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+
+#include "engine/train/loss_scaler.h"
 
 namespace loom::train {
 
 struct TrainState {
-  std::int64_t step = 0;              // optimizer steps done; the schedule of the learning rate is read at this step
+  std::int64_t step = 0;              // iterations done, those without an update included
   std::int64_t samples_consumed = 0;  // of the training data, by all ranks; the next step begins at this sample
   std::uint64_t seed = 0;             // --seed of the run
   std::uint64_t draws = 0;            // numbers that this rank's operators have taken (dropout)
+  std::int64_t samples_skipped = 0;   // of samples_consumed, those of --iterations-to-skip
+  std::int64_t schedule_samples =
+      0;  // of samples_consumed, those of updates that were made: the schedules are read here
+  std::optional<LossScaleState> loss_scale = {};  // of a dynamic loss scale
 
   bool operator==(const TrainState&) const = default;
 };

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <csignal>
 #include <fmt/ranges.h>
+#include <unordered_set>
 
+#include "engine/comm/exchange.h"
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
 #include "engine/core/rng.h"
@@ -82,6 +84,12 @@ double number_of_names(const std::vector<std::pair<std::string, double>>& report
   return static_cast<double>(key >> 44);
 }
 
+// Where an error ends the run.
+std::string what_is_kept(const TrainArguments& arguments) {
+  if (!arguments.save) return "nothing is saved";
+  return fmt::format("nothing is saved, and {} keeps what it held", arguments.save->string());
+}
+
 // What a rank may ask the others to stop for; where several do, the first one here.
 constexpr std::array kStopSignals{SIGTERM, SIGINT};
 
@@ -111,13 +119,15 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       loss_axis_(dims_.loss_axis(mesh_)),
       model_(provide_model(arguments, callbacks)),
       sharded_(models::sharded_module(*model_)),
-      schedule_{arguments.lr, arguments.min_lr, arguments.lr_decay_style, arguments.lr_warmup_iters,
-                arguments.lr_decay_iters},
+      schedule_(schedule_of(arguments)),
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
       state_{.seed = arguments.seed} {
   RngState::current() = {stream_key(arguments.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
   shard_and_fill(world);
   optimizer_ = make_optimizer();
+  if (!arguments.fp16) return;
+  scaler_.emplace(arguments.loss_scale);
+  if (scaler_->dynamic()) state_.loss_scale = scaler_->state();
 }
 
 Trainer::~Trainer() = default;
@@ -139,16 +149,27 @@ void Trainer::shard_and_fill(comm::World& world) {
   }
 }
 
-std::unique_ptr<nn::Optimizer> Trainer::make_optimizer() const {
-  // Paths are those of the weights, unless the model trains something beside its sharded part.
-  nn::Module& root = sharded_.parameters().size() == model_->parameters().size() ? sharded_ : *model_;
+nn::Module& Trainer::saved_module() {
+  return sharded_.parameters().size() == model_->parameters().size() ? sharded_ : *model_;
+}
+
+std::unique_ptr<nn::Optimizer> Trainer::make_optimizer() {
   const bool no_decay = arguments_.no_weight_decay_on_norms_and_biases;
-  return std::make_unique<nn::AdamW>(nn::make_parameter_groups(root, {.no_decay_on_norms_and_biases = no_decay}),
+  nn::ParameterGroups groups = nn::make_parameter_groups(saved_module(), {.no_decay_on_norms_and_biases = no_decay});
+  std::unordered_set<const void*> sharded;
+  for (const Tensor& parameter : sharded_.parameters()) sharded.insert(parameter.id());
+  for (const nn::ParameterGroup& group : groups) {
+    decays_.push_back(!group.weight_decay);
+    for (const nn::OptimizedParameter& parameter : group.parameters) {
+      if (!sharded.contains(parameter.value.id())) beside_.push_back(parameter.value);
+    }
+  }
+  return std::make_unique<nn::AdamW>(std::move(groups),
                                      nn::AdamWOptions{.lr = arguments_.lr,
                                                       .beta1 = arguments_.adam_beta1,
                                                       .beta2 = arguments_.adam_beta2,
                                                       .eps = arguments_.adam_eps,
-                                                      .weight_decay = arguments_.weight_decay,
+                                                      .weight_decay = schedule_.weight_decay.at(0),
                                                       .foreach = arguments_.kernels == KernelSet::kPytorch});
 }
 
@@ -157,12 +178,27 @@ void Trainer::set_state(const TrainState& state) {
     config_error("the train state is at step {} and sample {}; neither can be negative", state.step,
                  state.samples_consumed);
   }
+  if (std::min(state.samples_skipped, state.schedule_samples) < 0 ||
+      std::max(state.samples_skipped, state.schedule_samples) > state.samples_consumed) {
+    config_error(
+        "the train state is at sample {}, of which {} were skipped and {} moved the schedules; both are from 0 to the "
+        "first",
+        state.samples_consumed, state.samples_skipped, state.schedule_samples);
+  }
   if (state.seed != arguments_.seed) {
     config_error("--seed is {}, but the run that is to go on was started with {}; use --seed {}", arguments_.seed,
                  state.seed, state.seed);
   }
+  const bool scaled = scaler_ && scaler_->dynamic();
+  if (scaled && state.loss_scale) scaler_->set_state(*state.loss_scale);
   state_ = state;
+  state_.loss_scale = scaled ? std::optional(scaler_->state()) : std::nullopt;
   RngState::current().next = state.draws;
+}
+
+void Trainer::load_schedule(const ScheduleState& saved) {
+  schedule_ = continued_schedule(saved, arguments_);
+  state_.schedule_samples = saved.num_steps;
 }
 
 data::DataIterator Trainer::micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
@@ -198,6 +234,7 @@ double Trainer::micro_batch(std::int64_t index, Reports& reports) {
   if (micro_batches_ > 1) loss = ops::scale(loss, 1.0 / static_cast<double>(micro_batches_));
   const double value = loss.item();
   check_finite(value, "local forward loss calculation");
+  if (scaler_) loss = ops::scale(ops::cast(loss, DType::kF32), scaler_->scale());
   mark(device::MarkKind::kBackward);
   begin_phase("backward");
   autograd::backward(loss);
@@ -214,13 +251,21 @@ void Trainer::mean_over_ranks(std::span<double> values) {
 void Trainer::check_finite(double value, std::string_view what) const {
   const auto found = not_finite(value);
   if (!found || !arguments_.check_for_nan_in_loss_and_grad) return;
-  const std::string kept = arguments_.save
-                               ? fmt::format("nothing is saved, and {} keeps what it held", arguments_.save->string())
-                               : "nothing is saved";
+  raise_not_finite(*found, what, "");
+}
+
+// Every rank has the same norm, and so all of them come to the exchange.
+void Trainer::check_grad_norm(double norm) const {
+  const auto found = not_finite(norm);
+  if (!found || !arguments_.check_for_nan_in_loss_and_grad) return;
+  raise_not_finite(*found, "grad norm", first_bad_gradient());
+}
+
+void Trainer::raise_not_finite(std::string_view found, std::string_view what, const std::string& where) const {
   raise<Error>(
-      "found {} in {}: iteration {} of {}; {}; look at the data, lower --lr or --clip-grad, or go on regardless with "
+      "found {} in {}{}: iteration {} of {}; {}; look at the data, lower --lr or --clip-grad, or go on regardless with "
       "--no-check-for-nan-in-loss-and-grad",
-      *found, what, state_.step + 1, arguments_.train_iters, kept);
+      found, what, where, state_.step + 1, arguments_.train_iters, what_is_kept(arguments_));
 }
 
 // The figures travel together, with the request to stop. With reports come a number of their names and its square:
@@ -231,18 +276,12 @@ void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
   const double names = number_of_names(metrics.reports);
   const std::size_t numbers = means.size();
   if (!metrics.reports.empty()) means.insert(means.end(), {names, names * names});
-  const std::size_t requests = means.size();
-  if (stop_request_) {
-    const int wanted = stop_request_();
-    for (const int signal : kStopSignals) means.push_back(wanted == signal ? 1.0 : 0.0);
-  }
+  const std::size_t request = means.size();
+  add_request(means);
   mean_over_ranks(means);
   metrics.loss = means[0];
   for (std::size_t i = 0; i < metrics.reports.size(); ++i) metrics.reports[i].second = means[i + 1];
-  agreed_stop_ = 0;
-  for (std::size_t i = requests; i < means.size() && agreed_stop_ == 0; ++i) {
-    if (means[i] > 0) agreed_stop_ = kStopSignals[i - requests];
-  }
+  agreed_stop_ = agreed_on(std::span(means).subspan(request));
   if (metrics.reports.empty() || (means[numbers] == names && means[numbers + 1] == names * names)) return;
   std::vector<std::string> said;
   for (const auto& [name, sum] : metrics.reports) said.push_back(name);
@@ -252,14 +291,102 @@ void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
       fmt::join(said, ", "));
 }
 
-double Trainer::clip() {
-  if (inputs_.fsdp2) {
-    return arguments_.clip_grad > 0 ? sharding::clip_grad_norm(sharded_, arguments_.clip_grad)
-                                    : sharding::grad_norm(sharded_);
+// One number for each signal, and one for the clock: the share of the ranks that ask for it.
+void Trainer::add_request(std::vector<double>& means) const {
+  if (!stop_request_) return;
+  const StopRequest own = stop_request_();
+  for (const int signal : kStopSignals) means.push_back(own.signal == signal ? 1.0 : 0.0);
+  means.push_back(own.time_is_up ? 1.0 : 0.0);
+}
+
+StopRequest Trainer::agreed_on(std::span<const double> means) {
+  StopRequest agreed;
+  if (means.empty()) return agreed;
+  for (std::size_t i = 0; i < kStopSignals.size() && agreed.signal == 0; ++i) {
+    if (means[i] > 0) agreed.signal = kStopSignals[i];
   }
-  const double norm = std::sqrt(nn::gradient_sum_of_squares(optimizer_->parameters()));
-  if (arguments_.clip_grad > 0) nn::clip_gradients(optimizer_->parameters(), norm, arguments_.clip_grad);
-  return norm;
+  agreed.time_is_up = means.back() > 0;
+  return agreed;
+}
+
+// Of the gradients as backward left them, the same bits on every rank.
+double Trainer::unclipped_norm() {
+  if (inputs_.fsdp2) return sharding::grad_norm(sharded_);
+  return std::sqrt(nn::gradient_sum_of_squares(optimizer_->parameters()));
+}
+
+// Takes the loss scale out of the gradients too; `norm` is without it.
+void Trainer::clip(double norm) {
+  const std::vector<Tensor> clipped = inputs_.fsdp2 ? sharded_.parameters() : optimizer_->parameters();
+  if (!scaler_) {
+    if (arguments_.clip_grad > 0) nn::clip_gradients(clipped, norm, arguments_.clip_grad);
+    return;
+  }
+  const double unscale = 1.0 / scaler_->scale();
+  const double factor = arguments_.clip_grad > 0 ? std::min(1.0, arguments_.clip_grad / (norm + 1e-6)) : 1.0;
+  nn::scale_gradients(clipped, factor * unscale);
+  if (inputs_.fsdp2) nn::scale_gradients(beside_, unscale);
+}
+
+// Whether a gradient of any rank is NaN or Inf. The norm is over all ranks; what is beside the sharded part has none.
+bool Trainer::overflows(double norm) {
+  double found = std::isfinite(norm) ? 0.0 : 1.0;
+  if (beside_.empty()) return found > 0;
+  if (!std::isfinite(nn::gradient_sum_of_squares(beside_))) found = 1.0;
+  mean_over_ranks({&found, 1});
+  return found > 0;
+}
+
+// An overflow that a smaller scale may heal is no error.
+void Trainer::check_overflow(double norm) const {
+  if (!arguments_.check_for_nan_in_loss_and_grad || !scaler_->at_its_end()) return;
+  raise<Error>(
+      "found {} in grad norm: iteration {} of {}, at the loss scale {}, which is {}; {}; {}, look at the data, write "
+      "param_dtype: bf16 with --bf16, or skip each such update with --no-check-for-nan-in-loss-and-grad",
+      not_finite(norm).value_or("NaN or Inf"), state_.step + 1, arguments_.train_iters, scaler_->scale(),
+      scaler_->dynamic() ? "as low as --min-loss-scale allows" : "constant", what_is_kept(arguments_),
+      scaler_->dynamic() ? "lower --min-loss-scale" : "lower --loss-scale");
+}
+
+void Trainer::update() {
+  optimizer_->set_lr(schedule_.lr.at(state_.schedule_samples));
+  const double weight_decay = schedule_.weight_decay.at(state_.schedule_samples);
+  for (std::size_t group = 0; group < decays_.size(); ++group) {
+    if (decays_[group]) optimizer_->groups()[group].weight_decay = weight_decay;
+  }
+  mark(device::MarkKind::kOptimizer);
+  optimizer_->step();
+  state_.schedule_samples += arguments_.global_batch_size;
+}
+
+void Trainer::skip_iterations() {
+  const std::vector<std::int64_t>& skipped = arguments_.iterations_to_skip;
+  while (state_.step < arguments_.train_iters && std::ranges::binary_search(skipped, state_.step + 1)) {
+    state_.step += 1;
+    state_.samples_consumed += arguments_.global_batch_size;
+    state_.samples_skipped += arguments_.global_batch_size;
+    for (StepObserver* observer : observers_) observer->skipped(state_.step);
+  }
+}
+
+// Which gradient is not finite: the first one, in the order of the parameters, that any rank has. Collective.
+std::string Trainer::first_bad_gradient() const {
+  std::string own;
+  std::size_t number = 0;
+  for (const nn::ParameterGroup& group : std::as_const(*optimizer_).groups()) {
+    for (const nn::OptimizedParameter& parameter : group.parameters) {
+      ++number;
+      if (own.empty() && !std::isfinite(nn::gradient_sum_of_squares({parameter.value}))) {
+        own = fmt::format("{:012d} '{}' on rank {}", number, parameter.path, rank_);
+      }
+    }
+  }
+  if (loss_axis_.size() > 1) {
+    for (const auto& said : comm::exchange_lines(loss_axis_.group(), own, "gradients that are not finite")) {
+      if (!said.empty() && (own.empty() || said.front() < own)) own = said.front();
+    }
+  }
+  return own.empty() ? "" : fmt::format(", first in the gradient of {}", own.substr(own.find(' ') + 1));
 }
 
 StepMetrics Trainer::step() {
@@ -274,19 +401,31 @@ StepMetrics Trainer::step() {
   for (std::int64_t index = 0; index < micro_batches_; ++index) loss += micro_batch(index, metrics.reports);
   mean_of_step(loss, metrics);
   begin_phase("optimizer");
-  metrics.grad_norm = clip();
-  check_finite(metrics.grad_norm, "grad norm");
-  metrics.lr = schedule_.at(step);
-  optimizer_->set_lr(metrics.lr);
-  mark(device::MarkKind::kOptimizer);
-  optimizer_->step();
+  const double norm = unclipped_norm();
+  metrics.grad_norm = scaler_ ? norm / scaler_->scale() : norm;
+  metrics.skipped = scaler_ && overflows(norm);
+  metrics.lr = schedule_.lr.at(state_.schedule_samples);
+  if (metrics.skipped) {
+    check_overflow(norm);
+  } else {
+    check_grad_norm(metrics.grad_norm);
+    clip(metrics.grad_norm);
+    update();
+  }
   optimizer_->zero_grad();
+  if (scaler_) {
+    scaler_->update(metrics.skipped);
+    if (scaler_->dynamic()) state_.loss_scale = scaler_->state();
+    metrics.loss_is_scaled = true;
+    metrics.loss_scale = scaler_->scale();
+  }
   begin_phase("end");
   state_.step += 1;
   state_.samples_consumed += arguments_.global_batch_size;
   state_.draws = RngState::current().next;
-  metrics.next_lr = schedule_.at(state_.step);
+  metrics.next_lr = schedule_.lr.at(state_.schedule_samples);
   metrics.samples_consumed = state_.samples_consumed;
+  metrics.samples_skipped = state_.samples_skipped;
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->end_step(step);
   metrics.tokens_per_second =

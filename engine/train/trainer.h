@@ -7,6 +7,10 @@
 // Loss      mean over the global batch, the same on every rank.
 // Finite    with check_for_nan_in_loss_and_grad, a loss of this rank or a gradient norm that is NaN or Inf is an Error
 //           before the optimizer changes anything; the other ranks end with it.
+// fp16      the loss is multiplied by the loss scale (loss_scaler.h) before backward, the gradients are divided by it
+//           where they are clipped. A gradient that overflows on any rank leaves out the update on all of them: samples
+//           and iteration are counted, the schedules stay. At a scale that cannot fall it is an Error, with
+//           check_for_nan_in_loss_and_grad.
 // Position  is state(), a value; nothing else of a step depends on the steps before but weights and optimizer state.
 // Threads   the rank's host thread.
 #pragma once
@@ -24,13 +28,20 @@
 #include "engine/nn/module.h"
 #include "engine/nn/optim/optimizer.h"
 #include "engine/train/inputs.h"
-#include "engine/train/lr_schedule.h"
+#include "engine/train/loss_scaler.h"
 #include "engine/train/metrics.h"
+#include "engine/train/optimizer_schedule.h"
 #include "engine/train/parallel_dims.h"
 #include "engine/train/step_observer.h"
 #include "engine/train/train_state.h"
 
 namespace loom::train {
+
+// What a rank asks the others to stop for, and what all of them agreed on.
+struct StopRequest {
+  int signal = 0;           // SIGTERM or SIGINT, or 0
+  bool time_is_up = false;  // --exit-duration-in-mins is over
+};
 
 // Gives the rank its device, compute threads and kernels, as asked for. Before any tensor is made.
 void set_up_rank(RankContext& context, const TrainArguments& arguments);
@@ -45,18 +56,20 @@ class Trainer {
   // The next optimizer step: number state().step, from 0. Marks the recording where its phases begin, and tells the
   // observers.
   StepMetrics step();
+  // Passes over the iterations of --iterations-to-skip that come next: their samples are consumed, and weights,
+  // optimizer, schedules and random numbers stay. Tells the observers of each.
+  void skip_iterations();
   // Mean loss over the first --eval-iters global batches of a loader, from its sample 0 on; none for an empty one.
   std::optional<double> evaluate(const data::DataLoader& loader);
   // Writes the model folder. Collective; the rank that reports writes. Weights that are not finite are not written, so
   // that nothing good is replaced: that rank then gets the text that says so.
   std::optional<std::string> save(const std::filesystem::path& folder);
 
-  // How this rank knows that the run shall stop: a signal's number, or 0. Every rank is given one, or none is. The
-  // steps from here on agree on it.
-  void set_stop_request(std::function<int()> request) { stop_request_ = std::move(request); }
-  // Of the last step, the same on every rank: SIGTERM or SIGINT where any rank had it when the losses were averaged, or
-  // 0.
-  int agreed_stop() const { return agreed_stop_; }
+  // How this rank knows that the run shall stop. Every rank is given one, or none is. The steps from here on agree on
+  // it, with the exchange that averages the losses.
+  void set_stop_request(std::function<StopRequest()> request) { stop_request_ = std::move(request); }
+  // Of the last step, the same on every rank: what any rank asked for when the losses were averaged.
+  StopRequest agreed_stop() const { return agreed_stop_; }
 
   // Those who watch every step from now on; they outlive their stay.
   void set_observers(std::vector<StepObserver*> observers) { observers_ = std::move(observers); }
@@ -66,16 +79,25 @@ class Trainer {
   // sharding::local_state_dict(sharded_module()).
   nn::Module& sharded_module() { return sharded_; }
   nn::Optimizer& optimizer() { return *optimizer_; }
+  // What a checkpoint holds: sharded_module(), or the model where it trains something beside that. The optimizer's
+  // paths are relative to it.
+  nn::Module& saved_module();
+  const ParallelDims& dims() const { return dims_; }
 
   // Between steps. What set_state() is given comes from a trainer of the same job, whose weights and optimizer state
   // are loaded too. ConfigError for another --seed or a negative number.
   const TrainState& state() const { return state_; }
   void set_state(const TrainState& state);
 
+  // The schedule of a checkpoint, between steps: continued_schedule() says which holds from now on, and it goes on
+  // where the checkpoint's stood.
+  ScheduleState schedule_state() const { return state_of(schedule_, state_.schedule_samples); }
+  void load_schedule(const ScheduleState& saved);
+
  private:
   using Reports = std::vector<std::pair<std::string, double>>;
   void shard_and_fill(comm::World& world);
-  std::unique_ptr<nn::Optimizer> make_optimizer() const;
+  std::unique_ptr<nn::Optimizer> make_optimizer();
   // This rank's micro-batch number `index` of the step that begins at `first_sample`.
   data::DataIterator micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
                                       std::int64_t index) const;
@@ -84,8 +106,17 @@ class Trainer {
   void begin_phase(std::string_view phase);
   void mean_over_ranks(std::span<double> values);
   void mean_of_step(double loss, StepMetrics& metrics);
-  double clip();
+  double unclipped_norm();
+  void clip(double norm);
+  bool overflows(double norm);
+  void check_overflow(double norm) const;
+  void update();
+  void add_request(std::vector<double>& means) const;
+  static StopRequest agreed_on(std::span<const double> means);
   void check_finite(double value, std::string_view what) const;
+  void check_grad_norm(double norm) const;
+  std::string first_bad_gradient() const;
+  [[noreturn]] void raise_not_finite(std::string_view found, std::string_view what, const std::string& where) const;
   bool reports() const { return dims_.reports(rank_); }
 
   const TrainArguments& arguments_;
@@ -98,12 +129,15 @@ class Trainer {
   std::shared_ptr<nn::Module> model_;
   nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
   std::unique_ptr<nn::Optimizer> optimizer_;
-  LrSchedule schedule_;
-  std::int64_t micro_batches_;  // per rank and step
+  std::vector<bool> decays_;    // by group of the optimizer: its weight decay is the schedule's
+  std::vector<Tensor> beside_;  // what the optimizer updates beside the parameters of sharded_
+  OptimizerSchedule schedule_;
+  std::optional<LossScaler> scaler_;  // of --fp16
+  std::int64_t micro_batches_;        // per rank and step
   TrainState state_;
   std::vector<StepObserver*> observers_;
-  std::function<int()> stop_request_;
-  int agreed_stop_ = 0;
+  std::function<StopRequest()> stop_request_;
+  StopRequest agreed_stop_;
 };
 
 }  // namespace loom::train

@@ -1,17 +1,27 @@
 // Promise: whatever ends a save, the checkpoints before it and the tracker are whole, and a run can go on.
-// Faults:  the process ends after each step of a commit; files beyond a size limit, as on a full disk; links and files
-//          in the way; a file system that cannot exchange two names.
+// Faults:  the process ends after each step of a commit, or is killed at any moment; files beyond a size limit; a disk
+//          that is full (a tmpfs of one MiB, where the kernel lets the test mount one); links and files in the way; a
+//          file system that cannot exchange two names.
 #include "engine/checkpoint/checkpoint_store.h"
 
+#include <sched.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
+#include <cstring>
+#include <fmt/format.h>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <random>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <thread>
 
 #include "engine/checkpoint/directories.h"
+#include "engine/checkpoint/save_parts.h"
 #include "engine/core/error.h"
 #include "tests/checkpoint/checkpoints.h"
 
@@ -104,6 +114,44 @@ TEST(CheckpointStore, WritesMegatronsLayout) {
   EXPECT_EQ(tracker_text(folder), "release");
 }
 
+// What `main` returns in another process, which sees a disk of one MiB at `disk`; nothing where the kernel does not let
+// it mount one.
+std::optional<std::string> on_a_small_disk(const fs::path& disk, const std::function<std::string()>& main) {
+  constexpr int kNotAllowed = 77;
+  std::array<int, 2> pipe{};
+  EXPECT_EQ(::pipe(pipe.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", disk.c_str(), "tmpfs", 0, "size=1m") != 0) {
+      ::_exit(kNotAllowed);
+    }
+    const std::string text = main();
+    ::_exit(::write(pipe[1], text.data(), text.size()) < 0 ? 1 : 0);
+  }
+  ::close(pipe[1]);
+  std::string text;
+  std::array<char, 4096> piece{};
+  for (ssize_t got = 0; (got = ::read(pipe[0], piece.data(), piece.size())) > 0;) {
+    text.append(piece.data(), static_cast<std::size_t>(got));
+  }
+  ::close(pipe[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotAllowed) return std::nullopt;
+  EXPECT_EQ(status, 0);
+  return text;
+}
+
+// Writes until the disk has no room; the error.
+std::string fill(const fs::path& path) {
+  std::ofstream file(path, std::ios::binary);
+  const std::string piece(1 << 16, 'x');
+  while (file.write(piece.data(), static_cast<std::streamsize>(piece.size())).flush()) {
+  }
+  return std::strerror(errno);
+}
+
 TEST(CheckpointStore, AKillAfterAnyStepLeavesAWholeCheckpointToBeginWith) {
   for (const CommitStep step : kSteps) {
     SCOPED_TRACE(static_cast<int>(step));
@@ -186,6 +234,67 @@ TEST(CheckpointStore, AFullDiskAtTheTrackerLeavesTheFormerTracker) {
   EXPECT_EQ(whole_bytes(folder, 10), "two");
   EXPECT_THAT(names_in(folder),
               UnorderedElementsAre("iter_0000005", "iter_0000010", "latest_checkpointed_iteration.txt"));
+}
+
+TEST(CheckpointStore, AFullDiskLeavesTheFormerCheckpointAndIsSaid) {
+  const fs::path folder = fresh_folder();
+  const auto said = on_a_small_disk(folder, [&]() -> std::string {
+    save_all(folder, {5});
+    CheckpointStore store(folder);
+    const fs::path directory = store.begin({10});
+    const std::string full = fill(directory / "__0_0.distcp");
+    write_failed_part(directory, 0, full);
+    std::string failure;
+    try {
+      gather_parts(directory, 1, std::chrono::milliseconds(0));
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    store.abandon({10});
+    const std::int64_t former = chosen(folder);
+    save(store, {15});
+    return fmt::format("{}; {}; {}; {}", full, failure, former, chosen(folder));
+  });
+  if (!said) GTEST_SKIP() << "the kernel lets this user mount nothing";
+  EXPECT_EQ(*said,
+            "No space left on device; rank 0 could not save: its files could not be written, nor why (is the disk "
+            "full?); 5; 15");
+}
+
+TEST(CheckpointStore, AKillAtAnyMomentLosesNothingThatWasCommitted) {
+  constexpr int kKills = 25;
+  const fs::path folder = fresh_folder();
+  const auto begin = std::chrono::steady_clock::now();
+  save_all(folder, {1});
+  const auto save_us =
+      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin).count();
+  std::mt19937 random(1234);
+  std::int64_t newest = 1;
+  for (int kill = 0; kill < kKills; ++kill) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      CheckpointStore store(folder);
+      for (std::int64_t iteration = newest + 1;; ++iteration) {
+        save(store, {iteration}, "checkpoint of " + fmt::to_string(iteration));
+        store.remove_old(2);
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(static_cast<std::int64_t>(random()) % (4 * save_us)));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "it ended by itself";
+    const std::int64_t found = chosen(folder);
+    EXPECT_EQ(fmt::to_string(found), tracker_text(folder)) << "kill " << kill;
+    EXPECT_GE(found, newest);
+    newest = found;
+  }
+  EXPECT_GT(newest, 1) << "no save came to its end";
+  CheckpointStore store(folder);
+  save(store, {newest + 10});
+  store.remove_old(2);
+  EXPECT_EQ(names_in(folder).size(), 3u) << "two iterations and the tracker";
 }
 
 TEST(CheckpointStore, CommitsNoFileThatIsNotAsTheManifestSays) {

@@ -129,6 +129,13 @@ TEST(ProgramArguments, EveryFlagIsRead) {
                                                                 "7",
                                                                 "--log-interval",
                                                                 "1",
+                                                                "--save-interval",
+                                                                "10",
+                                                                "--exit-interval",
+                                                                "30",
+                                                                "--exit-duration-in-mins",
+                                                                "1.5",
+                                                                "--exit-signal-handler",
                                                                 "--eval-interval",
                                                                 "25",
                                                                 "--eval-iters",
@@ -174,6 +181,10 @@ TEST(ProgramArguments, EveryFlagIsRead) {
   EXPECT_EQ(a.adam_eps, 1e-6);
   EXPECT_EQ(a.seed, 7u);
   EXPECT_EQ(a.log_interval, 1);
+  EXPECT_EQ(a.save_interval, 10);
+  EXPECT_EQ(a.exit_interval, 30);
+  EXPECT_EQ(a.exit_duration_in_mins, 1.5);
+  EXPECT_TRUE(a.exit_signal_handler);
   EXPECT_EQ(a.eval_interval, 25);
   EXPECT_EQ(a.eval_iters, 3);
   EXPECT_TRUE(a.use_torch_fsdp2);
@@ -289,6 +300,109 @@ TEST(ProgramArguments, DecayMayBeLongerThanTheTraining) {
   EXPECT_EQ(train({"--lr-decay-iters", "1000", "--lr-warmup-iters", "99"}).lr_decay_iters, 1000);
 }
 
+// --- Schedules and the loss scale
+
+TEST(Schedules, AreConstantInWeightDecayAndHaveNoScaleUnlessAsked) {
+  const ProgramArguments a = train({});
+  EXPECT_EQ(a.lr_wsd_decay_style, train::WsdDecayStyle::kExponential);
+  EXPECT_EQ(a.weight_decay_incr_style, train::WeightDecayIncrStyle::kConstant);
+  EXPECT_EQ(a.start_weight_decay, std::nullopt);
+  EXPECT_EQ(a.lr_warmup_fraction, std::nullopt);
+  EXPECT_EQ(a.lr_warmup_init, 0);
+  EXPECT_EQ(a.train_samples, 0);
+  EXPECT_THAT(a.iterations_to_skip, ElementsAre());
+  EXPECT_FALSE(a.fp16 || a.override_opt_param_scheduler || a.use_checkpoint_opt_param_scheduler);
+  EXPECT_EQ(a.loss_scale.constant, std::nullopt);
+  EXPECT_EQ(a.loss_scale.initial, 4294967296.0);
+  EXPECT_EQ(a.loss_scale.minimum, 1.0);
+  EXPECT_EQ(a.loss_scale.window, 1000);
+  EXPECT_EQ(a.loss_scale.hysteresis, 2);
+}
+
+TEST(Schedules, OfIterationsAreRead) {
+  const ProgramArguments a = train({"--train-iters",
+                                    "50",
+                                    "--lr-decay-style",
+                                    "WSD",
+                                    "--lr-wsd-decay-style",
+                                    "minus_sqrt",
+                                    "--lr-wsd-decay-iters",
+                                    "10",
+                                    "--lr-warmup-fraction",
+                                    "0.1",
+                                    "--lr-warmup-init",
+                                    "1e-5",
+                                    "--weight-decay-incr-style",
+                                    "cosine",
+                                    "--start-weight-decay",
+                                    "0.01",
+                                    "--end-weight-decay",
+                                    "0.1",
+                                    "--override-opt_param-scheduler",
+                                    "--iterations-to-skip",
+                                    "7",
+                                    "3",
+                                    "7"});
+  EXPECT_EQ(a.lr_decay_style, train::LrDecayStyle::kWsd);
+  EXPECT_EQ(a.lr_wsd_decay_style, train::WsdDecayStyle::kMinusSqrt);
+  EXPECT_EQ(a.lr_wsd_decay_iters, 10);
+  EXPECT_EQ(a.lr_decay_iters, 50);
+  EXPECT_EQ(a.lr_warmup_fraction, 0.1);
+  EXPECT_EQ(a.lr_warmup_init, 1e-5);
+  EXPECT_EQ(a.weight_decay_incr_style, train::WeightDecayIncrStyle::kCosine);
+  EXPECT_EQ(a.start_weight_decay, 0.01);
+  EXPECT_EQ(a.end_weight_decay, 0.1);
+  EXPECT_TRUE(a.override_opt_param_scheduler);
+  EXPECT_TRUE(train({"--use-checkpoint-opt_param-scheduler"}).use_checkpoint_opt_param_scheduler);
+  EXPECT_THAT(a.iterations_to_skip, ElementsAre(3, 7));
+  EXPECT_THAT(a.without_effect, ElementsAre());
+}
+
+TEST(Schedules, OfSamplesAreRead) {
+  const ProgramArguments a = train({"--train-samples", "1003", "--global-batch-size", "10", "--lr-decay-style", "WSD",
+                                    "--lr-wsd-decay-samples", "300", "--lr-warmup-samples", "90"});
+  EXPECT_EQ(a.train_samples, 1003);
+  EXPECT_EQ(a.train_iters, 100);  // whole batches
+  EXPECT_EQ(a.lr_decay_samples, 1003);
+  EXPECT_EQ(a.lr_wsd_decay_samples, 300);
+  EXPECT_EQ(a.lr_warmup_samples, 90);
+  EXPECT_EQ(train({"--train-samples", "100", "--lr-decay-samples", "70"}).lr_decay_samples, 70);
+}
+
+TEST(Schedules, WhatMegatronPassesOverIsNamed) {
+  EXPECT_THAT(train({"--lr-warmup-init", "1e-5"}).without_effect, ElementsAre("--lr-warmup-init 1e-05"));
+  EXPECT_THAT(train({"--weight-decay", "0.3", "--weight-decay-incr-style", "linear", "--start-weight-decay", "0",
+                     "--end-weight-decay", "0.1"})
+                  .without_effect,
+              ElementsAre("--weight-decay 0.3"));
+  EXPECT_THAT(train({"--initial-loss-scale", "65536", "--loss-scale", "8"}).without_effect,
+              ElementsAre("--loss-scale 8", "--initial-loss-scale 65536"));
+}
+
+TEST(Schedules, APlanSkipsNoIteration) {
+  EXPECT_THAT(plan({"--iterations-to-skip", "1", "2"}).train.iterations_to_skip, ElementsAre());
+}
+
+TEST(LossScale, IsRead) {
+  const std::vector<std::string> fp16{"--use-torch-fsdp2", "--fsdp2-config-path", "full_shard", "--fp16"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = fp16;
+    words.insert(words.end(), more.begin(), more.end());
+    return train(words);
+  };
+  const ProgramArguments a = with(
+      {"--initial-loss-scale", "65536", "--min-loss-scale", "4", "--loss-scale-window", "500", "--hysteresis", "3"});
+  EXPECT_TRUE(a.fp16);
+  EXPECT_EQ(a.loss_scale.initial, 65536);
+  EXPECT_EQ(a.loss_scale.minimum, 4);
+  EXPECT_EQ(a.loss_scale.window, 500);
+  EXPECT_EQ(a.loss_scale.hysteresis, 3);
+  EXPECT_THAT(a.without_effect, ElementsAre());
+  const ProgramArguments constant = with({"--loss-scale", "128", "--hysteresis", "3"});
+  EXPECT_EQ(constant.loss_scale.constant, 128);
+  EXPECT_THAT(constant.without_effect, ElementsAre("--hysteresis 3"));
+}
+
 // --- Launch scripts of Megatron, MindSpeed, torchrun and msrun
 
 TEST(LaunchScripts, TheGuidesFlagsForFsdp2AreRead) {
@@ -296,10 +410,10 @@ TEST(LaunchScripts, TheGuidesFlagsForFsdp2AreRead) {
                                     "--untie-embeddings-and-output-weights", "--distributed-backend",
                                     "npu:hccl,cpu:gloo", "--init-model-with-meta-device"});
   EXPECT_TRUE(a.use_torch_fsdp2 && a.untie_embeddings_and_output_weights && a.init_model_with_meta_device);
-  EXPECT_EQ(a.ckpt_format, "torch_dcp");
+  EXPECT_EQ(a.ckpt_format, train::CheckpointFormat::kTorchDcp);
   EXPECT_FALSE(a.downcast_to_bf16);
-  EXPECT_EQ(train({"--ckpt-format", "torch_dist"}).ckpt_format, "torch_dist");
-  EXPECT_EQ(train({}).ckpt_format, std::nullopt);
+  EXPECT_EQ(train({"--ckpt-format", "torch_dist"}).ckpt_format, train::CheckpointFormat::kTorchDist);
+  EXPECT_EQ(train({}).ckpt_format, train::CheckpointFormat::kHf);
 }
 
 TEST(LaunchScripts, DowncastGoesWithLoadedWeights) {
@@ -444,12 +558,28 @@ TEST(Help, ListsTheCommandsAndEndsWithZero) {
 TEST(Help, OfTrainHasGroupsDefaultsAndAnExample) {
   const EarlyExit help = std::get<EarlyExit>(parsed({"train", "--help"}));
   EXPECT_EQ(help.code, 0);
-  for (const char* part :
-       {"Model (one of the first two):", "Data:", "Batch and schedule:", "Optimizer (AdamW):", "Sharding:", "Schedule:",
-        "Execution:", "Output:", "--untie-embeddings-and-output-weights", "--ckpt-format {torch_dcp,torch_dist}",
-        "--distributed-backend {nccl,gloo,npu:hccl,cpu:gloo}=nccl", "--lr X=0.0003", "--train-iters N=100",
-        "--lr-decay-style {constant,linear,cosine,inverse-square-root}=linear", "--kernel-grain {fast,pytorch}=fast",
-        "--global-batch-size N=micro-batch-size x ranks", "Example:\n  shardloom train "}) {
+  for (const char* part : {"Model (one of the first two):",
+                           "Data:",
+                           "Batch and schedule:",
+                           "Optimizer (AdamW):",
+                           "Sharding:",
+                           "Schedule:",
+                           "Execution:",
+                           "Output:",
+                           "Saving and ending:",
+                           "Checkpoints:",
+                           "--save-interval N=after the last step only",
+                           "--exit-interval N=never",
+                           "--untie-embeddings-and-output-weights",
+                           "--ckpt-format {torch_dcp,hf,torch_dist}",
+                           "--distributed-backend {nccl,gloo,npu:hccl,cpu:gloo}=nccl",
+                           "--lr X=0.0003",
+                           "--train-iters N=100",
+                           "--lr-decay-style {constant,linear,cosine,inverse-square-root,WSD}=linear",
+                           "fp16:",
+                           "--kernel-grain {fast,pytorch}=fast",
+                           "--global-batch-size N=micro-batch-size x ranks",
+                           "Example:\n  shardloom train "}) {
     EXPECT_THAT(help.text, HasSubstr(part));
   }
 }
@@ -518,6 +648,100 @@ TEST(ProfileFlags, BelongToPretrainProgramsAndNotToPlans) {
   }
 }
 
+TEST(LogFlags, HaveMegatronsDefaults) {
+  const ProgramArguments a = train({});
+  EXPECT_EQ(a.log_format, train::LogFormat::kShort);
+  EXPECT_FALSE(a.log_throughput);
+  EXPECT_FALSE(a.check_for_spiky_loss);
+  EXPECT_FALSE(a.check_for_large_grads);
+  EXPECT_EQ(a.tensorboard_dir, std::nullopt);
+  EXPECT_EQ(a.tensorboard_log_interval, 1);
+  EXPECT_EQ(a.tensorboard_queue_size, 1000);
+  EXPECT_TRUE(a.log_loss_scale_to_tensorboard);
+  for (const bool off : {a.log_timers_to_tensorboard, a.log_memory_to_tensorboard, a.log_world_size_to_tensorboard,
+                         a.log_validation_ppl_to_tensorboard}) {
+    EXPECT_FALSE(off);
+  }
+}
+
+TEST(LogFlags, AreReadAsWritten) {
+  const ProgramArguments a = train({"--log-format",
+                                    "megatron",
+                                    "--log-interval",
+                                    "7",
+                                    "--log-throughput",
+                                    "--check-for-spiky-loss",
+                                    "--check-for-large-grads",
+                                    "--tensorboard-dir",
+                                    "tb",
+                                    "--tensorboard-log-interval",
+                                    "3",
+                                    "--tensorboard-queue-size",
+                                    "5",
+                                    "--log-timers-to-tensorboard",
+                                    "--log-memory-to-tensorboard",
+                                    "--no-log-loss-scale-to-tensorboard",
+                                    "--log-world-size-to-tensorboard",
+                                    "--log_validation_ppl_to_tensorboard",
+                                    "--timing-log-level",
+                                    "0"});
+  EXPECT_EQ(a.log_format, train::LogFormat::kMegatron);
+  EXPECT_EQ(a.log_interval, 7);
+  EXPECT_EQ(a.tensorboard_dir, "tb");
+  EXPECT_EQ(a.tensorboard_log_interval, 3);
+  EXPECT_EQ(a.tensorboard_queue_size, 5);
+  EXPECT_FALSE(a.log_loss_scale_to_tensorboard);
+  for (const bool on :
+       {a.log_throughput, a.check_for_spiky_loss, a.check_for_large_grads, a.log_timers_to_tensorboard,
+        a.log_memory_to_tensorboard, a.log_world_size_to_tensorboard, a.log_validation_ppl_to_tensorboard}) {
+    EXPECT_TRUE(on);
+  }
+  EXPECT_THAT(a.without_effect, ElementsAre());
+}
+
+TEST(LogFlags, ThroughputWithoutAPlaceToSayItIsNamedAsWithoutEffect) {
+  EXPECT_THAT(train({"--log-throughput"}).without_effect, ElementsAre("--log-throughput"));
+  EXPECT_THAT(train({"--log-throughput", "--tensorboard-dir", "tb"}).without_effect, ElementsAre("--log-throughput"));
+  EXPECT_TRUE(train({"--log-throughput", "--tensorboard-dir", "tb", "--log-timers-to-tensorboard"}).log_throughput);
+}
+
+TEST(LogFlags, OfTensorBoardAreRefusedWithoutItsFolder) {
+  for (const char* flag :
+       {"--log-timers-to-tensorboard", "--log-memory-to-tensorboard", "--log-loss-scale-to-tensorboard",
+        "--log-world-size-to-tensorboard", "--log-validation-ppl-to-tensorboard"}) {
+    EXPECT_EQ(refusal(with_model_and_data({flag})),
+              fmt::format("{} is given, but --tensorboard-dir is not, so no scalar is written; add --tensorboard-dir "
+                          "DIR",
+                          flag));
+  }
+  EXPECT_EQ(refusal(with_model_and_data({"--tensorboard-queue-size", "3"})),
+            "--tensorboard-queue-size is given, but --tensorboard-dir is not, so no scalar is written; add "
+            "--tensorboard-dir DIR");
+  EXPECT_EQ(refusal(with_model_and_data({"--log-format", "megatorn"})),
+            "--log-format is megatorn; use short, megatron (did you mean megatron?)");
+  EXPECT_EQ(refusal(with_model_and_data({"--log-params-norm"})),
+            "--log-params-norm is not built: the norm of the parameters is not computed; remove it");
+  EXPECT_EQ(refusal(with_model_and_data({"--log-num-zeros-in-grad"})),
+            "--log-num-zeros-in-grad is not built: zeros of gradients are not counted; remove it");
+  EXPECT_EQ(refusal(with_model_and_data({"--timing-log-level", "2"})),
+            "--timing-log-level is 2; timers of a step's parts are not built; write 0, and use --profile to see the "
+            "parts");
+  EXPECT_EQ(refusal(with_model_and_data({"--wandb-project", "p"})),
+            "--wandb-project names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR");
+}
+
+TEST(CompareArguments, AreTwoRunsAndATolerance) {
+  const auto a = std::get<CompareArguments>(parsed({"compare", "x", "y.jsonl", "--tolerance", "1e-3"}));
+  EXPECT_EQ(a.a, "x");
+  EXPECT_EQ(a.b, "y.jsonl");
+  EXPECT_EQ(a.tolerance, 1e-3);
+  EXPECT_FALSE(a.assert_equal);
+  EXPECT_TRUE(std::get<CompareArguments>(parsed({"compare", "x", "y", "--assert_equal"})).assert_equal);
+  const EarlyExit help = std::get<EarlyExit>(parsed({"compare", "--help"}));
+  EXPECT_THAT(help.text, HasSubstr("--tolerance X=0"));
+  EXPECT_THAT(help.text, HasSubstr("Exit status: 0 the runs are the same in all steps in common, 1 they differ"));
+}
+
 TEST(MegatronsRecomputeFlags, AreTakenToBeRefusedBesideTheFile) {
   const ProgramArguments a = train({"--recompute-granularity", "full", "--recompute-method=uniform",
                                     "--recompute-num-layers", "1", "--recompute-activations", "--train-iters", "7"});
@@ -549,6 +773,30 @@ TEST(FlagsOfLaunchScripts, ThatChangeNothingAreTakenAndNamed) {
                                    "--attention-dropout 0.0", "--normalization RMSNorm", "--num-layers 4"));
   EXPECT_EQ(a.lr, 0.5);
   EXPECT_THAT(train({"--nnodes", "1"}).without_effect, ElementsAre());
+}
+
+TEST(FlagsOfEnds, AreOffUnlessGiven) {
+  const ProgramArguments a = train({});
+  EXPECT_EQ(a.save_interval, 0);
+  EXPECT_EQ(a.exit_interval, 0);
+  EXPECT_EQ(a.exit_duration_in_mins, 0);
+  EXPECT_FALSE(a.exit_signal_handler);
+  EXPECT_THAT(train({"--save-interval", "7"}).without_effect, ElementsAre("--save-interval 7"));
+}
+
+TEST(FlagsOfCheckpoints, ChooseTheFormatThatTheyNeed) {
+  for (const Words& flags : {Words{"--save-interval", "7"}, Words{"--load", "in"}, Words{"--async-save"},
+                             Words{"--keep-last", "3"}, Words{"--on-save-error", "continue"}}) {
+    Words words = flags;
+    words.insert(words.end(), {"--save", "out"});
+    EXPECT_EQ(train(words).ckpt_format, train::CheckpointFormat::kTorchDcp);
+  }
+  EXPECT_EQ(train({"--save", "out"}).ckpt_format, train::CheckpointFormat::kHf);
+}
+
+TEST(FlagsOfCheckpoints, ThatHaveNothingToActOnAreNamed) {
+  EXPECT_THAT(train({"--finetune", "--exit-on-missing-checkpoint", "--no-save-rng", "--keep-last", "2"}).without_effect,
+              ElementsAre("--finetune", "--exit-on-missing-checkpoint", "--keep-last 2", "--no-save-rng"));
 }
 
 TEST(Presets, AreFilesOfConfigsByName) {
@@ -605,10 +853,11 @@ INSTANTIATE_TEST_SUITE_P(
     Commands, BadCommandLine,
     ::testing::Values(
         Bad{{},
-            "no command is given; use shardloom train, plan, generate, convert or inspect (--help lists their flags)"},
+            "no command is given; use shardloom train, plan, generate, compare, convert or inspect (--help lists their "
+            "flags)"},
         Bad{{"trian"}, "'trian' is not a command; did you mean train?"},
-        Bad{{"evaluate"}, "'evaluate' is not a command; use train, plan, generate, convert or inspect"},
-        Bad{{"--lr", "1"}, "'--lr' is not a command; use train, plan, generate, convert or inspect"},
+        Bad{{"evaluate"}, "'evaluate' is not a command; use train, plan, generate, compare, convert or inspect"},
+        Bad{{"--lr", "1"}, "'--lr' is not a command; use train, plan, generate, compare, convert or inspect"},
         Bad{{"generate", "out"}, "no prompt is given; use --prompt TEXT"},
         Bad{{"generate", "--prompt", "a"}, "no model is given; use shardloom generate MODEL_DIR --prompt TEXT"},
         Bad{{"generate", "out", "more", "--prompt", "a"}, "'more' belongs to no flag; see shardloom generate --help"},
@@ -629,11 +878,11 @@ INSTANTIATE_TEST_SUITE_P(
             "unknown flag --micro-batchsize; did you mean --micro-batch-size?"},
         Bad{with_model_and_data({"--lrr=1"}), "unknown flag --lrr; did you mean --lr?"},
         Bad{with_model_and_data({"--num-laiers", "4"}), "unknown flag --num-laiers; see shardloom train --help"},
-        Bad{with_model_and_data({"--lrr", "-1", "--fp16", "--micro-batchsize=2", "--split", "1,0,0", "--lrr", "2"}),
+        Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2", "--split", "1,0,0",
+                                 "--lrr", "2"}),
             "4 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
             "  unknown flag --micro-batchsize; did you mean --micro-batch-size?\n"
-            "  --fp16 does not go with FSDP2, which has no loss scaler; write param_dtype: bf16 in the file of "
-            "--fsdp2-config-path\n"
+            "  --sequence-parallel goes with tensor parallelism, which is not built; remove it\n"
             "  --split is not a flag here; write --held-out-fraction X, the share kept for evaluation"},
         Bad{with_model_and_data({"--attention-dropout", "0.1"}),
             "--attention-dropout is 0.1; dropout is not built; write 0"},
@@ -668,6 +917,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--adam-beta2", "-0.5"}), "--adam-beta2 is -0.5; use a number from 0 to below 1"},
         Bad{with_model_and_data({"--adam-eps", "0"}), "--adam-eps is 0; use a number above 0"},
         Bad{with_model_and_data({"--weight-decay", "-1"}), "--weight-decay is -1; use a number of at least 0"},
+        Bad{with_model_and_data({"--save-interval", "0"}), "--save-interval is 0; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--exit-interval", "0"}), "--exit-interval is 0; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--exit-duration-in-mins", "-1"}),
+            "--exit-duration-in-mins is -1; use a number of at least 0"},
         Bad{with_model_and_data({"--clip-grad", "-1"}), "--clip-grad is -1; use a number of at least 0"},
         Bad{with_model_and_data({"--held-out-fraction", "1"}),
             "--held-out-fraction is 1; use a number from 0 to below 1"},
@@ -680,7 +933,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--nproc-per-node", "0"}), "--nproc-per-node is 0; use a whole number of at least 1"},
         Bad{with_model_and_data({"--seed", "-1"}), "--seed is -1; use a whole number of at least 0"},
         Bad{with_model_and_data({"--lr-decay-style", "cosin"}),
-            "--lr-decay-style is cosin; use constant, linear, cosine, inverse-square-root (did you mean cosine?)"},
+            "--lr-decay-style is cosin; use constant, linear, cosine, inverse-square-root, WSD (did you mean "
+            "cosine?)"},
         Bad{with_model_and_data({"--device-executor", "gpu"}), "--device-executor is gpu; use threaded, inline"},
         Bad{with_model_and_data({"--kernel-grain", "Fast"}),
             "--kernels is Fast; use fast, pytorch (did you mean fast?)"},
@@ -734,6 +988,88 @@ INSTANTIATE_TEST_SUITE_P(
             "--eval-iters is given, but --held-out-fraction is 0, so no data is kept for evaluation; use a fraction "
             "above 0"}));
 
+INSTANTIATE_TEST_SUITE_P(
+    Schedules, BadCommandLine,
+    ::testing::Values(
+        Bad{with_model_and_data({"--train-iters", "5", "--train-samples", "5"}),
+            "--train-iters and --train-samples are both given; keep one"},
+        Bad{with_model_and_data({"--train-samples", "5", "--lr-decay-iters", "5"}),
+            "--lr-decay-iters is given, but --train-samples counts the run in samples; write --lr-decay-samples N"},
+        Bad{with_model_and_data({"--train-samples", "5", "--lr-warmup-iters", "5"}),
+            "--lr-warmup-iters is given, but --train-samples counts the run in samples; write --lr-warmup-samples N"},
+        Bad{with_model_and_data({"--lr-warmup-samples", "5"}),
+            "--lr-warmup-samples is given, but the run is counted in iterations; write --lr-warmup-iters N, or "
+            "--train-samples N"},
+        Bad{with_model_and_data({"--lr-decay-style", "WSD", "--lr-wsd-decay-samples", "5"}),
+            "--lr-wsd-decay-samples is given, but the run is counted in iterations; write --lr-wsd-decay-iters N, or "
+            "--train-samples N"},
+        Bad{with_model_and_data({"--train-samples", "7", "--global-batch-size", "8"}),
+            "--train-samples is 7, less than one --global-batch-size of 8; use at least 8"},
+        Bad{with_model_and_data({"--train-samples", "4294967296"}),
+            "--train-samples is 4294967296, which is 4294967296 steps of --global-batch-size 1; use at most 4294967295 "
+            "steps"},
+        Bad{with_model_and_data({"--train-samples", "9007199254740993"}),
+            "--train-samples is 9007199254740993; use at most 9007199254740992"},
+        Bad{with_model_and_data({"--lr-warmup-fraction", "0.1", "--lr-warmup-iters", "5"}),
+            "--lr-warmup-fraction and --lr-warmup-iters are both given; keep one"},
+        Bad{with_model_and_data({"--train-samples", "50", "--lr-warmup-fraction", "0.1", "--lr-warmup-samples", "5"}),
+            "--lr-warmup-fraction and --lr-warmup-samples are both given; keep one"},
+        Bad{with_model_and_data({"--lr-warmup-fraction", "1"}),
+            "--lr-warmup-fraction is 1; use a number from 0 to below 1"},
+        Bad{with_model_and_data({"--train-samples", "50", "--lr-warmup-samples", "50"}),
+            "--lr-warmup-samples is 50, but --train-samples is 50; use less than 50"},
+        Bad{with_model_and_data({"--lr", "1e-3", "--lr-warmup-init", "2e-3", "--lr-warmup-iters", "5"}),
+            "--lr-warmup-init is 0.002, above --lr 0.001; use at most --lr"},
+        Bad{with_model_and_data({"--lr-decay-style", "WSD"}),
+            "--lr-decay-style is WSD, but --lr-wsd-decay-iters is not given; give the length of its last part"},
+        Bad{with_model_and_data({"--train-samples", "50", "--lr-decay-style", "WSD"}),
+            "--lr-decay-style is WSD, but --lr-wsd-decay-samples is not given; give the length of its last part"},
+        Bad{with_model_and_data({"--lr-decay-style", "WSD", "--lr-decay-iters", "20", "--lr-wsd-decay-iters", "21"}),
+            "--lr-wsd-decay-iters is 21, but the whole decay is 20; use at most 20"},
+        Bad{with_model_and_data({"--lr-wsd-decay-style", "cosine"}),
+            "--lr-wsd-decay-style is given, but --lr-decay-style is linear; write --lr-decay-style WSD, or remove it"},
+        Bad{with_model_and_data({"--lr-wsd-decay-iters", "5"}),
+            "--lr-wsd-decay-iters is given, but --lr-decay-style is linear; write --lr-decay-style WSD, or remove it"},
+        Bad{with_model_and_data({"--lr-decay-style", "WSD", "--lr-wsd-decay-style", "sqrt"}),
+            "--lr-wsd-decay-style is sqrt; use exponential, linear, cosine, minus_sqrt"},
+        Bad{with_model_and_data({"--start-weight-decay", "0.1"}),
+            "--start-weight-decay is given, but --weight-decay-incr-style is constant; write linear or cosine, or "
+            "remove it"},
+        Bad{with_model_and_data({"--weight-decay-incr-style", "linear", "--start-weight-decay", "0.1"}),
+            "--weight-decay-incr-style is linear, but --end-weight-decay is not given; add it"},
+        Bad{with_model_and_data({"--weight-decay-incr-style", "cosine", "--start-weight-decay", "0.2",
+                                 "--end-weight-decay", "0.1"}),
+            "--start-weight-decay is 0.2, above --end-weight-decay 0.1; use at most that"},
+        Bad{with_model_and_data({"--override-opt_param-scheduler", "--use-checkpoint-opt_param-scheduler"}),
+            "--override-opt_param-scheduler and --use-checkpoint-opt_param-scheduler are both given; keep one"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    LossScale, BadCommandLine,
+    ::testing::Values(Bad{with_model_and_data({"--use-torch-fsdp2", "--fsdp2-config-path", "f", "--fp16",
+                                               "--initial-loss-scale", "2", "--min-loss-scale", "4"}),
+                          "--min-loss-scale is 4, above --initial-loss-scale 2; use at most that"},
+                      Bad{with_model_and_data({"--loss-scale", "0"}), "--loss-scale is 0; use a number above 0"},
+                      Bad{with_model_and_data({"--hysteresis", "0"}),
+                          "--hysteresis is 0; use a whole number of at least 1"},
+                      Bad{with_model_and_data({"--loss-scale-window", "0"}),
+                          "--loss-scale-window is 0; use a whole number of at least 1"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    SkippedIterations, BadCommandLine,
+    ::testing::Values(
+        Bad{with_model_and_data({"--iterations-to-skip", "0"}),
+            "--iterations-to-skip is 0; use whole numbers of at least 1"},
+        Bad{with_model_and_data({"--train-iters", "5", "--iterations-to-skip", "3", "6"}),
+            "--iterations-to-skip names 6, but the run has 5 iterations; use 1 to 5"},
+        Bad{with_model_and_data({"--train-iters", "2", "--iterations-to-skip", "1", "2", "1"}),
+            "--iterations-to-skip names all 2 iterations, so nothing is trained; name less"},
+        Bad{with_model_and_data({"--report", "r.html", "--iterations-to-skip", "2"}),
+            "--report needs iteration 2, which --iterations-to-skip names; remove one of them"},
+        Bad{with_model_and_data({"--profile", "--iterations-to-skip", "12"}),
+            "--profile needs iteration 12, which --iterations-to-skip names; remove one of them"},
+        Bad{with_model_and_data({"--skip-train", "--iterations-to-skip", "1"}),
+            "--iterations-to-skip is given, but with --skip-train no step is taken; remove one of them"}));
+
 TEST(CommandLine, RanksAreNotGivenTwiceUnderMpi) {
   EXPECT_EQ(refusal(with_model_and_data({"--nproc-per-node", "2"}), {.cores = 8, .mpi_ranks = 4, .mpi_local_ranks = 4}),
             "--nproc-per-node is 2, but the MPI launcher started 4 ranks, one a process; leave it out");
@@ -746,8 +1082,9 @@ INSTANTIATE_TEST_SUITE_P(
             "--bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
             "with param_dtype: bf16, or remove it"},
         Bad{with_model_and_data({"--fp16"}),
-            "--fp16 does not go with FSDP2, which has no loss scaler; write param_dtype: bf16 in the file of "
-            "--fsdp2-config-path"},
+            "--fp16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
+            "with param_dtype: fp16, or remove it"},
+        Bad{with_model_and_data({"--fp16", "--bf16"}), "--fp16 and --bf16 are both given; keep one"},
         Bad{with_model_and_data({"--use-distributed-optimizer"}),
             "--use-distributed-optimizer does not go with FSDP2, which shards the optimizer state with the parameters; "
             "remove it"},
@@ -781,18 +1118,18 @@ INSTANTIATE_TEST_SUITE_P(
             "--bind-core is not built; remove it, or start the program under taskset or numactl"},
         Bad{with_model_and_data({"--worker_num", "8", "--local_worker_num", "4"}),
             "--worker-num is 8, but 4 ranks run; write --local-worker-num 8 beside it, or remove it"},
-        Bad{with_model_and_data({"--ckpt-format", "torch"}), "--ckpt-format is torch; use torch_dcp, torch_dist"},
-        Bad{with_model_and_data({"--ckpt-format", "torch_dcp"}),
-            "--ckpt-format is torch_dcp, which goes with --use-torch-fsdp2 only; add it"},
+        Bad{with_model_and_data({"--ckpt-format", "torch"}), "--ckpt-format is torch; use torch_dcp, hf, torch_dist"},
         Bad{with_model_and_data({"--ckpt-format", "torch_dist", "--save", "out"}),
-            "--ckpt-format is torch_dist, but writing torch_dist checkpoints is not built; leave it out: --save then "
-            "writes a Hugging Face folder after training"},
-        Bad{with_model_and_data({"--use-torch-fsdp2", "--fsdp2-config-path", "f", "--ckpt-format", "torch_dcp",
-                                 "--load", "ckpt"}),
-            "--load is ckpt, but reading torch_dcp checkpoints is not built; use --init-from-hf-path DIR"},
-        Bad{with_model_and_data({"--load", "ckpt"}),
-            "--load is ckpt, but reading torch_dcp and torch_dist checkpoints is not built; use --init-from-hf-path "
-            "DIR"},
+            "--ckpt-format is torch_dist, a layout of Megatron's own that is neither written nor read here; use "
+            "torch_dcp"},
+        Bad{with_model_and_data({"--ckpt-format", "hf", "--save", "out", "--keep-last", "2"}),
+            "--ckpt-format is hf, a folder of the trained model from which no run can go on, but a flag of checkpoints "
+            "is given (--save-interval, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or "
+            "--on-save-error); remove it, or use torch_dcp"},
+        Bad{with_model_and_data({"--ckpt-step", "4"}),
+            "--ckpt-step is 4, but --load is not given, so nothing is loaded; add --load DIR"},
+        Bad{with_model_and_data({"--keep-last", "0"}), "--keep-last is 0; use a whole number of at least 1"},
+        Bad{with_model_and_data({"--on-save-error", "ask"}), "--on-save-error is ask; use stop, continue"},
         Bad{with_model_and_data({"--downcast-to-bf16"}),
             "--downcast-to-bf16 rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove "
             "it"}));

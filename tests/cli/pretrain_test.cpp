@@ -20,6 +20,7 @@
 #include "models/hf/transformers_model.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "tests/support/files.h"
+#include "tests/support/logged.h"
 
 namespace loom::cli {
 namespace {
@@ -113,6 +114,43 @@ TEST_F(Pretrain, MinimisesTheLoss) {
   EXPECT_THAT(out, HasSubstr("1 x 2: shards over 2, replicates over 1\n"));
 }
 
+TEST_F(Pretrain, ASkippedIterationHasNoMetricsAndIsSaid) {
+  const std::string out = run(two_ranks({"--train-iters", "4", "--iterations-to-skip", "3"}));
+  ASSERT_EQ(metrics.size(), 3u);
+  EXPECT_EQ(metrics[1].at("step"), 2);
+  EXPECT_EQ(metrics[2].at("step"), 4);
+  EXPECT_THAT(out, HasSubstr("step 3: skipped (--iterations-to-skip); its data is consumed, nothing is trained\n"));
+}
+
+TEST_F(Pretrain, TrainsOnWholeBatchesOfTheSamples) {
+  run({"--train-samples", "30"});
+  EXPECT_EQ(metrics.size(), 3u);  // batches of 8
+  EXPECT_EQ(metrics[2].at("lr"), 0.1 * (1 - 16.0 / 30));
+}
+
+TEST_F(Pretrain, Fp16SkipsUpdatesUntilItsLossScaleFits) {
+  test::write_file(folder / "fp16.yaml",
+                   "sharding_size: auto\nparam_dtype: fp16\nsub_modules_to_wrap: [embed, head]\n");
+  run({"--nproc-per-node", "2", "--use-torch-fsdp2", "--fsdp2-config-path", (folder / "fp16.yaml").string(), "--fp16",
+       "--train-iters", "60", "--lr-decay-style", "constant"});
+  ASSERT_EQ(metrics.size(), 60u);
+  EXPECT_EQ(metrics[0].at("skipped"), true);
+  EXPECT_EQ(metrics[0].at("loss_scale"), 4294967296.0);
+  EXPECT_EQ(metrics[1].at("loss_scale"), 2147483648.0);
+  EXPECT_TRUE(metrics[1].at("grad_norm").is_null());
+  EXPECT_FALSE(metrics[59].contains("skipped"));
+  EXPECT_GE(metrics[59].at("loss_scale"), 1.0);
+  EXPECT_LT(loss(59), 0.2);
+}
+
+TEST_F(Pretrain, Fp16WantsTheFileToSayIt) {
+  EXPECT_EQ(
+      test::message_of<ConfigError>([&] { run(two_ranks({"--fp16"})); }),
+      (folder / "fsdp2.yaml").string() +
+          ": param_dtype is not given, and --fp16 asks for fp16; write param_dtype: fp16 (parameters stay fp32, so "
+          "that the optimizer can resume), or remove the flag");
+}
+
 TEST_F(Pretrain, TheCurveDoesNotDependOnTheRanks) {
   run({"--train-iters", "5"});
   const auto one = metrics;
@@ -135,6 +173,51 @@ TEST_F(Pretrain, EverySampleOfAStepComesOnceWhateverTheRanks) {
   std::multiset<std::int64_t> expected;
   for (std::int64_t sample = 0; sample < 16; ++sample) expected.insert(sample);
   EXPECT_EQ(seen, expected);
+}
+
+TEST_F(Pretrain, TheLastRankPrintsMegatronsLineBetweenWhatTheFirstPrints) {
+  const std::string out = run(two_ranks(
+      {"--train-iters", "3", "--log-format", "megatron", "--log-interval", "1", "--save", (folder / "out").string()}));
+  std::size_t at = 0;
+  for (const char* part : {"1 x 2: shards over 2", "\ntraining ...\n[before the start of training step] datetime: ",
+                           " iteration        1/       3 | consumed samples:            8 |",
+                           " iteration        2/       3 | consumed samples:           16 |",
+                           " iteration        3/       3 | consumed samples:           24 |",
+                           "\n[after training is done] datetime: ", "\nmodel written to "}) {
+    const std::size_t found = out.find(part, at);
+    ASSERT_NE(found, std::string::npos) << part << " in\n" << out;
+    at = found + 1;
+  }
+}
+
+TEST_F(Pretrain, WarnsOfSpikesAndGoesOn) {
+  // From the 103rd step on, behind 102 * 8 samples, the loss is a thousand times what it was.
+  train::PretrainCallbacks callbacks = kCallbacks;
+  callbacks.train_valid_test_datasets_provider = [](const train::TrainArguments&) {
+    return data::DataLoaders{.train = [](std::span<const std::int64_t> samples) {
+      data::Batch batch = batch_of(samples);
+      const Tensor factor = Tensor::host({1}, DType::kF32, "factor");
+      factor.data<float>()[0] = samples.front() >= 102 * 8 ? 1000.0F : 1.0F;
+      batch.values.emplace_back("factor", factor);
+      return batch;
+    }};
+  };
+  callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) -> data::ForwardResult {
+    const data::Batch batch = data.next();
+    return {model(batch["ids"]), [batch](const nn::Value& logits) {
+              return ops::scale(ops::cross_entropy(logits, batch["targets"]),
+                                static_cast<double>(batch["factor"].data<float>()[0]));
+            }};
+  };
+  const test::Logged logged;
+  run(two_ranks({"--train-iters", "103", "--lr", "1e-9", "--check-for-spiky-loss"}), callbacks);
+  ASSERT_EQ(metrics.size(), 103u);
+  double largest = 0;
+  for (std::size_t i = 0; i < 100; ++i) largest = std::max(largest, loss(i));
+  EXPECT_EQ(logged.text(),
+            fmt::format("warning: iteration 103: the loss is {}, at least 10 times the largest of the first 100, {}; "
+                        "training goes on: look at the data of this iteration, or lower --lr or --clip-grad\n",
+                        loss(102), largest));
 }
 
 TEST_F(Pretrain, EvaluatesBetweenStepsAndTestsAtTheEnd) {
@@ -414,9 +497,10 @@ TEST_F(Pretrain, AGradientNormThatIsNotFiniteEndsTheRunBeforeTheOptimizer) {
   const std::string text = test::message_of<Error>([&] {
     run(two_ranks({"--train-iters", "3", "--micro-batch-size", "4"}), callbacks);
   });
-  EXPECT_THAT(text,
-              ::testing::MatchesRegex("\\[rank [01]\\] found (Inf|NaN) in grad norm: iteration 1 of 3; nothing is "
-                                      "saved; .*"));
+  EXPECT_THAT(
+      text, ::testing::MatchesRegex("\\[rank [01]\\] found (Inf|NaN) in grad norm, first in the gradient of '[a-z.]+' "
+                                    "on rank [01]: iteration 1 of 3; nothing is "
+                                    "saved; .*"));
   EXPECT_EQ(test::read_file(folder / "metrics.jsonl"), "");
 }
 

@@ -2,8 +2,10 @@
 // World:   the built program under mpirun with 2 processes.
 #include <gmock/gmock.h>
 #include <iterator>
+#include <random>
 #include <sstream>
 
+#include "tests/support/checkpoints.h"
 #include "tests/support/program.h"
 
 namespace loom::test {
@@ -46,6 +48,19 @@ TEST(Mpi, PrintsLinesAndNoBarThatRedrawsItself) {
   }
 }
 
+TEST(Mpi, PrintsMegatronsLineAndWritesScalarsOnTheLastRankAlone) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(
+      kFourSteps + Words{"--log-format", "megatron", "--log-interval", "4", "--tensorboard-dir", "tb"}, kMpirun);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string line = " iteration        4/       4 | consumed samples:           16 | elapsed time per iteration";
+  ASSERT_THAT(outcome.out, HasSubstr(line));
+  EXPECT_EQ(outcome.out.find(line, outcome.out.find(line) + 1), std::string::npos) << "a second time";
+  const auto files = std::filesystem::directory_iterator(folder.path("tb"));
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+  EXPECT_EQ(folder.run({"compare", "metrics.jsonl", "tb"}).exit_code, 0);
+}
+
 TEST(Mpi, RefusesWhatIsWrongWithItsLineAndExitStatus2AndDoesNotHang) {
   const ProgramFolder folder;
   folder.write("fsdp2.yaml", "sharding_size: 3\n");
@@ -76,6 +91,35 @@ TEST(Mpi, ASignalToOneRankStopsAllAfterTheSameStepAndSavesTheModel) {
                                                  "that step is in out\n",
                                                  folder.metrics("out/metrics.jsonl").size())));
   EXPECT_EQ(folder.run({"generate", "out", "--prompt", "3", "--max-new-tokens", "2"}).exit_code, 0);
+}
+
+// One process is killed while the others train or save; the launcher ends them.
+TEST(Mpi, ARunWhoseRanksAreKilledGoesOnAsIfTheyHadNotBeen) {
+  const ProgramFolder folder;
+  const std::int64_t steps = 200;
+  const Words run = with_value(kFourSteps, "--train-iters", fmt::to_string(steps)) +
+                    Words{"--save", "out", "--save-interval", "2", "--keep-last", "3"};
+  ASSERT_EQ(folder.run(with_value(run, "--save", "whole"), kMpirun).exit_code, 0);
+  std::mt19937 random(20261122);  // NOLINT: the same moments in every run
+  int killed = 0;
+  for (int i = 0; i < kills(); ++i) {
+    Words again = run + Words{"--load", "out"};
+    if (i % 2 == 0) again.emplace_back("--async-save");
+    StartedProgram mpirun = folder.start(again, kMpirun);
+    ASSERT_TRUE(StartedProgram::wait_until([&] { return children_of(mpirun.pid()).size() == 2; }));
+    const auto ranks = children_of(mpirun.pid());
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution(200, 1500)(random)));
+    ::kill(ranks.at(static_cast<std::size_t>(i) % 2), SIGKILL);
+    const Outcome outcome = mpirun.end();
+    ASSERT_NE(outcome.exit_code, 124) << "it hung: " << outcome.err;
+    if (outcome.exit_code == 0)
+      std::filesystem::remove_all(folder.path("out"));  // it was done: once more from the start
+  }
+  fmt::print("{} of {} runs were killed before their end\n", killed, kills());
+  EXPECT_GT(killed, 0);
+  const Outcome last = folder.run(run + Words{"--load", "out"}, kMpirun);
+  ASSERT_EQ(last.exit_code, 0) << last.err;
+  expect_same_checkpoint(folder.path("out"), folder.path("whole"), steps);
 }
 
 TEST(Mpi, AnOutputThatCannotBeWrittenIsSaidOnceWithExitStatus2) {

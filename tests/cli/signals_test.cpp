@@ -1,5 +1,5 @@
-// Promise: SIGINT and SIGTERM end a run in order: all ranks after the same step, every line of metrics whole, the model
-//          of that step saved where --save is given, exit status 128 + signal.
+// Promise: SIGINT, SIGTERM and the --exit flags end a run in order: all ranks after the same step, every line of
+//          metrics whole, the model of that step saved where --save is given; exit status 128 + signal, or 0.
 // World:   the built program; ranks as threads; a run of a million steps. program_mpi_test has ranks as processes.
 #include <gmock/gmock.h>
 
@@ -8,7 +8,9 @@
 namespace loom::test {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 const Words kRun = kFourSteps + Words{"--nproc-per-node", "2", "--lr-decay-style", "constant"};
 const Words kLongRun = with_value(kRun, "--train-iters", "1000000");
@@ -32,6 +34,43 @@ TEST(Sigterm, EndsTheRunAfterAStepAndSavesTheModelOfThatStep) {
   const Words whole = with_value(kRun, "--train-iters", fmt::to_string(lines.size())) + Words{"--save", "whole"};
   ASSERT_EQ(folder.run(whole).exit_code, 0);
   EXPECT_EQ(folder.read("out/model.safetensors"), folder.read("whole/model.safetensors"));
+}
+
+TEST(Sigterm, WithTheHandlerIsARegularEnd) {
+  const ProgramFolder folder;
+  StartedProgram run = folder.start(kLongRun + Words{"--save", "out", "--exit-signal-handler", "--sample-bytes", "5"});
+  ASSERT_TRUE(run.wait_for_steps("out/metrics.jsonl", 2));
+  run.send(SIGTERM);
+  const Outcome outcome = run.end();
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err, "SIGTERM: the run ends after this step; a second SIGTERM ends it at once\n");
+  EXPECT_THAT(outcome.out, EndsWith("model written to out\nexiting program after receiving SIGTERM.\n"));
+  EXPECT_EQ(folder.run({"generate", "out", "--prompt", "3", "--max-new-tokens", "2"}).exit_code, 0);
+}
+
+TEST(Sigint, WithTheHandlerStillHasItsStatus) {
+  const ProgramFolder folder;
+  StartedProgram run = folder.start(kLongRun + Words{"--exit-signal-handler"});
+  ASSERT_TRUE(run.wait_for_steps("metrics.jsonl", 1));
+  run.send(SIGINT);
+  EXPECT_EQ(run.end().exit_code, 130);
+}
+
+TEST(ExitInterval, EndsTheRunInOrder) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(kLongRun + Words{"--save", "out", "--exit-interval", "3", "--sample-bytes", "5"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_THAT(outcome.out, EndsWith("model written to out\nexiting program at iteration 3\n"));
+  EXPECT_EQ(folder.metrics("out/metrics.jsonl").size(), 3u);
+}
+
+TEST(ExitDuration, EndsTheRunInOrder) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(kLongRun + Words{"--exit-duration-in-mins", "0.02"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_THAT(outcome.out, MatchesRegex("(.|\n)*\nexiting program after 0\\.0[2-9] minutes\n"));
 }
 
 TEST(Sigint, WithoutSaveSaysThatNoModelIsWritten) {

@@ -1,4 +1,5 @@
-// Promise: docs/outputs.md has every key of metrics.jsonl and of a plan's JSON and every exit status, and no other.
+// Promise: docs/outputs.md has every key of metrics.jsonl and of a plan's JSON and every exit status, docs/logs.md
+//          every tag of TensorBoard's scalars, and no other.
 // World:   this checkout; figures made by hand, so that the keys that are written sometimes are written too.
 #include <algorithm>
 #include <csignal>
@@ -12,8 +13,10 @@
 
 #include "engine/cli/exit_status.h"
 #include "engine/device/memory.h"
+#include "engine/io/event_file.h"
 #include "engine/plan/plan_output.h"
 #include "engine/train/metrics.h"
+#include "engine/train/tensorboard.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {
@@ -24,8 +27,8 @@ using ::testing::IsEmpty;
 using Names = std::set<std::string>;
 
 // The first cells of the tables below the heading, as far as they are code.
-Names documented(const std::string& heading) {
-  std::istringstream page(test::read_file(std::filesystem::path(LOOM_SOURCE_DIR) / "docs/outputs.md"));
+Names documented(const std::string& heading, const std::string& name = "docs/outputs.md") {
+  std::istringstream page(test::read_file(std::filesystem::path(LOOM_SOURCE_DIR) / name));
   const std::regex row("\\| `([^`]*)` \\|.*");
   Names names;
   bool inside = false;
@@ -56,10 +59,10 @@ Names difference(const Names& of, const Names& without) {
   return rest;
 }
 
-void expect_on_the_page(const Names& written, const std::string& heading) {
-  const Names rows = documented(heading);
-  EXPECT_THAT(difference(written, rows), IsEmpty()) << "written, but not in docs/outputs.md: add a row for each";
-  EXPECT_THAT(difference(rows, written), IsEmpty()) << "in docs/outputs.md, but not written: remove these rows";
+void expect_on_the_page(const Names& written, const std::string& heading, const std::string& name = "docs/outputs.md") {
+  const Names rows = documented(heading, name);
+  EXPECT_THAT(difference(written, rows), IsEmpty()) << "written, but not in " << name << ": add a row for each";
+  EXPECT_THAT(difference(rows, written), IsEmpty()) << "in " << name << ", but not written: remove these rows";
 }
 
 // A plan with an entry in each of its lists.
@@ -80,12 +83,43 @@ TEST(OutputsPage, HasEveryKeyOfMetrics) {
   }
   metrics.peak_memory_bytes.emplace_back("total", 1);  // as the trainer does: tests/cli/program_test.cpp
   metrics.held_out_loss = 2.5;
+  metrics.loss_is_scaled = metrics.skipped = true;
   metrics.reports.emplace_back("NAME", 1.5);
   const auto path = test::fresh_folder() / "metrics.jsonl";
   train::MetricsWriter(path).write(metrics);
   Names keys;
   add_keys(ordered_json::parse(test::read_file(path)), "", keys);
   expect_on_the_page(keys, "metrics.jsonl");
+}
+
+// A tag and the same vs samples are one row.
+TEST(LogsPage, HasEveryTagOfTensorBoard) {
+  train::LogOptions options;
+  options.tensorboard_dir = test::fresh_folder();
+  options.log_throughput = true;
+  for (bool* flag : {&options.log_memory_to_tensorboard, &options.log_timers_to_tensorboard,
+                     &options.log_world_size_to_tensorboard, &options.log_validation_ppl_to_tensorboard}) {
+    *flag = true;
+  }
+  options.log_interval = 1;
+  train::TensorBoard board(options,
+                           {.flops_per_rank = [] { return 1.0; }, .memory = [] { return train::MemoryFigures{}; }});
+  train::StepMetrics metrics{.step = 1, .samples_consumed = 8, .samples_skipped = 4, .held_out_loss = 1.0};
+  metrics.reports.emplace_back("NAME", 1.5);
+  board.step_done(metrics);
+  board.run_done({});
+  Names tags;
+  Names vs_samples;
+  io::read_scalars(board.file(), [&](const io::Scalar& scalar) {
+    const std::string tag(scalar.tag);
+    const std::size_t end = tag.find(" vs samples");
+    (end == std::string::npos ? tags : vs_samples).insert(tag.substr(0, end));
+  });
+  expect_on_the_page(tags, "TensorBoard", "docs/logs.md");
+  const std::string page = test::read_file(std::filesystem::path(LOOM_SOURCE_DIR) / "docs/logs.md");
+  for (const std::string& tag : tags) {
+    EXPECT_NE(page.find("| `" + tag + (vs_samples.contains(tag) ? "` | yes |" : "` | no |")), std::string::npos) << tag;
+  }
 }
 
 TEST(OutputsPage, HasEveryKeyOfAPlan) {

@@ -51,5 +51,16 @@ TEST(FiniteWatch, CountsTheStepsAndNamesTheFirst) {
   EXPECT_EQ(watch.problem(), "2 of 3 steps had a loss or gradient norm that is not finite, step 2 first");
 }
 
+TEST(FiniteWatch, AnOverflowThatALossScalerHandledIsNoProblem) {
+  FiniteWatch watch;
+  StepMetrics overflow = figures(1, 1.0, kInf);
+  overflow.skipped = true;
+  watch.step_done(overflow);
+  EXPECT_EQ(watch.problem(), std::nullopt);
+  overflow.loss = kNaN;
+  watch.step_done(overflow);
+  EXPECT_EQ(watch.problem(), "1 of 2 steps had a loss or gradient norm that is not finite, step 1 first");
+}
+
 }  // namespace
 }  // namespace loom::train

@@ -6,17 +6,17 @@
 #include <gtest/gtest.h>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <spdlog/sinks/ostream_sink.h>
 #include <sstream>
 
 #include "engine/core/error.h"
-#include "engine/core/log.h"
 #include "tests/support/files.h"
+#include "tests/support/logged.h"
 
 namespace loom::train {
 namespace {
 
 using test::fresh_folder;
+using test::Logged;
 using test::message_of;
 using test::read_file;
 using test::write_file;
@@ -35,20 +35,27 @@ constexpr const char* kStepOne = R"({"step":1,"loss":2.5,"grad_norm":0.75,"lr":0
                                  R"("peak_memory_bytes":{"shard":4096,"activation":5000000000}})"
                                  "\n";
 
-// What is logged as long as it lives.
-class Logged {
- public:
-  Logged() {
-    const auto sink = std::make_shared<spdlog::sinks::ostream_sink_st>(text_);
-    sink->set_pattern("%l: %v");
-    logger().sinks().push_back(sink);
-  }
-  ~Logged() { logger().sinks().pop_back(); }
-  std::string text() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-};
+TEST(MetricsWriter, SaysTheLossScaleAndWhichStepWasSkippedWithoutAWarning) {
+  const auto path = fresh_folder() / "metrics.jsonl";
+  const Logged logged;
+  MetricsWriter writer(path);
+  StepMetrics metrics = step(1);
+  metrics.peak_memory_bytes.clear();
+  metrics.loss_is_scaled = true;
+  metrics.loss_scale = 32768;
+  writer.write(metrics);
+  metrics.skipped = true;
+  metrics.grad_norm = std::numeric_limits<double>::infinity();
+  writer.write(metrics);
+  EXPECT_EQ(read_file(path),
+            R"({"step":1,"loss":2.5,"grad_norm":0.75,"lr":0.0003,"loss_scale":32768.0,"tokens_per_second":12000.0,)"
+            R"("peak_memory_bytes":{}})"
+            "\n"
+            R"({"step":1,"loss":2.5,"grad_norm":null,"lr":0.0003,"loss_scale":32768.0,"skipped":true,)"
+            R"("tokens_per_second":12000.0,"peak_memory_bytes":{}})"
+            "\n");
+  EXPECT_EQ(logged.text(), "");
+}
 
 TEST(MetricsWriter, WritesALineAStepAtOnce) {
   const auto path = fresh_folder() / "made" / "for" / "it" / "metrics.jsonl";
@@ -84,6 +91,21 @@ TEST(MetricsWriter, ContinuesTheFileOfAResumedRun) {
   const auto path = write_file(fresh_folder() / "metrics.jsonl", "old\n");
   MetricsWriter(path, MetricsMode::kAppend).write(step(1));
   EXPECT_EQ(read_file(path), std::string("old\n") + kStepOne);
+}
+
+TEST(MetricsWriter, EndsTheLastLineOfAnEarlierRunAndRemovesOneThatIsCutOff) {
+  const Logged logged;
+  const auto whole = write_file(fresh_folder() / "metrics.jsonl", "{\"step\":0}");
+  MetricsWriter(whole, MetricsMode::kAppend).write(step(1));
+  EXPECT_EQ(read_file(whole), std::string("{\"step\":0}\n") + kStepOne);
+  EXPECT_EQ(logged.text(), "");
+  const std::string long_line = "{\"step\":1,\"a\":\"" + std::string(10'000, 'x');
+  const auto cut = write_file(whole, "{\"step\":0}\n" + long_line);
+  MetricsWriter(cut, MetricsMode::kAppend).write(step(1));
+  EXPECT_EQ(read_file(cut), std::string("{\"step\":0}\n") + kStepOne);
+  EXPECT_EQ(logged.text(), fmt::format("warning: {}: the last line was cut off after {} bytes, as by a run that was "
+                                       "killed; it is removed\n",
+                                       cut.string(), long_line.size()));
 }
 
 TEST(MetricsWriter, WritesNullForWhatIsNotFiniteAndWarnsOnce) {

@@ -42,6 +42,13 @@ TEST(ProgressInKeptOutput, CountsHoursAndTheStepsOfThisRunOnly) {
   EXPECT_EQ(screen.out.str(), "step 510/1000  loss 1.0000  1 tokens/s  1:21:40 left\n");
 }
 
+TEST(ProgressInKeptOutput, SaysWhichStepsWereSkipped) {
+  Screen screen;
+  Progress progress({.total_steps = 5}, screen.out, screen.clock());
+  progress.skipped(3);
+  EXPECT_EQ(screen.out.str(), "step 3: skipped (--iterations-to-skip); its data is consumed, nothing is trained\n");
+}
+
 TEST(ProgressOnATerminal, RedrawsOneLine) {
   Screen screen;
   {

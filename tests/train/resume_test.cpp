@@ -8,84 +8,15 @@
 #include <set>
 
 #include "engine/core/error.h"
-#include "engine/launch/run_ranks.h"
-#include "engine/nn/layers.h"
-#include "engine/tensor/ops.h"
-#include "engine/train/trainer.h"
 #include "sharding/full_parameters.h"
-#include "tests/support/files.h"
+#include "tests/train/tiny_trainers.h"
 
 namespace loom::train {
 namespace {
 
 using ::testing::ElementsAre;
 
-constexpr std::int64_t kVocab = 8;
-constexpr int kRanks = 2;
-
-class TinyLm final : public nn::Module {
- public:
-  explicit TinyLm(double dropout = 0)
-      : embed_(register_module("embed", std::make_shared<nn::Embedding>(kVocab, 4, 0.5))),
-        norm_(register_module("norm", std::make_shared<nn::RMSNorm>(4, 1e-6))),
-        head_(register_module("head", std::make_shared<nn::Linear>(4, kVocab, true, 0.5))),
-        dropout_(register_module("dropout", std::make_shared<nn::Dropout>(dropout))) {}
-  std::string_view type_name() const override { return "TinyLm"; }
-
- protected:
-  nn::Value forward(const nn::Args& args) override { return head_(dropout_(norm_(embed_(args.tensor(0))))); }
-
- private:
-  nn::Child<nn::Embedding> embed_;
-  nn::Child<nn::RMSNorm> norm_;
-  nn::Child<nn::Linear> head_;
-  nn::Child<nn::Dropout> dropout_;
-};
-
-data::Batch batch_of(std::span<const std::int64_t> samples) {
-  const Shape shape{static_cast<std::int64_t>(samples.size())};
-  const Tensor ids = Tensor::host(shape, DType::kI64, "ids"), targets = Tensor::host(shape, DType::kI64, "targets");
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    ids.data<std::int64_t>()[i] = samples[i] * samples[i] % kVocab;  // batches differ from step to step
-    targets.data<std::int64_t>()[i] = (3 * samples[i] + 1) % kVocab;
-  }
-  return {{{"ids", ids}, {"targets", targets}}};
-}
-
-data::ForwardResult forward_step(data::DataIterator& data, nn::Module& model) {
-  const data::Batch batch = data.next();
-  return {model(batch["ids"]),
-          [targets = batch["targets"]](const nn::Value& logits) { return ops::cross_entropy(logits, targets); }};
-}
-
-class Resume : public ::testing::Test {
- protected:
-  Resume() {
-    arguments.ranks = kRanks;
-    arguments.micro_batch_size = 2;
-    arguments.global_batch_size = 8;
-    arguments.train_iters = arguments.lr_decay_iters = 4;
-    arguments.lr = 0.1;
-    arguments.use_torch_fsdp2 = true;
-    arguments.fsdp2_config_path = test::write_file(test::fresh_folder() / "fsdp2.yaml",
-                                                   "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n");
-  }
-
-  void on_each_rank(const std::function<void(int rank, Trainer& trainer)>& run) {
-    const TrainingInputs inputs = read_inputs(arguments, callbacks);
-    launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
-      set_up_rank(context, arguments);
-      Trainer trainer(arguments, callbacks, inputs, world);
-      run(context.rank(), trainer);
-    });
-  }
-
-  TrainArguments arguments;
-  PretrainCallbacks callbacks{
-      .train_valid_test_datasets_provider = [](const TrainArguments&) { return data::DataLoaders{.train = batch_of}; },
-      .model_provider = [](const TrainArguments&) { return std::make_shared<TinyLm>(); },
-      .forward_step = forward_step};
-};
+using Resume = TinyTrainers;
 
 struct Steps {
   std::vector<double> losses;
@@ -154,7 +85,8 @@ TEST_F(Resume, TheStateSaysWhatTheNextStepReads) {
     EXPECT_EQ(trainer.state(), (TrainState{.step = 0, .samples_consumed = 0, .seed = arguments.seed}));
     trainer.set_state({.step = 1, .samples_consumed = 100, .seed = arguments.seed});
     EXPECT_EQ(trainer.step().step, 2);
-    EXPECT_EQ(trainer.state(), (TrainState{.step = 2, .samples_consumed = 108, .seed = arguments.seed}));
+    EXPECT_EQ(trainer.state(),
+              (TrainState{.step = 2, .samples_consumed = 108, .seed = arguments.seed, .schedule_samples = 8}));
   });
   EXPECT_THAT(read, ElementsAre(100, 101, 102, 103, 104, 105, 106, 107));
 }
@@ -199,6 +131,10 @@ TEST_F(Resume, RefusesAStateOfAnotherJob) {
     EXPECT_EQ(
         test::message_of<ConfigError>([&] { trainer.set_state({.step = -1, .samples_consumed = 8, .seed = 1234}); }),
         "the train state is at step -1 and sample 8; neither can be negative");
+    EXPECT_EQ(test::message_of<ConfigError>(
+                  [&] { trainer.set_state({.step = 1, .samples_consumed = 8, .seed = 1234, .schedule_samples = 16}); }),
+              "the train state is at sample 8, of which 0 were skipped and 16 moved the schedules; both are from 0 to "
+              "the first");
   });
 }
 
@@ -211,6 +147,53 @@ TEST_F(Resume, NormsAndBiasesAreAGroupWhereThatIsAsked) {
     EXPECT_EQ(groups[0].weight_decay, arguments.weight_decay);
     EXPECT_EQ(groups[1].parameters.size(), 2u);
     EXPECT_EQ(groups[1].weight_decay, 0);
+  });
+}
+
+TEST_F(Resume, WeightDecayFollowsItsScheduleWhereAGroupDecays) {
+  arguments.no_weight_decay_on_norms_and_biases = true;
+  arguments.weight_decay_incr_style = WeightDecayIncrStyle::kLinear;
+  arguments.start_weight_decay = 0;
+  arguments.end_weight_decay = 0.4;
+  on_each_rank([&](int, Trainer& trainer) {
+    const nn::ParameterGroups& groups = trainer.optimizer().groups();
+    for (const double expected : {0.0, 0.1, 0.2, 0.3}) {  // over 4 steps
+      const StepMetrics metrics = trainer.step();
+      EXPECT_EQ(groups[0].lr, metrics.lr);
+      EXPECT_DOUBLE_EQ(groups[0].weight_decay.value(), expected);
+      EXPECT_EQ(groups[1].weight_decay, 0);
+    }
+  });
+}
+
+TEST_F(Resume, TheScheduleGoesOnWhereTheCheckpointsStood) {
+  arguments.global_batch_size = 8;
+  on_each_rank([&](int, Trainer& trainer) {
+    trainer.step();
+    const ScheduleState saved = trainer.schedule_state();
+    EXPECT_EQ(saved.num_steps, 8);
+    EXPECT_EQ(saved.lr_decay_steps, 32);
+    trainer.set_state({.step = 0, .samples_consumed = 24, .seed = arguments.seed});
+    ScheduleState later = saved;
+    later.num_steps = 24;
+    trainer.load_schedule(later);
+    EXPECT_EQ(trainer.state().schedule_samples, 24);
+    EXPECT_DOUBLE_EQ(trainer.step().lr, 0.1 / 4);
+    later.max_lr = 1;
+    EXPECT_THAT(test::message_of<ConfigError>([&] { trainer.load_schedule(later); }),
+                ::testing::HasSubstr("--lr is 1 in the checkpoint and 0.1 here; "));
+    EXPECT_EQ(trainer.schedule_state().max_lr, 0.1);
+  });
+}
+
+TEST_F(Resume, TheCheckpointsScheduleHoldsWhereThatIsAsked) {
+  arguments.use_checkpoint_opt_param_scheduler = true;
+  on_each_rank([&](int, Trainer& trainer) {
+    ScheduleState saved = trainer.schedule_state();
+    saved.max_lr = 1;
+    saved.lr_decay_style = "constant";
+    trainer.load_schedule(saved);
+    EXPECT_EQ(trainer.step().lr, 1);
   });
 }
 

@@ -14,6 +14,10 @@
 // that from each, a reduction N times that, and is followed by an all-reduce where dp_replicate > 1; N = 1 gathers
 // nothing. Rank 0 has the first rows of the batch: its logits are compared as far as the reference's rank 0 has the
 // same rows.
+//
+// A case with dcp/step_N, a checkpoint that PyTorch wrote after step N, is also taken up from there: at 1, 2, 3 and 4
+// ranks its steps from N + 1 on have to be those of the curve. Where the batch does not divide by the ranks, each of
+// them takes the whole batch.
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -21,6 +25,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/checkpoint/loader.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
 #include "engine/device/recorder.h"
@@ -35,6 +40,7 @@
 #include "models/hf/hf_folder.h"
 #include "models/internvl/internvl.h"
 #include "offload/host_allocator.h"
+#include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/issued.h"
 #include "tests/support/parity_report.h"
@@ -71,6 +77,8 @@ struct Case {
   json curve;
   train::ParallelDegrees degrees;    // that it is run with
   train::ParallelDegrees reference;  // that the reference was made with
+  std::filesystem::path checkpoint;  // that the run begins with; none: the initial weights
+  std::int64_t first_step = 0;
   std::optional<int> reshard_ranks;  // an integer reshard_after_forward
   int accum = 1;
   bool sixteen_bit = false;
@@ -216,7 +224,9 @@ class Run {
   Run(const Case& c, const Grain& grain, RankContext& context, comm::World& world)
       : case_(c),
         dims_(c.degrees, world.size()),
-        data_rank_(dims_.data_rank(world.rank())),
+        whole_batch_(io::SafetensorsFile(c.batches()).at("tokens").shape[1] % c.ranks() != 0),
+        data_rank_(whole_batch_ ? 0 : dims_.data_rank(world.rank())),
+        data_size_(whole_batch_ ? 1 : dims_.data_size()),
         mesh_(comm::DeviceMesh::create(world, dims_.axes())),
         loss_axis_(dims_.loss_axis(mesh_)) {
     device::DeviceOptions device;
@@ -246,8 +256,9 @@ class Run {
     sharding::materialize_shards(*model_);
     models::load_weights(*model_, io::HfWeights(c.folder));
     optimizer_ = std::make_unique<nn::AdamW>(
-        model_->parameters(),
+        nn::make_parameter_groups(*model_),
         nn::AdamWOptions{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1});
+    if (!c.checkpoint.empty()) load(c.checkpoint);
   }
 
   Results train() {
@@ -255,7 +266,7 @@ class Run {
     const io::StoredTensor& tokens = file.at("tokens");
     if (case_.images) pixel_values_ = &file.at("pixel_values");
     Results results;
-    for (std::int64_t step = 0; step < tokens.shape[0]; ++step) {
+    for (std::int64_t step = case_.first_step; step < tokens.shape[0]; ++step) {
       std::optional<device::Recorder> recorder;
       if (step == 1) recorder.emplace(device::Device::current(), device::RecorderOptions{.entries = false});
       double loss = 0;
@@ -280,16 +291,22 @@ class Run {
   }
 
  private:
+  void load(const std::filesystem::path& folder) {
+    const io::DcpFolder checkpoint(folder);
+    checkpoint::load_module(checkpoint, sharding::local_state_dict(*model_), checkpoint::Strictness::kRaiseAll);
+    optimizer_->load_state_dict(checkpoint::read_optimizer(checkpoint, *optimizer_, checkpoint::Strictness::kRaiseAll));
+  }
+
   comm::ProcessGroup& shards() const { return mesh_.axis("dp_shard").group(); }
 
   double micro_batch(const io::StoredTensor& tokens, std::int64_t step, int index) {
     const std::int64_t batch = tokens.shape[1];
     const std::int64_t seq = tokens.shape[2] - 1;
-    const std::int64_t micro = batch / dims_.data_size() / case_.accum;
+    const std::int64_t micro = batch / data_size_ / case_.accum;
     const Tensor inputs = Tensor::host({micro, seq}, DType::kI32, "inputs");
     const Tensor targets = Tensor::host({micro, seq}, DType::kI32, "targets");
     for (std::int64_t row = 0; row < micro; ++row) {
-      const std::int64_t global = data_rank_ * (batch / dims_.data_size()) + index * micro + row;
+      const std::int64_t global = data_rank_ * (batch / data_size_) + index * micro + row;
       const auto at = static_cast<std::size_t>((step * batch + global) * (seq + 1)) * sizeof(std::int32_t);
       const std::size_t bytes = static_cast<std::size_t>(seq) * sizeof(std::int32_t);
       std::memcpy(inputs.data<std::int32_t>() + row * seq, tokens.bytes.data() + at, bytes);
@@ -310,7 +327,7 @@ class Run {
     }
     const Shape& stored = pixel_values_->shape;  // [steps, batch, C, H, W]
     const std::int64_t image = stored[2] * stored[3] * stored[4];
-    const std::int64_t images = stored[1] / dims_.data_size();
+    const std::int64_t images = stored[1] / data_size_;
     const auto* values = reinterpret_cast<const float*>(pixel_values_->bytes.data());
     const Tensor pixels = Tensor::from(
         std::span(values + (step * stored[1] + data_rank_ * images) * image, static_cast<std::size_t>(images * image)),
@@ -322,7 +339,9 @@ class Run {
 
   const Case& case_;
   const train::ParallelDims dims_;
+  const bool whole_batch_;
   const int data_rank_;
+  const int data_size_;
   const comm::DeviceMesh mesh_;
   const comm::Axis loss_axis_;
   std::int64_t image_token_id_ = -1;
@@ -373,12 +392,14 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
   Worst loss;
   Worst norm;
   const json& curve = c.curve.at("curve");
-  if (curve.size() != results.loss.size())
-    return {false, fmt::format("{} steps, expected {}", results.loss.size(), curve.size())};
-  for (std::size_t i = 0; i < curve.size(); ++i) {
-    const std::string step = fmt::format("step {}", i + 1);
-    const double expected_norm = curve[i].at("grad_norm");
-    loss.add(std::abs(results.loss[i] - curve[i].at("loss").get<double>()), step);
+  const auto first = static_cast<std::size_t>(c.first_step);
+  if (curve.size() != first + results.loss.size())
+    return {false, fmt::format("{} steps, expected {}", results.loss.size(), curve.size() - first)};
+  for (std::size_t i = 0; i < results.loss.size(); ++i) {
+    const std::string step = fmt::format("step {}", first + i + 1);
+    const json& expected = curve[first + i];
+    const double expected_norm = expected.at("grad_norm");
+    loss.add(std::abs(results.loss[i] - expected.at("loss").get<double>()), step);
     norm.add(std::abs(results.grad_norm[i] - expected_norm) / expected_norm, step);
   }
   bool agrees = loss.value <= tolerance.loss && norm.value <= tolerance.grad_norm && results.wire_error.empty();
@@ -392,8 +413,12 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
     const double worst = worst_logit(c, results.step1_logits);
     return {agrees && worst <= kLogits, text + fmt::format(", step-1 logits of rank 0 {:.1e}", worst)};
   }
-  const Worst grads = worst_of_map(c.curve.at("step1_grad_norm_by_param"), results.step1_grad_norm);
   const Worst weights = worst_of_map(c.curve.at("final_weight_norm_by_param"), results.final_weight_norm);
+  if (first > 0) {
+    text += fmt::format(", last weights {:.1e} ({})", weights.value, weights.where);
+    return {agrees && weights.value <= kFinalWeightNorm, text};
+  }
+  const Worst grads = worst_of_map(c.curve.at("step1_grad_norm_by_param"), results.step1_grad_norm);
   agrees = agrees && grads.value <= kStep1GradNorm && weights.value <= kFinalWeightNorm;
   text += fmt::format(", step-1 gradients {:.1e} ({}), last weights {:.1e} ({})", grads.value, grads.where,
                       weights.value, weights.where);
@@ -401,6 +426,32 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
 }
 
 using Ranks = std::function<void(int world, const launch::RankMain&)>;
+
+Results results_of(const Case& c, const Grain& grain, const Ranks& run_ranks) {
+  Results results;
+  run_ranks(c.ranks(), [&](RankContext& context, comm::World& world) {
+    Results own = Run(c, grain, context, world).train();
+    if (context.rank() == 0) results = std::move(own);
+  });
+  return results;
+}
+
+// From every dcp/step_N of the case on, at other numbers of ranks.
+void continue_case(Case c, const Ranks& run_ranks, test::ParityReport& report) {
+  const std::filesystem::path folder = c.folder / "dcp";
+  if (!std::filesystem::is_directory(folder)) return;
+  for (const std::filesystem::path& checkpoint : test::case_folders(folder, ".metadata")) {
+    const std::string name = checkpoint.filename().string();
+    c.checkpoint = checkpoint;
+    c.first_step = std::stol(name.substr(name.find('_') + 1));
+    for (int world = 1; world <= 4; ++world) {
+      c.degrees = {.dp_replicate = 1, .dp_shard = world};
+      const auto [same, text] = compare(c, results_of(c, kGrains[1], run_ranks));
+      const std::string shown = fmt::format("{} from {} at world {}", c.name, name, world);
+      same ? report.passed(shown, text) : report.failed(shown, text);
+    }
+  }
+}
 
 void run_case(Case c, const Ranks& run_ranks, test::ParityReport& report) {
   bool agrees = true;
@@ -410,12 +461,7 @@ void run_case(Case c, const Ranks& run_ranks, test::ParityReport& report) {
   }
   for (const Grain& grain : kGrains) {
     if (grain.cpu_offload && c.sixteen_bit) continue;
-    Results results;
-    run_ranks(c.ranks(), [&](RankContext& context, comm::World& world) {
-      Results own = Run(c, grain, context, world).train();
-      if (context.rank() == 0) results = std::move(own);
-    });
-    const auto [same, text] = compare(c, results);
+    const auto [same, text] = compare(c, results_of(c, grain, run_ranks));
     agrees = agrees && same;
     detail += fmt::format("{}{}: {}", detail.empty() ? "" : "; ", grain.name, text);
   }
@@ -452,7 +498,8 @@ int run(const Request& request, int only_world, const Ranks& run_ranks, test::Pa
       continue;
     }
     try {
-      run_case(std::move(c), run_ranks, report);
+      run_case(c, run_ranks, report);
+      if (!request.mesh && only_world == 0) continue_case(c, run_ranks, report);
     } catch (const std::exception& error) {
       report.failed(case_folder.filename().string(), error.what());
       if (only_world > 0) throw;  // the other processes would wait

@@ -1,0 +1,63 @@
+#include "engine/cli/rank_logs.h"
+
+#include "engine/device/device.h"
+
+namespace loom::cli {
+namespace {
+
+train::MemoryFigures memory_now() {
+  const device::AllocatorStats stats = device::Device::current().memory().stats().allocator;
+  return {.reserved_bytes = stats.reserved_bytes,
+          .allocated_bytes = stats.allocated_bytes,
+          .max_reserved_bytes = stats.peak_reserved_bytes,
+          .max_allocated_bytes = stats.peak_allocated_bytes};
+}
+
+}  // namespace
+
+RankLogs::RankLogs(const ProgramArguments& a, int rank, std::ostream& out)
+    : arguments_(a), out_(out), says_begin_(rank == 0 && a.log_format == train::LogFormat::kMegatron) {
+  if (rank == 0 && (a.check_for_spiky_loss || a.check_for_large_grads)) {
+    spikes_.emplace(a.check_for_spiky_loss, a.check_for_large_grads);
+  }
+  if (says_begin_) memory_.emplace(a.log_interval, memory_now, out);
+  if (rank != a.ranks - 1) return;
+  std::function<double()> flops;
+  if (a.log_throughput) {
+    flops_.emplace();
+    flops = [this] { return flops_->per_step(); };
+  }
+  if (a.log_format == train::LogFormat::kMegatron) {
+    log_.emplace(train::MegatronLogOptions{.train_iters = a.train_iters,
+                                           .log_interval = a.log_interval,
+                                           .global_batch_size = a.global_batch_size,
+                                           .flops_per_rank = flops},
+                 out);
+  }
+  if (a.tensorboard_dir) {
+    tensorboard_.emplace(a, train::TensorBoardRun{.world_size = a.ranks,
+                                                  .global_batch_size = a.global_batch_size,
+                                                  .flops_per_rank = flops,
+                                                  .memory = memory_now});
+  }
+}
+
+void RankLogs::add_to(std::vector<train::StepObserver*>& observers) {
+  if (flops_) observers.push_back(&*flops_);
+  if (log_) observers.push_back(&*log_);
+  if (memory_) observers.push_back(&*memory_);
+  if (tensorboard_) observers.push_back(&*tensorboard_);
+  if (spikes_) observers.push_back(&*spikes_);
+}
+
+void RankLogs::begin() {
+  if (says_begin_) out_ << train::begin_lines(arguments_.skip_train, train::wall_clock_s()) << std::flush;
+}
+
+void RankLogs::end(bool whole) {
+  if (says_begin_ && whole && !arguments_.skip_train) out_ << train::end_line(train::wall_clock_s()) << std::flush;
+}
+
+std::optional<std::string> RankLogs::problem() const { return tensorboard_ ? tensorboard_->problem() : std::nullopt; }
+
+}  // namespace loom::cli

@@ -1,0 +1,48 @@
+// RankLogs: what one rank of a run says of its steps beside progress and metrics, as the flags ask for: Megatron-LM's
+// line and TensorBoard's scalars on the last rank, warnings of spikes on the first. Private to engine/cli.
+//
+// Threads  the rank's host thread.
+// Errors   ConfigError where the event file cannot be made.
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "engine/cli/arguments.h"
+#include "engine/train/megatron_log.h"
+#include "engine/train/spikes.h"
+#include "engine/train/step_flops.h"
+#include "engine/train/tensorboard.h"
+
+namespace loom::cli {
+
+class RankLogs {
+ public:
+  // The references outlive the object. The rank has its device.
+  RankLogs(const ProgramArguments& arguments, int rank, std::ostream& out);
+
+  void add_to(std::vector<train::StepObserver*>& observers);
+  // Before the first step, and after the last evaluation; `whole`: no signal stopped the run.
+  void begin();
+  void end(bool whole);
+
+  // Null where no spikes are watched on this rank.
+  train::SpikeWatch* spikes() { return spikes_ ? &*spikes_ : nullptr; }
+
+  // What is missing of the rank's outputs; none where nothing is.
+  std::optional<std::string> problem() const;
+
+ private:
+  const ProgramArguments& arguments_;
+  std::ostream& out_;
+  const bool says_begin_;  // Megatron's lines of the first rank
+  std::optional<train::SpikeWatch> spikes_;
+  std::optional<train::StepFlops> flops_;
+  std::optional<train::MegatronLog> log_;
+  std::optional<train::MegatronMemoryLine> memory_;
+  std::optional<train::TensorBoard> tensorboard_;
+};
+
+}  // namespace loom::cli

@@ -1,0 +1,221 @@
+#include "engine/cli/rank_run.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+
+#include "engine/cli/flags_without_effect.h"
+#include "engine/core/log.h"
+#include "engine/core/shown_text.h"
+#include "engine/launch/run_ranks.h"
+#include "models/hf/folder_files.h"
+#include "models/mixin/fsdp2_mixin.h"
+#include "sharding/parallelize.h"
+
+namespace loom::cli {
+namespace {
+
+void warn_of_max_connections() {
+  const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (connections == nullptr || std::string_view(connections) != "1") return;
+  logger().warn(
+      "CUDA_DEVICE_MAX_CONNECTIONS is 1, which changes nothing here; MindSpeed refuses it with FSDP2: export 2 there");
+}
+
+// Variables of NPU launch scripts whose effect is not built.
+void warn_of_environment() {
+  const auto is_on = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value != 0 && std::string_view(value) != "0";
+  };
+  if (is_on("TASK_QUEUE_ENABLE")) {
+    logger().warn(
+        "TASK_QUEUE_ENABLE is {}, which prepares operators in a queue of their own on NPUs; it is not built yet and "
+        "changes nothing here",
+        std::getenv("TASK_QUEUE_ENABLE"));
+  }
+  if (is_on("CPU_AFFINITY_CONF")) {
+    logger().warn(
+        "CPU_AFFINITY_CONF is {}, which binds the threads of a rank to the cores beside its device on NPUs; it is not "
+        "built yet and changes nothing here: start the program under taskset or numactl",
+        std::getenv("CPU_AFFINITY_CONF"));
+  }
+}
+
+// Where the weights came from, and in which type --save writes them.
+std::string loaded_text(const io::HfWeights& weights, train::SaveDType asked) {
+  const DType stored = models::main_dtype(weights).value_or(DType::kF32);
+  const bool half = stored == DType::kBF16 || stored == DType::kF16;
+  std::string saved;
+  if (asked == train::SaveDType::kFp32 || (asked == train::SaveDType::kAsLoaded && !half)) saved = "fp32";
+  if (saved.empty()) saved = asked == train::SaveDType::kBf16 ? "bf16" : std::string(name(stored));
+  return fmt::format("weights of {}: {} tensors, {}; trained in fp32, --save writes {}\n",
+                     escaped(weights.folder().string()), weights.names().size(), name(stored), saved);
+}
+
+void describe(const train::TrainArguments& arguments, const train::TrainingInputs& inputs, nn::Module& model,
+              std::ostream& out) {
+  // The model inside a wrapper of one (models::TransformersModel) is what users know.
+  out << fmt::format("{} of {} parameters on {} rank{}{}{}\n", models::sharded_module(model).type_name(),
+                     model.parameter_count(), arguments.ranks, arguments.ranks == 1 ? "" : "s",
+                     inputs.data.about.empty() ? "" : "; ", inputs.data.about);
+  if (const io::HfWeights* weights = train::loaded_weights(inputs, model)) {
+    out << loaded_text(*weights, arguments.save_dtype);
+  }
+  warn_of_environment();
+  if (!inputs.fsdp2) return;
+  warn_of_max_connections();
+  for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
+  out << sharding::describe_groups(models::sharded_module(model), inputs.fsdp2->written_as);
+  if (inputs.fsdp2->recomputed.empty()) return;
+  out << fmt::format("{} of the modules recomputed in backward, {}\n", inputs.fsdp2->recomputed.size(),
+                     inputs.fsdp2->use_reentrant ? "reentrant" : "not reentrant");
+}
+
+observe::RunReport::About about_run(const train::TrainArguments& arguments, const train::TrainingInputs& inputs,
+                                    nn::Module& model) {
+  observe::RunReport::About about{
+      .model = std::string(models::sharded_module(model).type_name()),
+      .parameters = model.parameter_count(),
+      .micro_batches = arguments.global_batch_size / (std::int64_t{arguments.micro_batch_size} * arguments.ranks)};
+  if (!inputs.fsdp2) return about;
+  about.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
+  about.warnings = inputs.fsdp2->warnings;
+  return about;
+}
+
+std::string stop_text(int signal, std::int64_t step, const train::TrainArguments& arguments, bool saved) {
+  const bool checkpoint = arguments.ckpt_format == train::CheckpointFormat::kTorchDcp;
+  const std::string_view what = checkpoint ? "checkpoint" : "model";
+  return fmt::format("stopped by {} after step {} of {}; {}", launch::signal_name(signal), step, arguments.train_iters,
+                     saved ? fmt::format("the {} of that step is in {}", what, arguments.save->string())
+                           : fmt::format("no {} is written", what));
+}
+
+// Before anything of the rank is made.
+RankContext& set_up(RankContext& context, const train::TrainArguments& arguments) {
+  train::set_up_rank(context, arguments);
+  return context;
+}
+
+}  // namespace
+
+RankRun::RankRun(const Job& job, RankContext& context, comm::World& world, RunEnd& end, std::ostream& program_out)
+    : job_(job),
+      arguments_(job.arguments),
+      end_(end),
+      out_(program_out),
+      first_(set_up(context, job.arguments).rank() == 0),
+      short_log_(job.arguments.log_format == train::LogFormat::kShort),
+      trainer_(job.arguments, job.callbacks, job.inputs, world),
+      checkpoints_(trainer_, job.arguments, world, [this](const std::string& line) { say(line); }),
+      begins_at_((tell_begin(), checkpoints_.load().value_or(0))),
+      profiler_(job.arguments.profile, job.observed.profile_device,
+                {.executor = job.arguments.device_executor, .train_iters = job.arguments.train_iters}),
+      logs_(job.arguments, context.rank(), out_) {
+  progress_.emplace(progress_options(), out_);
+  watch();
+}
+
+void RankRun::tell_begin() {
+  out_ << std::emit_on_flush;
+  if (!first_) return;
+  warn_of_flags(arguments_.without_effect);
+  describe(arguments_, job_.inputs, trainer_.model(), out_);
+  out_ << std::flush;
+}
+
+// A line of its own, above the bar where there is one.
+void RankRun::say(const std::string& line) {
+  if (progress_ && short_log_) return progress_->note(line);
+  out_ << line << "\n" << std::flush;
+}
+
+void RankRun::note(std::string_view text) {
+  if (first_) say(std::string(text));
+}
+
+train::ProgressOptions RankRun::progress_options() const {
+  return {.total_steps = arguments_.train_iters,
+          .first_step = std::min(begins_at_, arguments_.train_iters),
+          .log_interval = arguments_.log_interval,
+          .terminal = train::is_terminal(STDOUT_FILENO) && !launch::launched_by_mpi(),
+          .shown = first_ && short_log_,
+          .loss_unit = job_.callbacks.loss_unit};
+}
+
+// In the order in which a step begins for them; it ends for them the other way round.
+void RankRun::watch() {
+  if (const auto warning = observe::profile_warning(arguments_.profile, arguments_.train_iters); warning && first_) {
+    logger().warn("{}", *warning);
+  }
+  observers_.push_back(&profiler_);
+  if (arguments_.print_schedule) {
+    printer_.emplace(arguments_.train_iters, [this](std::string_view text) { note(text); });
+    observers_.push_back(&*printer_);
+  }
+  if (first_ && job_.observed.report) {
+    report_.emplace(arguments_, arguments_, *job_.observed.report,
+                    about_run(arguments_, job_.inputs, trainer_.model()));
+    observers_.push_back(&*report_);
+  }
+  const train::MetricsMode mode = begins_at_ > 0 ? train::MetricsMode::kAppend : train::MetricsMode::kNew;
+  if (first_) observers_.push_back(&metrics_.emplace(arguments_.metrics_path, mode));
+  observers_.push_back(&*progress_);
+  observers_.push_back(&checkpoints_);
+  observers_.push_back(&finite_);
+  logs_.add_to(observers_);
+  if (logs_.spikes() != nullptr) checkpoints_.keep(*logs_.spikes());
+}
+
+void RankRun::run() {
+  logs_.begin();
+  const train::LoopHooks hooks{.save = [this](std::int64_t) { checkpoints_.save(); },
+                               .signal = launch::StopSignals::received,
+                               .elapsed_minutes = [this] { return end_.minutes(); }};
+  const train::ExitDecision ended = train::run_steps(trainer_, arguments_, job_.inputs.data, observers_, hooks);
+  logs_.end(ended.reason == train::EndReason::kLastStep);
+  write_outputs(ended);
+  if (ended.reason != train::EndReason::kLastStep || !job_.callbacks.after_training) return;
+  std::ostream silent(nullptr);
+  job_.callbacks.after_training(trainer_.model(), arguments_, first_ ? out_ : silent);
+}
+
+void RankRun::write_outputs(const train::ExitDecision& ended) {
+  checkpoints_.finish();
+  const bool saved = save_model() || checkpoints_.last_saved() == trainer_.state().step;
+  const bool trained = trainer_.state().step > begins_at_;
+  if (first_ && checkpoints_.saves() && trained && !saved && ended.signal == 0) {
+    end_.lost(fmt::format("no checkpoint of its last step is in {}", arguments_.save->string()));
+  }
+  if (report_) {
+    report_->write();
+    say(fmt::format("report written to {}", escaped(arguments_.report->string())));
+  }
+  if (first_) {
+    end_.lost(metrics_->problem());
+    end_.lost(finite_.problem());
+  }
+  end_.lost(logs_.problem());
+  tell_end(ended, saved);
+}
+
+// True where the model folder was written; said by the rank that reports.
+bool RankRun::save_model() {
+  if (!arguments_.save || arguments_.ckpt_format != train::CheckpointFormat::kHf) return false;
+  const auto problem = trainer_.save(*arguments_.save);
+  end_.lost(problem);
+  if (problem) return false;
+  note(fmt::format("model written to {}", escaped(arguments_.save->string())));
+  return true;
+}
+
+void RankRun::tell_end(const train::ExitDecision& ended, bool saved) {
+  if (!ended.text.empty()) note(ended.text);
+  if (ended.signal == 0) return;
+  end_.stopped(ended.signal, first_ ? stop_text(ended.signal, trainer_.state().step, arguments_, saved) : "");
+}
+
+}  // namespace loom::cli

@@ -1,0 +1,79 @@
+// RankRun: a rank's training run - the trainer, its checkpoints, and those who watch its steps. Private to engine/cli.
+//
+// Order    the trainer is made; --load; the observers; the steps; what is written at the end; after_training.
+// Threads  the rank's host thread; collective.
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <syncstream>
+#include <vector>
+
+#include "engine/cli/arguments.h"
+#include "engine/cli/rank_logs.h"
+#include "engine/cli/run_end.h"
+#include "engine/core/rank_context.h"
+#include "engine/observe/profiler.h"
+#include "engine/observe/report_run.h"
+#include "engine/observe/schedule_printer.h"
+#include "engine/train/finite.h"
+#include "engine/train/loop.h"
+#include "engine/train/metrics.h"
+#include "engine/train/progress.h"
+#include "engine/train/run_checkpoints.h"
+#include "engine/train/trainer.h"
+#include "engine/virtual_time/find_profile.h"
+
+namespace loom::cli {
+
+// What is read before the ranks start, beside the training's own inputs; the rank threads of a process share it.
+struct ObserverInputs {
+  std::optional<observe::ReportInputs> report;
+  std::optional<virtual_time::HardwareProfile> profile_device;
+};
+
+// What the ranks of a process share; outlives them.
+struct Job {
+  const ProgramArguments& arguments;
+  const train::PretrainCallbacks& callbacks;
+  const train::TrainingInputs& inputs;
+  const ObserverInputs& observed;
+};
+
+class RankRun {
+ public:
+  // The rank is set up, and the checkpoint that --load asks for is read.
+  RankRun(const Job& job, RankContext& context, comm::World& world, RunEnd& end, std::ostream& program_out);
+
+  void run();
+
+ private:
+  void tell_begin();
+  void say(const std::string& line);
+  void note(std::string_view text);
+  train::ProgressOptions progress_options() const;
+  void watch();
+  void write_outputs(const train::ExitDecision& ended);
+  bool save_model();
+  void tell_end(const train::ExitDecision& ended, bool saved);
+
+  const Job& job_;
+  const ProgramArguments& arguments_;
+  RunEnd& end_;
+  std::osyncstream out_;  // the first rank prints, and the last
+  const bool first_;
+  const bool short_log_;
+  train::Trainer trainer_;
+  std::optional<train::Progress> progress_;  // once the run has begun
+  train::RunCheckpoints checkpoints_;
+  const std::int64_t begins_at_;  // the iteration of the checkpoint, or 0
+  observe::Profiler profiler_;
+  std::optional<observe::SchedulePrinter> printer_;
+  std::optional<observe::RunReport> report_;
+  std::optional<train::MetricsWriter> metrics_;
+  train::FiniteWatch finite_;
+  RankLogs logs_;
+  std::vector<train::StepObserver*> observers_;
+};
+
+}  // namespace loom::cli

@@ -1,0 +1,19 @@
+// Clocks, as functions: tests set their own.
+//
+// Threads  the functions here are safe from any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace loom::train {
+
+// Nanoseconds from any fixed moment on; never goes back.
+using MonotonicClock = std::function<std::int64_t()>;
+std::int64_t steady_clock_ns();
+
+// Seconds since 1970.
+using WallClock = std::function<double()>;
+double wall_clock_s();
+
+}  // namespace loom::train

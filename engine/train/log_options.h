@@ -1,0 +1,33 @@
+// LogOptions: what a run says of its steps, on the terminal and to TensorBoard.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace loom::train {
+
+// Lines of our own with a progress bar, or the line of Megatron-LM's training_log (megatron_log.h).
+enum class LogFormat : std::uint8_t { kShort, kMegatron };
+
+// The scalars of TensorBoard (tensorboard.h); flags and meanings are Megatron-LM's.
+struct TensorBoardOptions {
+  std::optional<std::filesystem::path> tensorboard_dir;  // none = no event file
+  std::int64_t tensorboard_log_interval = 1;             // steps between scalars
+  std::int64_t tensorboard_queue_size = 1000;            // scalars that wait at most before they are written
+  bool log_memory_to_tensorboard = false;
+  bool log_timers_to_tensorboard = false;
+  bool log_loss_scale_to_tensorboard = true;
+  bool log_world_size_to_tensorboard = false;
+  bool log_validation_ppl_to_tensorboard = false;
+};
+
+struct LogOptions : TensorBoardOptions {
+  LogFormat log_format = LogFormat::kShort;
+  std::int64_t log_interval = 10;     // steps between printed lines
+  bool log_throughput = false;        // TFLOP/s of a rank, in Megatron's line and, with timers, in TensorBoard
+  bool check_for_spiky_loss = false;  // a warning (spikes.h)
+  bool check_for_large_grads = false;
+};
+
+}  // namespace loom::train

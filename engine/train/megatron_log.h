@@ -1,0 +1,103 @@
+// MegatronLog: the lines of Megatron-LM's training_log, byte for byte, so that scripts that read its logs read ours.
+//
+// Step        every log_interval steps one line, fields ending in " |":
+//              [2026-11-21 22:45:37] iteration        5/      10 | consumed samples:           40 | elapsed time per
+//             iteration (ms): 123.4 | learning rate: 1.250000E-06 | global batch size:     8 | lm loss: 1.087500E+01 |
+//             loss scale: 1.0 | grad norm: 2.000 | number of skipped iterations:   0 | number of nan iterations:   0 |
+//             "skipped samples: {:12d}" follows the consumed ones where there are any, "throughput per GPU
+//             (TFLOP/s/GPU): {:.1f}" the elapsed time where it is asked for; figures of the loss function follow the
+//             loss, in its form; a step without an update has no gradient norm.
+// Mean        losses are averaged over the steps of the interval that the optimizer made; a skipped one counts in the
+//             elapsed time and as skipped. The learning rate is that of the next step.
+// Evaluation  " validation loss at iteration N | lm loss value: {:.6E} | lm loss PPL: {:.6E} | " between two lines of
+//             dashes; PPL = exp(min(20, loss)). "at iteration N on validation set" after the last step, "at iteration N
+//             on test set" for the test data.
+// Begin, end  "[after dataloaders are built] datetime: 2026-11-21 22:45:37 ", "done with setup ...", "training ..." (or
+//             "skipping training (--skip-train is on) ..."), "[before the start of training step] datetime: ... "; at
+//             the end "[after training is done] datetime: ... ". The first rank prints these.
+// Memory      "[Rank 0] (after 100 iterations) memory (MB) | allocated: 93.5 | max allocated: ... | reserved: ... | max
+//             reserved: ...", once, at the first line; MB is 2^20 bytes, of the emulated device.
+// Deviations  a loss of 0 or below, or that is not finite, is printed, where Megatron leaves it out; a step whose loss
+//             is not finite counts as nan whether it was skipped or not.
+// Threads     the rank's host thread. One rank of the job prints: the last.
+// Source      Megatron-LM core_v0.12.1, megatron/training/training.py.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/train/clock.h"
+#include "engine/train/memory_figures.h"
+#include "engine/train/step_observer.h"
+#include "engine/train/step_timer.h"
+
+namespace loom::train {
+
+inline constexpr const char* kLossName = "lm loss";  // Megatron's, of GPT
+
+// What the first rank says before the first step, and after the last one.
+std::string begin_lines(bool skip_train, double wall_time_s);
+std::string end_line(double wall_time_s);
+
+struct MegatronLogOptions {
+  std::int64_t train_iters = 1;
+  std::int64_t log_interval = 100;
+  std::int64_t global_batch_size = 1;
+  // FLOPs of a step on one rank, known after the first; empty: no throughput.
+  std::function<double()> flops_per_rank = {};
+};
+
+class MegatronLog final : public StepObserver {
+ public:
+  // `out` outlives this object.
+  MegatronLog(MegatronLogOptions options, std::ostream& out, const MonotonicClock& clock = steady_clock_ns,
+              WallClock wall = wall_clock_s);
+
+  void begin_step(std::int64_t step) override;
+  void end_step(std::int64_t step) override;
+  void step_done(const StepMetrics& metrics) override;
+  void evaluated(std::int64_t step, double held_out_loss) override;
+  void run_done(std::optional<double> test_loss) override;
+
+ private:
+  void count(const StepMetrics& metrics);
+  std::string line(const StepMetrics& metrics);
+  std::string losses() const;
+  void print_evaluation(std::string_view place, double loss);
+
+  const MegatronLogOptions options_;
+  std::ostream& out_;
+  const WallClock wall_;
+  StepTimer timer_;
+  double ended_s_ = 0.0;   // when the last step ended
+  std::int64_t step_ = 0;  // the last one
+  // Of the interval.
+  std::vector<std::pair<std::string, double>> sums_;
+  std::int64_t advanced_ = 0;
+  std::int64_t skipped_ = 0;
+  std::int64_t nan_ = 0;
+};
+
+// The line of memory, of the first rank.
+class MegatronMemoryLine final : public StepObserver {
+ public:
+  // `out` outlives this object; `memory` is asked after every step until the line is printed.
+  MegatronMemoryLine(std::int64_t log_interval, std::function<MemoryFigures()> memory, std::ostream& out);
+
+  void step_done(const StepMetrics& metrics) override;
+
+ private:
+  const std::int64_t log_interval_;
+  const std::function<MemoryFigures()> memory_;
+  std::ostream& out_;
+  MemoryFigures peaks_;  // of the steps so far
+  bool printed_ = false;
+};
+
+}  // namespace loom::train

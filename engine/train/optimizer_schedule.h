@@ -1,0 +1,67 @@
+// OptimizerSchedule: learning rate and weight decay of a run, and what of them is saved.
+//
+// Units     samples of the training data, as in Megatron: what --lr-decay-iters and its like say, times the global
+//           batch size. Only samples of updates that were made count: neither those of --iterations-to-skip nor those
+//           of an overflow move the schedule.
+// Saved     ScheduleState, under Megatron's names. A run that goes on holds it against its command line: a value that
+//           differs and has an effect is an error, unless --override-opt_param-scheduler (the command line holds) or
+//           --use-checkpoint-opt_param-scheduler (the checkpoint holds) is given.
+// Source    NVIDIA/Megatron-LM, megatron/training/training.py, get_optimizer_param_scheduler;
+//           megatron/core/optimizer_param_scheduler.py, state_dict and load_state_dict.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "engine/train/arguments.h"
+#include "engine/train/lr_schedule.h"
+
+namespace loom::train {
+
+struct OptimizerSchedule {
+  LrSchedule lr;
+  WeightDecaySchedule weight_decay;
+
+  bool operator==(const OptimizerSchedule&) const = default;
+};
+
+// Of options that are filled in.
+OptimizerSchedule schedule_of(const TrainerOptions& options);
+
+// A schedule and where it stands. Numbers of steps are samples.
+struct ScheduleState {
+  double max_lr = 0.0;
+  double min_lr = 0.0;
+  double lr_warmup_steps = 0.0;
+  std::int64_t num_steps = 0;
+  std::string lr_decay_style;
+  std::int64_t lr_decay_steps = 1;
+  double start_wd = 0.0;
+  double end_wd = 0.0;
+  std::string wd_incr_style;
+  std::int64_t wd_incr_steps = 1;
+  // Not in Megatron's checkpoints. None: not known, and the command line holds.
+  std::optional<double> init_lr = {};
+  std::optional<std::int64_t> wsd_decay_steps = {};  // with WSD only
+  std::optional<std::string> lr_wsd_decay_style = {};
+
+  bool operator==(const ScheduleState&) const = default;
+};
+
+ScheduleState state_of(const OptimizerSchedule& schedule, std::int64_t num_steps);
+
+// By the names above; what is none is left out.
+using NamedValues = std::map<std::string, std::variant<double, std::string>>;
+NamedValues named_values(const ScheduleState& state);
+// Other names are passed over. ConfigError: a name is missing, a text instead of a number or the other way round, a
+// number of steps that is no whole number, a value that no schedule has.
+ScheduleState schedule_state(const NamedValues& values);
+
+// What a run of these options goes on with. ConfigError names each flag that differs, the value in the checkpoint and
+// the value given; no error with one of the two flags.
+OptimizerSchedule continued_schedule(const ScheduleState& saved, const TrainerOptions& options);
+
+}  // namespace loom::train

@@ -1,0 +1,313 @@
+#include "engine/train/run_checkpoints.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/ranges.h>
+
+#include "engine/checkpoint/loader.h"
+#include "engine/checkpoint/resume.h"
+#include "engine/core/error.h"
+#include "engine/core/log.h"
+#include "engine/core/shown_text.h"
+#include "engine/train/same_job.h"
+#include "sharding/full_parameters.h"
+
+namespace loom::train {
+namespace {
+
+using io::PlainValue;
+
+constexpr double kCheckpointVersion = 3.0;  // Megatron's
+const std::string kArgs = "args";
+const std::string kSchedule = "opt_param_scheduler";
+const std::string kRng = "rng_state";
+const std::string kScaler = "grad_scaler";
+const std::string kSpikes = "spikes";
+
+// Flags that say how to go on, when to save and when to end: a run is the same with others.
+bool is_of_one_start(const comm::SaidEntry& entry) {
+  constexpr std::string_view kBeginnings[] = {"--override-", "--use-checkpoint-", "--save",
+                                              "--exit-",     "--eval-",           "--skip-train"};
+  return std::ranges::any_of(kBeginnings, [&](std::string_view begin) { return entry.key.starts_with(begin); });
+}
+
+std::vector<comm::SaidEntry> saved_arguments(const TrainArguments& arguments) {
+  std::vector<comm::SaidEntry> entries = hyper_parameters(arguments);
+  std::erase_if(entries, is_of_one_start);
+  return entries;
+}
+
+// "--global-batch-size" -> "global_batch_size"
+std::string key_of(std::string flag) {
+  flag.erase(0, flag.find_first_not_of('-'));
+  std::ranges::replace(flag, '-', '_');
+  return flag;
+}
+
+void add_arguments(checkpoint::State& state, const TrainArguments& arguments) {
+  for (const comm::SaidEntry& entry : saved_arguments(arguments)) {
+    state.add({kArgs, key_of(entry.key)}, PlainValue::text(entry.value));
+  }
+}
+
+void add_schedule(checkpoint::State& state, const ScheduleState& schedule) {
+  for (const auto& [name, value] : named_values(schedule)) {
+    if (const auto* text = std::get_if<std::string>(&value)) {
+      state.add({kSchedule, name}, PlainValue::text(*text));
+      continue;
+    }
+    const double number = std::get<double>(value);
+    const bool counts = name.ends_with("_steps") && number == std::floor(number);
+    state.add({kSchedule, name},
+              counts ? PlainValue::whole(static_cast<std::int64_t>(number)) : PlainValue::real(number));
+  }
+}
+
+void add_loss_scale(checkpoint::State& state, const LossScaleState& scale) {
+  state.add({"optimizer", kScaler, "scale"}, PlainValue::real(scale.scale));
+  state.add({"optimizer", kScaler, "growth_tracker"}, PlainValue::whole(scale.growth_tracker));
+  state.add({"optimizer", kScaler, "hysteresis_tracker"}, PlainValue::whole(scale.hysteresis_tracker));
+}
+
+// Every data rank's count is one element of a tensor.
+void add_rng(checkpoint::State& state, const TrainState& at, const ParallelDims& dims, int rank) {
+  const Tensor draws = Tensor::host({1}, DType::kI64, "draws");
+  *draws.data<std::int64_t>() = static_cast<std::int64_t>(at.draws);
+  nn::ShardSpec spec = nn::ShardSpec::rows_from({dims.data_size()}, dims.data_rank(rank));
+  state.add({kRng, "draws"}, nn::LocalTensor{draws, spec});
+  state.add({kRng, "seed"}, PlainValue::whole(static_cast<std::int64_t>(at.seed)));
+}
+
+void add_position(checkpoint::State& state, const TrainState& at) {
+  state.add({"iteration"}, PlainValue::whole(at.step));
+  state.add({"checkpoint_version"}, PlainValue::real(kCheckpointVersion));
+  state.add({kArgs, "consumed_train_samples"}, PlainValue::whole(at.samples_consumed));
+  state.add({kArgs, "skipped_train_samples"}, PlainValue::whole(at.samples_skipped));
+}
+
+void add_spikes(checkpoint::State& state, const SpikeStates& spikes) {
+  for (const auto& [name, spike] : {std::pair("loss", spikes.loss), std::pair("grad_norm", spikes.grad_norm)}) {
+    state.add({kSpikes, name, "samples"}, PlainValue::whole(spike.samples));
+    state.add({kSpikes, name, "maximum"}, PlainValue::real(spike.maximum));
+  }
+}
+
+std::optional<std::int64_t> whole(const io::DcpFolder& checkpoint, const std::string& name) {
+  const auto value = checkpoint::read_value(checkpoint, name);
+  if (!value || !value->is(PlainValue::Kind::kWhole)) return std::nullopt;
+  return value->as_whole();
+}
+
+std::optional<double> number(const io::DcpFolder& checkpoint, const std::string& name) {
+  const auto value = checkpoint::read_value(checkpoint, name);
+  if (!value || !(value->is(PlainValue::Kind::kReal) || value->is(PlainValue::Kind::kWhole))) return std::nullopt;
+  return value->as_real();
+}
+
+std::optional<LossScaleState> loss_scale(const io::DcpFolder& checkpoint) {
+  const std::string prefix = "optimizer." + kScaler + ".";
+  const auto scale = number(checkpoint, prefix + "scale");
+  if (!scale) return std::nullopt;
+  return LossScaleState{*scale, whole(checkpoint, prefix + "growth_tracker").value_or(0),
+                        whole(checkpoint, prefix + "hysteresis_tracker").value_or(0)};
+}
+
+std::optional<SpikeStates> spikes_of(const io::DcpFolder& checkpoint) {
+  const auto state = [&](const std::string& name) {
+    const std::string prefix = fmt::format("{}.{}.", kSpikes, name);
+    return SpikeState{whole(checkpoint, prefix + "samples").value_or(0),
+                      number(checkpoint, prefix + "maximum").value_or(0)};
+  };
+  if (!whole(checkpoint, kSpikes + ".loss.samples")) return std::nullopt;
+  return SpikeStates{state("loss"), state("grad_norm")};
+}
+
+std::optional<ScheduleState> schedule(const io::DcpFolder& checkpoint) {
+  NamedValues values;
+  for (const auto& [name, value] : checkpoint::read_values(checkpoint, kSchedule + ".")) {
+    if (value.is(PlainValue::Kind::kText)) values[name] = value.as_text();
+    if (value.is(PlainValue::Kind::kReal) || value.is(PlainValue::Kind::kWhole)) values[name] = value.as_real();
+  }
+  if (values.empty()) return std::nullopt;
+  return schedule_state(values);
+}
+
+// This data rank's count; under another number of data ranks the largest, so that no number is taken twice.
+std::uint64_t draws_of(const io::DcpFolder& checkpoint, const ParallelDims& dims, int rank) {
+  const io::DcpItem* item = checkpoint.find(kRng + ".draws");
+  if (item == nullptr || !item->is_tensor || item->dtype != DType::kI64 || item->shape.ndim() != 1) return 0;
+  const Tensor draws = Tensor::host(item->shape, DType::kI64, "draws");
+  checkpoint::read_tensor(checkpoint, *item, {draws, nn::ShardSpec::whole(item->shape)});
+  const std::span counts(draws.data<std::int64_t>(), static_cast<std::size_t>(draws.numel()));
+  if (counts.empty()) return 0;
+  const bool same = static_cast<int>(counts.size()) == dims.data_size();
+  const std::int64_t count =
+      same ? counts[static_cast<std::size_t>(dims.data_rank(rank))] : *std::ranges::max_element(counts);
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(0, count));
+}
+
+// AdamW's options in the checkpoint, by the names of nn::GroupState.
+std::map<std::string, double> adam_options(const io::DcpFolder& checkpoint) {
+  std::map<std::string, double> options;
+  const auto betas = checkpoint::read_value(checkpoint, "optimizer.param_groups.0.betas");
+  const bool is_pair = betas && betas->is(PlainValue::Kind::kTuple) && betas->items().size() == 2;
+  if (is_pair && betas->items()[0].is(PlainValue::Kind::kReal) && betas->items()[1].is(PlainValue::Kind::kReal)) {
+    options["beta1"] = betas->items()[0].as_real();
+    options["beta2"] = betas->items()[1].as_real();
+  }
+  if (const auto eps = number(checkpoint, "optimizer.param_groups.0.eps")) options["eps"] = *eps;
+  return options;
+}
+
+// The groups that the optimizer goes on with: its own, or those of the checkpoint.
+std::vector<nn::GroupState> continued_groups(const io::DcpFolder& checkpoint, const nn::Optimizer& optimizer,
+                                             const TrainArguments& arguments) {
+  std::vector<nn::GroupState> groups = optimizer.state_dict().groups;
+  std::vector<std::string> differences;
+  for (const auto& [name, saved] : adam_options(checkpoint)) {
+    for (nn::GroupState& group : groups) {
+      const auto own = group.options.find(name);
+      if (own == group.options.end() || own->second == saved) continue;
+      if (arguments.use_checkpoint_opt_param_scheduler) {
+        own->second = saved;
+      } else if (&group == &groups.front()) {
+        differences.push_back(fmt::format("--adam-{} is {}, and {} in the checkpoint", name, own->second, saved));
+      }
+    }
+  }
+  if (differences.empty() || arguments.override_opt_param_scheduler) return groups;
+  config_error(
+      "{}: {}; give the same value, or --override-opt_param-scheduler to go on with the command line's, or "
+      "--use-checkpoint-opt_param-scheduler to go on with the checkpoint's",
+      escaped(checkpoint.folder().string()), fmt::join(differences, "; "));
+}
+
+// Flags that are not what they were; the schedule's are an error elsewhere.
+void warn_of_other_arguments(const io::DcpFolder& checkpoint, const TrainArguments& arguments) {
+  std::vector<std::string> changed;
+  for (const comm::SaidEntry& entry : saved_arguments(arguments)) {
+    const auto saved = checkpoint::read_value(checkpoint, fmt::format("{}.{}", kArgs, key_of(entry.key)));
+    if (!saved || !saved->is(PlainValue::Kind::kText) || saved->as_text() == entry.value) continue;
+    changed.push_back(fmt::format("{} is {} (was {})", entry.key, entry.value, shown_text(saved->as_text())));
+  }
+  if (!changed.empty()) logger().warn("the run goes on with other flags: {}", fmt::join(changed, ", "));
+}
+
+}  // namespace
+
+RunCheckpoints::RunCheckpoints(Trainer& trainer, const TrainArguments& arguments, comm::World& world, Say say)
+    : trainer_(trainer), arguments_(arguments), everyone_(world.everyone("checkpoints")), say_(std::move(say)) {
+  if (!arguments.save || arguments.ckpt_format != CheckpointFormat::kTorchDcp) return;
+  checkpoint::SaverOptions options;
+  options.folder = *arguments.save;
+  options.async = arguments.async_save;
+  options.stop_on_error = arguments.on_save_error == OnSaveError::kStop;
+  options.keep_last = arguments.keep_last;
+  options.patience = std::chrono::minutes(arguments.distributed_timeout_minutes);
+  saver_ =
+      std::make_unique<checkpoint::Saver>(options, everyone_, [this](const std::string& line) { this->say(line); });
+}
+
+RunCheckpoints::~RunCheckpoints() = default;
+
+void RunCheckpoints::say(const std::string& line) const {
+  if (everyone_->rank() == 0) say_(line);
+}
+
+checkpoint::State RunCheckpoints::state() const {
+  checkpoint::State state;
+  checkpoint::add_module(state, sharding::local_state_dict(trainer_.saved_module()));
+  if (!arguments_.no_save_optim) {
+    checkpoint::add_optimizer(state, trainer_.optimizer().state_dict());
+    add_schedule(state, trainer_.schedule_state());
+    if (trainer_.state().loss_scale) add_loss_scale(state, *trainer_.state().loss_scale);
+  }
+  if (!arguments_.no_save_rng) add_rng(state, trainer_.state(), trainer_.dims(), everyone_->rank());
+  if (spikes_ != nullptr) add_spikes(state, spikes_->state());
+  add_position(state, trainer_.state());
+  add_arguments(state, arguments_);
+  return state;
+}
+
+void RunCheckpoints::save() {
+  if (saver_) saver_->save(trainer_.state().step, state());
+}
+
+void RunCheckpoints::keep(SpikeWatch& spikes) {
+  spikes_ = &spikes;
+  if (loaded_spikes_) spikes.set_state(*loaded_spikes_);
+}
+
+void RunCheckpoints::finish() {
+  if (saver_) saver_->finish();
+}
+
+std::optional<std::int64_t> RunCheckpoints::last_saved() const { return saver_ ? saver_->last_saved() : std::nullopt; }
+
+void RunCheckpoints::step_done(const StepMetrics&) {
+  if (saver_) saver_->poll();
+}
+
+void RunCheckpoints::read_position(const io::DcpFolder& checkpoint, const std::optional<std::int64_t>& iteration) {
+  TrainState state = trainer_.state();
+  const auto saved = whole(checkpoint, "iteration");
+  const auto step = saved ? saved : whole(checkpoint, "step");
+  state.step = step ? *step : iteration.value_or(0);
+  state.samples_consumed =
+      whole(checkpoint, kArgs + ".consumed_train_samples").value_or(state.step * arguments_.global_batch_size);
+  state.samples_skipped = whole(checkpoint, kArgs + ".skipped_train_samples").value_or(0);
+  state.schedule_samples = state.samples_consumed - state.samples_skipped;
+  if (!arguments_.no_load_optim) state.loss_scale = loss_scale(checkpoint);
+  if (!arguments_.no_load_rng) {
+    if (const auto seed = whole(checkpoint, kRng + ".seed")) state.seed = static_cast<std::uint64_t>(*seed);
+    state.draws = draws_of(checkpoint, trainer_.dims(), everyone_->rank());
+  }
+  trainer_.set_state(state);
+  if (arguments_.no_load_optim) return;
+  if (const auto saved_schedule = schedule(checkpoint)) trainer_.load_schedule(*saved_schedule);
+}
+
+void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Resumed& from) {
+  const checkpoint::Strictness strictness = arguments_.dist_ckpt_strictness;
+  checkpoint::load_module(checkpoint, sharding::local_state_dict(trainer_.saved_module()), strictness);
+  if (arguments_.finetune || from.is_release) return;
+  if (everyone_->rank() == 0) warn_of_other_arguments(checkpoint, arguments_);
+  if (!arguments_.no_load_optim) {
+    nn::Optimizer& optimizer = trainer_.optimizer();
+    if (!checkpoint::has_optimizer(checkpoint)) {
+      config_error(
+          "{}: the checkpoint has no optimizer state; give --no-load-optim to begin with a fresh one, or "
+          "--finetune to begin a new run with its weights",
+          escaped(checkpoint.folder().string()));
+    }
+    nn::OptimizerState state = checkpoint::read_optimizer(checkpoint, optimizer, strictness);
+    state.groups = continued_groups(checkpoint, optimizer, arguments_);
+    optimizer.load_state_dict(state);
+  }
+  read_position(checkpoint, from.iteration);
+  loaded_spikes_ = spikes_of(checkpoint);
+}
+
+std::optional<std::int64_t> RunCheckpoints::load() {
+  if (!arguments_.load) return std::nullopt;
+  const auto from = checkpoint::resume(
+      *arguments_.load, arguments_.ckpt_step, *everyone_,
+      [&](const io::DcpFolder& checkpoint, const checkpoint::Resumed& found) { read(checkpoint, found); });
+  const std::string folder = escaped(arguments_.load->string());
+  if (!from) {
+    if (arguments_.exit_on_missing_checkpoint) {
+      config_error(
+          "--load is {}, where no checkpoint is, and --exit-on-missing-checkpoint is given; give a folder "
+          "that has one, or leave that flag out",
+          folder);
+    }
+    say(fmt::format("WARNING: could not find the metadata file {}/latest_checkpointed_iteration.txt", folder));
+    say("    will not load any checkpoints and will start from random");
+    return std::nullopt;
+  }
+  say(fmt::format("  successfully loaded checkpoint from {} [ t 1/1, p 1/1 ] at iteration {}", folder,
+                  trainer_.state().step));
+  return trainer_.state().step;
+}
+
+}  // namespace loom::train

@@ -1,0 +1,69 @@
+// RunCheckpoints: the checkpoints of a training run - what of a trainer goes into them, and how it goes on from one.
+//
+// Saved     model.*, optimizer.*, opt_param_scheduler.*, rng_state.*, iteration, checkpoint_version, and under args.*
+//           the flags that steer the computation (docs/formats.md lists every name).
+// Goes on   at the iteration, sample, schedule, loss scale and random numbers of the checkpoint, under any number of
+//           ranks. Dropout's random numbers are a data rank's own: under another number of data ranks each goes on
+//           behind the farthest of the checkpoint.
+// Foreign   a checkpoint of PyTorch has no run in it: iteration is its "step", or the number of its folder; samples are
+//           iterations times the global batch.
+// Threads   the rank's host thread; load(), save() and finish() are collective.
+// Errors    ConfigError for what does not fit; Error for a save that fails (checkpoint/saver.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/checkpoint/resume.h"
+#include "engine/checkpoint/saver.h"
+#include "engine/train/spikes.h"
+#include "engine/train/step_observer.h"
+#include "engine/train/trainer.h"
+
+namespace loom::train {
+
+class RunCheckpoints final : public StepObserver {
+ public:
+  using Say = std::function<void(const std::string& line)>;
+
+  // `say` gets the lines of rank 0. The references outlive it.
+  RunCheckpoints(Trainer& trainer, const TrainArguments& arguments, comm::World& world, Say say);
+  ~RunCheckpoints() override;
+
+  // What --load asks for, into the trainer; what it begins with, or none where the run begins anew.
+  std::optional<std::int64_t> load();
+  // The trainer's state as it is between steps, to --save.
+  void save();
+  // Saves the watch's state from now on; it begins with that of the checkpoint which load() has read. Rank 0; the
+  // watch outlives this object.
+  void keep(SpikeWatch& spikes);
+  // Waits until all is on disk.
+  void finish();
+
+  // Whether --save makes checkpoints.
+  bool saves() const { return saver_ != nullptr; }
+  // The iteration of the last checkpoint that this run has on disk.
+  std::optional<std::int64_t> last_saved() const;
+
+  // Looks after a save in the background.
+  void step_done(const StepMetrics& metrics) override;
+
+ private:
+  checkpoint::State state() const;
+  void read(const io::DcpFolder& checkpoint, const checkpoint::Resumed& from);
+  void read_position(const io::DcpFolder& checkpoint, const std::optional<std::int64_t>& iteration);
+  void say(const std::string& line) const;
+
+  Trainer& trainer_;
+  const TrainArguments& arguments_;
+  const std::shared_ptr<comm::ProcessGroup> everyone_;
+  const Say say_;
+  std::unique_ptr<checkpoint::Saver> saver_;
+  SpikeWatch* spikes_ = nullptr;
+  std::optional<SpikeStates> loaded_spikes_;
+};
+
+}  // namespace loom::train

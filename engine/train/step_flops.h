@@ -1,0 +1,36 @@
+// FLOPs of a step, from the costs of what the device was given.
+//
+// Model    three times the matrix products and attention of the forward, causal attention by half; what recompute runs
+//          again is not in it (Megatron-LM's num_floating_point_operations, for any model).
+// Threads  the rank's host thread.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "engine/device/recorder.h"
+#include "engine/train/step_observer.h"
+
+namespace loom::train {
+
+// Matrix products and attention of a phase, or of all.
+double arithmetic_flops(const device::Recording& recording, std::optional<std::string_view> phase = {});
+
+double model_flops(const device::Recording& recording);
+
+// Records the first step it sees, on the rank of this thread.
+class StepFlops final : public StepObserver {
+ public:
+  void begin_step(std::int64_t step) override;
+  // Throws Error where the forward ran no matrix product and no attention: --log-throughput has nothing to count.
+  void end_step(std::int64_t step) override;
+
+  // Of one step on this rank, after the first.
+  double per_step() const { return per_step_; }
+
+ private:
+  std::optional<device::Recorder> recorder_;
+  double per_step_ = 0;
+};
+
+}  // namespace loom::train

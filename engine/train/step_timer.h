@@ -1,0 +1,37 @@
+// StepTimer: how long the steps of an interval took, each from its begin to its end: evaluation and saving between
+// steps do not count, as in Megatron-LM's interval-time.
+//
+// Threads  the rank's host thread.
+#pragma once
+
+#include <utility>
+
+#include "engine/train/clock.h"
+
+namespace loom::train {
+
+class StepTimer {
+ public:
+  explicit StepTimer(MonotonicClock clock) : clock_(std::move(clock)) {}
+
+  void begin() { begun_ns_ = clock_(); }
+  void end() {
+    elapsed_ns_ += clock_() - begun_ns_;
+    ++steps_;
+  }
+  // Of the steps since the last call, on average. 0 where there were none.
+  double take_mean_s() {
+    const double mean = steps_ == 0 ? 0.0 : static_cast<double>(elapsed_ns_) * 1e-9 / static_cast<double>(steps_);
+    elapsed_ns_ = 0;
+    steps_ = 0;
+    return mean;
+  }
+
+ private:
+  const MonotonicClock clock_;
+  std::int64_t begun_ns_ = 0;
+  std::int64_t elapsed_ns_ = 0;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace loom::train

@@ -1,0 +1,206 @@
+// checkpoint_parity DIR: checkpoints that PyTorch wrote, read and written again.
+//
+// A case is a checkpoint of torch.distributed.checkpoint with its whole tensors beside it: DIR/NAME/ with
+// NAME.model.safetensors and NAME.optim.safetensors, or DIR/NAME/checkpoint/ with model.safetensors and
+// optim.safetensors. At worlds of 1, 2, 3 and 4 ranks, as threads, every rank reads its box of every tensor: cut by
+// rows as FSDP2 cuts them, at 4 ranks also by rows and columns (2 x 2), and with each shard on two ranks. The boxes
+// have to be those of the whole tensors bit for bit. Then the ranks save what they have, and what was written is read
+// back whole: every tensor and every value has to be what it was. A folder with a curve alone is skipped:
+// training_parity runs it.
+#include <cstring>
+#include <mutex>
+
+#include "engine/checkpoint/loader.h"
+#include "engine/checkpoint/saver.h"
+#include "engine/device/device.h"
+#include "engine/io/safetensors.h"
+#include "engine/launch/run_ranks.h"
+#include "tests/support/parity_report.h"
+
+namespace loom {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Case {
+  std::string name;
+  fs::path checkpoint;
+  fs::path model;
+  fs::path optimizer;
+};
+
+// How a tensor is cut: `rows` x `columns` boxes, each on `replicas` ranks.
+struct Cut {
+  int rows = 1;
+  int columns = 1;
+  int replicas = 1;
+
+  int world() const { return rows * columns * replicas; }
+  std::string text() const {
+    std::string found = fmt::format("world {}", world());
+    if (columns > 1) found += fmt::format(" ({} x {})", rows, columns);
+    if (replicas > 1) found += fmt::format(" ({} replicas)", replicas);
+    return found;
+  }
+};
+constexpr Cut kCuts[] = {{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {2, 2, 1}, {2, 1, 2}};
+
+// Part `index` of `count` of a dim, all but the last of the size ceil(size / count).
+std::pair<std::int64_t, std::int64_t> part_of(std::int64_t size, int count, int index) {
+  const std::int64_t chunk = (size + count - 1) / count;
+  const std::int64_t begin = std::min(size, chunk * index);
+  return {begin, std::min(size, begin + chunk) - begin};
+}
+
+nn::LocalTensor local_of(const io::DcpItem& item, const Cut& cut, int rank) {
+  nn::ShardSpec spec = nn::ShardSpec::whole(item.shape);
+  Shape shape = item.shape;
+  const int place = rank / cut.replicas;
+  if (shape.ndim() >= 1) std::tie(spec.offset[0], shape[0]) = part_of(shape[0], cut.rows, place / cut.columns);
+  if (shape.ndim() >= 2) std::tie(spec.offset[1], shape[1]) = part_of(shape[1], cut.columns, place % cut.columns);
+  return {Tensor::host(shape, item.dtype, "part"), spec};
+}
+
+// The whole tensors by the names of the checkpoint.
+class Wholes {
+ public:
+  explicit Wholes(const Case& c) : model_(c.model), optimizer_(c.optimizer) {}
+
+  const io::StoredTensor* find(const std::string& name) const {
+    if (name.starts_with("model.")) return model_.find(name.substr(6));
+    if (!name.starts_with("optimizer.state.")) return nullptr;
+    const std::string rest = name.substr(16);
+    const std::size_t dot = rest.rfind('.');
+    return optimizer_.find(rest.substr(0, dot) + "::" + rest.substr(dot + 1));
+  }
+  std::size_t count() const { return model_.tensors().size() + optimizer_.tensors().size(); }
+
+ private:
+  const io::SafetensorsFile model_;
+  const io::SafetensorsFile optimizer_;
+};
+
+std::vector<std::byte> whole_of(const io::DcpFolder& folder, const io::DcpItem& item) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(item.shape.numel() * element_bytes(item.dtype)));
+  folder.read_box(item, Offset(static_cast<std::size_t>(item.shape.ndim()), 0), item.shape, bytes);
+  return bytes;
+}
+
+bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+// What the box of `local` is in the whole tensor.
+bool is_box_of(const nn::LocalTensor& local, const io::StoredTensor& whole) {
+  std::vector<std::byte> expected(static_cast<std::size_t>(local.value.nbytes()));
+  const Shape shape = whole.shape == local.shard.global_shape ? local.value.shape() : Shape{};
+  if (whole.dtype != local.value.dtype() || whole.shape.numel() != local.shard.global_shape.numel()) return false;
+  const Offset offset =
+      shape.ndim() == 0 ? Offset(static_cast<std::size_t>(whole.shape.ndim()), 0) : local.shard.offset;
+  whole.read_box(offset, shape.ndim() == 0 ? whole.shape : shape, expected);
+  return same({static_cast<const std::byte*>(local.value.raw()), expected.size()}, expected);
+}
+
+struct Found {
+  std::mutex mutex;
+  std::vector<std::string> differences;
+  std::size_t compared = 0;  // tensors that a whole one stands beside, on one rank
+
+  void differ(const std::string& what) {
+    const std::lock_guard lock(mutex);
+    differences.push_back(what);
+  }
+};
+
+// Reads this rank's boxes and saves them.
+void read_and_save(const Case& c, const Cut& cut, const Wholes& wholes, const fs::path& to, comm::World& world,
+                   Found& found) {
+  const io::DcpFolder folder(c.checkpoint);
+  checkpoint::State state;
+  std::size_t compared = 0;
+  for (const io::DcpItem& item : folder.metadata().items) {
+    if (!item.is_tensor) {
+      state.add(item.path, folder.value(item));
+      continue;
+    }
+    const nn::LocalTensor local = local_of(item, cut, world.rank());
+    checkpoint::read_tensor(folder, item, local);
+    if (const io::StoredTensor* whole = wholes.find(item.name)) {
+      ++compared;
+      if (!is_box_of(local, *whole)) found.differ(fmt::format("'{}' on rank {}", item.name, world.rank()));
+    }
+    state.add(item.path, local);
+  }
+  if (world.rank() == 0) found.compared = compared;
+  checkpoint::SaverOptions options;
+  options.folder = to;
+  options.async = cut.world() % 2 == 0;
+  checkpoint::Saver saver(options, world.everyone(), [](const std::string&) {});
+  saver.save(7, state);
+  saver.finish();
+}
+
+void compare_written(const Case& c, const fs::path& written, Found& found) {
+  const io::DcpFolder before(c.checkpoint);
+  const io::DcpFolder after(written / "iter_0000007");
+  if (before.metadata().items.size() != after.metadata().items.size()) found.differ("the number of items written");
+  for (const io::DcpItem& item : before.metadata().items) {
+    const io::DcpItem* again = after.find(item.name);
+    const bool alike = again != nullptr && again->path == item.path && again->is_tensor == item.is_tensor &&
+                       (!item.is_tensor || (again->dtype == item.dtype && again->shape == item.shape));
+    if (!alike) {
+      found.differ(fmt::format("'{}' as it was written", item.name));
+    } else if (item.is_tensor ? !same(whole_of(before, item), whole_of(after, *again))
+                              : before.value(item) != after.value(*again)) {
+      found.differ(fmt::format("what was written of '{}'", item.name));
+    }
+  }
+}
+
+void run_case(const Case& c, test::ParityReport& report) {
+  const Wholes wholes(c);
+  std::string detail;
+  for (const Cut& cut : kCuts) {
+    const fs::path to = fs::temp_directory_path() / fmt::format("checkpoint_parity_{}_{}", c.name, ::getpid());
+    Found found;
+    launch::run_ranks(cut.world(), {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
+      device::Device::install(context, {});
+      read_and_save(c, cut, wholes, to, world, found);
+    });
+    compare_written(c, to, found);
+    fs::remove_all(to);
+    if (found.compared < wholes.count()) {
+      found.differ(fmt::format("{} whole tensors, of which {} are in the checkpoint", wholes.count(), found.compared));
+    }
+    if (!found.differences.empty()) {
+      return report.failed(c.name, fmt::format("{}: {} differences, the first: {}", cut.text(),
+                                               found.differences.size(), found.differences.front()));
+    }
+    detail += fmt::format("{}{}", detail.empty() ? "" : ", ", cut.text());
+  }
+  report.passed(c.name, fmt::format("{} tensors bit for bit, read and written back: {}", wholes.count(), detail));
+}
+
+int run(const fs::path& folder) {
+  test::ParityReport report;
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(folder)) entries.push_back(entry.path());
+  std::ranges::sort(entries);
+  for (const fs::path& path : entries) {
+    const std::string name = path.filename().string();
+    if (!fs::is_directory(path)) continue;
+    if (fs::exists(path / ".metadata")) {
+      run_case({name, path, path.string() + ".model.safetensors", path.string() + ".optim.safetensors"}, report);
+    } else if (fs::exists(path / "checkpoint" / ".metadata")) {
+      run_case({name, path / "checkpoint", path / "model.safetensors", path / "optim.safetensors"}, report);
+    } else if (fs::exists(path / "curve.json")) {
+      report.skipped(name, "a curve, which training_parity runs");
+    }
+  }
+  return report.finish();
+}
+
+}  // namespace
+}  // namespace loom
+
+int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "checkpoint_parity", loom::run); }

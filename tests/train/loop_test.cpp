@@ -1,0 +1,223 @@
+// Promise: all ranks save after the same iterations and end after the same one, also where one rank alone got the
+//          signal or has a clock that is ahead.
+// World:   2 ranks as threads; a model that learns token -> (3 token + 1) mod 8; at most 12 steps.
+#include "engine/train/loop.h"
+
+#include <csignal>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/core/error.h"
+#include "engine/launch/run_ranks.h"
+#include "engine/nn/layers.h"
+#include "engine/tensor/ops.h"
+#include "tests/support/files.h"
+
+namespace loom::train {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::int64_t kVocab = 8;
+constexpr int kRanks = 2;
+
+class TinyLm final : public nn::Module {
+ public:
+  TinyLm()
+      : embed_(register_module("embed", std::make_shared<nn::Embedding>(kVocab, 4, 0.5))),
+        head_(register_module("head", std::make_shared<nn::Linear>(4, kVocab, true, 0.5))) {}
+  std::string_view type_name() const override { return "TinyLm"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return head_(embed_(args.tensor(0))); }
+
+ private:
+  nn::Child<nn::Embedding> embed_;
+  nn::Child<nn::Linear> head_;
+};
+
+data::Batch batch_of(std::span<const std::int64_t> samples) {
+  const Shape shape{static_cast<std::int64_t>(samples.size())};
+  const Tensor ids = Tensor::host(shape, DType::kI64, "ids"), targets = Tensor::host(shape, DType::kI64, "targets");
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    ids.data<std::int64_t>()[i] = samples[i] % kVocab;
+    targets.data<std::int64_t>()[i] = (3 * samples[i] + 1) % kVocab;
+  }
+  return {{{"ids", ids}, {"targets", targets}}};
+}
+
+data::ForwardResult forward_step(data::DataIterator& data, nn::Module& model) {
+  const data::Batch batch = data.next();
+  return {model(batch["ids"]),
+          [targets = batch["targets"]](const nn::Value& logits) { return ops::cross_entropy(logits, targets); }};
+}
+
+// What a rank saw, in its order: "step 1", "save 1", "held out 1", "done", "stopped".
+struct Seen final : StepObserver {
+  std::vector<std::string> events;
+  ExitDecision end;
+
+  void step_done(const StepMetrics& metrics) override {
+    if (metrics.held_out_loss) events.push_back(fmt::format("held out {}", metrics.step));
+    events.push_back(fmt::format("step {}", metrics.step));
+  }
+  void run_done(std::optional<double> test_loss) override { events.push_back(test_loss ? "tested" : "done"); }
+  void run_stopped() override { events.push_back("stopped"); }
+
+  // "save 2, save 4"; nothing else.
+  std::vector<std::string> saves() const {
+    std::vector<std::string> saves;
+    for (const std::string& event : events) {
+      if (event.starts_with("save")) saves.push_back(event);
+    }
+    return saves;
+  }
+};
+
+class Loop : public ::testing::Test {
+ protected:
+  Loop() {
+    arguments.ranks = kRanks;
+    arguments.micro_batch_size = 2;
+    arguments.global_batch_size = 4;
+    arguments.train_iters = arguments.lr_decay_iters = 12;
+    arguments.eval_iters = 0;
+    arguments.use_torch_fsdp2 = true;
+    arguments.fsdp2_config_path = test::write_file(test::fresh_folder() / "fsdp2.yaml",
+                                                   "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n");
+  }
+
+  using HooksOfRank = std::function<void(int rank, LoopHooks& hooks)>;
+
+  std::vector<Seen> run(
+      const HooksOfRank& change = [](int, LoopHooks&) {}, std::int64_t first_step = 0) {
+    const TrainingInputs inputs = read_inputs(arguments, callbacks);
+    std::vector<Seen> seen(kRanks);
+    launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
+      Seen& own = seen[static_cast<std::size_t>(context.rank())];
+      set_up_rank(context, arguments);
+      Trainer trainer(arguments, callbacks, inputs, world);
+      TrainState state = trainer.state();
+      state.step = first_step;
+      trainer.set_state(state);
+      LoopHooks hooks{.save = [&](std::int64_t step) { own.events.push_back(fmt::format("save {}", step)); },
+                      .signal = {},
+                      .elapsed_minutes = {}};
+      change(context.rank(), hooks);
+      own.end = run_steps(trainer, arguments, inputs.data, {&own}, hooks);
+    });
+    return seen;
+  }
+
+  TrainArguments arguments;
+  PretrainCallbacks callbacks{.train_valid_test_datasets_provider =
+                                  [](const TrainArguments&) {
+                                    return data::DataLoaders{.train = batch_of, .valid = batch_of, .test = batch_of};
+                                  },
+                              .model_provider = [](const TrainArguments&) { return std::make_shared<TinyLm>(); },
+                              .forward_step = forward_step};
+};
+
+TEST_F(Loop, SavesAtTheIntervalAndAfterTheLastStep) {
+  arguments.train_iters = 5;
+  arguments.save_interval = 2;
+  for (const Seen& rank : run()) EXPECT_THAT(rank.saves(), ElementsAre("save 2", "save 4", "save 5"));
+  arguments.train_iters = 4;
+  for (const Seen& rank : run()) EXPECT_THAT(rank.saves(), ElementsAre("save 2", "save 4")) << "not twice";
+  arguments.save_interval = 0;
+  for (const Seen& rank : run()) {
+    EXPECT_THAT(rank.saves(), ElementsAre("save 4"));
+    EXPECT_EQ(rank.end.reason, EndReason::kLastStep);
+  }
+}
+
+TEST_F(Loop, SavesAfterTheStepIsEvaluatedAndTold) {
+  arguments.train_iters = 2;
+  arguments.save_interval = arguments.eval_interval = arguments.eval_iters = 1;
+  for (const Seen& rank : run()) {
+    EXPECT_THAT(rank.events, ElementsAre("held out 1", "step 1", "save 1", "held out 2", "step 2", "save 2", "tested"));
+  }
+}
+
+TEST_F(Loop, AnExitAndASaveAtOneIterationAreOneSave) {
+  arguments.save_interval = arguments.exit_interval = 5;
+  arguments.eval_iters = 1;  // the test data stay unread
+  for (const Seen& rank : run()) {
+    EXPECT_THAT(rank.events, ElementsAre("step 1", "step 2", "step 3", "step 4", "step 5", "save 5", "stopped"));
+    EXPECT_EQ(rank.end.text, "exiting program at iteration 5");
+    EXPECT_EQ(rank.end.signal, 0);
+  }
+}
+
+TEST_F(Loop, ASignalToOneRankEndsAllRanksAfterTheSameSave) {
+  arguments.eval_interval = arguments.eval_iters = 1;
+  const auto signal_rank_1_in_step_3 = [](int rank, LoopHooks& hooks) {
+    hooks.signal = [rank, asked = 0]() mutable { return ++asked >= 3 && rank == 1 ? SIGTERM : 0; };
+  };
+  for (const bool handler : {false, true}) {
+    arguments.exit_signal_handler = handler;
+    for (const Seen& rank : run(signal_rank_1_in_step_3)) {
+      EXPECT_THAT(rank.events,
+                  ElementsAre("held out 1", "step 1", "held out 2", "step 2", "step 3", "save 3", "stopped"));
+      EXPECT_EQ(rank.end.text, handler ? "exiting program after receiving SIGTERM." : "");
+      EXPECT_EQ(rank.end.signal, handler ? 0 : SIGTERM);
+    }
+  }
+}
+
+TEST_F(Loop, AClockThatIsAheadOnOneRankEndsAllRanks) {
+  arguments.exit_duration_in_mins = 30;
+  arguments.save_interval = 4;
+  const auto run_ahead_on_rank_1 = [](int rank, LoopHooks& hooks) {
+    hooks.elapsed_minutes = [rank, asked = 0.0]() mutable { return (asked += rank == 1 ? 5 : 1); };
+  };
+  const std::vector<Seen> seen = run(run_ahead_on_rank_1);
+  // Asked twice a step: 35 minutes at the begin of step 4 on rank 1, 8 at its end on rank 0.
+  for (const Seen& rank : seen) {
+    EXPECT_THAT(rank.events, ElementsAre("step 1", "step 2", "step 3", "step 4", "save 4", "stopped"));
+  }
+  EXPECT_EQ(seen[0].end.text, "exiting program after 30.00 minutes");
+  EXPECT_EQ(seen[1].end.text, "exiting program after 40.00 minutes");
+}
+
+TEST_F(Loop, CountsIterationsOverTheRunsOfAJob) {
+  arguments.exit_interval = arguments.save_interval = 5;
+  for (const Seen& rank : run([](int, LoopHooks&) {}, 7)) {
+    EXPECT_THAT(rank.events, ElementsAre("step 8", "step 9", "step 10", "save 10", "stopped"));
+  }
+  for (const Seen& rank : run([](int, LoopHooks&) {}, 12)) EXPECT_THAT(rank.events, ElementsAre("done"));
+}
+
+TEST_F(Loop, WithoutHooksNothingIsSaved) {
+  arguments.save_interval = 1;
+  arguments.exit_duration_in_mins = 1e-9;  // there is no clock
+  arguments.train_iters = 2;
+  const std::vector<Seen> seen = run([](int, LoopHooks& hooks) { hooks = {}; });
+  for (const Seen& rank : seen) EXPECT_THAT(rank.events, ElementsAre("step 1", "step 2", "done"));
+}
+
+TEST_F(Loop, EvaluationAloneSavesNothing) {
+  arguments.skip_train = true;
+  arguments.save_interval = arguments.exit_interval = arguments.eval_iters = 1;
+  for (const Seen& rank : run()) {
+    EXPECT_THAT(rank.events, ElementsAre("tested"));
+    EXPECT_EQ(rank.end.reason, EndReason::kLastStep);
+  }
+}
+
+TEST_F(Loop, ASaveThatFailsEndsTheRun) {
+  arguments.save_interval = 2;
+  const std::string text = test::message_of<Error>([&] {
+    run([](int rank, LoopHooks& hooks) {
+      hooks.save = [rank](std::int64_t step) { raise<Error>("rank {} cannot save step {}", rank, step); };
+    });
+  });
+  EXPECT_THAT(text, HasSubstr("cannot save step 2"));
+}
+
+}  // namespace
+}  // namespace loom::train
