@@ -5,6 +5,7 @@
 
 #include "engine/checkpoint/inspect/compare_checkpoints.h"
 #include "engine/checkpoint/inspect/inspection.h"
+#include "engine/checkpoint/manifest.h"
 #include "engine/core/error.h"
 #include "engine/io/dcp_file_writer.h"
 #include "tests/checkpoint/weight_folders.h"
@@ -137,6 +138,14 @@ TEST(Inspect, FindsDamageByTheManifest) {
   fs::resize_file(file, 1000);
   EXPECT_THAT(to_text(inspect(folder / "dcp"), false),
               HasSubstr("DAMAGED: __0_0.distcp has 1000 bytes, but shardloom_manifest.json says"));
+}
+
+TEST(Inspect, FindsAFileThatTheManifestDoesNotHave) {
+  const fs::path path = two_rank_checkpoint(fresh_folder() / "iter_0000003");
+  write_file(path / kManifestName, to_json(Manifest{{3}, {}}));
+  const Inspection inspection = inspect(path);
+  EXPECT_TRUE(inspection.damaged());
+  EXPECT_EQ(inspection.files.front().verdict, "DAMAGED: .metadata names it, but shardloom_manifest.json does not");
 }
 
 TEST(Inspect, ShowsWhatItCanOfACheckpointWhoseMetadataIsDamaged) {

@@ -72,6 +72,29 @@ TEST(ConvertProgram, LeavesNothingBehindOnAFullDisk) {
   EXPECT_TRUE(fs::is_empty(folder.path("dcp")));
 }
 
+TEST(ConvertProgram, StopsBetweenTwoPiecesAndLeavesNothing) {
+  const ProgramFolder folder;
+  constexpr std::int64_t kBytes = std::int64_t{8} << 30;
+  const std::string header = safetensors_header(
+      fmt::format(R"({{"w":{{"dtype":"F32","shape":[32768,65536],"data_offsets":[0,{}]}}}})", kBytes));
+  folder.write("hf/model.safetensors", header);
+  fs::resize_file(folder.path("hf/model.safetensors"), header.size() + kBytes);  // zeros that take no room
+  StartedProgram program = folder.start({"convert", "hf-to-dcp", "--hf-dir", "hf", "--dcp-dir", "dcp"});
+  const auto begun = [&] {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder.path("dcp"), error)) {
+      if (entry.path().filename().string().starts_with(".release.tmp-")) return true;
+    }
+    return false;
+  };
+  ASSERT_TRUE(StartedProgram::wait_until(begun));
+  program.send(SIGINT);
+  const Outcome outcome = program.end();
+  EXPECT_EQ(outcome.exit_code, 130);
+  EXPECT_THAT(outcome.err, EndsWith("shardloom: stopped by SIGINT; nothing was written\n"));
+  EXPECT_TRUE(fs::is_empty(folder.path("dcp")));
+}
+
 constexpr std::int64_t kLargeBytes = 64 << 20;
 
 // Two files with a tensor each. In small pieces: a child is charged with what this process has had.

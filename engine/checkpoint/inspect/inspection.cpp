@@ -73,6 +73,15 @@ class Verdicts {
     return true;
   }
 
+  // Files that .metadata names and the manifest does not.
+  static void of_unlisted(const io::DcpFolder& folder, Inspection& inspection) {
+    for (const std::string& name : folder.metadata().files) {
+      if (std::ranges::find(inspection.files, name, &InspectedFile::name) != inspection.files.end()) continue;
+      inspection.files.push_back({name, size_on_disk(folder.folder() / name), true,
+                                  fmt::format("DAMAGED: .metadata names it, but {} does not", kManifestName)});
+    }
+  }
+
   // Of every file of the checkpoint, by the checksums within.
   static void by_archives(const io::DcpFolder& folder, Inspection& inspection) {
     std::vector<std::int64_t> parts(folder.metadata().files.size(), 0);
@@ -224,7 +233,7 @@ bool matches(const std::string& name, const std::string& filter) {
 
 Inspection inspect(const fs::path& given, const std::string& filter) {
   const CheckpointPlace place = place_of(given);
-  Inspection inspection{.path = place.path, .kind = kind_text(place.kind)};
+  Inspection inspection{place.path, kind_text(place.kind), {}, {}, {}, {}};
   const bool has_manifest = place.kind == CheckpointPlace::Kind::kDcp && Verdicts(place.path).by_manifest(inspection);
   try {
     const OpenedCheckpoint opened(place);
@@ -236,7 +245,11 @@ Inspection inspect(const fs::path& given, const std::string& filter) {
       add_weight_files(opened, inspection);
       return inspection;
     }
-    if (!has_manifest) Verdicts::by_archives(*opened.dcp(), inspection);
+    if (has_manifest) {
+      Verdicts::of_unlisted(*opened.dcp(), inspection);
+    } else {
+      Verdicts::by_archives(*opened.dcp(), inspection);
+    }
     for (const io::DcpItem& item : opened.dcp()->metadata().items) {
       if (item.is_tensor) continue;
       try {
