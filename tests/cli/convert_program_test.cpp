@@ -113,30 +113,55 @@ void write_large_folder(const ProgramFolder& folder) {
   folder.write("large/model.safetensors.index.json", "{\"weight_map\": {" + map + "}}");
 }
 
-// The most memory that a child had so far, in bytes.
-std::int64_t peak_of_children() {
+// The most memory that a run of the program had, in bytes.
+std::int64_t peak_bytes(const ProgramFolder& folder, const Words& words) {
+  std::vector<char*> argv{const_cast<char*>(SHARDLOOM_PROGRAM)};
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const bool here = ::chdir(folder.path("").c_str()) == 0 && std::freopen("peak.out", "w", stdout) != nullptr &&
+                      std::freopen("peak.err", "w", stderr) != nullptr;
+    if (here) ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  int status = 0;
   rusage usage{};
-  ::getrusage(RUSAGE_CHILDREN, &usage);
+  ::wait4(pid, &status, 0, &usage);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << folder.read("peak.err");
   return usage.ru_maxrss * 1024;
 }
 
 TEST(ConvertMemory, IsLessThanATensor) {
   const ProgramFolder folder;
   write_large_folder(folder);
-  const auto run = [&](const Words& words) {
-    const Outcome outcome = folder.run(words);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  };
-  run({"--version"});
-  const std::int64_t plain = peak_of_children();
-  run({"convert", "hf-to-dcp", "--hf-dir", "large", "--dcp-dir", "dcp"});
-  run({"convert", "dcp-to-dcp", "--load-dir", "dcp", "--save-dir", "three", "--world-size", "3"});
-  run({"convert", "dcp-to-hf", "--load-dir", "three", "--save-dir", "hf", "--model-assets-dir", "large", "--dtype",
-       "bf16"});
-  run({"inspect", "--diff", "dcp", "large"});
-  run({"inspect", "three"});
-  EXPECT_LT(plain, kLargeBytes);
-  EXPECT_LT(peak_of_children() - plain, kLargeBytes * 3 / 4);
+  const std::int64_t plain = peak_bytes(folder, {"--version"});
+  for (const Words& words :
+       {Words{"convert", "hf-to-dcp", "--hf-dir", "large", "--dcp-dir", "dcp"},
+        Words{"convert", "dcp-to-dcp", "--load-dir", "dcp", "--save-dir", "three", "--world-size", "3"},
+        Words{"convert", "dcp-to-hf", "--load-dir", "three", "--save-dir", "hf", "--model-assets-dir", "large",
+              "--dtype", "bf16"},
+        Words{"inspect", "--diff", "dcp", "large"}, Words{"inspect", "three"}}) {
+    EXPECT_LT(peak_bytes(folder, words) - plain, kLargeBytes * 3 / 4) << ::testing::PrintToString(words);
+  }
+}
+
+TEST(ConvertProgram, MakesACheckpointThatARunGoesOnFromAsFromTheOriginal) {
+  const ProgramFolder folder;
+  const Words run = kFourSteps + Words{"--nproc-per-node", "2", "--save-interval", "2"};
+  ASSERT_EQ(folder.run(run + Words{"--save", "out"}).exit_code, 0);
+  const Outcome cut =
+      folder.run({"convert", "dcp-to-dcp", "--load-dir", "out", "--save-dir", "three", "--world-size", "3"});
+  EXPECT_EQ(cut.exit_code, 0) << cut.err;
+  EXPECT_THAT(cut.out, HasSubstr("wrote three/iter_0000004: "));
+  const Words more = with_value(run, "--train-iters", "6") + Words{"--override-opt_param-scheduler"};
+  for (const char* from : {"out", "three"}) {
+    const Outcome outcome = folder.run(more + Words{"--load", from, "--save", std::string("from_") + from});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+  const Outcome difference = folder.run({"inspect", "--diff", "from_out", "from_three"});
+  EXPECT_EQ(difference.exit_code, 0) << difference.out << difference.err;
+  EXPECT_EQ(folder.run({"inspect", "--diff", "out", "from_out"}).exit_code, 1);
 }
 
 // --- inspect
