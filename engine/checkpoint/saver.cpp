@@ -60,8 +60,13 @@ class Saver::Work {
     directory_ = std::move(directory);
     error_.clear();
     ended_ = false;
-    take(state);
-    thread_ = std::thread([this] { run(); });
+    try {
+      take(state);
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::exception& error) {  // no memory for the copies: rank 0 need not wait for this rank's part
+      write_failed_part(directory_, rank_, error.what());
+      throw;
+    }
     if (!options_.async) join();
   }
   bool ended() const { return ended_; }
@@ -140,15 +145,17 @@ class Saver::Work {
       const io::FileSum sum = io::write_dcp_metadata_file(directory_, metadata());
       manifest.files.push_back(file_of(std::string(io::kDcpMetadataFile), sum));
       store_->commit(manifest);
-      if (options_.keep_last) store_->remove_old(*options_.keep_last);
     } catch (const std::exception& error) {
       error_ = error.what();
-      abandon(id);
+      return warn_of([&] { store_->abandon(id); });
     }
+    if (options_.keep_last) warn_of([&] { store_->remove_old(*options_.keep_last); });
   }
-  void abandon(const CheckpointId& id) {
+  // What fails here costs room on the disk, and no checkpoint.
+  template <class Clean>
+  static void warn_of(const Clean& clean) {
     try {
-      store_->abandon(id);
+      clean();
     } catch (const std::exception& error) {
       logger().warn("{}", error.what());
     }

@@ -310,7 +310,7 @@ ConvertArguments ConvertFlags::settled() const {
 void add_inspect(CLI::App& app, InspectArguments& values) {
   Flags flags(app);
   flags.group("What");
-  flags.paths("PATH", "PATH", values.paths,
+  flags.texts("PATH", "PATH", values.paths,
               "A checkpoint, a folder of checkpoints, a Hugging Face folder or a safetensors file; two with --diff");
   app.get_option("PATH")->allow_extra_args();
   flags.toggle("--diff", values.diff, "Compare two, tensor by tensor; exit status 1 where they differ");

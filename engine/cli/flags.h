@@ -127,33 +127,15 @@ class Flags {
     });
   }
 
-  void paths(const std::string& name, const std::string& type, std::vector<std::filesystem::path>& value,
-             const std::string& about) {
-    app_.add_option(
-            name,
-            [name, type, &value, &app = app_](const std::vector<std::string>& given) {
-              for (const std::string& word : given) check_is_value(app, name, type, word);
-              value.assign(given.begin(), given.end());
-              return true;
-            },
-            about)
-        ->type_name(type)
-        ->expected(1, std::numeric_limits<std::int16_t>::max())
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group(group_);
-  }
-
-  // One or more.
-  void texts(const std::string& name, const std::string& type, std::vector<std::string>& value,
-             const std::string& about) {
-    app_.add_option(
-            name,
-            [name, type, &value, &app = app_](const std::vector<std::string>& given) {
-              for (const std::string& word : given) check_is_value(app, name, type, word);
-              value = given;
-              return true;
-            },
-            about)
+  // One or more: texts, or paths.
+  template <class Text>
+  void texts(const std::string& name, const std::string& type, std::vector<Text>& value, const std::string& about) {
+    const auto take = [name, type, &value, &app = app_](const std::vector<std::string>& given) {
+      for (const std::string& word : given) check_is_value(app, name, type, word);
+      value.assign(given.begin(), given.end());
+      return true;
+    };
+    app_.add_option(name, take, about)
         ->type_name(type)
         ->expected(1, std::numeric_limits<std::int16_t>::max())
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

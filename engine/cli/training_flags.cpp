@@ -22,7 +22,7 @@ void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
   flags.toggle("--init-model-with-meta-device", a.init_model_with_meta_device,
                "Accepted as MindSpeed has it; models are always built so");
   flags.group("Data");
-  flags.paths("--data-path", "PATH", a.data_path, "Training data, one or more");
+  flags.texts("--data-path", "PATH", a.data_path, "Training data, one or more");
   flags.toggle("--bytes-as-tokens", a.bytes_as_tokens,
                "Train on bytes although the model's folder has a tokenizer (tokenizers are not built)");
   flags.whole("--seq-length", a.seq_length, 1, "Tokens of a sequence");

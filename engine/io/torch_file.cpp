@@ -36,7 +36,7 @@ constexpr std::array<TorchDtype, 10> kDtypes{{{DType::kF32, "float32", "FloatSto
 constexpr std::uint64_t kMostPickle = 64 << 20;
 constexpr std::size_t kMostNodes = 8'000'000;
 constexpr std::size_t kMostDims = 64;        // of PyTorch
-constexpr std::uint64_t kBlock = 256 << 10;  // read and summed while it is in the cache
+constexpr std::uint64_t kBlock = 64 << 10;  // read and summed while it is in the cache
 constexpr int kMostLevels = 64;
 constexpr std::int64_t kMostItems = 1'000'000;
 
@@ -176,17 +176,9 @@ bool TorchTensor::is_contiguous() const {
   return true;
 }
 
-void TorchTensor::check_crc(std::uint32_t found) const {
-  if (found == storage_->crc32) return;
-  throw FileDamage(
-      fmt::format("{}: the bytes of a tensor have the checksum {:08x}, but {:08x} was written; the file "
-                  "is damaged",
-                  zip_.source().where(storage_->begin), found, storage_->crc32));
-}
-
 std::vector<std::byte> TorchTensor::storage() const {
   std::vector<std::byte> bytes = zip_.source().bytes(storage_->begin, storage_->size);
-  check_crc(crc32(bytes));
+  zip_.check_crc(*storage_, crc32(bytes));
   return bytes;
 }
 
@@ -198,7 +190,7 @@ void TorchTensor::verify_storage() const {
     zip_.source().read(storage_->begin + at, piece);
     crc = crc32(piece, crc);
   }
-  check_crc(crc);
+  zip_.check_crc(*storage_, crc);
 }
 
 // The storage is the tensor: every block is summed right behind its reading.
@@ -209,7 +201,7 @@ void TorchTensor::read_whole(std::span<std::byte> to) const {
     zip_.source().read(storage_->begin + at, piece);
     crc = crc32(piece, crc);
   }
-  check_crc(crc);
+  zip_.check_crc(*storage_, crc);
 }
 
 void TorchTensor::read_box(const Offset& offset, const Shape& box, std::span<std::byte> to, bool verify) const {

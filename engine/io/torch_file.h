@@ -47,7 +47,6 @@ class TorchTensor {
   std::vector<std::byte> storage() const;
   void read_whole(std::span<std::byte> to) const;
   void verify_storage() const;
-  void check_crc(std::uint32_t found) const;
 
   TorchZip zip_;
   DType dtype_ = DType::kF32;

@@ -293,6 +293,7 @@ TorchZip::TorchZip(const ByteSource& source) : source_(source) {
 
 void TorchZip::add(TorchZipEntry entry) {
   const std::uint64_t begin = entry.begin;
+  has_checksums_ = has_checksums_ || entry.crc32 != 0;
   const auto [found, is_new] = entries_.emplace(entry.name, std::move(entry));
   if (!is_new) damaged(source_, begin, fmt::format("the zip entry {} stands twice", shown_text(found->first)));
 }
@@ -307,18 +308,20 @@ const TorchZipEntry& TorchZip::at(std::string_view name) const {
   damaged(source_, 0, fmt::format("the archive has no entry '{}'; it is none of torch.save", name));
 }
 
+void TorchZip::check_crc(const TorchZipEntry& entry, std::uint32_t found) const {
+  if (found == entry.crc32 || !has_checksums_) return;
+  damaged(source_, entry.begin,
+          fmt::format("the content of '{}' has the checksum {:08x}, but {:08x} was written; the file is damaged",
+                      shown_text(entry.name), found, entry.crc32));
+}
+
 std::vector<std::byte> TorchZip::content(const TorchZipEntry& entry, std::uint64_t most) const {
   if (entry.size > most) {
     damaged(source_, entry.begin,
             fmt::format("'{}' has {} bytes; at most {} are read", shown_text(entry.name), entry.size, most));
   }
   std::vector<std::byte> bytes = source_.bytes(entry.begin, entry.size);
-  const std::uint32_t found = crc32(bytes);
-  if (found != entry.crc32) {
-    damaged(source_, entry.begin,
-            fmt::format("the content of '{}' has the checksum {:08x}, but {:08x} was written; the file is damaged",
-                        shown_text(entry.name), found, entry.crc32));
-  }
+  check_crc(entry, crc32(bytes));
   return bytes;
 }
 

@@ -39,10 +39,15 @@ class TorchZip {
   explicit TorchZip(const ByteSource& source);
 
   const ByteSource& source() const { return source_; }
+  // False where every checksum is 0: torch.serialization.set_crc32_options(False) leaves them out. Nothing can be
+  // verified then.
+  bool has_checksums() const { return has_checksums_; }
   // Null where there is none.
   const TorchZipEntry* find(std::string_view name) const;
   // Throws FileDamage where there is none.
   const TorchZipEntry& at(std::string_view name) const;
+  // Throws FileDamage unless `found` is the checksum that was written, where there are checksums.
+  void check_crc(const TorchZipEntry& entry, std::uint32_t found) const;
   // The content of a small entry, its checksum compared. FileDamage above `most` bytes.
   std::vector<std::byte> content(const TorchZipEntry& entry, std::uint64_t most) const;
 
@@ -51,6 +56,7 @@ class TorchZip {
 
   const ByteSource& source_;
   std::map<std::string, TorchZipEntry, std::less<>> entries_;
+  bool has_checksums_ = false;
 };
 
 class TorchZipWriter {

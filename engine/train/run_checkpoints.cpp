@@ -1,6 +1,7 @@
 #include "engine/train/run_checkpoints.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fmt/ranges.h>
 
@@ -44,9 +45,25 @@ std::string key_of(std::string flag) {
   return flag;
 }
 
+// As Python would have it in its arguments.
+PlainValue argument_value(const std::string& text) {
+  if (text == "none") return {};
+  if (text == "the flag") return PlainValue::boolean(true);
+  const char* const end = text.data() + text.size();
+  std::int64_t whole = 0;
+  if (const auto read = std::from_chars(text.data(), end, whole); read.ec == std::errc{} && read.ptr == end) {
+    return PlainValue::whole(whole);
+  }
+  double real = 0;
+  if (const auto read = std::from_chars(text.data(), end, real); read.ec == std::errc{} && read.ptr == end) {
+    return PlainValue::real(real);
+  }
+  return PlainValue::text(text);
+}
+
 void add_arguments(checkpoint::State& state, const TrainArguments& arguments) {
   for (const comm::SaidEntry& entry : saved_arguments(arguments)) {
-    state.add({kArgs, key_of(entry.key)}, PlainValue::text(entry.value));
+    state.add({kArgs, key_of(entry.key)}, argument_value(entry.value));
   }
 }
 
@@ -182,13 +199,19 @@ std::vector<nn::GroupState> continued_groups(const io::DcpFolder& checkpoint, co
       escaped(checkpoint.folder().string()), fmt::join(differences, "; "));
 }
 
+std::string shown_argument(const PlainValue& value) {
+  if (value.is(PlainValue::Kind::kNone)) return "none";
+  if (value.is(PlainValue::Kind::kText)) return shown_text(value.as_text());
+  return value.is(PlainValue::Kind::kBool) && value.as_bool() ? "the flag" : value.repr();
+}
+
 // Flags that are not what they were; the schedule's are an error elsewhere.
 void warn_of_other_arguments(const io::DcpFolder& checkpoint, const TrainArguments& arguments) {
   std::vector<std::string> changed;
   for (const comm::SaidEntry& entry : saved_arguments(arguments)) {
     const auto saved = checkpoint::read_value(checkpoint, fmt::format("{}.{}", kArgs, key_of(entry.key)));
-    if (!saved || !saved->is(PlainValue::Kind::kText) || saved->as_text() == entry.value) continue;
-    changed.push_back(fmt::format("{} is {} (was {})", entry.key, entry.value, shown_text(saved->as_text())));
+    if (!saved || *saved == argument_value(entry.value)) continue;
+    changed.push_back(fmt::format("{} is {} (was {})", entry.key, entry.value, shown_argument(*saved)));
   }
   if (!changed.empty()) logger().warn("the run goes on with other flags: {}", fmt::join(changed, ", "));
 }

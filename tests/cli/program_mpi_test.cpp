@@ -106,12 +106,12 @@ TEST(Mpi, ARunWhoseRanksAreKilledGoesOnAsIfTheyHadNotBeen) {
     Words again = run + Words{"--load", "out"};
     if (i % 2 == 0) again.emplace_back("--async-save");
     StartedProgram mpirun = folder.start(again, kMpirun);
-    ASSERT_TRUE(StartedProgram::wait_until([&] { return children_of(mpirun.pid()).size() == 2; }));
-    const auto ranks = children_of(mpirun.pid());
     std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution(200, 1500)(random)));
-    ::kill(ranks.at(static_cast<std::size_t>(i) % 2), SIGKILL);
+    const auto ranks = children_of(mpirun.pid());
+    if (ranks.size() == 2) ::kill(ranks[static_cast<std::size_t>(i) % 2], SIGKILL);
     const Outcome outcome = mpirun.end();
     ASSERT_NE(outcome.exit_code, 124) << "it hung: " << outcome.err;
+    killed += outcome.exit_code != 0 ? 1 : 0;
     if (outcome.exit_code == 0)
       std::filesystem::remove_all(folder.path("out"));  // it was done: once more from the start
   }

@@ -194,7 +194,7 @@ TEST(DcpFolder, AFlippedByteOfATensorIsFoundWithFileAndOffset) {
   change_byte(folder / "__0_0.distcp", at + 9);
   const std::string message = reading_error(folder);
   EXPECT_TRUE(message.starts_with(
-      fmt::format("{}: offset {}: the bytes of a tensor have the checksum ", (folder / "__0_0.distcp").string(), at)))
+      fmt::format("{}: offset {}: the content of 'data/0' has the checksum ", (folder / "__0_0.distcp").string(), at)))
       << message;
   EXPECT_TRUE(message.ends_with("was written; the file is damaged")) << message;
 }

@@ -145,11 +145,28 @@ TEST(TorchFile, ADamagedTensorIsFoundByItsChecksum) {
   const std::uint64_t begin = TorchZip(good).at("data/0").begin;
   archive[begin + 20] = static_cast<char>(archive[begin + 20] ^ 1);  // element 5
   const std::string message = message_of<FileDamage>([&] { elements_of<float>(archive); });
-  EXPECT_TRUE(message.starts_with(fmt::format("t.pt: offset {}: the bytes of a tensor have the checksum ", begin)))
+  EXPECT_TRUE(message.starts_with(fmt::format("t.pt: offset {}: the content of 'data/0' has the checksum ", begin)))
       << message;
   EXPECT_NE(message.find("was written; the file is damaged"), std::string::npos);
   EXPECT_THROW(box_of(archive, {0, 0}, {1, 3}, true), FileDamage);  // a box is verified where that is asked for
   EXPECT_EQ(box_of(archive, {0, 0}, {1, 3}, false), (std::vector<float>{0, 1, 2}));
+}
+
+TEST(TorchFile, AnArchiveWithoutChecksumsIsReadAndNotCompared) {
+  std::string archive = read_file(golden("unsummed.pt"));
+  EXPECT_EQ(elements_of<float>(archive), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  const MemorySource source(bytes_of(archive), "t.pt");
+  const TorchZip zip(source);
+  EXPECT_FALSE(zip.has_checksums());
+  const std::uint64_t at = zip.at("data/0").begin + 20;
+  archive[at] = static_cast<char>(archive[at] ^ 1);
+  EXPECT_NE(elements_of<float>(archive)[5], 5);
+  // One checksum, and all are compared.
+  const std::size_t record = archive.find("PK\1\2");
+  archive[record + 16] = 1;
+  EXPECT_THROW(elements_of<float>(archive), FileDamage);
+  const std::string summed = read_file(golden("parameter.pt"));
+  EXPECT_TRUE(TorchZip(MemorySource(bytes_of(summed), "t.pt")).has_checksums());
 }
 
 TEST(TorchFile, RefusesATensorThatIsMoreThanItsStorage) {

@@ -10,6 +10,7 @@
 
 #include "engine/checkpoint/checkpoint_folder.h"
 #include "engine/core/error.h"
+#include "tests/support/logged.h"
 #include "tests/train/tiny_trainers.h"
 
 namespace loom::train {
@@ -227,6 +228,14 @@ TEST_F(RunCheckpointsTest, AChangedOptimizerIsAnErrorUnlessAFlagSaysWhatHolds) {
   arguments.use_checkpoint_opt_param_scheduler = false;
   arguments.adam_beta2 = 0.999;
   EXPECT_EQ(go_on(2).weights, kept.weights);
+}
+
+TEST_F(RunCheckpointsTest, OtherFlagsOfTheComputationAreNamedWithBothValues) {
+  save_at(2, {3});
+  arguments.clip_grad = 0.5;
+  const test::Logged logged;
+  go_on(2);
+  EXPECT_EQ(logged.text(), "warning: the run goes on with other flags: --clip-grad is 0.5 (was 1)\n");
 }
 
 TEST_F(RunCheckpointsTest, AnotherSeedIsAnErrorUnlessTheNumbersAreNotLoaded) {

@@ -15,9 +15,12 @@
 // nothing. Rank 0 has the first rows of the batch: its logits are compared as far as the reference's rank 0 has the
 // same rows.
 //
-// A case with dcp/step_N, a checkpoint that PyTorch wrote after step N, is also taken up from there: at 1, 2, 3 and 4
-// ranks its steps from N + 1 on have to be those of the curve. Where the batch does not divide by the ranks, each of
-// them takes the whole batch.
+// A case with dcp/step_N, a checkpoint that PyTorch wrote after step N, is also taken up from there, and from the
+// checkpoint that its own run makes after step N: at 1, 2, 3 and 4 ranks the steps from N + 1 on have to be those of
+// the curve, and from the own one at as many ranks those of the own run bit for bit. Where the batch does not divide by
+// the ranks, each of them takes the whole batch.
+#include <unistd.h>
+
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -26,6 +29,7 @@
 #include <set>
 
 #include "engine/checkpoint/loader.h"
+#include "engine/checkpoint/saver.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
 #include "engine/device/recorder.h"
@@ -79,6 +83,8 @@ struct Case {
   train::ParallelDegrees reference;  // that the reference was made with
   std::filesystem::path checkpoint;  // that the run begins with; none: the initial weights
   std::int64_t first_step = 0;
+  std::filesystem::path save_to;  // a checkpoint after step `save_after`; none: nothing is saved
+  std::int64_t save_after = 0;
   std::optional<int> reshard_ranks;  // an integer reshard_after_forward
   int accum = 1;
   bool sixteen_bit = false;
@@ -223,6 +229,7 @@ class Run {
  public:
   Run(const Case& c, const Grain& grain, RankContext& context, comm::World& world)
       : case_(c),
+        everyone_(c.save_to.empty() ? nullptr : world.everyone()),
         dims_(c.degrees, world.size()),
         whole_batch_(io::SafetensorsFile(c.batches()).at("tokens").shape[1] % c.ranks() != 0),
         data_rank_(whole_batch_ ? 0 : dims_.data_rank(world.rank())),
@@ -284,6 +291,7 @@ class Run {
         loss_axis_.group().all_reduce(comm::kHostLane, &loss, 1, DType::kF64, comm::ReduceOp::avg(), "loss");
       }
       results.loss.push_back(loss);
+      if (everyone_ && step + 1 == case_.save_after) save();
     }
     results.step1_logits = std::move(step1_logits_);
     results.final_weight_norm = norms(*model_, shards(), [](const Tensor& t) { return t; });
@@ -291,6 +299,15 @@ class Run {
   }
 
  private:
+  void save() {
+    checkpoint::State state;
+    checkpoint::add_module(state, sharding::local_state_dict(*model_));
+    checkpoint::add_optimizer(state, optimizer_->state_dict());
+    checkpoint::SaverOptions options;
+    options.folder = case_.save_to;
+    checkpoint::Saver(options, everyone_, [](const std::string&) {}).save(case_.save_after, state);
+  }
+
   void load(const std::filesystem::path& folder) {
     const io::DcpFolder checkpoint(folder);
     checkpoint::load_module(checkpoint, sharding::local_state_dict(*model_), checkpoint::Strictness::kRaiseAll);
@@ -338,6 +355,7 @@ class Run {
   }
 
   const Case& case_;
+  const std::shared_ptr<comm::ProcessGroup> everyone_;  // of a case that saves
   const train::ParallelDims dims_;
   const bool whole_batch_;
   const int data_rank_;
@@ -436,20 +454,43 @@ Results results_of(const Case& c, const Grain& grain, const Ranks& run_ranks) {
   return results;
 }
 
-// From every dcp/step_N of the case on, at other numbers of ranks.
+// From a checkpoint of the case on, at several numbers of ranks. `whole`: the own run that made it, or null.
+void continue_from(Case c, const std::string& name, const Results* whole, const Ranks& run_ranks,
+                   test::ParityReport& report) {
+  for (int world = 1; world <= 4; ++world) {
+    c.degrees = {.dp_replicate = 1, .dp_shard = world};
+    const Results rest = results_of(c, kGrains[1], run_ranks);
+    auto [same, text] = compare(c, rest);
+    if (whole != nullptr && world == c.reference.dp_shard && c.reference.dp_replicate == 1) {
+      const auto first = static_cast<std::ptrdiff_t>(c.first_step);
+      const bool bits =
+          std::ranges::equal(rest.loss, std::ranges::subrange(whole->loss.begin() + first, whole->loss.end())) &&
+          rest.final_weight_norm == whole->final_weight_norm;
+      same = same && bits;
+      text += bits ? ", bit for bit the own run" : ", NOT the bits of the own run";
+    }
+    const std::string shown = fmt::format("{} from {} at world {}", c.name, name, world);
+    same ? report.passed(shown, text) : report.failed(shown, text);
+  }
+}
+
+// From every dcp/step_N of the case on, and from the checkpoint of an own run after that step.
 void continue_case(Case c, const Ranks& run_ranks, test::ParityReport& report) {
   const std::filesystem::path folder = c.folder / "dcp";
   if (!std::filesystem::is_directory(folder)) return;
   for (const std::filesystem::path& checkpoint : test::case_folders(folder, ".metadata")) {
     const std::string name = checkpoint.filename().string();
+    const std::int64_t step = std::stol(name.substr(name.find('_') + 1));
+    Case own = c;
+    own.save_to = std::filesystem::temp_directory_path() / fmt::format("training_parity_{}_{}", c.name, ::getpid());
+    own.save_after = step;
+    const Results whole = results_of(own, kGrains[1], run_ranks);
+    c.first_step = step;
     c.checkpoint = checkpoint;
-    c.first_step = std::stol(name.substr(name.find('_') + 1));
-    for (int world = 1; world <= 4; ++world) {
-      c.degrees = {.dp_replicate = 1, .dp_shard = world};
-      const auto [same, text] = compare(c, results_of(c, kGrains[1], run_ranks));
-      const std::string shown = fmt::format("{} from {} at world {}", c.name, name, world);
-      same ? report.passed(shown, text) : report.failed(shown, text);
-    }
+    continue_from(c, name, nullptr, run_ranks, report);
+    c.checkpoint = own.save_to / fmt::format("iter_{:07d}", step);
+    continue_from(c, fmt::format("step {} of the own run", step), &whole, run_ranks, report);
+    std::filesystem::remove_all(own.save_to);
   }
 }
 

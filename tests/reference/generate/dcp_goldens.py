@@ -5,7 +5,8 @@ dcp/          a checkpoint of two gloo processes: "w" [3, 2] fp32 = 0..5, cut on
 hf/           "w" and "c" by HuggingFaceStorageWriter, each process its shard
 whole/        the same, put together by consolidate_safetensors_files
 NAME.pt       torch.save: transposed, sliced (tensors of strides of their own), parameter, expanded (one element, shape
-              [1000, 1000]), uint16 (_rebuild_tensor_v3), value (each kind of value), evil (os.system)
+              [1000, 1000]), uint16 (_rebuild_tensor_v3), value (each kind of value), evil (os.system), unsummed
+              (without checksums)
 """
 import argparse
 import collections
@@ -51,6 +52,8 @@ def write_archives(root):
                        "expanded": torch.tensor(1.0).expand(1000, 1000), "uint16": torch.tensor([1], dtype=torch.uint16),
                        "value": value, "evil": Evil()}.items():
         torch.save(what, f"{root}/{name}.pt")
+    torch.serialization.set_crc32_options(False)
+    torch.save(whole, f"{root}/unsummed.pt")
 
 
 def main(root):
