@@ -145,6 +145,24 @@ TEST(ConvertMemory, IsLessThanATensor) {
   }
 }
 
+TEST(ConvertProgram, MakesACheckpointThatARunGoesOnFromAsFromTheOriginal) {
+  const ProgramFolder folder;
+  const Words run = kFourSteps + Words{"--nproc-per-node", "2", "--save-interval", "2"};
+  ASSERT_EQ(folder.run(run + Words{"--save", "out"}).exit_code, 0);
+  const Outcome cut =
+      folder.run({"convert", "dcp-to-dcp", "--load-dir", "out", "--save-dir", "three", "--world-size", "3"});
+  EXPECT_EQ(cut.exit_code, 0) << cut.err;
+  EXPECT_THAT(cut.out, HasSubstr("wrote three/iter_0000004: "));
+  const Words more = with_value(run, "--train-iters", "6") + Words{"--override-opt_param-scheduler"};
+  for (const char* from : {"out", "three"}) {
+    const Outcome outcome = folder.run(more + Words{"--load", from, "--save", std::string("from_") + from});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+  const Outcome difference = folder.run({"inspect", "--diff", "from_out", "from_three"});
+  EXPECT_EQ(difference.exit_code, 0) << difference.out << difference.err;
+  EXPECT_EQ(folder.run({"inspect", "--diff", "out", "from_out"}).exit_code, 1);
+}
+
 // --- inspect
 
 TEST(InspectProgram, ShowsACheckpointAndEndsWithNothing) {
