@@ -106,7 +106,7 @@ class Opener {
     IndexArrays index =
         cached_indices(cache, fmt::format("blend-{}", name_of(source.split)), description_of(weights, counts, size),
                        {sizeof(std::int16_t), sizeof(std::int64_t)}, build);
-    check_counts(source, sets, index);
+    check_blend(source.flag, source.split, sets, index);
     return {std::move(sets), std::move(weights), std::move(index)};
   }
 
@@ -117,25 +117,6 @@ class Opener {
       text += size ? fmt::format("weight {:a}\n", weights[i]) : fmt::format("samples {}\n", counts[i]);
     }
     return text;
-  }
-
-  // A blend that draws more of a set than it has, which the surplus makes rare.
-  static void check_counts(const Source& source, const std::vector<GptDataset>& sets, const IndexArrays& index) {
-    const auto dataset = index.get<std::int16_t>(0);
-    const auto sample = index.get<std::int64_t>(1);
-    require(dataset.size() == sample.size(), "{} data sets of {} samples", dataset.size(), sample.size());
-    std::vector<std::int64_t> drawn(sets.size());
-    for (std::size_t i = 0; i < dataset.size(); ++i) {
-      require(0 <= dataset[i] && std::cmp_less(dataset[i], sets.size()) && sample[i] >= 0, "sample {} of a blend", i);
-      auto& most = drawn[static_cast<std::size_t>(dataset[i])];
-      most = std::max(most, sample[i] + 1);
-    }
-    for (std::size_t d = 0; d < sets.size(); ++d) {
-      if (drawn[d] <= sets[d].sample_count()) continue;
-      config_error("{}: the blend for {} draws {} samples of {}, which has {}; give it less weight, or ask for fewer",
-                   source.flag, name_of(source.split), drawn[d], escaped(sets[d].pair().prefix().string()),
-                   sets[d].sample_count());
-    }
   }
 
   const GptDataOptions& options_;
@@ -150,6 +131,23 @@ std::vector<Pair> pairs_of(const DataBlend& blend) {
 std::string flag_of(DataSplit split) { return fmt::format("--{}-data-path", name_of(split)); }
 
 }  // namespace
+
+void check_blend(const std::string& flag, DataSplit split, std::span<const GptDataset> sets, const IndexArrays& index) {
+  const auto dataset = index.get<std::int16_t>(0);
+  const auto sample = index.get<std::int64_t>(1);
+  require(dataset.size() == sample.size(), "{} data sets of {} samples", dataset.size(), sample.size());
+  std::vector<std::int64_t> drawn(sets.size());
+  for (std::size_t i = 0; i < dataset.size(); ++i) {
+    require(0 <= dataset[i] && std::cmp_less(dataset[i], sets.size()) && sample[i] >= 0, "sample {} of a blend", i);
+    auto& most = drawn[static_cast<std::size_t>(dataset[i])];
+    most = std::max(most, sample[i] + 1);
+  }
+  for (std::size_t d = 0; d < sets.size(); ++d) {
+    if (drawn[d] <= sets[d].sample_count()) continue;
+    config_error("{}: the blend for {} draws {} samples of {}, which has {}; give it less weight, or ask for fewer",
+                 flag, name_of(split), drawn[d], escaped(sets[d].pair().prefix().string()), sets[d].sample_count());
+  }
+}
 
 BlendedDataset::BlendedDataset(GptDataset only) : sample_count_(only.sample_count()) {
   sets_.push_back(std::move(only));

@@ -65,6 +65,10 @@ class BlendedDataset {
   std::int64_t sample_count_ = 0;
 };
 
+// ConfigError with the set of which a blend draws more samples than it has; the surplus makes that rare.
+// Before: `index` is one of these sets, as BlendedDataset takes it.
+void check_blend(const std::string& flag, DataSplit split, std::span<const GptDataset> sets, const IndexArrays& index);
+
 // By place_of(DataSplit).
 using GptData = PerSplit<std::optional<BlendedDataset>>;
 

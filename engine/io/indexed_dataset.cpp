@@ -210,7 +210,7 @@ void IndexedDataset::check_sequences() {
   }
   token_count_ = end / element_bytes(dtype_);
   if (end != size_bytes) {
-    config_error("{}: it has {} bytes, and the sequences of {} end at byte {}; the two are not of one pair: {}",
+    config_error("{}: it has {} bytes, and the sequences of {} end at byte {}; the two are not of one pair; {}",
                  shown(bin_.path()), size_bytes, shown(idx_.path().filename()), end, kMakeAgain);
   }
 }
