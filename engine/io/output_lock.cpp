@@ -8,6 +8,7 @@
 #include <ctime>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <thread>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -49,6 +50,16 @@ bool is_still_at(int fd, const fs::path& path) {
          held.st_ino == there.st_ino;
 }
 
+// True once it is locked; false at `until`, or where the file system has no locks (errno says which).
+bool lock_until(int fd, std::chrono::steady_clock::time_point until) {
+  constexpr std::chrono::milliseconds kPause{20};
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK || std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
 }  // namespace
 
 OutputLock OutputLock::of_folder(const std::string& flag, const fs::path& folder) {
@@ -56,12 +67,20 @@ OutputLock OutputLock::of_folder(const std::string& flag, const fs::path& folder
 }
 
 OutputLock OutputLock::of_file(const std::string& flag, const fs::path& file) {
-  const fs::path target = resolve_output(file).path;
-  return {flag, file, target.parent_path() / fmt::format(".{}.lock", target.filename().string())};
+  return of_file_in_turn(flag, file, std::chrono::milliseconds(0));
 }
 
-OutputLock::OutputLock(const std::string& flag, const fs::path& output, fs::path lock) : path_(std::move(lock)) {
-  while (!take(flag, output)) {
+OutputLock OutputLock::of_file_in_turn(const std::string& flag, const fs::path& file,
+                                       std::chrono::milliseconds longest_wait) {
+  const fs::path target = resolve_output(file).path;
+  return {flag, file, target.parent_path() / fmt::format(".{}.lock", target.filename().string()), longest_wait};
+}
+
+OutputLock::OutputLock(const std::string& flag, const fs::path& output, fs::path lock,
+                       std::chrono::milliseconds longest_wait)
+    : path_(std::move(lock)) {
+  const auto until = std::chrono::steady_clock::now() + longest_wait;
+  while (!take(flag, output, until)) {
   }
 }
 
@@ -74,10 +93,10 @@ OutputLock::~OutputLock() {
 OutputLock::OutputLock(OutputLock&& other) noexcept
     : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
-bool OutputLock::take(const std::string& flag, const fs::path& output) {
+bool OutputLock::take(const std::string& flag, const fs::path& output, std::chrono::steady_clock::time_point until) {
   const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) config_error("{}: {}: cannot create: {}", flag, path_.string(), reason_of(errno));
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+  if (!lock_until(fd, until)) {
     const int failed = errno;
     const std::string who = read_who(fd);
     ::close(fd);

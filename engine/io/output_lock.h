@@ -8,6 +8,7 @@
 //          made.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 
@@ -18,6 +19,9 @@ class OutputLock {
   // Of a folder, or of one file: "out/.shardloom.lock", "out/.metrics.jsonl.lock".
   static OutputLock of_folder(const std::string& flag, const std::filesystem::path& folder);
   static OutputLock of_file(const std::string& flag, const std::filesystem::path& file);
+  // The lock of a file, waiting while another thread or process holds it: for what all of them need and one makes.
+  static OutputLock of_file_in_turn(const std::string& flag, const std::filesystem::path& file,
+                                    std::chrono::milliseconds longest_wait);
   ~OutputLock();
   OutputLock(OutputLock&& other) noexcept;
   OutputLock& operator=(OutputLock&&) = delete;
@@ -25,9 +29,10 @@ class OutputLock {
   OutputLock& operator=(const OutputLock&) = delete;
 
  private:
-  OutputLock(const std::string& flag, const std::filesystem::path& output, std::filesystem::path lock);
+  OutputLock(const std::string& flag, const std::filesystem::path& output, std::filesystem::path lock,
+             std::chrono::milliseconds longest_wait = {});
   // False where the file was removed by its former holder meanwhile.
-  bool take(const std::string& flag, const std::filesystem::path& output);
+  bool take(const std::string& flag, const std::filesystem::path& output, std::chrono::steady_clock::time_point until);
   void say_who() const;
 
   std::filesystem::path path_;

@@ -6,7 +6,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <memory>
 #include <sys/stat.h>
+#include <thread>
 
 #include "engine/core/error.h"
 #include "engine/io/output_lock.h"
@@ -115,6 +117,20 @@ TEST(OutputLock, RefusesASecondRunAndSaysWhoWrites) {
   }
   EXPECT_TRUE(fs::is_empty(folder));
   const OutputLock next = OutputLock::of_folder("--save", folder);
+}
+
+TEST(OutputLock, WaitsForItsTurnButNotForEver) {
+  const fs::path file = fresh_folder() / "index";
+  auto first = std::make_unique<OutputLock>(OutputLock::of_file("--data-cache-path", file));
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { OutputLock::of_file_in_turn("--data-cache-path", file, std::chrono::milliseconds(50)); }),
+              StartsWith("--data-cache-path: another run writes " + file.string() + " (process "));
+  std::jthread ends([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    first.reset();
+  });
+  const OutputLock next = OutputLock::of_file_in_turn("--data-cache-path", file, std::chrono::minutes(1));
+  EXPECT_TRUE(fs::exists(file.parent_path() / ".index.lock"));
 }
 
 TEST(OutputLock, TakesTheLockThatADeadRunLeftBehind) {

@@ -1,0 +1,301 @@
+// data_parity DIR: Megatron's .bin/.idx pairs and the samples of its GPT data sets, all of them exact.
+//
+// indexed/NAME.json   the pair NAME is read and compared with it; written again from it (or merged from the pairs that
+//                     `merged_from` names), the two files have the same bytes.
+// gpt/CASE/           the data sets of case.json are opened by the ways of the program, twice: the indices are built,
+//                     then read from their cache. Ranges, tokens, epochs, indices, blends and the listed samples are
+//                     those of case.json and expected.safetensors.
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "engine/core/error.h"
+#include "engine/data/gpt_data.h"
+#include "engine/io/indexed_writer.h"
+#include "engine/io/safetensors.h"
+#include "tests/support/parity_report.h"
+
+namespace loom {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// What differs; the first difference ends a case.
+struct Differs : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <class... Args>
+void check(bool equal, fmt::format_string<Args...> format, Args&&... args) {
+  if (!equal) throw Differs(fmt::format(format, std::forward<Args>(args)...));
+}
+
+json read_json(const fs::path& path) {
+  std::ifstream stream(path);
+  check(stream.good(), "{} cannot be read", path.string());
+  return json::parse(stream);
+}
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  check(stream.good(), "{} cannot be read", path.string());
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+class Scratch {
+ public:
+  Scratch() : path_(fs::temp_directory_path() / fmt::format("data_parity_{}", ::getpid())) {
+    fs::create_directories(path_);
+  }
+  ~Scratch() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// --- indexed/
+
+std::vector<std::int32_t> sequence(const io::IndexedDataset& pair, std::int64_t i) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(pair.length(i)));
+  pair.read(i, 0, tokens);
+  return tokens;
+}
+
+void compare_reading(const io::IndexedDataset& pair, const json& right) {
+  check(right.at("dtype") == io::name_of(pair.dtype()), "dtype {}", io::name_of(pair.dtype()));
+  check(right.at("sequences") == pair.sequence_count(), "{} sequences", pair.sequence_count());
+  check(right.at("documents") == pair.document_count(), "{} documents", pair.document_count());
+  check(!right.contains("tokens") || right["tokens"] == pair.token_count(), "{} tokens", pair.token_count());
+  for (std::int64_t i = 0; i <= pair.document_count(); ++i) {
+    check(right.at("document_index").at(i) == pair.document_begin(i), "entry {} of the document index", i);
+  }
+  for (std::int64_t i = 0; i < pair.sequence_count(); ++i) {
+    check(right.at("lengths").at(i) == pair.length(i), "the length of sequence {}", i);
+    if (!right.contains("tokens_by_sequence")) continue;
+    check(right["tokens_by_sequence"].at(i) == json(sequence(pair, i)), "the tokens of sequence {}", i);
+  }
+}
+
+void write_sequences(const json& right, io::IndexedWriter& writer) {
+  const auto ends = right.at("document_index").get<std::vector<std::int64_t>>();
+  for (std::size_t d = 1; d < ends.size(); ++d) {
+    for (std::int64_t i = ends[d - 1]; i < ends[d]; ++i) {
+      writer.add_sequence(right.at("tokens_by_sequence").at(i).get<std::vector<std::int32_t>>());
+    }
+    writer.end_document();
+  }
+}
+
+void compare_writing(const fs::path& prefix, const io::IndexedDataset& pair, const json& right) {
+  const Scratch scratch;
+  const fs::path again = scratch.path() / "again";
+  io::IndexedWriter writer(again, pair.dtype());
+  if (right.contains("merged_from")) {
+    for (const std::string name : right["merged_from"]) writer.add_all(io::IndexedDataset(prefix.parent_path() / name));
+  } else {
+    write_sequences(right, writer);
+  }
+  writer.commit();
+  check(bytes_of(io::idx_path(again)) == bytes_of(io::idx_path(prefix)), "the bytes of the .idx that was written");
+  check(bytes_of(io::bin_path(again)) == bytes_of(io::bin_path(prefix)), "the bytes of the .bin that was written");
+}
+
+std::string run_pair(const fs::path& described) {
+  const json right = read_json(described);
+  const fs::path prefix = fs::path(described).replace_extension();
+  const io::IndexedDataset pair(prefix);
+  compare_reading(pair, right);
+  compare_writing(prefix, pair, right);
+  return fmt::format("{} sequences, {} tokens of {}", pair.sequence_count(), pair.token_count(),
+                     io::name_of(pair.dtype()));
+}
+
+// --- gpt/
+
+data::GptDataOptions options_of(const json& c, const fs::path& folder, const fs::path& cache) {
+  data::GptDataOptions options;
+  options.blend.emplace();
+  for (const std::string prefix : c.at("data")) options.blend->prefixes.push_back(folder / prefix);
+  if (!c.at("weights").is_null()) options.blend->weights = c["weights"].get<std::vector<double>>();
+  options.split = c.at("split");
+  for (std::size_t i = 0; i < options.samples.size(); ++i) {
+    if (!c.at("sizes").at(i).is_null()) options.samples[i] = c["sizes"][i].get<std::int64_t>();
+  }
+  data::GptSampleOptions& sample = options.sample;
+  sample.seq_length = c.at("seq_length");
+  sample.seed = c.at("seed");
+  sample.eod = c.at("eod");
+  sample.pad = c.at("pad");
+  for (const auto& [name, value] : c.at("options").items()) {
+    if (name == "reset_position_ids") {
+      sample.reset_position_ids = value;
+    } else if (name == "reset_attention_mask") {
+      sample.reset_attention_mask = value;
+    } else if (name == "eod_mask_loss") {
+      sample.eod_mask_loss = value;
+    } else if (name == "drop_last_partial_validation_sequence") {
+      sample.drop_last_partial_validation = value;
+    } else {
+      check(false, "the option {} is not known", name);
+    }
+  }
+  options.cache_path = cache;
+  return options;
+}
+
+// The tensors of expected.safetensors, and which of them were compared.
+class Expected {
+ public:
+  explicit Expected(const fs::path& path) : file_(path) {
+    for (const io::StoredTensor& tensor : file_.tensors()) left_.insert(tensor.name);
+  }
+
+  template <class T>
+  void compare(const std::string& name, DType dtype, std::span<const T> is) {
+    const io::StoredTensor& right = file_.at(name);
+    left_.erase(name);
+    check(right.dtype == dtype, "{} is {} in expected.safetensors", name, loom::name(right.dtype));
+    check(right.bytes.size() == is.size_bytes(), "{} has {} values instead of {}", name, is.size(),
+          right.bytes.size() / sizeof(T));
+    for (std::size_t i = 0; i < is.size(); ++i) {
+      T value;
+      std::memcpy(&value, right.bytes.data() + i * sizeof(T), sizeof(T));
+      check(is[i] == value, "{}[{}] is {} instead of {}", name, i, is[i], value);
+    }
+  }
+
+  void all_compared() const {
+    check(left_.empty(), "{} is in expected.safetensors and was not compared", left_.empty() ? "" : *left_.begin());
+  }
+
+ private:
+  io::SafetensorsFile file_;
+  std::set<std::string> left_;
+};
+
+void compare_set(const data::GptDataset& set, const std::string& prefix, const json& right, std::int32_t pad,
+                 Expected& expected) {
+  check(right.at("samples") == set.sample_count(), "{}: {} samples", prefix, set.sample_count());
+  check(right.at("sequences") == json({set.range().begin, set.range().end}), "{}: sequences [{}, {})", prefix,
+        set.range().begin, set.range().end);
+  check(right.at("tokens_per_epoch") == set.plan().tokens_per_epoch, "{}: {} tokens an epoch", prefix,
+        set.plan().tokens_per_epoch);
+  check(right.at("epochs") == set.plan().epochs, "{}: {} epochs", prefix, set.plan().epochs);
+  check(right.at("pad_in_use") == pad, "{}: pad {}", prefix, pad);
+  expected.compare(prefix + ".document_index", DType::kI32, set.document_index());
+  expected.compare(prefix + ".sample_index", DType::kI64, set.sample_index());
+  expected.compare(prefix + ".shuffle_index", DType::kI64, set.shuffle_index());
+}
+
+void compare_samples(const data::BlendedDataset& part, const std::string& name, const json& listed,
+                     std::int64_t seq_length, Expected& expected) {
+  std::vector<std::int32_t> tokens, labels, positions, attend_from;
+  std::vector<float> loss_mask;
+  const auto length = static_cast<std::size_t>(seq_length);
+  const std::size_t all = listed.size() * length;
+  for (auto* values : {&tokens, &labels, &positions, &attend_from}) values->resize(all);
+  loss_mask.resize(all);
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    const auto row = [&](auto& values) { return std::span(values).subspan(i * length, length); };
+    part.fill(listed[i], {row(tokens), row(labels), row(loss_mask), row(positions), row(attend_from)});
+  }
+  const auto compare = [&](const char* what, DType dtype, auto values) {
+    expected.compare(fmt::format("{}.samples.{}", name, what), dtype, values);
+  };
+  compare("tokens", DType::kI32, std::span<const std::int32_t>(tokens));
+  compare("labels", DType::kI32, std::span<const std::int32_t>(labels));
+  compare("position_ids", DType::kI32, std::span<const std::int32_t>(positions));
+  compare("attend_from", DType::kI32, std::span<const std::int32_t>(attend_from));
+  compare("loss_mask", DType::kF32, std::span<const float>(loss_mask));
+}
+
+void compare_blend(const data::BlendedDataset& part, const std::string& name, const json& right, std::int32_t pad,
+                   Expected& expected) {
+  const json& sources = right.at("sources");
+  check(sources.size() == part.sets().size(), "{}: {} sets", name, part.sets().size());
+  check(right.at("weights") == json(part.weights()), "{}: its weights", name);
+  check(right.at("samples") == part.sample_count(), "{}: {} samples", name, part.sample_count());
+  for (std::size_t k = 0; k < sources.size(); ++k) {
+    compare_set(part.sets()[k], fmt::format("{}.{}", name, k), sources[k], pad, expected);
+  }
+  const std::vector<std::int32_t> wide(part.dataset_index().begin(), part.dataset_index().end());
+  expected.compare(name + ".dataset_index", DType::kI32, std::span<const std::int32_t>(wide));
+  expected.compare(name + ".dataset_sample_index", DType::kI64, part.dataset_sample_index());
+}
+
+std::string compare_case(const json& c, const data::GptDataOptions& options, Expected& expected) {
+  const data::GptData data = data::open_gpt_data(options);
+  const std::int32_t pad = data::pad_in_use(options.sample);
+  std::string detail;
+  for (const data::DataSplit split : data::kDataSplits) {
+    const std::string name(data::name_of(split));
+    const json& right = c.at("splits").at(name);
+    const auto& part = data[data::place_of(split)];
+    check(part.has_value() == !right.is_null(), "the part {} is {}", name, part ? "there" : "absent");
+    if (!part) continue;
+    if (right.contains("sources")) {
+      compare_blend(*part, name, right, pad, expected);
+    } else {
+      check(part->sets().size() == 1 && part->dataset_index().empty(), "{}: {} sets", name, part->sets().size());
+      compare_set(part->sets().front(), name, right, pad, expected);
+    }
+    const json& listed = right.at("listed");
+    if (!listed.empty()) compare_samples(*part, name, listed, options.sample.seq_length, expected);
+    detail += fmt::format("{}{} {} samples", detail.empty() ? "" : ", ", name, part->sample_count());
+  }
+  expected.all_compared();
+  return detail;
+}
+
+std::string run_case(const fs::path& folder) {
+  const json c = read_json(folder / "case.json");
+  const Scratch scratch;
+  const data::GptDataOptions options = options_of(c, folder.parent_path().parent_path(), scratch.path());
+  Expected built(folder / "expected.safetensors");
+  compare_case(c, options, built);
+  Expected cached(folder / "expected.safetensors");
+  return compare_case(c, options, cached);
+}
+
+// --- both
+
+template <class Run>
+void run_one(const std::string& name, test::ParityReport& report, Run&& run) {
+  try {
+    report.passed(name, run());
+  } catch (const std::exception& error) {
+    report.failed(name, error.what());
+  }
+}
+
+std::vector<fs::path> described_pairs(const fs::path& folder) {
+  std::vector<fs::path> found;
+  if (!fs::exists(folder)) return found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".json") found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+int run(const fs::path& folder) {
+  fs::directory_iterator is_there(folder);
+  test::ParityReport report;
+  for (const fs::path& path : described_pairs(folder / "indexed")) {
+    run_one("indexed/" + path.stem().string(), report, [&] { return run_pair(path); });
+  }
+  const bool has_cases = fs::exists(folder / "gpt");
+  for (const fs::path& path : has_cases ? test::case_folders(folder / "gpt", "case.json") : std::vector<fs::path>()) {
+    run_one("gpt/" + path.filename().string(), report, [&] { return run_case(path); });
+  }
+  return report.finish();
+}
+
+}  // namespace
+}  // namespace loom
+
+int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "data_parity", loom::run); }
