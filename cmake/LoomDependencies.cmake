@@ -13,6 +13,8 @@ endif()
 
 find_package(NUMA REQUIRED)
 find_package(ISAL REQUIRED)
+find_package(Oniguruma REQUIRED)
+find_package(Utf8proc REQUIRED)
 
 if(LOOM_PARALLEL STREQUAL "tbb")
   find_package(TBB REQUIRED)

@@ -1,0 +1,153 @@
+#include "engine/data/tokenizer/normalizer.h"
+
+#include <utf8proc.h>
+
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "engine/core/error.h"
+#include "engine/data/tokenizer/utf8.h"
+
+namespace loom::data {
+namespace {
+
+// Characters that NFC leaves as they are whatever stands beside them; not all of them, but those of most text.
+bool stays_in_nfc(char32_t code) {
+  return code < 0x300 || (code >= 0x400 && code <= 0x482) || (code >= 0x2010 && code <= 0x2027) ||
+         (code >= 0x2500 && code <= 0x2ad0) || (code >= 0x3001 && code <= 0x3029) ||
+         (code >= 0x3041 && code <= 0x3096) || (code >= 0x30a1 && code <= 0x30fe) ||
+         (code >= 0x3400 && code <= 0x9fff) || (code >= 0xac00 && code <= 0xd7a3) ||
+         (code >= 0xff01 && code <= 0xff9d) || (code >= 0x1f300 && code <= 0x1faff);
+}
+
+bool stays_in_nfc(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const Character character = character_at(text, at);
+    if (!stays_in_nfc(character.code)) return false;
+    at += character.bytes;
+  }
+  return true;
+}
+
+std::string mapped(std::string_view text, int options) {
+  utf8proc_uint8_t* made = nullptr;
+  const auto bytes =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                   &made, static_cast<utf8proc_option_t>(options));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(made, &std::free);
+  if (bytes < 0)
+    throw Error(fmt::format("cannot normalize a text of {} bytes: {}", text.size(), utf8proc_errmsg(bytes)));
+  return {reinterpret_cast<const char*>(made), static_cast<std::size_t>(bytes)};
+}
+
+}  // namespace
+
+Pattern read_pattern(const JsonNode& node) {
+  node.allow_only({"String", "Regex"});
+  const auto literal = node.find("String");
+  const auto regex = node.find("Regex");
+  if (literal.has_value() == regex.has_value()) node.refuse("give one of String and Regex");
+  const JsonNode& given = literal ? *literal : *regex;
+  if (given.as_text().empty()) given.refuse("an empty pattern matches nothing; write one");
+  if (literal) return Pattern::literal(literal->as_text());
+  return Pattern::regex(regex->as_text(), regex->where());
+}
+
+std::string replaced(std::string_view text, const Pattern& pattern, std::string_view content, RegexScratch& scratch) {
+  std::string made;
+  std::size_t done = 0;
+  pattern.each_match(text, scratch, [&](Range match) {
+    made.append(text.substr(done, match.begin - done)).append(content);
+    done = match.end;
+  });
+  made.append(text.substr(done));
+  return made;
+}
+
+void Normalizer::add(const JsonNode& node) {
+  const std::string type = node.type();
+  if (type == "Sequence") {
+    node.allow_only({"type", "normalizers"});
+    for (const JsonNode& step : node.at("normalizers").as_list()) add(step);
+  } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
+    node.allow_only({"type"});
+    steps_.emplace_back(type == "NFC"    ? Form::kNfc
+                        : type == "NFD"  ? Form::kNfd
+                        : type == "NFKC" ? Form::kNfkc
+                                         : Form::kNfkd);
+  } else if (type == "Lowercase") {
+    node.allow_only({"type"});
+    steps_.emplace_back(Lowercase{});
+  } else if (type == "Prepend") {
+    node.allow_only({"type", "prepend"});
+    steps_.emplace_back(Prepend{node.text("prepend")});
+  } else if (type == "Replace") {
+    node.allow_only({"type", "pattern", "content"});
+    steps_.emplace_back(Replace{read_pattern(node.at("pattern")), node.text("content")});
+  } else if (type == "Strip") {
+    node.allow_only({"type", "strip_left", "strip_right"});
+    steps_.emplace_back(Strip{node.at("strip_left").as_flag(), node.at("strip_right").as_flag()});
+  } else {
+    node.at("type").refuse("use NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or Sequence");
+  }
+}
+
+std::string Normalizer::apply(std::string_view text, RegexScratch& scratch) const {
+  std::string made(text);
+  for (const Step& step : steps_) {
+    made = std::visit([&](const auto& each) { return changed(each, std::move(made), scratch); }, step);
+  }
+  return made;
+}
+
+std::string Normalizer::changed(const Form& form, std::string text, RegexScratch&) {
+  switch (form) {
+    case Form::kNfc:
+      return stays_in_nfc(text) ? std::move(text) : mapped(text, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    case Form::kNfd:
+      return mapped(text, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
+    case Form::kNfkc:
+      return mapped(text, UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
+    case Form::kNfkd:
+      return mapped(text, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
+  }
+  return text;
+}
+
+std::string Normalizer::changed(const Lowercase&, std::string text, RegexScratch&) {
+  constexpr char32_t kCapitalIWithDot = 0x130;  // the one character whose lower case is two
+  std::string made;
+  for (std::size_t at = 0; at < text.size();) {
+    const Character character = character_at(text, at);
+    at += character.bytes;
+    if (character.code == kCapitalIWithDot) {
+      made.append("i\xcc\x87");
+    } else {
+      append_character(made, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(character.code))));
+    }
+  }
+  return made;
+}
+
+std::string Normalizer::changed(const Prepend& step, std::string text, RegexScratch&) {
+  return text.empty() ? text : step.text + text;
+}
+
+std::string Normalizer::changed(const Replace& step, std::string text, RegexScratch& scratch) {
+  return replaced(text, step.pattern, step.content, scratch);
+}
+
+std::string Normalizer::changed(const Strip& step, std::string text, RegexScratch&) {
+  std::size_t begin = 0;
+  std::size_t end = text.size();
+  while (step.left && begin < end && is_white_space(character_at(text, begin).code)) {
+    begin += character_at(text, begin).bytes;
+  }
+  while (step.right && end > begin && is_white_space(character_before(text, end).code)) {
+    end -= character_before(text, end).bytes;
+  }
+  return text.substr(begin, end - begin);
+}
+
+}  // namespace loom::data
