@@ -72,14 +72,17 @@ void fill_loss_mask(std::span<const std::int32_t> text, const GptSampleOptions& 
   }
 }
 
-// For each position the one behind the last EOD before it: 0 until there is one, or with `resets` off.
+// Calls write(begin, end) for the segments of the first `count` tokens, which end behind each EOD; one segment unless
+// `resets`.
 template <class Write>
-void walk_segments(std::span<const std::int32_t> text, std::int32_t eod, bool resets, std::size_t count,
-                   Write&& write) {
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    write(i, begin);
-    if (resets && text[i] == eod) begin = i + 1;
+void for_each_segment(std::span<const std::int32_t> text, std::int32_t eod, bool resets, std::size_t count,
+                      Write&& write) {
+  const auto all = text.first(count);
+  for (auto begin = all.begin(); begin != all.end();) {
+    auto end = resets ? std::find(begin, all.end(), eod) : all.end();
+    if (end != all.end()) ++end;
+    write(begin - all.begin(), end - all.begin());
+    begin = end;
   }
 }
 
@@ -162,10 +165,15 @@ void GptDataset::fill(std::int64_t sample, const GptSampleRow& row) const {
   copy_ids(text, pad_, row.tokens);
   copy_ids(std::span(text).subspan(1), pad_, row.labels);
   fill_loss_mask(text, options_, pad_, row.loss_mask);
-  walk_segments(text, options_.eod, options_.reset_position_ids, row.position_ids.size(),
-                [&](std::size_t i, std::size_t begin) { row.position_ids[i] = static_cast<std::int32_t>(i - begin); });
-  walk_segments(text, options_.eod, options_.reset_attention_mask, row.attend_from.size(),
-                [&](std::size_t i, std::size_t begin) { row.attend_from[i] = static_cast<std::int32_t>(begin); });
+  for_each_segment(text, options_.eod, options_.reset_position_ids, row.position_ids.size(),
+                   [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     std::iota(row.position_ids.begin() + begin, row.position_ids.begin() + end, 0);
+                   });
+  for_each_segment(text, options_.eod, options_.reset_attention_mask, row.attend_from.size(),
+                   [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     std::fill(row.attend_from.begin() + begin, row.attend_from.begin() + end,
+                               static_cast<std::int32_t>(begin));
+                   });
 }
 
 }  // namespace loom::data

@@ -66,8 +66,8 @@ class IndexedDataset {
   // All bytes that the .idx describes, and those of a sequence; elements may be unaligned.
   std::span<const std::byte> bytes() const { return tokens_; }
   std::span<const std::byte> bytes(std::int64_t sequence) const;
-  // Tokens [offset, offset + to.size()) of a sequence. InvariantError for a range that leaves it; ConfigError for a file
-  // of floating-point numbers and for an id that int32 does not hold.
+  // Tokens [offset, offset + to.size()) of a sequence. InvariantError for a range that leaves it; ConfigError for a
+  // file of floating-point numbers and for an id that int32 does not hold.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> to) const;
 
   // Error unless both files are what they were when they were opened. Costs two stat().

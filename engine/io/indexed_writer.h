@@ -1,8 +1,8 @@
 // IndexedWriter: writes the pair PREFIX.bin and PREFIX.idx of an IndexedDataset, sequence by sequence.
 //
-// Files     both appear at commit() under their names, or neither: .bin first, .idx last, so that a pair with an .idx is
-//           whole. Where commit() replaces a pair, the old .idx goes before the new .bin comes. Without commit() nothing
-//           is left and an old pair stays as it was.
+// Files     both appear at commit() under their names, or neither: .bin first, .idx last, so that a pair with an .idx
+//           is whole. Where commit() replaces a pair, the old .idx goes before the new .bin comes. Without commit()
+//           nothing is left and an old pair stays as it was.
 // Memory    4 bytes a sequence, 8 a document, and a buffer of 1 MiB; tokens go to the file as they come.
 // Threads   one thread at a time.
 // Errors    ConfigError: a file cannot be made, an id that the dtype does not hold, dtypes that differ. Error: the disk

@@ -1,5 +1,5 @@
-// Pairs .bin/.idx: once a pair is open, every token of every sequence can be read, and writing it again gives its bytes.
-// An input is u2 length of the .idx, the .idx, the .bin.
+// Pairs .bin/.idx: once a pair is open, every token of every sequence can be read, and writing it again gives its
+// bytes. An input is u2 length of the .idx, the .idx, the .bin.
 #include <cstring>
 #include <fstream>
 #include <iterator>
