@@ -109,6 +109,7 @@ RankRun::RankRun(const Job& job, RankContext& context, comm::World& world, RunEn
       out_(program_out),
       first_(set_up(context, job.arguments).rank() == 0),
       short_log_(job.arguments.log_format == train::LogFormat::kShort),
+      log_order_(short_log_ ? nullptr : world.everyone("log")),
       trainer_(job.arguments, job.callbacks, job.inputs, world),
       checkpoints_(trainer_, job.arguments, world, [this](const std::string& line) { say(line); }),
       begins_at_((tell_begin(), checkpoints_.load().value_or(0))),
@@ -176,6 +177,8 @@ void RankRun::run() {
                                .signal = launch::StopSignals::received,
                                .elapsed_minutes = [this] { return end_.minutes(); }};
   const train::ExitDecision ended = train::run_steps(trainer_, arguments_, job_.inputs.data, observers_, hooks);
+  // The last rank has printed its last line before the first one ends the log.
+  if (log_order_) log_order_->barrier(comm::kHostLane, "end of the log");
   logs_.end(ended.reason == train::EndReason::kLastStep);
   write_outputs(ended);
   if (ended.reason != train::EndReason::kLastStep || !job_.callbacks.after_training) return;

@@ -4,6 +4,7 @@
 // Threads  the rank's host thread; collective.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <syncstream>
@@ -63,6 +64,7 @@ class RankRun {
   std::osyncstream out_;  // the first rank prints, and the last
   const bool first_;
   const bool short_log_;
+  const std::shared_ptr<comm::ProcessGroup> log_order_;  // of Megatron's log, which two ranks print
   train::Trainer trainer_;
   std::optional<train::Progress> progress_;  // once the run has begun
   train::RunCheckpoints checkpoints_;
