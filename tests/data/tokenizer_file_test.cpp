@@ -1,5 +1,5 @@
-// Promise: a tokenizer file that is malformed, or asks for what is not read, is refused with file, key and what to write;
-//          special ids are those that the files beside it name.
+// Promise: a tokenizer file that is malformed, or asks for what is not read, is refused with file, key and next
+//          step; special ids are those that the files beside it name.
 // World:   small files, each with one thing wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST(TokenizerFile, NamesWhatIsNotRead) {
 
 TEST(TokenizerFile, NamesTokensAndMergesThatDoNotFit) {
   EXPECT_EQ(refusal("/model/vocab/x", 1),
-            "tokenizer.json: model.vocab: '\u0101' and 'x' have the same id 1; give each token its own");
+            "tokenizer.json: model.vocab: 'x' and '\u0101' have the same id 1; give each token its own");
   EXPECT_EQ(refusal("/model/vocab/x", 1000000000),
             "tokenizer.json: model.vocab: the id of 'x' is 1000000000; use a whole number from 0 to 69695");
   EXPECT_EQ(refusal("/model/vocab/x", -1),
@@ -97,6 +97,7 @@ TEST(TokenizerFile, NamesPatternsThatAreNone) {
   EXPECT_EQ(refusal("/pre_tokenizer", odd),
             "tokenizer.json: pre_tokenizer.behavior is \"Halved\"; use Removed, Isolated, MergedWithPrevious, "
             "MergedWithNext or Contiguous");
+  odd["behavior"] = "Isolated";
   odd["pattern"]["String"] = "";
   EXPECT_EQ(refusal("/pre_tokenizer", odd),
             "tokenizer.json: pre_tokenizer.pattern.String is \"\"; an empty pattern matches nothing; write one");

@@ -75,7 +75,7 @@ TEST(TokenizerPieces, ByHandAreThoseOfOnigurumaOnRandomText) {
   for (const std::string_view regex : {test::kQwenRegex, test::kLlama3Regex, test::kGpt2Regex}) {
     ASSERT_TRUE(WordPattern::of(regex));
     std::mt19937 random(7);
-    for (int round = 0; round < 3000; ++round) {
+    for (int round = 0; round < 1500; ++round) {
       std::string text;
       for (int i = 0; i < 24; ++i) {
         const std::uint32_t drawn = random();
@@ -115,7 +115,8 @@ TEST(TokenizerPieces, OfAPatternThatBacktracksWithoutEndAreRefused) {
 
 TEST(Tokenizer, MergesByRankAndLeftmostFirst) {
   const auto tokenizer = tokenizer_of(byte_level_json());
-  EXPECT_THAT(plain(tokenizer, "abc abc"), ElementsAre(258, 256, 257));  // " a" has a lower rank than "abc" behind " "
+  EXPECT_THAT(plain(tokenizer, "abc abc"), ElementsAre(258, ' ', 258));  // "a bc" has a lower rank than " a"
+  EXPECT_THAT(plain(tokenizer, "ab ab"), ElementsAre('a', 'b', 256, 'b'));
   EXPECT_THAT(plain(tokenizer, "bcbcb"), ElementsAre(257, 257, 'b'));
   EXPECT_THAT(plain(tokenizer, ""), IsEmpty());
   EXPECT_EQ(tokenizer.size(), 260);
@@ -155,11 +156,20 @@ TEST(Tokenizer, NormalizesToNfcAndNothingElse) {
             "\u00e9 \u00c5 \uff21 \uac00 x");
 }
 
+// Hugging Face's tables are of Unicode 9: U+09FE came later, so that U+0323 does not move before it.
+TEST(Tokenizer, OrdersMarksAsTheTablesOfTheReferenceDo) {
+  Json json = byte_level_json();
+  json["normalizer"] = {{"type", "NFC"}};
+  const auto tokenizer = tokenizer_of(json);
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("b\u0301\u0323")), "\u1e05\u0301");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("b\u09fe\u0323")), "b\u09fe\u0323");
+}
+
 TEST(Tokenizer, RemembersPiecesWithoutAnotherResult) {
   const auto tokenizer = tokenizer_of(byte_level_json());
   TokenEncoder encoder(tokenizer);
-  for (int round = 0; round < 3; ++round) {
-    for (int i = 0; i < 40000; ++i) {
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 20000; ++i) {
       const std::string text = fmt::format("{} abc", i);
       Ids ids;
       encoder.encode(text, ids);
@@ -312,7 +322,7 @@ TEST(TokenStream, TogetherIsTheWholeTextForAnyIds) {
   for (const Json& json : {byte_level_json(), llama_json()}) {
     const auto tokenizer = tokenizer_of(json);
     std::mt19937 random(11);
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 1000; ++round) {
       Ids ids;
       for (int i = 0; i < 12; ++i) ids.push_back(static_cast<TokenId>(random() % 270));
       std::string all;

@@ -1,7 +1,8 @@
 // AddedTokens: tokens that are found in a text before anything else happens to it. Private to engine/data.
 //
-// Searched  those with normalized = false in the text as it is, then, in each part between, those with normalized = true
-//           (themselves normalized) in the normalized part. The leftmost match wins, of those the longest.
+// Searched  those with normalized = false in the text as it is, then, in each part between, those with
+//           normalized = true (themselves normalized) in the normalized part. The leftmost match wins, of those
+//           the longest.
 // Match     single_word: no word character touches it, else it is no match, and the search goes on behind it. lstrip
 //           and rstrip take the white space before and behind into it.
 // Ids       those of the vocabulary; a token that is not in it gets the next number, as Hugging Face's library counts.

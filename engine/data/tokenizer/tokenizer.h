@@ -4,8 +4,8 @@
 //            Mistral), with what stands before and behind them; docs/tokenizers.md has the list. The ids and texts are
 //            those of Hugging Face's library.
 // Text       UTF-8; encode() refuses other bytes. decode() always gives UTF-8: what is broken becomes U+FFFD.
-// Threads    a Tokenizer does not change and may be used by all; copies share it. A TokenEncoder and a TokenStream belong
-//            to one thread and keep the tokenizer alive.
+// Threads    a Tokenizer does not change and may be used by all; copies share it. A TokenEncoder and a TokenStream
+//            belong to one thread and keep the tokenizer alive.
 // Errors     ConfigError with file and key for a file that is malformed or asks for something that is not read;
 //            ConfigError with the byte for a text that is no UTF-8, or on which a pattern of the file takes too long.
 #pragma once

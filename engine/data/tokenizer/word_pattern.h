@@ -1,7 +1,7 @@
 // WordPattern: the patterns of GPT-2, Qwen and Llama 3, matched by hand. Private to engine/data.
 //
-// They are recognised by their exact text; every other pattern is Oniguruma's. Each of them matches at every position of
-// every text, so that its matches lie side by side. Letters, numbers and spaces are those of the Oniguruma that is
+// They are recognised by their exact text; every other pattern is Oniguruma's. Each of them matches at every position
+// of every text, so that its matches lie side by side. Letters, numbers and spaces are those of the Oniguruma that is
 // linked, which the constructor asks for each character.
 // Threads  as a constant.
 #pragma once
