@@ -55,7 +55,7 @@ TEST(Finished, HasNothingToDo) {
 
 TEST(Stopped, BySigtermItSavesAndGoesOn) {
   const ProgramFolder folder;
-  const Words run = with_value(with_value(kSaving, "--train-iters", "3000"), "--save-interval", "10000");
+  const Words run = with_value(with_value(kSaving, "--train-iters", "600"), "--save-interval", "10000");
   ASSERT_EQ(folder.run(with_value(run, "--save", "whole")).exit_code, 0);
   StartedProgram started = folder.start(run);
   ASSERT_TRUE(started.wait_for_steps("out/metrics.jsonl", 3));
@@ -64,10 +64,10 @@ TEST(Stopped, BySigtermItSavesAndGoesOn) {
   EXPECT_EQ(stopped.exit_code, 143);
   EXPECT_THAT(stopped.err, HasSubstr("; the checkpoint of that step is in out\n"));
   ASSERT_EQ(folder.run(run + Words{"--load", "out"}).exit_code, 0);
-  expect_same_checkpoint(folder.path("out"), folder.path("whole"), 3000);
+  expect_same_checkpoint(folder.path("out"), folder.path("whole"), 600);
   // The metrics are one file without a gap.
   const auto lines = folder.metrics("out/metrics.jsonl");
-  ASSERT_EQ(lines.size(), 3000u);
+  ASSERT_EQ(lines.size(), 600u);
   for (std::size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i].at("step"), i + 1);
 }
 
