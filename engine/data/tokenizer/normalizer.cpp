@@ -32,8 +32,8 @@ bool stays_in_nfc(std::string_view text) {
   return true;
 }
 
-// Characters that utf8proc knows and the tables of Hugging Face's library (of Unicode 9) do not: there they stay as they
-// are, and nothing moves or composes across them. Found by comparing all characters with tokenizers 0.23.3.
+// Characters that utf8proc knows and the tables of Hugging Face's library (of Unicode 9) do not: there they stay as
+// they are, and nothing moves or composes across them. Found by comparing all characters with tokenizers 0.23.3.
 struct Span {
   char32_t first;
   char32_t last;
