@@ -35,7 +35,7 @@ constexpr std::array<TorchDtype, 10> kDtypes{{{DType::kF32, "float32", "FloatSto
 
 constexpr std::uint64_t kMostPickle = 64 << 20;
 constexpr std::size_t kMostNodes = 8'000'000;
-constexpr std::size_t kMostDims = 64;        // of PyTorch
+constexpr std::size_t kMostDims = 64;       // of PyTorch
 constexpr std::uint64_t kBlock = 64 << 10;  // read and summed while it is in the cache
 constexpr int kMostLevels = 64;
 constexpr std::int64_t kMostItems = 1'000'000;
