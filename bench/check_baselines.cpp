@@ -36,7 +36,10 @@ constexpr Counter kCounters[] = {{"%peak", false},
                                  {"mfu", false},
                                  {"unsharded_mfu", false},
                                  {"fsdp_over_unsharded", true},
-                                 {"profiled_over_plain", true}};
+                                 {"profiled_over_plain", true},
+                                 {"save_of_plain_write", false},
+                                 {"load_of_plain_read", false},
+                                 {"stall_of_step", true}};
 
 using Key = std::pair<std::string, std::string>;  // benchmark, counter
 using Ratios = std::map<Key, double>;
