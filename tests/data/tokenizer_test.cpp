@@ -165,6 +165,15 @@ TEST(Tokenizer, OrdersMarksAsTheTablesOfTheReferenceDo) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("b\u09fe\u0323")), "b\u09fe\u0323");
 }
 
+// U+11A8 is the first trailing consonant; U+11A7 in front of it is none.
+TEST(Tokenizer, ComposesASyllableWithATrailingConsonantAlone) {
+  Json json = byte_level_json();
+  json["normalizer"] = {{"type", "NFC"}};
+  const auto tokenizer = tokenizer_of(json);
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("\uac00\u11a8")), "\uac01");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("\uac00\u11a7")), "\uac00\u11a7");
+}
+
 TEST(Tokenizer, RemembersPiecesWithoutAnotherResult) {
   const auto tokenizer = tokenizer_of(byte_level_json());
   TokenEncoder encoder(tokenizer);
