@@ -33,8 +33,8 @@ bool stays_in_nfc(std::string_view text) {
 }
 
 // Characters that utf8proc knows and the tables of Hugging Face's library (of Unicode 9) do not: there they stay as
-// they are, and nothing moves or composes across them. Found by comparing all characters with tokenizers 0.23.3. U+11A7,
-// the vowel in front of the trailing consonants, is here because utf8proc composes it away behind a syllable.
+// they are, and nothing moves or composes across them. Found by comparing all characters with tokenizers 0.23.3.
+// U+11A7, a vowel in front of the trailing consonants, is here because utf8proc composes it away behind a syllable.
 struct Span {
   char32_t first;
   char32_t last;
