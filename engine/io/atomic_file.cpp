@@ -5,10 +5,12 @@
 
 #include <cerrno>
 #include <random>
+#include <span>
 #include <sys/stat.h>
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/io/write_all.h"
 
 namespace loom::io {
 namespace {
@@ -77,12 +79,7 @@ void AtomicFile::take_permissions() {
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
   require(fd_ >= 0, "write to '{}' after commit", path_.string());
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) cannot_write(path_, errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
+  if (const int error = write_all(fd_, bytes).error; error != 0) cannot_write(path_, error);
 }
 
 void AtomicFile::commit() {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "engine/io/mapped_file.h"
 #include "engine/io/output_target.h"
 #include "engine/io/protobuf.h"
+#include "engine/io/write_all.h"
 
 namespace loom::io {
 namespace {
@@ -58,15 +60,7 @@ std::string host_name() {
   config_error("{}: cannot write scalars: {}", path.string(), reason);
 }
 
-int write_whole(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return 0;
-}
+int write_whole(int fd, std::string_view bytes) { return write_all(fd, std::as_bytes(std::span(bytes))).error; }
 
 // The parts of an Event, as far as they are scalars.
 class EventReader {

@@ -1,4 +1,4 @@
-// JSON of a file, as a tree. Private to engine/io.
+// JSON of a file, as a tree: for rooms that link nlohmann_json.
 //
 // Limits   64 levels; keys of one object stand once.
 // Errors   ConfigError that begins with the file's name.

@@ -5,27 +5,29 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 #include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/io/checksum.h"
 #include "engine/io/output_target.h"
+#include "engine/io/write_all.h"
 
 namespace loom::io {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
-[[noreturn]] void cannot(const std::filesystem::path& path, std::string_view verb) {
-  raise<Error>("{}: cannot {}: {}", escaped(path.string()), verb, reason_of(errno));
+[[noreturn]] void cannot(const std::filesystem::path& path, std::string_view verb, int error) {
+  raise<Error>("{}: cannot {}: {}", escaped(path.string()), verb, reason_of(error));
 }
 
 }  // namespace
 
 SummedFile::SummedFile(std::filesystem::path path) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (fd_ < 0) cannot(path_, "create");
+  if (fd_ < 0) cannot(path_, "create", errno);
   buffer_.reserve(kBufferBytes);
 }
 
@@ -47,18 +49,13 @@ void SummedFile::flush() {
 
 void SummedFile::write(std::span<const std::byte> bytes) {
   sum_.crc32c = crc32c(bytes, sum_.crc32c);
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) cannot(path_, "write");
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
+  if (const int error = write_all(fd_, bytes).error; error != 0) cannot(path_, "write", error);
 }
 
 FileSum SummedFile::finish() {
   flush();
-  if (::fsync(fd_) != 0) cannot(path_, "write");
-  if (::close(std::exchange(fd_, -1)) != 0) cannot(path_, "write");
+  if (::fsync(fd_) != 0) cannot(path_, "write", errno);
+  if (::close(std::exchange(fd_, -1)) != 0) cannot(path_, "write", errno);
   return sum_;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
 #include <sys/stat.h>
 #include <system_error>
@@ -18,6 +19,7 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/io/output_target.h"
+#include "engine/io/write_all.h"
 
 namespace loom::train {
 namespace {
@@ -167,19 +169,12 @@ void MetricsWriter::warn_of_values(std::int64_t step, const std::vector<std::str
 
 void MetricsWriter::append(std::int64_t step, const std::string& text) {
   const off_t end = is_file_ ? ::lseek(fd_, 0, SEEK_END) : 0;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(fd_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int failed = errno;
-      if (is_file_ && rest.size() < text.size() && ::ftruncate(fd_, end) != 0) {
-        logger().warn("{}: the line of step {} is not whole", path_.string(), step);
-      }
-      return missed(step, failed);
-    }
-    rest.remove_prefix(static_cast<std::size_t>(written));
+  const io::Written written = io::write_all(fd_, std::as_bytes(std::span(text)));
+  if (written.error == 0) return;
+  if (is_file_ && written.bytes > 0 && ::ftruncate(fd_, end) != 0) {
+    logger().warn("{}: the line of step {} is not whole", path_.string(), step);
   }
+  missed(step, written.error);
 }
 
 void MetricsWriter::missed(std::int64_t step, int error_number) {

@@ -1,43 +1,16 @@
 #include "engine/data/tokenizer/json_node.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/io/json_text.h"
 #include "engine/io/mapped_file.h"
 
 namespace loom::data {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int kMostLevels = 64;
-
-// Looks at what the parser comes to.
-class Watch {
- public:
-  explicit Watch(const std::string& file) : file_(file), keys_(kMostLevels + 1) {}
-
-  // `depth` counts the objects and lists around the event.
-  bool see(int depth, Json::parse_event_t event, const Json& value) {
-    if (event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start) {
-      if (depth >= kMostLevels) config_error("{}: nested deeper than {} levels", file_, kMostLevels);
-      keys_[static_cast<std::size_t>(depth + 1)].clear();
-    }
-    if (event == Json::parse_event_t::key) see_key(depth, value.get_ref<const std::string&>());
-    return true;
-  }
-
- private:
-  void see_key(int depth, const std::string& key) {
-    if (keys_[static_cast<std::size_t>(depth)].insert(key).second) return;
-    config_error("{}: key '{}' is given twice; keep one", file_, shown_text(key));
-  }
-
-  const std::string& file_;
-  std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open, by depth
-};
 
 std::string shown(const Json& json) {
   if (json.is_object()) return "an object";
@@ -51,15 +24,7 @@ Json parse_json_text(std::string_view text, const std::string& file) {
   if (text.size() > kMostJsonBytes) {
     config_error("{}: the file has {} bytes; at most {} are read", file, text.size(), kMostJsonBytes);
   }
-  Watch watch(file);
-  try {
-    return Json::parse(
-        text, [&](int depth, Json::parse_event_t event, const Json& value) { return watch.see(depth, event, value); });
-  } catch (const Json::parse_error& error) {
-    config_error("{}: not valid JSON (at byte {} of {})", file, error.byte, text.size());
-  } catch (const Json::exception&) {
-    config_error("{}: not valid JSON (a number is out of range)", file);
-  }
+  return io::parse_json(text, file);
 }
 
 Json parse_json_file(const std::filesystem::path& path) {
