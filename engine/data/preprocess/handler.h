@@ -1,0 +1,59 @@
+// Handler: what one record becomes, as MindSpeed-LLM's handler of the same name writes it.
+//
+// Keys      the sequences of a sample, one pair .bin/.idx each. The pretrain handlers write PREFIX_KEY_document, all
+//           others PREFIX_packed_KEY_document.
+// Labels    unshifted; -100 where nothing is learnt.
+// Threads   a Handler does not change and may be used by all; each thread brings its own encoder.
+// Errors    ConfigError with the record's place: a column that is missing or of another type, a value that a rule
+//           forbids. When it is made: an unknown handler, template, slot or column.
+// Source    MindSpeed-LLM mindspeed_llm/tasks/preprocess/{data_handler,parser,templates}.py; departures in
+//           docs/preprocess.md.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/data/preprocess/options.h"
+#include "engine/data/records/record.h"
+#include "engine/data/tokenizer/special_ids.h"
+#include "engine/data/tokenizer/tokenizer.h"
+
+namespace loom::data {
+
+// Why a record gives no sample. Counted by reason, and each one logged with its place.
+enum class DropReason : std::uint8_t {
+  kTurnOrder,    // roles do not alternate, or the number of messages is odd
+  kNoPrompt,     // nothing is asked
+  kNoResponse,   // nothing is answered, or several answers are given
+  kEmptyColumn,  // a column that has the text is empty or missing in this record
+  kTooLong,      // seq_length ids or more
+};
+std::string_view words_of(DropReason reason);
+
+// One list for each key, in their order; they are of one length except those of pairs.
+using SampleIds = std::vector<std::vector<TokenId>>;
+
+struct Converted {
+  std::optional<SampleIds> sample;
+  std::optional<DropReason> dropped;  // exactly where there is no sample
+};
+
+class Handler {
+ public:
+  virtual ~Handler() = default;
+  virtual const std::vector<std::string>& keys() const = 0;
+  // The files of its keys have "packed" in their names, and --pack fits.
+  virtual bool is_pretrain() const = 0;
+  // Without regard to the length: what is too long is the writer's affair.
+  virtual Converted convert(const Record& record, TokenEncoder& encoder) const = 0;
+};
+
+std::unique_ptr<Handler> make_handler(const HandlerOptions& options, const Tokenizer& tokenizer, const SpecialIds& ids);
+
+// Every handler there is, as --handler-name spells it.
+const std::vector<std::string>& handler_names();
+
+}  // namespace loom::data

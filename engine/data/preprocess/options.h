@@ -1,0 +1,48 @@
+// PreprocessOptions: what `shardloom preprocess` makes of which files. Names and defaults are those of MindSpeed-LLM's
+// preprocess_data.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace loom::data {
+
+enum class MixStrategy : std::uint8_t { kConcat, kInterleaveUnder, kInterleaveOver };
+enum class EnableThinking : std::uint8_t { kNone, kTrue, kFalse };
+
+// How a record becomes token ids.
+struct HandlerOptions {
+  std::string handler_name = {};
+  std::vector<std::string> json_keys = {"text"};  // columns, of the pretrain handlers
+  std::optional<std::string> map_keys = {};       // a JSON object
+  std::vector<std::string> dataset_additional_keys = {};
+  std::optional<std::string> prompt_type = {};  // the name of a template
+  std::filesystem::path prompt_type_path = {};  // a file of templates; empty: the one that is shipped
+  EnableThinking enable_thinking = EnableThinking::kNone;
+  std::string placeholder_token = "ки";
+  std::vector<std::string> reward_tokens = {};
+  bool append_eod = false;
+  std::optional<std::int64_t> seq_length = {};
+  std::int64_t pad_to_multiple_of = 1;  // of the pretrain handlers
+};
+
+struct PreprocessOptions : HandlerOptions {
+  std::string input = {};  // a file, a folder; of LlamaFactoryInstructionHandler names, separated by commas
+  std::filesystem::path output_prefix = {};
+  std::filesystem::path tokenizer_name_or_path = {};  // a folder with tokenizer.json
+  bool pack = false;
+  bool neat_pack = false;
+  int workers = 1;
+  std::int64_t n_subs = 1;
+  std::int64_t log_interval = 100;
+  std::optional<std::int64_t> max_samples = {};
+  std::filesystem::path dataset_dir = {};  // of dataset_info.json
+  MixStrategy mix_strategy = MixStrategy::kConcat;
+  std::vector<std::string> merge_group_keys = {};  // not empty: merges pairs instead
+};
+
+}  // namespace loom::data
