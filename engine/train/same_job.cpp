@@ -158,8 +158,8 @@ std::uint64_t digest_of(const nn::Value& value) {
 }
 
 void add_data(Entries& entries, const TrainArguments& arguments, const data::DataLoaders& loaders) {
-  if (!arguments.data_path.empty()) {
-    const data::Content content = data::content_of(arguments.data_path);
+  if (const auto inputs = data::data_inputs(arguments); !inputs.empty()) {
+    const data::Content content = data::content_of(inputs);
     return add(entries, "--data-path",
                fmt::format("{} bytes in {} files with the digest {}", content.bytes, content.files,
                            hexadecimal(content.digest)));

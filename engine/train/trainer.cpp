@@ -203,8 +203,12 @@ void Trainer::load_schedule(const ScheduleState& saved) {
 
 data::DataIterator Trainer::micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
                                              std::int64_t index) const {
-  return {loader, data::rank_rows(first_sample, arguments_.global_batch_size, dims_.data_rank(rank_), dims_.data_size(),
-                                  arguments_.micro_batch_size, index)};
+  return {loader, rows_of(first_sample, index)};
+}
+
+std::vector<std::int64_t> Trainer::rows_of(std::int64_t first_sample, std::int64_t index) const {
+  return data::rank_rows(first_sample, arguments_.global_batch_size, dims_.data_rank(rank_), dims_.data_size(),
+                         arguments_.micro_batch_size, index);
 }
 
 data::Loss Trainer::forward(data::DataIterator data) {
@@ -223,15 +227,39 @@ void Trainer::begin_phase(std::string_view phase) {
   for (StepObserver* observer : observers_) observer->begin_phase(phase);
 }
 
-double Trainer::micro_batch(std::int64_t index, Reports& reports) {
+// Scored tokens are counted before the first forward: of n of this rank's micro-batch and a mean of N a rank, the loss
+// weighs n / N. Where all count, that is 1 / micro-batches to the bit.
+Trainer::StepData Trainer::data_of_step() {
+  StepData data;
+  const auto count = static_cast<std::size_t>(micro_batches_);
+  data.weights.assign(count, 1.0 / static_cast<double>(micro_batches_));
+  if (!inputs_.data.scored_tokens) {
+    for (std::int64_t index = 0; index < micro_batches_; ++index) {
+      data.micro_batches.push_back(micro_batch_data(inputs_.data.train, state_.samples_consumed, index));
+    }
+    return data;
+  }
+  double mean = 0;
+  for (std::size_t index = 0; index < count; ++index) {
+    data::Batch batch = inputs_.data.train(rows_of(state_.samples_consumed, static_cast<std::int64_t>(index)));
+    data.weights[index] = static_cast<double>(inputs_.data.scored_tokens(batch));
+    mean += data.weights[index];
+    data.micro_batches.emplace_back(std::move(batch));
+  }
+  mean_over_ranks({&mean, 1});
+  for (double& weight : data.weights) weight = mean > 0 ? weight / mean : 0.0;
+  return data;
+}
+
+double Trainer::micro_batch(data::DataIterator data, double weight, Reports& reports) {
   begin_phase("forward");
-  data::Loss result = forward(micro_batch_data(inputs_.data.train, state_.samples_consumed, index));
+  data::Loss result = forward(std::move(data));
   add_reports(reports, result.reports);
   Tensor loss = std::move(result.loss);
   if (!loss.requires_grad()) {
     config_error("loss_func returned a loss that no trained parameter leads to; compute it from the model's output");
   }
-  if (micro_batches_ > 1) loss = ops::scale(loss, 1.0 / static_cast<double>(micro_batches_));
+  if (weight != 1.0) loss = ops::scale(loss, weight);
   const double value = loss.item();
   check_finite(value, "local forward loss calculation");
   if (scaler_) loss = ops::scale(ops::cast(loss, DType::kF32), scaler_->scale());
@@ -398,7 +426,10 @@ StepMetrics Trainer::step() {
   StepMetrics metrics;
   metrics.step = step + 1;
   double loss = 0.0;
-  for (std::int64_t index = 0; index < micro_batches_; ++index) loss += micro_batch(index, metrics.reports);
+  StepData data = data_of_step();
+  for (std::size_t index = 0; index < data.weights.size(); ++index) {
+    loss += micro_batch(std::move(data.micro_batches[index]), data.weights[index], metrics.reports);
+  }
   mean_of_step(loss, metrics);
   begin_phase("optimizer");
   const double norm = unclipped_norm();
@@ -438,15 +469,17 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
   const autograd::NoGrad no_grad;
   model_->eval();
   const std::int64_t count = arguments_.eval_iters * micro_batches_;
-  double sum = 0;
+  std::array<double, 2> sums{};  // of the weighted losses, and of the weights
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t first_sample = i / micro_batches_ * arguments_.global_batch_size;
-    sum += forward(micro_batch_data(loader, first_sample, i % micro_batches_)).loss.item();
+    data::Batch batch = loader(rows_of(first_sample, i % micro_batches_));
+    const double weight = inputs_.data.scored_tokens ? static_cast<double>(inputs_.data.scored_tokens(batch)) : 1.0;
+    sums[0] += weight * forward(data::DataIterator(std::move(batch))).loss.item();
+    sums[1] += weight;
   }
   model_->train();
-  double mean = sum / static_cast<double>(count);
-  mean_over_ranks({&mean, 1});
-  return mean;
+  mean_over_ranks(sums);
+  return sums[1] > 0 ? sums[0] / sums[1] : 0.0;
 }
 
 std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {

@@ -1,0 +1,65 @@
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+#include "engine/data/options.h"
+
+namespace loom::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code unreadable;
+  return fs::exists(path, unreadable);
+}
+
+fs::path file_of(const fs::path& prefix, const char* extension) {
+  fs::path file = prefix;
+  file += extension;
+  return file;
+}
+
+bool is_prefix(const fs::path& word) { return is_there(file_of(word, ".idx")) || is_there(file_of(word, ".bin")); }
+
+bool is_number(const std::string& word) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  return error == std::errc{} && end == word.data() + word.size();
+}
+
+bool has_parts(const DataOptions& options) {
+  return std::ranges::any_of(options.part_data_path, [](const auto& words) { return !words.empty(); });
+}
+
+}  // namespace
+
+DataKind data_kind(const DataOptions& options) {
+  if (has_parts(options)) return DataKind::kTokens;
+  const auto is_file = [](const fs::path& word) { return is_there(word) && !is_prefix(word); };
+  const auto pair = std::ranges::find_if(options.data_path, is_prefix);
+  if (pair == options.data_path.end()) return DataKind::kBytes;
+  const auto file = std::ranges::find_if(options.data_path, is_file);
+  if (file == options.data_path.end()) return DataKind::kTokens;
+  config_error(
+      "--data-path has {}, of which there are .bin and .idx, and {}, a file or folder; give pairs of token ids alone, "
+      "or "
+      "text alone",
+      escaped(pair->string()), escaped(file->string()));
+}
+
+std::vector<fs::path> data_inputs(const DataOptions& options) {
+  if (data_kind(options) == DataKind::kBytes) return options.data_path;
+  std::vector<fs::path> files;
+  const auto add = [&](const fs::path& word) {
+    if (is_number(word.string()) && !is_prefix(word)) return;
+    for (const char* extension : {".idx", ".bin"}) files.push_back(file_of(word, extension));
+  };
+  for (const fs::path& word : options.data_path) add(word);
+  for (const auto& words : options.part_data_path) std::ranges::for_each(words, add);
+  return files;
+}
+
+}  // namespace loom::data
