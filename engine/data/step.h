@@ -40,8 +40,12 @@ Batch to_device(const Batch& batch);
 // in a step do not depend on the number of ranks.
 using DataLoader = std::function<Batch(std::span<const std::int64_t> samples)>;
 
-// How many tokens of a micro-batch the loss is a mean over.
-using ScoredTokens = std::function<std::int64_t(const Batch&)>;
+struct TokenCounts {
+  std::int64_t scored = 0;  // those that the loss is a mean over
+  std::int64_t all = 0;
+};
+// Of a micro-batch.
+using CountTokens = std::function<TokenCounts(const Batch&)>;
 
 struct DataLoaders {
   DataLoader train = {};
@@ -49,7 +53,7 @@ struct DataLoaders {
   DataLoader test = {};   // once after training; none: no test
   // With it, the loss of a step is the mean over the scored tokens of all its micro-batches on all ranks: each one's
   // loss weighs as many as it has. Without it, each micro-batch weighs the same.
-  ScoredTokens scored_tokens = {};
+  CountTokens count_tokens = {};
   std::string about = {};  // one line on the data, printed at the start
 };
 

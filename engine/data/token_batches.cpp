@@ -163,7 +163,7 @@ DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, 
   check_ids(options, ids);
   GptData data = open_gpt_data(gpt_options(options, ids, counts));
   const RowParts parts{options.seq_length, options.reset_position_ids, options.reset_attention_mask};
-  DataLoaders loaders{.scored_tokens = scored_tokens, .about = about(data, options.seq_length)};
+  DataLoaders loaders{.count_tokens = count_targets, .about = about(data, options.seq_length)};
   const auto loader = [&](DataSplit part) -> DataLoader {
     auto& samples = data[place_of(part)];
     if (!samples) return {};
@@ -179,10 +179,11 @@ DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, 
   return loaders;
 }
 
-std::int64_t scored_tokens(const Batch& batch) {
+TokenCounts count_targets(const Batch& batch) {
   const Tensor& targets = batch["targets"];
-  if (targets.is_meta() || targets.raw() == nullptr) return targets.numel();
+  const std::int64_t all = targets.numel();
+  if (targets.is_meta() || targets.raw() == nullptr) return {all, all};
   const auto* first = targets.data<std::int32_t>();
-  return targets.numel() - std::count(first, first + targets.numel(), kNotScored);
+  return {all - std::count(first, first + all, kNotScored), all};
 }
 }  // namespace loom::data

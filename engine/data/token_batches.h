@@ -5,7 +5,7 @@
 //             "position_ids", int32 of that shape, with reset_position_ids.
 //             "actual_seq_len", a list of whole numbers, with reset_attention_mask: where segments end
 //             (models/decoder/decoder.h).
-// Loss        the mean over the targets that count, of a whole step: DataLoaders::scored_tokens.
+// Loss        the mean over the targets that count, of a whole step: DataLoaders::count_tokens.
 // Evaluation  begins at sample 0 each time.
 // Errors      ConfigError as gpt_data.h says, and for options that need an id that no tokenizer gives.
 #pragma once
@@ -43,6 +43,6 @@ SampleCounts sample_counts(const RunLength& run);
 DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts);
 
 // Targets of a batch that count; of a batch of shapes, all.
-std::int64_t scored_tokens(const Batch& batch);
+TokenCounts count_targets(const Batch& batch);
 
 }  // namespace loom::data

@@ -227,27 +227,33 @@ void Trainer::begin_phase(std::string_view phase) {
   for (StepObserver* observer : observers_) observer->begin_phase(phase);
 }
 
-// Scored tokens are counted before the first forward: of n of this rank's micro-batch and a mean of N a rank, the loss
-// weighs n / N. Where all count, that is 1 / micro-batches to the bit.
 Trainer::StepData Trainer::data_of_step() {
+  if (inputs_.data.count_tokens) return counted_data_of_step();
   StepData data;
-  const auto count = static_cast<std::size_t>(micro_batches_);
-  data.weights.assign(count, 1.0 / static_cast<double>(micro_batches_));
-  if (!inputs_.data.scored_tokens) {
-    for (std::int64_t index = 0; index < micro_batches_; ++index) {
-      data.micro_batches.push_back(micro_batch_data(inputs_.data.train, state_.samples_consumed, index));
-    }
-    return data;
+  for (std::int64_t index = 0; index < micro_batches_; ++index) {
+    data.micro_batches.push_back(micro_batch_data(inputs_.data.train, state_.samples_consumed, index));
+    data.weights.push_back(1.0 / static_cast<double>(micro_batches_));
   }
-  double mean = 0;
-  for (std::size_t index = 0; index < count; ++index) {
-    data::Batch batch = inputs_.data.train(rows_of(state_.samples_consumed, static_cast<std::int64_t>(index)));
-    data.weights[index] = static_cast<double>(inputs_.data.scored_tokens(batch));
-    mean += data.weights[index];
+  data.tokens = static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length;
+  return data;
+}
+
+// Tokens are counted before the first forward: of n that are scored in this rank's micro-batch and a mean of N a rank,
+// the loss weighs n / N. Where all are scored, that is 1 / micro-batches to the bit.
+Trainer::StepData Trainer::counted_data_of_step() {
+  StepData data;
+  std::array<double, 2> sums{};  // of scored tokens, and of all
+  for (std::int64_t index = 0; index < micro_batches_; ++index) {
+    data::Batch batch = inputs_.data.train(rows_of(state_.samples_consumed, index));
+    const data::TokenCounts counts = inputs_.data.count_tokens(batch);
+    data.weights.push_back(static_cast<double>(counts.scored));
+    sums[0] += static_cast<double>(counts.scored);
+    sums[1] += static_cast<double>(counts.all);
     data.micro_batches.emplace_back(std::move(batch));
   }
-  mean_over_ranks({&mean, 1});
-  for (double& weight : data.weights) weight = mean > 0 ? weight / mean : 0.0;
+  mean_over_ranks(sums);
+  for (double& weight : data.weights) weight = sums[0] > 0 ? weight / sums[0] : 0.0;
+  data.tokens = sums[1] * loss_axis_.size();
   return data;
 }
 
@@ -459,8 +465,7 @@ StepMetrics Trainer::step() {
   metrics.samples_skipped = state_.samples_skipped;
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->end_step(step);
-  metrics.tokens_per_second =
-      static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length / seconds_since(start);
+  metrics.tokens_per_second = data.tokens / seconds_since(start);
   return metrics;
 }
 
@@ -473,7 +478,8 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t first_sample = i / micro_batches_ * arguments_.global_batch_size;
     data::Batch batch = loader(rows_of(first_sample, i % micro_batches_));
-    const double weight = inputs_.data.scored_tokens ? static_cast<double>(inputs_.data.scored_tokens(batch)) : 1.0;
+    const auto& count = inputs_.data.count_tokens;
+    const double weight = count ? static_cast<double>(count(batch).scored) : 1.0;
     sums[0] += weight * forward(data::DataIterator(std::move(batch))).loss.item();
     sums[1] += weight;
   }

@@ -5,7 +5,7 @@
 // Batch     data rank r of D (parallel_dims.h) takes rows [r * B / D, (r + 1) * B / D) of every global batch B
 //           (byte_dataset.h): the curve does not depend on D, up to rounding.
 // Loss      mean over the global batch, the same on every rank: of its micro-batches, or of its scored tokens where the
-//           loaders count them (data::DataLoaders::scored_tokens).
+//           loaders count them (data::DataLoaders::count_tokens).
 // Finite    with check_for_nan_in_loss_and_grad, a loss of this rank or a gradient norm that is NaN or Inf is an Error
 //           before the optimizer changes anything; the other ranks end with it.
 // fp16      the loss is multiplied by the loss scale (loss_scaler.h) before backward, the gradients are divided by it
@@ -108,8 +108,10 @@ class Trainer {
   struct StepData {
     std::vector<data::DataIterator> micro_batches;
     std::vector<double> weights;  // their sum, averaged over the ranks, is 1
+    double tokens = 0;            // of the step, on all ranks
   };
   StepData data_of_step();
+  StepData counted_data_of_step();
   double micro_batch(data::DataIterator data, double weight, Reports& reports);
   void begin_phase(std::string_view phase);
   void mean_over_ranks(std::span<double> values);
