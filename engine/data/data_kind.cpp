@@ -24,10 +24,17 @@ fs::path file_of(const fs::path& prefix, const char* extension) {
 
 bool is_prefix(const fs::path& word) { return is_there(file_of(word, ".idx")) || is_there(file_of(word, ".bin")); }
 
-bool is_number(const std::string& word) {
+bool is_weight(const fs::path& path) {
+  const std::string word = path.string();
   double number = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error == std::errc{} && end == word.data() + word.size();
+  return error == std::errc{} && end == word.data() + word.size() && !is_prefix(path);
+}
+
+std::vector<fs::path> words_of(const DataOptions& options) {
+  std::vector<fs::path> words = options.data_path;
+  for (const auto& part : options.part_data_path) words.insert(words.end(), part.begin(), part.end());
+  return words;
 }
 
 bool has_parts(const DataOptions& options) {
@@ -50,15 +57,22 @@ DataKind data_kind(const DataOptions& options) {
       escaped(pair->string()), escaped(file->string()));
 }
 
+std::vector<std::string> data_weights(const DataOptions& options) {
+  std::vector<std::string> weights;
+  if (data_kind(options) == DataKind::kBytes) return weights;
+  for (const fs::path& word : words_of(options)) {
+    if (is_weight(word)) weights.push_back(word.string());
+  }
+  return weights;
+}
+
 std::vector<fs::path> data_inputs(const DataOptions& options) {
   if (data_kind(options) == DataKind::kBytes) return options.data_path;
   std::vector<fs::path> files;
-  const auto add = [&](const fs::path& word) {
-    if (is_number(word.string()) && !is_prefix(word)) return;
+  for (const fs::path& word : words_of(options)) {
+    if (is_weight(word)) continue;
     for (const char* extension : {".idx", ".bin"}) files.push_back(file_of(word, extension));
-  };
-  for (const fs::path& word : options.data_path) add(word);
-  for (const auto& words : options.part_data_path) std::ranges::for_each(words, add);
+  }
   return files;
 }
 

@@ -40,6 +40,9 @@ enum class DataKind : std::uint8_t {
 // ConfigError for words that are partly pairs and partly files.
 DataKind data_kind(const DataOptions& options);
 
+// The weights among the words of pairs, of all parts in turn.
+std::vector<std::string> data_weights(const DataOptions& options);
+
 // The files of .bin/.idx pairs that the options name, or data_path as it is for bytes.
 std::vector<std::filesystem::path> data_inputs(const DataOptions& options);
 

@@ -56,6 +56,16 @@ void add_batch_and_schedule(Entries& entries, const TrainArguments& a) {
   add(entries, "--use-checkpoint-opt_param-scheduler", given(a.use_checkpoint_opt_param_scheduler));
 }
 
+// Which samples, and what of them; the data itself is compared by its bytes.
+void add_token_data(Entries& entries, const TrainArguments& a) {
+  add(entries, "--data-path, weights", fmt::format("{}", fmt::join(data::data_weights(a), " ")));
+  add(entries, "--split", a.split.value_or("none"));
+  add(entries, "--tokenizer-name-or-path", given(a.tokenizer_name_or_path.has_value()));
+  add(entries, "--reset-position-ids", given(a.reset_position_ids));
+  add(entries, "--reset-attention-mask", given(a.reset_attention_mask));
+  add(entries, "--eod-mask-loss", given(a.eod_mask_loss));
+}
+
 void add_samples_and_loss_scale(Entries& entries, const TrainArguments& a) {
   add(entries, "--train-samples", a.train_samples);
   add(entries, "--lr-decay-samples", a.lr_decay_samples);
@@ -180,6 +190,7 @@ void add_data(Entries& entries, const TrainArguments& arguments, const data::Dat
 std::vector<comm::SaidEntry> hyper_parameters(const TrainArguments& arguments) {
   Entries entries;
   add_batch_and_schedule(entries, arguments);
+  add_token_data(entries, arguments);
   add_samples_and_loss_scale(entries, arguments);
   add_optimizer_and_kernels(entries, arguments);
   return entries;
