@@ -1,5 +1,5 @@
-// Promise: lengths are cut and put into bins as MindSpeed-LLM does it, in integers; a bin becomes one whole line; samples
-//          of several data sets are mixed in the order of their counts.
+// Promise: lengths are cut and put into bins as MindSpeed-LLM does it, in integers; a bin becomes one whole line;
+//          samples of several data sets are mixed in the order of their counts.
 // World:   numbers by hand.
 #include "engine/data/preprocess/packing.h"
 

@@ -1,5 +1,5 @@
-// Promise: a chat becomes the ids that its template says, slot by slot; a file of templates that is malformed, or does not
-//          fit the tokenizer, is refused with file, template, key and next step.
+// Promise: a chat becomes the ids that its template says, slot by slot; a file of templates that is malformed, or does
+//          not fit the tokenizer, is refused with file, template, key and next step.
 // World:   a tokenizer of bytes; small templates, and those that are shipped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

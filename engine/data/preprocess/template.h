@@ -3,10 +3,11 @@
 // Message   what stands before it (prefix and system text before the first, the separator before every later prompt),
 //           then the format of its role. Every text slot is encoded by itself, without the tokenizer's special tokens.
 // Turns     messages 0 and 1, 2 and 3, ...: of a prompt of odd length and one answer.
-// Classes   Llama2Template puts the system text into the first message of the user. LFDefaultTemplate has no separators.
-//           It and ReasoningTemplate cut by rule B (cut.h), with one id less, the others by rule A.
-// Thoughts  of ReasoningTemplate: "<think>\n", a text, "\n</think>\n\n". An answer without them gets empty ones: in front
-//           of it where thinking is enabled, else behind its prompt. Where it is disabled they are taken out first.
+// Classes   Llama2Template puts the system text into the first message of the user. LFDefaultTemplate has no
+//           separators. It and ReasoningTemplate cut by rule B (cut.h), with one id less, the others by rule A.
+// Thoughts  of ReasoningTemplate: "<think>\n", a text, "\n</think>\n\n". An answer without them gets empty ones: in
+//           front of it where thinking is enabled, else behind its prompt. Where it is disabled they are taken out
+//           first.
 // Threads   a Template does not change and may be used by all.
 // Errors    ConfigError: when it is made, about template and tokenizer; later, with the place of the chat.
 #pragma once
