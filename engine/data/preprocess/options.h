@@ -28,6 +28,7 @@ struct HandlerOptions {
   bool append_eod = false;
   std::optional<std::int64_t> seq_length = {};
   std::int64_t pad_to_multiple_of = 1;  // of the pretrain handlers
+  bool neat_pack = false;               // each turn is cut to seq_length - 1 ids
 };
 
 struct PreprocessOptions : HandlerOptions {
@@ -35,7 +36,6 @@ struct PreprocessOptions : HandlerOptions {
   std::filesystem::path output_prefix = {};
   std::filesystem::path tokenizer_name_or_path = {};  // a folder with tokenizer.json
   bool pack = false;
-  bool neat_pack = false;
   int workers = 1;
   std::int64_t n_subs = 1;
   std::int64_t log_interval = 100;
