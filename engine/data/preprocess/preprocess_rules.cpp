@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fmt/ranges.h>
 #include <string_view>
 
 #include "engine/core/error.h"
@@ -12,17 +11,8 @@ namespace loom::data {
 namespace {
 
 constexpr std::string_view kFactory = "LlamaFactoryInstructionHandler";
-constexpr std::array<std::string_view, 9> kWithTemplates{
-    kFactory,
-    "AlpacaStyleInstructionHandler",
-    "SharegptStyleInstructionHandler",
-    "OpenAIInstructionHandler",
-    "AlpacaStylePairwiseHandler",
-    "SharegptStylePairwiseHandler",
-    "PPOAlpacaStyleInstructionHandler",
-    "R1AlpacaStyleInstructionHandler",
-    "R1SharegptStyleInstructionHandler",
-};
+constexpr std::array<std::string_view, 4> kWithoutTemplates{
+    "GeneralPretrainHandler", "AlpacaPretrainHandler", "SharegptPretrainHandler", "AlpacaStyleProcessRewardHandler"};
 
 void need(bool given, std::string_view flag, std::string_view what) {
   if (!given) config_error("preprocess: {} is missing; give {}", flag, what);
@@ -45,10 +35,9 @@ void check_packing(const PreprocessOptions& o) {
 }
 
 void check_handler(const PreprocessOptions& o) {
-  if (o.prompt_type && std::ranges::find(kWithTemplates, o.handler_name) == kWithTemplates.end()) {
-    config_error(
-        "--prompt-type does not go with --handler-name {}, which has no templates; remove it, or use one of {}",
-        shown_text(o.handler_name), fmt::join(kWithTemplates, ", "));
+  if (o.prompt_type && std::ranges::find(kWithoutTemplates, o.handler_name) != kWithoutTemplates.end()) {
+    config_error("--prompt-type does not go with --handler-name {}, which has no templates; remove --prompt-type",
+                 o.handler_name);
   }
   if (o.handler_name == kFactory) {
     need(!o.dataset_dir.empty(), "--dataset-dir", "the folder with dataset_info.json");

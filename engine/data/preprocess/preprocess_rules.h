@@ -1,4 +1,4 @@
-// What flags of preprocess do not go together, by themselves: no file is looked at. Private to engine/data and engine/cli.
+// Which flags of preprocess do not go together, whatever the files hold.
 #pragma once
 
 #include "engine/data/preprocess/options.h"

@@ -10,7 +10,7 @@ namespace loom::data {
 void SampleStore::add(const SampleIds& sample) {
   require(sample.size() == keys_, "a sample of {} keys instead of {}", sample.size(), keys_);
   begins_.push_back(file_.size());
-  lengths_.push_back(static_cast<std::int32_t>(sample.front().size()));
+  lengths_.push_back(std::ssize(sample.front()));
   for (const auto& ids : sample) {
     const auto count = static_cast<std::int32_t>(ids.size());
     file_.append(std::as_bytes(std::span(&count, 1)));
