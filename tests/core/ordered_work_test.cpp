@@ -26,8 +26,8 @@ struct Seen {
   std::atomic<int> most_alive = 0;
   std::vector<std::atomic<int>> busy = std::vector<std::atomic<int>>(8);  // workers that work
   std::atomic<bool> shared_worker = false;
-  int fails_work = -1;
-  int fails_take = -1;
+  int fails_work = -10;
+  int fails_take = -10;
 };
 
 class Number final : public OrderedItem {
