@@ -172,7 +172,7 @@ void PreprocessFlags::add_conversion() {
   flags.group("Conversion");
   flags.text("--handler-name", "NAME", o.handler_name, "What a record becomes; docs/preprocess.md lists them",
              kDefaultHandler);
-  flags.texts("--json-keys", "KEY", o.json_keys, "Columns with text, for the pretrain handlers: text");
+  flags.texts("--json-keys", "KEY", o.json_keys, "Columns with text, for the pretrain handlers; text unless given");
   flags.text("--map-keys", "JSON", o.map_keys, R"(Names of columns: {"prompt": "instruction", "query": "input"})");
   flags.texts("--dataset-additional-keys", "KEY", o.dataset_additional_keys, "Further columns, for the R1 handlers");
   flags.text("--prompt-type", "NAME", o.prompt_type, "A template: qwen, llama3, ...");

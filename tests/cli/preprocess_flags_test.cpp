@@ -241,9 +241,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(PreprocessHelp, NamesFlagsUnitsAndTheFile) {
   const auto help = std::get<EarlyExit>(parsed({"preprocess", "--help"}));
   EXPECT_EQ(help.code, 0);
-  for (const char* text :
-       {"--tokenizer-name-or-path DIR", "--merge-group-keys KEY", "--seq-length N", "[GeneralPretrainHandler]",
-        "{concat,interleave_under,interleave_over}", "configs/datasets", "--workers N"}) {
+  for (const char* text : {"--tokenizer-name-or-path DIR", "--merge-group-keys KEY", "--seq-length N",
+                           "--handler-name NAME=GeneralPretrainHandler", "{concat,interleave_under,interleave_over}",
+                           "configs/datasets", "--workers N"}) {
     EXPECT_THAT(help.text, HasSubstr(text));
   }
   EXPECT_THAT(std::get<EarlyExit>(parsed({"--help"})).text, HasSubstr("preprocess"));
