@@ -19,6 +19,7 @@ struct HandlerOptions {
   std::string handler_name = {};
   std::vector<std::string> json_keys = {"text"};  // columns, of the pretrain handlers
   std::optional<std::string> map_keys = {};       // a JSON object
+  std::string map_keys_place = "--map-keys";      // where it stands, for messages
   std::vector<std::string> dataset_additional_keys = {};
   std::optional<std::string> prompt_type = {};  // the name of a template
   std::filesystem::path prompt_type_path = {};  // a file of templates; empty: the one that is shipped
