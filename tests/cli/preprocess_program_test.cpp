@@ -25,7 +25,9 @@ Words texts(const std::string& input) {
 
 Words chats(const std::string& input) {
   return Words{"preprocess", "--input", input, "--tokenizer-name-or-path", kTokenizer} +
-         Words{"--handler-name", "AlpacaStyleInstructionHandler", "--prompt-type", "qwen"} + kOut;
+         Words{"--handler-name",     "AlpacaStyleInstructionHandler", "--prompt-type", "qwen",
+               "--prompt-type-path", kSft + "templates.json"} +
+         kOut;
 }
 
 class Preprocess : public ::testing::Test {
@@ -125,8 +127,37 @@ TEST_F(Preprocess, MergesPairs) {
 // --- what a user may get wrong
 
 TEST_F(Preprocess, RefusesWhatIsNotThere) {
-  expect_refused(texts("nothing.jsonl") + Words{"--handler-name", "GeneralPretrainHandle"},
-                 folder.run(texts("nothing.jsonl") + Words{"--handler-name", "GeneralPretrainHandle"}).err.substr(11));
+  const Words words = texts(kSft + "inputs/text.jsonl");
+  expect_refused(texts("nothing.jsonl"), "--input: nothing.jsonl: no such file or folder");
+  expect_refused(
+      with_value(words, "--tokenizer-name-or-path", "Qwen/Qwen2.5-7B"),
+      "--tokenizer-name-or-path: Qwen/Qwen2.5-7B is not there; give a Hugging Face folder with tokenizer.json, "
+      "nothing is downloaded");
+  folder.write("sp/tokenizer.model", "x");
+  expect_refused(with_value(words, "--tokenizer-name-or-path", "sp"),
+                 "--tokenizer-name-or-path: sp has no tokenizer.json; transformers writes one: "
+                 "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)");
+  folder.write("empty.jsonl", "");
+  expect_refused(texts("empty.jsonl"), "--input: empty.jsonl has no records; give a file that has some");
+}
+
+TEST_F(Preprocess, NamesHandlersColumnsAndTemplatesThatAreNotThere) {
+  const Outcome handler =
+      folder.run(texts(kSft + "inputs/text.jsonl") + Words{"--handler-name", "AlpacaPretrainHandle"});
+  EXPECT_EQ(handler.exit_code, 2);
+  EXPECT_THAT(handler.err, HasSubstr("did you mean AlpacaPretrainHandler?"));
+  const Outcome column = folder.run(texts(kSft + "inputs/text.jsonl") + Words{"--json-keys", "txet"});
+  EXPECT_EQ(column.exit_code, 2);
+  EXPECT_THAT(column.err, ContainsRegex("inputs/text.jsonl:1: no column 'txet' .*text, title, n\n"));
+  const Outcome prompt = folder.run(with_value(chats(kSft + "inputs/alpaca.jsonl"), "--prompt-type", "qwne"));
+  EXPECT_EQ(prompt.exit_code, 2);
+  EXPECT_THAT(prompt.err, HasSubstr("did you mean qwen"));
+  folder.write("bad.json", R"([{"name": "mine", "format_user": {"slots": ["{{content}}", {"tokn": "x"}]}}])");
+  const Outcome slot = folder.run(with_value(with_value(chats(kSft + "inputs/alpaca.jsonl"), "--prompt-type", "mine"),
+                                             "--prompt-type-path", "bad.json"));
+  EXPECT_EQ(slot.exit_code, 2);
+  EXPECT_THAT(slot.err, HasSubstr("bad.json"));
+  EXPECT_TRUE(left().empty());
 }
 
 TEST_F(Preprocess, RefusesABrokenLineWithItsPlace) {

@@ -1,7 +1,7 @@
 #include "engine/data/preprocess/preprocess.h"
 
 #include <fmt/ranges.h>
-#include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -26,8 +26,25 @@ struct OpenTokenizer {
   SpecialIds ids;
 };
 
+// A name of the hub, and a folder of another kind of tokenizer, are met here.
+void check_tokenizer(const fs::path& path) {
+  std::error_code none;
+  if (!fs::exists(path, none)) {
+    config_error(
+        "--tokenizer-name-or-path: {} is not there; give a Hugging Face folder with tokenizer.json, nothing is "
+        "downloaded",
+        escaped(path.string()));
+  }
+  if (!fs::is_directory(path, none) || fs::exists(path / "tokenizer.json", none)) return;
+  config_error(
+      "--tokenizer-name-or-path: {} has no tokenizer.json; transformers writes one: "
+      "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+      escaped(path.string()));
+}
+
 OpenTokenizer open_tokenizer(const PreprocessOptions& options) {
   const fs::path& path = options.tokenizer_name_or_path;
+  check_tokenizer(path);
   Tokenizer tokenizer = Tokenizer::from_file(path);
   SpecialIds ids = read_special_ids(fs::is_directory(path) ? path : path.parent_path(), tokenizer);
   if (options.append_eod && !ids.eos) {
