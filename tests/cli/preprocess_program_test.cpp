@@ -54,7 +54,8 @@ class Preprocess : public ::testing::Test {
       std::string words;
       for (int word = 0; word <= i % 60; ++word) words += fmt::format("word {} of {} ", word * i, i);
       text +=
-          fmt::format("{{\"text\": \"{}\", \"instruction\": \"Number {}?\", \"output\": \"{}\"}}\n", words, i, words);
+          fmt::format("{{\"text\": \"{}\", \"instruction\": \"Number {}?\", \"input\": \"\", \"output\": \"{}\"}}\n",
+                      words, i, words);
     }
     folder.write(name, text);
   }

@@ -1,5 +1,5 @@
 // Promise: handlers, templates, cut-offs and packing give the ids that MindSpeed-LLM's preprocess_data writes.
-// World:   the cases of tests/reference/sft whose input is json, jsonl or txt; their flags, read here.
+// World:   the cases of tests/reference/sft; their flags, read here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -75,10 +75,7 @@ class Conversion {
       write_mixed();
     } else {
       handler_ = make_handler(flags_, tokenizer_, ids_);
-      // The tables hold the records of the jsonl files.
-      fs::path input = kReference / flags_.input;
-      if (input.extension() == ".parquet") input.replace_extension(".jsonl");
-      const auto samples = converted(*handler_, input);
+      const auto samples = converted(*handler_, kReference / flags_.input);
       flags_.pack ? write_packed(samples) : write(samples);
     }
     return std::move(files_);
@@ -171,7 +168,7 @@ std::vector<std::string> case_names() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(kReference / "cases")) {
     const std::string name = entry.path().filename();
-    if (!name.starts_with("error_") && name != "merge" && name != "pretrain_csv") names.push_back(name);
+    if (!name.starts_with("error_") && name != "merge") names.push_back(name);
   }
   std::ranges::sort(names);
   return names;

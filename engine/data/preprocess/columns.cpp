@@ -38,7 +38,8 @@ constexpr std::array<NamedTag, 7> kTags = {{{"role_tag", &Tags::role},
                                             {"function_tag", &Tags::function, true},
                                             {"system_tag", &Tags::system, true}}};
 
-// Keys of --map-keys that a format has. Handlers of pairs and others take the same keys; what one does not read is unused.
+// Keys of --map-keys that a format has. Handlers of pairs and others take the same keys; what one does not read is
+// unused.
 struct FormatKeys {
   std::vector<std::string_view> required;
   std::vector<std::string_view> optional;

@@ -34,8 +34,8 @@ enum class DropReason : std::uint8_t {
 };
 std::string_view words_of(DropReason reason);
 
-// One list for each key, in their order. Those of instructions are of one length. An empty list is a sequence of no ids,
-// except with a pretrain handler: there the key's file gets neither sequence nor document.
+// One list for each key, in their order. Those of instructions are of one length. An empty list is a sequence of no
+// ids, except with a pretrain handler: there the key's file gets neither sequence nor document.
 using SampleIds = std::vector<std::vector<TokenId>>;
 
 struct Converted {

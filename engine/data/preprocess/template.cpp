@@ -87,6 +87,10 @@ class FormatMaker {
   const SpecialIds& ids_;
 };
 
+bool has_eos(const std::vector<Slot>& slots) {
+  return std::ranges::find(slots, Kind::kEos, &Slot::kind) != slots.end();
+}
+
 // The id of a word that the tokenizer finds in a text as one token.
 TokenId stop_id(const TemplateText& text, const std::string& word, const Tokenizer& tokenizer) {
   const auto ids = tokenizer.encode(word, {.add_special_tokens = false});
@@ -175,9 +179,11 @@ Template::Template(TemplateText text, EnableThinking thinking, const Tokenizer& 
   system_ = maker.make(text_.system, kContent);
   function_has_call_ = std::ranges::any_of(
       text_.function, [](const Slot& slot) { return slot.text.find("{{arguments}}") != std::string::npos; });
-  function_ = maker.make(text_.function, function_has_call_ ? kCall : kContent);
+  if (ids_.eos || !has_eos(text_.function)) {
+    function_ = maker.make(text_.function, function_has_call_ ? kCall : kContent);
+  }
   observation_ = maker.make(text_.observation, kContent);
-  separator_ = maker.make(text_.separator, {});
+  if (text_.template_class != TemplateClass::kLFDefault) separator_ = maker.make(text_.separator, {});
   prefix_ = maker.make(text_.prefix, {});
   if (is_reasoning()) {
     empty_thought_ =
@@ -196,6 +202,19 @@ std::string Template::system_text(const Chat& chat) const {
   return text;
 }
 
+void Template::encode_function(const Message& message, const std::string& where, TokenEncoder& encoder,
+                               std::vector<TokenId>& ids) const {
+  if (!function_) {
+    config_error(
+        "{}: a function call ends with eos, and the tokenizer has none; write eos_token into "
+        "tokenizer_config.json",
+        where);
+  }
+  if (!function_has_call_) return function_->encode({message.content, ""}, encoder, ids);
+  const FunctionCall call = parse_function_call(message.content, where);
+  function_->encode({call.name, call.arguments}, encoder, ids);
+}
+
 void Template::encode_message(const Message& message, std::size_t number, const std::string& before,
                               const std::string& where, TokenEncoder& encoder, std::vector<TokenId>& ids) const {
   switch (message.role) {
@@ -207,11 +226,8 @@ void Template::encode_message(const Message& message, std::size_t number, const 
       return assistant_.encode({message.content, ""}, encoder, ids);
     case Role::kObservation:
       return observation_.encode({message.content, ""}, encoder, ids);
-    case Role::kFunction: {
-      if (!function_has_call_) return function_.encode({message.content, ""}, encoder, ids);
-      const FunctionCall call = parse_function_call(message.content, where);
-      return function_.encode({call.name, call.arguments}, encoder, ids);
-    }
+    case Role::kFunction:
+      return encode_function(message, where, encoder, ids);
     case Role::kSystem:
       require(false, "a system message stands within a chat");
   }

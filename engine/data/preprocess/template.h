@@ -3,10 +3,11 @@
 // Message   what stands before it (prefix and system text before the first, the separator before every later prompt),
 //           then the format of its role. Every text slot is encoded by itself, without the tokenizer's special tokens.
 // Turns     messages 0 and 1, 2 and 3, ...: of a prompt of odd length and one answer.
-// Classes   Llama2Template puts the system text into the first message of the user. LFDefaultTemplate and
-//           ReasoningTemplate cut by rule B (cut.h), with one id less, the others by rule A.
-// Thoughts  of ReasoningTemplate: "<think>\n", a text, "\n</think>\n\n". An answer without them gets empty ones: in front
-//           of it where thinking is enabled, else behind its prompt. Where it is disabled they are taken out first.
+// Classes   Llama2Template puts the system text into the first message of the user. LFDefaultTemplate has no
+//           separators. It and ReasoningTemplate cut by rule B (cut.h), with one id less, the others by rule A.
+// Thoughts  of ReasoningTemplate: "<think>\n", a text, "\n</think>\n\n". An answer without them gets empty ones: in
+//           front of it where thinking is enabled, else behind its prompt. Where it is disabled they are taken out
+//           first.
 // Threads   a Template does not change and may be used by all.
 // Errors    ConfigError: when it is made, about template and tokenizer; later, with the place of the chat.
 #pragma once
@@ -72,6 +73,8 @@ class Template {
  private:
   bool is_reasoning() const { return text_.template_class == TemplateClass::kReasoning; }
   std::string system_text(const Chat& chat) const;
+  void encode_function(const Message& message, const std::string& where, TokenEncoder& encoder,
+                       std::vector<TokenId>& ids) const;
   void encode_message(const Message& message, std::size_t number, const std::string& before, const std::string& where,
                       TokenEncoder& encoder, std::vector<TokenId>& ids) const;
   std::vector<TokenId> encode_with_opening(const Chat& chat, const Message& message, std::size_t number,
@@ -83,7 +86,8 @@ class Template {
   TemplateText text_;
   EnableThinking thinking_;
   SpecialIds ids_;
-  FilledFormat user_, assistant_, system_, function_, observation_, separator_, prefix_;
+  FilledFormat user_, assistant_, system_, observation_, separator_, prefix_;
+  std::optional<FilledFormat> function_;  // not where it needs an eos that the tokenizer does not have
   bool function_has_call_ = false;
   std::vector<TokenId> empty_thought_;
 };

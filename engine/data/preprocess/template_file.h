@@ -7,8 +7,8 @@
 // Slots      a text, in which {{content}}, and in user's {{idx}}, stand for what is put in (the first of each; all of
 //            {{name}} and {{arguments}}); ["bos_token"] or ["eos_token"]; {"token": T}, the id of T.
 // Classes    template_class: Template, Llama2Template, LFDefaultTemplate, ReasoningTemplate (template.h).
-// Errors     ConfigError with file, template and key: a slot that is none, a text without its placeholder, a key that is
-//            not read, a name that is not there or stands twice.
+// Errors     ConfigError with file, template and key: a slot that is none, a text without its placeholder, a key that
+//            is not read, a name that is not there or stands twice.
 // Source     MindSpeed-LLM mindspeed_llm/tasks/preprocess/templates.py; departures in docs/preprocess.md.
 #pragma once
 

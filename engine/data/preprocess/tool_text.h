@@ -12,8 +12,9 @@ namespace loom::data {
 
 std::string python_json(const nlohmann::ordered_json& json);
 
-// What stands behind the system text: each tool with its arguments, and how a call is written. `tools` is a JSON list of
-// objects with name, description and parameters, or of such functions in OpenAI's wrapping; nothing for an empty list.
+// What stands behind the system text: each tool with its arguments, and how a call is written. `tools` is a JSON list
+// of objects with name, description and parameters, or of such functions in OpenAI's wrapping; nothing for an empty
+// list.
 std::string tools_text(std::string_view tools, const std::string& where);
 
 struct FunctionCall {

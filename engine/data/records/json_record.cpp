@@ -15,6 +15,7 @@ std::string_view kind_of(const nlohmann::ordered_json& json) {
 
 // Brackets that a text leaves open: an object that goes on in the next line.
 bool is_unfinished(std::string_view text) {
+  constexpr int kMostLevels = 64;  // of the parser
   int open = 0;
   bool quoted = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -24,6 +25,7 @@ bool is_unfinished(std::string_view text) {
       quoted = !quoted;
     } else if (!quoted) {
       open += (text[i] == '{' || text[i] == '[') - (text[i] == '}' || text[i] == ']');
+      if (open > kMostLevels) return false;
     }
   }
   return open > 0 && text.starts_with('{');

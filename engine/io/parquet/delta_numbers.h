@@ -37,7 +37,8 @@ class DeltaNumbers {
     if (first_) {
       first_ = false;
     } else {
-      value_ += least_ + next_delta();
+      const std::uint64_t delta = next_delta();  // may begin a block, with another least_
+      value_ += least_ + delta;
     }
     return static_cast<std::int64_t>(value_);
   }
