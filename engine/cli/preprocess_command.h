@@ -1,5 +1,5 @@
-// The preprocess command: a bar on a terminal, else lines of progress; what was dropped as warnings, and a line for each
-// pair at its end. Private to engine/cli.
+// The preprocess command: a bar on a terminal, else lines of progress; what was dropped as warnings, and a line for
+// each pair at its end. Private to engine/cli.
 //
 // Stopped  by SIGINT or SIGTERM between two batches: nothing is left.
 // Errors   ConfigError for the user's input; launch::Interrupted.
@@ -18,8 +18,8 @@ namespace loom::cli {
 
 void run_preprocess(const PreprocessArguments& arguments, std::ostream& out);
 
-// How far it is: the bar of BytesProgress on a terminal, else a line when a multiple of log_interval records was passed,
-// at most one a second:
+// How far it is: the bar of BytesProgress on a terminal, else a line when a multiple of log_interval records was
+// passed, at most one a second:
 //   1200 records, 3.1 of 8.0 MB
 class PreprocessProgressLines {
  public:

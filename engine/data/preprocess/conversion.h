@@ -1,7 +1,8 @@
 // convert_records: the records of some files, converted by several threads and given to a sink in their order. Private
 // to engine/data.
 //
-// Drops    counted by reason with their first places. Of a sample that is too long the sink decides; it is counted here.
+// Drops    counted by reason with their first places. A sample that is too long is counted here; the sink decides what
+//          becomes of it.
 // Columns  are checked on the first batch.
 // Threads  the sink and the watcher are called in any of the workers, one call at a time.
 // Errors   the first one in the order of the records.
