@@ -853,11 +853,14 @@ INSTANTIATE_TEST_SUITE_P(
     Commands, BadCommandLine,
     ::testing::Values(
         Bad{{},
-            "no command is given; use shardloom train, plan, generate, compare, convert or inspect (--help lists their "
-            "flags)"},
+            "no command is given; use shardloom train, plan, generate, preprocess, compare, convert or inspect (--help "
+            "lists "
+            "their flags)"},
         Bad{{"trian"}, "'trian' is not a command; did you mean train?"},
-        Bad{{"evaluate"}, "'evaluate' is not a command; use train, plan, generate, compare, convert or inspect"},
-        Bad{{"--lr", "1"}, "'--lr' is not a command; use train, plan, generate, compare, convert or inspect"},
+        Bad{{"evaluate"},
+            "'evaluate' is not a command; use train, plan, generate, preprocess, compare, convert or inspect"},
+        Bad{{"--lr", "1"},
+            "'--lr' is not a command; use train, plan, generate, preprocess, compare, convert or inspect"},
         Bad{{"generate", "out"}, "no prompt is given; use --prompt TEXT"},
         Bad{{"generate", "--prompt", "a"}, "no model is given; use shardloom generate MODEL_DIR --prompt TEXT"},
         Bad{{"generate", "out", "more", "--prompt", "a"}, "'more' belongs to no flag; see shardloom generate --help"},
