@@ -154,6 +154,9 @@ void settle_batch(const CLI::App& app, std::int64_t most, ProgramArguments& a) {
 constexpr const char* kFlagsOfTokens[] = {
     "--split",        "--data-cache-path", "--tokenizer-name-or-path", "--reset-position-ids", "--reset-attention-mask",
     "--eod-mask-loss"};
+constexpr const char* kFlagsOfInstructions[] = {
+    "--neat-pack",    "--no-shuffle",         "--padded-samples",       "--cut-max-seqlen",
+    "--no-cut-token", "--pad-to-multiple-of", "--no-pad-to-seq-lengths"};
 constexpr const char* kFlagsOfBytes[] = {"--held-out-fraction", "--bytes-as-tokens"};
 
 void check_parts(const CLI::App& app, const ProgramArguments& a) {
@@ -172,9 +175,20 @@ void check_parts(const CLI::App& app, const ProgramArguments& a) {
   }
 }
 
+// --variable-seq-lengths is in scripts for pretraining too, where it changes nothing.
+void check_instructions(const CLI::App& app, const ProgramArguments& a) {
+  for (const char* flag : kFlagsOfInstructions) {
+    if (given(app, flag) && !a.is_instruction_dataset) {
+      config_error("{} is for samples for fine-tuning; add --stage sft, or remove it", flag);
+    }
+  }
+  if (a.no_cut_token && a.cut_max_seqlen) config_error("--no-cut-token and --cut-max-seqlen are both given; keep one");
+}
+
 // Flags of one kind of data beside data of the other. A program of a user's may read its data as it likes.
 void check_data(const CLI::App& app, Program program, const ProgramArguments& a) {
   check_parts(app, a);
+  check_instructions(app, a);
   if (is_users(program)) return;
   const bool bytes = data::data_kind(a) == data::DataKind::kBytes;
   if (bytes && a.data_path.empty()) return;
@@ -315,6 +329,8 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   a.without_effect = foreign.without_effect;
   a.bf16 = foreign.bf16;
   check_weights(a);
+  a.is_instruction_dataset = a.is_instruction_dataset || a.stage.has_value();
+  a.variable_seq_lengths = a.is_instruction_dataset && (a.variable_seq_lengths || a.no_pad_to_seq_lengths);
   check_data(app, program, a);
   check_sharding(a);
   settle_checkpoints(a);

@@ -65,7 +65,12 @@ constexpr ForeignFlag kWithoutEffect[] = {
     {"--num-workers", 1, kAny, ""},
     {"--use-mcore-models", 0, kAny, ""},
     {"--transformer-impl", 1, kAny, ""},
-    {"--variable-seq-lengths", 0, kAny, ""},
+    {"--prompt-type", 1, kAny, ""},  // of training data it was read when that was made
+    {"--prompt-type-path", 1, kAny, ""},
+    {"--tokenizer-not-use-fast", 0, kAny, ""},
+    {"--tokenizer-padding-side", 1, "right", "padding stands behind samples; write right"},
+    {"--full-shuffle-instruction-dataset", 0, "",
+     "is a shuffle by Python's own generator, which is not built; remove it: each epoch is shuffled"},
     {"--num-layers", 1, kAny, ""},
     {"--hidden-size", 1, kAny, ""},
     {"--ffn-hidden-size", 1, kAny, ""},

@@ -44,9 +44,7 @@ void check_takes_data(const models::ModelFacts& facts, const train::TrainArgumen
   check_text_data(arguments, facts.vocab_size);
 }
 
-bool has_data(const train::TrainArguments& arguments) {
-  return !arguments.data_path.empty() || data::data_kind(arguments) == data::DataKind::kTokens;
-}
+bool has_data(const train::TrainArguments& arguments) { return !data::data_inputs(arguments).empty(); }
 
 // Shapes without values: enough for a plan.
 data::DataLoaders loaders_of_shapes(std::int64_t seq_length) {

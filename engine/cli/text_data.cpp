@@ -61,7 +61,9 @@ data::DataLoaders text_data_loaders(const train::TrainArguments& a) {
                                                          .eval_interval = a.eval_interval,
                                                          .eval_iters = a.eval_iters,
                                                          .global_batch_size = a.global_batch_size});
-  return data::token_data_loaders(a, folder ? token_ids(*folder) : data::TokenIds{}, counts);
+  const data::TokenIds ids = folder ? token_ids(*folder) : data::TokenIds{};
+  if (data::data_kind(a) == data::DataKind::kTokens) return data::token_data_loaders(a, ids, counts);
+  return data::instruction_data_loaders(a, ids, counts, a.global_batch_size);
 }
 
 }  // namespace loom::cli

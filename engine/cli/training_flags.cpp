@@ -33,6 +33,21 @@ void add_data(Flags& flags, ProgramArguments& a) {
   flags.toggle("--eod-mask-loss", a.eod_mask_loss, "No loss where the token is the end of a document");
 }
 
+void add_instruction_data(Flags& flags, ProgramArguments& a) {
+  flags.group("Data for fine-tuning (--stage sft)");
+  flags.optional_choice("--stage", a.stage, {"sft"}, "Supervised fine-tuning on what shardloom preprocess wrote");
+  flags.toggle("--is-instruction-dataset", a.is_instruction_dataset, "The same as --stage sft");
+  flags.toggle("--neat-pack", a.neat_pack, "Packed samples do not see each other; of data made with --neat-pack");
+  flags.toggle("--no-shuffle", a.no_shuffle, "Samples in the order of the data");
+  flags.toggle("--padded-samples", a.padded_samples, "Epochs of a multiple of --global-batch-size");
+  flags.toggle("--cut-max-seqlen", a.cut_max_seqlen, "Cut samples that are too long at their end, not turn by turn");
+  flags.toggle("--no-cut-token", a.no_cut_token, "Do not cut them; with --variable-seq-lengths");
+  flags.toggle("--variable-seq-lengths", a.variable_seq_lengths,
+               "Rows as long as the longest of their micro-batch, not --seq-length");
+  flags.toggle("--no-pad-to-seq-lengths", a.no_pad_to_seq_lengths, "The same as --variable-seq-lengths");
+  flags.whole("--pad-to-multiple-of", a.pad_to_multiple_of, 1, "Of such rows");
+}
+
 void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
   const bool own = !is_users(program);
   flags.group(own ? "Model (one of the first two)" : "Model");
@@ -48,6 +63,7 @@ void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
   flags.toggle("--init-model-with-meta-device", a.init_model_with_meta_device,
                "Accepted as MindSpeed has it; models are always built so");
   add_data(flags, a);
+  add_instruction_data(flags, a);
 }
 
 void add_batch_and_schedule(Flags& flags, ProgramArguments& a) {

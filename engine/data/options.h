@@ -23,7 +23,21 @@ struct TokenDataOptions {
   bool eod_mask_loss = false;
 };
 
-struct DataOptions : TokenDataOptions {
+// Of samples for supervised fine-tuning. Names and meanings are MindSpeed-LLM's.
+struct InstructionDataOptions {
+  std::optional<std::string> stage{};   // "sft"
+  bool is_instruction_dataset = false;  // filled in: with a stage too
+  bool neat_pack = false;               // lines hold several samples, numbered in their mask
+  bool no_shuffle = false;
+  bool padded_samples = false;  // epochs of a multiple of the global batch
+  bool no_cut_token = false;    // samples longer than seq_length are not cut
+  bool cut_max_seqlen = false;  // they are cut at their end
+  bool no_pad_to_seq_lengths = false;
+  bool variable_seq_lengths = false;    // filled in: rows are as long as the longest of their micro-batch
+  std::int64_t pad_to_multiple_of = 8;  // of such rows
+};
+
+struct DataOptions : TokenDataOptions, InstructionDataOptions {
   // Files and folders of bytes, or prefixes of .bin/.idx pairs, each behind its weight where weights are given.
   std::vector<std::filesystem::path> data_path{};  // `shardloom train`: at least one
   int seq_length = 128;                            // tokens of a sequence
@@ -34,10 +48,11 @@ struct DataOptions : TokenDataOptions {
 
 // What a data set consists of. The files are looked at, not read.
 enum class DataKind : std::uint8_t {
-  kBytes,   // files and folders
-  kTokens,  // .bin/.idx pairs
+  kBytes,         // files and folders
+  kTokens,        // .bin/.idx pairs
+  kInstructions,  // the pairs of samples for fine-tuning
 };
-// ConfigError for words that are partly pairs and partly files.
+// ConfigError for words that are partly pairs and partly files, and for samples for fine-tuning without --stage sft.
 DataKind data_kind(const DataOptions& options);
 
 // The weights among the words of pairs, of all parts in turn.

@@ -1,13 +1,14 @@
-// Samples of token ids as batches: the data of `shardloom train` from .bin/.idx pairs.
+// Samples of token ids as batches: the data of `shardloom train` from .bin/.idx pairs, for pretraining and for
+// fine-tuning.
 //
 // Batch       "input_ids" and "targets", both int32 [samples, seq_length] of the host; targets are one token further,
-//             and -100 where nothing is learnt (the loss mask).
-//             "position_ids", int32 of that shape, with reset_position_ids.
-//             "actual_seq_len", a list of whole numbers, with reset_attention_mask: where segments end
+//             and -100 where nothing is learnt (the loss mask). With variable_seq_lengths rows are shorter.
+//             "position_ids", int32 of that shape, with reset_position_ids or neat_pack.
+//             "actual_seq_len", a list of whole numbers, with reset_attention_mask or neat_pack: where segments end
 //             (models/decoder/decoder.h).
 // Loss        the mean over the targets that count, of a whole step: DataLoaders::count_tokens.
 // Evaluation  begins at sample 0 each time.
-// Errors      ConfigError as gpt_data.h says, and for options that need an id that no tokenizer gives.
+// Errors      ConfigError as gpt_data.h and sft_data.h say, and for options that need an id that no tokenizer gives.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,11 @@ struct RunLength {
 // As many as Megatron asks for, so that its indices are ours.
 SampleCounts sample_counts(const RunLength& run);
 
+// Of .bin/.idx pairs.
 DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts);
+// Of samples for fine-tuning. `global_batch_size`: for padded_samples.
+DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
+                                     std::int64_t global_batch_size);
 
 // Targets of a batch that count; of a batch of shapes, all.
 TokenCounts count_targets(const Batch& batch);

@@ -64,6 +64,14 @@ void add_token_data(Entries& entries, const TrainArguments& a) {
   add(entries, "--reset-position-ids", given(a.reset_position_ids));
   add(entries, "--reset-attention-mask", given(a.reset_attention_mask));
   add(entries, "--eod-mask-loss", given(a.eod_mask_loss));
+  add(entries, "--is-instruction-dataset", given(a.is_instruction_dataset));
+  add(entries, "--neat-pack", given(a.neat_pack));
+  add(entries, "--no-shuffle", given(a.no_shuffle));
+  add(entries, "--padded-samples", given(a.padded_samples));
+  add(entries, "--no-cut-token", given(a.no_cut_token));
+  add(entries, "--cut-max-seqlen", given(a.cut_max_seqlen));
+  add(entries, "--variable-seq-lengths", given(a.variable_seq_lengths));
+  add(entries, "--pad-to-multiple-of", a.pad_to_multiple_of);
 }
 
 void add_samples_and_loss_scale(Entries& entries, const TrainArguments& a) {
