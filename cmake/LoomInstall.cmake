@@ -36,7 +36,7 @@ write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/shardloom-config-v
 install(FILES
   "${CMAKE_CURRENT_BINARY_DIR}/shardloom-config.cmake" "${CMAKE_CURRENT_BINARY_DIR}/shardloom-config-version.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindNUMA.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindISAL.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake"
-  "${CMAKE_CURRENT_LIST_DIR}/FindOniguruma.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindUtf8proc.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/FindOniguruma.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindUtf8proc.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindLZ4.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/share_folder_of_package.cpp"
   DESTINATION "${package_dir}")
 
@@ -45,7 +45,7 @@ set(pc_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 file(RELATIVE_PATH LOOM_PC_TO_PREFIX "/prefix/${pc_dir}" "/prefix")
 list(TRANSFORM libraries PREPEND "-l" OUTPUT_VARIABLE LOOM_PC_LIBS)
 list(JOIN LOOM_PC_LIBS " " LOOM_PC_LIBS)
-set(LOOM_PC_REQUIRES "fmt spdlog yaml-cpp nlohmann_json eigen3 numa libisal oniguruma libutf8proc")
+set(LOOM_PC_REQUIRES "fmt spdlog yaml-cpp nlohmann_json eigen3 numa libisal oniguruma libutf8proc snappy libzstd zlib liblz4")
 set(LOOM_PC_SYSTEM_LIBS "-pthread")
 if(LOOM_PARALLEL STREQUAL "tbb")
   string(APPEND LOOM_PC_REQUIRES " tbb")

@@ -20,4 +20,14 @@ struct JsonWords {
 // `file` is its name, as messages show it.
 nlohmann::json parse_json(std::string_view text, const std::string& file, const JsonWords& words = {});
 
+// Objects keep their keys in the order of the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& file, const JsonWords& words = {});
+
+// Adds a pair behind the others of an object, which has no such key: the object's own functions look at every key.
+inline void append_pair(nlohmann::ordered_json& object, std::string key, nlohmann::ordered_json value) {
+  auto& pairs =
+      static_cast<nlohmann::ordered_json::object_t::Container&>(object.get_ref<nlohmann::ordered_json::object_t&>());
+  pairs.emplace_back(std::move(key), std::move(value));
+}
+
 }  // namespace loom::io

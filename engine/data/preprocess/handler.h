@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,8 @@ enum class DropReason : std::uint8_t {
 };
 std::string_view words_of(DropReason reason);
 
-// One list for each key, in their order; they are of one length except those of pairs.
+// One list for each key, in their order. Those of instructions are of one length. An empty list is a sequence of no
+// ids, except with a pretrain handler: there the key's file gets neither sequence nor document.
 using SampleIds = std::vector<std::vector<TokenId>>;
 
 struct Converted {
@@ -45,12 +47,19 @@ class Handler {
  public:
   virtual ~Handler() = default;
   virtual const std::vector<std::string>& keys() const = 0;
-  // The files of its keys have "packed" in their names, and --pack fits.
+  // The files of its keys have no "packed" in their names, and --pack does not fit.
   virtual bool is_pretrain() const = 0;
+  // Of the tokenizer, as the template changes them: eos may be replaced; pad is eos where the tokenizer has none.
+  virtual const SpecialIds& special_ids() const = 0;
+  // `records` are the first ones of a data set, some hundred: each column that is asked for must be in one of them.
+  // Where a later record does not have it, it is null.
+  virtual void check_columns(std::span<const Record> records) const = 0;
   // Without regard to the length: what is too long is the writer's affair.
   virtual Converted convert(const Record& record, TokenEncoder& encoder) const = 0;
 };
 
+// LlamaFactoryInstructionHandler is made for each data set of its list, with the options that options_of()
+// (dataset_info.h) gives.
 std::unique_ptr<Handler> make_handler(const HandlerOptions& options, const Tokenizer& tokenizer, const SpecialIds& ids);
 
 // Every handler there is, as --handler-name spells it.

@@ -19,6 +19,7 @@ struct HandlerOptions {
   std::string handler_name = {};
   std::vector<std::string> json_keys = {"text"};  // columns, of the pretrain handlers
   std::optional<std::string> map_keys = {};       // a JSON object
+  std::string map_keys_place = "--map-keys";      // where it stands, for messages
   std::vector<std::string> dataset_additional_keys = {};
   std::optional<std::string> prompt_type = {};  // the name of a template
   std::filesystem::path prompt_type_path = {};  // a file of templates; empty: the one that is shipped
@@ -28,6 +29,7 @@ struct HandlerOptions {
   bool append_eod = false;
   std::optional<std::int64_t> seq_length = {};
   std::int64_t pad_to_multiple_of = 1;  // of the pretrain handlers
+  bool neat_pack = false;               // each turn is cut to seq_length - 1 ids
 };
 
 struct PreprocessOptions : HandlerOptions {
@@ -35,7 +37,6 @@ struct PreprocessOptions : HandlerOptions {
   std::filesystem::path output_prefix = {};
   std::filesystem::path tokenizer_name_or_path = {};  // a folder with tokenizer.json
   bool pack = false;
-  bool neat_pack = false;
   int workers = 1;
   std::int64_t n_subs = 1;
   std::int64_t log_interval = 100;
