@@ -1,5 +1,6 @@
 // Promise: handlers, templates, cut-offs and packing give the ids that MindSpeed-LLM's preprocess_data writes.
 // World:   the cases of tests/reference/sft; their flags, read here.
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
