@@ -34,7 +34,7 @@ class TokenData : public ::testing::Test {
   TokenData() {
     folder.write("tokens.yaml",
                  "model_type: qwen2\nvocab_size: 2048\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
-                 "num_attention_heads: 2\nnum_key_value_heads: 1\nmax_position_embeddings: 64\nrms_norm_eps: 1.0e-6\n"
+                 "num_attention_heads: 2\nnum_key_value_heads: 1\nmax_position_embeddings: 256\nrms_norm_eps: 1.0e-6\n"
                  "tie_word_embeddings: false\n");
     write_pair(folder.path("a_text_document"), 120, 100);
     write_pair(folder.path("b_text_document"), 60, 500);
@@ -171,6 +171,102 @@ TEST_F(TokenData, AnIndexThatLiesIsRefusedWithItsFile) {
   text[40] = 99;  // the length of a sequence
   folder.write("a_text_document.idx", text);
   EXPECT_THAT(refused(run + Words{"--nproc-per-node", "1"}), HasSubstr("a_text_document.idx"));
+}
+
+// --- From files of text or of instructions, by the program alone
+
+TEST_F(TokenData, OfAFolderOfTextFilesIsThreeCommands) {
+  const Outcome made =
+      folder.run({"preprocess", "--input", "data", "--handler-name", "GeneralPretrainHandler",
+                  "--tokenizer-name-or-path", kTokenizer, "--append-eod", "--output-prefix", "corpus"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const Words train = with_value(with_value(run, "--data-path", "corpus_text_document"), "--train-iters", "20");
+  const auto of = losses(train + masked + Words{"--nproc-per-node", "2", "--save", "out"}, "train.jsonl");
+  ASSERT_EQ(of.size(), 20U);
+  EXPECT_LT(of.back(), 0.8 * of.front());
+  EXPECT_EQ(folder.read("out/tokenizer.json"), read_file(kTokenizer + "/tokenizer.json"));
+}
+
+class Instructions : public TokenData {
+ protected:
+  // The samples of the references' Alpaca file, none of which has 256 tokens.
+  void preprocess(const std::string& prefix, const Words& more = {}) const {
+    const Outcome made = folder.run(
+        Words{"preprocess", "--input", kAlpaca, "--handler-name", "AlpacaStyleInstructionHandler", "--prompt-type",
+              "qwen", "--tokenizer-name-or-path", kTokenizer, "--seq-length", "256", "--output-prefix", prefix} +
+        more);
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+  }
+  // A step on all lines of a data set.
+  Words all_of(const std::string& prefix, const std::string& micro_batch_size = "1") const {
+    const auto lines = io::IndexedDataset(folder.path(prefix + "_packed_input_ids_document")).sequence_count();
+    Words words = with_value(with_value(run, "--data-path", prefix), "--global-batch-size", fmt::to_string(lines));
+    words = with_value(with_value(words, "--split", "1,0,0"), "--seq-length", "256");
+    return with_value(words, "--train-iters", "1") +
+           Words{"--stage", "sft", "--micro-batch-size", micro_batch_size, "--eval-iters", "0", "--no-shuffle"};
+  }
+
+  const std::string kAlpaca = LOOM_SOURCE_DIR "/tests/reference/sft/inputs/alpaca.jsonl";
+};
+
+// The mean over all answers' tokens does not depend on how samples share lines, rows or ranks.
+TEST_F(Instructions, HaveTheLossOfEachSampleAloneHoweverTheyArePacked) {
+  preprocess("apart");
+  preprocess("packed", {"--pack", "--neat-pack"});
+  const Words one = {"--nproc-per-node", "1"};
+  const auto apart = losses(all_of("apart") + one, "apart.jsonl");
+  ASSERT_EQ(apart.size(), 1U);
+  const double norm = folder.metrics("apart.jsonl").front().at("grad_norm");
+  const auto expect_same = [&](const Words& words, const std::string& what) {
+    const auto other = losses(words, "other.jsonl");
+    ASSERT_EQ(other.size(), 1U) << what;
+    EXPECT_NEAR(other[0], apart[0], 2e-6 * apart[0]) << what;
+    EXPECT_NEAR(folder.metrics("other.jsonl").front().at("grad_norm").get<double>(), norm, 1e-5 * norm) << what;
+  };
+  expect_same(all_of("packed") + one + Words{"--neat-pack"}, "packed");
+  expect_same(all_of("apart") + one + Words{"--variable-seq-lengths"}, "rows of their own lengths");
+  const auto lines = io::IndexedDataset(folder.path("packed_packed_input_ids_document")).sequence_count();
+  ASSERT_EQ(lines % 2, 0) << "two ranks share the lines";
+  expect_same(all_of("packed") + Words{"--neat-pack", "--nproc-per-node", "2"}, "packed, two ranks");
+  expect_same(all_of("packed", "2") + one + Words{"--neat-pack"}, "packed, two lines a micro-batch");
+}
+
+TEST_F(Instructions, SeeEachOtherOnlyWhereTheyArePackedWithoutNumbers) {
+  preprocess("apart");
+  preprocess("mixed", {"--pack"});
+  preprocess("packed", {"--pack", "--neat-pack"});
+  const Words one = {"--nproc-per-node", "1"};
+  const auto apart = losses(all_of("apart") + one), mixed = losses(all_of("mixed") + one, "mixed.jsonl");
+  ASSERT_EQ(apart.size(), 1U);
+  ASSERT_EQ(mixed.size(), 1U);
+  EXPECT_GT(std::abs(mixed[0] - apart[0]), 1e-5);
+  EXPECT_THAT(refused(all_of("packed") + one),
+              HasSubstr("--data-path packed: attention_mask of line 0 numbers the samples of the line, which would see "
+                        "each other; give --neat-pack"));
+}
+
+TEST_F(Instructions, NeedTheirStageAndTheirFlags) {
+  preprocess("apart");
+  Words words = all_of("apart") + Words{"--nproc-per-node", "1"};
+  words.erase(std::find(words.begin(), words.end(), "--no-shuffle"));
+  Words without = words;
+  const auto stage = std::find(without.begin(), without.end(), "--stage");
+  without.erase(stage, stage + 2);
+  EXPECT_THAT(refused(without),
+              HasSubstr("apart names samples for fine-tuning: there is "
+                        "apart_packed_input_ids_document.idx; add --stage sft, or give the prefix of a "
+                        "pair of token ids"));
+  EXPECT_THAT(refused(run + Words{"--nproc-per-node", "1", "--neat-pack"}),
+              HasSubstr("--neat-pack is for samples for fine-tuning; add --stage sft, or remove it"));
+  EXPECT_THAT(refused(words + Words{"--no-cut-token", "--cut-max-seqlen"}),
+              HasSubstr("--no-cut-token and --cut-max-seqlen are both given; keep one"));
+  Words two = words;
+  two.insert(std::next(std::find(two.begin(), two.end(), "apart")), "b");
+  EXPECT_THAT(refused(two),
+              HasSubstr("--data-path has 2 words; samples for fine-tuning come from one prefix: merge them "
+                        "with shardloom preprocess --merge-group-keys"));
+  std::filesystem::remove(folder.path("apart_packed_labels_document.bin"));
+  EXPECT_THAT(refused(words), HasSubstr("apart_packed_labels_document"));
 }
 
 TEST_F(TokenData, TheSavedModelHasTheTokenizer) {
