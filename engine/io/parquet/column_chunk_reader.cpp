@@ -10,7 +10,7 @@
 namespace loom::io {
 namespace {
 
-constexpr std::uint64_t kEntryBytes = 16;
+constexpr std::uint64_t kEntryBytes = 64;
 constexpr std::uint64_t kMostRowBytes = std::uint64_t{256} << 20;
 constexpr std::size_t kHeadBytes = 512;
 constexpr std::size_t kMostHeadBytes = std::size_t{64} << 20;  // statistics may have whole texts
