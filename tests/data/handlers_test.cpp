@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/handler_world.h"
+#include "tests/support/logged.h"
 
 namespace loom::data {
 namespace {
@@ -283,6 +284,22 @@ TEST_F(Handlers, WriteRewardsAtPlaceholders) {
 }
 
 // --- names and flags ---
+
+TEST_F(Handlers, SayWhatHasNoEffect) {
+  const test::Logged logged;
+  use("AlpacaStylePairwiseHandler");
+  options_.append_eod = true;
+  handler();
+  use("OpenAIInstructionHandler");
+  const std::string record = R"({"messages": [{"role":"user","content":"a"},
+      {"role":"assistant","content":"b","tool_calls":[{"id":"1"}]}]})";
+  sample(record);
+  sample(record);
+  EXPECT_EQ(logged.text(),
+            "warning: --append-eod has no effect on AlpacaStylePairwiseHandler: its samples end as its template says\n"
+            "warning: a.jsonl:1: column 'messages'[1] has tool_calls; no template here shows them: such messages have "
+            "their content only\n");
+}
 
 TEST_F(Handlers, AreKnownByName) {
   use("AlpacaStyleInstuctionHandler");
