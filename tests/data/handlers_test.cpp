@@ -51,6 +51,14 @@ TEST_F(Handlers, WriteTexts) {
       "--json-keys; the columns here are text, n");
 }
 
+TEST_F(Handlers, NameTheRecordOfATextThatIsNotEncoded) {
+  use("GeneralPretrainHandler");
+  Record record = test::record_of("{}");
+  record.columns["text"] = "a\xff";
+  EXPECT_EQ(test::message_of<ConfigError>([&] { handler().convert(record, encoder_); }),
+            "a.jsonl:1: the text is no UTF-8 at byte 1 of 2; convert it to UTF-8");
+}
+
 TEST_F(Handlers, PadTexts) {
   use("GeneralPretrainHandler");
   options_.pad_to_multiple_of = 4;
