@@ -37,11 +37,15 @@ bool has_key(const ordered_json::object_t& pairs, const std::string& key, Keys& 
 ordered_json* place_of(ordered_json& object, std::string& key, Keys& keys) {
   auto& pairs = object.get_ref<ordered_json::object_t&>();
   if (has_key(pairs, key, keys)) return nullptr;
-  // Growing copies what the pairs hold.
-  if (pairs.empty()) pairs.reserve(8);
   append_pair(object, std::move(key), nullptr);
   return &pairs.back().second;
 }
+
+// Growing copies what the pairs hold; a reserve that is not used makes many small objects large.
+void reserve_pairs(ordered_json& json, bool is_whole_document) {
+  if (json.is_object()) json.get_ref<ordered_json::object_t&>().reserve(is_whole_document ? 8 : 2);
+}
+void reserve_pairs(json&, bool) {}
 
 // Makes the tree of what the parser comes to.
 template <class Json>
@@ -98,7 +102,9 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool open(Json value) {
     if (levels_.size() >= kMostLevels) config_error("{}: nested deeper than {} levels", file_, kMostLevels);
-    levels_.push_back({&put(std::move(value))});
+    Json& opened = put(std::move(value));
+    reserve_pairs(opened, levels_.empty());
+    levels_.push_back({&opened});
     return true;
   }
 

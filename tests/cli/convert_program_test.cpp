@@ -2,9 +2,8 @@
 //          go by, and convert without holding a file or a tensor in memory.
 // World:   the built program; the tiny reference models.
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 
-#include "tests/support/program.h"
+#include "tests/support/peak_memory.h"
 
 namespace loom::test {
 namespace {
@@ -111,22 +110,6 @@ void write_large_folder(const ProgramFolder& folder) {
     map += fmt::format("{}\"{}\": \"{}\"", map.empty() ? "" : ", ", name, file);
   }
   folder.write("large/model.safetensors.index.json", "{\"weight_map\": {" + map + "}}");
-}
-
-// The most memory that a run of the program had, in bytes: in a process of its own, whose children are that run alone.
-std::int64_t peak_of(const ProgramFolder& folder, const Words& words) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const Outcome outcome = folder.run(words);
-    rusage usage{};
-    ::getrusage(RUSAGE_CHILDREN, &usage);
-    folder.write("peak.txt", fmt::to_string(std::int64_t{usage.ru_maxrss} * 1024));
-    ::_exit(outcome.exit_code);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << folder.read("stderr.txt");
-  return std::stoll(folder.read("peak.txt"));
 }
 
 TEST(ConvertMemory, IsLessThanATensor) {

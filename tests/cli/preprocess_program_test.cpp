@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <set>
 
-#include "tests/support/program.h"
+#include "tests/support/peak_memory.h"
 
 namespace loom::test {
 namespace {
@@ -116,6 +116,15 @@ TEST_F(Preprocess, ReadsItsFlagsFromAFile) {
   EXPECT_THAT(outcome.out, HasSubstr("wrote out/y_title_document: 18 documents, 18 sequences, "));
 }
 
+TEST_F(Preprocess, TakesAFileOfFlagsAndATemplateThatAreShipped) {
+  const Words words{"--input", kSft + "inputs/alpaca_array.json", "--tokenizer-name-or-path", kTokenizer};
+  const Outcome outcome = folder.run(Words{"preprocess", "alpaca_sft"} + words + kOut);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Outcome same = folder.run(with_value(chats(kSft + "inputs/alpaca_array.json"), "--output-prefix", "out/y"));
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(folder.read("out/x_packed_labels_document.bin"), folder.read("out/y_packed_labels_document.bin"));
+}
+
 TEST_F(Preprocess, MergesPairs) {
   const Words merge{"preprocess", "--input", kSft + "inputs/merge", "--merge-group-keys", "text_document"};
   const Outcome outcome = folder.run(merge + kOut);
@@ -213,6 +222,18 @@ TEST_F(Preprocess, WritesOverNoPairThatItMerges) {
                  ".idx");
   expect_refused({"preprocess", "--input", "parts", "--merge-group-keys", "title", "--output-prefix", "out/x"},
                  "--merge-group-keys: no pair in parts has 'title' in its name; give a part of the names to merge");
+}
+
+TEST_F(Preprocess, NeedsLessMemoryThanItsInputHas) {
+  write_many("many/0.jsonl", 20'000);
+  for (int i = 1; i < 4; ++i)
+    fs::create_hard_link(folder.path("many/0.jsonl"), folder.path(fmt::format("many/{}.jsonl", i)));
+  const auto input_bytes = static_cast<std::int64_t>(4 * fs::file_size(folder.path("many/0.jsonl")));
+  ASSERT_GT(input_bytes, 64 << 20);
+  const std::int64_t plain = peak_of(folder, {"--version"});
+  for (const Words& words : {texts("many"), chats("many") + Words{"--seq-length", "2048", "--pack"}}) {
+    EXPECT_LT(peak_of(folder, words + Words{"--workers", "2"}) - plain, input_bytes / 2) << words.back();
+  }
 }
 
 // --- ends before the end

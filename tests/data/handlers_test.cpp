@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/handler_world.h"
+#include "tests/support/logged.h"
 
 namespace loom::data {
 namespace {
@@ -48,6 +49,14 @@ TEST_F(Handlers, WriteTexts) {
       wanted(R"({"text": "a", "n": 1})"),
       "a.jsonl:1: no column 'title' here, nor in the 1 records from here on; it is the column for 'text', named by "
       "--json-keys; the columns here are text, n");
+}
+
+TEST_F(Handlers, NameTheRecordOfATextThatIsNotEncoded) {
+  use("GeneralPretrainHandler");
+  Record record = test::record_of("{}");
+  record.columns["text"] = "a\xff";
+  EXPECT_EQ(test::message_of<ConfigError>([&] { handler().convert(record, encoder_); }),
+            "a.jsonl:1: the text is no UTF-8 at byte 1 of 2; convert it to UTF-8");
 }
 
 TEST_F(Handlers, PadTexts) {
@@ -283,6 +292,22 @@ TEST_F(Handlers, WriteRewardsAtPlaceholders) {
 }
 
 // --- names and flags ---
+
+TEST_F(Handlers, SayWhatHasNoEffect) {
+  const test::Logged logged;
+  use("AlpacaStylePairwiseHandler");
+  options_.append_eod = true;
+  handler();
+  use("OpenAIInstructionHandler");
+  const std::string record = R"({"messages": [{"role":"user","content":"a"},
+      {"role":"assistant","content":"b","tool_calls":[{"id":"1"}]}]})";
+  sample(record);
+  sample(record);
+  EXPECT_EQ(logged.text(),
+            "warning: --append-eod has no effect on AlpacaStylePairwiseHandler: its samples end as its template says\n"
+            "warning: a.jsonl:1: column 'messages'[1] has tool_calls; no template here shows them: such messages have "
+            "their content only\n");
+}
 
 TEST_F(Handlers, AreKnownByName) {
   use("AlpacaStyleInstuctionHandler");

@@ -89,6 +89,7 @@ def some(rows, seed):
 DELTA = {"text": "DELTA_BYTE_ARRAY", "n": "DELTA_BINARY_PACKED", "small": "DELTA_BINARY_PACKED", "yes": "RLE",
          "messages.list.element.role": "DELTA_LENGTH_BYTE_ARRAY",
          "messages.list.element.content": "DELTA_BYTE_ARRAY"}
+SPLIT = {"n": "BYTE_STREAM_SPLIT", "small": "BYTE_STREAM_SPLIT", "x": "BYTE_STREAM_SPLIT"}
 PLAIN = {"use_dictionary": False}
 
 
@@ -104,6 +105,7 @@ def small_files(folder):
     write(folder, "v2", table, data_page_version="2.0")
     write(folder, "v2_plain", table, data_page_version="2.0", compression="none", **PLAIN)
     write(folder, "delta", table, column_encoding=DELTA, **PLAIN)
+    write(folder, "split", table, column_encoding=SPLIT, **PLAIN)
     write(folder, "pages", table, data_page_size=64, write_batch_size=5, data_page_version="2.0")
     write(folder, "groups", table, row_group_size=7)
     write(folder, "checked", table, write_page_checksum=True)
@@ -120,8 +122,6 @@ def small_files(folder):
     write(folder, "refused_int96", pa.table({"odd": pa.array([0], pa.timestamp("ns"))}),
           use_deprecated_int96_timestamps=True)
     write(folder, "refused_brotli", pa.table({"odd": ["a"]}), compression="brotli")
-    write(folder, "refused_split", pa.table({"odd": [1.0, 2.0]}), column_encoding={"odd": "BYTE_STREAM_SPLIT"},
-          **PLAIN)
 
 
 def large_files(folder, rows):
@@ -129,7 +129,8 @@ def large_files(folder, rows):
     for codec in ["none", "snappy", "gzip", "zstd", "lz4"]:
         for version in ["1.0", "2.0"]:
             for page in [256, 1 << 20]:
-                for name, encoding in {"coded": {}, "plain": PLAIN, "delta": PLAIN | {"column_encoding": DELTA}}.items():
+                for name, encoding in {"coded": {}, "plain": PLAIN, "delta": PLAIN | {"column_encoding": DELTA},
+                                       "split": PLAIN | {"column_encoding": SPLIT}}.items():
                     write(folder, f"{codec}_{version[0]}_{page}_{name}", table, "rows", compression=codec, data_page_version=version,
                           data_page_size=page, row_group_size=rows // 3 + 1, write_page_checksum=page == 256, **encoding)
 

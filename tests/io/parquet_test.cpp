@@ -274,9 +274,20 @@ TEST(Parquet, RefusesNumbersThatAreNotThere) {
       "numbers of 65 bits");
   EXPECT_EQ(column_damage(integers({.values = 2, .encoding = 5, .bytes = "\x80\x01\x04\x01\x02"s}, 2)),
             "fewer numbers than values");
+  EXPECT_EQ(column_damage(integers({.values = 2, .encoding = 9, .bytes = little32(1)}, 2)),
+            "fewer numbers than values");
+  EXPECT_EQ(column_damage(integers({.encoding = 9, .bytes = "abcde"}, 1)), "5 bytes of numbers of 4");
   EXPECT_EQ(column_damage(texts({.encoding = 7, .bytes = "\x80\x01\x04\x01\x02"s + "\x80\x01\x04\x01\x02"s + "a"s})),
             "1 bytes of a text of 0 are used again");
   EXPECT_EQ(column_damage(texts({.encoding = 6, .bytes = "\x80\x01\x04\x01\x01"s})), "a text of -1 bytes");
+}
+
+TEST(Parquet, RefusesEncodingsByTheirName) {
+  const auto path = made(parquet_text(integers({.encoding = 4, .bytes = little32(1)}, 1)));
+  EXPECT_EQ(message_of<ConfigError>([&] { read(path); }),
+            path.string() +
+                ": column 'c', row group 0, byte 4: the encoding BIT_PACKED is not read; write the file with "
+                "PLAIN or a dictionary");
 }
 
 TEST(Parquet, CountsDifferencesOverBlocks) {

@@ -116,6 +116,15 @@ std::string_view words_of(DropReason reason) {
   return "";
 }
 
+Converted Handler::convert(const Record& record, TokenEncoder& encoder) const {
+  try {
+    return sample_of(record, encoder);
+  } catch (const ConfigError& error) {
+    if (std::string_view(error.what()).starts_with(record.where)) throw;
+    config_error("{}: {}", record.where, error.what());
+  }
+}
+
 const std::vector<std::string>& handler_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list;

@@ -55,7 +55,11 @@ class Handler {
   // Where a later record does not have it, it is null.
   virtual void check_columns(std::span<const Record> records) const = 0;
   // Without regard to the length: what is too long is the writer's affair.
-  virtual Converted convert(const Record& record, TokenEncoder& encoder) const = 0;
+  Converted convert(const Record& record, TokenEncoder& encoder) const;
+
+ protected:
+  // Messages need no place where they come from the encoder.
+  virtual Converted sample_of(const Record& record, TokenEncoder& encoder) const = 0;
 };
 
 // LlamaFactoryInstructionHandler is made for each data set of its list, with the options that options_of()

@@ -30,7 +30,7 @@ class PretrainHandler : public Handler {
     check_wanted(wanted, records, "--json-keys");
   }
 
-  Converted convert(const Record& record, TokenEncoder& encoder) const override {
+  Converted sample_of(const Record& record, TokenEncoder& encoder) const override {
     SampleIds sample;
     bool any = false;
     for (const std::string& key : keys_) {

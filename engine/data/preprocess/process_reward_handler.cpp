@@ -39,7 +39,7 @@ class ProcessRewardHandler : public Handler {
                  "AlpacaStyleProcessRewardHandler");
   }
 
-  Converted convert(const Record& record, TokenEncoder& encoder) const override {
+  Converted sample_of(const Record& record, TokenEncoder& encoder) const override {
     const std::string text = text_of(record, kInput);
     const RecordJson* values = value_of(record, kValue);
     if (text.empty() || values == nullptr) return {std::nullopt, DropReason::kEmptyColumn};

@@ -33,14 +33,14 @@ class TemplateHandler : public Handler {
   const SpecialIds& special_ids() const override { return template_.special_ids(); }
   void check_columns(std::span<const Record> records) const override { reader_->check_columns(records); }
 
-  Converted convert(const Record& record, TokenEncoder& encoder) const override {
+  Converted sample_of(const Record& record, TokenEncoder& encoder) const override {
     auto read = reader_->read(record);
     if (const auto* reason = std::get_if<DropReason>(&read)) return {std::nullopt, *reason};
-    return sample_of(std::get<Chat>(read), record, encoder);
+    return chat_sample(std::get<Chat>(read), record, encoder);
   }
 
  protected:
-  virtual Converted sample_of(const Chat& chat, const Record& record, TokenEncoder& encoder) const = 0;
+  virtual Converted chat_sample(const Chat& chat, const Record& record, TokenEncoder& encoder) const = 0;
 
   std::vector<Turn> turns(const Chat& chat, TokenEncoder& encoder) const {
     return template_.turns(chat, chat.answers.front(), cutoff_, encoder);
@@ -61,7 +61,7 @@ class InstructionHandler : public TemplateHandler {
   }
 
  protected:
-  Converted sample_of(const Chat& chat, const Record&, TokenEncoder& encoder) const override {
+  Converted chat_sample(const Chat& chat, const Record&, TokenEncoder& encoder) const override {
     std::vector<TokenId> ids;
     std::vector<TokenId> labels;
     for (Turn& turn : turns(chat, encoder)) add_turn(std::move(turn), ids, labels);
@@ -108,7 +108,7 @@ class PairHandler : public TemplateHandler {
   }
 
  protected:
-  Converted sample_of(const Chat& chat, const Record&, TokenEncoder& encoder) const override {
+  Converted chat_sample(const Chat& chat, const Record&, TokenEncoder& encoder) const override {
     const Turn chosen = template_.one_turn(chat, chat.answers.at(0), encoder);
     const Turn rejected = template_.one_turn(chat, chat.answers.at(1), encoder);
     SampleIds sample;
@@ -138,7 +138,7 @@ class PromptHandler : public TemplateHandler {
   }
 
  protected:
-  Converted sample_of(const Chat& chat, const Record&, TokenEncoder& encoder) const override {
+  Converted chat_sample(const Chat& chat, const Record&, TokenEncoder& encoder) const override {
     std::vector<TokenId> ids;
     for (const Turn& turn : turns(chat, encoder)) append(ids, turn.prompt);
     std::vector<TokenId> mask(ids.size(), 1);
@@ -173,7 +173,7 @@ class R1Handler : public TemplateHandler {
   }
 
  protected:
-  Converted sample_of(const Chat& chat, const Record& record, TokenEncoder& encoder) const override {
+  Converted chat_sample(const Chat& chat, const Record& record, TokenEncoder& encoder) const override {
     std::vector<TokenId> ids;
     const std::vector<Turn> all = turns(chat, encoder);
     for (const Turn& turn : all) {

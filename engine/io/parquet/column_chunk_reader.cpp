@@ -10,7 +10,7 @@
 namespace loom::io {
 namespace {
 
-constexpr std::uint64_t kEntryBytes = 16;
+constexpr std::uint64_t kEntryBytes = 64;
 constexpr std::uint64_t kMostRowBytes = std::uint64_t{256} << 20;
 constexpr std::size_t kHeadBytes = 512;
 constexpr std::size_t kMostHeadBytes = std::size_t{64} << 20;  // statistics may have whole texts
@@ -232,7 +232,7 @@ void ColumnChunkReader::load_data_v2(const PageHead& head, std::string_view body
 
 void ColumnChunkReader::begin_values(const PageHead& head, std::string_view values) {
   if (!is_known_encoding(head.encoding)) {
-    config_error("{}: the encoding {} is not read; write the file with PLAIN, dictionaries or DELTA encodings", place(),
+    config_error("{}: the encoding {} is not read; write the file with PLAIN or a dictionary", place(),
                  name_of_encoding(head.encoding));
   }
   const auto entries = static_cast<std::uint64_t>(head.values);

@@ -1,5 +1,7 @@
 #include "engine/io/parquet/page_values.h"
 
+#include <array>
+#include <bit>
 #include <concepts>
 
 #include "engine/io/parquet/delta_numbers.h"
@@ -16,24 +18,53 @@ std::uint64_t append_text(LeafEntries& to, std::string_view text) {
 }
 
 template <class Number>
+void append_number(LeafEntries& to, Number value, bool is_unsigned) {
+  if constexpr (std::floating_point<Number>) {
+    to.reals.push_back(static_cast<double>(value));
+  } else {
+    using Bits = std::make_unsigned_t<Number>;
+    to.integers.push_back(is_unsigned ? static_cast<std::int64_t>(static_cast<Bits>(value))
+                                      : static_cast<std::int64_t>(value));
+  }
+}
+
+template <class Number>
 class PlainNumbers final : public PageValues {
  public:
   PlainNumbers(std::string_view bytes, bool is_unsigned) : bytes_(bytes), unsigned_(is_unsigned) {}
 
   std::uint64_t append(LeafEntries& to) override {
-    const auto value = bytes_.number<Number>();
-    if constexpr (std::floating_point<Number>) {
-      to.reals.push_back(static_cast<double>(value));
-    } else {
-      using Bits = std::make_unsigned_t<Number>;
-      to.integers.push_back(unsigned_ ? static_cast<std::int64_t>(static_cast<Bits>(value))
-                                      : static_cast<std::int64_t>(value));
-    }
+    append_number(to, bytes_.number<Number>(), unsigned_);
     return 0;
   }
 
  private:
   ByteCursor bytes_;
+  bool unsigned_;
+};
+
+// The first bytes of all numbers, then their second ones, and so on.
+template <class Number>
+class SplitNumbers final : public PageValues {
+ public:
+  SplitNumbers(std::string_view bytes, bool is_unsigned)
+      : bytes_(bytes), count_(bytes.size() / sizeof(Number)), unsigned_(is_unsigned) {
+    if (bytes.size() % sizeof(Number) != 0) bad_bytes("{} bytes of numbers of {}", bytes.size(), sizeof(Number));
+  }
+
+  std::uint64_t append(LeafEntries& to) override {
+    if (at_ == count_) bad_bytes("fewer numbers than values");
+    std::array<char, sizeof(Number)> bytes;
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = bytes_[i * count_ + at_];
+    ++at_;
+    append_number(to, std::bit_cast<Number>(bytes), unsigned_);
+    return 0;
+  }
+
+ private:
+  std::string_view bytes_;
+  std::size_t count_;
+  std::size_t at_ = 0;
   bool unsigned_;
 };
 
@@ -182,26 +213,32 @@ class DictionaryValues final : public PageValues {
   const Dictionary& dictionary_;
 };
 
-std::unique_ptr<PageValues> plain_values(std::string_view bytes, const ParquetLeaf& leaf) {
+// Nothing for types that are no numbers.
+template <template <class> class Values>
+std::unique_ptr<PageValues> number_values(std::string_view bytes, const ParquetLeaf& leaf) {
   const bool is_unsigned = leaf.kind == Kind::kUnsigned;
   switch (leaf.type) {
-    case ParquetType::kBoolean:
-      return std::make_unique<PlainBooleans>(bytes);
     case ParquetType::kInt32:
-      return std::make_unique<PlainNumbers<std::int32_t>>(bytes, is_unsigned);
+      return std::make_unique<Values<std::int32_t>>(bytes, is_unsigned);
     case ParquetType::kInt64:
-      return std::make_unique<PlainNumbers<std::int64_t>>(bytes, is_unsigned);
+      return std::make_unique<Values<std::int64_t>>(bytes, is_unsigned);
     case ParquetType::kFloat:
-      return std::make_unique<PlainNumbers<float>>(bytes, false);
+      return std::make_unique<Values<float>>(bytes, false);
     case ParquetType::kDouble:
-      return std::make_unique<PlainNumbers<double>>(bytes, false);
+      return std::make_unique<Values<double>>(bytes, false);
+    case ParquetType::kBoolean:
     case ParquetType::kByteArray:
-      return std::make_unique<PlainTexts>(bytes);
     case ParquetType::kInt96:
     case ParquetType::kFixedLenByteArray:
       return nullptr;
   }
   return nullptr;
+}
+
+std::unique_ptr<PageValues> plain_values(std::string_view bytes, const ParquetLeaf& leaf) {
+  if (leaf.type == ParquetType::kBoolean) return std::make_unique<PlainBooleans>(bytes);
+  if (leaf.type == ParquetType::kByteArray) return std::make_unique<PlainTexts>(bytes);
+  return number_values<PlainNumbers>(bytes, leaf);
 }
 
 bool is_integer(ParquetType type) { return type == ParquetType::kInt32 || type == ParquetType::kInt64; }
@@ -225,8 +262,9 @@ std::unique_ptr<PageValues> values_or_none(Encoding encoding, std::string_view b
       return is_text ? std::make_unique<DeltaLengthTexts>(bytes) : nullptr;
     case Encoding::kDeltaByteArray:
       return is_text ? std::make_unique<DeltaTexts>(bytes) : nullptr;
-    case Encoding::kBitPacked:
     case Encoding::kByteStreamSplit:
+      return number_values<SplitNumbers>(bytes, leaf);
+    case Encoding::kBitPacked:
       return nullptr;
   }
   return nullptr;
@@ -252,7 +290,8 @@ std::unique_ptr<PageValues> page_values(Encoding encoding, std::string_view byte
 bool is_known_encoding(Encoding encoding) {
   return encoding == Encoding::kPlain || encoding == Encoding::kPlainDictionary || encoding == Encoding::kRle ||
          encoding == Encoding::kDeltaBinaryPacked || encoding == Encoding::kDeltaLengthByteArray ||
-         encoding == Encoding::kDeltaByteArray || encoding == Encoding::kRleDictionary;
+         encoding == Encoding::kDeltaByteArray || encoding == Encoding::kRleDictionary ||
+         encoding == Encoding::kByteStreamSplit;
 }
 
 }  // namespace loom::io

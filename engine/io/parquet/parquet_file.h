@@ -67,7 +67,7 @@ class ParquetFile {
   std::uint64_t rows() const;
 
   // Further rows of one row group, at least one, until they have `bytes` or are `most`. Nothing behind the last row. A
-  // row has 256 MiB at the most, counting 16 bytes for an entry.
+  // row has 256 MiB at the most, counting 64 bytes for an entry.
   std::optional<ParquetRows> next(std::uint64_t bytes, std::uint64_t most);
 
   // Of the file: what has been read, and all of it.

@@ -1,0 +1,26 @@
+// How much memory a run of the built program had at its peak.
+#pragma once
+
+#include <sys/resource.h>
+
+#include "tests/support/program.h"
+
+namespace loom::test {
+
+// The most memory that a run of the program had, in bytes: in a process of its own, whose children are that run alone.
+inline std::int64_t peak_of(const ProgramFolder& folder, const Words& words) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Outcome outcome = folder.run(words);
+    rusage usage{};
+    ::getrusage(RUSAGE_CHILDREN, &usage);
+    folder.write("peak.txt", fmt::to_string(std::int64_t{usage.ru_maxrss} * 1024));
+    ::_exit(outcome.exit_code);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << folder.read("stderr.txt");
+  return std::stoll(folder.read("peak.txt"));
+}
+
+}  // namespace loom::test
