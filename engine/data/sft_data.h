@@ -1,4 +1,5 @@
-// SftData: training, validation and test samples of data for supervised fine-tuning, as --data-path and its kin name it.
+// SftData: training, validation and test samples of data for supervised fine-tuning, as --data-path and its kin name
+// it.
 //
 // One distribution   one prefix, cut by `split`; a part whose weight is 0 is absent.
 // One for each part  `prefixes` (--train-data-path, --valid-data-path, --test-data-path): each whole, and no `split`.

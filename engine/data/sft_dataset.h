@@ -1,5 +1,5 @@
-// SftDataset: the samples of one part (training, validation, test) of a data set for supervised fine-tuning, in the form
-// of GptDataset, so that one loader and one loss serve both.
+// SftDataset: the samples of one part (training, validation, test) of a data set for supervised fine-tuning, in the
+// form of GptDataset, so that one loader and one loss serve both.
 //
 // Sample     a line of the files (sft_files.h): a conversation, or several packed into one line.
 // Labels     are shifted here: label i of a sample is the label of token i + 1, -100 for the last token; the loss mask
@@ -14,8 +14,8 @@
 // State      none: sample i is a function of the files, the options and i.
 // Memory     8 bytes a sample, mapped from the cache where there is one.
 // Threads    const after construction: the rank threads of a process may share one.
-// Errors     ConfigError with the flag and the files: nothing to draw from, no id to pad with; from fill(): a mask that is
-//            none, a line that does not fit and must not be cut. Error from fill(): the files changed.
+// Errors     ConfigError with the flag and the files: nothing to draw from, no id to pad with; from fill(): a mask that
+//            is none, a line that does not fit and must not be cut. Error from fill(): the files changed.
 // Source     MindSpeed-LLM decoder_packed_mtf_dataset.py; departures in docs/formats.md.
 #pragma once
 

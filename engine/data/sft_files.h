@@ -6,8 +6,8 @@
 //           --neat-pack all samples of a line have the number 1, padding too.
 // Labels    unshifted: label i says which token stands at i; negative where nothing is learnt (-100).
 // Threads   const after construction.
-// Errors    ConfigError with the flag, the pair and what differs: a pair is missing, lengths differ, numbers that are no
-//           ids. Error from check_unchanged().
+// Errors    ConfigError with the flag, the pair and what differs: a pair is missing, lengths differ, numbers that are
+//           no ids. Error from check_unchanged().
 #pragma once
 
 #include <cstdint>

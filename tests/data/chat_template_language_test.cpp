@@ -1,5 +1,5 @@
-// Promise: expressions and statements of chat templates give what Jinja2 gives; what a template may use up is bounded; and
-//          what is wrong is refused with the line.
+// Promise: expressions and statements of chat templates give what Jinja2 gives; what a template may use up is bounded;
+//          and what is wrong is refused with the line.
 // World:   templates in a string; tests/interop/chat_agrees.py compares more of them with Jinja2 itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

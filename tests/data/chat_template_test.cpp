@@ -1,5 +1,5 @@
-// Promise: the chat template of a model's folder is found and rendered with its tokens; what is wrong is refused with the
-//          file.
+// Promise: the chat template of a model's folder is found and rendered with its tokens; what is wrong is refused with
+//          the file.
 #include "engine/data/chat_template/chat_template.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
-// Promise: data for fine-tuning gives shifted labels, a loss over what is learnt, segments that never see each other, and
-//          the cut-offs and the order of MindSpeed-LLM; what does not fit together is refused with the flag and the files.
+// Promise: data for fine-tuning gives shifted labels, a loss over what is learnt, segments that never see each other,
+//          and the cut-offs and the order of MindSpeed-LLM; what does not fit together is refused with the flag
+//          and the files.
 // World:   pairs of a few lines, written by IndexedWriter.
 #include "engine/data/sft_dataset.h"
 

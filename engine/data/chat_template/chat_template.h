@@ -1,14 +1,14 @@
 // ChatTemplate: a conversation as the text that a model was trained on, by the Jinja template beside its tokenizer; the
 // text is that of Transformers' apply_chat_template(tokenize=False).
 //
-// Templates   chat_template.jinja of the folder, with those of additional_chat_templates/NAME.jinja; else chat_template of
-//             tokenizer_config.json: a text, or a list of {name, template}. With tools the one named tool_use is taken, if
-//             there is one, else `default`.
-// Variables   messages, tools, documents, add_generation_prompt, the tokens that tokenizer_config.json names (bos_token,
-//             eos_token, ...), and those of ChatOptions, which win. Reasoning that a message has under an older name is
-//             given as reasoning_content too, as Transformers does it.
-// Language    Jinja 3.1 with trim_blocks and lstrip_blocks, break and continue, {% generation %}; docs/tokenizers.md says
-//             what is left out. What is left out is refused.
+// Templates   chat_template.jinja of the folder, with those of additional_chat_templates/NAME.jinja; else chat_template
+//             of tokenizer_config.json: a text, or a list of {name, template}. With tools the one named tool_use is
+//             taken, if there is one, else `default`.
+// Variables   messages, tools, documents, add_generation_prompt, the tokens that tokenizer_config.json names
+//             (bos_token, eos_token, ...), and those of ChatOptions, which win. Reasoning that a message has under an
+//             older name is given as reasoning_content too, as Transformers does it.
+// Language    Jinja 3.1 with trim_blocks and lstrip_blocks, break and continue, {% generation %}; docs/tokenizers.md
+//             says what is left out. What is left out is refused.
 // Limits      of hostile templates: ChatOptions, and levels of nesting; nothing of the machine can be reached.
 // Threads     const after construction: rendering is safe from any number of threads.
 // Errors      ConfigError "FILE:LINE: ..." for a template that cannot be read, and where Python would raise;
@@ -36,7 +36,7 @@ struct ChatOptions {
   bool add_generation_prompt = false;          // ends with the begin of the assistant's turn
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
   std::optional<std::tm> now = {};      // what strftime_now() writes; none: the local time
-  std::int64_t most_work = 50'000'000;  // nodes that are evaluated, items and texts that are made: about 5 s
+  std::int64_t most_work = 50'000'000;  // nodes that are evaluated, items and texts that are made: about 1 s
   std::size_t most_output_bytes = 1U << 28U;
 };
 

@@ -1,7 +1,7 @@
 // What a template may use up, and how it fails. Private to engine/data.
 //
-// Work   one for each node that is evaluated, each item of a list that is made or looked at, and each kTextPerWork bytes
-//        of text that are made or looked at: it bounds time and memory alike.
+// Work   one for each node that is evaluated, each item of a list that is made or looked at, and each kTextPerWork
+//        bytes of text that are made or looked at: it bounds time and memory alike.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Characters that become several in upper case (SpecialCasing.txt of Unicode, without conditions). Private to engine/data.
+// Characters that become several in upper case (SpecialCasing.txt of Unicode, without conditions). Private to
+// engine/data.
 #pragma once
 
 #include <string_view>

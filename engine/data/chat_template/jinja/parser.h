@@ -1,7 +1,7 @@
 // A template's text as statements. Private to engine/data.
 //
-// Errors   SyntaxError with the line: also for what Jinja has and chat templates do not (include, import, extends, block,
-//          autoescape).
+// Errors   SyntaxError with the line: also for what Jinja has and chat templates do not (include, import, extends,
+//          block, autoescape).
 // Source   jinja2/parser.py; of extensions break, continue and generation.
 #pragma once
 

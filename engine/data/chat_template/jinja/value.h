@@ -3,8 +3,8 @@
 // Undefined   what a name or key that is not there gives: empty when printed, false, and an error where it is used; it
 //             knows why.
 // Lists       of several kinds: lists and tuples, ranges and views of dicts, and iterators, which can be walked once.
-// Sharing     texts, lists and dicts do not change and are shared. A namespace changes and belongs to the rendering, as do
-//             scopes; so there are no cycles of owners.
+// Sharing     texts, lists and dicts do not change and are shared. A namespace changes and belongs to the rendering, as
+//             do scopes; so there are no cycles of owners.
 // Depth       of a value: kMostValueDepth at most, since values are destroyed by recursion.
 // Threads     the values of a rendering belong to its thread.
 #pragma once
