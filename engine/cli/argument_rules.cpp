@@ -151,6 +151,67 @@ void settle_batch(const CLI::App& app, std::int64_t most, ProgramArguments& a) {
                below == 0 ? fmt::to_string(unit) : fmt::format("{} or {}", below, below + unit));
 }
 
+constexpr const char* kFlagsOfTokens[] = {
+    "--split",        "--data-cache-path", "--tokenizer-name-or-path", "--reset-position-ids", "--reset-attention-mask",
+    "--eod-mask-loss"};
+constexpr const char* kFlagsOfInstructions[] = {
+    "--neat-pack",    "--no-shuffle",         "--padded-samples",       "--cut-max-seqlen",
+    "--no-cut-token", "--pad-to-multiple-of", "--no-pad-to-seq-lengths"};
+constexpr const char* kFlagsOfBytes[] = {"--held-out-fraction", "--bytes-as-tokens"};
+
+void check_parts(const CLI::App& app, const ProgramArguments& a) {
+  const auto& [train, valid, test] = a.part_data_path;
+  if (train.empty() && valid.empty() && test.empty()) return;
+  if (!a.data_path.empty()) {
+    config_error(
+        "--data-path and {} are both given; keep the first for one data set with --split, or the others for one each",
+        !train.empty()   ? "--train-data-path"
+        : !valid.empty() ? "--valid-data-path"
+                         : "--test-data-path");
+  }
+  if (train.empty()) config_error("--train-data-path is missing beside those of the other parts; add it");
+  if (given(app, "--split")) {
+    config_error("--split is for --data-path, and --train-data-path names the parts themselves; remove one of them");
+  }
+}
+
+// --variable-seq-lengths is in scripts for pretraining too, where it changes nothing.
+void check_instructions(const CLI::App& app, const ProgramArguments& a) {
+  for (const char* flag : kFlagsOfInstructions) {
+    if (given(app, flag) && !a.is_instruction_dataset) {
+      config_error("{} is for samples for fine-tuning; add --stage sft, or remove it", flag);
+    }
+  }
+  if (a.no_cut_token && a.cut_max_seqlen) config_error("--no-cut-token and --cut-max-seqlen are both given; keep one");
+}
+
+// Flags of one kind of data beside data of the other. A program of a user's may read its data as it likes.
+void check_data(const CLI::App& app, Program program, const ProgramArguments& a) {
+  check_parts(app, a);
+  check_instructions(app, a);
+  if (is_users(program)) return;
+  const bool bytes = data::data_kind(a) == data::DataKind::kBytes;
+  if (bytes && a.data_path.empty()) return;
+  if (!bytes) {
+    for (const char* flag : kFlagsOfBytes) {
+      if (given(app, flag)) {
+        config_error("{} is for text that is read as bytes, and the data is .bin/.idx pairs; remove it{}", flag,
+                     std::string_view(flag) == "--held-out-fraction" ? ", and write --split" : "");
+      }
+    }
+    return;
+  }
+  for (const char* flag : kFlagsOfTokens) {
+    if (given(app, flag)) {
+      config_error(
+          "{} is for .bin/.idx pairs, and --data-path {} is read as bytes: there is no {}.idx; make pairs with "
+          "shardloom "
+          "preprocess, or remove it",
+          flag, shown_text(a.data_path.front().string()), shown_text(a.data_path.front().string()));
+    }
+  }
+}
+
 void settle_output(const CLI::App& app, ProgramArguments& a) {
   if (a.metrics_path.empty()) a.metrics_path = a.save.value_or("") / "metrics.jsonl";
   if (!a.prompt.empty() && a.sample_bytes == 0) {
@@ -161,7 +222,8 @@ void settle_output(const CLI::App& app, ProgramArguments& a) {
                  a.report_device);
   }
   for (const char* flag : {"--eval-iters", "--eval-interval"}) {
-    if (a.held_out_fraction == 0 && given(app, flag)) {
+    const bool has_held_out = a.held_out_fraction > 0 || data::data_kind(a) == data::DataKind::kTokens;
+    if (!has_held_out && given(app, flag)) {
       config_error(
           "{} is given, but --held-out-fraction is 0, so no data is kept for evaluation; use a fraction above 0", flag);
     }
@@ -255,7 +317,7 @@ void check_sources(const ProgramArguments& a, Program program) {
   if (!a.model_config && !a.init_from_hf_path) {
     config_error("no model is given; use --model-config FILE (fresh weights) or --init-from-hf-path DIR");
   }
-  if (a.data_path.empty() && program == Program::kShardloomTrain) {
+  if (a.data_path.empty() && a.part_data_path[0].empty() && program == Program::kShardloomTrain) {
     config_error("no data is given; use --data-path PATH");
   }
 }
@@ -267,6 +329,9 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   a.without_effect = foreign.without_effect;
   a.bf16 = foreign.bf16;
   check_weights(a);
+  a.is_instruction_dataset = a.is_instruction_dataset || a.stage.has_value();
+  a.variable_seq_lengths = a.is_instruction_dataset && (a.variable_seq_lengths || a.no_pad_to_seq_lengths);
+  check_data(app, program, a);
   check_sharding(a);
   settle_checkpoints(a);
   settle_ranks(app, plans(program), context, foreign, a);

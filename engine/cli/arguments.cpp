@@ -5,6 +5,7 @@
 #include "engine/cli/convert_flags.h"
 #include "engine/cli/flags.h"
 #include "engine/cli/foreign_flags.h"
+#include "engine/cli/preprocess_flags.h"
 #include "engine/cli/training_flags.h"
 
 namespace loom::cli {
@@ -38,6 +39,13 @@ constexpr const char* kConvertExample =
 constexpr const char* kInspectExample =
     "Example:\n  shardloom inspect run\n  shardloom inspect --diff run/iter_0000100 hf_folder\n"
     "Exit status: 0 whole, or equal with --diff; 1 something is damaged, or different; 2 the command line is wrong\n";
+constexpr const char* kPreprocessExample =
+    "Example:\n  shardloom preprocess --input corpus.jsonl --tokenizer-name-or-path qwen2 --append-eod \\\n"
+    "    --output-prefix data/corpus --workers 4\n  shardloom preprocess alpaca_sft --input alpaca.jsonl\n"
+    "Flags may stand in a YAML file, their names with underscores: a path, or the name of a file in configs/datasets, "
+    "as "
+    "the first word\n"
+    "preprocess_data is the same command\n";
 
 // The flags of training on one command.
 class TrainingFlags final : public train::ExtraArguments {
@@ -123,7 +131,10 @@ class Parser {
     compare_.footer(kCompareExample);
     convert_.footer(kConvertExample);
     inspect_.footer(kInspectExample);
-    for (CLI::App* app : {&app_, &train_, &plan_, &generate_, &compare_, &convert_, &inspect_}) app->allow_extras();
+    preprocess_.footer(kPreprocessExample);
+    for (CLI::App* app : {&app_, &train_, &plan_, &generate_, &preprocess_, &compare_, &convert_, &inspect_}) {
+      app->allow_extras();
+    }
     app_.set_version_flag("--version", fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
     add_plan(planning_.flags(), plan_values_, world_size_);
     Flags generate(generate_);
@@ -134,11 +145,16 @@ class Parser {
   }
 
   ParsedCommand run(int argc, const char* const* argv, const launch::LaunchContext& context) {
-    const std::vector<std::string> words = conversions_.written_out({argv + 1, argv + argc});
+    const std::vector<std::string> words =
+        preprocessing_.written_out(conversions_.written_out({argv + 1, argv + argc}));
     if (auto help = parse_words(app_, reversed_words(words, apps()))) return *help;
     if (!app_.remaining().empty() || app_.get_subcommands().empty()) refuse_command(app_.remaining());
     const CLI::App& chosen = *app_.get_subcommands().front();
     if (&chosen == &convert_) return settled_conversion();
+    if (&chosen == &preprocess_) {
+      refuse_extras(preprocess_, preprocessing_.refused());
+      return preprocessing_.settled();
+    }
     refuse_extras(chosen, &chosen == &plan_ ? planning_.refused() : training_.refused());
     if (&chosen == &inspect_) {
       check(inspect_values_);
@@ -158,7 +174,7 @@ class Parser {
 
  private:
   Apps apps() const {
-    Apps apps{&train_, &plan_, &generate_, &compare_, &inspect_};
+    Apps apps{&train_, &plan_, &generate_, &preprocess_, &compare_, &inspect_};
     for (const CLI::App* app : conversions_.apps()) apps.push_back(app);
     return apps;
   }
@@ -181,10 +197,12 @@ class Parser {
   CLI::App& plan_ =
       *app_.add_subcommand("plan", "Predict memory and time of a training step on any number of devices.");
   CLI::App& generate_ = *app_.add_subcommand("generate", "Continue a text with a trained model.");
+  CLI::App& preprocess_ = *app_.add_subcommand("preprocess", "Make token ids of files of texts or conversations.");
   CLI::App& compare_ = *app_.add_subcommand("compare", "Compare loss and gradient norm of two runs, step by step.");
   CLI::App& convert_ = *app_.add_subcommand("convert", "Convert weights between Hugging Face folders and checkpoints.");
   CLI::App& inspect_ = *app_.add_subcommand("inspect", "Show what a checkpoint holds and whether it is whole.");
   ConvertFlags conversions_{convert_};
+  PreprocessFlags preprocessing_{preprocess_};
   InspectArguments inspect_values_;
   TrainingFlags training_{train_, Program::kShardloomTrain};
   TrainingFlags planning_{plan_, Program::kShardloomPlan};

@@ -1,5 +1,5 @@
-// The command lines: `shardloom train ...`, and so for plan, generate, compare, convert and inspect, and that of a
-// pretrain program (pretrain.h).
+// The command lines: `shardloom train ...`, and so for plan, generate, preprocess, compare, convert and inspect, and
+// that of a pretrain program (pretrain.h).
 //
 // Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/checkpoint/convert/convert.h"
+#include "engine/data/preprocess/options.h"
 #include "engine/launch/launch_context.h"
 #include "engine/observe/options.h"
 #include "engine/train/arguments.h"
@@ -88,6 +89,12 @@ struct InspectArguments {
   std::optional<std::filesystem::path> json;  // "-": standard output, alone
 };
 
+// `shardloom preprocess`.
+struct PreprocessArguments {
+  data::PreprocessOptions options;
+  std::vector<std::string> without_effect;  // flags that change nothing here
+};
+
 // The command line asked for help: print `text` to standard output and end with `code`.
 struct EarlyExit {
   int code = 0;
@@ -95,7 +102,7 @@ struct EarlyExit {
 };
 
 using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArguments, CompareArguments,
-                                   ConvertArguments, InspectArguments, EarlyExit>;
+                                   ConvertArguments, InspectArguments, PreprocessArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv,

@@ -111,15 +111,17 @@ void refuse_extras(const CLI::App& app, const std::vector<std::string>& refused)
 }
 
 void refuse_command(const std::vector<std::string>& words) {
-  const std::vector<std::string> commands = {"train", "plan", "generate", "compare", "convert", "inspect"};
+  const std::vector<std::string> commands = {"train",   "plan",    "generate", "preprocess",
+                                             "compare", "convert", "inspect"};
   if (words.empty())
     config_error(
-        "no command is given; use shardloom train, plan, generate, compare, convert or inspect (--help lists their "
-        "flags)");
+        "no command is given; use shardloom train, plan, generate, preprocess, compare, convert or inspect (--help "
+        "lists "
+        "their flags)");
   const auto nearest = nearest_spelling(words.front(), commands);
-  config_error(
-      "'{}' is not a command; {}", words.front(),
-      nearest ? fmt::format("did you mean {}?", *nearest) : "use train, plan, generate, compare, convert or inspect");
+  config_error("'{}' is not a command; {}", words.front(),
+               nearest ? fmt::format("did you mean {}?", *nearest)
+                       : "use train, plan, generate, preprocess, compare, convert or inspect");
 }
 
 }  // namespace loom::cli

@@ -9,8 +9,9 @@ namespace loom::cli {
 void warn_of_flags(const std::vector<std::string>& without_effect) {
   if (without_effect.empty()) return;
   logger().warn(
-      "without effect here: {}; the model is what its configuration says, text is read as bytes, and nothing is saved "
-      "or loaded without --save and --load",
+      "without effect here: {}; the model is what its configuration says, and nothing is saved or loaded without "
+      "--save "
+      "and --load",
       fmt::join(without_effect, ", "));
 }
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/cli/text_data.h"
 #include "engine/core/error.h"
 #include "engine/data/byte_batches.h"
 #include "models/hf/folder_files.h"
@@ -26,8 +27,13 @@ std::shared_ptr<nn::Module> build_model(const train::TrainArguments& arguments) 
   return model;
 }
 
-void check_takes_bytes(const models::ModelFacts& facts, const train::TrainArguments& arguments) {
-  if (facts.vocab_size > 0 && facts.vocab_size < kByteVocab) {
+void check_takes_data(const models::ModelFacts& facts, const train::TrainArguments& arguments) {
+  const bool bytes = data::data_kind(arguments) == data::DataKind::kBytes;
+  if (bytes) {
+    models::refuse_unread_tokenizer(model_path(arguments), arguments.bytes_as_tokens, "the data",
+                                    "make token ids of it with shardloom preprocess, or ");
+  }
+  if (bytes && facts.vocab_size > 0 && facts.vocab_size < kByteVocab) {
     config_error("vocab_size is {}, but bytes need {}; use a model with vocab_size: {} or more", facts.vocab_size,
                  kByteVocab, kByteVocab);
   }
@@ -35,7 +41,10 @@ void check_takes_bytes(const models::ModelFacts& facts, const train::TrainArgume
     config_error("--seq-length is {}, but max_position_embeddings of the model is {}; use at most {}",
                  arguments.seq_length, facts.max_position_embeddings, facts.max_position_embeddings);
   }
+  check_text_data(arguments, facts.vocab_size);
 }
+
+bool has_data(const train::TrainArguments& arguments) { return !data::data_inputs(arguments).empty(); }
 
 // Shapes without values: enough for a plan.
 data::DataLoaders loaders_of_shapes(std::int64_t seq_length) {
@@ -77,6 +86,7 @@ void save(const std::filesystem::path& folder, const train::TrainArguments& argu
                            : models::ExpertSpelling::kPerExpert;
   models::write_hf_folder(folder, config, !untied && is_tied(described), tensors, experts);
   models::carry_files(model_path(arguments), folder);
+  if (const auto tokenizer = tokenizer_folder(arguments)) models::carry_files(*tokenizer, folder);
 }
 
 }  // namespace
@@ -85,17 +95,13 @@ train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments) {
   train::PretrainCallbacks callbacks;
   callbacks.model_provider = build_model;
   callbacks.train_valid_test_datasets_provider = [](const train::TrainArguments& asked) {
-    if (asked.data_path.empty()) return loaders_of_shapes(asked.seq_length);
-    return data::byte_data_loaders(asked);
+    return has_data(asked) ? text_data_loaders(asked) : loaders_of_shapes(asked.seq_length);
   };
   callbacks.forward_step = data::next_token_step;
   callbacks.save_model = save;
-  callbacks.loss_unit = "nats per byte";
+  callbacks.loss_unit = data::data_kind(arguments) == data::DataKind::kBytes ? "nats per byte" : "nats per token";
   // Read here: a model that the hub does not know, or a broken file, is the first thing that is said.
-  if (!arguments.data_path.empty()) {
-    models::refuse_unread_tokenizer(model_path(arguments), arguments.bytes_as_tokens, "the data");
-    check_takes_bytes(models::ModelHub::global().facts(model_path(arguments)), arguments);
-  }
+  if (has_data(arguments)) check_takes_data(models::ModelHub::global().facts(model_path(arguments)), arguments);
   return callbacks;
 }
 

@@ -20,7 +20,7 @@ bool is_same_folder(const std::filesystem::path& one, const std::filesystem::pat
 }
 
 void add_inputs(io::OutputPlan& plan, const train::TrainArguments& a) {
-  for (const auto& path : a.data_path) plan.reads("--data-path", path);
+  for (const auto& path : data::data_inputs(a)) plan.reads("--data-path", path);
   if (a.model_config) plan.reads("--model-config", *a.model_config);
   if (a.init_from_hf_path) plan.reads("--init-from-hf-path", *a.init_from_hf_path);
   if (a.fsdp2_config_path) plan.reads("--fsdp2-config-path", *a.fsdp2_config_path);

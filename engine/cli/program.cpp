@@ -9,6 +9,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/cli/inspect_command.h"
 #include "engine/cli/plan_command.h"
+#include "engine/cli/preprocess_command.h"
 #include "engine/cli/train_command.h"
 #include "engine/core/error.h"
 
@@ -30,6 +31,8 @@ int run(const ParsedCommand& command) {
     run_convert(*conversion, std::cout);
   } else if (const auto* inspected = std::get_if<InspectArguments>(&command)) {
     return run_inspect(*inspected, std::cout);
+  } else if (const auto* preprocessing = std::get_if<PreprocessArguments>(&command)) {
+    run_preprocess(*preprocessing, std::cout);
   } else {
     run_generate(std::get<GenerateArguments>(command), std::cout);
   }

@@ -1,4 +1,5 @@
-// program_main: the whole shardloom program - train, plan, generate, compare, convert, inspect - as a function.
+// program_main: the whole shardloom program - train, plan, generate, preprocess, compare, convert, inspect - as a
+// function.
 //
 //   const models::RegisterModel kMine({"my_model"}, [](const models::ConfigReader& config) { ... });
 //   int main(int argc, char** argv) { return loom::train::program_main(argc, argv); }

@@ -7,6 +7,47 @@ bool positive(double x) { return x > 0; }
 bool not_negative(double x) { return x >= 0; }
 bool below_one(double x) { return x >= 0 && x < 1; }
 
+void add_data(Flags& flags, ProgramArguments& a) {
+  flags.group("Data");
+  flags.texts(
+      "--data-path", "PATH", a.data_path,
+      "Training data, one or more: files and folders, read as bytes; or prefixes of .bin/.idx pairs of token ids, "
+      "each with a weight in front where weights are given");
+  flags.toggle("--bytes-as-tokens", a.bytes_as_tokens, "Train on bytes although the model's folder has a tokenizer");
+  flags.whole("--seq-length", a.seq_length, 1, "Tokens of a sequence");
+  flags.real("--held-out-fraction", a.held_out_fraction, below_one, "a number from 0 to below 1",
+             "Of bytes: share of the data kept for evaluation; 0 = no evaluation");
+  flags.group("Data of token ids");
+  flags.texts("--train-data-path", "PREFIX", a.part_data_path[0],
+              "Pairs for training alone, in the place of --data-path");
+  flags.texts("--valid-data-path", "PREFIX", a.part_data_path[1], "Pairs for evaluation alone");
+  flags.texts("--test-data-path", "PREFIX", a.part_data_path[2], "Pairs for the last evaluation alone");
+  flags.text("--split", "TEXT", a.split, "Weights of training, validation and test data in --data-path", "969,30,1");
+  flags.text("--data-cache-path", "DIR", a.data_cache_path,
+             "Where indices of samples are kept; each is built once a host", "beside the data");
+  flags.text("--tokenizer-name-or-path,--tokenizer-model", "DIR", a.tokenizer_name_or_path,
+             "Folder of the tokenizer whose ids the data has: tokenizer.json", "that of the model, if it has one");
+  flags.toggle("--reset-position-ids", a.reset_position_ids, "Positions begin again behind the end of a document");
+  flags.toggle("--reset-attention-mask", a.reset_attention_mask,
+               "Tokens attend to nothing before the end of the last document");
+  flags.toggle("--eod-mask-loss", a.eod_mask_loss, "No loss where the token is the end of a document");
+}
+
+void add_instruction_data(Flags& flags, ProgramArguments& a) {
+  flags.group("Data for fine-tuning (--stage sft)");
+  flags.optional_choice("--stage", a.stage, {"sft"}, "Supervised fine-tuning on what shardloom preprocess wrote");
+  flags.toggle("--is-instruction-dataset", a.is_instruction_dataset, "The same as --stage sft");
+  flags.toggle("--neat-pack", a.neat_pack, "Packed samples do not see each other; of data made with --neat-pack");
+  flags.toggle("--no-shuffle", a.no_shuffle, "Samples in the order of the data");
+  flags.toggle("--padded-samples", a.padded_samples, "Epochs of a multiple of --global-batch-size");
+  flags.toggle("--cut-max-seqlen", a.cut_max_seqlen, "Cut samples that are too long at their end, not turn by turn");
+  flags.toggle("--no-cut-token", a.no_cut_token, "Do not cut them; with --variable-seq-lengths");
+  flags.toggle("--variable-seq-lengths", a.variable_seq_lengths,
+               "Rows as long as the longest of their micro-batch, not --seq-length");
+  flags.toggle("--no-pad-to-seq-lengths", a.no_pad_to_seq_lengths, "The same as --variable-seq-lengths");
+  flags.whole("--pad-to-multiple-of", a.pad_to_multiple_of, 1, "Of such rows");
+}
+
 void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
   const bool own = !is_users(program);
   flags.group(own ? "Model (one of the first two)" : "Model");
@@ -21,13 +62,8 @@ void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
                "Round the loaded weights to bf16 once; they stay fp32. Needs --init-from-hf-path");
   flags.toggle("--init-model-with-meta-device", a.init_model_with_meta_device,
                "Accepted as MindSpeed has it; models are always built so");
-  flags.group("Data");
-  flags.texts("--data-path", "PATH", a.data_path, "Training data, one or more");
-  flags.toggle("--bytes-as-tokens", a.bytes_as_tokens,
-               "Train on bytes although the model's folder has a tokenizer (tokenizers are not built)");
-  flags.whole("--seq-length", a.seq_length, 1, "Tokens of a sequence");
-  flags.real("--held-out-fraction", a.held_out_fraction, below_one, "a number from 0 to below 1",
-             "Share of the data kept for evaluation; 0 = no evaluation");
+  add_data(flags, a);
+  add_instruction_data(flags, a);
 }
 
 void add_batch_and_schedule(Flags& flags, ProgramArguments& a) {

@@ -49,7 +49,12 @@ ForwardResult next_token_step(DataIterator& data, nn::Module& model) {
   const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
     return nn::functional::cross_entropy(logits, targets);
   };
-  return {model(batch["input_ids"]), loss_func};
+  nn::Args args;
+  args.positional.emplace_back(batch["input_ids"]);
+  for (const char* name : {"position_ids", "actual_seq_len"}) {
+    if (!batch.find(name).is_none()) args.named.emplace_back(name, batch.find(name));
+  }
+  return {model.call(std::move(args)), loss_func};
 }
 
 }  // namespace loom::data

@@ -176,14 +176,14 @@ GptData open_gpt_data(const GptDataOptions& options) {
     const auto shares = parse_split(options.split);
     for (const DataSplit split : kDataSplits) {
       const auto& share = shares[place_of(split)];
-      if (share)
+      if (share && options.wanted[place_of(split)])
         data[place_of(split)].emplace(opener.open({split, *share, "--data-path", pairs, options.blend->weights}));
     }
     return data;
   }
   for (const DataSplit split : kDataSplits) {
     const auto& blend = options.blends[place_of(split)];
-    if (!blend) continue;
+    if (!blend || !options.wanted[place_of(split)]) continue;
     const std::vector<Pair> pairs = pairs_of(*blend);
     data[place_of(split)].emplace(opener.open({split, {}, flag_of(split), pairs, blend->weights, false}));
   }

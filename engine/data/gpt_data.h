@@ -34,6 +34,7 @@ struct GptDataOptions {
   PerSplit<std::optional<DataBlend>> blends{};
   // None: an epoch, without weights only.
   PerSplit<std::optional<std::int64_t>> samples{};
+  PerSplit<bool> wanted{true, true, true};  // others are absent
   GptSampleOptions sample{};
   std::filesystem::path cache_path{};
   std::chrono::milliseconds longest_wait = std::chrono::minutes(10);  // for another process that builds indices

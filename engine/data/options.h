@@ -3,16 +3,62 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <vector>
+
+#include "engine/data/data_split.h"
 
 namespace loom::data {
 
-struct DataOptions {
-  std::vector<std::filesystem::path> data_path;  // `shardloom train`: at least one
-  int seq_length = 128;                          // tokens of a sequence
-  double held_out_fraction = 0.05;               // share of the data kept for evaluation, [0, 1); 0 = no evaluation
-  bool bytes_as_tokens = false;                  // text is read as bytes although the model has a tokenizer
-  std::uint64_t seed = 1234;                     // of the order of samples, and of every other draw of the job
+// Of samples of token ids. Names and meanings are Megatron's.
+struct TokenDataOptions {
+  // --train-data-path, --valid-data-path, --test-data-path: as data_path, one for each part; then without data_path.
+  PerSplit<std::vector<std::string>> part_data_path{};
+  std::optional<std::string> split{};  // none: 969,30,1
+  std::filesystem::path data_cache_path{};
+  std::optional<std::filesystem::path> tokenizer_name_or_path{};  // folder; none: that of the model, if it has one
+  bool reset_position_ids = false;
+  bool reset_attention_mask = false;
+  bool eod_mask_loss = false;
 };
+
+// Of samples for supervised fine-tuning. Names and meanings are MindSpeed-LLM's.
+struct InstructionDataOptions {
+  std::optional<std::string> stage{};   // "sft"
+  bool is_instruction_dataset = false;  // filled in: with a stage too
+  bool neat_pack = false;               // lines hold several samples, numbered in their mask
+  bool no_shuffle = false;
+  bool padded_samples = false;  // epochs of a multiple of the global batch
+  bool no_cut_token = false;    // samples longer than seq_length are not cut
+  bool cut_max_seqlen = false;  // they are cut at their end
+  bool no_pad_to_seq_lengths = false;
+  bool variable_seq_lengths = false;    // filled in: rows are as long as the longest of their micro-batch
+  std::int64_t pad_to_multiple_of = 8;  // of such rows
+};
+
+struct DataOptions : TokenDataOptions, InstructionDataOptions {
+  // Files and folders of bytes, or prefixes of .bin/.idx pairs, each behind its weight where weights are given.
+  std::vector<std::filesystem::path> data_path{};  // `shardloom train`: at least one
+  int seq_length = 128;                            // tokens of a sequence
+  double held_out_fraction = 0.05;  // of bytes: share of the data kept for evaluation, [0, 1); 0 = no evaluation
+  bool bytes_as_tokens = false;     // text is read as bytes although the model has a tokenizer
+  std::uint64_t seed = 1234;        // of the order of samples, and of every other draw of the job
+};
+
+// What a data set consists of. The files are looked at, not read.
+enum class DataKind : std::uint8_t {
+  kBytes,         // files and folders
+  kTokens,        // .bin/.idx pairs
+  kInstructions,  // the pairs of samples for fine-tuning
+};
+// ConfigError for words that are partly pairs and partly files, and for samples for fine-tuning without --stage sft.
+DataKind data_kind(const DataOptions& options);
+
+// The weights among the words of pairs, of all parts in turn.
+std::vector<std::string> data_weights(const DataOptions& options);
+
+// The files of .bin/.idx pairs that the options name, or data_path as it is for bytes.
+std::vector<std::filesystem::path> data_inputs(const DataOptions& options);
 
 }  // namespace loom::data

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <fmt/ranges.h>
+#include <utility>
 
 #include "engine/core/error.h"
 
@@ -17,10 +18,18 @@ const nn::Value& Batch::at(std::string_view name) const {
               names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
+const nn::Value& Batch::find(std::string_view name) const {
+  static const nn::Value none;
+  for (const auto& [key, value] : values) {
+    if (key == name) return value;
+  }
+  return none;
+}
+
 Batch DataIterator::next() {
   if (taken_) config_error("forward_step took a second batch; it gets one micro-batch for each call");
   taken_ = true;
-  return to_device((*loader_)(samples_));
+  return to_device(loader_ != nullptr ? (*loader_)(samples_) : std::exchange(batch_, {}));
 }
 
 Batch to_device(const Batch& batch) {

@@ -27,6 +27,8 @@ struct Batch {
   // Throw ModelError naming what there is instead.
   const nn::Value& at(std::string_view name) const;
   const Tensor& operator[](std::string_view name) const { return at(name).tensor(); }
+  // None where there is none.
+  const nn::Value& find(std::string_view name) const;
 };
 
 // The batch with every tensor on the current rank's device. The copy is no event of the step: a batch is there when the
@@ -38,10 +40,20 @@ Batch to_device(const Batch& batch);
 // in a step do not depend on the number of ranks.
 using DataLoader = std::function<Batch(std::span<const std::int64_t> samples)>;
 
+struct TokenCounts {
+  std::int64_t scored = 0;  // those that the loss is a mean over
+  std::int64_t all = 0;
+};
+// Of a micro-batch.
+using CountTokens = std::function<TokenCounts(const Batch&)>;
+
 struct DataLoaders {
   DataLoader train = {};
-  DataLoader valid = {};   // every --eval-interval steps; none: no evaluation
-  DataLoader test = {};    // once after training; none: no test
+  DataLoader valid = {};  // every --eval-interval steps; none: no evaluation
+  DataLoader test = {};   // once after training; none: no test
+  // With it, the loss of a step is the mean over the scored tokens of all its micro-batches on all ranks: each one's
+  // loss weighs as many as it has. Without it, each micro-batch weighs the same.
+  CountTokens count_tokens = {};
   std::string about = {};  // one line on the data, printed at the start
 };
 
@@ -52,13 +64,16 @@ class DataIterator {
   // `loader` outlives it.
   DataIterator(const DataLoader& loader, std::vector<std::int64_t> samples)
       : loader_(&loader), samples_(std::move(samples)) {}
+  // A micro-batch that is there already.
+  explicit DataIterator(Batch batch) : batch_(std::move(batch)) {}
 
   // On the current rank's device (to_device). ConfigError when it is called a second time.
   Batch next();
 
  private:
-  const DataLoader* loader_;
+  const DataLoader* loader_ = nullptr;
   std::vector<std::int64_t> samples_;
+  Batch batch_;
   bool taken_ = false;
 };
 

@@ -82,6 +82,10 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   if (const int error = write_all(fd_, bytes).error; error != 0) cannot_write(path_, error);
 }
 
+void AtomicFile::sync() {
+  if (folder_ >= 0 && ::fsync(fd_) != 0) cannot_write(path_, errno);
+}
+
 void AtomicFile::commit() {
   require(fd_ >= 0, "second commit of '{}'", path_.string());
   if (folder_ >= 0) put_in_place();
@@ -89,7 +93,7 @@ void AtomicFile::commit() {
 }
 
 void AtomicFile::put_in_place() {
-  if (::fsync(fd_) != 0) cannot_write(path_, errno);
+  sync();
   if (::renameat(folder_, temporary_.c_str(), folder_, target_.path.filename().c_str()) != 0) {
     cannot_write(path_, errno);
   }

@@ -30,6 +30,8 @@ class AtomicFile {
 
   // Appends.
   void write(std::span<const std::byte> bytes);
+  // What was written is on the disk, still not visible. Of a stream: nothing.
+  void sync();
   // Makes the file visible under `path`. Call once, last.
   void commit();
 

@@ -1,5 +1,6 @@
 #include "engine/io/indexed_writer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <system_error>
@@ -13,6 +14,7 @@ namespace loom::io {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+constexpr std::size_t kCopyBytes = std::size_t{16} << 20;
 
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
@@ -90,7 +92,7 @@ void IndexedWriter::add_sequence(std::span<const std::int32_t> tokens, std::int8
 
 void IndexedWriter::end_document() { document_index_.push_back(sequence_count()); }
 
-void IndexedWriter::add_all(const IndexedDataset& pair) {
+void IndexedWriter::add_all(const IndexedDataset& pair, const std::function<void(std::int64_t)>& wrote) {
   require(document_index_.back() == sequence_count(), "a document is open");
   if (pair.dtype() != dtype_ || pair.has_modes() != has_modes_) {
     config_error("{}: it has {} {} modes, and {} is written as {} {} modes; merge pairs of one kind",
@@ -98,7 +100,12 @@ void IndexedWriter::add_all(const IndexedDataset& pair) {
                  pair.has_modes() ? "with" : "without", escaped(idx_path(prefix_).string()), name_of(dtype_),
                  has_modes_ ? "with" : "without");
   }
-  append_bytes(pair.bytes());
+  for (auto rest = pair.bytes(); !rest.empty();) {
+    const auto piece = rest.first(std::min(rest.size(), kCopyBytes));
+    append_bytes(piece);
+    rest = rest.subspan(piece.size());
+    if (wrote) wrote(static_cast<std::int64_t>(piece.size()));
+  }
   const std::int64_t before = sequence_count();
   for (std::int64_t i = 0; i < pair.sequence_count(); ++i) {
     lengths_.push_back(pair.length(i));
@@ -127,17 +134,35 @@ void IndexedWriter::write_index() {
   append_bytes(std::as_bytes(std::span(modes_)));
 }
 
-void IndexedWriter::commit() {
+void IndexedWriter::finish() {
   require(document_index_.back() == sequence_count(), "the last document is open");
+  if (std::exchange(finished_, true)) return;
   flush();
+  bin_.sync();
   buffered_ = &idx_;
   write_index();
   flush();
+  idx_.sync();
+}
+
+void IndexedWriter::remove_old_index() const {
   std::error_code error;
   const OutputTarget target = resolve_output(idx_path(prefix_));
   if (target.kind == OutputTarget::Kind::kFile) std::filesystem::remove(target.path, error);
+}
+
+void IndexedWriter::commit() {
+  finish();
+  remove_old_index();
   bin_.commit();
   idx_.commit();
+}
+
+void IndexedWriter::commit_all(std::span<const std::unique_ptr<IndexedWriter>> writers) {
+  for (const auto& writer : writers) writer->finish();
+  for (const auto& writer : writers) writer->remove_old_index();
+  for (const auto& writer : writers) writer->bin_.commit();
+  for (const auto& writer : writers) writer->idx_.commit();
 }
 
 }  // namespace loom::io

@@ -5,6 +5,8 @@
 //           the row's sum of exp(score * scale), maximum included). Query head h uses key/value head h / (H / G).
 // Mask      key j has position j, query i has position start + i; a causal query sees the keys at its own position and
 //           before. start >= 0, so every query sees a key.
+// Segments  with segment_ends, a query sees keys of its own segment alone, and each segment has the bits that it has as
+//           a batch of its own.
 // dtypes    fp32, bf16, fp16, fp64; log_sum_exp and its gradient fp32 (fp64 for fp64); accumulation as these.
 // Threads   tiles over (batch, head[, row block]); dk and dv of a key/value head are summed over its query heads in
 //           head order, so bits do not depend on the thread count.
@@ -12,10 +14,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "engine/core/dtype.h"
 
 namespace loom::kernels {
+
+// Where segments of the positions end, counted over all rows of a batch: row b's position s is b * S + s. Ascending;
+// every row ends a segment.
+using SegmentEnds = std::shared_ptr<const std::vector<std::int64_t>>;
 
 struct Attention {
   std::int64_t batch = 0;
@@ -28,6 +36,7 @@ struct Attention {
   bool causal = true;
   std::int64_t start = 0;  // position of the first query among the keys; read when causal
   DType dtype = DType::kF32;
+  SegmentEnds segment_ends = {};  // null: each row is one; else causal, as many keys as queries, start 0
 };
 
 void attention_forward(const Attention& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp);

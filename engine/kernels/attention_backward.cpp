@@ -31,7 +31,7 @@ class Backward {
     T *dq, *dk, *dv;
   };
 
-  Backward(const Attention& op, const Tensors& tensors)
+  Backward(const Dense& op, const Tensors& tensors)
       : op_(op),
         layout_(op),
         packer_(op.head_dim),
@@ -312,7 +312,7 @@ class Backward {
     }
   }
 
-  const Attention& op_;
+  const Dense& op_;
   const Layout layout_;
   const Packer<M, T> packer_;
   const Tensors t_;
@@ -326,7 +326,7 @@ class Backward {
 }  // namespace
 
 template <class T>
-void backward(const Attention& op, const AttentionBackward& t) {
+void backward(const Dense& op, const AttentionBackward& t) {
   using Acc = typename ArithmeticOf<T>::type::Acc;
   const auto in = [](const void* tensor) { return static_cast<const T*>(tensor); };
   const auto statistic = [](const void* tensor) { return static_cast<const Acc*>(tensor); };
@@ -344,9 +344,9 @@ void backward(const Attention& op, const AttentionBackward& t) {
       .run();
 }
 
-template void backward<float>(const Attention&, const AttentionBackward&);
-template void backward<double>(const Attention&, const AttentionBackward&);
-template void backward<bf16>(const Attention&, const AttentionBackward&);
-template void backward<f16>(const Attention&, const AttentionBackward&);
+template void backward<float>(const Dense&, const AttentionBackward&);
+template void backward<double>(const Dense&, const AttentionBackward&);
+template void backward<bf16>(const Dense&, const AttentionBackward&);
+template void backward<f16>(const Dense&, const AttentionBackward&);
 
 }  // namespace loom::kernels::attn

@@ -24,7 +24,7 @@ class Forward {
   static constexpr Acc kNone = -std::numeric_limits<Acc>::infinity();
 
  public:
-  Forward(const Attention& op, const T* q, const T* k, const T* v, T* out, Acc* log_sum_exp)
+  Forward(const Dense& op, const T* q, const T* k, const T* v, T* out, Acc* log_sum_exp)
       : op_(op),
         layout_(op),
         packer_(op.head_dim),
@@ -205,7 +205,7 @@ class Forward {
     }
   }
 
-  const Attention& op_;
+  const Dense& op_;
   const Layout layout_;
   const Packer<M, T> packer_;
   const T* const q_;
@@ -223,16 +223,16 @@ class Forward {
 }  // namespace
 
 template <class T>
-void forward(const Attention& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp) {
+void forward(const Dense& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp) {
   using Acc = typename ArithmeticOf<T>::type::Acc;
   Forward<T>(op, static_cast<const T*>(q), static_cast<const T*>(k), static_cast<const T*>(v), static_cast<T*>(out),
              static_cast<Acc*>(log_sum_exp))
       .run();
 }
 
-template void forward<float>(const Attention&, const void*, const void*, const void*, void*, void*);
-template void forward<double>(const Attention&, const void*, const void*, const void*, void*, void*);
-template void forward<bf16>(const Attention&, const void*, const void*, const void*, void*, void*);
-template void forward<f16>(const Attention&, const void*, const void*, const void*, void*, void*);
+template void forward<float>(const Dense&, const void*, const void*, const void*, void*, void*);
+template void forward<double>(const Dense&, const void*, const void*, const void*, void*, void*);
+template void forward<bf16>(const Dense&, const void*, const void*, const void*, void*, void*);
+template void forward<f16>(const Dense&, const void*, const void*, const void*, void*, void*);
 
 }  // namespace loom::kernels::attn

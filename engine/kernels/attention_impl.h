@@ -5,10 +5,19 @@
 
 namespace loom::kernels::attn {
 
+// An attention without segments: a whole one, or that within one segment of another.
+struct Dense : Attention {
+  std::int64_t statistic_row = 0;  // elements from one head's log_sum_exp to the next one's
+};
+
 // Strides of the tensors of an Attention, in elements.
 struct Layout {
-  explicit Layout(const Attention& op)
-      : q_row(op.heads * op.head_dim), kv_row(op.kv_heads * op.head_dim), group(op.heads / op.kv_heads), op_(op) {}
+  explicit Layout(const Dense& op)
+      : q_row(op.heads * op.head_dim),
+        kv_row(op.kv_heads * op.head_dim),
+        group(op.heads / op.kv_heads),
+        op_(op),
+        statistic_row_(op.statistic_row) {}
 
   std::int64_t q(std::int64_t batch, std::int64_t head, std::int64_t row) const {
     return ((batch * op_.queries + row) * op_.heads + head) * op_.head_dim;
@@ -17,7 +26,7 @@ struct Layout {
     return ((batch * op_.keys + row) * op_.kv_heads + kv_head) * op_.head_dim;
   }
   std::int64_t statistic(std::int64_t batch, std::int64_t head, std::int64_t row) const {
-    return (batch * op_.heads + head) * op_.queries + row;
+    return (batch * op_.heads + head) * statistic_row_ + row;
   }
   // A key of a query head in [B,H,S_k,D]: dk and dv before they are summed over the heads of a group.
   std::int64_t head_key(std::int64_t batch, std::int64_t head, std::int64_t key) const {
@@ -30,15 +39,16 @@ struct Layout {
 
  private:
   const Attention& op_;
+  const std::int64_t statistic_row_;
 };
 
 inline constexpr double kLog2E = 1.4426950408889634;
 inline constexpr double kLn2 = 0.69314718055994531;
 
 template <class T>
-void forward(const Attention& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp);
+void forward(const Dense& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp);
 
 template <class T>
-void backward(const Attention& op, const AttentionBackward& tensors);
+void backward(const Dense& op, const AttentionBackward& tensors);
 
 }  // namespace loom::kernels::attn

@@ -27,6 +27,12 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale
                               : ops::composed::attention(q, k, v, scale, causal, start);
 }
 
+Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
+                         const ops::SegmentEnds& ends) {
+  return options().flash_attn ? ops::segment_attention(q, k, v, scale, ends)
+                              : ops::composed::segment_attention(q, k, v, scale, ends);
+}
+
 ops::AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
                                                 bool causal, std::optional<std::int64_t> start) {
   return options().flash_attn ? ops::attention_with_log_sum_exp(q, k, v, scale, causal, start)

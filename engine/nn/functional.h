@@ -26,6 +26,7 @@ Tensor swiglu(const Tensor& gate, const Tensor& up);
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true,
                  std::optional<std::int64_t> start = {});
+Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const ops::SegmentEnds& ends);
 ops::AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
                                                 bool causal = true, std::optional<std::int64_t> start = {});
 // Mean over the targets that are not `ignore_index`; composed: cross_entropy(logits.float(), targets).

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -42,7 +43,8 @@ Tensor swiglu(const Tensor& gate, const Tensor& up);
 enum class Gelu : std::uint8_t { kTanh, kErf };
 Tensor gelu(const Tensor& x, Gelu form);
 
-// x [B,S,H,D]; cos, sin [S,D] of any floating dtype, without gradient.
+// x [B,S,H,D]; cos, sin [S,D], or [B,S,D] where rows have positions of their own; of any floating dtype, without
+// gradient.
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
 
 // q [B,S_q,H,D]; k, v [B,S_k,G,D] -> [B,S_q,H,D]. Keeps q, k, v, out and one fp32 (fp64) per query and head.
@@ -51,6 +53,13 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
 //       start may be S_k or more: every query sees every key. Read when causal.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true,
                  std::optional<std::int64_t> start = {});
+
+// Where segments of the positions end, counted over all rows of a batch: row b's position s is b * S + s. Ascending;
+// every row ends a segment. Null: each row is one segment.
+using SegmentEnds = std::shared_ptr<const std::vector<std::int64_t>>;
+// Causal attention within segments: as many queries as keys, and a query sees nothing of another segment. A segment has
+// the bits that it has as a batch of its own. ModelError for ends that are none.
+Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const SegmentEnds& ends);
 
 struct AttentionResult {
   Tensor out;          // [B,S_q,H,D]

@@ -56,6 +56,24 @@ void add_batch_and_schedule(Entries& entries, const TrainArguments& a) {
   add(entries, "--use-checkpoint-opt_param-scheduler", given(a.use_checkpoint_opt_param_scheduler));
 }
 
+// Which samples, and what of them; the data itself is compared by its bytes.
+void add_token_data(Entries& entries, const TrainArguments& a) {
+  add(entries, "--data-path, weights", fmt::format("{}", fmt::join(data::data_weights(a), " ")));
+  add(entries, "--split", a.split.value_or("none"));
+  add(entries, "--tokenizer-name-or-path", given(a.tokenizer_name_or_path.has_value()));
+  add(entries, "--reset-position-ids", given(a.reset_position_ids));
+  add(entries, "--reset-attention-mask", given(a.reset_attention_mask));
+  add(entries, "--eod-mask-loss", given(a.eod_mask_loss));
+  add(entries, "--is-instruction-dataset", given(a.is_instruction_dataset));
+  add(entries, "--neat-pack", given(a.neat_pack));
+  add(entries, "--no-shuffle", given(a.no_shuffle));
+  add(entries, "--padded-samples", given(a.padded_samples));
+  add(entries, "--no-cut-token", given(a.no_cut_token));
+  add(entries, "--cut-max-seqlen", given(a.cut_max_seqlen));
+  add(entries, "--variable-seq-lengths", given(a.variable_seq_lengths));
+  add(entries, "--pad-to-multiple-of", a.pad_to_multiple_of);
+}
+
 void add_samples_and_loss_scale(Entries& entries, const TrainArguments& a) {
   add(entries, "--train-samples", a.train_samples);
   add(entries, "--lr-decay-samples", a.lr_decay_samples);
@@ -158,8 +176,8 @@ std::uint64_t digest_of(const nn::Value& value) {
 }
 
 void add_data(Entries& entries, const TrainArguments& arguments, const data::DataLoaders& loaders) {
-  if (!arguments.data_path.empty()) {
-    const data::Content content = data::content_of(arguments.data_path);
+  if (const auto inputs = data::data_inputs(arguments); !inputs.empty()) {
+    const data::Content content = data::content_of(inputs);
     return add(entries, "--data-path",
                fmt::format("{} bytes in {} files with the digest {}", content.bytes, content.files,
                            hexadecimal(content.digest)));
@@ -180,6 +198,7 @@ void add_data(Entries& entries, const TrainArguments& arguments, const data::Dat
 std::vector<comm::SaidEntry> hyper_parameters(const TrainArguments& arguments) {
   Entries entries;
   add_batch_and_schedule(entries, arguments);
+  add_token_data(entries, arguments);
   add_samples_and_loss_scale(entries, arguments);
   add_optimizer_and_kernels(entries, arguments);
   return entries;

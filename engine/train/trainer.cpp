@@ -203,8 +203,12 @@ void Trainer::load_schedule(const ScheduleState& saved) {
 
 data::DataIterator Trainer::micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
                                              std::int64_t index) const {
-  return {loader, data::rank_rows(first_sample, arguments_.global_batch_size, dims_.data_rank(rank_), dims_.data_size(),
-                                  arguments_.micro_batch_size, index)};
+  return {loader, rows_of(first_sample, index)};
+}
+
+std::vector<std::int64_t> Trainer::rows_of(std::int64_t first_sample, std::int64_t index) const {
+  return data::rank_rows(first_sample, arguments_.global_batch_size, dims_.data_rank(rank_), dims_.data_size(),
+                         arguments_.micro_batch_size, index);
 }
 
 data::Loss Trainer::forward(data::DataIterator data) {
@@ -223,15 +227,45 @@ void Trainer::begin_phase(std::string_view phase) {
   for (StepObserver* observer : observers_) observer->begin_phase(phase);
 }
 
-double Trainer::micro_batch(std::int64_t index, Reports& reports) {
+Trainer::StepData Trainer::data_of_step() {
+  if (inputs_.data.count_tokens) return counted_data_of_step();
+  StepData data;
+  for (std::int64_t index = 0; index < micro_batches_; ++index) {
+    data.micro_batches.push_back(micro_batch_data(inputs_.data.train, state_.samples_consumed, index));
+    data.weights.push_back(1.0 / static_cast<double>(micro_batches_));
+  }
+  data.tokens = static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length;
+  return data;
+}
+
+// Tokens are counted before the first forward: of n that are scored in this rank's micro-batch and a mean of N a rank,
+// the loss weighs n / N. Where all are scored, that is 1 / micro-batches to the bit.
+Trainer::StepData Trainer::counted_data_of_step() {
+  StepData data;
+  std::array<double, 2> sums{};  // of scored tokens, and of all
+  for (std::int64_t index = 0; index < micro_batches_; ++index) {
+    data::Batch batch = inputs_.data.train(rows_of(state_.samples_consumed, index));
+    const data::TokenCounts counts = inputs_.data.count_tokens(batch);
+    data.weights.push_back(static_cast<double>(counts.scored));
+    sums[0] += static_cast<double>(counts.scored);
+    sums[1] += static_cast<double>(counts.all);
+    data.micro_batches.emplace_back(std::move(batch));
+  }
+  mean_over_ranks(sums);
+  for (double& weight : data.weights) weight = sums[0] > 0 ? weight / sums[0] : 0.0;
+  data.tokens = sums[1] * loss_axis_.size();
+  return data;
+}
+
+double Trainer::micro_batch(data::DataIterator data, double weight, Reports& reports) {
   begin_phase("forward");
-  data::Loss result = forward(micro_batch_data(inputs_.data.train, state_.samples_consumed, index));
+  data::Loss result = forward(std::move(data));
   add_reports(reports, result.reports);
   Tensor loss = std::move(result.loss);
   if (!loss.requires_grad()) {
     config_error("loss_func returned a loss that no trained parameter leads to; compute it from the model's output");
   }
-  if (micro_batches_ > 1) loss = ops::scale(loss, 1.0 / static_cast<double>(micro_batches_));
+  if (weight != 1.0) loss = ops::scale(loss, weight);
   const double value = loss.item();
   check_finite(value, "local forward loss calculation");
   if (scaler_) loss = ops::scale(ops::cast(loss, DType::kF32), scaler_->scale());
@@ -398,7 +432,10 @@ StepMetrics Trainer::step() {
   StepMetrics metrics;
   metrics.step = step + 1;
   double loss = 0.0;
-  for (std::int64_t index = 0; index < micro_batches_; ++index) loss += micro_batch(index, metrics.reports);
+  StepData data = data_of_step();
+  for (std::size_t index = 0; index < data.weights.size(); ++index) {
+    loss += micro_batch(std::move(data.micro_batches[index]), data.weights[index], metrics.reports);
+  }
   mean_of_step(loss, metrics);
   begin_phase("optimizer");
   const double norm = unclipped_norm();
@@ -428,8 +465,7 @@ StepMetrics Trainer::step() {
   metrics.samples_skipped = state_.samples_skipped;
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->end_step(step);
-  metrics.tokens_per_second =
-      static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length / seconds_since(start);
+  metrics.tokens_per_second = data.tokens / seconds_since(start);
   return metrics;
 }
 
@@ -438,15 +474,18 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
   const autograd::NoGrad no_grad;
   model_->eval();
   const std::int64_t count = arguments_.eval_iters * micro_batches_;
-  double sum = 0;
+  std::array<double, 2> sums{};  // of the weighted losses, and of the weights
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t first_sample = i / micro_batches_ * arguments_.global_batch_size;
-    sum += forward(micro_batch_data(loader, first_sample, i % micro_batches_)).loss.item();
+    data::Batch batch = loader(rows_of(first_sample, i % micro_batches_));
+    const auto& count = inputs_.data.count_tokens;
+    const double weight = count ? static_cast<double>(count(batch).scored) : 1.0;
+    sums[0] += weight * forward(data::DataIterator(std::move(batch))).loss.item();
+    sums[1] += weight;
   }
   model_->train();
-  double mean = sum / static_cast<double>(count);
-  mean_over_ranks({&mean, 1});
-  return mean;
+  mean_over_ranks(sums);
+  return sums[1] > 0 ? sums[0] / sums[1] : 0.0;
 }
 
 std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {

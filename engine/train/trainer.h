@@ -4,7 +4,8 @@
 //           reduction (every micro-batch is reduced); then the global gradient norm, clipping, AdamW.
 // Batch     data rank r of D (parallel_dims.h) takes rows [r * B / D, (r + 1) * B / D) of every global batch B
 //           (byte_dataset.h): the curve does not depend on D, up to rounding.
-// Loss      mean over the global batch, the same on every rank.
+// Loss      mean over the global batch, the same on every rank: of its micro-batches, or of its scored tokens where the
+//           loaders count them (data::DataLoaders::count_tokens).
 // Finite    with check_for_nan_in_loss_and_grad, a loss of this rank or a gradient norm that is NaN or Inf is an Error
 //           before the optimizer changes anything; the other ranks end with it.
 // fp16      the loss is multiplied by the loss scale (loss_scaler.h) before backward, the gradients are divided by it
@@ -101,8 +102,17 @@ class Trainer {
   // This rank's micro-batch number `index` of the step that begins at `first_sample`.
   data::DataIterator micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
                                       std::int64_t index) const;
+  std::vector<std::int64_t> rows_of(std::int64_t first_sample, std::int64_t index) const;
   data::Loss forward(data::DataIterator data);
-  double micro_batch(std::int64_t index, Reports& reports);
+  // What a rank's micro-batches of a step are, and how much the loss of each weighs.
+  struct StepData {
+    std::vector<data::DataIterator> micro_batches;
+    std::vector<double> weights;  // their sum, averaged over the ranks, is 1
+    double tokens = 0;            // of the step, on all ranks
+  };
+  StepData data_of_step();
+  StepData counted_data_of_step();
+  double micro_batch(data::DataIterator data, double weight, Reports& reports);
   void begin_phase(std::string_view phase);
   void mean_over_ranks(std::span<double> values);
   void mean_of_step(double loss, StepMetrics& metrics);

@@ -52,6 +52,18 @@ Tensor join_heads(const Tensor& x) {
   return ops::reshape(x, {s[0], s[1], s[2] * s[3]});
 }
 
+ops::SegmentEnds segment_ends(const nn::Value& actual_seq_len) {
+  if (actual_seq_len.is_none()) return nullptr;
+  auto ends = std::make_shared<std::vector<std::int64_t>>();
+  for (const nn::Value& end : actual_seq_len.list()) ends->push_back(end.number());
+  return ends;
+}
+
+const nn::Value& optional_argument(const nn::Args& args, std::size_t i) {
+  static const nn::Value none;
+  return i < args.positional.size() ? args.positional[i] : none;
+}
+
 double attention_scale(const DecoderConfig& config) { return 1.0 / std::sqrt(static_cast<double>(config.head_dim)); }
 
 std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::ParamSlot& embedding) {

@@ -22,7 +22,7 @@ std::shared_ptr<nn::LayerNorm> norm(const DecoderConfig& c) {
 }
 
 // 0, 1, ..., S - 1, on the host.
-Tensor position_ids(std::int64_t length) {
+Tensor all_positions(std::int64_t length) {
   Tensor ids = Tensor::host({length}, DType::kI32, "position ids");
   for (std::int64_t i = 0; i < length; ++i) ids.data<std::int32_t>()[i] = static_cast<std::int32_t>(i);
   return ids;
@@ -44,9 +44,10 @@ class Gpt2Attention final : public nn::Module {
   Value forward(const Args& args) override {
     const std::vector<Tensor> qkv =
         ops::split_last(c_attn_(args.tensor(0)), {hidden_size_, hidden_size_, hidden_size_});
-    const Tensor attended = nn::functional::attention(split_heads(qkv[0], heads_), split_heads(qkv[1], heads_),
-                                                      split_heads(qkv[2], heads_), scale_);
-    return c_proj_(join_heads(attended));
+    const Tensor q = split_heads(qkv[0], heads_), k = split_heads(qkv[1], heads_), v = split_heads(qkv[2], heads_);
+    const ops::SegmentEnds ends = segment_ends(optional_argument(args, 1));
+    return c_proj_(join_heads(ends ? nn::functional::segment_attention(q, k, v, scale_, ends)
+                                   : nn::functional::attention(q, k, v, scale_)));
   }
 
  private:
@@ -87,7 +88,7 @@ class Gpt2Block final : public nn::Module {
   Value forward(const Args& args) override {
     Tensor residual = args.tensor(0);
     Tensor hidden = ln_1_(residual);
-    hidden = attn_(hidden).tensor();
+    hidden = run_layer(*attn_, optional_argument(args, 1), hidden);
     hidden = ops::add(hidden, residual);
     residual = hidden;
     hidden = ln_2_(hidden).tensor();
@@ -120,8 +121,10 @@ class Gpt2Model final : public nn::Module {
  protected:
   Value forward(const Args& args) override {
     const std::int64_t length = check_length(args.tensor(0).shape(), 2, config_);
-    Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(position_ids(length)));
-    for (std::size_t i = 0; i < h_.size(); ++i) hidden = h_[i](hidden).tensor();
+    const Value& given = args.find("position_ids");
+    const Tensor positions = given.is_none() ? all_positions(length) : given.tensor();
+    Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(positions));
+    for (std::size_t i = 0; i < h_.size(); ++i) hidden = run_layer(h_[i], args.find("actual_seq_len"), hidden);
     return ln_f_(hidden);
   }
 
@@ -140,7 +143,7 @@ class Gpt2LMHeadModel final : public nn::Module {
   std::string_view type_name() const override { return "GPT2LMHeadModel"; }
 
  protected:
-  Value forward(const Args& args) override { return lm_head_(transformer_(args.tensor(0))); }
+  Value forward(const Args& args) override { return lm_head_(transformer_.call(args)); }
 
  private:
   Gpt2Model& transformer_;

@@ -45,10 +45,15 @@ class Attention final : public NamedModule {
     const Tensor v = heads_of(v_proj_, {}, hidden, kv_heads_);
     q = nn::functional::rope(q, cos, sin);
     k = nn::functional::rope(k, cos, sin);
-    return o_proj_(join_heads(nn::functional::attention(q, k, v, scale_)));
+    return o_proj_(join_heads(attend(q, k, v, segment_ends(optional_argument(args, 3)))));
   }
 
  private:
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const ops::SegmentEnds& ends) const {
+    if (ends) return nn::functional::segment_attention(q, k, v, scale_, ends);
+    return nn::functional::attention(q, k, v, scale_);
+  }
+
   static Tensor heads_of(const nn::Child<nn::Module>& projection, const nn::Child<nn::Module>& norm,
                          const Tensor& hidden, std::int64_t heads) {
     const Tensor x = split_heads(projection(hidden), heads);
@@ -106,7 +111,7 @@ class DecoderLayer final : public NamedModule {
   Value forward(const Args& args) override {
     Tensor residual = args.tensor(0);
     Tensor hidden = input_layernorm_(residual);
-    hidden = self_attn_(hidden, args.tensor(1), args.tensor(2)).tensor();
+    hidden = run_layer(*self_attn_, optional_argument(args, 3), hidden, args.tensor(1), args.tensor(2));
     hidden = ops::add(residual, hidden);
     residual = hidden;
     hidden = post_attention_layernorm_(hidden).tensor();
@@ -156,9 +161,11 @@ Tensor DecoderModel::embeddings(const Args& args) {
 
 Value DecoderModel::forward(const Args& args) {
   Tensor hidden = embeddings(args);
-  const Value tables = rotary_emb_(hidden);
+  const Value& position_ids = args.find("position_ids");
+  const Value& actual_seq_len = args.find("actual_seq_len");
+  const Value tables = position_ids.is_none() ? rotary_emb_(hidden) : rotary_emb_(hidden, position_ids);
   const Tensor &cos = tables.list()[0], &sin = tables.list()[1];
-  for (std::size_t i = 0; i < layers_.size(); ++i) hidden = layers_[i](hidden, cos, sin).tensor();
+  for (std::size_t i = 0; i < layers_.size(); ++i) hidden = run_layer(layers_[i], actual_seq_len, hidden, cos, sin);
   return norm_(hidden);
 }
 

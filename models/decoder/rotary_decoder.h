@@ -2,7 +2,8 @@
 // differs between them - class names, biases, norms of q and k, experts - is in the config. Private to models.
 //
 // Call     model(input_ids int32 or int64 [B,S]), or with the named argument inputs_embeds [B,S,hidden_size] in its
-//          place: what a multimodal model has put together from embed_tokens and from elsewhere.
+//          place: what a multimodal model has put together from embed_tokens and from elsewhere; position_ids and
+//          actual_seq_len as decoder.h says.
 // Errors   ConfigError for neither or both of them, or for more than max_position_embeddings positions.
 #pragma once
 

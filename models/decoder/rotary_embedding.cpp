@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/core/error.h"
 #include "engine/core/rank_context.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/ops.h"
@@ -14,7 +15,7 @@ using AngleFunction = double (*)(double);
 double cosine(double angle) { return std::cos(angle); }
 double sine(double angle) { return std::sin(angle); }
 
-// The table of `function` over [rows, head_dim].
+// The table of `function` at the positions 0, 1, ..., rows - 1: [rows, head_dim].
 Tensor make_table(std::int64_t rows, std::int64_t dim, double theta, AngleFunction function) {
   const Tensor table = Tensor::empty({rows, dim}, DType::kF32, device::MemCategory::kActivation, "rotary table");
   const device::Cost cost{.flops = static_cast<double>(table.numel()), .written_bytes = table.nbytes()};
@@ -32,6 +33,32 @@ Tensor make_table(std::int64_t rows, std::int64_t dim, double theta, AngleFuncti
   return table;
 }
 
+// The rows of `table` at these positions, which it has: [B, S, head_dim].
+Tensor rows_at(const Tensor& table, const Tensor& position_ids) {
+  const Shape& s = position_ids.shape();
+  const std::int64_t rows = table.shape()[0], dim = table.shape()[1];
+  const Tensor taken =
+      Tensor::empty({s[0], s[1], dim}, DType::kF32, device::MemCategory::kActivation, "rotary table of positions");
+  const device::Cost cost{.read_bytes = taken.nbytes() + position_ids.nbytes(), .written_bytes = taken.nbytes()};
+  device::Device::current().launch("rotary_rows", cost, [&] {
+    const auto* positions = position_ids.data<std::int32_t>();
+    for (std::int64_t i = 0; i < position_ids.numel(); ++i) {
+      const std::int64_t position = positions[i];
+      check_model(position >= 0 && position < rows, "position_ids has {} at [{}, {}]; allowed are 0 to {}", position,
+                  i / s[1], i % s[1], rows - 1);
+      std::copy_n(table.data<float>() + position * dim, dim, taken.data<float>() + i * dim);
+    }
+  });
+  return taken;
+}
+
+void check_position_ids(const Tensor& position_ids, const Tensor& hidden) {
+  const Shape expected{hidden.shape()[0], hidden.shape()[1]};
+  check_model(position_ids.dtype() == DType::kI32 && position_ids.shape() == expected,
+              "position_ids is {} {}; int32 {} is needed", name(position_ids.dtype()), to_string(position_ids.shape()),
+              to_string(expected));
+}
+
 }  // namespace
 
 RotaryEmbedding::RotaryEmbedding(std::string type_name, std::int64_t head_dim, std::int64_t max_positions, double theta)
@@ -43,9 +70,14 @@ RotaryEmbedding::RotaryEmbedding(std::string type_name, std::int64_t head_dim, s
 nn::Value RotaryEmbedding::forward(const nn::Args& args) {
   const Tensor& hidden = args.tensor(0);
   const std::int64_t seq = hidden.shape()[1];
+  const bool has_positions = args.positional.size() > 1 && !args.positional[1].is_none();
+  if (has_positions) check_position_ids(args.tensor(1), hidden);
+  const auto wanted = [&](const Tensor& table) {
+    return has_positions ? rows_at(table.rows(0, seq), args.tensor(1)) : table.rows(0, seq);
+  };
   if (!RankContext::current().slot<nn::KernelOptions>().fused_rotary_pos_emb) {
-    const Tensor cos = make_table(seq, head_dim_, theta_, cosine);
-    const Tensor sin = make_table(seq, head_dim_, theta_, sine);
+    const Tensor cos = wanted(make_table(seq, head_dim_, theta_, cosine));
+    const Tensor sin = wanted(make_table(seq, head_dim_, theta_, sine));
     return nn::ValueList{ops::cast(cos, hidden.dtype()), ops::cast(sin, hidden.dtype())};
   }
   Tensor& cos = own_buffers()[0].value;
@@ -55,7 +87,7 @@ nn::Value RotaryEmbedding::forward(const nn::Args& args) {
     cos = make_table(rows, head_dim_, theta_, cosine);
     sin = make_table(rows, head_dim_, theta_, sine);
   }
-  return nn::ValueList{cos.rows(0, seq), sin.rows(0, seq)};
+  return nn::ValueList{wanted(cos), wanted(sin)};
 }
 
 }  // namespace loom::models

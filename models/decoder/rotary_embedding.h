@@ -3,7 +3,8 @@
 // Layout   Hugging Face's: [S, D] with the D / 2 angles twice, angle(s, i) = s * theta^(-2 i / D). Computed in double,
 //          kept in fp32.
 // Call     (hidden [B,S,...]) -> [cos, sin], each [S, D]: fp32 where the rank's rope is fused, rounded to hidden's
-//          dtype where it is composed.
+//          dtype where it is composed. With position_ids int32 [B,S] as second argument: those of these positions, each
+//          [B, S, D]. ModelError for a position that is negative or not below S.
 // Memory   fused: nothing before the first call; then at least as many rows as the longest sequence so far, for good
 //          (category activation). Composed: nothing is kept, the tables are made at every call as Hugging Face does.
 // Threads  the rank's host thread.

@@ -58,13 +58,14 @@ void set_dtype(Json& config, DType dtype) {
 
 std::vector<std::string> tokenizer_files(const fs::path& folder) { return present(folder, kTokenizer); }
 
-void refuse_unread_tokenizer(const fs::path& folder, bool bytes_as_tokens, std::string_view what) {
+void refuse_unread_tokenizer(const fs::path& folder, bool bytes_as_tokens, std::string_view what,
+                             std::string_view advice) {
   const std::vector<std::string> files = tokenizer_files(folder);
   if (files.empty() || bytes_as_tokens) return;
   config_error(
-      "{} has a tokenizer ({}), but tokenizers are not built: {} would be read as bytes, 0 to 255, which are other "
-      "tokens of this model; add --bytes-as-tokens if that is meant",
-      folder.string(), fmt::join(files, ", "), what);
+      "{} has a tokenizer ({}), and {} would be read as bytes, 0 to 255, which are other tokens of this model; {}add "
+      "--bytes-as-tokens if that is meant",
+      folder.string(), fmt::join(files, ", "), what, advice);
 }
 
 void carry_files(const fs::path& from, const fs::path& to) {

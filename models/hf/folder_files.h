@@ -21,9 +21,10 @@ namespace loom::models {
 // The files of a tokenizer in a folder, by name, sorted. None for a path that is no folder.
 std::vector<std::string> tokenizer_files(const std::filesystem::path& folder);
 
-// Tokenizers are not built: ConfigError for a folder that has one, unless the user asks for bytes. `what` is what would
-// be read as bytes ("the data", "the prompt").
-void refuse_unread_tokenizer(const std::filesystem::path& folder, bool bytes_as_tokens, std::string_view what);
+// ConfigError for a folder that has a tokenizer, unless the user asks for bytes. `what` is what would be read as bytes
+// ("the data", "the prompt"); `advice` is what else to do, or empty.
+void refuse_unread_tokenizer(const std::filesystem::path& folder, bool bytes_as_tokens, std::string_view what,
+                             std::string_view advice = "");
 
 // Copies the tokenizer's files, and those of generation, chat and image settings, to another folder, which is made.
 // Nothing where both are one folder or there are none.

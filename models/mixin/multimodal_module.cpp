@@ -63,6 +63,14 @@ nn::Value MultiModalModule::forward(const nn::Args& args) {
     config_error("{} was called with {} positional arguments{}; give input_ids and, for images, pixel_values",
                  type_name(), args.positional.size(), named.is_none() ? "" : " and pixel_values");
   }
+  for (const auto& [name, value] : args.named) {
+    if (name == "pixel_values") continue;
+    config_error("{} was called with {}, which it does not take; of named arguments it takes pixel_values alone{}",
+                 type_name(), name,
+                 name == "position_ids"     ? "; remove --reset-position-ids"
+                 : name == "actual_seq_len" ? "; remove --reset-attention-mask"
+                                            : "");
+  }
   const nn::Value& pixels = args.positional.size() == 2 ? args.positional[1] : named;
   return forward_multimodal(args.tensor(0), pixels.is_none() ? nullptr : &pixels.tensor());
 }

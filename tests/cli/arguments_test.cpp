@@ -853,11 +853,14 @@ INSTANTIATE_TEST_SUITE_P(
     Commands, BadCommandLine,
     ::testing::Values(
         Bad{{},
-            "no command is given; use shardloom train, plan, generate, compare, convert or inspect (--help lists their "
-            "flags)"},
+            "no command is given; use shardloom train, plan, generate, preprocess, compare, convert or inspect (--help "
+            "lists "
+            "their flags)"},
         Bad{{"trian"}, "'trian' is not a command; did you mean train?"},
-        Bad{{"evaluate"}, "'evaluate' is not a command; use train, plan, generate, compare, convert or inspect"},
-        Bad{{"--lr", "1"}, "'--lr' is not a command; use train, plan, generate, compare, convert or inspect"},
+        Bad{{"evaluate"},
+            "'evaluate' is not a command; use train, plan, generate, preprocess, compare, convert or inspect"},
+        Bad{{"--lr", "1"},
+            "'--lr' is not a command; use train, plan, generate, preprocess, compare, convert or inspect"},
         Bad{{"generate", "out"}, "no prompt is given; use --prompt TEXT"},
         Bad{{"generate", "--prompt", "a"}, "no model is given; use shardloom generate MODEL_DIR --prompt TEXT"},
         Bad{{"generate", "out", "more", "--prompt", "a"}, "'more' belongs to no flag; see shardloom generate --help"},
@@ -878,12 +881,12 @@ INSTANTIATE_TEST_SUITE_P(
             "unknown flag --micro-batchsize; did you mean --micro-batch-size?"},
         Bad{with_model_and_data({"--lrr=1"}), "unknown flag --lrr; did you mean --lr?"},
         Bad{with_model_and_data({"--num-laiers", "4"}), "unknown flag --num-laiers; see shardloom train --help"},
-        Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2", "--split", "1,0,0",
+        Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2", "--log-params-norm",
                                  "--lrr", "2"}),
             "4 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
             "  unknown flag --micro-batchsize; did you mean --micro-batch-size?\n"
             "  --sequence-parallel goes with tensor parallelism, which is not built; remove it\n"
-            "  --split is not a flag here; write --held-out-fraction X, the share kept for evaluation"},
+            "  --log-params-norm is not built: the norm of the parameters is not computed; remove it"},
         Bad{with_model_and_data({"--attention-dropout", "0.1"}),
             "--attention-dropout is 0.1; dropout is not built; write 0"},
         Bad{with_model_and_data({"--mm-model", "m.json"}),

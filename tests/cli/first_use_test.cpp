@@ -149,11 +149,12 @@ TEST_F(FirstUse, AFolderWithATokenizerIsNotReadAsBytesUnlessAskedFor) {
   folder.write("out/tokenizer.json", "{}");
   folder.write("out/tokenizer_config.json", "{\"a\": 1}");
   const std::string refused =
-      "out has a tokenizer (tokenizer.json), but tokenizers are not built: {} would be read as bytes, 0 to 255, which "
-      "are other tokens of this model; add --bytes-as-tokens if that is meant";
+      "out has a tokenizer (tokenizer.json), and {} would be read as bytes, 0 to 255, which are other tokens of this "
+      "model; {}add --bytes-as-tokens if that is meant";
   const Words train = kTrain + Words{"--init-from-hf-path", "out", "--train-iters", "1", "--save", "again"};
-  expect_refusal(train, fmt::format(fmt::runtime(refused), "the data"));
-  expect_refusal({"generate", "out", "--prompt", "a"}, fmt::format(fmt::runtime(refused), "the prompt"));
+  expect_refusal(train,
+                 fmt::format(fmt::runtime(refused), "the data", "make token ids of it with shardloom preprocess, or "));
+  expect_refusal({"generate", "out", "--prompt", "a"}, fmt::format(fmt::runtime(refused), "the prompt", ""));
   EXPECT_FALSE(std::filesystem::exists(folder.path("again")));
   done(train + Words{"--bytes-as-tokens"});
   EXPECT_EQ(folder.read("again/tokenizer.json"), "{}");  // carried along

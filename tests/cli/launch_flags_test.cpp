@@ -161,21 +161,24 @@ TEST_F(LaunchFlags, AMindSpeedScriptTrainsAndNamesWhatChangesNothing) {
                                            "--save-interval",
                                            "100"});
   EXPECT_EQ(outcome.err,
-            "warning: without effect here: --num-workers 8, --use-mcore-models, --tokenizer-type NullTokenizer, "
+            "warning: without effect here: --num-workers 8, --use-mcore-models, "
             "--num-layers 2, --hidden-size 16, --normalization RMSNorm, --position-embedding-type rope, --swiglu, "
             "--attention-dropout 0, --hidden-dropout 0.0, --no-load-optim, --no-load-rng, --save-interval 100, "
-            "--no-save-optim, --no-save-rng; the model is what its configuration says, text is read as bytes, and "
+            "--no-save-optim, --no-save-rng; the model is what its configuration says, and "
             "nothing is saved or loaded without --save and --load\n");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(folder.metrics("metrics.jsonl").size(), 2u);
 }
 
 TEST_F(LaunchFlags, AllThatAreNotTakenAreNamedInOneRun) {
-  const Outcome outcome = folder.run(kFourSteps + Words{"--mm-data", "d.json", "--lrr", "1", "--split", "9"});
-  EXPECT_EQ(outcome.err,
-            "shardloom: 3 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
-            "  --mm-data is not a flag here; write --data-path PATH\n"
-            "  --split is not a flag here; write --held-out-fraction X, the share kept for evaluation\n");
+  const Outcome outcome =
+      folder.run(kFourSteps + Words{"--mm-data", "d.json", "--lrr", "1", "--tokenizer-type", "GPT2BPETokenizer"});
+  EXPECT_EQ(
+      outcome.err,
+      "shardloom: 3 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
+      "  --mm-data is not a flag here; write --data-path PATH\n"
+      "  --tokenizer-type is GPT2BPETokenizer; only tokenizers of Hugging Face's are read; write PretrainedFromHF, and "
+      "--tokenizer-name-or-path DIR with a tokenizer.json\n");
   EXPECT_EQ(outcome.exit_code, 2);
 }
 

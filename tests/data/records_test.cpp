@@ -1,5 +1,5 @@
-// Promise: every format gives the records that are in it, in their order and with their places; parquet's are those that
-//          pyarrow reads; a file that is not what its name says is refused with file and line.
+// Promise: every format gives the records that are in it, in their order and with their places; parquet's are those
+//          that pyarrow reads; a file that is not what its name says is refused with file and line.
 // World:   small files, those of tests/io/data/parquet (tests/interop/make_parquet.py) and of tests/reference/sft.
 #include <algorithm>
 #include <gmock/gmock.h>

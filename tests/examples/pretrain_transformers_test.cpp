@@ -105,9 +105,8 @@ TEST(AFolderWithATokenizer, IsReadAsBytesOnlyWhereThatIsAskedForAndKeepsItsToken
   const Words run = kSteps + Words{"--init-from-hf-path", "model", "--train-iters", "1", "--save", "out"};
   const Outcome refused = folder.run(run);
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err,
-              HasSubstr("model has a tokenizer (merges.txt, vocab.json), but tokenizers are not built: the "
-                        "data would be read as bytes"));
+  EXPECT_THAT(refused.err, HasSubstr("model has a tokenizer (merges.txt, vocab.json), and the data would be read as "
+                                     "bytes"));
   EXPECT_EQ(folder.run(run + Words{"--bytes-as-tokens"}).exit_code, 0);
   EXPECT_EQ(folder.read("out/merges.txt"), "a b");
   EXPECT_EQ(folder.read("out/vocab.json"), "{}");

@@ -395,6 +395,52 @@ TEST(IndexedWriter, ReplacesAPairAndReadersOfTheOldOneFindOut) {
   EXPECT_THAT(tokens_of(old, 2), ElementsAre(8, 9, 10));  // still that of before
 }
 
+using Writers = std::vector<std::unique_ptr<IndexedWriter>>;
+
+Writers two_writers(const fs::path& folder, std::int32_t token) {
+  Writers writers;
+  for (const char* name : {"a", "b"}) {
+    writers.push_back(std::make_unique<IndexedWriter>(folder / name, IndexedDtype::kI32));
+    writers.back()->add_sequence(Tokens{token});
+    writers.back()->end_document();
+  }
+  return writers;
+}
+
+TEST(IndexedWriter, MakesSeveralPairsVisibleTogether) {
+  const fs::path folder = fresh_folder();
+  IndexedWriter::commit_all(two_writers(folder, 1));
+  IndexedWriter::commit_all(two_writers(folder, 2));
+  EXPECT_THAT(names_in(folder), UnorderedElementsAre("a.bin", "a.idx", "b.bin", "b.idx"));
+  for (const char* name : {"a", "b"}) EXPECT_THAT(tokens_of(IndexedDataset(folder / name), 0), ElementsAre(2));
+}
+
+TEST(IndexedWriter, LeavesAllOldPairsWhereOneOfSeveralCannotBeWhole) {
+  const fs::path folder = fresh_folder();
+  IndexedWriter::commit_all(two_writers(folder, 1));
+  {
+    const Writers writers = two_writers(folder, 2);
+    for (int i = 0; i < 1000; ++i) writers.back()->end_document();  // 8 bytes each in b.idx, written by commit_all()
+    const test::FileSizeLimit limit(4096);
+    EXPECT_EQ(message_of<Error>([&] { IndexedWriter::commit_all(writers); }),
+              (folder / "b.idx").string() + ": cannot write: File too large");
+  }
+  EXPECT_THAT(names_in(folder), UnorderedElementsAre("a.bin", "a.idx", "b.bin", "b.idx"));
+  for (const char* name : {"a", "b"}) EXPECT_THAT(tokens_of(IndexedDataset(folder / name), 0), ElementsAre(1));
+}
+
+TEST(IndexedWriter, SaysHowFarAMergeIsAndMayBeStoppedThere) {
+  const fs::path folder = fresh_folder();
+  IndexedWriter::commit_all(two_writers(folder, 1));
+  IndexedWriter writer(folder / "merged", IndexedDtype::kI32);
+  std::int64_t bytes = 0;
+  writer.add_all(IndexedDataset(folder / "a"), [&](std::int64_t more) { bytes += more; });
+  EXPECT_EQ(bytes, 4);
+  EXPECT_EQ(message_of<Error>(
+                [&] { writer.add_all(IndexedDataset(folder / "b"), [](std::int64_t) { raise<Error>("stopped"); }); }),
+            "stopped");
+}
+
 TEST(IndexedWriter, NeedsItsFolder) {
   EXPECT_THAT(message_of<ConfigError>([] { IndexedWriter("/nowhere/p", IndexedDtype::kI32); }),
               HasSubstr("/nowhere/p.bin: cannot create: No such file or directory"));

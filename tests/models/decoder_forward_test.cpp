@@ -92,6 +92,37 @@ TEST_P(DecoderForward, SeesNoLaterToken) {
   EXPECT_TRUE(std::equal(before.begin() + kSeq * kVocab, before.end(), after.begin() + kSeq * kVocab));
 }
 
+// Two rows of segments 5 + 7 and 12; each alone, from position 0 on.
+TEST_P(DecoderForward, PackedSegmentsHaveTheLogitsThatTheyHaveAlone) {
+  for (const nn::KernelOptions& grain : {nn::KernelOptions::fast(), nn::KernelOptions::pytorch()}) {
+    use(grain);
+    const autograd::NoGrad no_grad;
+    const auto model = build_decoder(load_decoder_config(folder()));
+    nn::materialize(*model);
+    load_weights(*model, io::HfWeights(folder()));
+    std::vector<std::int32_t> positions;
+    for (const int length : {5, 7, 12}) {
+      for (int i = 0; i < length; ++i) positions.push_back(i);
+    }
+    nn::Args args;
+    args.positional.emplace_back(Tensor::from(tokens(), {kBatch, kSeq}, DType::kI32));
+    args.named.emplace_back("position_ids", Tensor::from(positions, {kBatch, kSeq}));
+    const nn::ValueList ends{nn::Value(std::int64_t{5}), nn::Value(std::int64_t{12}), nn::Value(std::int64_t{24})};
+    args.named.emplace_back("actual_seq_len", nn::Value(ends));
+    const auto packed = model->call(args).tensor().to_vector<float>();
+    std::vector<float> alone;
+    std::ptrdiff_t begin = 0;
+    for (const std::ptrdiff_t length : {5, 7, 12}) {
+      const auto all = tokens();
+      const std::vector<std::int64_t> ids(all.begin() + begin, all.begin() + begin + length);
+      const auto part = (*model)(Tensor::from(ids, {1, length}, DType::kI32)).tensor().to_vector<float>();
+      alone.insert(alone.end(), part.begin(), part.end());
+      begin += length;
+    }
+    EXPECT_LT(worst_difference(packed, alone), 2e-6);
+  }
+}
+
 TEST_P(DecoderForward, OfADryRunHasTheShapeOfTheLogits) {
   device::DeviceOptions options;
   options.dry_run = true;

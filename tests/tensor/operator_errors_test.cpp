@@ -168,7 +168,7 @@ TEST_F(OperatorErrors, OfAttentionAndItsTables) {
   }
   const std::string tables =
       "rope: x [1, 2, 3, 4] with tables [2, 2] and [2, 2]; x is [batch, sequence, heads, head dim] with an even head "
-      "dim, a table [sequence, head dim]";
+      "dim, a table [sequence, head dim] or [batch, sequence, head dim]";
   expect_refused([] { ops::rope(fp32({1, 2, 3, 4}), fp32({2, 2}), fp32({2, 2})); }, tables);
   expect_refused([] { ops::composed::rope(fp32({1, 2, 3, 4}), fp32({2, 2}), fp32({2, 2})); }, tables);
 }

@@ -1,8 +1,8 @@
 // Records: the rows of data sets in files, one JSON object each, whatever the file is.
 //
 // Files      by the text behind the last dot: json, jsonl, csv, txt, parquet.
-// Batches    a reader gives raw pieces of its file in their order; the costly part, parsing, is the batch's own, so that
-//            several threads do it. A batch is a few hundred KiB; memory does not grow with the file.
+// Batches    a reader gives raw pieces of its file in their order; the costly part, parsing, is the batch's own, so
+//            that several threads do it. A batch is a few hundred KiB; memory does not grow with the file.
 // Records    the same ones in the same order however batches are spread over threads.
 // Threads    a reader belongs to one thread. A batch belongs to whoever has it, and does not need its reader.
 // Errors     ConfigError with file and line (row of a table) for what is malformed; nothing is passed over.
@@ -40,8 +40,8 @@ class RecordReader {
 
 std::unique_ptr<RecordReader> open_records(const std::filesystem::path& file);
 
-// The files of a path: itself, or of a folder all files of the extension that most of its files have, by name; of equals
-// the one that comes first in the list above. ConfigError that names `flag`: no such path, no file that is read.
+// The files of a path: itself, or of a folder all files of the extension that most of its files have, by name; of
+// equals the one that comes first in the list above. ConfigError that names `flag`: no such path, no file that is read.
 std::vector<std::filesystem::path> record_files(const std::string& flag, const std::filesystem::path& path);
 
 }  // namespace loom::data

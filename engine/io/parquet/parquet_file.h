@@ -1,15 +1,15 @@
 // ParquetFile: the rows of a parquet file, as the values of its leaf columns with their levels.
 //
-// Fields   the tree of what a row has, as JSON has it: objects, lists, values. A list of the format, which is two groups,
-//          is one field.
+// Fields   the tree of what a row has, as JSON has it: objects, lists, values. A list of the format, which is two
+//          groups, is one field.
 // Leaves   fields without children, numbered from 0 in the order of the file.
-// Levels   each entry of a leaf has a definition level, how much of its path is there, and in lists a repetition level: 0
-//          begins a row. A value belongs to the entries whose definition level is the leaf's highest one.
+// Levels   each entry of a leaf has a definition level, how much of its path is there, and in lists a repetition level:
+//          0 begins a row. A value belongs to the entries whose definition level is the leaf's highest one.
 // Memory   of each leaf a page and a dictionary at a time, and the rows that are asked for.
 // Threads  one thread at a time.
-// Errors   FileDamage: not a parquet file, cut short, a checksum, a size or a level that is not right. ConfigError: what
-//          the format has and this reader has not, by its name. Both with file, column, row group and byte. Error where
-//          the file changes while it is read.
+// Errors   FileDamage: not a parquet file, cut short, a checksum, a size or a level that is not right. ConfigError:
+//          what the format has and this reader has not, by its name. Both with file, column, row group and byte. Error
+//          where the file changes while it is read.
 // Source   github.com/apache/parquet-format; what is read: docs/formats.md.
 #pragma once
 

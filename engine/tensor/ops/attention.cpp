@@ -28,6 +28,15 @@ kernels::Attention describe(const Tensor& q, const Tensor& k, const Tensor& v, d
 // The area of the scores that count, a causal diagonal cut in half: two products of it are a forward.
 double forward_flops(const kernels::Attention& op) {
   const auto size = [](std::int64_t n) { return static_cast<double>(n); };
+  if (op.segment_ends) {
+    double pairs = 0;
+    std::int64_t begin = 0;
+    for (const std::int64_t end : *op.segment_ends) {
+      pairs += 0.5 * size(end - begin) * size(end - begin);
+      begin = end;
+    }
+    return 4.0 * size(op.heads) * pairs * size(op.head_dim);
+  }
   double pairs = size(op.queries) * size(op.keys);
   if (op.causal) {
     const double cut =
@@ -88,13 +97,27 @@ Grads backward(const kernels::Attention& op, Saved saved, const Tensor& dout, co
 
 }  // namespace
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
-                 std::optional<std::int64_t> start) {
-  const kernels::Attention op = describe(q, k, v, scale, causal, start);
+namespace {
+
+Tensor recorded(const kernels::Attention& op, const Tensor& q, const Tensor& k, const Tensor& v) {
   const auto [out, log_sum_exp] = forward(op, q, k, v);
   autograd::record("attention", {q, k, v}, {q, k, v, out, log_sum_exp}, {out},
                    [op](Saved saved, const Grads& grads, const Needs&) { return backward(op, saved, grads[0], {}); });
   return out;
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
+                 std::optional<std::int64_t> start) {
+  return recorded(describe(q, k, v, scale, causal, start), q, k, v);
+}
+
+Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const SegmentEnds& ends) {
+  kernels::Attention op = describe(q, k, v, scale, true, {});
+  if (ends) check_segments(q, k, *ends);
+  op.segment_ends = ends;
+  return recorded(op, q, k, v);
 }
 
 AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,

@@ -147,10 +147,11 @@ Tensor mul_rows(const Tensor& x, const Tensor& factor) {
 }
 
 Tensor mul_positions(const Tensor& x, const Tensor& table) {
-  const std::int64_t seq = x.shape()[1], heads = x.shape()[2], dim = x.shape()[3];
+  const std::int64_t heads = x.shape()[2], dim = x.shape()[3];
+  const std::int64_t positions = table.numel() / std::max<std::int64_t>(dim, 1);  // of a row, or of the batch
   check_model(!table.requires_grad(), "mul_positions: a table that requires a gradient; detach() it");
   const auto multiply = [=](const Tensor& from, const Tensor& factors) {
-    return times_table_rows(from, factors, dim, [=](std::int64_t row) { return row / heads % seq; });
+    return times_table_rows(from, factors, dim, [=](std::int64_t row) { return row / heads % positions; });
   };
   Tensor y = multiply(x, table);
   autograd::record(

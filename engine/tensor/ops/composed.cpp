@@ -32,7 +32,7 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
 namespace {
 
 AttentionResult attend(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
-                       std::optional<std::int64_t> start, bool with_log_sum_exp) {
+                       std::optional<std::int64_t> start, bool with_log_sum_exp, const SegmentEnds& ends = {}) {
   const std::int64_t first = check_attention(q, k, v, causal, start);
   const std::int64_t times = q.shape()[2] / k.shape()[2];
   const Tensor queries = swap_dims_1_2(q);
@@ -40,7 +40,7 @@ AttentionResult attend(const Tensor& q, const Tensor& k, const Tensor& v, double
   const Tensor values = repeat_kv(swap_dims_1_2(v), times);
   Tensor weights = bmm(queries, keys, true);
   weights = ops::scale(weights, scale);
-  if (causal) weights = causal_mask(weights, first);
+  if (causal) weights = causal_mask(weights, first, ends);
   const Tensor normaliser = with_log_sum_exp ? log_sum_exp(weights) : Tensor{};
   weights = softmax(weights);
   return {swap_dims_1_2(bmm(weights, values, false)), normaliser};
@@ -51,6 +51,12 @@ AttentionResult attend(const Tensor& q, const Tensor& k, const Tensor& v, double
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
                  std::optional<std::int64_t> start) {
   return attend(q, k, v, scale, causal, start, false).out;
+}
+
+Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const SegmentEnds& ends) {
+  check_attention(q, k, v, true, {});
+  if (ends) check_segments(q, k, *ends);
+  return attend(q, k, v, scale, true, {}, false, ends).out;
 }
 
 AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,

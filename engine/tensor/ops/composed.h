@@ -24,8 +24,9 @@ Tensor swap_dims_1_2(const Tensor& x);                  // [B,S,H,D] -> [B,H,S,D
 Tensor repeat_kv(const Tensor& x, std::int64_t times);  // [B,G,S,D] -> [B,G*times,S,D]
 // Batched over the leading dims: a [..., M, K] . b [..., K, N], or b [..., N, K] when transposed.
 Tensor bmm(const Tensor& a, const Tensor& b, bool transpose_b);
-// [..., S_q, S_k]: the smallest number is added where the key's position is above the query's, start + its row.
-Tensor causal_mask(const Tensor& scores, std::int64_t start = 0);
+// [..., S_q, S_k]: the smallest number is added where the key's position is above the query's, start + its row; with
+// ends, where it lies in another segment too (scores [B,H,S,S]).
+Tensor causal_mask(const Tensor& scores, std::int64_t start = 0, const SegmentEnds& ends = {});
 Tensor softmax(const Tensor& x);      // last dim, in fp32 (fp64), result in x's dtype
 Tensor log_softmax(const Tensor& x);  // last dim
 Tensor log_sum_exp(const Tensor& x);  // over the last dim: x [..., dim] -> [...], fp32 (fp64)
@@ -40,6 +41,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale
                  std::optional<std::int64_t> start = {});
 AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
                                            bool causal = true, std::optional<std::int64_t> start = {});
+Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const SegmentEnds& ends);
 // cross_entropy(logits.float()): fp32 logits, fp32 log-softmax, mean negative log-likelihood.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index);
 

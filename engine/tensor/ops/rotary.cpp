@@ -12,8 +12,8 @@ Tensor apply(const Tensor& x, const Tensor& cos, const Tensor& sin, bool backwar
     kernels::rope({.dtype = x.dtype(),
                    .table_dtype = cos.dtype(),
                    .backward = backward,
-                   .batch = s[0],
-                   .seq = s[1],
+                   .batch = cos.shape().ndim() == 3 ? 1 : s[0],
+                   .seq = cos.shape().ndim() == 3 ? s[0] * s[1] : s[1],
                    .heads = s[2],
                    .head_dim = s[3]},
                   x.raw(), cos.raw(), sin.raw(), y.raw());

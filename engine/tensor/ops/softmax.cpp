@@ -8,21 +8,39 @@
 namespace loom::ops {
 namespace {
 
+// Where the segment of each position of all rows begins, within its row.
+std::vector<std::int64_t> first_keys(const std::vector<std::int64_t>& ends, std::int64_t length) {
+  std::vector<std::int64_t> first;
+  for (const std::int64_t end : ends)
+    first.resize(static_cast<std::size_t>(end), static_cast<std::int64_t>(first.size()) % length);
+  return first;
+}
+
+// A query sees keys [first, limit) of its own; first is 0 without segments.
 template <class T>
-void add_mask(const Tensor& scores, Tensor& masked, std::int64_t start, double smallest) {
+void add_mask(const Tensor& scores, Tensor& masked, std::int64_t start, const SegmentEnds& ends, double smallest) {
   using V = kernels::simd::Pack<T>;
   const std::int64_t queries = scores.shape()[-2], keys = scores.shape()[-1];
   const T* x = scores.data<T>();
   T* y = masked.data<T>();
+  const std::vector<std::int64_t> first = ends ? first_keys(*ends, queries) : std::vector<std::int64_t>{};
+  const std::int64_t rows_of_batch =
+      first.empty() ? 1 : row_count(scores) * queries / static_cast<std::int64_t>(first.size());
   for_rows(row_count(scores), keys, [&](std::int64_t row) {
     const T* in = x + row * keys;
     T* out = y + row * keys;
-    const std::int64_t kept = std::min(start + row % queries + 1, keys);
-    std::copy_n(in, kept, out);
-    kernels::simd::for_packs<V>(keys - kept, [&](std::int64_t i, auto part) {
-      kernels::simd::store(out + kept + i,
-                           kernels::simd::load<V>(in + kept + i, part) + kernels::simd::splat<V>(smallest), part);
-    });
+    const auto mask = [&](std::int64_t begin, std::int64_t end) {
+      kernels::simd::for_packs<V>(end - begin, [&](std::int64_t i, auto part) {
+        kernels::simd::store(out + begin + i,
+                             kernels::simd::load<V>(in + begin + i, part) + kernels::simd::splat<V>(smallest), part);
+      });
+    };
+    const std::int64_t limit = std::min(start + row % queries + 1, keys);
+    const std::int64_t seen =
+        first.empty() ? 0 : first[static_cast<std::size_t>(row / rows_of_batch * queries + row % queries)];
+    mask(0, seen);
+    std::copy(in + seen, in + limit, out + seen);
+    mask(limit, keys);
   });
 }
 
@@ -45,7 +63,7 @@ Tensor softmax_in_statistics(const Tensor& x) {
   return y;
 }
 
-Tensor causal_mask(const Tensor& scores, std::int64_t start) {
+Tensor causal_mask(const Tensor& scores, std::int64_t start, const SegmentEnds& ends) {
   const Shape& s = scores.shape();
   check_model(s.ndim() >= 2 && start >= 0,
               "causal_mask: scores {} with the first query at position {}; [..., queries, keys] and a position of 0 or "
@@ -53,8 +71,9 @@ Tensor causal_mask(const Tensor& scores, std::int64_t start) {
               to_string(s), start);
   Tensor y = Tensor::empty(s, scores.dtype());
   launch("causal_mask", pass_cost(static_cast<double>(y.numel()), {scores}, {y}), [&] {
-    kernels::visit_float_dtype("causal_mask", scores.dtype(),
-                               [&]<class T>() { add_mask<T>(scores, y, start, smallest_number(scores.dtype())); });
+    kernels::visit_float_dtype("causal_mask", scores.dtype(), [&]<class T>() {
+      add_mask<T>(scores, y, start, ends, smallest_number(scores.dtype()));
+    });
   });
   autograd::record("causal_mask", {scores}, {}, {y},
                    [](Saved, const Grads& grads, const Needs&) -> Grads { return {grads[0]}; });

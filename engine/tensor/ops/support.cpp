@@ -16,10 +16,10 @@ void check_vector(std::string_view op, const Tensor& x, const Tensor& v) {
 
 void check_rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   const Shape& s = x.shape();
-  check_model(s.ndim() == 4 && s[3] % 2 == 0 && cos.shape() == Shape{s[1], s[3]} && sin.shape() == cos.shape() &&
-                  sin.dtype() == cos.dtype(),
+  const auto fits = [&] { return cos.shape() == Shape{s[1], s[3]} || cos.shape() == Shape{s[0], s[1], s[3]}; };
+  check_model(s.ndim() == 4 && s[3] % 2 == 0 && fits() && sin.shape() == cos.shape() && sin.dtype() == cos.dtype(),
               "rope: x {} with tables {} and {}; x is [batch, sequence, heads, head dim] with an even head dim, a "
-              "table [sequence, head dim]",
+              "table [sequence, head dim] or [batch, sequence, head dim]",
               to_string(s), to_string(cos.shape()), to_string(sin.shape()));
 }
 
@@ -45,6 +45,22 @@ std::int64_t check_attention(const Tensor& q, const Tensor& k, const Tensor& v, 
       "first query (start)",
       queries, keys);
   return start.value_or(keys - queries);
+}
+
+void check_segments(const Tensor& q, const Tensor& k, const std::vector<std::int64_t>& ends) {
+  const std::int64_t length = q.shape()[1], positions = q.shape()[0] * length;
+  check_model(k.shape()[1] == length, "attention: {} queries and {} keys with segments; give as many keys as queries",
+              length, k.shape()[1]);
+  std::int64_t begin = 0;
+  for (const std::int64_t end : ends) {
+    check_model(
+        end > begin && end <= positions && end <= (begin / length + 1) * length,
+        "attention: a segment from position {} to {} of {} rows of {}; ends ascend, and every row ends a segment",
+        begin, end, q.shape()[0], length);
+    begin = end;
+  }
+  check_model(begin == positions, "attention: segments end at position {} of {}; every row ends a segment", begin,
+              positions);
 }
 
 void check_targets(std::string_view op, const Tensor& logits, const Tensor& targets) {

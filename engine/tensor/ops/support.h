@@ -49,6 +49,8 @@ void check_rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
 // The position of the first query: `start`, or that which makes the queries the last positions; 0 when not causal.
 std::int64_t check_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                              std::optional<std::int64_t> start);
+// Ends as segment_attention() takes them.
+void check_segments(const Tensor& q, const Tensor& k, const std::vector<std::int64_t>& ends);
 void check_targets(std::string_view op, const Tensor& logits, const Tensor& targets);
 
 // Cost of a pass that reads and writes these tensors once.

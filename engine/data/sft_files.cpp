@@ -1,0 +1,82 @@
+#include "engine/data/sft_files.h"
+
+#include <cstring>
+
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+
+namespace loom::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string shown(const fs::path& path) { return escaped(path.string()); }
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+io::IndexedDataset open_key(const std::string& flag, const fs::path& prefix, const std::string& key) {
+  const fs::path pair = packed_prefix(prefix, key);
+  for (const fs::path& file : {io::bin_path(pair), io::idx_path(pair)}) {
+    if (is_there(file)) continue;
+    config_error(
+        "{} {}: {} is not there; data for fine-tuning has the pairs input_ids, attention_mask and labels, which "
+        "`shardloom preprocess` writes with an instruction handler",
+        flag, shown(prefix), shown(file));
+  }
+  io::IndexedDataset opened(pair);
+  if (opened.dtype() == io::IndexedDtype::kF32 || opened.dtype() == io::IndexedDtype::kF64) {
+    config_error("{} {}: {} holds {}, which are no token ids; give pairs of integers", flag, shown(prefix), shown(pair),
+                 io::name_of(opened.dtype()));
+  }
+  return opened;
+}
+
+void check_same_lengths(const std::string& flag, const fs::path& prefix, const io::IndexedDataset& first,
+                        const io::IndexedDataset& other) {
+  if (first.sequence_count() != other.sequence_count()) {
+    config_error("{} {}: {} has {} sequences, and {} has {}; write them together", flag, shown(prefix),
+                 shown(first.prefix().filename()), first.sequence_count(), shown(other.prefix().filename()),
+                 other.sequence_count());
+  }
+  const auto a = first.length_bytes();
+  const auto b = other.length_bytes();
+  if (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0) return;
+  for (std::int64_t i = 0; i < first.sequence_count(); ++i) {
+    if (first.length(i) == other.length(i)) continue;
+    config_error("{} {}: sequence {} has {} numbers in {}, and {} in {}; write them together", flag, shown(prefix), i,
+                 first.length(i), shown(first.prefix().filename()), other.length(i), shown(other.prefix().filename()));
+  }
+}
+
+}  // namespace
+
+fs::path packed_prefix(const fs::path& prefix, const std::string& key) {
+  fs::path pair = prefix;
+  pair += "_packed_" + key + "_document";
+  return pair;
+}
+
+bool is_sft_prefix(const fs::path& prefix) {
+  const fs::path pair = packed_prefix(prefix, "input_ids");
+  return is_there(io::idx_path(pair)) || is_there(io::bin_path(pair));
+}
+
+SftFiles::SftFiles(const std::string& flag, const fs::path& prefix)
+    : prefix_(prefix),
+      input_ids_(open_key(flag, prefix, "input_ids")),
+      attention_mask_(open_key(flag, prefix, "attention_mask")),
+      labels_(open_key(flag, prefix, "labels")) {
+  check_same_lengths(flag, prefix, input_ids_, attention_mask_);
+  check_same_lengths(flag, prefix, input_ids_, labels_);
+}
+
+void SftFiles::check_unchanged() const {
+  input_ids_.check_unchanged();
+  attention_mask_.check_unchanged();
+  labels_.check_unchanged();
+}
+
+}  // namespace loom::data

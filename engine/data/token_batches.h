@@ -1,0 +1,53 @@
+// Samples of token ids as batches: the data of `shardloom train` from .bin/.idx pairs, for pretraining and for
+// fine-tuning.
+//
+// Batch       "input_ids" and "targets", both int32 [samples, seq_length] of the host; targets are one token further,
+//             and -100 where nothing is learnt (the loss mask). With variable_seq_lengths rows are shorter.
+//             "position_ids", int32 of that shape, with reset_position_ids or neat_pack.
+//             "actual_seq_len", a list of whole numbers, with reset_attention_mask or neat_pack: where segments end
+//             (models/decoder/decoder.h).
+// Loss        the mean over the targets that count, of a whole step: DataLoaders::count_tokens.
+// Evaluation  begins at sample 0 each time.
+// Errors      ConfigError as gpt_data.h and sft_data.h say, and for options that need an id that no tokenizer gives.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/data/data_split.h"
+#include "engine/data/options.h"
+#include "engine/data/step.h"
+
+namespace loom::data {
+
+// Of a tokenizer.
+struct TokenIds {
+  std::int32_t eod = -1;                  // at the end of a document; -1: not known
+  std::int32_t pad = -1;                  // -1: none
+  std::vector<std::int32_t> others = {};  // the other special ids
+};
+
+// How many samples a run reads of each part; 0: the part is left out.
+using SampleCounts = PerSplit<std::int64_t>;
+
+struct RunLength {
+  std::int64_t train_samples = 0;  // 0: train_iters global batches
+  std::int64_t train_iters = 1;
+  std::int64_t eval_interval = 1;
+  std::int64_t eval_iters = 0;
+  std::int64_t global_batch_size = 1;
+};
+// As many as Megatron asks for, so that its indices are ours.
+SampleCounts sample_counts(const RunLength& run);
+
+// Of .bin/.idx pairs.
+DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts);
+// Of samples for fine-tuning. `global_batch_size`: for padded_samples.
+DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
+                                     std::int64_t global_batch_size);
+
+// Targets of a batch that count; of a batch of shapes, all.
+TokenCounts count_targets(const Batch& batch);
+
+}  // namespace loom::data
