@@ -1,5 +1,5 @@
 // Promise: attention within segments gives each segment what it has as a batch of its own, results and gradients: bit
-//          by bit in the fused grain, up to rounding in the composed one; so do rotary tables of positions of their own.
+//          by bit in the fused grain, up to rounding in the composed one; and so do rotary tables of their positions.
 // World:   one rank; two rows of 53 positions in segments of 1, 20, 32 and 49, 4; numbers are standard normal.
 #include <gmock/gmock.h>
 
