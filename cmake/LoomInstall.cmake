@@ -46,7 +46,7 @@ file(RELATIVE_PATH LOOM_PC_TO_PREFIX "/prefix/${pc_dir}" "/prefix")
 list(TRANSFORM libraries PREPEND "-l" OUTPUT_VARIABLE LOOM_PC_LIBS)
 list(JOIN LOOM_PC_LIBS " " LOOM_PC_LIBS)
 set(LOOM_PC_REQUIRES "fmt spdlog yaml-cpp nlohmann_json eigen3 numa libisal oniguruma libutf8proc snappy libzstd zlib liblz4")
-set(LOOM_PC_SYSTEM_LIBS "-pthread")
+set(LOOM_PC_SYSTEM_LIBS "-pthread -lc")  # in front of -lonig: FindOniguruma.cmake
 if(LOOM_PARALLEL STREQUAL "tbb")
   string(APPEND LOOM_PC_REQUIRES " tbb")
 endif()

@@ -2,6 +2,8 @@
 // World:   tokenizers of 260 tokens, made by hand; pieces of the specification's table.
 #include "engine/data/tokenizer/tokenizer.h"
 
+#include <regex.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -342,6 +344,15 @@ TEST(TokenStream, TogetherIsTheWholeTextForAnyIds) {
       ASSERT_EQ(all, tokenizer.decode(ids));
     }
   }
+}
+
+// Oniguruma's library has a regcomp of its own, whose flags have other values.
+TEST(TokenizerLibraries, LeaveThePosixExpressionsOfAProcessToTheCLibrary) {
+  regex_t compiled;
+  ASSERT_EQ(regcomp(&compiled, "^(a|bc)+$", REG_EXTENDED | REG_NOSUB), 0);
+  EXPECT_EQ(regexec(&compiled, "abca", 0, nullptr, 0), 0);
+  EXPECT_EQ(regexec(&compiled, "ab", 0, nullptr, 0), REG_NOMATCH);
+  regfree(&compiled);
 }
 
 }  // namespace
