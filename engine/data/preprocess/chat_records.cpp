@@ -163,6 +163,22 @@ class MessageReader : public ColumnReader {
     return 0;
   }
 
+  struct Turn {
+    const RecordJson* message = nullptr;
+    std::size_t number = 0;  // among the record's messages
+  };
+  // Reads system and tools into `chat`; the messages behind them.
+  std::vector<Turn> begin(const Record& record, Chat& chat) const {
+    chat.where = record.where;
+    std::vector<Turn> turns;
+    const RecordJson* messages = messages_of(record);
+    if (messages == nullptr || messages->empty()) return turns;
+    const std::size_t first = read_system(record, *messages, chat);
+    read_tools(record, chat);
+    for (std::size_t i = first; i < messages->size(); ++i) turns.push_back({&(*messages)[i], i});
+    return turns;
+  }
+
   // A JSON text, or JSON itself.
   void read_tools(const Record& record, Chat& chat) const {
     const RecordJson* tools = value_of(record, columns_.tools);
@@ -183,23 +199,18 @@ class SharegptReader : public MessageReader {
 
   Read read(const Record& record) const override {
     Chat chat;
-    chat.where = record.where;
-    const RecordJson* messages = messages_of(record);
-    if (messages == nullptr || messages->empty()) return DropReason::kNoPrompt;
-    const std::size_t first = read_system(record, *messages, chat);
-    read_tools(record, chat);
-    const std::size_t count = messages->size() - first;
-    if (count == 0) return DropReason::kNoPrompt;
-    for (std::size_t i = 0; i < count; ++i) {
-      const RecordJson& message = (*messages)[first + i];
-      const std::string place = place_of(first + i);
+    const auto turns = begin(record, chat);
+    if (turns.empty()) return DropReason::kNoPrompt;
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      const RecordJson& message = *turns[i].message;
+      const std::string place = place_of(turns[i].number);
       const auto role = role_of(role_text(record, message, place));
       if (!role || !fits(*role, i)) return DropReason::kTurnOrder;
       auto text = content(record, message, place);
       if (!text) return DropReason::kEmptyColumn;
       chat.prompt.push_back({*role, std::move(*text)});
     }
-    if (count % 2 != (pairs_ ? 1 : 0)) return DropReason::kTurnOrder;
+    if (turns.size() % 2 != (pairs_ ? 1 : 0)) return DropReason::kTurnOrder;
     if (pairs_) return with_pair(record, std::move(chat));
     chat.answers.push_back(std::move(chat.prompt.back()));
     chat.prompt.pop_back();
@@ -232,18 +243,15 @@ class OpenAIReader : public MessageReader {
 
   Read read(const Record& record) const override {
     Chat chat;
-    chat.where = record.where;
-    const RecordJson* messages = messages_of(record);
-    if (messages == nullptr || messages->empty()) return DropReason::kNoPrompt;
-    const std::size_t first = read_system(record, *messages, chat);
-    read_tools(record, chat);
-    for (std::size_t i = first; i < messages->size(); ++i) {
-      const auto role = role_of(role_text(record, (*messages)[i], place_of(i)));
+    const auto turns = begin(record, chat);
+    if (turns.empty()) return DropReason::kNoPrompt;
+    for (const auto& [message, number] : turns) {
+      const std::string place = place_of(number);
+      const auto role = role_of(role_text(record, *message, place));
       if (!role || *role == Role::kSystem) return DropReason::kTurnOrder;
-      warn_of_tool_calls(record, (*messages)[i], place_of(i));
-      chat.prompt.push_back({*role, content(record, (*messages)[i], place_of(i)).value_or("")});
+      warn_of_tool_calls(record, *message, place);
+      chat.prompt.push_back({*role, content(record, *message, place).value_or("")});
     }
-    if (chat.prompt.empty()) return DropReason::kNoPrompt;
     if (chat.prompt.front().role != Role::kUser || chat.prompt.back().role != Role::kAssistant) {
       return DropReason::kTurnOrder;
     }
