@@ -181,6 +181,11 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
     for (const models::Untied& tie : untied) models::share_stored(*inputs.weights, tie);
     models::check_weights(sharded, *inputs.weights);
   }
+  if (arguments.ref_model) {
+    inputs.reference_weights.emplace(*arguments.ref_model);
+    for (const models::Untied& tie : untied) models::share_stored(*inputs.reference_weights, tie);
+    models::check_weights(sharded, *inputs.reference_weights);
+  }
   inputs.data = callbacks.train_valid_test_datasets_provider(arguments);
   if (!inputs.data.train) config_error("train_valid_test_datasets_provider returned no train loader");
   check_evaluates(arguments, inputs.data);

@@ -20,6 +20,7 @@
 #include "engine/tensor/ops.h"
 #include "engine/train/finite.h"
 #include "engine/train/model_folder.h"
+#include "engine/train/reference_model.h"
 #include "models/hf/hf_folder.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "offload/host_allocator.h"
@@ -123,29 +124,41 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
       state_{.seed = arguments.seed} {
   RngState::current() = {stream_key(arguments.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
-  shard_and_fill(world);
+  shard_and_fill(*model_, inputs_.weights, world);
+  if (callbacks.has_reference_model) make_reference(world);
   optimizer_ = make_optimizer();
   if (!arguments.fp16) return;
   scaler_.emplace(arguments.loss_scale);
   if (scaler_->dynamic()) state_.loss_scale = scaler_->state();
 }
 
-Trainer::~Trainer() = default;
+Trainer::~Trainer() {
+  if (reference_) set_reference_model(nullptr);
+}
 
-void Trainer::shard_and_fill(comm::World& world) {
+// Frozen before it is sharded: its groups are gathered and never reduced.
+void Trainer::make_reference(comm::World& world) {
+  reference_ = provide_model(arguments_, callbacks_);
+  for (const Tensor& parameter : reference_->parameters()) parameter.set_requires_grad(false);
+  shard_and_fill(*reference_, inputs_.reference_weights ? inputs_.reference_weights : inputs_.weights, world);
+  reference_->eval();
+  set_reference_model(reference_.get());
+}
+
+void Trainer::shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, comm::World& world) {
   models::WeightSource source{.seed = arguments_.seed};
-  if (inputs_.weights) {
-    source.load = [this](nn::Module& model) {
-      models::load_weights(model, *inputs_.weights);
-      if (arguments_.downcast_to_bf16) round_to_bf16(model);
+  if (weights) {
+    source.load = [&](nn::Module& filled) {
+      models::load_weights(filled, *weights);
+      if (arguments_.downcast_to_bf16) round_to_bf16(filled);
     };
   }
-  if (!inputs_.fsdp2_config) return models::init_on_device(*model_, source);
-  if (!models::fully_shard(*model_, world, *inputs_.fsdp2_config, {gather_layout(arguments_), source})) {
+  if (!inputs_.fsdp2_config) return models::init_on_device(model, source);
+  if (!models::fully_shard(model, world, *inputs_.fsdp2_config, {gather_layout(arguments_), source})) {
     config_error(
         "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "
         "--use-torch-fsdp2",
-        model_->type_name());
+        model.type_name());
   }
 }
 

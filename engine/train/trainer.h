@@ -97,7 +97,8 @@ class Trainer {
 
  private:
   using Reports = std::vector<std::pair<std::string, double>>;
-  void shard_and_fill(comm::World& world);
+  void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, comm::World& world);
+  void make_reference(comm::World& world);
   std::unique_ptr<nn::Optimizer> make_optimizer();
   // This rank's micro-batch number `index` of the step that begins at `first_sample`.
   data::DataIterator micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
@@ -138,6 +139,7 @@ class Trainer {
   const comm::Axis loss_axis_;
   std::shared_ptr<nn::Module> model_;
   nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
+  std::shared_ptr<nn::Module> reference_;  // null: forward_step asks for none
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::vector<bool> decays_;    // by group of the optimizer: its weight decay is the schedule's
   std::vector<Tensor> beside_;  // what the optimizer updates beside the parameters of sharded_
