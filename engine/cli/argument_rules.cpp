@@ -175,6 +175,28 @@ void check_parts(const CLI::App& app, const ProgramArguments& a) {
   }
 }
 
+constexpr std::pair<const char*, const char*> kFlagsOfStages[] = {
+    {"--dpo-loss-type", "dpo"},       {"--dpo-beta", "dpo"},
+    {"--dpo-label-smoothing", "dpo"}, {"--ref-model", "dpo"},
+    {"--simpo-loss-type", "simpo"},   {"--simpo-beta", "simpo"},
+    {"--gamma-beta-ratio", "simpo"},  {"--simpo-label-smoothing", "simpo"}};
+
+void settle_stage(const CLI::App& app, ProgramArguments& a) {
+  const std::string stage = a.stage.value_or("");
+  for (const auto& [flag, of] : kFlagsOfStages) {
+    if (given(app, flag) && stage != of) config_error("{} is of --stage {}; add that, or remove it", flag, of);
+  }
+  const bool preferences = stage == "dpo" || stage == "simpo";
+  for (const char* flag : {"--is-pairwise-dataset", "--pref-ftx"}) {
+    if (given(app, flag) && !preferences) config_error("{} is of --stage dpo and simpo; add one, or remove it", flag);
+  }
+  if (preferences && a.neat_pack) config_error("--neat-pack is of --stage sft: pairs are not packed; remove it");
+  a.is_pairwise_dataset = preferences;
+  a.is_instruction_dataset = a.is_instruction_dataset || a.stage.has_value();
+  a.preference = stage == "simpo" ? a.simpo : a.dpo;
+  a.preference.pref_ftx = a.dpo.pref_ftx;
+}
+
 // --variable-seq-lengths is in scripts for pretraining too, where it changes nothing.
 void check_instructions(const CLI::App& app, const ProgramArguments& a) {
   for (const char* flag : kFlagsOfInstructions) {
@@ -329,7 +351,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   a.without_effect = foreign.without_effect;
   a.bf16 = foreign.bf16;
   check_weights(a);
-  a.is_instruction_dataset = a.is_instruction_dataset || a.stage.has_value();
+  settle_stage(app, a);
   a.variable_seq_lengths = a.is_instruction_dataset && (a.variable_seq_lengths || a.no_pad_to_seq_lengths);
   check_data(app, program, a);
   check_sharding(a);

@@ -67,6 +67,7 @@ constexpr ForeignFlag kWithoutEffect[] = {
     {"--transformer-impl", 1, kAny, ""},
     {"--prompt-type", 1, kAny, ""},  // of training data it was read when that was made
     {"--prompt-type-path", 1, kAny, ""},
+    {"--refer-model-iter", 1, "1", "the reference model is a folder's; write 1, and --ref-model DIR"},
     {"--tokenizer-not-use-fast", 0, kAny, ""},
     {"--tokenizer-padding-side", 1, "right", "padding stands behind samples; write right"},
     {"--full-shuffle-instruction-dataset", 0, "",

@@ -5,6 +5,7 @@
 #include "engine/cli/text_data.h"
 #include "engine/core/error.h"
 #include "engine/data/byte_batches.h"
+#include "engine/train/preference_step.h"
 #include "models/hf/folder_files.h"
 #include "models/hf/hf_folder.h"
 #include "models/hub/model_hub.h"
@@ -47,9 +48,10 @@ void check_takes_data(const models::ModelFacts& facts, const train::TrainArgumen
 bool has_data(const train::TrainArguments& arguments) { return !data::data_inputs(arguments).empty(); }
 
 // Shapes without values: enough for a plan.
-data::DataLoaders loaders_of_shapes(std::int64_t seq_length) {
-  return {.train = [seq_length](std::span<const std::int64_t> samples) {
-    const Shape shape{static_cast<std::int64_t>(samples.size()), seq_length};
+// `rows`: of a sample.
+data::DataLoaders loaders_of_shapes(std::int64_t seq_length, std::int64_t rows) {
+  return {.train = [seq_length, rows](std::span<const std::int64_t> samples) {
+    const Shape shape{rows * static_cast<std::int64_t>(samples.size()), seq_length};
     return data::Batch{{{"input_ids", Tensor::meta(shape, DType::kI32, "input_ids")},
                         {"targets", Tensor::meta(shape, DType::kI32, "targets")}}};
   }};
@@ -95,11 +97,18 @@ train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments) {
   train::PretrainCallbacks callbacks;
   callbacks.model_provider = build_model;
   callbacks.train_valid_test_datasets_provider = [](const train::TrainArguments& asked) {
-    return has_data(asked) ? text_data_loaders(asked) : loaders_of_shapes(asked.seq_length);
+    return has_data(asked) ? text_data_loaders(asked)
+                           : loaders_of_shapes(asked.seq_length, asked.is_pairwise_dataset ? 2 : 1);
   };
-  callbacks.forward_step = data::next_token_step;
+  callbacks.forward_step =
+      arguments.is_pairwise_dataset ? train::preference_step(arguments.preference) : data::next_token_step;
+  callbacks.has_reference_model = arguments.is_pairwise_dataset && arguments.preference.has_reference();
   callbacks.save_model = save;
-  callbacks.loss_unit = data::data_kind(arguments) == data::DataKind::kBytes ? "nats per byte" : "nats per token";
+  if (arguments.is_pairwise_dataset) {
+    callbacks.loss_unit = "a pair";
+  } else {
+    callbacks.loss_unit = data::data_kind(arguments) == data::DataKind::kBytes ? "nats per byte" : "nats per token";
+  }
   // Read here: a model that the hub does not know, or a broken file, is the first thing that is said.
   if (has_data(arguments)) check_takes_data(models::ModelHub::global().facts(model_path(arguments)), arguments);
   return callbacks;

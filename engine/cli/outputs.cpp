@@ -23,6 +23,7 @@ void add_inputs(io::OutputPlan& plan, const train::TrainArguments& a) {
   for (const auto& path : data::data_inputs(a)) plan.reads("--data-path", path);
   if (a.model_config) plan.reads("--model-config", *a.model_config);
   if (a.init_from_hf_path) plan.reads("--init-from-hf-path", *a.init_from_hf_path);
+  if (a.ref_model) plan.reads("--ref-model", *a.ref_model);
   if (a.fsdp2_config_path) plan.reads("--fsdp2-config-path", *a.fsdp2_config_path);
   // A run that goes on usually saves where it loads: checkpoints there are added, never written over.
   if (a.load && !(a.save && is_same_folder(*a.load, *a.save))) plan.reads("--load", *a.load);

@@ -63,6 +63,7 @@ data::DataLoaders text_data_loaders(const train::TrainArguments& a) {
                                                          .global_batch_size = a.global_batch_size});
   const data::TokenIds ids = folder ? token_ids(*folder) : data::TokenIds{};
   if (data::data_kind(a) == data::DataKind::kTokens) return data::token_data_loaders(a, ids, counts);
+  if (a.is_pairwise_dataset) return data::preference_data_loaders(a, ids, counts, a.global_batch_size);
   return data::instruction_data_loaders(a, ids, counts, a.global_batch_size);
 }
 

@@ -34,9 +34,11 @@ void add_data(Flags& flags, ProgramArguments& a) {
 }
 
 void add_instruction_data(Flags& flags, ProgramArguments& a) {
-  flags.group("Data for fine-tuning (--stage sft)");
-  flags.optional_choice("--stage", a.stage, {"sft"}, "Supervised fine-tuning on what shardloom preprocess wrote");
+  flags.group("Data for fine-tuning (--stage)");
+  flags.optional_choice("--stage", a.stage, {"sft", "dpo", "simpo"},
+                        "Supervised fine-tuning, or preferences, on what shardloom preprocess wrote");
   flags.toggle("--is-instruction-dataset", a.is_instruction_dataset, "The same as --stage sft");
+  flags.toggle("--is-pairwise-dataset", a.is_pairwise_dataset, "Samples have two answers; with --stage dpo or simpo");
   flags.toggle("--neat-pack", a.neat_pack, "Packed samples do not see each other; of data made with --neat-pack");
   flags.toggle("--no-shuffle", a.no_shuffle, "Samples in the order of the data");
   flags.toggle("--padded-samples", a.padded_samples, "Epochs of a multiple of --global-batch-size");
@@ -46,6 +48,32 @@ void add_instruction_data(Flags& flags, ProgramArguments& a) {
                "Rows as long as the longest of their micro-batch, not --seq-length");
   flags.toggle("--no-pad-to-seq-lengths", a.no_pad_to_seq_lengths, "The same as --variable-seq-lengths");
   flags.whole("--pad-to-multiple-of", a.pad_to_multiple_of, 1, "Of such rows");
+}
+
+const std::vector<std::pair<std::string, train::PreferenceLossType>> kPreferenceLosses = {
+    {"sigmoid", train::PreferenceLossType::kSigmoid},
+    {"hinge", train::PreferenceLossType::kHinge},
+    {"ipo", train::PreferenceLossType::kIpo}};
+
+bool below_half(double x) { return x >= 0 && x < 0.5; }
+
+// The two stages have flags and defaults of their own for the same numbers.
+void add_preferences(Flags& flags, ProgramArguments& a) {
+  flags.group("Preferences (--stage dpo, simpo)");
+  flags.choice("--dpo-loss-type", a.dpo.loss_type, kPreferenceLosses, "Loss of the difference of two answers");
+  flags.real("--dpo-beta", a.dpo.beta, positive, "a number above 0",
+             "How far the policy may leave the reference model");
+  flags.real("--dpo-label-smoothing", a.dpo.label_smoothing, below_half, "a number from 0 to below 0.5",
+             "Share of pairs whose order is taken to be wrong");
+  flags.choice("--simpo-loss-type", a.simpo.loss_type, kPreferenceLosses, "The same of SimPO");
+  flags.real("--simpo-beta", a.simpo.beta, positive, "a number above 0", "Scale of SimPO's difference");
+  flags.real("--gamma-beta-ratio", a.simpo.gamma_beta_ratio, not_negative, "a number of at least 0",
+             "Margin of SimPO's difference");
+  flags.real("--simpo-label-smoothing", a.simpo.label_smoothing, below_half, "a number from 0 to below 0.5",
+             "The same of SimPO");
+  flags.real("--pref-ftx", a.dpo.pref_ftx, not_negative, "a number of at least 0",
+             "Weight of the chosen answers' own loss, of both");
+  flags.text("--ref-model", "DIR", a.ref_model, "Reference model of DPO", "the model that training starts from");
 }
 
 void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
@@ -64,6 +92,7 @@ void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
                "Accepted as MindSpeed has it; models are always built so");
   add_data(flags, a);
   add_instruction_data(flags, a);
+  add_preferences(flags, a);
 }
 
 void add_batch_and_schedule(Flags& flags, ProgramArguments& a) {

@@ -35,6 +35,7 @@ bool is_weight(const fs::path& path) {
 
 constexpr const char* kInputIds = "_packed_input_ids_document.idx";
 constexpr std::array kKeys = {"input_ids", "attention_mask", "labels"};
+constexpr std::array kPairwiseKeys = {"chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"};
 
 bool is_sft_prefix(const fs::path& word) { return !is_prefix(word) && is_there(file_of(word, kInputIds)); }
 
@@ -88,8 +89,11 @@ std::vector<fs::path> data_inputs(const DataOptions& options) {
   };
   for (const fs::path& word : words_of(options)) {
     if (is_weight(word)) continue;
-    if (options.is_instruction_dataset) {
-      for (const char* key : kKeys) add(file_of(word, fmt::format("_packed_{}_document", key)));
+    const auto add_key = [&](const char* key) { add(file_of(word, fmt::format("_packed_{}_document", key))); };
+    if (options.is_pairwise_dataset) {
+      std::ranges::for_each(kPairwiseKeys, add_key);
+    } else if (options.is_instruction_dataset) {
+      std::ranges::for_each(kKeys, add_key);
     } else {
       add(word);
     }

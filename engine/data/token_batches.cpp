@@ -102,6 +102,32 @@ DataLoader loader_of(std::optional<Samples>& of, const DataOptions& options) {
   };
 }
 
+// Chosen and rejected answers of the same samples.
+DataLoader pair_loader(std::optional<SftDataset>& chosen, std::optional<SftDataset>& rejected) {
+  if (!chosen || !rejected) return {};
+  if (chosen->sample_count() != rejected->sample_count()) {
+    config_error("--data-path: {} chosen answers and {} rejected ones; write them together", chosen->sample_count(),
+                 rejected->sample_count());
+  }
+  return [c = std::make_shared<const SftDataset>(std::move(*chosen)),
+          r = std::make_shared<const SftDataset>(std::move(*rejected))](std::span<const std::int64_t> numbers) {
+    std::vector<std::int64_t> own;
+    for (const std::int64_t number : numbers) own.push_back(number % c->sample_count());
+    Rows rows(RowParts{}, 2 * static_cast<std::int64_t>(own.size()),
+              std::max(c->padded_length(own), r->padded_length(own)));
+    for (const auto& answers : {c, r}) {
+      for (const std::int64_t sample : own) rows.add(*answers, sample);
+    }
+    return std::move(rows).batch();
+  };
+}
+
+void check_train(const DataLoaders& loaders, const DataOptions& options) {
+  if (loaders.train) return;
+  config_error("{}: no sample for train; give it a share in --split, or --train-data-path",
+               options.data_path.empty() ? "--train-data-path" : "--data-path");
+}
+
 // Of the three parts.
 template <class Samples>
 DataLoaders loaders_of(PerSplit<std::optional<Samples>> parts, const DataOptions& options, std::string about) {
@@ -109,9 +135,8 @@ DataLoaders loaders_of(PerSplit<std::optional<Samples>> parts, const DataOptions
   loaders.train = loader_of(parts[place_of(DataSplit::kTrain)], options);
   loaders.valid = loader_of(parts[place_of(DataSplit::kValid)], options);
   loaders.test = loader_of(parts[place_of(DataSplit::kTest)], options);
-  if (loaders.train) return loaders;
-  config_error("{}: no sample for train; give it a share in --split, or --train-data-path",
-               options.data_path.empty() ? "--train-data-path" : "--data-path");
+  check_train(loaders, options);
+  return loaders;
 }
 
 void check_ids(const DataOptions& options, const TokenIds& ids) {
@@ -241,6 +266,24 @@ DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds&
   SftData data = open_sft_data(sft_options(options, ids, counts, global_batch_size));
   std::string text = about(data, fmt::format("up to {} tokens for fine-tuning", options.seq_length));
   return loaders_of(std::move(data), options, std::move(text));
+}
+
+DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
+                                    std::int64_t global_batch_size) {
+  check_ids(options, ids);
+  SftDataOptions sft = sft_options(options, ids, counts, global_batch_size);
+  if (sft.sample.cut == CutRule::kTurns) sft.sample.cut = CutRule::kNone;  // both answers keep their prompt whole
+  sft.kind = AnswerKind::kChosen;
+  SftData chosen = open_sft_data(sft);
+  sft.kind = AnswerKind::kRejected;
+  SftData rejected = open_sft_data(sft);
+  DataLoaders loaders{.about = about(chosen, fmt::format("up to {} tokens with two answers", options.seq_length))};
+  const auto loader = [&](DataSplit part) { return pair_loader(chosen[place_of(part)], rejected[place_of(part)]); };
+  loaders.train = loader(DataSplit::kTrain);
+  loaders.valid = loader(DataSplit::kValid);
+  loaders.test = loader(DataSplit::kTest);
+  check_train(loaders, options);
+  return loaders;
 }
 
 TokenCounts count_targets(const Batch& batch) {

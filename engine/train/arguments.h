@@ -90,7 +90,9 @@ enum class SaveDType : std::uint8_t { kAsLoaded, kFp32, kBf16 };
 
 // What the loss prefers which answers by (--stage dpo, simpo).
 struct PreferenceArguments {
-  PreferenceOptions preference;
+  PreferenceOptions dpo;
+  PreferenceOptions simpo = {.beta = 2.5, .simpo = true};
+  PreferenceOptions preference;                    // filled in: that of --stage
   std::optional<std::filesystem::path> ref_model;  // Hugging Face folder of the reference model
 };
 

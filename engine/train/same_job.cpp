@@ -65,6 +65,15 @@ void add_token_data(Entries& entries, const TrainArguments& a) {
   add(entries, "--reset-attention-mask", given(a.reset_attention_mask));
   add(entries, "--eod-mask-loss", given(a.eod_mask_loss));
   add(entries, "--is-instruction-dataset", given(a.is_instruction_dataset));
+  add(entries, "--stage", a.stage.value_or("none"));
+  if (a.is_pairwise_dataset) {
+    add(entries, "--dpo-loss-type, --simpo-loss-type", static_cast<int>(a.preference.loss_type));
+    add(entries, "--dpo-beta, --simpo-beta", a.preference.beta);
+    add(entries, "--dpo-label-smoothing, --simpo-label-smoothing", a.preference.label_smoothing);
+    add(entries, "--gamma-beta-ratio", a.preference.gamma_beta_ratio);
+    add(entries, "--pref-ftx", a.preference.pref_ftx);
+    add(entries, "--ref-model", given(a.ref_model.has_value()));
+  }
   add(entries, "--neat-pack", given(a.neat_pack));
   add(entries, "--no-shuffle", given(a.no_shuffle));
   add(entries, "--padded-samples", given(a.padded_samples));
