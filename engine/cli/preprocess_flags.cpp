@@ -160,8 +160,7 @@ void PreprocessFlags::add_tokenizer() {
   Flags flags(app_);
   flags.group("Tokenizer");
   flags.text("--tokenizer-name-or-path", "DIR", o.tokenizer_name_or_path, "Hugging Face folder with tokenizer.json");
-  flags.choice<bool>("--tokenizer-type", hugging_face_,
-                     {{"PretrainedFromHF", true}, {"HuggingFaceTokenizer", true}},
+  flags.choice<bool>("--tokenizer-type", hugging_face_, {{"PretrainedFromHF", true}, {"HuggingFaceTokenizer", true}},
                      "Both are the folder of --tokenizer-name-or-path");
   flags.toggle("--append-eod", o.append_eod, "The eos id behind each document");
 }
