@@ -1,6 +1,6 @@
-// The reference model of a preference loss: a second model of the rank, frozen, in shards as the trained one. The trainer
-// makes it where PretrainCallbacks::has_reference_model says so; its weights are those that training starts from, or
-// those of --ref-model.
+// The reference model of a preference loss: a second model of the rank, frozen, in shards as the trained one. The
+// trainer makes it where PretrainCallbacks::has_reference_model says so; its weights are those that training starts
+// from, or those of --ref-model.
 //
 // Threads  the rank's host thread.
 #pragma once

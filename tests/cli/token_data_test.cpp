@@ -182,6 +182,11 @@ TEST_F(TokenData, OfAFolderOfTextFilesIsThreeCommands) {
                   "--tokenizer-name-or-path", kTokenizer, "--append-eod", "--output-prefix", "corpus"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   const Words train = with_value(with_value(run, "--data-path", "corpus_text_document"), "--train-iters", "20");
+  Words plan = train + masked + Words{"--nproc-per-node", "2", "--device", "h200"};
+  plan.front() = "plan";
+  const Outcome planned = folder.run(plan);
+  EXPECT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("Qwen2ForCausalLM"));
   const auto of = losses(train + masked + Words{"--nproc-per-node", "2", "--save", "out"}, "train.jsonl");
   ASSERT_EQ(of.size(), 20U);
   EXPECT_LT(of.back(), 0.8 * of.front());

@@ -3,8 +3,8 @@
 // DIR/losses      every entry of case.json: the loss and its gradient by the policy's logits, in fp64, the rewards and
 //                 the accuracy.
 // DIR/*           every other subfolder with a curve.json: the model of `base` (DIR/../training/NAME) is trained on
-//                 batches.safetensors through the Trainer, the reference model in shards beside it, at 1, 2 and 4 ranks,
-//                 in both grains: loss, gradient norm, rewards and accuracy of each step, each parameter's gradient of
+//                 batches.safetensors through the Trainer, the reference model in shards beside it, at 1, 2 and 4
+//                 ranks, in both grains: loss, gradient norm, rewards and accuracy of each step, each parameter's gradient of
 //                 the first step, and the weights at the end, within the tolerances of the file.
 #include <unistd.h>
 
