@@ -4,8 +4,8 @@
 //                 the accuracy.
 // DIR/*           every other subfolder with a curve.json: the model of `base` (DIR/../training/NAME) is trained on
 //                 batches.safetensors through the Trainer, the reference model in shards beside it, at 1, 2 and 4
-//                 ranks, in both grains: loss, gradient norm, rewards and accuracy of each step, each parameter's gradient of
-//                 the first step, and the weights at the end, within the tolerances of the file.
+//                 ranks, in both grains: loss, gradient norm, rewards and accuracy of each step, each parameter's
+//                 gradient of the first step, and the weights at the end, within the tolerances of the file.
 #include <unistd.h>
 
 #include <cmath>
