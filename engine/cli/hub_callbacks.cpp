@@ -5,6 +5,7 @@
 #include "engine/cli/text_data.h"
 #include "engine/core/error.h"
 #include "engine/data/byte_batches.h"
+#include "engine/io/json_text.h"
 #include "engine/train/preference_step.h"
 #include "models/hf/folder_files.h"
 #include "models/hf/hf_folder.h"
@@ -63,7 +64,7 @@ std::string config_to_save(const train::TrainArguments& arguments, const std::st
   const std::filesystem::path& path = model_path(arguments);
   if (std::filesystem::is_directory(path)) return models::file_text(path / "config.json");
   if (path.extension() != ".json") return described;
-  auto config = nlohmann::ordered_json::parse(models::file_text(path));
+  auto config = io::parse_ordered_json(models::file_text(path), path.string());
   const auto facts = nlohmann::ordered_json::parse(described);
   for (const auto& [key, value] : facts.items()) {
     if (!config.contains(key)) config[key] = value;
@@ -110,7 +111,11 @@ train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments) {
     callbacks.loss_unit = data::data_kind(arguments) == data::DataKind::kBytes ? "nats per byte" : "nats per token";
   }
   // Read here: a model that the hub does not know, or a broken file, is the first thing that is said.
-  if (has_data(arguments)) check_takes_data(models::ModelHub::global().facts(model_path(arguments)), arguments);
+  if (has_data(arguments)) {
+    const models::ModelFacts facts = models::ModelHub::global().facts(model_path(arguments));
+    check_takes_data(facts, arguments);
+    if (arguments.save) config_to_save(arguments, facts.config_json);  // what cannot be saved is said before training
+  }
   return callbacks;
 }
 
