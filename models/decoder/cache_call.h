@@ -1,5 +1,5 @@
-// CacheCall: what a decoder makes of past_key_values, attention_mask and position_ids (kv_cache.h) in one call. Private
-// to models.
+// CacheCall: what a decoder makes of past_key_values, attention_mask and position_ids (kv_cache.h) in one call.
+// Private to models.
 #pragma once
 
 #include <cstdint>
