@@ -6,10 +6,7 @@
 //                 batches.safetensors through the Trainer, the reference model in shards beside it, at 1, 2 and 4
 //                 ranks, in both grains: loss, gradient norm, rewards and accuracy of each step, each parameter's
 //                 gradient of the first step, and the weights at the end, within the tolerances of the file.
-#include <unistd.h>
-
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
@@ -23,6 +20,7 @@
 #include "models/decoder/decoder.h"
 #include "models/hub/model_hub.h"
 #include "sharding/full_parameters.h"
+#include "tests/support/exact_files.h"
 #include "tests/support/files.h"
 #include "tests/support/one_rank.h"
 #include "tests/support/parity_report.h"
@@ -32,12 +30,6 @@ namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
-
-json read_json(const fs::path& path) {
-  std::ifstream stream(path);
-  if (!stream) config_error("{} cannot be read", path.string());
-  return json::parse(stream);
-}
 
 template <class T>
 std::vector<T> values_of(const io::SafetensorsFile& file, const std::string& name) {
@@ -140,7 +132,7 @@ Tensor logits_of(const io::SafetensorsFile& file, const std::string& name) {
 }
 
 void run_losses(const fs::path& folder, test::ParityReport& report) {
-  const json all = read_json(folder / "case.json");
+  const json all = test::read_json(folder / "case.json");
   const io::SafetensorsFile file(folder / "tensors.safetensors");
   const double loss_allowed = all.at("tolerance").at("loss"), gradient_allowed = all.at("tolerance").at("gradient");
   for (const json& c : all.at("cases")) {
@@ -167,6 +159,9 @@ void run_losses(const fs::path& folder, test::ParityReport& report) {
 }
 
 // ---- Curves -------------------------------------------------------------------------------------------------------
+
+constexpr const char* kFsdp2 =
+    "sharding_size: auto\nsub_modules_to_wrap: [\"model.embed_tokens\", \"model.layers.{*}\", \"lm_head\"]\n";
 
 struct Curve {
   fs::path folder;
@@ -300,25 +295,13 @@ Differences compare(const Curve& curve, const Run& run) {
   return found;
 }
 
-// A sharding file that is removed at the end.
-class ShardingFile {
- public:
-  ShardingFile() : path_(fs::temp_directory_path() / fmt::format("posttrain_parity_{}.yaml", ::getpid())) {
-    test::write_file(
-        path_,
-        "sharding_size: auto\nsub_modules_to_wrap: [\"model.embed_tokens\", \"model.layers.{*}\", \"lm_head\"]\n");
-  }
-  ~ShardingFile() { fs::remove(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 void run_curves(const fs::path& folder, test::ParityReport& report) {
-  const ShardingFile sharding;
-  Curve curve{
-      .folder = folder, .base = {}, .fsdp2 = sharding.path(), .file = read_json(folder / "curve.json"), .pairs = 0};
+  const test::Scratch scratch("posttrain_parity");
+  Curve curve{.folder = folder,
+              .base = {},
+              .fsdp2 = test::write_file(scratch.path() / "fsdp2.yaml", kFsdp2),
+              .file = test::read_json(folder / "curve.json"),
+              .pairs = 0};
   curve.base =
       folder.parent_path().parent_path() / "training" / fs::path(curve.file.at("base").get<std::string>()).filename();
   curve.pairs = curve.file.at("pairs");
