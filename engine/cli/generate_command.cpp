@@ -4,10 +4,10 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
-#include <system_error>
 #include <thread>
 
 #include "engine/cli/stop_words.h"
+#include "engine/cli/text_data.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/parallel.h"
@@ -32,8 +32,7 @@ class Words {
  public:
   Words(const GenerateArguments& arguments, const models::DecoderConfig& config) {
     const fs::path& folder = arguments.model_dir;
-    std::error_code unreadable;
-    if (!arguments.bytes_as_tokens && fs::exists(folder / "tokenizer.json", unreadable)) {
+    if (!arguments.bytes_as_tokens && has_tokenizer(folder)) {
       tokenizer_ = std::make_shared<data::Tokenizer>(data::Tokenizer::from_file(folder));
       ends_ = data::read_special_ids(folder, *tokenizer_).stop;
       if (ends_.empty()) ends_.assign(config.eos_token_ids.begin(), config.eos_token_ids.end());

@@ -43,7 +43,6 @@ void check_takes_data(const models::ModelFacts& facts, const train::TrainArgumen
     config_error("--seq-length is {}, but max_position_embeddings of the model is {}; use at most {}",
                  arguments.seq_length, facts.max_position_embeddings, facts.max_position_embeddings);
   }
-  check_text_data(arguments, facts.vocab_size);
 }
 
 bool has_data(const train::TrainArguments& arguments) { return !data::data_inputs(arguments).empty(); }
@@ -97,10 +96,6 @@ void save(const std::filesystem::path& folder, const train::TrainArguments& argu
 train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments) {
   train::PretrainCallbacks callbacks;
   callbacks.model_provider = build_model;
-  callbacks.train_valid_test_datasets_provider = [](const train::TrainArguments& asked) {
-    return has_data(asked) ? text_data_loaders(asked)
-                           : loaders_of_shapes(asked.seq_length, asked.is_pairwise_dataset ? 2 : 1);
-  };
   callbacks.forward_step =
       arguments.is_pairwise_dataset ? train::preference_step(arguments.preference) : data::next_token_step;
   callbacks.has_reference_model = arguments.is_pairwise_dataset && arguments.preference.has_reference();
@@ -111,11 +106,17 @@ train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments) {
     callbacks.loss_unit = data::data_kind(arguments) == data::DataKind::kBytes ? "nats per byte" : "nats per token";
   }
   // Read here: a model that the hub does not know, or a broken file, is the first thing that is said.
+  data::TokenIds ids;
   if (has_data(arguments)) {
     const models::ModelFacts facts = models::ModelHub::global().facts(model_path(arguments));
     check_takes_data(facts, arguments);
+    ids = text_ids(arguments, facts.vocab_size);
     if (arguments.save) config_to_save(arguments, facts.config_json);  // what cannot be saved is said before training
   }
+  callbacks.train_valid_test_datasets_provider = [ids](const train::TrainArguments& asked) {
+    return has_data(asked) ? text_data_loaders(asked, ids)
+                           : loaders_of_shapes(asked.seq_length, asked.is_pairwise_dataset ? 2 : 1);
+  };
   return callbacks;
 }
 
