@@ -214,11 +214,6 @@ void Trainer::load_schedule(const ScheduleState& saved) {
   state_.schedule_samples = saved.num_steps;
 }
 
-data::DataIterator Trainer::micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
-                                             std::int64_t index) const {
-  return {loader, rows_of(first_sample, index)};
-}
-
 std::vector<std::int64_t> Trainer::rows_of(std::int64_t first_sample, std::int64_t index) const {
   return data::rank_rows(first_sample, arguments_.global_batch_size, dims_.data_rank(rank_), dims_.data_size(),
                          arguments_.micro_batch_size, index);
@@ -244,7 +239,7 @@ Trainer::StepData Trainer::data_of_step() {
   if (inputs_.data.count_tokens) return counted_data_of_step();
   StepData data;
   for (std::int64_t index = 0; index < micro_batches_; ++index) {
-    data.micro_batches.push_back(micro_batch_data(inputs_.data.train, state_.samples_consumed, index));
+    data.micro_batches.emplace_back(inputs_.data.train, rows_of(state_.samples_consumed, index));
     data.weights.push_back(1.0 / static_cast<double>(micro_batches_));
   }
   data.tokens = static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length;

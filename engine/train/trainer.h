@@ -100,9 +100,7 @@ class Trainer {
   void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, comm::World& world);
   void make_reference(comm::World& world);
   std::unique_ptr<nn::Optimizer> make_optimizer();
-  // This rank's micro-batch number `index` of the step that begins at `first_sample`.
-  data::DataIterator micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
-                                      std::int64_t index) const;
+  // The samples of this rank's micro-batch number `index` of the step that begins at `first_sample`.
   std::vector<std::int64_t> rows_of(std::int64_t first_sample, std::int64_t index) const;
   data::Loss forward(data::DataIterator data);
   // What a rank's micro-batches of a step are, and how much the loss of each weighs.

@@ -31,6 +31,9 @@ struct Generation {
   std::string message;  // one line for the user, e.g. "stopped after 112 of 200 tokens: max_position_embeddings is 128"
 };
 
+// The message of a text of which `made` tokens of `wanted` were made.
+std::string stop_message(StopReason reason, std::int64_t made, std::int64_t wanted, std::int64_t positions);
+
 // Throws ConfigError for an empty prompt and for one longer than max_positions.
 void check_prompt(std::span<const std::int32_t> prompt, const GenerationOptions& options);
 

@@ -36,20 +36,6 @@ struct GenerationSession::Reader : SessionReader {
 
 namespace {
 
-std::string describe(StopReason reason, std::int64_t made, std::int64_t wanted, std::int64_t positions) {
-  switch (reason) {
-    case StopReason::kPositionsFull:
-      return fmt::format("stopped after {} of {} tokens: max_position_embeddings is {}", made, wanted, positions);
-    case StopReason::kEndToken:
-      return fmt::format("stopped after {} of {} tokens: end token", made, wanted);
-    case StopReason::kStopText:
-      return fmt::format("stopped after {} of {} tokens: stop word", made, wanted);
-    case StopReason::kMaxNewTokens:
-      break;
-  }
-  return fmt::format("made all {} tokens", made);
-}
-
 // The rows of one call, token by token.
 class Batch {
  public:
@@ -87,7 +73,7 @@ class Batch {
       }
     }
     for (std::size_t b = 0; b < rows_.size(); ++b) {
-      made_[b].message = describe(made_[b].reason, new_tokens(b), wanted_[b], config_.max_position_embeddings);
+      made_[b].message = stop_message(made_[b].reason, new_tokens(b), wanted_[b], config_.max_position_embeddings);
       made_[b].tokens = rows_[b];
     }
     return made_;
