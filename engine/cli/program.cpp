@@ -6,6 +6,7 @@
 #include "engine/cli/compare_command.h"
 #include "engine/cli/convert_command.h"
 #include "engine/cli/exit_status.h"
+#include "engine/cli/generate_command.h"
 #include "engine/cli/hub_callbacks.h"
 #include "engine/cli/inspect_command.h"
 #include "engine/cli/plan_command.h"

@@ -23,6 +23,7 @@ std::string describe(StopReason reason, std::int64_t made, const GenerationOptio
                          options.max_positions);
     case StopReason::kEndToken:
       return fmt::format("stopped after {} of {} tokens: end token", made, options.max_new_tokens);
+    case StopReason::kStopText:
     case StopReason::kMaxNewTokens:
       break;
   }

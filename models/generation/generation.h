@@ -1,4 +1,5 @@
-// Text continuation, one token at a time. The whole prefix is computed again for every token (no key/value cache).
+// Text continuation by any module from ids to logits, one token at a time. The whole prefix is computed again for every
+// token; a decoder continues texts faster through a GenerationSession (session.h).
 //
 // Threads  the rank's host thread. With a sharded model every rank calls at the same time, for as many tokens.
 #pragma once
@@ -22,7 +23,7 @@ struct GenerationOptions {
   std::vector<std::int64_t> end_token_ids;  // generation ends after one of these
 };
 
-enum class StopReason : std::uint8_t { kMaxNewTokens, kEndToken, kPositionsFull };
+enum class StopReason : std::uint8_t { kMaxNewTokens, kEndToken, kPositionsFull, kStopText };
 
 struct Generation {
   std::vector<std::int32_t> tokens;  // the prompt and what was added to it
