@@ -41,7 +41,7 @@ struct DecodingOptions {
   SamplingOptions sampling{};  // greedy
   std::uint64_t seed = 1234;
   std::int64_t max_new_tokens = 128;          // of each row
-  std::optional<std::int64_t> max_length;     // of a row, prompt included
+  std::optional<std::int64_t> max_length{};   // of a row, prompt included
   std::vector<std::int32_t> end_token_ids{};  // a row ends with one of these, which stays in its tokens
   bool use_cache = true;                      // false: all tokens are read again for each
 };
@@ -51,7 +51,7 @@ struct BeamOptions {
   double length_penalty = 1.0;
   double repetition_penalty = 1.0;
   std::int64_t max_new_tokens = 128;
-  std::optional<std::int64_t> max_length;
+  std::optional<std::int64_t> max_length{};
   std::vector<std::int32_t> end_token_ids{};
 };
 
