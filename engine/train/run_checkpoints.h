@@ -2,8 +2,8 @@
 //
 // Saved     model.*, optimizer.*, opt_param_scheduler.*, rng_state.*, iteration, checkpoint_version, and under args.*
 //           the flags that steer the computation (docs/formats.md lists every name).
-// Adapters  of a run with adapters (models/lora) model.* and optimizer.* are these alone, with their configuration and a
-//           digest of the base below lora.*: the base is loaded as for a new run, and has to be the same.
+// Adapters  of a run with adapters (models/lora) model.* and optimizer.* are these alone, with their configuration and
+//           a digest of the base below lora.*: the base is loaded as for a new run, and has to be the same.
 // Goes on   at the iteration, sample, schedule, loss scale and random numbers of the checkpoint, under any number of
 //           ranks. Dropout's random numbers are a data rank's own: under another number of data ranks each goes on
 //           behind the farthest of the checkpoint.

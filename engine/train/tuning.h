@@ -27,8 +27,8 @@ struct Tuning {
 // `config`: null without sharding.
 Tuning tuning_of(const TrainArguments& arguments, const sharding::Fsdp2Config* config);
 
-// Makes it so. `model` is what the names of weights are relative to, on the meta device. Returns what there is to say of
-// it, a line each, for one rank.
+// Makes it so. `model` is what the names of weights are relative to, on the meta device. Returns what there is to say
+// of it, a line each, for one rank.
 std::vector<std::string> apply_tuning(nn::Module& model, const Tuning& tuning);
 
 }  // namespace loom::train

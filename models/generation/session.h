@@ -12,8 +12,8 @@
 // Cache    stays with the session. A call with one prompt keeps what the prompt and the tokens in the cache have in
 //          common at their beginning, so that a conversation that is rendered again each turn is read once (chat).
 // Sharded  every rank calls at the same time. With the same prompts all ranks make the same tokens and end together;
-//          with prompts of its own (as many of them, where there is no cache), a rank that has ended goes on calling the
-//          model with no tokens until all_ranks_ended says so.
+//          with prompts of its own (as many of them, where there is no cache), a rank that has ended goes on calling
+//          the model with no tokens until all_ranks_ended says so.
 // Beams    beam_search() takes one prompt; as transformers has it, early_stopping False: the score of a hypothesis is
 //          the sum of its log-probabilities / (its new tokens, the end token included) ^ length_penalty.
 // Errors   ConfigError before the model runs: an empty prompt, one that has no room for a token, a token that the

@@ -4,8 +4,8 @@
 //           The adapter's name that peft leaves out (".default") is read over.
 // Refused   what is not built and would change the result: DoRA, biases, adapters of embeddings and of experts' fused
 //           weights, another peft_type, first values that changed the base (pissa, olora, corda, loftq).
-// Errors    ConfigError with file and key, or file and tensor: broken JSON, a missing half of an adapter, ranks of A and
-//           B that differ from each other or from the file's r.
+// Errors    ConfigError with file and key, or file and tensor: broken JSON, a missing half of an adapter, ranks of A
+//           and B that differ from each other or from the file's r.
 // Threads   any, while it is not changed.
 #pragma once
 

@@ -129,8 +129,8 @@ std::vector<std::string> freeze_modules(nn::Module& model, const std::vector<sha
 
 // Bytes and first values for a model that has been sharded, or is not going to be (its parameters are then whole):
 // to_empty_if_needed; the source's loader, else load_pretrained(), else the model's WeightInitMixin, else the rules its
-// parameters were registered with; adapters (models/lora); post_meta_init. Drawn values never replace those that were there before; nothing is
-// done when nothing was on the meta device.
+// parameters were registered with; adapters (models/lora); post_meta_init. Drawn values never replace those that were
+// there before; nothing is done when nothing was on the meta device.
 //
 // Throws   ConfigError naming a parameter or buffer that nothing has written. A write is what moves on the version of
 //          its storage: copy_from(), fill(), or raw bytes and bump_version().

@@ -1,8 +1,8 @@
 // LoraBlock: the key `lora` of fsdp2_config.yaml: MindSpeed-MM's block training.lora. What it means to a model is known
 // elsewhere (models/lora); here it is read and checked by itself.
 //
-// Errors   ConfigError "file:line:column: lora.rank is VALUE; use ...". Unknown keys, and values that are not built, are
-//          errors.
+// Errors   ConfigError "file:line:column: lora.rank is VALUE; use ...". Unknown keys, and values that are not built,
+//          are errors.
 #pragma once
 
 #include <string>

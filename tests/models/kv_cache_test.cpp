@@ -1,5 +1,5 @@
-// Promise: a decoder that reads with a cache gives the logits that it gives without, whatever the pieces and the padding;
-//          what does not fit is refused.
+// Promise: a decoder that reads with a cache gives the logits that it gives without, whatever the pieces and the
+//          padding; what does not fit is refused.
 // World:   decoders of two layers of every family, in both kernel grains; one rank.
 #include "models/decoder/kv_cache.h"
 

@@ -1,10 +1,10 @@
 // lora_parity DIR: LoRA as peft under PyTorch FSDP2 trains it.
 //
 // Every subfolder of DIR with a curve.json is a case (tests/reference/lora/README.md): the base and the adapter of
-// adapter_init/, peft's folder, are trained on 1, 2 and 4 ranks in both grains, decoder layers, embedding, head and root
-// wrapped. Losses within 2e-5, gradient norms within 1e-4 relative, the last adapter within 5e-5; the base stays bit
-// for bit what it was. Then the adapter is written as peft's folder and read back: the same bits. Beyond the reference:
-// the adapter of every number of ranks is that of one rank within the same 5e-5.
+// adapter_init/, peft's folder, are trained on 1, 2 and 4 ranks in both grains, decoder layers, embedding, head and
+// root wrapped. Losses within 2e-5, gradient norms within 1e-4 relative, the last adapter within 5e-5; the base stays
+// bit for bit what it was. Then the adapter is written as peft's folder and read back: the same bits. Beyond the
+// reference: the adapter of every number of ranks is that of one rank within the same 5e-5.
 #include <unistd.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // MergeAdapter: a Hugging Face folder with an adapter of peft's folder added to its weights.
 //
-// Result    W' = W + scale * B A, in fp32 and rounded once to W's dtype; a Conv1D's W is [in, out], so that its update is
-//           transposed. Scale and rank are those of the adapter's file. Other tensors keep their bytes; those of
+// Result    W' = W + scale * B A, in fp32 and rounded once to W's dtype; a Conv1D's W is [in, out], so that its update
+//           is transposed. Scale and rank are those of the adapter's file. Other tensors keep their bytes; those of
 //           modules_to_save are taken from the adapter, in the dtype that the base has them in.
 // Ties      where the adapter has one side of tie_word_embeddings, the result has both tensors, and config.json says
 //           that they are not tied.

@@ -11,8 +11,8 @@
 namespace loom::ops {
 
 // While one lives, linear layers and experts on at most 16 rows read their weights once, on all threads of the rank
-// (kernels/row_products.h). The bits of a row do not depend on the rows beside it; they are not those outside the scope,
-// which training keeps. Scopes nest.
+// (kernels/row_products.h). The bits of a row do not depend on the rows beside it; they are not those outside the
+// scope, which training keeps. Scopes nest.
 class DecodingScope {
  public:
   DecodingScope();
