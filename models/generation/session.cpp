@@ -87,8 +87,8 @@ class Batch {
       }
     }
     for (std::size_t b = 0; b < rows_.size(); ++b) {
-      made_[b].tokens = rows_[b];
       made_[b].message = describe(made_[b].reason, new_tokens(b), wanted_[b], config_.max_position_embeddings);
+      made_[b].tokens = rows_[b];
     }
     return made_;
   }

@@ -190,6 +190,9 @@ TEST_F(TokenData, OfAFolderOfTextFilesIsThreeCommands) {
   const auto of = losses(train + masked + Words{"--nproc-per-node", "2", "--save", "out"}, "train.jsonl");
   ASSERT_EQ(of.size(), 20U);
   EXPECT_LT(of.back(), 0.8 * of.front());
+  const Outcome text = folder.run({"generate", "out", "--prompt", "3 times", "--max-new-tokens", "4"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, testing::StartsWith("3 times"));
   EXPECT_EQ(folder.read("out/tokenizer.json"), read_file(kTokenizer + "/tokenizer.json"));
 }
 
