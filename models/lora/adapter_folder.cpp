@@ -199,7 +199,7 @@ void AdapterFolder::pair_up() {
     if (!path.ends_with(kHalfA) && !path.ends_with(kHalfB)) continue;
     const bool is_a = path.ends_with(kHalfA);
     const std::string module = path.substr(0, path.size() - kHalfA.size());
-    const auto other = tensors_.find(module + std::string(is_a ? kHalfB : kHalfA));
+    const auto other = tensors_.find(fmt::format("{}{}", module, is_a ? kHalfB : kHalfA));
     if (other == tensors_.end()) {
       config_error("{}: tensor {} has no {} beside it; an adapter has both", file, shown_text(tensor->name),
                    is_a ? "lora_B" : "lora_A");

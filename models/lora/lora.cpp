@@ -135,7 +135,7 @@ void fill_adapters(nn::Module& model, std::uint64_t seed, const nn::KeptValues& 
     for (const bool is_a : {true, false}) {
       const nn::ParamSlot& slot = (is_a ? layer.lora_a() : layer.lora_b()).weight;
       if (kept.contains(slot.value.id())) continue;
-      draw(slot, path + std::string(kHalves[is_a ? 0 : 1]), layer, is_a, seed);
+      draw(slot, fmt::format("{}{}", path, kHalves[is_a ? 0 : 1]), layer, is_a, seed);
     }
   }
   if (lora->options.load) load_adapter(model, AdapterFolder(*lora->options.load));

@@ -225,10 +225,10 @@ PlanArguments plan(const Words& more) {
 TEST(Lora, FlagsAreThoseOfMegatron) {
   const ProgramArguments off = train({});
   EXPECT_FALSE(off.lora.on());
-  const ProgramArguments on = train({"--lora-target-modules", "linear_qkv", "linear_proj", "--lora-r", "8",
-                                     "--lora-alpha", "16", "--lora-dropout", "0.1", "--use-rslora",
-                                     "--lora-modules-to-save", "lm_head", "--lora-ckpt-filter", "--lora-fusion",
-                                     "--freeze", "model.embed_tokens", "model.layers.{0-3}"});
+  const ProgramArguments on =
+      train({"--lora-target-modules", "linear_qkv", "linear_proj", "--lora-r", "8", "--lora-alpha", "16",
+             "--lora-dropout", "0.1", "--use-rslora", "--lora-modules-to-save", "lm_head", "--lora-ckpt-filter",
+             "--lora-fusion", "--freeze", "model.embed_tokens", "model.layers.{0-3}"});
   EXPECT_TRUE(on.lora.on());
   EXPECT_THAT(on.lora.target_modules, ElementsAre("linear_qkv", "linear_proj"));
   EXPECT_EQ(on.lora.r, 8);
@@ -246,12 +246,12 @@ TEST(Lora, FlagsThatDoNotFitAreRefused) {
             "--lora-r is given, but no adapters are asked for; add --lora-target-modules NAME ... or --lora-load DIR, "
             "or remove it");
   EXPECT_EQ(refusal(with_model_and_data({"--lora-load", "tuned", "--lora-target-modules", "q_proj"})),
-            "--lora-load is \"tuned\", whose configuration has the modules, and --lora-target-modules is given too; "
+            "--lora-load is tuned, whose configuration has the modules, and --lora-target-modules is given too; "
             "remove one of them");
   EXPECT_EQ(refusal(with_model_and_data({"--lora-target-modules", "q_proj", "--lora-r", "0"})),
-            "--lora-r is \"0\"; use a whole number of at least 1");
+            "--lora-r is 0; use a whole number of at least 1");
   EXPECT_EQ(refusal(with_model_and_data({"--lora-target-modules", "q_proj", "--lora-dropout", "1"})),
-            "--lora-dropout is \"1\"; use a number from 0 to below 1");
+            "--lora-dropout is 1; use a number from 0 to below 1");
   EXPECT_THAT(refusal(with_model_and_data({"--qlora"})), HasSubstr("--qlora stores the base in 4 bits"));
 }
 

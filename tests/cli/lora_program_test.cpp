@@ -17,9 +17,22 @@ const Words kLora{"--lora-target-modules", "linear_qkv", "down_proj", "--lora-r"
 Words from_base(const ProgramFolder& folder) {
   const Outcome made = folder.run(with_value(kFourSteps, "--train-iters", "1") + Words{"--save", "base"});
   EXPECT_EQ(made.exit_code, 0) << made.err;
-  return {"train",         "--init-from-hf-path", "base", "--data-path",   "data", "--seq-length",       "16",
-          "--train-iters", "3",                   "--lr", "0.01",          "--nproc-per-node", "2", "--use-torch-fsdp2",
-          "--fsdp2-config-path", "fsdp2.yaml"};
+  return {"train",
+          "--init-from-hf-path",
+          "base",
+          "--data-path",
+          "data",
+          "--seq-length",
+          "16",
+          "--train-iters",
+          "3",
+          "--lr",
+          "0.01",
+          "--nproc-per-node",
+          "2",
+          "--use-torch-fsdp2",
+          "--fsdp2-config-path",
+          "fsdp2.yaml"};
 }
 
 TEST(LoraProgram, TrainsSavesMergesAndTrainsOn) {
@@ -72,8 +85,18 @@ TEST(LoraProgram, MergeRefusesWhatDoesNotFit) {
 
 TEST(LoraProgram, APlanKnowsWhatIsFrozen) {
   const ProgramFolder folder;
-  const Words plan{"plan", "--model-config", "model.yaml", "--use-torch-fsdp2", "--fsdp2-config-path", "fsdp2.yaml",
-                   "--world-size", "4", "--seq-length", "16", "--json", "-"};
+  const Words plan{"plan",
+                   "--model-config",
+                   "model.yaml",
+                   "--use-torch-fsdp2",
+                   "--fsdp2-config-path",
+                   "fsdp2.yaml",
+                   "--world-size",
+                   "4",
+                   "--seq-length",
+                   "16",
+                   "--json",
+                   "-"};
   const auto planned = [&](const Words& more) {
     const Outcome outcome = folder.run(plan + more);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -48,8 +48,9 @@ TEST(Fsdp2Config, LoraIsMindSpeedMMsBlock) {
   EXPECT_EQ(defaults.alpha, 16);
   EXPECT_THAT(defaults.target_modules, ElementsAre("q_proj", "k_proj", "v_proj"));
   const LoraBlock block =
-      parsed("lora:\n  enable: true\n  rank: 4\n  alpha: 2.5\n  target_modules: ['model.{*}.o_proj']\n  dropout: 0.1\n"
-             "  init_lora_weights: gaussian\n  pretrained_lora_path: tuned\n  disable_peft_moe_conversion: true\n")
+      parsed(
+          "lora:\n  enable: true\n  rank: 4\n  alpha: 2.5\n  target_modules: ['model.{*}.o_proj']\n  dropout: 0.1\n"
+          "  init_lora_weights: gaussian\n  pretrained_lora_path: tuned\n  disable_peft_moe_conversion: true\n")
           .lora;
   EXPECT_EQ(write_lora_block(block),
             "{enable: true, rank: 4, alpha: 2.5, target_modules: [model.{*}.o_proj], dropout: 0.1, init_lora_weights: "

@@ -54,9 +54,8 @@ class LoraRunTest : public TinyTrainers {
       if (saves) checkpoints.save();
       checkpoints.finish();
       Values own;
-      sharding::for_each_full_parameter(trainer.model(), [&](const std::string& path, const Tensor& full) {
-        own[path] = full.to_vector<float>();
-      });
+      sharding::for_each_full_parameter(
+          trainer.model(), [&](const std::string& path, const Tensor& full) { own[path] = full.to_vector<float>(); });
       if (context.rank() == 0) result.weights = std::move(own);
     });
     return result;
@@ -149,9 +148,8 @@ TEST_F(LoraRunTest, SavesPeftsFolderAndStartsFromIt) {
     for (int i = 0; i < 3; ++i) trainer.step();
     EXPECT_EQ(trainer.save(folder), std::nullopt);
     Values own;
-    sharding::for_each_full_parameter(trainer.model(), [&](const std::string& path, const Tensor& full) {
-      own[path] = full.to_vector<float>();
-    });
+    sharding::for_each_full_parameter(
+        trainer.model(), [&](const std::string& path, const Tensor& full) { own[path] = full.to_vector<float>(); });
     if (rank == 0) saved = own;
   });
   EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors"));
@@ -177,9 +175,9 @@ TEST_F(LoraRunTest, TheYamlBlockAsksForTheSame) {
 TEST_F(LoraRunTest, FrozenModulesStayAsTheyAre) {
   arguments.lora = {};
   arguments.freeze = {"embed"};
-  arguments.fsdp2_config_path = test::write_file(
-      folder.parent_path() / "freeze.yaml",
-      "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\nfreeze: [norm]\n");
+  arguments.fsdp2_config_path =
+      test::write_file(folder.parent_path() / "freeze.yaml",
+                       "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\nfreeze: [norm]\n");
   const Values before = run(2, 0).weights;
   for (const auto& [path, values] : run(2, 3).weights) {
     EXPECT_EQ(values == before.at(path), path == "embed.weight" || path == "norm.weight") << path;
