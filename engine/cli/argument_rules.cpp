@@ -14,6 +14,28 @@ void check_weights(const ProgramArguments& a) {
   }
 }
 
+// What belongs to adapters, where none are asked for or a folder has it.
+void check_lora(const ProgramArguments& a) {
+  const models::LoraFlags& lora = a.lora;
+  const std::pair<bool, std::string_view> parts[] = {{lora.r.has_value(), "--lora-r"},
+                                                     {lora.alpha.has_value(), "--lora-alpha"},
+                                                     {lora.dropout.has_value(), "--lora-dropout"},
+                                                     {lora.use_rslora, "--use-rslora"},
+                                                     {!lora.modules_to_save.empty(), "--lora-modules-to-save"}};
+  for (const auto& [is_given, flag] : parts) {
+    if (!is_given || lora.on()) continue;
+    config_error(
+        "{} is given, but no adapters are asked for; add --lora-target-modules NAME ... or --lora-load DIR, or remove "
+        "it",
+        flag);
+  }
+  if (!lora.load) return;
+  if (lora.target_modules.empty() && lora.modules_to_save.empty()) return;
+  config_error("--lora-load is {}, whose configuration has the modules, and {} is given too; remove one of them",
+               shown_text(lora.load->string()),
+               lora.target_modules.empty() ? "--lora-modules-to-save" : "--lora-target-modules");
+}
+
 // Flags of launch scripts that have nothing to act on here.
 void note_without_effect(ProgramArguments& a, const std::vector<std::pair<bool, std::string>>& flags) {
   for (const auto& [is_given, flag] : flags) {
@@ -353,6 +375,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   check_weights(a);
   settle_stage(app, a);
   a.variable_seq_lengths = a.is_instruction_dataset && (a.variable_seq_lengths || a.no_pad_to_seq_lengths);
+  check_lora(a);
   check_data(app, program, a);
   check_sharding(a);
   settle_checkpoints(a);

@@ -1,5 +1,5 @@
-// The command lines: `shardloom train ...`, and so for plan, generate, preprocess, compare, convert and inspect, and
-// that of a pretrain program (pretrain.h).
+// The command lines: `shardloom train ...`, and so for plan, generate, preprocess, compare, convert, merge and inspect,
+// and that of a pretrain program (pretrain.h).
 //
 // Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/checkpoint/convert/convert.h"
+#include "engine/checkpoint/convert/merge.h"
 #include "engine/data/preprocess/options.h"
 #include "engine/launch/launch_context.h"
 #include "engine/observe/options.h"
@@ -90,6 +91,11 @@ struct ConvertArguments {
   std::vector<std::string> without_effect;  // flags of other converters that change nothing here
 };
 
+// `shardloom merge`.
+struct MergeArguments {
+  checkpoint::MergeAdapter merge;
+};
+
 // `shardloom inspect`.
 struct InspectArguments {
   std::vector<std::filesystem::path> paths;  // one, or two with `diff`
@@ -112,7 +118,7 @@ struct EarlyExit {
 };
 
 using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArguments, CompareArguments,
-                                   ConvertArguments, InspectArguments, PreprocessArguments, EarlyExit>;
+                                   ConvertArguments, MergeArguments, InspectArguments, PreprocessArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv,

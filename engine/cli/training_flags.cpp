@@ -78,6 +78,24 @@ void add_preferences(Flags& flags, ProgramArguments& a) {
   flags.text("--ref-model", "DIR", a.ref_model, "Reference model of DPO", "the model that training starts from");
 }
 
+void add_tuning(Flags& flags, ProgramArguments& a) {
+  flags.group("Adapters and frozen modules");
+  flags.texts("--lora-target-modules", "NAME", a.lora.target_modules,
+              "Linear modules that get a LoRA adapter, the rest frozen: names, paths with {*}, a regex, all-linear, or "
+              "Megatron's linear_qkv linear_proj linear_fc1 linear_fc2");
+  flags.optional_whole("--lora-r", a.lora.r, 1, "Rank of the adapters (16)");
+  flags.optional_real("--lora-alpha", a.lora.alpha, positive, "a number above 0",
+                      "Their scale is alpha / r (alpha is 32)");
+  flags.optional_real("--lora-dropout", a.lora.dropout, below_one, "a number from 0 to below 1",
+                      "Dropout of their input (0)");
+  flags.toggle("--use-rslora", a.lora.use_rslora, "Their scale is alpha / sqrt(r)");
+  flags.texts("--lora-modules-to-save", "NAME", a.lora.modules_to_save,
+              "Modules that are trained whole and saved with the adapters");
+  flags.text("--lora-load", "DIR", a.lora.load,
+             "Adapters to start from, as peft saves them; rank, alpha and targets are those of the folder");
+  flags.texts("--freeze", "PATTERN", a.freeze, "Modules that are not trained, as in sub_modules_to_wrap of the file");
+}
+
 void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
   const bool own = !is_users(program);
   flags.group(own ? "Model (one of the first two)" : "Model");
@@ -90,6 +108,8 @@ void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
                "Separate the output layer from the embedding it is tied to; both start with the same weights");
   flags.toggle("--downcast-to-bf16", a.downcast_to_bf16,
                "Round the loaded weights to bf16 once; they stay fp32. Needs --init-from-hf-path");
+  add_tuning(flags, a);
+  flags.group(own ? "Model (one of the first two)" : "Model");
   flags.toggle("--init-model-with-meta-device", a.init_model_with_meta_device,
                "Accepted as MindSpeed has it; models are always built so");
   add_data(flags, a);

@@ -22,6 +22,8 @@
 #include "engine/train/model_folder.h"
 #include "engine/train/reference_model.h"
 #include "models/hf/hf_folder.h"
+#include "models/lora/adapter_folder.h"
+#include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "offload/host_allocator.h"
 #include "sharding/full_parameters.h"
@@ -118,13 +120,19 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       dims_(degrees_of(inputs), world.size()),
       mesh_(comm::DeviceMesh::create(world, dims_.axes())),
       loss_axis_(dims_.loss_axis(mesh_)),
-      model_(provide_model(arguments, callbacks)),
+      model_(provide_tuned_model(arguments, callbacks, inputs.tuning)),
       sharded_(models::sharded_module(*model_)),
       schedule_(schedule_of(arguments)),
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
       state_{.seed = arguments.seed} {
   RngState::current() = {stream_key(arguments.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
   shard_and_fill(*model_, inputs_.weights, world);
+  if (inputs.tuning.lora && &saved_module() != &sharded_) {
+    config_error(
+        "{}: adapters are of {}, and {} has parameters beside it; put those into the sharded part, or train without "
+        "adapters",
+        inputs.tuning.lora->where, sharded_.type_name(), model_->type_name());
+  }
   if (callbacks.has_reference_model) make_reference(world);
   optimizer_ = make_optimizer();
   if (!arguments.fp16) return;
@@ -160,6 +168,11 @@ void Trainer::shard_and_fill(nn::Module& model, const std::optional<io::HfWeight
         "--use-torch-fsdp2",
         model.type_name());
   }
+}
+
+std::string Trainer::base_model() const {
+  const io::HfWeights* loaded = loaded_weights(inputs_, *model_);
+  return loaded == nullptr ? std::string{} : loaded->folder().string();
 }
 
 nn::Module& Trainer::saved_module() {
@@ -498,19 +511,25 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
 
 std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
   const io::HfWeights* loaded = loaded_weights(inputs_, *model_);
+  const auto lora = models::lora_of(sharded_);
   std::vector<std::pair<std::string, Tensor>> tensors;
   std::optional<std::string> bad;
-  sharding::for_each_full_parameter(sharded_, [&](const std::string& path, const Tensor& full) {
+  const auto take = [&](const std::string& path, const Tensor& full) {
     if (!reports()) return;
     if (!bad && !all_finite(full)) bad = path;
-    tensors.emplace_back(path, cast_to(full, dtype_to_save(path, full.dtype(), arguments_.save_dtype, loaded)));
-  });
+    const io::HfWeights* of_base = lora == nullptr ? loaded : nullptr;  // adapters are fp32 beside a bf16 base
+    tensors.emplace_back(path, cast_to(full, dtype_to_save(path, full.dtype(), arguments_.save_dtype, of_base)));
+  };
+  sharding::for_each_full_parameter(sharded_, take,
+                                    [&](const std::string& path) { return lora == nullptr || lora->is_tuned(path); });
   if (!reports()) return std::nullopt;
   if (bad) {
     return fmt::format("the model is not written, since '{}' has values that are not finite; {} keeps what it held",
                        *bad, folder.string());
   }
-  if (callbacks_.save_model) {
+  if (lora != nullptr) {
+    models::write_adapter_folder(folder, models::adapter_config_json(*lora, base_model()), tensors);
+  } else if (callbacks_.save_model) {
     callbacks_.save_model(folder, arguments_, tensors);
   } else {
     save_model_folder(folder, arguments_, *model_, loaded, tensors);

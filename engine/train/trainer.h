@@ -62,8 +62,9 @@ class Trainer {
   void skip_iterations();
   // Mean loss over the first --eval-iters global batches of a loader, from its sample 0 on; none for an empty one.
   std::optional<double> evaluate(const data::DataLoader& loader);
-  // Writes the model folder. Collective; the rank that reports writes. Weights that are not finite are not written, so
-  // that nothing good is replaced: that rank then gets the text that says so.
+  // Writes the model folder; of a model with adapters, peft's folder of these alone. Collective; the rank that reports
+  // writes. Weights that are not finite are not written, so that nothing good is replaced: that rank then gets the text
+  // that says so.
   std::optional<std::string> save(const std::filesystem::path& folder);
 
   // How this rank knows that the run shall stop. Every rank is given one, or none is. The steps from here on agree on
@@ -84,6 +85,9 @@ class Trainer {
   // paths are relative to it.
   nn::Module& saved_module();
   const ParallelDims& dims() const { return dims_; }
+  // The folder of the weights that the model starts from; empty: it has none.
+  std::string base_model() const;
+  const TrainingInputs& inputs() const { return inputs_; }
 
   // Between steps. What set_state() is given comes from a trainer of the same job, whose weights and optimizer state
   // are loaded too. ConfigError for another --seed or a negative number.

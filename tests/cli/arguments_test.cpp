@@ -222,6 +222,48 @@ PlanArguments plan(const Words& more) {
   return std::get<PlanArguments>(parsed(words));
 }
 
+TEST(Lora, FlagsAreThoseOfMegatron) {
+  const ProgramArguments off = train({});
+  EXPECT_FALSE(off.lora.on());
+  const ProgramArguments on =
+      train({"--lora-target-modules", "linear_qkv", "linear_proj", "--lora-r", "8", "--lora-alpha", "16",
+             "--lora-dropout", "0.1", "--use-rslora", "--lora-modules-to-save", "lm_head", "--lora-ckpt-filter",
+             "--lora-fusion", "--freeze", "model.embed_tokens", "model.layers.{0-3}"});
+  EXPECT_TRUE(on.lora.on());
+  EXPECT_THAT(on.lora.target_modules, ElementsAre("linear_qkv", "linear_proj"));
+  EXPECT_EQ(on.lora.r, 8);
+  EXPECT_EQ(on.lora.alpha, 16.0);
+  EXPECT_EQ(on.lora.dropout, 0.1);
+  EXPECT_TRUE(on.lora.use_rslora);
+  EXPECT_THAT(on.lora.modules_to_save, ElementsAre("lm_head"));
+  EXPECT_THAT(on.freeze, ElementsAre("model.embed_tokens", "model.layers.{0-3}"));
+  EXPECT_THAT(on.without_effect, UnorderedElementsAre("--lora-ckpt-filter", "--lora-fusion"));
+  EXPECT_EQ(train({"--lora-load", "tuned"}).lora.load, "tuned");
+}
+
+TEST(Lora, FlagsThatDoNotFitAreRefused) {
+  EXPECT_EQ(refusal(with_model_and_data({"--lora-r", "8"})),
+            "--lora-r is given, but no adapters are asked for; add --lora-target-modules NAME ... or --lora-load DIR, "
+            "or remove it");
+  EXPECT_EQ(refusal(with_model_and_data({"--lora-load", "tuned", "--lora-target-modules", "q_proj"})),
+            "--lora-load is tuned, whose configuration has the modules, and --lora-target-modules is given too; "
+            "remove one of them");
+  EXPECT_EQ(refusal(with_model_and_data({"--lora-target-modules", "q_proj", "--lora-r", "0"})),
+            "--lora-r is 0; use a whole number of at least 1");
+  EXPECT_EQ(refusal(with_model_and_data({"--lora-target-modules", "q_proj", "--lora-dropout", "1"})),
+            "--lora-dropout is 1; use a number from 0 to below 1");
+  EXPECT_THAT(refusal(with_model_and_data({"--qlora"})), HasSubstr("--qlora stores the base in 4 bits"));
+}
+
+TEST(Merge, TakesThreeFolders) {
+  const auto merge = std::get<MergeArguments>(parsed({"merge", "--base", "b", "--adapter", "a", "--save", "s"})).merge;
+  EXPECT_EQ(merge.base, "b");
+  EXPECT_EQ(merge.adapter, "a");
+  EXPECT_EQ(merge.save, "s");
+  EXPECT_EQ(refusal({"merge", "--base", "b", "--save", "s"}),
+            "merge: --adapter is missing; give --adapter DIR, the adapters' folder");
+}
+
 std::string plan_refusal(const Words& more) {
   Words words = {"plan", "--model-config", "m.yaml"};
   words.insert(words.end(), more.begin(), more.end());
