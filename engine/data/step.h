@@ -95,8 +95,8 @@ struct Loss {
       : loss(std::move(loss)), reports(std::move(reports)) {}
 
   Tensor loss;  // one element; the mean over the micro-batch
-  // Further figures for metrics.jsonl, averaged over micro-batches and ranks with the weights of the loss; the same names
-  // on every rank and step.
+  // Further figures for metrics.jsonl, averaged over micro-batches and ranks with the weights of the loss; the same
+  // names on every rank and step.
   std::vector<std::pair<std::string, double>> reports = {};
 };
 

@@ -52,8 +52,8 @@ DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds&
                                      std::int64_t global_batch_size);
 // Of preferences. A batch has the rows of the chosen answers of its samples, and then those of the rejected ones; the
 // loss of a step is the mean over its samples. Stage "orm": "lengths", a list of whole numbers, the tokens of each row
-// before its padding. With numbered_samples: DataLoaders::numbered; the number of a pair is its line in the files, those
-// of --train-data-path, --valid-data-path and --test-data-path one behind another.
+// before its padding. With numbered_samples: DataLoaders::numbered; the number of a pair is its line in the files,
+// those of --train-data-path, --valid-data-path and --test-data-path one behind another.
 DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                     std::int64_t global_batch_size);
 

@@ -1,8 +1,8 @@
 // The log-probabilities that a reference model gives the answers of a data set, and the file they are kept in
 // (--ref-logps-cache): a run that reads them holds no reference model.
 //
-// File     safetensors: "chosen" and "rejected", fp64 [pairs], by number of pair (data::NumberedSamples); what they were
-//          computed from is in its metadata.
+// File     safetensors: "chosen" and "rejected", fp64 [pairs], by number of pair (data::NumberedSamples); what they
+//          were computed from is in its metadata.
 // Errors   ConfigError with the file: one that is no such file, and one of other weights or other samples, with what
 //          differs.
 // Threads  any.

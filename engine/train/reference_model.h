@@ -27,8 +27,8 @@ std::shared_ptr<nn::Module> make_reference_model(const TrainArguments& arguments
 void set_reference_model(nn::Module* model);
 void set_reference_log_probs(std::shared_ptr<const ReferenceLogProbs> values);
 
-// Of the rows of a batch of pairs (preference_step.h): those of the rank's values where there are such and the batch has
-// "numbers", else those of the rank's model. Zeros for a batch of shapes without values. ConfigError where there is
+// Of the rows of a batch of pairs (preference_step.h): those of the rank's values where there are such and the batch
+// has "numbers", else those of the rank's model. Zeros for a batch of shapes without values. ConfigError where there is
 // neither.
 std::vector<double> reference_log_probs(const data::Batch& batch);
 

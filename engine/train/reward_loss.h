@@ -1,10 +1,10 @@
 // Losses of reward models.
 //
-// Outcome  pairs of answers, as preference_loss.h has them: row i is the chosen answer of pair i, row n + i the rejected
-//          one. The reward of a row is the score of its last token. Loss: the mean over the pairs of
+// Outcome  pairs of answers, as preference_loss.h has them: row i is the chosen answer of pair i, row n + i the
+//          rejected one. The reward of a row is the score of its last token. Loss: the mean over the pairs of
 //          -log s(reward of the chosen answer - reward of the rejected one), s the logistic function.
-// Process  a label at the end of each step of a text: the cross entropy of the logits at that token (not before it), over
-//          the tokens that are labels or, where they are named, over these alone.
+// Process  a label at the end of each step of a text: the cross entropy of the logits at that token (not before it),
+//          over the tokens that are labels or, where they are named, over these alone.
 // Source   MindSpeed-LLM tasks/posttrain/{orm,prm}, trl RewardTrainer.
 #pragma once
 
@@ -24,8 +24,8 @@ struct RewardLoss {
 };
 
 // `scores` [2 n, S, 1], `lengths` the tokens of each row before its padding. Reports: "rewards/chosen",
-// "rewards/rejected", "rewards/accuracies", "rewards/margins", means over the pairs. ModelError for other shapes and for
-// a length that is not from 1 to S.
+// "rewards/rejected", "rewards/accuracies", "rewards/margins", means over the pairs. ModelError for other shapes and
+// for a length that is not from 1 to S.
 RewardLoss outcome_reward_loss(const Tensor& scores, std::span<const std::int64_t> lengths);
 
 // `logits` [B, S, V], `targets` int32 [B, S], -100 where there is no label. `labels`: the ids there are, each in [0, V);
