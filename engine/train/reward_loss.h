@@ -28,9 +28,9 @@ struct RewardLoss {
 // for a length that is not from 1 to S.
 RewardLoss outcome_reward_loss(const Tensor& scores, std::span<const std::int64_t> lengths);
 
-// `logits` [B, S, V], `targets` int32 [B, S], -100 where there is no label. `labels`: the ids there are, each in [0, V);
-// empty: every id. Reports: "rewards/accuracies", the share of labels that are the likeliest of them; 0 where there are
-// none.
+// `logits` [B, S, V], `targets` int32 [B, S], -100 where there is no label. `labels`: the ids there are, each from 0 to
+// V - 1; empty: every id. Reports: "rewards/accuracies", the share of labels that are the likeliest of them; 0 where
+// there are none.
 RewardLoss process_reward_loss(const Tensor& logits, const Tensor& targets, std::span<const std::int32_t> labels);
 
 }  // namespace loom::train
