@@ -1,6 +1,7 @@
 // Promise: reward models of outcomes and of processes learn the same on any number of ranks, go on where they stopped,
-//          and leave as folders that they start from again; a file of reference log-probabilities stands for the reference
-//          model to the bit, and the model's memory is not taken; what does not fit is said before anything is built.
+//          and leave as folders that they start from again; a file of reference log-probabilities stands for the
+//          reference model to the bit, and the model's memory is not taken; what does not fit is said before anything
+//          is built.
 // World:   the built program; pairs and steps that `shardloom preprocess` wrote, a tokenizer of 2000 ids.
 #include <gmock/gmock.h>
 
