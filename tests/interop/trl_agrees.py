@@ -1,6 +1,6 @@
 """trl_agrees.py SHARDLOOM: the losses and rewards of trl's own trainers on the pairs that we preprocessed, on the folders
 that we saved, are those of the step that we took: DPO (sigmoid, hinge, ipo), SimPO, and the reward model of --stage orm,
-which transformers opens as ...ForSequenceClassification. Within 1e-5.
+which transformers opens as ...ForSequenceClassification, and its adapters, which peft opens. Within 1e-5.
 """
 import json
 import pathlib
@@ -11,6 +11,7 @@ import tempfile
 import numpy as np
 import torch
 from datasets import Dataset
+from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import DPOConfig, DPOTrainer, RewardConfig, RewardTrainer
 from trl.experimental.cpo import CPOConfig, CPOTrainer
@@ -127,14 +128,23 @@ def simpo(folder, batch, tokenizer):
     return {"loss": loss.item(), **{name: metrics[name] for name in REWARDS}}
 
 
-def reward_model(folder, batch, tokenizer):
-    model = AutoModelForSequenceClassification.from_pretrained(folder / "reward", dtype=torch.float32)
+def reward_model(folder, batch, tokenizer, model):
     trainer = RewardTrainer(model=model, args=RewardConfig(**common(folder)), processing_class=tokenizer,
                             train_dataset=Dataset.from_list([{"chosen": "b", "rejected": "c"}]))
     trainer.model.train()
     loss = trainer.compute_loss(trainer.model, {key: batch[key] for key in ("input_ids", "attention_mask")})
     names = {"rewards/accuracies": "accuracy", "rewards/margins": "margin"}
     return {"loss": loss.item(), **mean_of(trainer._metrics["train"], names)}
+
+
+def saved_reward_model(folder):
+    return AutoModelForSequenceClassification.from_pretrained(folder / "reward", dtype=torch.float32)
+
+
+def adapted_reward_model(folder):
+    base = AutoModelForSequenceClassification.from_pretrained(folder / "reference", dtype=torch.float32, num_labels=1,
+                                                              pad_token_id=0)
+    return PeftModel.from_pretrained(base, folder / "adapters")
 
 
 def differ(name, ours, theirs):
@@ -160,7 +170,13 @@ def main():
             failed |= differ(f"DPO {loss_type}", ours, dpo(folder, batch, tokenizer, loss_type))
         failed |= differ("SimPO", runs.train("simpo", *on), simpo(folder, batch, tokenizer))
         ours = runs.train("orm", "--init-from-hf-path", "reward", "--train-iters", "1")
-        failed |= differ("reward model", ours, reward_model(folder, batch, tokenizer))
+        failed |= differ("reward model", ours, reward_model(folder, batch, tokenizer, saved_reward_model(folder)))
+        base = ("--init-from-hf-path", "reference")
+        runs.train("orm", *base, "--lora-target-modules", "all-linear", "--lora-r", "4", "--train-iters", "4", "--lr",
+                   "0.02", "--save", "adapters")
+        ours = runs.train("orm", *base, "--lora-load", "adapters", "--train-iters", "1")
+        failed |= differ("adapters of a reward model", ours,
+                         reward_model(folder, batch, tokenizer, adapted_reward_model(folder)))
     return 1 if failed else 0
 
 
