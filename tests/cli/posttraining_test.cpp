@@ -159,6 +159,9 @@ TEST_F(PostTraining, OfOutcomesLeavesAFolderThatItStartsFromAgain) {
   ends_well({"convert", "dcp-to-hf", "--load-dir", "dcp", "--save-dir", "converted", "--model-assets-dir", "reward"});
   const io::HfWeights converted(folder.path("converted"));
   EXPECT_EQ(converted.names(), saved.names());
+  folder.write("assets/config.json", folder.read("reward/config.json"));
+  ends_well({"convert", "dcp-to-hf", "--load-dir", "dcp", "--save-dir", "bare", "--model-assets-dir", "assets"});
+  EXPECT_EQ(io::HfWeights(folder.path("bare")).names(), saved.names());
 }
 
 TEST_F(PostTraining, OfOutcomesTrainsAdaptersAndTheHead) {
