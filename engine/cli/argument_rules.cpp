@@ -198,10 +198,12 @@ void check_parts(const CLI::App& app, const ProgramArguments& a) {
 }
 
 constexpr std::pair<const char*, const char*> kFlagsOfStages[] = {
-    {"--dpo-loss-type", "dpo"},       {"--dpo-beta", "dpo"},
-    {"--dpo-label-smoothing", "dpo"}, {"--ref-model", "dpo"},
-    {"--simpo-loss-type", "simpo"},   {"--simpo-beta", "simpo"},
-    {"--gamma-beta-ratio", "simpo"},  {"--simpo-label-smoothing", "simpo"}};
+    {"--dpo-loss-type", "dpo"},          {"--dpo-beta", "dpo"},
+    {"--dpo-label-smoothing", "dpo"},    {"--ref-model", "dpo"},
+    {"--ref-logps-cache", "dpo"},        {"--placeholder-token", "prm"},
+    {"--reward-tokens", "prm"},          {"--simpo-loss-type", "simpo"},
+    {"--simpo-beta", "simpo"},           {"--gamma-beta-ratio", "simpo"},
+    {"--simpo-label-smoothing", "simpo"}};
 
 void settle_stage(const CLI::App& app, ProgramArguments& a) {
   const std::string stage = a.stage.value_or("");
@@ -209,11 +211,19 @@ void settle_stage(const CLI::App& app, ProgramArguments& a) {
     if (given(app, flag) && stage != of) config_error("{} is of --stage {}; add that, or remove it", flag, of);
   }
   const bool preferences = stage == "dpo" || stage == "simpo";
-  for (const char* flag : {"--is-pairwise-dataset", "--pref-ftx"}) {
-    if (given(app, flag) && !preferences) config_error("{} is of --stage dpo and simpo; add one, or remove it", flag);
+  const bool pairs = preferences || stage == "orm";
+  if (given(app, "--is-pairwise-dataset") && !pairs) {
+    config_error("--is-pairwise-dataset is of --stage dpo, simpo and orm; add one, or remove it");
   }
-  if (preferences && a.neat_pack) config_error("--neat-pack is of --stage sft: pairs are not packed; remove it");
-  a.is_pairwise_dataset = preferences;
+  if (given(app, "--pref-ftx") && !preferences) {
+    config_error("--pref-ftx is of --stage dpo and simpo; add one, or remove it");
+  }
+  if (pairs && a.neat_pack) config_error("--neat-pack is of --stage sft and prm: pairs are not packed; remove it");
+  if (stage == "orm" && a.sample_bytes > 0) {
+    config_error("--sample-bytes is {}, and a model of --stage orm gives scores, not text; remove it", a.sample_bytes);
+  }
+  a.is_pairwise_dataset = pairs;
+  a.numbered_samples = a.ref_logps_cache.has_value();
   a.is_instruction_dataset = a.is_instruction_dataset || a.stage.has_value();
   a.preference = stage == "simpo" ? a.simpo : a.dpo;
   a.preference.pref_ftx = a.dpo.pref_ftx;
@@ -221,6 +231,10 @@ void settle_stage(const CLI::App& app, ProgramArguments& a) {
 
 // --variable-seq-lengths is in scripts for pretraining too, where it changes nothing.
 void check_instructions(const CLI::App& app, const ProgramArguments& a) {
+  if (a.eod_mask_loss && a.is_instruction_dataset) {
+    config_error("--eod-mask-loss is for pretraining: with {} the labels of the data say where the loss is; remove it",
+                 a.stage ? "--stage " + *a.stage : "--is-instruction-dataset");
+  }
   for (const char* flag : kFlagsOfInstructions) {
     if (given(app, flag) && !a.is_instruction_dataset) {
       config_error("{} is for samples for fine-tuning; add --stage sft, or remove it", flag);

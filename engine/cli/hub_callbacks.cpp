@@ -7,6 +7,8 @@
 #include "engine/data/byte_batches.h"
 #include "engine/io/json_text.h"
 #include "engine/train/preference_step.h"
+#include "engine/train/reward_step.h"
+#include "models/decoder/reward_model.h"
 #include "models/hf/folder_files.h"
 #include "models/hf/hf_folder.h"
 #include "models/hub/model_hub.h"
@@ -26,7 +28,7 @@ std::shared_ptr<nn::Module> build_model(const train::TrainArguments& arguments) 
   auto model = models::ModelHub::global().build(config);
   models::freeze(*model, config);
   if (config.strict()) config.refuse_unread();
-  return model;
+  return arguments.stage == "orm" ? models::make_reward_model(model) : model;
 }
 
 void check_takes_data(const models::ModelFacts& facts, const train::TrainArguments& arguments) {
@@ -77,12 +79,37 @@ bool is_tied(const std::string& config_json) {
   return holder.value("tie_word_embeddings", false);
 }
 
+std::optional<std::int64_t> padding_id(const data::TokenIds& ids) {
+  if (ids.pad >= 0) return ids.pad;
+  return ids.eod >= 0 ? std::optional<std::int64_t>(ids.eod) : std::nullopt;
+}
+
+data::ForwardStep forward_step_of(const train::TrainArguments& arguments, const data::TokenIds& ids) {
+  if (arguments.stage == "orm") return train::outcome_reward_step();
+  if (arguments.stage == "prm") return train::process_reward_step(ids.rewards);
+  return arguments.is_pairwise_dataset ? train::preference_step(arguments.preference) : data::next_token_step;
+}
+
+std::string loss_unit_of(const train::TrainArguments& arguments) {
+  if (arguments.is_pairwise_dataset) return "a pair";
+  if (arguments.stage == "prm") return "nats per label";
+  return data::data_kind(arguments) == data::DataKind::kBytes ? "nats per byte" : "nats per token";
+}
+
+// Without data nothing is computed: that there are labels is enough.
+data::TokenIds ids_without_data(const train::TrainArguments& arguments) {
+  data::TokenIds ids;
+  ids.rewards.resize(arguments.reward_tokens.size());
+  return ids;
+}
+
 void save(const std::filesystem::path& folder, const train::TrainArguments& arguments,
-          const std::vector<std::pair<std::string, Tensor>>& tensors) {
+          const std::vector<std::pair<std::string, Tensor>>& tensors, const data::TokenIds& ids) {
   const bool untied = arguments.untie_embeddings_and_output_weights;
   const std::string described = models::ModelHub::global().facts(model_path(arguments)).config_json;
-  const std::string config = models::edited_config(config_to_save(arguments, described),
-                                                   {.untied = untied, .dtype = models::main_dtype(tensors)});
+  std::string config = models::edited_config(config_to_save(arguments, described),
+                                             {.untied = untied, .dtype = models::main_dtype(tensors)});
+  if (arguments.stage == "orm") config = models::reward_config(config, padding_id(ids));
   const auto experts = arguments.init_from_hf_path
                            ? models::expert_spelling(io::HfWeights(*arguments.init_from_hf_path))
                            : models::ExpertSpelling::kPerExpert;
@@ -96,23 +123,21 @@ void save(const std::filesystem::path& folder, const train::TrainArguments& argu
 train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments) {
   train::PretrainCallbacks callbacks;
   callbacks.model_provider = build_model;
-  callbacks.forward_step =
-      arguments.is_pairwise_dataset ? train::preference_step(arguments.preference) : data::next_token_step;
-  callbacks.has_reference_model = arguments.is_pairwise_dataset && arguments.preference.has_reference();
-  callbacks.save_model = save;
-  if (arguments.is_pairwise_dataset) {
-    callbacks.loss_unit = "a pair";
-  } else {
-    callbacks.loss_unit = data::data_kind(arguments) == data::DataKind::kBytes ? "nats per byte" : "nats per token";
-  }
+  const bool prefers = arguments.is_pairwise_dataset && arguments.stage != "orm";
+  callbacks.has_reference_model = prefers && arguments.preference.has_reference() && !arguments.ref_logps_cache;
+  callbacks.loss_unit = loss_unit_of(arguments);
   // Read here: a model that the hub does not know, or a broken file, is the first thing that is said.
-  data::TokenIds ids;
+  data::TokenIds ids = ids_without_data(arguments);
   if (has_data(arguments)) {
     const models::ModelFacts facts = models::ModelHub::global().facts(model_path(arguments));
     check_takes_data(facts, arguments);
     ids = text_ids(arguments, facts.vocab_size);
     if (arguments.save) config_to_save(arguments, facts.config_json);  // what cannot be saved is said before training
   }
+  callbacks.forward_step = forward_step_of(arguments, ids);
+  callbacks.save_model = [ids](const auto& folder, const auto& asked, const auto& tensors) {
+    save(folder, asked, tensors, ids);
+  };
   callbacks.train_valid_test_datasets_provider = [ids](const train::TrainArguments& asked) {
     return has_data(asked) ? text_data_loaders(asked, ids)
                            : loaders_of_shapes(asked.seq_length, asked.is_pairwise_dataset ? 2 : 1);

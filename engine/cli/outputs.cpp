@@ -20,11 +20,17 @@ bool is_same_folder(const std::filesystem::path& one, const std::filesystem::pat
   return one.lexically_normal() == other.lexically_normal() || std::filesystem::equivalent(one, other, error);
 }
 
+bool is_there(const std::filesystem::path& path) {
+  std::error_code unreadable;
+  return std::filesystem::exists(path, unreadable);
+}
+
 void add_inputs(io::OutputPlan& plan, const train::TrainArguments& a) {
   for (const auto& path : data::data_inputs(a)) plan.reads("--data-path", path);
   if (a.model_config) plan.reads("--model-config", *a.model_config);
   if (a.init_from_hf_path) plan.reads("--init-from-hf-path", *a.init_from_hf_path);
   if (a.ref_model) plan.reads("--ref-model", *a.ref_model);
+  if (a.ref_logps_cache && is_there(*a.ref_logps_cache)) plan.reads("--ref-logps-cache", *a.ref_logps_cache);
   // A run that goes on with adapters may put the new ones in their place.
   if (a.lora.load && !(a.save && is_same_folder(*a.lora.load, *a.save))) plan.reads("--lora-load", *a.lora.load);
   if (a.fsdp2_config_path) plan.reads("--fsdp2-config-path", *a.fsdp2_config_path);
@@ -50,6 +56,7 @@ void add_outputs_of_rank_0(io::OutputPlan& plan, const ProgramArguments& a) {
   const std::vector<std::string>& of_model = a.lora.on() ? kAdapterFiles : kModelFiles;
   if (a.save) plan.writes_folder("--save", *a.save, checkpoints ? kCheckpointFiles : of_model);
   plan.writes_file("--metrics-path", a.metrics_path);
+  if (a.ref_logps_cache && !is_there(*a.ref_logps_cache)) plan.writes_file("--ref-logps-cache", *a.ref_logps_cache);
   if (a.report) plan.writes_file("--report", *a.report);
 }
 

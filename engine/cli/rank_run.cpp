@@ -132,6 +132,7 @@ void RankRun::tell_begin() {
   if (!first_) return;
   warn_of_flags(arguments_.without_effect);
   describe(arguments_, job_.inputs, trainer_.model(), out_);
+  for (const std::string& line : trainer_.said()) out_ << line << "\n";
   out_ << std::flush;
 }
 

@@ -23,6 +23,25 @@ data::TokenIds ids_of(const fs::path& folder, const data::Tokenizer& tokenizer) 
   return ids;
 }
 
+// The id of a text that is one token.
+std::int32_t reward_id(const fs::path& folder, const data::Tokenizer& tokenizer, const char* flag,
+                       const std::string& text) {
+  const auto ids = tokenizer.encode(text, {.add_special_tokens = false});
+  if (ids.size() == 1) return ids.front();
+  config_error("{}: '{}' is {} tokens of the tokenizer in {}; give a text that is one", flag, shown_text(text),
+               ids.size(), escaped(folder.string()));
+}
+
+void add_rewards(const train::TrainArguments& a, const fs::path& folder, const data::Tokenizer& tokenizer,
+                 data::TokenIds& ids) {
+  if (a.placeholder_token) {
+    ids.placeholder = reward_id(folder, tokenizer, "--placeholder-token", *a.placeholder_token);
+  }
+  for (const std::string& token : a.reward_tokens) {
+    ids.rewards.push_back(reward_id(folder, tokenizer, "--reward-tokens", token));
+  }
+}
+
 void check_vocabulary(const fs::path& folder, const data::Tokenizer& tokenizer, std::int64_t vocab_size) {
   const std::int64_t ids = tokenizer.id_limit();
   if (vocab_size == 0 || ids <= vocab_size) return;
@@ -48,10 +67,16 @@ std::optional<fs::path> tokenizer_folder(const train::TrainArguments& a) {
 
 data::TokenIds text_ids(const train::TrainArguments& a, std::int64_t vocab_size) {
   const auto folder = tokenizer_folder(a);
-  if (!folder) return {};
+  if (!folder) {
+    if (!a.placeholder_token && a.reward_tokens.empty()) return {};
+    config_error("{} is a text, and no tokenizer says which id it is; give --tokenizer-name-or-path DIR",
+                 a.placeholder_token ? "--placeholder-token" : "--reward-tokens");
+  }
   const data::Tokenizer tokenizer = data::Tokenizer::from_file(*folder);
   check_vocabulary(*folder, tokenizer, vocab_size);
-  return ids_of(*folder, tokenizer);
+  data::TokenIds ids = ids_of(*folder, tokenizer);
+  add_rewards(a, *folder, tokenizer, ids);
+  return ids;
 }
 
 data::DataLoaders text_data_loaders(const train::TrainArguments& a, const data::TokenIds& ids) {
@@ -62,6 +87,7 @@ data::DataLoaders text_data_loaders(const train::TrainArguments& a, const data::
                                                          .eval_iters = a.eval_iters,
                                                          .global_batch_size = a.global_batch_size});
   if (data::data_kind(a) == data::DataKind::kTokens) return data::token_data_loaders(a, ids, counts);
+  if (a.stage == "prm") return data::process_reward_data_loaders(a, ids, counts, a.global_batch_size);
   if (a.is_pairwise_dataset) return data::preference_data_loaders(a, ids, counts, a.global_batch_size);
   return data::instruction_data_loaders(a, ids, counts, a.global_batch_size);
 }

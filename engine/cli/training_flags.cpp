@@ -37,10 +37,12 @@ void add_data(Flags& flags, ProgramArguments& a) {
 
 void add_instruction_data(Flags& flags, ProgramArguments& a) {
   flags.group("Data for fine-tuning (--stage)");
-  flags.optional_choice("--stage", a.stage, {"sft", "dpo", "simpo"},
-                        "Supervised fine-tuning, or preferences, on what shardloom preprocess wrote");
+  flags.optional_choice("--stage", a.stage, {"sft", "dpo", "simpo", "orm", "prm"},
+                        "Supervised fine-tuning, preferences (dpo, simpo), or a reward model of outcomes or of "
+                        "processes, on what shardloom preprocess wrote");
   flags.toggle("--is-instruction-dataset", a.is_instruction_dataset, "The same as --stage sft");
-  flags.toggle("--is-pairwise-dataset", a.is_pairwise_dataset, "Samples have two answers; with --stage dpo or simpo");
+  flags.toggle("--is-pairwise-dataset", a.is_pairwise_dataset,
+               "Samples have two answers; with --stage dpo, simpo or orm");
   flags.toggle("--neat-pack", a.neat_pack, "Packed samples do not see each other; of data made with --neat-pack");
   flags.toggle("--no-shuffle", a.no_shuffle, "Samples in the order of the data");
   flags.toggle("--padded-samples", a.padded_samples, "Epochs of a multiple of --global-batch-size");
@@ -76,6 +78,18 @@ void add_preferences(Flags& flags, ProgramArguments& a) {
   flags.real("--pref-ftx", a.dpo.pref_ftx, not_negative, "a number of at least 0",
              "Weight of the chosen answers' own loss, of both");
   flags.text("--ref-model", "DIR", a.ref_model, "Reference model of DPO", "the model that training starts from");
+  flags.text("--ref-logps-cache", "FILE", a.ref_logps_cache,
+             "Log-probabilities of DPO's reference model: computed once, before training, where FILE is not there, and "
+             "read where it is; training then holds no reference model",
+             "none");
+}
+
+void add_process_rewards(Flags& flags, ProgramArguments& a) {
+  flags.group("Process rewards (--stage prm)");
+  flags.text("--placeholder-token", "TEXT", a.placeholder_token,
+             "Token behind each step, where labels count; as shardloom preprocess was told", "every label counts");
+  flags.texts("--reward-tokens", "TOKEN", a.reward_tokens,
+              "The labels there are: the loss compares their logits alone");
 }
 
 void add_tuning(Flags& flags, ProgramArguments& a) {
@@ -115,6 +129,7 @@ void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
   add_data(flags, a);
   add_instruction_data(flags, a);
   add_preferences(flags, a);
+  add_process_rewards(flags, a);
 }
 
 void add_batch_and_schedule(Flags& flags, ProgramArguments& a) {

@@ -44,17 +44,21 @@ DataLoaders byte_data_loaders(const DataOptions& options) {
   return loaders;
 }
 
-ForwardResult next_token_step(DataIterator& data, nn::Module& model) {
-  const Batch batch = data.next();
-  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
-    return nn::functional::cross_entropy(logits, targets);
-  };
+nn::Value call_with_ids(nn::Module& model, const Batch& batch) {
   nn::Args args;
   args.positional.emplace_back(batch["input_ids"]);
   for (const char* name : {"position_ids", "actual_seq_len"}) {
     if (!batch.find(name).is_none()) args.named.emplace_back(name, batch.find(name));
   }
-  return {model.call(std::move(args)), loss_func};
+  return model.call(std::move(args));
+}
+
+ForwardResult next_token_step(DataIterator& data, nn::Module& model) {
+  const Batch batch = data.next();
+  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
+    return nn::functional::cross_entropy(logits, targets);
+  };
+  return {call_with_ids(model, batch), loss_func};
 }
 
 }  // namespace loom::data

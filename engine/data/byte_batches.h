@@ -13,6 +13,9 @@ namespace loom::data {
 // fraction is held out.
 DataLoaders byte_data_loaders(const DataOptions& options);
 
+// Calls a model with input_ids, and with position_ids and actual_seq_len where the batch has them.
+nn::Value call_with_ids(nn::Module& model, const Batch& batch);
+
 // The forward of a causal language model on such a batch, or one of token_batches.h: input_ids to logits, and their
 // cross-entropy with the targets. The model is called with position_ids and actual_seq_len where the batch has them.
 ForwardResult next_token_step(DataIterator& data, nn::Module& model);

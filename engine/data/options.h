@@ -25,10 +25,13 @@ struct TokenDataOptions {
 
 // Of samples for supervised fine-tuning. Names and meanings are MindSpeed-LLM's.
 struct InstructionDataOptions {
-  std::optional<std::string> stage{};   // "sft", "dpo", "simpo"
-  bool is_instruction_dataset = false;  // filled in: with a stage too
-  bool is_pairwise_dataset = false;     // filled in: with dpo and simpo too; then the former is true as well
-  bool neat_pack = false;               // lines hold several samples, numbered in their mask
+  std::optional<std::string> stage{};                 // "sft", "dpo", "simpo", "orm", "prm"
+  bool is_instruction_dataset = false;                // filled in: with a stage too
+  bool is_pairwise_dataset = false;                   // filled in: with dpo, simpo and orm too; then the former as well
+  std::optional<std::string> placeholder_token = {};  // of prm: labels elsewhere do not count; none: all count
+  std::vector<std::string> reward_tokens = {};        // of prm: the labels there are; empty: any token
+  bool numbered_samples = false;                      // filled in: pairs have numbers of their own (NumberedSamples)
+  bool neat_pack = false;                             // lines hold several samples, numbered in their mask
   bool no_shuffle = false;
   bool padded_samples = false;  // epochs of a multiple of the global batch
   bool no_cut_token = false;    // samples longer than seq_length are not cut
@@ -53,7 +56,7 @@ enum class DataKind : std::uint8_t {
   kTokens,        // .bin/.idx pairs
   kInstructions,  // the pairs of samples for fine-tuning, or of preferences
 };
-// ConfigError for words that are partly pairs and partly files, and for samples for fine-tuning without --stage sft.
+// ConfigError for words that are partly pairs and partly files, and for samples for fine-tuning without --stage.
 DataKind data_kind(const DataOptions& options);
 
 // The weights among the words of pairs, of all parts in turn.

@@ -283,6 +283,7 @@ void SftDataset::fill(std::int64_t sample, const GptSampleRow& row) const {
   pad(line, row_size(row));
   std::ranges::copy(std::span(line.ids).first(row.tokens.size()), row.tokens.begin());
   const auto label = [&](std::size_t i) {
+    if (options_.labels_in_place) return line.labels[i];
     const bool last = i + 1 == line.ids.size() || (options_.neat_pack && line.mask[i] != line.mask[i + 1]);
     return last ? kNotLearnt : line.labels[i + 1];
   };

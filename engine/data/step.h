@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,6 +48,13 @@ struct TokenCounts {
 // Of a micro-batch.
 using CountTokens = std::function<TokenCounts(const Batch&)>;
 
+// All samples of the files under numbers of their own, whatever part, epoch and order a run draws them in.
+struct NumberedSamples {
+  DataLoader batch = {};  // of these numbers, each from 0 to count - 1
+  std::int64_t count = 0;
+  std::function<std::string()> digest = {};  // of all their bytes, which it reads: 16 hexadecimal digits
+};
+
 struct DataLoaders {
   DataLoader train = {};
   DataLoader valid = {};  // every --eval-interval steps; none: no evaluation
@@ -55,6 +63,8 @@ struct DataLoaders {
   // loss weighs as many as it has. Without it, each micro-batch weighs the same.
   CountTokens count_tokens = {};
   std::string about = {};  // one line on the data, printed at the start
+  // Where it is there, batches of the loaders have "numbers", a list of whole numbers: those of their samples.
+  std::optional<NumberedSamples> numbered = {};
 };
 
 // The micro-batch of one forward_step, for which it calls next() once. Where it lies in the data is the trainer's
@@ -85,7 +95,8 @@ struct Loss {
       : loss(std::move(loss)), reports(std::move(reports)) {}
 
   Tensor loss;  // one element; the mean over the micro-batch
-  // Further figures for metrics.jsonl, averaged over micro-batches and ranks; the same names on every rank and step.
+  // Further figures for metrics.jsonl, averaged over micro-batches and ranks with the weights of the loss; the same
+  // names on every rank and step.
   std::vector<std::pair<std::string, double>> reports = {};
 };
 

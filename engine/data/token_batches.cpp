@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <fmt/ranges.h>
+#include <functional>
 #include <memory>
 
 #include "engine/core/checked.h"
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+#include "engine/data/content.h"
 #include "engine/data/gpt_data.h"
 #include "engine/data/sft_data.h"
 #include "engine/nn/functional.h"
@@ -95,12 +98,10 @@ std::vector<std::int64_t> within(std::span<const std::int64_t> numbers, std::int
 }
 
 template <class Samples>
-DataLoader loader_of(std::optional<Samples>& of, const DataOptions& options) {
-  if (!of) return {};
+DataLoader loader_of(std::shared_ptr<const Samples> samples, const DataOptions& options) {
   const RowParts parts{.position_ids = options.reset_position_ids || options.neat_pack,
                        .segments = options.reset_attention_mask || options.neat_pack};
-  return [samples = std::make_shared<const Samples>(std::move(*of)), parts,
-          options](std::span<const std::int64_t> numbers) {
+  return [samples = std::move(samples), parts, options](std::span<const std::int64_t> numbers) {
     const std::vector<std::int64_t> own = within(numbers, samples->sample_count());
     Rows rows(parts, static_cast<std::int64_t>(own.size()), row_length(*samples, own, options));
     for (const std::int64_t sample : own) rows.add(*samples, sample);
@@ -108,24 +109,168 @@ DataLoader loader_of(std::optional<Samples>& of, const DataOptions& options) {
   };
 }
 
-// Chosen and rejected answers of the same samples.
-DataLoader pair_loader(std::optional<SftDataset>& chosen, std::optional<SftDataset>& rejected) {
+template <class Samples>
+DataLoader loader_of(std::optional<Samples>& of, const DataOptions& options) {
+  if (!of) return {};
+  return loader_of(std::make_shared<const Samples>(std::move(*of)), options);
+}
+
+// --- process rewards
+
+std::string place_of_line(const SftDataset& samples, std::int64_t sample) {
+  return fmt::format("line {} of {}", samples.line_index()[static_cast<std::size_t>(sample)],
+                     escaped(samples.files().prefix().string()));
+}
+
+// Leaves the labels of a row that count.
+void keep_rewards(std::span<const std::int32_t> tokens, std::span<std::int32_t> targets, const TokenIds& ids,
+                  const std::function<std::string()>& where) {
+  std::int64_t labels = 0, kept = 0;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i] == kNotScored) continue;
+    ++labels;
+    if (ids.placeholder && tokens[i] != *ids.placeholder) {
+      targets[i] = kNotScored;
+      continue;
+    }
+    ++kept;
+    if (ids.rewards.empty() || std::ranges::find(ids.rewards, targets[i]) != ids.rewards.end()) continue;
+    config_error(
+        "{}: the label of token {} is id {}, and --reward-tokens are the ids {}; name it there, or preprocess "
+        "with these --reward-tokens",
+        where(), i, targets[i], fmt::join(ids.rewards, ", "));
+  }
+  if (labels == 0 || kept > 0) return;
+  config_error(
+      "{}: none of its {} labels stands at a --placeholder-token, id {}; give the one that the data was "
+      "preprocessed with",
+      where(), labels, *ids.placeholder);
+}
+
+DataLoader process_reward_loader(std::optional<SftDataset>& of, const DataOptions& options, const TokenIds& ids) {
+  if (!of) return {};
+  const auto samples = std::make_shared<const SftDataset>(std::move(*of));
+  return [samples, rows = loader_of(samples, options), ids](std::span<const std::int64_t> numbers) {
+    Batch batch = rows(numbers);
+    const std::vector<std::int64_t> own = within(numbers, samples->sample_count());
+    const Tensor &inputs = batch["input_ids"], &targets = batch["targets"];
+    const auto length = static_cast<std::size_t>(targets.shape()[1]);
+    for (std::size_t row = 0; row < own.size(); ++row) {
+      keep_rewards({inputs.data<std::int32_t>() + row * length, length},
+                   {targets.data<std::int32_t>() + row * length, length}, ids,
+                   [&] { return place_of_line(*samples, own[row]); });
+    }
+    return batch;
+  };
+}
+
+// --- pairs
+
+// Two answers to each of the same prompts.
+struct AnswerSets {
+  std::shared_ptr<const SftDataset> chosen, rejected;
+};
+
+AnswerSets answers_of(std::optional<SftDataset>& chosen, std::optional<SftDataset>& rejected) {
   if (!chosen || !rejected) return {};
   if (chosen->sample_count() != rejected->sample_count()) {
     config_error("--data-path: {} chosen answers and {} rejected ones; write them together", chosen->sample_count(),
                  rejected->sample_count());
   }
-  return [c = std::make_shared<const SftDataset>(std::move(*chosen)),
-          r = std::make_shared<const SftDataset>(std::move(*rejected))](std::span<const std::int64_t> numbers) {
-    const std::vector<std::int64_t> own = within(numbers, c->sample_count());
+  return {std::make_shared<const SftDataset>(std::move(*chosen)),
+          std::make_shared<const SftDataset>(std::move(*rejected))};
+}
+
+// What a batch of pairs has besides tokens and targets.
+struct PairParts {
+  bool lengths = false;
+  std::optional<std::int64_t> first_number;  // of the files of this part
+};
+
+DataLoader pair_loader(const AnswerSets& answers, const PairParts& parts) {
+  if (answers.chosen == nullptr) return {};
+  return [answers, parts](std::span<const std::int64_t> numbers) {
+    const auto& [chosen, rejected] = answers;
+    const std::vector<std::int64_t> own = within(numbers, chosen->sample_count());
     Rows rows(RowParts{}, 2 * static_cast<std::int64_t>(own.size()),
-              std::max(c->padded_length(own), r->padded_length(own)));
-    for (const auto& answers : {c, r}) {
-      for (const std::int64_t sample : own) rows.add(*answers, sample);
+              std::max(chosen->padded_length(own), rejected->padded_length(own)));
+    nn::ValueList lengths, lines;
+    for (const auto& set : {chosen, rejected}) {
+      for (const std::int64_t sample : own) {
+        rows.add(*set, sample);
+        lengths.emplace_back(set->length(sample));
+      }
     }
-    return std::move(rows).batch();
+    for (const std::int64_t sample : own) {
+      lines.emplace_back(parts.first_number.value_or(0) + chosen->line_index()[static_cast<std::size_t>(sample)]);
+    }
+    Batch batch = std::move(rows).batch();
+    if (parts.lengths) batch.values.emplace_back("lengths", std::move(lengths));
+    if (parts.first_number) batch.values.emplace_back("numbers", std::move(lines));
+    return batch;
   };
 }
+
+// The pairs of all lines of the files, one set behind another.
+class AllPairs {
+ public:
+  void add(AnswerSets set) {
+    if (set.chosen == nullptr) return;
+    sets_.push_back({std::move(set), count_});
+    count_ += sets_.back().answers.chosen->sample_count();
+  }
+  std::int64_t count() const { return count_; }
+
+  Batch batch(std::span<const std::int64_t> numbers) const {
+    std::int64_t length = 1;
+    for (const std::int64_t number : numbers) {
+      const auto [set, sample] = find(number);
+      for (const auto& answers : {set->chosen, set->rejected}) {
+        length = std::max(length, answers->padded_length(std::span(&sample, 1)));
+      }
+    }
+    Rows rows(RowParts{}, 2 * static_cast<std::int64_t>(numbers.size()), length);
+    nn::ValueList said;
+    for (const bool chosen : {true, false}) {
+      for (const std::int64_t number : numbers) {
+        const auto [set, sample] = find(number);
+        rows.add(chosen ? *set->chosen : *set->rejected, sample);
+      }
+    }
+    for (const std::int64_t number : numbers) said.emplace_back(number);
+    Batch batch = std::move(rows).batch();
+    batch.values.emplace_back("numbers", std::move(said));
+    return batch;
+  }
+
+  std::string digest() const {
+    std::vector<std::filesystem::path> files;
+    for (const Set& set : sets_) {
+      for (const auto& answers : {set.answers.chosen, set.answers.rejected}) {
+        for (const io::IndexedDataset* pair : {&answers->files().input_ids(), &answers->files().labels()}) {
+          files.push_back(io::bin_path(pair->prefix()));
+          files.push_back(io::idx_path(pair->prefix()));
+        }
+      }
+    }
+    return fmt::format("{:016x}", content_of(files).digest);
+  }
+
+ private:
+  struct Set {
+    AnswerSets answers;
+    std::int64_t first = 0;
+  };
+  std::pair<const AnswerSets*, std::int64_t> find(std::int64_t number) const {
+    require(0 <= number && number < count_, "pair {} of {}", number, count_);
+    const auto behind = std::ranges::upper_bound(sets_, number, {}, &Set::first);
+    const Set& set = *std::prev(behind);
+    return {&set.answers, number - set.first};
+  }
+
+  std::vector<Set> sets_;
+  std::int64_t count_ = 0;
+};
 
 // Of the three parts, each of which loader(place) opens.
 template <class Loader>
@@ -148,10 +293,12 @@ DataLoaders counted_loaders_of(PerSplit<std::optional<Samples>> parts, const Dat
   return loaders;
 }
 
+// With neat_pack the mask says where samples end.
 void check_ids(const DataOptions& options, const TokenIds& ids) {
   if (ids.eod >= 0) return;
-  const std::pair<bool, const char*> flags[] = {{options.reset_position_ids, "--reset-position-ids"},
-                                                {options.reset_attention_mask, "--reset-attention-mask"},
+  const bool by_eod = !options.neat_pack;
+  const std::pair<bool, const char*> flags[] = {{by_eod && options.reset_position_ids, "--reset-position-ids"},
+                                                {by_eod && options.reset_attention_mask, "--reset-attention-mask"},
                                                 {options.eod_mask_loss, "--eod-mask-loss"}};
   for (const auto& [given, flag] : flags) {
     if (given) {
@@ -252,6 +399,48 @@ SftDataOptions sft_options(const DataOptions& options, const TokenIds& ids, cons
   return sft;
 }
 
+// Samples that are not cut turn by turn: both answers keep their prompt whole, and rewards stand where they stand.
+SftDataOptions whole_samples(SftDataOptions sft) {
+  if (sft.sample.cut == CutRule::kTurns) sft.sample.cut = CutRule::kNone;
+  return sft;
+}
+
+std::pair<SftData, SftData> open_pairs(SftDataOptions sft) {
+  sft.kind = AnswerKind::kChosen;
+  SftData chosen = open_sft_data(sft);
+  sft.kind = AnswerKind::kRejected;
+  return {std::move(chosen), open_sft_data(sft)};
+}
+
+// Of the first line of each part's files. A part that no sample is asked of may have lines.
+PerSplit<std::int64_t> first_numbers(const SftDataOptions& sft) {
+  PerSplit<std::int64_t> first{};
+  std::int64_t count = 0;
+  for (const DataSplit part : kDataSplits) {
+    const auto& prefix = sft.prefixes[place_of(part)];
+    if (!prefix) continue;
+    first[place_of(part)] = count;
+    count += SftFiles(fmt::format("--{}-data-path", name_of(part)), *prefix, AnswerKind::kChosen).line_count();
+  }
+  return first;
+}
+
+NumberedSamples numbered_pairs(SftDataOptions sft) {
+  sft.split = "1,0,0";
+  sft.samples = {};
+  sft.cache_path.clear();
+  sft.sample.shuffle = false;
+  sft.sample.padded_batch = 1;
+  auto [chosen, rejected] = open_pairs(sft);
+  const auto all = std::make_shared<AllPairs>();
+  for (const DataSplit part : kDataSplits) {
+    all->add(answers_of(chosen[place_of(part)], rejected[place_of(part)]));
+  }
+  return {.batch = [all](std::span<const std::int64_t> numbers) { return all->batch(numbers); },
+          .count = all->count(),
+          .digest = [all] { return all->digest(); }};
+}
+
 }  // namespace
 
 SampleCounts sample_counts(const RunLength& run) {
@@ -280,15 +469,31 @@ DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds&
 DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                     std::int64_t global_batch_size) {
   check_ids(options, ids);
-  SftDataOptions sft = sft_options(options, ids, counts, global_batch_size);
-  if (sft.sample.cut == CutRule::kTurns) sft.sample.cut = CutRule::kNone;  // both answers keep their prompt whole
-  sft.kind = AnswerKind::kChosen;
-  SftData chosen = open_sft_data(sft);
-  sft.kind = AnswerKind::kRejected;
-  SftData rejected = open_sft_data(sft);
+  SftDataOptions sft = whole_samples(sft_options(options, ids, counts, global_batch_size));
+  auto [chosen, rejected] = open_pairs(sft);
   std::string text = about(chosen, fmt::format("up to {} tokens with two answers", options.seq_length));
-  return loaders_of([&](std::size_t part) { return pair_loader(chosen[part], rejected[part]); }, options,
-                    std::move(text));
+  const PerSplit<std::int64_t> first = first_numbers(sft);
+  const auto loader = [&](std::size_t part) {
+    PairParts parts{.lengths = options.stage == "orm", .first_number = {}};
+    if (options.numbered_samples) parts.first_number = first[part];
+    return pair_loader(answers_of(chosen[part], rejected[part]), parts);
+  };
+  DataLoaders loaders = loaders_of(loader, options, std::move(text));
+  if (options.numbered_samples) loaders.numbered = numbered_pairs(std::move(sft));
+  return loaders;
+}
+
+DataLoaders process_reward_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
+                                        std::int64_t global_batch_size) {
+  check_ids(options, ids);
+  SftDataOptions sft = whole_samples(sft_options(options, ids, counts, global_batch_size));
+  sft.sample.labels_in_place = true;
+  SftData data = open_sft_data(sft);
+  std::string text = about(data, fmt::format("up to {} tokens with process rewards", options.seq_length));
+  DataLoaders loaders = loaders_of([&](std::size_t part) { return process_reward_loader(data[part], options, ids); },
+                                   options, std::move(text));
+  loaders.count_tokens = count_targets;
+  return loaders;
 }
 
 TokenCounts count_targets(const Batch& batch) {

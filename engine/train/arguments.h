@@ -92,8 +92,9 @@ enum class SaveDType : std::uint8_t { kAsLoaded, kFp32, kBf16 };
 struct PreferenceArguments {
   PreferenceOptions dpo;
   PreferenceOptions simpo = {.beta = 2.5, .simpo = true};
-  PreferenceOptions preference;                    // filled in: that of --stage
-  std::optional<std::filesystem::path> ref_model;  // Hugging Face folder of the reference model
+  PreferenceOptions preference;                          // filled in: that of --stage
+  std::optional<std::filesystem::path> ref_model;        // Hugging Face folder of the reference model
+  std::optional<std::filesystem::path> ref_logps_cache;  // file of its log-probabilities, in the place of the model
 };
 
 struct TrainArguments : launch::LaunchOptions,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/reference_model.h"
 
@@ -20,13 +19,6 @@ std::vector<std::int64_t> tokens_of(const Tensor& targets) {
                                                                 static_cast<std::int32_t>(ops::kIgnoreIndex));
   }
   return tokens;
-}
-
-std::vector<double> reference_log_probs(const data::Batch& batch) {
-  const autograd::NoGrad no_grad;
-  const Tensor log_probs = ops::sequence_log_probs(reference_model()(batch["input_ids"]), batch["targets"]);
-  if (log_probs.raw() == nullptr) return std::vector<double>(static_cast<std::size_t>(log_probs.numel()));
-  return log_probs.to_vector<double>();
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace loom::train {
 
-// With options.has_reference(), the run needs PretrainCallbacks::has_reference_model.
+// With options.has_reference(), the run needs PretrainCallbacks::has_reference_model or --ref-logps-cache.
 data::ForwardStep preference_step(const PreferenceOptions& options);
 
 }  // namespace loom::train

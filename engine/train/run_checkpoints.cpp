@@ -32,8 +32,8 @@ const std::string kLora = "lora";
 
 // Flags that say how to go on, when to save and when to end: a run is the same with others.
 bool is_of_one_start(const comm::SaidEntry& entry) {
-  constexpr std::string_view kBeginnings[] = {"--override-", "--use-checkpoint-", "--save",
-                                              "--exit-",     "--eval-",           "--skip-train"};
+  constexpr std::string_view kBeginnings[] = {"--override-", "--use-checkpoint-", "--save",           "--exit-",
+                                              "--eval-",     "--skip-train",      "--ref-logps-cache"};
   return std::ranges::any_of(kBeginnings, [&](std::string_view begin) { return entry.key.starts_with(begin); });
 }
 

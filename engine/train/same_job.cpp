@@ -74,7 +74,11 @@ void add_token_data(Entries& entries, const TrainArguments& a) {
     add(entries, "--gamma-beta-ratio", a.preference.gamma_beta_ratio);
     add(entries, "--pref-ftx", a.preference.pref_ftx);
     add(entries, "--ref-model", given(a.ref_model.has_value()));
+    add(entries, "--ref-logps-cache", given(a.ref_logps_cache.has_value()));
   }
+  add(entries, "--placeholder-token", a.placeholder_token.value_or("none"));
+  add(entries, "--reward-tokens",
+      a.reward_tokens.empty() ? "none" : fmt::format("{}", fmt::join(a.reward_tokens, " ")));
   add(entries, "--neat-pack", given(a.neat_pack));
   add(entries, "--no-shuffle", given(a.no_shuffle));
   add(entries, "--padded-samples", given(a.padded_samples));

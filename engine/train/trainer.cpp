@@ -21,6 +21,7 @@
 #include "engine/train/finite.h"
 #include "engine/train/model_folder.h"
 #include "engine/train/reference_model.h"
+#include "engine/train/sharded_model.h"
 #include "models/hf/hf_folder.h"
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora.h"
@@ -49,16 +50,6 @@ std::vector<std::pair<std::string, std::int64_t>> peaks_by_category(const device
 
 void mark(device::MarkKind kind) { device::Device::current().log().add_mark({.kind = kind}); }
 
-// Each fp32 weight rounded to bf16 and back, as --downcast-to-bf16 asks.
-void round_to_bf16(nn::Module& model) {
-  for (const Tensor& parameter : model.parameters()) {
-    if (parameter.dtype() != DType::kF32) continue;
-    const Tensor rounded = Tensor::host(parameter.shape(), DType::kBF16, "rounded");
-    rounded.copy_from(parameter);
-    parameter.copy_from(rounded);
-  }
-}
-
 Tensor cast_to(const Tensor& tensor, DType dtype) {
   if (tensor.dtype() == dtype) return tensor;
   const Tensor cast = Tensor::host(tensor.shape(), dtype, "saved");
@@ -66,16 +57,18 @@ Tensor cast_to(const Tensor& tensor, DType dtype) {
   return cast;
 }
 
+// A rank's mean over its micro-batches, each by its weight in the loss.
 void add_reports(std::vector<std::pair<std::string, double>>& sums,
-                 const std::vector<std::pair<std::string, double>>& reports) {
+                 const std::vector<std::pair<std::string, double>>& reports, double weight) {
   if (sums.empty()) {
     sums = reports;
+    for (auto& [name, value] : sums) value *= weight;
     return;
   }
   bool same = sums.size() == reports.size();
   for (std::size_t i = 0; same && i < sums.size(); ++i) {
     same = sums[i].first == reports[i].first;
-    if (same) sums[i].second += reports[i].second;
+    if (same) sums[i].second += weight * reports[i].second;
   }
   if (!same) config_error("loss_func reported other figures than in the micro-batch before; report the same names");
 }
@@ -126,14 +119,15 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
       state_{.seed = arguments.seed} {
   RngState::current() = {stream_key(arguments.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
-  shard_and_fill(*model_, inputs_.weights, world);
+  if (!callbacks.has_reference_model) provide_reference(world);
+  shard_and_fill(*model_, inputs_.weights, arguments_, inputs_, world);
   if (inputs.tuning.lora && &saved_module() != &sharded_) {
     config_error(
         "{}: adapters are of {}, and {} has parameters beside it; put those into the sharded part, or train without "
         "adapters",
         inputs.tuning.lora->where, sharded_.type_name(), model_->type_name());
   }
-  if (callbacks.has_reference_model) make_reference(world);
+  if (callbacks.has_reference_model) provide_reference(world);
   optimizer_ = make_optimizer();
   if (!arguments.fp16) return;
   scaler_.emplace(arguments.loss_scale);
@@ -141,32 +135,17 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
 }
 
 Trainer::~Trainer() {
-  if (reference_) set_reference_model(nullptr);
+  set_reference_model(nullptr);
+  set_reference_log_probs(nullptr);
 }
 
-// Frozen before it is sharded: its groups are gathered and never reduced.
-void Trainer::make_reference(comm::World& world) {
-  reference_ = provide_model(arguments_, callbacks_);
-  for (const Tensor& parameter : reference_->parameters()) parameter.set_requires_grad(false);
-  shard_and_fill(*reference_, inputs_.reference_weights ? inputs_.reference_weights : inputs_.weights, world);
-  reference_->eval();
-  set_reference_model(reference_.get());
-}
-
-void Trainer::shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, comm::World& world) {
-  models::WeightSource source{.seed = arguments_.seed};
-  if (weights) {
-    source.load = [&](nn::Module& filled) {
-      models::load_weights(filled, *weights);
-      if (arguments_.downcast_to_bf16) round_to_bf16(filled);
-    };
-  }
-  if (!inputs_.fsdp2_config) return models::init_on_device(model, source);
-  if (!models::fully_shard(model, world, *inputs_.fsdp2_config, {gather_layout(arguments_), source})) {
-    config_error(
-        "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "
-        "--use-torch-fsdp2",
-        model.type_name());
+// A dry run needs no values.
+void Trainer::provide_reference(comm::World& world) {
+  if (callbacks_.has_reference_model) {
+    reference_ = make_reference_model(arguments_, callbacks_, inputs_, world);
+    set_reference_model(reference_.get());
+  } else if (arguments_.ref_logps_cache && !device::Device::current().dry_run()) {
+    said_.push_back(provide_reference_log_probs(arguments_, callbacks_, inputs_, dims_, world));
   }
 }
 
@@ -281,7 +260,7 @@ Trainer::StepData Trainer::counted_data_of_step() {
 double Trainer::micro_batch(data::DataIterator data, double weight, Reports& reports) {
   begin_phase("forward");
   data::Loss result = forward(std::move(data));
-  add_reports(reports, result.reports);
+  add_reports(reports, result.reports, weight);
   Tensor loss = std::move(result.loss);
   if (!loss.requires_grad()) {
     config_error("loss_func returned a loss that no trained parameter leads to; compute it from the model's output");
@@ -327,7 +306,7 @@ void Trainer::raise_not_finite(std::string_view found, std::string_view what, co
 // their means over the ranks fit one another only where all ranks have the same number.
 void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
   std::vector<double> means{loss};
-  for (const auto& [name, sum] : metrics.reports) means.push_back(sum / static_cast<double>(micro_batches_));
+  for (const auto& [name, sum] : metrics.reports) means.push_back(sum);
   const double names = number_of_names(metrics.reports);
   const std::size_t numbers = means.size();
   if (!metrics.reports.empty()) means.insert(means.end(), {names, names * names});

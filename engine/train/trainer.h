@@ -73,6 +73,9 @@ class Trainer {
   // Of the last step, the same on every rank: what any rank asked for when the losses were averaged.
   StopRequest agreed_stop() const { return agreed_stop_; }
 
+  // What there is to say of the trainer's making, for one rank to print.
+  const std::vector<std::string>& said() const { return said_; }
+
   // Those who watch every step from now on; they outlive their stay.
   void set_observers(std::vector<StepObserver*> observers) { observers_ = std::move(observers); }
 
@@ -101,8 +104,7 @@ class Trainer {
 
  private:
   using Reports = std::vector<std::pair<std::string, double>>;
-  void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, comm::World& world);
-  void make_reference(comm::World& world);
+  void provide_reference(comm::World& world);
   std::unique_ptr<nn::Optimizer> make_optimizer();
   // The samples of this rank's micro-batch number `index` of the step that begins at `first_sample`.
   std::vector<std::int64_t> rows_of(std::int64_t first_sample, std::int64_t index) const;
@@ -141,7 +143,8 @@ class Trainer {
   const comm::Axis loss_axis_;
   std::shared_ptr<nn::Module> model_;
   nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
-  std::shared_ptr<nn::Module> reference_;  // null: forward_step asks for none
+  std::shared_ptr<nn::Module> reference_;  // null: forward_step asks for none, or its values are there
+  std::vector<std::string> said_;
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::vector<bool> decays_;    // by group of the optimizer: its weight decay is the schedule's
   std::vector<Tensor> beside_;  // what the optimizer updates beside the parameters of sharded_

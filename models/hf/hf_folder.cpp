@@ -12,6 +12,7 @@
 #include "engine/io/atomic_file.h"
 #include "engine/io/safetensors.h"
 #include "engine/nn/path_aliases.h"
+#include "models/decoder/reward_model.h"
 #include "models/hf/fill_box.h"
 #include "models/hf/folder_files.h"
 #include "models/lora/lora.h"
@@ -122,12 +123,20 @@ std::vector<Source> find_sources(const Parameter& parameter, const io::HfWeights
   return sources;
 }
 
+// A reward model begins with the weights of a decoder: its head is then drawn, and the decoder's is read over.
+bool is_drawn_head(const Parameter& parameter, const io::HfWeights& weights) {
+  return parameter.paths.front() == kRewardHeadWeight && weights.find(kRewardHeadWeight) == nullptr;
+}
+
 // Every parameter's first slot with its tensors; throws unless the two sets are the same.
 std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
   const std::vector<Parameter> parameters = parameters_of(root);
   std::unordered_set<std::string_view> known;
   std::vector<Match> matches;
+  const bool is_reward = is_reward_model(root);
+  if (is_reward) known.insert("lm_head.weight");
   for (const Parameter& parameter : parameters) {
+    if (is_reward && is_drawn_head(parameter, weights)) continue;
     matches.push_back({parameter.slot, find_sources(parameter, weights)});
     for (const Source& source : matches.back().sources) known.insert(source.stored->name);
     known.insert(parameter.paths.begin(), parameter.paths.end());

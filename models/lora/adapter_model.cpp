@@ -106,7 +106,7 @@ std::string adapter_config_json(const Lora& lora, const std::string& base) {
   const LoraOptions& o = lora.options;
   nlohmann::ordered_json json;
   json["peft_type"] = "LORA";
-  json["task_type"] = "CAUSAL_LM";
+  json["task_type"] = lora.scores ? "SEQ_CLS" : "CAUSAL_LM";
   json["auto_mapping"] = nullptr;
   json["base_model_name_or_path"] = base.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(base);
   json["revision"] = nullptr;

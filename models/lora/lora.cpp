@@ -11,6 +11,7 @@
 #include "engine/core/rounding.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/autograd.h"
+#include "models/decoder/reward_model.h"
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora_linear.h"
 #include "models/lora/lora_targets.h"
@@ -108,6 +109,10 @@ std::shared_ptr<const Lora> add_lora(nn::Module& model, LoraOptions options) {
   check(options);
   check_bare(model, options);
   auto lora = std::make_shared<Lora>();
+  lora->scores = is_reward_model(model);
+  if (lora->scores && std::ranges::find(options.modules_to_save, kRewardHead) == options.modules_to_save.end()) {
+    options.modules_to_save.emplace_back(kRewardHead);
+  }
   lora->saved = lora_modules_to_save(model, options);
   check_untied(model, lora->saved, options);
   lora->adapted = lora_targets(model, lora->saved, options, lora->notes);

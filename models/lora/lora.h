@@ -29,12 +29,14 @@ struct Lora {
   std::vector<std::string> saved;    // of modules_to_save
   std::vector<std::string> notes;    // how names were read, one line each
   bool has_conv1d = false;           // peft's fan_in_fan_out
+  bool scores = false;               // of a reward model: peft's task type is SEQ_CLS then
 
   // Whether a parameter belongs to an adapter; or, is_tuned(), to a module of modules_to_save as well: what is saved.
   bool is_adapter(std::string_view path) const;
   bool is_tuned(std::string_view path) const;
 };
 
+// The head of a reward model is one of modules_to_save.
 // Throws, before anything is changed: a target that matches nothing, or a module that is not linear; a module to save
 // that is tied to another one; a model that is sharded or has adapters.
 std::shared_ptr<const Lora> add_lora(nn::Module& model, LoraOptions options);

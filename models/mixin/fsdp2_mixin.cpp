@@ -2,6 +2,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/init.h"
+#include "models/decoder/reward_model.h"
 #include "models/lora/lora.h"
 #include "models/mixin/find_mixin.h"
 #include "models/mixin/weight_init_mixin.h"
@@ -231,6 +232,7 @@ void init_on_device(nn::Module& model, const WeightSource& source) {
   nn::Module& inner = sharded_module(model);
   auto* outer_mixin = find_mixin<FSDP2Mixin>(model, "FSDP2Mixin");
   if (source.load) {
+    draw_reward_head(inner, source.seed, kept);  // a folder of the decoder has none
     source.load(inner);
   } else if (outer_mixin == nullptr || !outer_mixin->load_pretrained()) {
     draw(inner, source.seed, kept);

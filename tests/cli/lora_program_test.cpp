@@ -62,6 +62,38 @@ TEST(LoraProgram, TrainsSavesMergesAndTrainsOn) {
               folder.metrics("whole.jsonl").front().at("loss").get<double>(), 1e-5);
 }
 
+TEST(LoraProgram, AdaptersOfACheckpointLeaveAsPeftsFolder) {
+  const ProgramFolder folder;
+  const Words base = from_base(folder);
+  const Words tuned = base + kLora + Words{"--lora-modules-to-save", "lm_head"};
+  ASSERT_EQ(folder.run(tuned + Words{"--save", "tuned"}).exit_code, 0);
+  ASSERT_EQ(folder.run(tuned + Words{"--save", "run", "--save-interval", "3"}).exit_code, 0);
+  const Words convert{"convert", "dcp-to-hf", "--load-dir", "run", "--model-assets-dir", "base", "--save-dir"};
+  const Outcome made = folder.run(convert + Words{"peft"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("wrote peft: 17 tensors"));
+  for (const char* file : {"adapter_config.json", "adapter_model.safetensors"}) {
+    EXPECT_EQ(folder.read(fmt::format("peft/{}", file)), folder.read(fmt::format("tuned/{}", file))) << file;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path("peft/config.json")));
+  ASSERT_EQ(folder.run({"merge", "--base", "base", "--adapter", "peft", "--save", "merged"}).exit_code, 0);
+  const Outcome half = folder.run(convert + Words{"half", "--dtype", "bf16"});
+  ASSERT_EQ(half.exit_code, 0) << half.err;
+  EXPECT_LT(std::filesystem::file_size(folder.path("half/adapter_model.safetensors")),
+            std::filesystem::file_size(folder.path("peft/adapter_model.safetensors")));
+  const Outcome cut = folder.run(convert + Words{"cut", "--shard-size", "1KB"});
+  EXPECT_EQ(cut.exit_code, 2);
+  EXPECT_THAT(cut.err,
+              HasSubstr("--shard-size is for whole models, and run/iter_0000003 holds LoRA adapters, which are "
+                        "written as one file with peft's names; remove it\n"));
+  const std::string gpt2 = LOOM_SOURCE_DIR "/tests/reference/logits/gpt2";
+  const Outcome other = folder.run(with_value(convert, "--model-assets-dir", gpt2) + Words{"other"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("run/iter_0000003: its adapters have 'model.layers."));
+  EXPECT_THAT(other.err, HasSubstr("give the folder of the base they were trained beside\n"));
+  for (const char* none : {"cut", "other"}) EXPECT_FALSE(std::filesystem::exists(folder.path(none))) << none;
+}
+
 TEST(LoraProgram, MergeRefusesWhatDoesNotFit) {
   const ProgramFolder folder;
   const Words base = from_base(folder);

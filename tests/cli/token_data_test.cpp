@@ -347,7 +347,7 @@ TEST_F(Preferences, SayWhatDoesNotFit) {
   EXPECT_THAT(refused(stage("dpo") + one + Words{"--dpo-label-smoothing", "0.5"}),
               HasSubstr("--dpo-label-smoothing is 0.5; use a number from 0 to below 0.5"));
   EXPECT_THAT(refused(stage("dpo") + one + Words{"--neat-pack"}),
-              HasSubstr("--neat-pack is of --stage sft: pairs are not packed; remove it"));
+              HasSubstr("--neat-pack is of --stage sft and prm: pairs are not packed; remove it"));
   const Outcome longer = folder.run(with_value(stage("dpo"), "--seq-length", "16") + one);
   EXPECT_EQ(longer.exit_code, 2);
   EXPECT_THAT(longer.err, HasSubstr("more than --seq-length 16, and is not cut; give --variable-seq-lengths, or "

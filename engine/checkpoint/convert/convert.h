@@ -4,6 +4,7 @@
 //           the checkpoint, and checkpoint_version. A file of the checkpoint for each file of weights.
 // DcpToHf   the tensors below "model." as a Hugging Face folder, with the files of an assets folder: config.json,
 //           tokenizer, generation, chat template, code that config.json names. Other parts of the checkpoint stay out.
+//           A checkpoint of LoRA adapters: peft's folder; the assets folder is that of the base, and says its names.
 // DcpToDcp  a checkpoint with its tensors cut along dim 0 for another number of ranks, as FSDP2 cuts them.
 // Names     in the checkpoint: see NameRules. Names of ties and fused weights are those of the Hugging Face folder.
 // Outputs   appear whole or not at all; nothing is written over.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "engine/checkpoint/convert/adapters.h"
 #include "engine/checkpoint/convert/assets.h"
 #include "engine/checkpoint/convert/convert.h"
 #include "engine/checkpoint/convert/find_checkpoint.h"
@@ -17,6 +18,7 @@
 #include "engine/io/output_plan.h"
 #include "models/decoder/expert_weights.h"
 #include "models/hf/folder_files.h"
+#include "models/lora/adapter_folder.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -292,7 +294,10 @@ Converted convert(const DcpToHf& options, const CopyWatcher& watcher) {
   const Assets assets(options.model_assets_dir);
   const io::DcpFolder folder(found.path);
   const TensorList model = model_of(folder, found.path);
-  const Shards shards = shards_of(Export(options, assets, model, found.path.string()).outputs(), options, assets);
+  const auto adapter_config = adapter_config_of(folder);
+  const Shards shards = adapter_config
+                            ? Shards{{models::kAdapterWeightsFile, adapter_outputs(options, assets, model, found.path)}}
+                            : shards_of(Export(options, assets, model, found.path.string()).outputs(), options, assets);
   open_output(options, found);
   WholeFolder output("--save-dir", options.save_dir);
   Converted done{.path = options.save_dir, .files = static_cast<std::int64_t>(shards.size())};
@@ -309,9 +314,13 @@ Converted convert(const DcpToHf& options, const CopyWatcher& watcher) {
     }
     io::write_safetensors(output.path() / file, std::move(content));
   }
-  const bool is_single = shards.size() == 1 && shards.begin()->first == "model.safetensors";
-  if (!is_single) write_index(output.path(), shards, done.bytes);
-  assets.carry_to(output.path(), main_dtype(shards));
+  if (adapter_config) {
+    write_adapter_config(output.path(), *adapter_config, found.path);
+  } else {
+    const bool is_single = shards.size() == 1 && shards.begin()->first == "model.safetensors";
+    if (!is_single) write_index(output.path(), shards, done.bytes);
+    assets.carry_to(output.path(), main_dtype(shards));
+  }
   output.commit();
   done.overflows = copy.overflows();
   return done;

@@ -1,0 +1,15 @@
+// A model with its bytes, in shards where the run shards: the trained one and the reference. Private to engine/train.
+#pragma once
+
+#include <optional>
+
+#include "engine/comm/process_group.h"
+#include "engine/train/inputs.h"
+
+namespace loom::train {
+
+// Shards `model` as inputs.fsdp2_config says, and gives it `weights`, or drawn ones. Collective.
+void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, const TrainArguments& arguments,
+                    const TrainingInputs& inputs, comm::World& world);
+
+}  // namespace loom::train
