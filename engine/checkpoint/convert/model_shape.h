@@ -1,0 +1,38 @@
+// The sizes of a decoder that converting between layouts needs, as config.json says them. Private to engine/checkpoint.
+//
+// Threads  any.
+// Errors   ConfigError with the file: a family that is not converted, keys that are missing, heads that do not divide.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace loom::checkpoint {
+
+struct ModelShape {
+  std::filesystem::path file;
+  std::string model_type;  // llama, qwen2, qwen3, qwen3_moe
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t groups = 0;  // of heads that share a key and a value
+  std::int64_t head_width = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t intermediate = 0;
+  std::int64_t experts = 0;              // of a layer; 0: none
+  std::int64_t expert_intermediate = 0;  // 0: none
+  std::int64_t positions = 0;
+  double norm_eps = 1e-6;
+  double rotary_base = 10000;
+  bool tied = false;
+
+  std::int64_t heads_of_group() const { return heads / groups; }
+  // Of the matrix of queries, keys and values.
+  std::int64_t qkv_rows() const { return (heads + 2 * groups) * head_width; }
+};
+
+// `flag` begins the message about a folder without config.json.
+ModelShape read_model_shape(const std::string& flag, const std::filesystem::path& folder);
+
+}  // namespace loom::checkpoint
