@@ -61,10 +61,12 @@ void wait_for_readers(nn::Module& root) {
 }  // namespace
 
 void for_each_full_parameter(nn::Module& root,
-                             const std::function<void(const std::string& path, const Tensor& full)>& visit) {
+                             const std::function<void(const std::string& path, const Tensor& full)>& visit,
+                             const std::function<bool(const std::string& path)>& wanted) {
   const auto owners = reshard_and_find_owners(root);
   for (const nn::StateEntry& entry : nn::state_dict(root)) {
     if (entry.kind != nn::StateEntry::Kind::kParameter) continue;
+    if (wanted && !wanted(entry.path)) continue;
     const Tensor& value = entry.local.value;
     const auto found = owners.find(value.id());
     const Shape& together = found == owners.end() ? value.shape() : found->second.param->shape();

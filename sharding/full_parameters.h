@@ -20,9 +20,11 @@ namespace loom::sharding {
 
 // Gathers one whole parameter after another, in its original dtype, and hands it over as a host tensor. Collective;
 // `visit` runs on every rank. Parameters of modules that are not wrapped are handed over as they are. ConfigError, on
-// all ranks alike, for a parameter of which the ranks of the shard axis have a part only.
+// all ranks alike, for a parameter of which the ranks of the shard axis have a part only. `wanted`: those it is asked
+// of by path, the same on every rank; none: all.
 void for_each_full_parameter(nn::Module& root,
-                             const std::function<void(const std::string& path, const Tensor& full)>& visit);
+                             const std::function<void(const std::string& path, const Tensor& full)>& visit,
+                             const std::function<bool(const std::string& path)>& wanted = nullptr);
 
 // The other way: every rank takes its box of the whole parameters `full` gives by path (host tensors of any floating
 // dtype), whatever number of ranks they came from. Collective.

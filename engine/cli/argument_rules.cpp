@@ -14,6 +14,28 @@ void check_weights(const ProgramArguments& a) {
   }
 }
 
+// What belongs to adapters, where none are asked for or a folder has it.
+void check_lora(const ProgramArguments& a) {
+  const models::LoraFlags& lora = a.lora;
+  const std::pair<bool, std::string_view> parts[] = {{lora.r.has_value(), "--lora-r"},
+                                                     {lora.alpha.has_value(), "--lora-alpha"},
+                                                     {lora.dropout.has_value(), "--lora-dropout"},
+                                                     {lora.use_rslora, "--use-rslora"},
+                                                     {!lora.modules_to_save.empty(), "--lora-modules-to-save"}};
+  for (const auto& [is_given, flag] : parts) {
+    if (!is_given || lora.on()) continue;
+    config_error(
+        "{} is given, but no adapters are asked for; add --lora-target-modules NAME ... or --lora-load DIR, or remove "
+        "it",
+        flag);
+  }
+  if (!lora.load) return;
+  if (lora.target_modules.empty() && lora.modules_to_save.empty()) return;
+  config_error("--lora-load is {}, whose configuration has the modules, and {} is given too; remove one of them",
+               shown_text(lora.load->string()),
+               lora.target_modules.empty() ? "--lora-modules-to-save" : "--lora-target-modules");
+}
+
 // Flags of launch scripts that have nothing to act on here.
 void note_without_effect(ProgramArguments& a, const std::vector<std::pair<bool, std::string>>& flags) {
   for (const auto& [is_given, flag] : flags) {
@@ -175,6 +197,28 @@ void check_parts(const CLI::App& app, const ProgramArguments& a) {
   }
 }
 
+constexpr std::pair<const char*, const char*> kFlagsOfStages[] = {
+    {"--dpo-loss-type", "dpo"},       {"--dpo-beta", "dpo"},
+    {"--dpo-label-smoothing", "dpo"}, {"--ref-model", "dpo"},
+    {"--simpo-loss-type", "simpo"},   {"--simpo-beta", "simpo"},
+    {"--gamma-beta-ratio", "simpo"},  {"--simpo-label-smoothing", "simpo"}};
+
+void settle_stage(const CLI::App& app, ProgramArguments& a) {
+  const std::string stage = a.stage.value_or("");
+  for (const auto& [flag, of] : kFlagsOfStages) {
+    if (given(app, flag) && stage != of) config_error("{} is of --stage {}; add that, or remove it", flag, of);
+  }
+  const bool preferences = stage == "dpo" || stage == "simpo";
+  for (const char* flag : {"--is-pairwise-dataset", "--pref-ftx"}) {
+    if (given(app, flag) && !preferences) config_error("{} is of --stage dpo and simpo; add one, or remove it", flag);
+  }
+  if (preferences && a.neat_pack) config_error("--neat-pack is of --stage sft: pairs are not packed; remove it");
+  a.is_pairwise_dataset = preferences;
+  a.is_instruction_dataset = a.is_instruction_dataset || a.stage.has_value();
+  a.preference = stage == "simpo" ? a.simpo : a.dpo;
+  a.preference.pref_ftx = a.dpo.pref_ftx;
+}
+
 // --variable-seq-lengths is in scripts for pretraining too, where it changes nothing.
 void check_instructions(const CLI::App& app, const ProgramArguments& a) {
   for (const char* flag : kFlagsOfInstructions) {
@@ -329,8 +373,9 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   a.without_effect = foreign.without_effect;
   a.bf16 = foreign.bf16;
   check_weights(a);
-  a.is_instruction_dataset = a.is_instruction_dataset || a.stage.has_value();
+  settle_stage(app, a);
   a.variable_seq_lengths = a.is_instruction_dataset && (a.variable_seq_lengths || a.no_pad_to_seq_lengths);
+  check_lora(a);
   check_data(app, program, a);
   check_sharding(a);
   settle_checkpoints(a);
@@ -349,14 +394,42 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   settle_presets(a);
 }
 
+namespace {
+
+[[noreturn]] void refuse_greedy(const char* flag, double value) {
+  config_error("{} is {}, but --temperature is 0, which always takes the likeliest token; give --temperature above 0",
+               flag, value);
+}
+
+void check_beams(const GenerateArguments& a) {
+  if (a.num_beams > 1 && a.temperature.value_or(0) > 0) {
+    config_error(
+        "--num-beams is {}, which searches the likeliest text, but --temperature is {}, which draws one; remove "
+        "one of them",
+        a.num_beams, *a.temperature);
+  }
+  constexpr std::int64_t kMostBeams = 256;
+  if (a.num_beams > kMostBeams) config_error("--num-beams is {}; use at most {}", a.num_beams, kMostBeams);
+  if (a.length_penalty && a.num_beams == 1) {
+    config_error("--length-penalty is {}, but --num-beams is 1, which compares no texts; give --num-beams above 1",
+                 *a.length_penalty);
+  }
+}
+
+}  // namespace
+
 void check(const GenerateArguments& a) {
   if (a.model_dir.empty()) config_error("no model is given; use shardloom generate MODEL_DIR --prompt TEXT");
-  if (a.prompt.empty()) config_error("no prompt is given; use --prompt TEXT");
-  if (a.top_k > 0 && a.temperature == 0) {
-    config_error(
-        "--top-k is {}, but --temperature is 0, which always takes the likeliest token; give --temperature above 0",
-        a.top_k);
+  if (a.prompt.empty() && !a.prompt_file) config_error("no prompt is given; use --prompt TEXT");
+  if (!a.prompt.empty() && a.prompt_file) {
+    config_error("--prompt and --prompt-file are both given; put the prompt into the file, or remove one of them");
   }
+  if (!a.temperature) {
+    if (a.top_k > 0) refuse_greedy("--top-k", static_cast<double>(a.top_k));
+    if (a.top_p < 1) refuse_greedy("--top-p", a.top_p);
+    if (a.min_p > 0) refuse_greedy("--min-p", a.min_p);
+  }
+  check_beams(a);
 }
 
 void check(const CompareArguments& a) {

@@ -36,6 +36,7 @@ constexpr const char* kCompareExample =
 constexpr const char* kConvertExample =
     "Flags of a conversion: shardloom convert hf-to-dcp --help, and so for the others\n"
     "Also as: shardloom mm-convert GenericDCPConverter hf_to_dcp --hf_dir DIR --dcp_dir DIR\n";
+constexpr const char* kMergeExample = "Example:\n  shardloom merge --base qwen2 --adapter tuned --save qwen2-tuned\n";
 constexpr const char* kInspectExample =
     "Example:\n  shardloom inspect run\n  shardloom inspect --diff run/iter_0000100 hf_folder\n"
     "Exit status: 0 whole, or equal with --diff; 1 something is damaged, or different; 2 the command line is wrong\n";
@@ -132,7 +133,8 @@ class Parser {
     convert_.footer(kConvertExample);
     inspect_.footer(kInspectExample);
     preprocess_.footer(kPreprocessExample);
-    for (CLI::App* app : {&app_, &train_, &plan_, &generate_, &preprocess_, &compare_, &convert_, &inspect_}) {
+    merge_.footer(kMergeExample);
+    for (CLI::App* app : {&app_, &train_, &plan_, &generate_, &preprocess_, &compare_, &convert_, &inspect_, &merge_}) {
       app->allow_extras();
     }
     app_.set_version_flag("--version", fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
@@ -142,6 +144,7 @@ class Parser {
     Flags compare(compare_);
     add_compare(compare, compare_values_);
     add_inspect(inspect_, inspect_values_);
+    add_merge(merge_, merge_values_);
   }
 
   ParsedCommand run(int argc, const char* const* argv, const launch::LaunchContext& context) {
@@ -160,6 +163,10 @@ class Parser {
       check(inspect_values_);
       return inspect_values_;
     }
+    if (&chosen == &merge_) {
+      check(merge_values_);
+      return merge_values_;
+    }
     training_.set_command_line(words);
     planning_.set_command_line(words);
     if (&chosen == &train_) return training_.settled(context);
@@ -174,7 +181,7 @@ class Parser {
 
  private:
   Apps apps() const {
-    Apps apps{&train_, &plan_, &generate_, &preprocess_, &compare_, &inspect_};
+    Apps apps{&train_, &plan_, &generate_, &preprocess_, &compare_, &inspect_, &merge_};
     for (const CLI::App* app : conversions_.apps()) apps.push_back(app);
     return apps;
   }
@@ -201,8 +208,10 @@ class Parser {
   CLI::App& compare_ = *app_.add_subcommand("compare", "Compare loss and gradient norm of two runs, step by step.");
   CLI::App& convert_ = *app_.add_subcommand("convert", "Convert weights between Hugging Face folders and checkpoints.");
   CLI::App& inspect_ = *app_.add_subcommand("inspect", "Show what a checkpoint holds and whether it is whole.");
+  CLI::App& merge_ = *app_.add_subcommand("merge", "Add adapters to the weights of the model they were trained on.");
   ConvertFlags conversions_{convert_};
   PreprocessFlags preprocessing_{preprocess_};
+  MergeArguments merge_values_;
   InspectArguments inspect_values_;
   TrainingFlags training_{train_, Program::kShardloomTrain};
   TrainingFlags planning_{plan_, Program::kShardloomPlan};

@@ -1,5 +1,5 @@
-// The command lines: `shardloom train ...`, and so for plan, generate, preprocess, compare, convert and inspect, and
-// that of a pretrain program (pretrain.h).
+// The command lines: `shardloom train ...`, and so for plan, generate, preprocess, compare, convert, merge and inspect,
+// and that of a pretrain program (pretrain.h).
 //
 // Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/checkpoint/convert/convert.h"
+#include "engine/checkpoint/convert/merge.h"
 #include "engine/data/preprocess/options.h"
 #include "engine/launch/launch_context.h"
 #include "engine/observe/options.h"
@@ -44,10 +45,20 @@ struct ProgramArguments : train::TrainArguments, observe::ReportOptions {
 struct GenerateArguments {
   std::filesystem::path model_dir;
   std::string prompt;
-  int max_new_tokens = 64;
-  double temperature = 0.0;  // 0 = greedy
-  int top_k = 0;             // tokens drawn from; 0 = all
+  std::optional<std::filesystem::path> prompt_file;  // several prompts, one a line
+  std::optional<std::int64_t> max_new_tokens;        // none: 128, or what max_length leaves
+  std::optional<std::int64_t> max_length;            // prompt included; max_new_tokens goes before it
+  std::optional<double> temperature;                 // none or 0 = greedy
+  std::int64_t top_k = 0;                            // tokens drawn from; 0 = all
+  double top_p = 1.0;                                // 1 = all
+  double min_p = 0.0;                                // 0 = all
+  double repetition_penalty = 1.0;                   // 1 = none
   std::uint64_t seed = 1234;
+  std::int64_t num_beams = 1;            // above 1: beam search
+  std::optional<double> length_penalty;  // of beams; none: 1
+  std::vector<std::string> add_eos_token, stop_words;
+  bool stream = false;           // said to be wanted: one prompt is shown as it grows anyway
+  int compute_threads = 0;       // 0: the machine's cores
   bool bytes_as_tokens = false;  // the prompt is read as bytes although the model has a tokenizer
 };
 
@@ -80,6 +91,11 @@ struct ConvertArguments {
   std::vector<std::string> without_effect;  // flags of other converters that change nothing here
 };
 
+// `shardloom merge`.
+struct MergeArguments {
+  checkpoint::MergeAdapter merge;
+};
+
 // `shardloom inspect`.
 struct InspectArguments {
   std::vector<std::filesystem::path> paths;  // one, or two with `diff`
@@ -102,7 +118,7 @@ struct EarlyExit {
 };
 
 using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, PlanArguments, CompareArguments,
-                                   ConvertArguments, InspectArguments, PreprocessArguments, EarlyExit>;
+                                   ConvertArguments, MergeArguments, InspectArguments, PreprocessArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv,

@@ -307,6 +307,26 @@ ConvertArguments ConvertFlags::settled() const {
   return {options, export_given_.without_effect};
 }
 
+void add_merge(CLI::App& app, MergeArguments& values) {
+  Flags flags(app);
+  flags.group("What");
+  flags.text("--base", "DIR", values.merge.base,
+             "The model that the adapters were trained on: config.json, safetensors");
+  flags.text("--adapter,--lora-load", "DIR", values.merge.adapter,
+             "The adapters: adapter_config.json, adapter_model.safetensors; their rank and scale are the file's");
+  flags.group("Output");
+  flags.text("--save", "DIR", values.merge.save, "A new folder for the model with the adapters added to its weights");
+}
+
+void check(const MergeArguments& values) {
+  const auto need = [](const std::filesystem::path& path, std::string_view flag, std::string_view what) {
+    if (path.empty()) config_error("merge: {} is missing; give {} DIR, {}", flag, flag, what);
+  };
+  need(values.merge.base, "--base", "the model's folder");
+  need(values.merge.adapter, "--adapter", "the adapters' folder");
+  need(values.merge.save, "--save", "a new folder");
+}
+
 void add_inspect(CLI::App& app, InspectArguments& values) {
   Flags flags(app);
   flags.group("What");

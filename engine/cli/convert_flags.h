@@ -54,4 +54,7 @@ class ConvertFlags {
 void add_inspect(CLI::App& app, InspectArguments& values);
 void check(const InspectArguments& values);
 
+void add_merge(CLI::App& app, MergeArguments& values);
+void check(const MergeArguments& values);
+
 }  // namespace loom::cli

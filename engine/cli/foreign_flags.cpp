@@ -7,7 +7,7 @@ constexpr std::string_view kAny = "*";
 
 struct ForeignFlag {
   std::string_view name;
-  int values;                 // 0 or 1
+  int values;                 // 0 or 1; -1: one or more
   std::string_view accepted;  // the values that change nothing, with '|' between them; kAny; empty: always refused
   std::string_view advice;    // why not, and what to write
 };
@@ -67,6 +67,7 @@ constexpr ForeignFlag kWithoutEffect[] = {
     {"--transformer-impl", 1, kAny, ""},
     {"--prompt-type", 1, kAny, ""},  // of training data it was read when that was made
     {"--prompt-type-path", 1, kAny, ""},
+    {"--refer-model-iter", 1, "1", "the reference model is a folder's; write 1, and --ref-model DIR"},
     {"--tokenizer-not-use-fast", 0, kAny, ""},
     {"--tokenizer-padding-side", 1, "right", "padding stands behind samples; write right"},
     {"--full-shuffle-instruction-dataset", 0, "",
@@ -99,6 +100,10 @@ constexpr ForeignFlag kWithoutEffect[] = {
     {"--no-bias-dropout-fusion", 0, kAny, ""},
     {"--attention-dropout", 1, "0|0.0|0.", "dropout is not built; write 0"},
     {"--hidden-dropout", 1, "0|0.0|0.", "dropout is not built; write 0"},
+    {"--lora-fusion", 0, kAny, ""},       // hides communication of tensor parallelism
+    {"--lora-ckpt-filter", 0, kAny, ""},  // checkpoints of adapters have nothing else
+    {"--lora-register-forward-hook", -1, kAny, ""},
+    {"--qlora", 0, "", "stores the base in 4 bits, which is not built; remove it"},
     {"--optimizer", 1, "adam|adamw", "only AdamW is built; write adam, or remove it"},
 };
 

@@ -5,6 +5,8 @@
 #include "engine/cli/text_data.h"
 #include "engine/core/error.h"
 #include "engine/data/byte_batches.h"
+#include "engine/io/json_text.h"
+#include "engine/train/preference_step.h"
 #include "models/hf/folder_files.h"
 #include "models/hf/hf_folder.h"
 #include "models/hub/model_hub.h"
@@ -41,15 +43,15 @@ void check_takes_data(const models::ModelFacts& facts, const train::TrainArgumen
     config_error("--seq-length is {}, but max_position_embeddings of the model is {}; use at most {}",
                  arguments.seq_length, facts.max_position_embeddings, facts.max_position_embeddings);
   }
-  check_text_data(arguments, facts.vocab_size);
 }
 
 bool has_data(const train::TrainArguments& arguments) { return !data::data_inputs(arguments).empty(); }
 
 // Shapes without values: enough for a plan.
-data::DataLoaders loaders_of_shapes(std::int64_t seq_length) {
-  return {.train = [seq_length](std::span<const std::int64_t> samples) {
-    const Shape shape{static_cast<std::int64_t>(samples.size()), seq_length};
+// `rows`: of a sample.
+data::DataLoaders loaders_of_shapes(std::int64_t seq_length, std::int64_t rows) {
+  return {.train = [seq_length, rows](std::span<const std::int64_t> samples) {
+    const Shape shape{rows * static_cast<std::int64_t>(samples.size()), seq_length};
     return data::Batch{{{"input_ids", Tensor::meta(shape, DType::kI32, "input_ids")},
                         {"targets", Tensor::meta(shape, DType::kI32, "targets")}}};
   }};
@@ -61,7 +63,7 @@ std::string config_to_save(const train::TrainArguments& arguments, const std::st
   const std::filesystem::path& path = model_path(arguments);
   if (std::filesystem::is_directory(path)) return models::file_text(path / "config.json");
   if (path.extension() != ".json") return described;
-  auto config = nlohmann::ordered_json::parse(models::file_text(path));
+  auto config = io::parse_ordered_json(models::file_text(path), path.string());
   const auto facts = nlohmann::ordered_json::parse(described);
   for (const auto& [key, value] : facts.items()) {
     if (!config.contains(key)) config[key] = value;
@@ -94,14 +96,27 @@ void save(const std::filesystem::path& folder, const train::TrainArguments& argu
 train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments) {
   train::PretrainCallbacks callbacks;
   callbacks.model_provider = build_model;
-  callbacks.train_valid_test_datasets_provider = [](const train::TrainArguments& asked) {
-    return has_data(asked) ? text_data_loaders(asked) : loaders_of_shapes(asked.seq_length);
-  };
-  callbacks.forward_step = data::next_token_step;
+  callbacks.forward_step =
+      arguments.is_pairwise_dataset ? train::preference_step(arguments.preference) : data::next_token_step;
+  callbacks.has_reference_model = arguments.is_pairwise_dataset && arguments.preference.has_reference();
   callbacks.save_model = save;
-  callbacks.loss_unit = data::data_kind(arguments) == data::DataKind::kBytes ? "nats per byte" : "nats per token";
+  if (arguments.is_pairwise_dataset) {
+    callbacks.loss_unit = "a pair";
+  } else {
+    callbacks.loss_unit = data::data_kind(arguments) == data::DataKind::kBytes ? "nats per byte" : "nats per token";
+  }
   // Read here: a model that the hub does not know, or a broken file, is the first thing that is said.
-  if (has_data(arguments)) check_takes_data(models::ModelHub::global().facts(model_path(arguments)), arguments);
+  data::TokenIds ids;
+  if (has_data(arguments)) {
+    const models::ModelFacts facts = models::ModelHub::global().facts(model_path(arguments));
+    check_takes_data(facts, arguments);
+    ids = text_ids(arguments, facts.vocab_size);
+    if (arguments.save) config_to_save(arguments, facts.config_json);  // what cannot be saved is said before training
+  }
+  callbacks.train_valid_test_datasets_provider = [ids](const train::TrainArguments& asked) {
+    return has_data(asked) ? text_data_loaders(asked, ids)
+                           : loaders_of_shapes(asked.seq_length, asked.is_pairwise_dataset ? 2 : 1);
+  };
   return callbacks;
 }
 

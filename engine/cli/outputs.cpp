@@ -12,6 +12,7 @@ namespace {
 
 // A program with a save_model of its own may write other names besides.
 const std::vector<std::string> kModelFiles = {"config.json", "model.safetensors"};
+const std::vector<std::string> kAdapterFiles = {"adapter_config.json", "adapter_model.safetensors"};
 const std::vector<std::string> kCheckpointFiles = {"latest_checkpointed_iteration.txt"};
 
 bool is_same_folder(const std::filesystem::path& one, const std::filesystem::path& other) {
@@ -23,6 +24,9 @@ void add_inputs(io::OutputPlan& plan, const train::TrainArguments& a) {
   for (const auto& path : data::data_inputs(a)) plan.reads("--data-path", path);
   if (a.model_config) plan.reads("--model-config", *a.model_config);
   if (a.init_from_hf_path) plan.reads("--init-from-hf-path", *a.init_from_hf_path);
+  if (a.ref_model) plan.reads("--ref-model", *a.ref_model);
+  // A run that goes on with adapters may put the new ones in their place.
+  if (a.lora.load && !(a.save && is_same_folder(*a.lora.load, *a.save))) plan.reads("--lora-load", *a.lora.load);
   if (a.fsdp2_config_path) plan.reads("--fsdp2-config-path", *a.fsdp2_config_path);
   // A run that goes on usually saves where it loads: checkpoints there are added, never written over.
   if (a.load && !(a.save && is_same_folder(*a.load, *a.save))) plan.reads("--load", *a.load);
@@ -43,7 +47,8 @@ void check_metrics_of_report(const ProgramArguments& a) {
 
 void add_outputs_of_rank_0(io::OutputPlan& plan, const ProgramArguments& a) {
   const bool checkpoints = a.ckpt_format == train::CheckpointFormat::kTorchDcp;
-  if (a.save) plan.writes_folder("--save", *a.save, checkpoints ? kCheckpointFiles : kModelFiles);
+  const std::vector<std::string>& of_model = a.lora.on() ? kAdapterFiles : kModelFiles;
+  if (a.save) plan.writes_folder("--save", *a.save, checkpoints ? kCheckpointFiles : of_model);
   plan.writes_file("--metrics-path", a.metrics_path);
   if (a.report) plan.writes_file("--report", *a.report);
 }

@@ -6,8 +6,10 @@
 #include "engine/cli/compare_command.h"
 #include "engine/cli/convert_command.h"
 #include "engine/cli/exit_status.h"
+#include "engine/cli/generate_command.h"
 #include "engine/cli/hub_callbacks.h"
 #include "engine/cli/inspect_command.h"
+#include "engine/cli/merge_command.h"
 #include "engine/cli/plan_command.h"
 #include "engine/cli/preprocess_command.h"
 #include "engine/cli/train_command.h"
@@ -29,6 +31,8 @@ int run(const ParsedCommand& command) {
     return run_compare(*compared, std::cout);
   } else if (const auto* conversion = std::get_if<ConvertArguments>(&command)) {
     run_convert(*conversion, std::cout);
+  } else if (const auto* merged = std::get_if<MergeArguments>(&command)) {
+    run_merge(*merged, std::cout);
   } else if (const auto* inspected = std::get_if<InspectArguments>(&command)) {
     return run_inspect(*inspected, std::cout);
   } else if (const auto* preprocessing = std::get_if<PreprocessArguments>(&command)) {

@@ -11,6 +11,7 @@
 #include "engine/core/shown_text.h"
 #include "engine/launch/run_ranks.h"
 #include "models/hf/folder_files.h"
+#include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/parallelize.h"
 
@@ -45,12 +46,16 @@ void warn_of_environment() {
 }
 
 // Where the weights came from, and in which type --save writes them.
-std::string loaded_text(const io::HfWeights& weights, train::SaveDType asked) {
+std::string loaded_text(const io::HfWeights& weights, train::SaveDType asked, bool adapters) {
   const DType stored = models::main_dtype(weights).value_or(DType::kF32);
   const bool half = stored == DType::kBF16 || stored == DType::kF16;
   std::string saved;
   if (asked == train::SaveDType::kFp32 || (asked == train::SaveDType::kAsLoaded && !half)) saved = "fp32";
   if (saved.empty()) saved = asked == train::SaveDType::kBf16 ? "bf16" : std::string(name(stored));
+  if (adapters) {
+    return fmt::format("weights of {}: {} tensors, {}; frozen, --save writes the adapters alone\n",
+                       escaped(weights.folder().string()), weights.names().size(), name(stored));
+  }
   return fmt::format("weights of {}: {} tensors, {}; trained in fp32, --save writes {}\n",
                      escaped(weights.folder().string()), weights.names().size(), name(stored), saved);
 }
@@ -62,8 +67,10 @@ void describe(const train::TrainArguments& arguments, const train::TrainingInput
                      model.parameter_count(), arguments.ranks, arguments.ranks == 1 ? "" : "s",
                      inputs.data.about.empty() ? "" : "; ", inputs.data.about);
   if (const io::HfWeights* weights = train::loaded_weights(inputs, model)) {
-    out << loaded_text(*weights, arguments.save_dtype);
+    out << loaded_text(*weights, arguments.save_dtype, inputs.tuning.lora.has_value());
   }
+  for (const std::string& line : inputs.said) out << line << "\n";
+  if (inputs.tuning.lora) out << models::describe_lora(models::sharded_module(model)) << "\n";
   warn_of_environment();
   if (!inputs.fsdp2) return;
   warn_of_max_connections();

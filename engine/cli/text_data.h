@@ -9,17 +9,22 @@
 #include <optional>
 
 #include "engine/data/step.h"
+#include "engine/data/token_batches.h"
 #include "engine/train/arguments.h"
 
 namespace loom::cli {
+
+// Whether a folder has a tokenizer.json.
+bool has_tokenizer(const std::filesystem::path& folder);
 
 // The folder of the tokenizer whose ids the data has: --tokenizer-name-or-path, else the model's where it has a
 // tokenizer.json. None for bytes, and where there is none.
 std::optional<std::filesystem::path> tokenizer_folder(const train::TrainArguments& arguments);
 
-// Before anything is built.
-void check_text_data(const train::TrainArguments& arguments, std::int64_t vocab_size);
+// What that tokenizer says of ids; nothing where there is none. Before anything is built: ConfigError where the model,
+// whose vocab_size is 0 if it is not known, has fewer rows than the tokenizer ids.
+data::TokenIds text_ids(const train::TrainArguments& arguments, std::int64_t vocab_size);
 
-data::DataLoaders text_data_loaders(const train::TrainArguments& arguments);
+data::DataLoaders text_data_loaders(const train::TrainArguments& arguments, const data::TokenIds& ids);
 
 }  // namespace loom::cli

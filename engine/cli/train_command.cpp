@@ -2,17 +2,9 @@
 
 #include "engine/cli/hub_callbacks.h"
 #include "engine/cli/pretrain.h"
-#include "engine/core/error.h"
-#include "engine/core/log.h"
 #include "engine/core/rng.h"
-#include "engine/device/device.h"
-#include "engine/nn/init.h"
-#include "engine/tensor/ops.h"
-#include "models/decoder/decoder.h"
 #include "models/generation/generation.h"
 #include "models/generation/sampling.h"
-#include "models/hf/folder_files.h"
-#include "models/hf/hf_folder.h"
 #include "models/hub/model_hub.h"
 
 namespace loom::cli {
@@ -52,35 +44,6 @@ void run_train(const ProgramArguments& arguments, std::ostream& out) {
     rank_out << "--- sample ---\n" << sample(model, max_positions, arguments) << "\n--------------\n";
   };
   pretrain(arguments, callbacks, out);
-}
-
-void run_generate(const GenerateArguments& arguments, std::ostream& out) {
-  models::refuse_unread_tokenizer(arguments.model_dir, arguments.bytes_as_tokens, "the prompt");
-  const models::DecoderConfig config = models::load_decoder_config(arguments.model_dir);
-  const std::vector<std::int32_t> prompt = tokens_of(arguments.prompt);
-  const models::GenerationOptions options{
-      .max_new_tokens = arguments.max_new_tokens, .max_positions = config.max_position_embeddings, .end_token_ids = {}};
-  models::check_prompt(prompt, options);  // before a word of it is printed
-  const io::HfWeights weights(arguments.model_dir);
-  const auto model = models::build_decoder(config);
-  models::check_weights(*model, weights);
-  RankContext context(0, 1);
-  const RankScope scope(context);
-  device::Device::install(context, {});
-  nn::materialize(*model);
-  models::load_weights(*model, weights);
-  const std::uint64_t key = stream_key(arguments.seed, "generate");
-  const models::SamplingOptions sampling{.temperature = arguments.temperature, .top_k = arguments.top_k};
-  out << arguments.prompt << std::flush;
-  const models::Generation generation = models::generate(
-      *model, prompt, options,
-      [&](std::span<const float> logits, std::int64_t position) {
-        return models::choose_token(logits, sampling, key, static_cast<std::uint64_t>(position));
-      },
-      [&](std::int32_t token) { out << static_cast<char>(token) << std::flush; });
-  out << "\n";
-  // All that was asked for, or the model's own end: a normal end.
-  if (generation.reason == models::StopReason::kPositionsFull) logger().warn("{}", generation.message);
 }
 
 }  // namespace loom::cli

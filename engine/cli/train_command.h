@@ -1,4 +1,4 @@
-// The two jobs of the program: training a model and continuing a text. Private to engine/cli.
+// `shardloom train`. Private to engine/cli.
 //
 // Order    everything that can be wrong with the user's files is found first (TrainingInputs), on every rank, before
 //          anything is allocated; then the ranks start.
@@ -15,8 +15,5 @@ namespace loom::cli {
 // Trains as asked; rank 0 writes progress and results to `out`, the model folder and metrics.jsonl. Under MPI this
 // process is one rank.
 void run_train(const ProgramArguments& arguments, std::ostream& out);
-
-// Continues the prompt with the model in a folder; writes the text to `out`.
-void run_generate(const GenerateArguments& arguments, std::ostream& out);
 
 }  // namespace loom::cli

@@ -5,6 +5,8 @@ namespace {
 
 bool positive(double x) { return x > 0; }
 bool not_negative(double x) { return x >= 0; }
+bool share(double x) { return x > 0 && x <= 1; }
+bool any_number(double) { return true; }
 bool below_one(double x) { return x >= 0 && x < 1; }
 
 void add_data(Flags& flags, ProgramArguments& a) {
@@ -34,9 +36,11 @@ void add_data(Flags& flags, ProgramArguments& a) {
 }
 
 void add_instruction_data(Flags& flags, ProgramArguments& a) {
-  flags.group("Data for fine-tuning (--stage sft)");
-  flags.optional_choice("--stage", a.stage, {"sft"}, "Supervised fine-tuning on what shardloom preprocess wrote");
+  flags.group("Data for fine-tuning (--stage)");
+  flags.optional_choice("--stage", a.stage, {"sft", "dpo", "simpo"},
+                        "Supervised fine-tuning, or preferences, on what shardloom preprocess wrote");
   flags.toggle("--is-instruction-dataset", a.is_instruction_dataset, "The same as --stage sft");
+  flags.toggle("--is-pairwise-dataset", a.is_pairwise_dataset, "Samples have two answers; with --stage dpo or simpo");
   flags.toggle("--neat-pack", a.neat_pack, "Packed samples do not see each other; of data made with --neat-pack");
   flags.toggle("--no-shuffle", a.no_shuffle, "Samples in the order of the data");
   flags.toggle("--padded-samples", a.padded_samples, "Epochs of a multiple of --global-batch-size");
@@ -46,6 +50,50 @@ void add_instruction_data(Flags& flags, ProgramArguments& a) {
                "Rows as long as the longest of their micro-batch, not --seq-length");
   flags.toggle("--no-pad-to-seq-lengths", a.no_pad_to_seq_lengths, "The same as --variable-seq-lengths");
   flags.whole("--pad-to-multiple-of", a.pad_to_multiple_of, 1, "Of such rows");
+}
+
+const std::vector<std::pair<std::string, train::PreferenceLossType>> kPreferenceLosses = {
+    {"sigmoid", train::PreferenceLossType::kSigmoid},
+    {"hinge", train::PreferenceLossType::kHinge},
+    {"ipo", train::PreferenceLossType::kIpo}};
+
+bool below_half(double x) { return x >= 0 && x < 0.5; }
+
+// The two stages have flags and defaults of their own for the same numbers.
+void add_preferences(Flags& flags, ProgramArguments& a) {
+  flags.group("Preferences (--stage dpo, simpo)");
+  flags.choice("--dpo-loss-type", a.dpo.loss_type, kPreferenceLosses, "Loss of the difference of two answers");
+  flags.real("--dpo-beta", a.dpo.beta, positive, "a number above 0",
+             "How far the policy may leave the reference model");
+  flags.real("--dpo-label-smoothing", a.dpo.label_smoothing, below_half, "a number from 0 to below 0.5",
+             "Share of pairs whose order is taken to be wrong");
+  flags.choice("--simpo-loss-type", a.simpo.loss_type, kPreferenceLosses, "The same of SimPO");
+  flags.real("--simpo-beta", a.simpo.beta, positive, "a number above 0", "Scale of SimPO's difference");
+  flags.real("--gamma-beta-ratio", a.simpo.gamma_beta_ratio, not_negative, "a number of at least 0",
+             "Margin of SimPO's difference");
+  flags.real("--simpo-label-smoothing", a.simpo.label_smoothing, below_half, "a number from 0 to below 0.5",
+             "The same of SimPO");
+  flags.real("--pref-ftx", a.dpo.pref_ftx, not_negative, "a number of at least 0",
+             "Weight of the chosen answers' own loss, of both");
+  flags.text("--ref-model", "DIR", a.ref_model, "Reference model of DPO", "the model that training starts from");
+}
+
+void add_tuning(Flags& flags, ProgramArguments& a) {
+  flags.group("Adapters and frozen modules");
+  flags.texts("--lora-target-modules", "NAME", a.lora.target_modules,
+              "Linear modules that get a LoRA adapter, the rest frozen: names, paths with {*}, a regex, all-linear, or "
+              "Megatron's linear_qkv linear_proj linear_fc1 linear_fc2");
+  flags.optional_whole("--lora-r", a.lora.r, 1, "Rank of the adapters (16)");
+  flags.optional_real("--lora-alpha", a.lora.alpha, positive, "a number above 0",
+                      "Their scale is alpha / r (alpha is 32)");
+  flags.optional_real("--lora-dropout", a.lora.dropout, below_one, "a number from 0 to below 1",
+                      "Dropout of their input (0)");
+  flags.toggle("--use-rslora", a.lora.use_rslora, "Their scale is alpha / sqrt(r)");
+  flags.texts("--lora-modules-to-save", "NAME", a.lora.modules_to_save,
+              "Modules that are trained whole and saved with the adapters");
+  flags.text("--lora-load", "DIR", a.lora.load,
+             "Adapters to start from, as peft saves them; rank, alpha and targets are those of the folder");
+  flags.texts("--freeze", "PATTERN", a.freeze, "Modules that are not trained, as in sub_modules_to_wrap of the file");
 }
 
 void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
@@ -60,10 +108,13 @@ void add_model_and_data(Flags& flags, Program program, ProgramArguments& a) {
                "Separate the output layer from the embedding it is tied to; both start with the same weights");
   flags.toggle("--downcast-to-bf16", a.downcast_to_bf16,
                "Round the loaded weights to bf16 once; they stay fp32. Needs --init-from-hf-path");
+  add_tuning(flags, a);
+  flags.group(own ? "Model (one of the first two)" : "Model");
   flags.toggle("--init-model-with-meta-device", a.init_model_with_meta_device,
                "Accepted as MindSpeed has it; models are always built so");
   add_data(flags, a);
   add_instruction_data(flags, a);
+  add_preferences(flags, a);
 }
 
 void add_batch_and_schedule(Flags& flags, ProgramArguments& a) {
@@ -313,13 +364,34 @@ void add_generate(Flags& flags, GenerateArguments& a) {
   flags.group("Model and prompt");
   flags.text("MODEL_DIR", "DIR", a.model_dir, "Folder with config.json and safetensors");
   flags.text("--prompt", "TEXT", a.prompt, "The text to continue");
+  flags.text("--prompt-file", "FILE", a.prompt_file, "Several texts to continue together, one a line");
   flags.toggle("--bytes-as-tokens", a.bytes_as_tokens,
-               "Read the prompt as bytes although the folder has a tokenizer (tokenizers are not built)");
+               "Read the prompt as bytes although the folder has a tokenizer.json");
+  flags.group("Length");
+  flags.optional_whole("--max-new-tokens", a.max_new_tokens, 1,
+                       "Tokens to generate for each prompt (128 unless --max-length is given)");
+  flags.optional_whole("--max-length", a.max_length, 1,
+                       "Tokens of a text, prompt included; --max-new-tokens goes before it");
+  flags.texts("--add-eos-token", "TEXT", a.add_eos_token, "Tokens that end a text too, as the vocabulary spells them");
+  flags.texts("--stop-words", "TEXT", a.stop_words, "Texts that end a text; they are not shown");
   flags.group("Sampling");
-  flags.whole("--max-new-tokens", a.max_new_tokens, 1, "Tokens to generate");
-  flags.real("--temperature", a.temperature, not_negative, "a number of at least 0", "0 = always the likeliest token");
+  flags.optional_real("--temperature", a.temperature, not_negative, "a number of at least 0",
+                      "0 = always the likeliest token, which it is unless given");
   flags.whole("--top-k", a.top_k, 0, "Draw from the k likeliest tokens; 0 = from all; needs --temperature");
+  flags.real("--top-p", a.top_p, share, "a number above 0 and at most 1",
+             "Draw from the likeliest tokens until their probabilities exceed p; 1 = from all; needs --temperature");
+  flags.real("--min-p", a.min_p, below_one, "a number of at least 0 and below 1",
+             "Draw from tokens of at least this share of the likeliest one's probability; needs --temperature");
+  flags.real("--repetition-penalty", a.repetition_penalty, positive, "a number above 0",
+             "Divide (where negative: multiply) the logits of tokens that the text has; 1 = leave them");
   flags.whole("--seed", a.seed, 0, "Seed of the draws");
+  flags.group("Beam search");
+  flags.whole("--num-beams", a.num_beams, 1, "Search the likeliest text with so many open ones; 1 = do not");
+  flags.optional_real("--length-penalty", a.length_penalty, any_number, "a number",
+                      "Divide a text's log-probability by its length to this power (1)");
+  flags.group("Running");
+  flags.toggle("--stream", a.stream, "Show the text as it grows: so it is for one prompt; refused for several");
+  flags.whole("--compute-threads", a.compute_threads, 1, "Threads", "cores");
 }
 
 void add_compare(Flags& flags, CompareArguments& a) {

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <exception>
 #include <tbb/global_control.h>
 #include <tbb/parallel_pipeline.h>
@@ -22,7 +23,7 @@ class Stages {
 
   SharedSlot make(tbb::flow_control& control) {
     auto slot = std::make_shared<Slot>();
-    if (!ended_) try_to(*slot, [&] { slot->item = next_(); });
+    if (!ended_ && !failed_) try_to(*slot, [&] { slot->item = next_(); });
     if (!slot->item && !slot->error) control.stop();
     ended_ = ended_ || !slot->item;
     return slot;
@@ -33,9 +34,16 @@ class Stages {
     return slot;
   }
 
-  static void take(const SharedSlot& slot) {
-    if (slot->error) std::rethrow_exception(slot->error);
-    slot->item->take();
+  // Nothing is thrown out of a filter: what is on its way then would never be freed.
+  void take(const SharedSlot& slot) {
+    if (failed_) return;
+    if (!slot->error) try_to(*slot, [&] { slot->item->take(); });
+    error_ = slot->error;
+    failed_ = error_ != nullptr;
+  }
+
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
   }
 
  private:
@@ -51,6 +59,8 @@ class Stages {
 
   const std::function<std::unique_ptr<OrderedItem>()>& next_;
   bool ended_ = false;
+  std::exception_ptr error_;  // of the first item, in order, that failed
+  std::atomic<bool> failed_ = false;
 };
 
 void run_alone(const std::function<std::unique_ptr<OrderedItem>()>& next) {
@@ -76,7 +86,9 @@ void run_in_order(int workers, const std::function<std::unique_ptr<OrderedItem>(
         tbb::make_filter<void, SharedSlot>(filter_mode::serial_in_order,
                                            [&](tbb::flow_control& control) { return stages.make(control); }) &
             tbb::make_filter<SharedSlot, SharedSlot>(filter_mode::parallel, &Stages::work) &
-            tbb::make_filter<SharedSlot, void>(filter_mode::serial_in_order, &Stages::take));
+            tbb::make_filter<SharedSlot, void>(filter_mode::serial_in_order,
+                                               [&](const SharedSlot& slot) { stages.take(slot); }));
+    stages.rethrow();
   });
 }
 

@@ -1,12 +1,12 @@
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <fmt/format.h>
 #include <system_error>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/data/options.h"
+#include "engine/data/sft_files.h"
+#include "engine/io/indexed_dataset.h"
 
 namespace loom::data {
 namespace {
@@ -18,13 +18,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, unreadable);
 }
 
-fs::path file_of(const fs::path& prefix, const std::string& extension) {
-  fs::path file = prefix;
-  file += extension;
-  return file;
-}
-
-bool is_prefix(const fs::path& word) { return is_there(file_of(word, ".idx")) || is_there(file_of(word, ".bin")); }
+bool is_prefix(const fs::path& word) { return is_there(io::idx_path(word)) || is_there(io::bin_path(word)); }
 
 bool is_weight(const fs::path& path) {
   const std::string word = path.string();
@@ -33,10 +27,30 @@ bool is_weight(const fs::path& path) {
   return error == std::errc{} && end == word.data() + word.size() && !is_prefix(path);
 }
 
-constexpr const char* kInputIds = "_packed_input_ids_document.idx";
-constexpr std::array kKeys = {"input_ids", "attention_mask", "labels"};
+fs::path input_ids_of(const fs::path& word) {
+  return io::idx_path(packed_prefix(word, keys_of(AnswerKind::kOnly).input_ids));
+}
 
-bool is_sft_prefix(const fs::path& word) { return !is_prefix(word) && is_there(file_of(word, kInputIds)); }
+bool names_samples(const fs::path& word) { return !is_prefix(word) && is_there(input_ids_of(word)); }
+
+// The pairs that a word names.
+std::vector<fs::path> pairs_of(const fs::path& word, const DataOptions& options) {
+  if (!options.is_instruction_dataset) return {word};
+  std::vector<fs::path> pairs;
+  const auto add = [&](AnswerKind kind) {
+    const SftKeys keys = keys_of(kind);
+    for (const std::string& key : {keys.input_ids, keys.attention_mask, keys.labels}) {
+      if (!key.empty()) pairs.push_back(packed_prefix(word, key));
+    }
+  };
+  if (options.is_pairwise_dataset) {
+    add(AnswerKind::kChosen);
+    add(AnswerKind::kRejected);
+  } else {
+    add(AnswerKind::kOnly);
+  }
+  return pairs;
+}
 
 std::vector<fs::path> words_of(const DataOptions& options) {
   std::vector<fs::path> words = options.data_path;
@@ -53,10 +67,10 @@ bool has_parts(const DataOptions& options) {
 DataKind data_kind(const DataOptions& options) {
   if (options.is_instruction_dataset) return DataKind::kInstructions;
   const std::vector<fs::path> words = words_of(options);
-  if (const auto sft = std::ranges::find_if(words, is_sft_prefix); sft != words.end()) {
+  if (const auto sft = std::ranges::find_if(words, names_samples); sft != words.end()) {
     config_error(
         "{} names samples for fine-tuning: there is {}; add --stage sft, or give the prefix of a pair of token ids",
-        escaped(sft->string()), escaped(file_of(*sft, kInputIds).string()));
+        escaped(sft->string()), escaped(input_ids_of(*sft).string()));
   }
   if (has_parts(options)) return DataKind::kTokens;
   const auto is_file = [](const fs::path& word) { return is_there(word) && !is_prefix(word); };
@@ -83,15 +97,11 @@ std::vector<std::string> data_weights(const DataOptions& options) {
 std::vector<fs::path> data_inputs(const DataOptions& options) {
   if (data_kind(options) == DataKind::kBytes) return options.data_path;
   std::vector<fs::path> files;
-  const auto add = [&](const fs::path& prefix) {
-    for (const char* extension : {".idx", ".bin"}) files.push_back(file_of(prefix, extension));
-  };
   for (const fs::path& word : words_of(options)) {
     if (is_weight(word)) continue;
-    if (options.is_instruction_dataset) {
-      for (const char* key : kKeys) add(file_of(word, fmt::format("_packed_{}_document", key)));
-    } else {
-      add(word);
+    for (const fs::path& pair : pairs_of(word, options)) {
+      files.push_back(io::idx_path(pair));
+      files.push_back(io::bin_path(pair));
     }
   }
   return files;

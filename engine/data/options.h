@@ -25,8 +25,9 @@ struct TokenDataOptions {
 
 // Of samples for supervised fine-tuning. Names and meanings are MindSpeed-LLM's.
 struct InstructionDataOptions {
-  std::optional<std::string> stage{};   // "sft"
+  std::optional<std::string> stage{};   // "sft", "dpo", "simpo"
   bool is_instruction_dataset = false;  // filled in: with a stage too
+  bool is_pairwise_dataset = false;     // filled in: with dpo and simpo too; then the former is true as well
   bool neat_pack = false;               // lines hold several samples, numbered in their mask
   bool no_shuffle = false;
   bool padded_samples = false;  // epochs of a multiple of the global batch
@@ -50,7 +51,7 @@ struct DataOptions : TokenDataOptions, InstructionDataOptions {
 enum class DataKind : std::uint8_t {
   kBytes,         // files and folders
   kTokens,        // .bin/.idx pairs
-  kInstructions,  // the pairs of samples for fine-tuning
+  kInstructions,  // the pairs of samples for fine-tuning, or of preferences
 };
 // ConfigError for words that are partly pairs and partly files, and for samples for fine-tuning without --stage sft.
 DataKind data_kind(const DataOptions& options);

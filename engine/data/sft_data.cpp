@@ -16,7 +16,7 @@ SftData open_sft_data(const SftDataOptions& options) {
   };
   if (options.prefix) {
     const auto shares = parse_split(options.split);
-    const auto files = std::make_shared<const SftFiles>("--data-path", *options.prefix);
+    const auto files = std::make_shared<const SftFiles>("--data-path", *options.prefix, options.kind);
     for (const DataSplit split : kDataSplits) {
       if (const auto& share = shares[place_of(split)]) open(split, "--data-path", files, *share);
     }
@@ -26,7 +26,7 @@ SftData open_sft_data(const SftDataOptions& options) {
     const auto& prefix = options.prefixes[place_of(split)];
     if (!prefix) continue;
     const std::string flag = fmt::format("--{}-data-path", name_of(split));
-    open(split, flag, std::make_shared<const SftFiles>(flag, *prefix), {});
+    open(split, flag, std::make_shared<const SftFiles>(flag, *prefix, options.kind), {});
   }
   return data;
 }

@@ -23,6 +23,7 @@ struct SftDataOptions {
   std::string split = "969,30,1";
   PerSplit<std::optional<std::filesystem::path>> prefixes{};
   PerSplit<std::optional<std::int64_t>> samples{};  // none: an epoch; 0: the part is left out
+  AnswerKind kind = AnswerKind::kOnly;
   SftSampleOptions sample{};
   std::filesystem::path cache_path{};  // empty: the index stays in memory
   std::chrono::milliseconds longest_wait = std::chrono::minutes(10);

@@ -180,7 +180,11 @@ SftDataset::Line SftDataset::read(std::int64_t sample) const {
   };
   read_key(files_->input_ids(), line.ids);
   read_key(files_->labels(), line.labels);
-  read_key(files_->attention_mask(), line.mask);
+  if (const io::IndexedDataset* mask = files_->attention_mask()) {
+    read_key(*mask, line.mask);
+  } else {
+    line.mask.assign(line.size, 1);
+  }
   check_mask(line);
   cut(line);
   return line;
@@ -226,8 +230,8 @@ void SftDataset::cut(Line& line) const {
     case CutRule::kNone:
       if (options_.variable_lengths) return;
       config_error(
-          "--no-cut-token: line {} of {} {} has {} tokens, more than --seq-length {}; give --variable-seq-lengths, or "
-          "leave --no-cut-token out",
+          "line {} of {} {} has {} tokens, more than --seq-length {}, and is not cut; give --variable-seq-lengths, or "
+          "preprocess with this --seq-length",
           line.number, flag_, shown(*files_), line.size, most);
   }
   line.ids.resize(line.size);

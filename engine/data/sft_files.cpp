@@ -17,14 +17,18 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-io::IndexedDataset open_key(const std::string& flag, const fs::path& prefix, const std::string& key) {
+io::IndexedDataset open_key(const std::string& flag, const fs::path& prefix, const SftKeys& keys,
+                            const std::string& key) {
   const fs::path pair = packed_prefix(prefix, key);
   for (const fs::path& file : {io::bin_path(pair), io::idx_path(pair)}) {
     if (is_there(file)) continue;
     config_error(
-        "{} {}: {} is not there; data for fine-tuning has the pairs input_ids, attention_mask and labels, which "
-        "`shardloom preprocess` writes with an instruction handler",
-        flag, shown(prefix), shown(file));
+        "{} {}: {} is not there; {}", flag, shown(prefix), shown(file),
+        keys.attention_mask.empty()
+            ? "data of preferences has the pairs chosen_input_ids, chosen_labels, rejected_input_ids and "
+              "rejected_labels, which `shardloom preprocess` writes with a pairwise handler"
+            : "data for fine-tuning has the pairs input_ids, attention_mask and labels, which `shardloom preprocess` "
+              "writes with an instruction handler");
   }
   io::IndexedDataset opened(pair);
   if (opened.dtype() == io::IndexedDtype::kF32 || opened.dtype() == io::IndexedDtype::kF64) {
@@ -64,18 +68,32 @@ bool is_sft_prefix(const fs::path& prefix) {
   return is_there(io::idx_path(pair)) || is_there(io::bin_path(pair));
 }
 
-SftFiles::SftFiles(const std::string& flag, const fs::path& prefix)
+SftKeys keys_of(AnswerKind kind) {
+  switch (kind) {
+    case AnswerKind::kChosen:
+      return {"chosen_input_ids", "chosen_labels", ""};
+    case AnswerKind::kRejected:
+      return {"rejected_input_ids", "rejected_labels", ""};
+    case AnswerKind::kOnly:
+      break;
+  }
+  return {"input_ids", "labels", "attention_mask"};
+}
+
+SftFiles::SftFiles(const std::string& flag, const fs::path& prefix, AnswerKind kind)
     : prefix_(prefix),
-      input_ids_(open_key(flag, prefix, "input_ids")),
-      attention_mask_(open_key(flag, prefix, "attention_mask")),
-      labels_(open_key(flag, prefix, "labels")) {
-  check_same_lengths(flag, prefix, input_ids_, attention_mask_);
+      input_ids_(open_key(flag, prefix, keys_of(kind), keys_of(kind).input_ids)),
+      labels_(open_key(flag, prefix, keys_of(kind), keys_of(kind).labels)) {
+  if (const std::string& mask = keys_of(kind).attention_mask; !mask.empty()) {
+    attention_mask_.emplace(open_key(flag, prefix, keys_of(kind), mask));
+    check_same_lengths(flag, prefix, input_ids_, *attention_mask_);
+  }
   check_same_lengths(flag, prefix, input_ids_, labels_);
 }
 
 void SftFiles::check_unchanged() const {
   input_ids_.check_unchanged();
-  attention_mask_.check_unchanged();
+  if (attention_mask_) attention_mask_->check_unchanged();
   labels_.check_unchanged();
 }
 

@@ -87,6 +87,13 @@ std::int64_t row_length(const SftDataset& samples, std::span<const std::int64_t>
   return samples.padded_length(numbers);
 }
 
+// A data set that is shorter than the training begins again.
+std::vector<std::int64_t> within(std::span<const std::int64_t> numbers, std::int64_t count) {
+  std::vector<std::int64_t> samples;
+  for (const std::int64_t number : numbers) samples.push_back(number % count);
+  return samples;
+}
+
 template <class Samples>
 DataLoader loader_of(std::optional<Samples>& of, const DataOptions& options) {
   if (!of) return {};
@@ -94,24 +101,51 @@ DataLoader loader_of(std::optional<Samples>& of, const DataOptions& options) {
                        .segments = options.reset_attention_mask || options.neat_pack};
   return [samples = std::make_shared<const Samples>(std::move(*of)), parts,
           options](std::span<const std::int64_t> numbers) {
-    std::vector<std::int64_t> own;
-    for (const std::int64_t number : numbers) own.push_back(number % samples->sample_count());
+    const std::vector<std::int64_t> own = within(numbers, samples->sample_count());
     Rows rows(parts, static_cast<std::int64_t>(own.size()), row_length(*samples, own, options));
     for (const std::int64_t sample : own) rows.add(*samples, sample);
     return std::move(rows).batch();
   };
 }
 
-// Of the three parts.
-template <class Samples>
-DataLoaders loaders_of(PerSplit<std::optional<Samples>> parts, const DataOptions& options, std::string about) {
-  DataLoaders loaders{.count_tokens = count_targets, .about = std::move(about)};
-  loaders.train = loader_of(parts[place_of(DataSplit::kTrain)], options);
-  loaders.valid = loader_of(parts[place_of(DataSplit::kValid)], options);
-  loaders.test = loader_of(parts[place_of(DataSplit::kTest)], options);
+// Chosen and rejected answers of the same samples.
+DataLoader pair_loader(std::optional<SftDataset>& chosen, std::optional<SftDataset>& rejected) {
+  if (!chosen || !rejected) return {};
+  if (chosen->sample_count() != rejected->sample_count()) {
+    config_error("--data-path: {} chosen answers and {} rejected ones; write them together", chosen->sample_count(),
+                 rejected->sample_count());
+  }
+  return [c = std::make_shared<const SftDataset>(std::move(*chosen)),
+          r = std::make_shared<const SftDataset>(std::move(*rejected))](std::span<const std::int64_t> numbers) {
+    const std::vector<std::int64_t> own = within(numbers, c->sample_count());
+    Rows rows(RowParts{}, 2 * static_cast<std::int64_t>(own.size()),
+              std::max(c->padded_length(own), r->padded_length(own)));
+    for (const auto& answers : {c, r}) {
+      for (const std::int64_t sample : own) rows.add(*answers, sample);
+    }
+    return std::move(rows).batch();
+  };
+}
+
+// Of the three parts, each of which loader(place) opens.
+template <class Loader>
+DataLoaders loaders_of(const Loader& loader, const DataOptions& options, std::string about) {
+  DataLoaders loaders{.about = std::move(about)};
+  loaders.train = loader(place_of(DataSplit::kTrain));
+  loaders.valid = loader(place_of(DataSplit::kValid));
+  loaders.test = loader(place_of(DataSplit::kTest));
   if (loaders.train) return loaders;
   config_error("{}: no sample for train; give it a share in --split, or --train-data-path",
                options.data_path.empty() ? "--train-data-path" : "--data-path");
+}
+
+// Whose loss is a mean over tokens.
+template <class Samples>
+DataLoaders counted_loaders_of(PerSplit<std::optional<Samples>> parts, const DataOptions& options, std::string about) {
+  DataLoaders loaders =
+      loaders_of([&](std::size_t part) { return loader_of(parts[part], options); }, options, std::move(about));
+  loaders.count_tokens = count_targets;
+  return loaders;
 }
 
 void check_ids(const DataOptions& options, const TokenIds& ids) {
@@ -232,7 +266,7 @@ DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, 
   check_ids(options, ids);
   GptData data = open_gpt_data(gpt_options(options, ids, counts));
   std::string text = about(data, pairs_text(data, options.seq_length));
-  return loaders_of(std::move(data), options, std::move(text));
+  return counted_loaders_of(std::move(data), options, std::move(text));
 }
 
 DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
@@ -240,7 +274,21 @@ DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds&
   check_ids(options, ids);
   SftData data = open_sft_data(sft_options(options, ids, counts, global_batch_size));
   std::string text = about(data, fmt::format("up to {} tokens for fine-tuning", options.seq_length));
-  return loaders_of(std::move(data), options, std::move(text));
+  return counted_loaders_of(std::move(data), options, std::move(text));
+}
+
+DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
+                                    std::int64_t global_batch_size) {
+  check_ids(options, ids);
+  SftDataOptions sft = sft_options(options, ids, counts, global_batch_size);
+  if (sft.sample.cut == CutRule::kTurns) sft.sample.cut = CutRule::kNone;  // both answers keep their prompt whole
+  sft.kind = AnswerKind::kChosen;
+  SftData chosen = open_sft_data(sft);
+  sft.kind = AnswerKind::kRejected;
+  SftData rejected = open_sft_data(sft);
+  std::string text = about(chosen, fmt::format("up to {} tokens with two answers", options.seq_length));
+  return loaders_of([&](std::size_t part) { return pair_loader(chosen[part], rejected[part]); }, options,
+                    std::move(text));
 }
 
 TokenCounts count_targets(const Batch& batch) {
@@ -250,4 +298,5 @@ TokenCounts count_targets(const Batch& batch) {
   const auto* first = targets.data<std::int32_t>();
   return {all - std::count(first, first + all, kNotScored), all};
 }
+
 }  // namespace loom::data

@@ -1,5 +1,5 @@
-// Samples of token ids as batches: the data of `shardloom train` from .bin/.idx pairs, for pretraining and for
-// fine-tuning.
+// Samples of token ids as batches: the data of `shardloom train` from .bin/.idx pairs, for pretraining, for fine-tuning
+// and for preferences.
 //
 // Batch       "input_ids" and "targets", both int32 [samples, seq_length] of the host; targets are one token further,
 //             and -100 where nothing is learnt (the loss mask). With variable_seq_lengths rows are shorter.
@@ -46,6 +46,10 @@ DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, 
 // Of samples for fine-tuning. `global_batch_size`: for padded_samples.
 DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                      std::int64_t global_batch_size);
+// Of preferences. A batch has the rows of the chosen answers of its samples, and then those of the rejected ones; the
+// loss of a step is the mean over its samples.
+DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
+                                    std::int64_t global_batch_size);
 
 // Targets of a batch that count; of a batch of shapes, all.
 TokenCounts count_targets(const Batch& batch);

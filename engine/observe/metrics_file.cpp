@@ -68,6 +68,8 @@ class MetricsReader {
       return line;
     } catch (const nlohmann::json::parse_error& error) {
       refuse("is no JSON from column {} on; remove the line, or give another file", error.byte);
+    } catch (const nlohmann::json::out_of_range&) {
+      refuse("has a number that is out of range; remove the line, or give another file");
     }
   }
 

@@ -88,4 +88,8 @@ AttentionGrads attention_backward(const AttentionInputs& part, const AttentionRe
 inline constexpr std::int64_t kIgnoreIndex = -100;
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index = kIgnoreIndex);
 
+// How likely each row of targets is: the sum of log(softmax(logits)) at its targets that are not ignore_index. logits
+// [R,S,V], targets [R,S] -> fp32 (fp64) [R]. Backward writes the gradient over the logits when nobody else holds them.
+Tensor sequence_log_probs(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index = kIgnoreIndex);
+
 }  // namespace loom::ops

@@ -20,6 +20,7 @@
 #include "engine/train/log_options.h"
 #include "engine/train/loss_scaler.h"
 #include "engine/train/lr_schedule.h"
+#include "engine/train/preference_loss.h"
 #include "models/hub/options.h"
 
 namespace loom::train {
@@ -87,13 +88,22 @@ struct ShardingOptions {
 // all others as they were trained.
 enum class SaveDType : std::uint8_t { kAsLoaded, kFp32, kBf16 };
 
+// What the loss prefers which answers by (--stage dpo, simpo).
+struct PreferenceArguments {
+  PreferenceOptions dpo;
+  PreferenceOptions simpo = {.beta = 2.5, .simpo = true};
+  PreferenceOptions preference;                    // filled in: that of --stage
+  std::optional<std::filesystem::path> ref_model;  // Hugging Face folder of the reference model
+};
+
 struct TrainArguments : launch::LaunchOptions,
                         data::DataOptions,
                         models::ModelOptions,
                         TrainerOptions,
                         ShardingOptions,
                         CheckpointOptions,
-                        LogOptions {
+                        LogOptions,
+                        PreferenceArguments {
   std::optional<std::filesystem::path> save;  // folder of the trained model or of checkpoints; none = not saved
   SaveDType save_dtype = SaveDType::kAsLoaded;
   std::filesystem::path metrics_path;  // filled in: default metrics.jsonl in `save` or the current folder

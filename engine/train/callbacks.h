@@ -57,6 +57,8 @@ struct PretrainCallbacks {
   SaveModel save_model = {};
   // After training and saving, on every rank; rank 0's `out` is the program's.
   std::function<void(nn::Module& model, const TrainArguments&, std::ostream& out)> after_training = {};
+  // forward_step asks for reference_model() (reference_model.h): a second model of the same provider, frozen.
+  bool has_reference_model = false;
   std::string loss_unit = {};  // "nats per byte", printed behind evaluations
 };
 

@@ -112,7 +112,8 @@ void check_evaluates(const TrainArguments& arguments, const data::DataLoaders& d
       "loader");
 }
 
-void read_sharding(const TrainArguments& arguments, nn::Module& model, const EditConfig& edit, TrainingInputs& inputs) {
+// The file as it is.
+void load_sharding(const TrainArguments& arguments, const EditConfig& edit, TrainingInputs& inputs) {
   if (!arguments.use_torch_fsdp2) {
     refuse_recompute_flags(arguments.megatron_recompute_flags, nullptr);
     if (arguments.ranks == 1) return;
@@ -124,6 +125,12 @@ void read_sharding(const TrainArguments& arguments, nn::Module& model, const Edi
   if (edit) edit(config);
   refuse_recompute_flags(arguments.megatron_recompute_flags, &config);
   check_param_dtype(arguments, config);
+}
+
+// The file against the model, which is tuned.
+void resolve_sharding(const TrainArguments& arguments, nn::Module& model, TrainingInputs& inputs) {
+  if (!inputs.fsdp2_config) return;
+  const sharding::Fsdp2Config& config = *inputs.fsdp2_config;
   inputs.fsdp2 = resolve(arguments, model, config);
   warn_of_unscaled_fp16(arguments, config, *inputs.fsdp2);
   check_sharding_size_is_given(config, arguments.ranks);
@@ -163,6 +170,13 @@ std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const
   return model;
 }
 
+std::shared_ptr<nn::Module> provide_tuned_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                                                const Tuning& tuning) {
+  auto model = provide_model(arguments, callbacks);
+  apply_tuning(models::sharded_module(*model), tuning);
+  return model;
+}
+
 TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
                            const EditConfig& edit) {
   check_callbacks(callbacks);
@@ -175,11 +189,19 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
   const auto model = provide_model(arguments, callbacks, &untied);
   nn::Module& sharded = models::sharded_module(*model);
   check_own_weights(*model, arguments, untied);
-  read_sharding(arguments, sharded, edit, inputs);
+  load_sharding(arguments, edit, inputs);
+  inputs.tuning = tuning_of(arguments, inputs.fsdp2_config ? &*inputs.fsdp2_config : nullptr);
+  inputs.said = apply_tuning(sharded, inputs.tuning);
+  resolve_sharding(arguments, sharded, inputs);
   if (arguments.init_from_hf_path) {
     inputs.weights.emplace(*arguments.init_from_hf_path);
     for (const models::Untied& tie : untied) models::share_stored(*inputs.weights, tie);
     models::check_weights(sharded, *inputs.weights);
+  }
+  if (arguments.ref_model) {
+    inputs.reference_weights.emplace(*arguments.ref_model);
+    for (const models::Untied& tie : untied) models::share_stored(*inputs.reference_weights, tie);
+    models::check_weights(sharded, *inputs.reference_weights);
   }
   inputs.data = callbacks.train_valid_test_datasets_provider(arguments);
   if (!inputs.data.train) config_error("train_valid_test_datasets_provider returned no train loader");

@@ -12,6 +12,7 @@
 
 #include "engine/io/hf_weights.h"
 #include "engine/train/callbacks.h"
+#include "engine/train/tuning.h"
 #include "models/hf/untie.h"
 #include "sharding/parallelize.h"
 
@@ -20,8 +21,11 @@ namespace loom::train {
 struct TrainingInputs {
   data::DataLoaders data;                              // with a train loader
   std::optional<io::HfWeights> weights;                // --init-from-hf-path
+  std::optional<io::HfWeights> reference_weights;      // --ref-model; none: those that training starts from
   std::optional<sharding::Fsdp2Config> fsdp2_config;   // --use-torch-fsdp2
   std::optional<sharding::ResolvedFsdp2Config> fsdp2;  // that file resolved against the model
+  Tuning tuning;                                       // adapters and frozen modules
+  std::vector<std::string> said;                       // of that, for one rank to print
 };
 
 // Changes a configuration.
@@ -35,6 +39,10 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
 // What model_provider gives, its ties undone where that is asked for; which ones, is written to `untied` unless null.
 std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
                                           std::vector<models::Untied>* untied = nullptr);
+
+// The same, with adapters and frozen modules as `tuning` has them: the model that is trained.
+std::shared_ptr<nn::Module> provide_tuned_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                                                const Tuning& tuning);
 
 // The weights a model starts from: those of --init-from-hf-path, or those it reads by itself. Null: it has none.
 const io::HfWeights* loaded_weights(const TrainingInputs& inputs, const nn::Module& model);

@@ -7,10 +7,14 @@
 
 #include "engine/checkpoint/loader.h"
 #include "engine/checkpoint/resume.h"
+#include "engine/core/digest.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
 #include "engine/train/same_job.h"
+#include "models/hub/config_reader.h"
+#include "models/lora/adapter_folder.h"
+#include "models/lora/lora.h"
 #include "sharding/full_parameters.h"
 
 namespace loom::train {
@@ -24,6 +28,7 @@ const std::string kSchedule = "opt_param_scheduler";
 const std::string kRng = "rng_state";
 const std::string kScaler = "grad_scaler";
 const std::string kSpikes = "spikes";
+const std::string kLora = "lora";
 
 // Flags that say how to go on, when to save and when to end: a run is the same with others.
 bool is_of_one_start(const comm::SaidEntry& entry) {
@@ -100,6 +105,44 @@ void add_position(checkpoint::State& state, const TrainState& at) {
   state.add({"checkpoint_version"}, PlainValue::real(kCheckpointVersion));
   state.add({kArgs, "consumed_train_samples"}, PlainValue::whole(at.samples_consumed));
   state.add({kArgs, "skipped_train_samples"}, PlainValue::whole(at.samples_skipped));
+}
+
+// The entries of what a checkpoint of this run holds: of a run with adapters these alone.
+nn::StateDict saved_entries(Trainer& trainer) {
+  nn::StateDict entries = sharding::local_state_dict(trainer.saved_module());
+  const auto lora = models::lora_of(trainer.sharded_module());
+  if (lora == nullptr) return entries;
+  std::erase_if(entries, [&](const nn::StateEntry& entry) { return !lora->is_tuned(entry.path); });
+  return entries;
+}
+
+// Of names, shapes, and the first and last bytes of every tensor.
+std::string digest_of(const io::HfWeights& weights) {
+  constexpr std::size_t kEndBytes = 4096;
+  std::uint64_t found = kDigestSeed;
+  for (const std::string& name : weights.names()) {
+    const io::StoredTensor& tensor = weights.at(name);
+    const std::string shape = fmt::format("{} {} {}", name, to_string(tensor.shape), loom::name(tensor.dtype));
+    found = digest(shape.data(), shape.size(), found);
+    const std::size_t count = std::min(kEndBytes, tensor.bytes.size());
+    found = digest(tensor.bytes.data(), count, found);
+    found = digest(tensor.bytes.last(count).data(), count, found);
+  }
+  return fmt::format("{:016x}", found);
+}
+
+// What tells the base that adapters stand beside from another one. Drawn weights follow from configuration and seed.
+std::string base_digest(Trainer& trainer) {
+  const io::HfWeights* base = loaded_weights(trainer.inputs(), trainer.model());
+  return base == nullptr ? fmt::format("drawn from seed {}", trainer.state().seed) : digest_of(*base);
+}
+
+void add_adapters(checkpoint::State& state, Trainer& trainer, const std::string& digest) {
+  const auto lora = models::lora_of(trainer.sharded_module());
+  if (lora == nullptr) return;
+  state.add({kLora, "adapter_config"}, PlainValue::text(models::adapter_config_json(*lora, trainer.base_model())));
+  state.add({kLora, "base_model_name_or_path"}, PlainValue::text(trainer.base_model()));
+  state.add({kLora, "base_digest"}, PlainValue::text(digest));
 }
 
 void add_spikes(checkpoint::State& state, const SpikeStates& spikes) {
@@ -220,6 +263,7 @@ void warn_of_other_arguments(const io::DcpFolder& checkpoint, const TrainArgumen
 
 RunCheckpoints::RunCheckpoints(Trainer& trainer, const TrainArguments& arguments, comm::World& world, Say say)
     : trainer_(trainer), arguments_(arguments), everyone_(world.everyone("checkpoints")), say_(std::move(say)) {
+  if (models::lora_of(trainer.sharded_module()) != nullptr) base_digest_ = base_digest(trainer);
   if (!arguments.save || arguments.ckpt_format != CheckpointFormat::kTorchDcp) return;
   checkpoint::SaverOptions options;
   options.folder = *arguments.save;
@@ -239,7 +283,8 @@ void RunCheckpoints::say(const std::string& line) const {
 
 checkpoint::State RunCheckpoints::state() const {
   checkpoint::State state;
-  checkpoint::add_module(state, sharding::local_state_dict(trainer_.saved_module()));
+  checkpoint::add_module(state, saved_entries(trainer_));
+  add_adapters(state, trainer_, base_digest_);
   if (!arguments_.no_save_optim) {
     checkpoint::add_optimizer(state, trainer_.optimizer().state_dict());
     add_schedule(state, trainer_.schedule_state());
@@ -290,9 +335,54 @@ void RunCheckpoints::read_position(const io::DcpFolder& checkpoint, const std::o
   if (const auto saved_schedule = schedule(checkpoint)) trainer_.load_schedule(*saved_schedule);
 }
 
+// A run with adapters goes on from adapters: their base is not in a checkpoint, so it cannot come from one either.
+void RunCheckpoints::read_weights(const io::DcpFolder& checkpoint, checkpoint::Strictness strictness) {
+  const auto lora = models::lora_of(trainer_.sharded_module());
+  const auto config = checkpoint::read_value(checkpoint, kLora + ".adapter_config");
+  const std::string where = escaped(checkpoint.folder().string());
+  if (lora == nullptr && config) {
+    config_error(
+        "{}: the checkpoint holds LoRA adapters alone, and this run has none; add the --lora flags (or the key lora) "
+        "of the run that saved it",
+        where);
+  }
+  if (lora != nullptr && !config) {
+    config_error(
+        "{}: the checkpoint holds a whole model and no adapters; make a folder of it with shardloom convert dcp-to-hf, "
+        "and give that as --init-from-hf-path",
+        where);
+  }
+  if (config) check_adapters(checkpoint, *config);
+  checkpoint::load_module(checkpoint, saved_entries(trainer_), strictness);
+}
+
+// The adapters of the checkpoint are of this run's form, beside this run's base.
+void RunCheckpoints::check_adapters(const io::DcpFolder& checkpoint, const PlainValue& config) const {
+  const auto lora = models::lora_of(trainer_.sharded_module());
+  const std::string where = escaped(checkpoint.folder().string());
+  const auto saved = models::ConfigReader::from_json(config.is(PlainValue::Kind::kText) ? config.as_text() : "",
+                                                     where + " lora.adapter_config");
+  const auto own = models::ConfigReader::from_json(models::adapter_config_json(*lora, ""), "the run");
+  for (const char* key : {"r", "lora_alpha", "use_rslora", "target_modules", "modules_to_save", "layers_to_transform",
+                          "rank_pattern", "alpha_pattern"}) {
+    const config::Value* was = saved.given(key);
+    const config::Value* is = own.given(key);
+    if (was == nullptr || is == nullptr || was->json() == is->json()) continue;
+    config_error("{}: {} of its adapters is {}, and {} in this run; start it with the adapters it was saved with",
+                 where, key, was->json(), is->json());
+  }
+  const auto digest = checkpoint::read_value(checkpoint, kLora + ".base_digest");
+  const std::string known = digest && digest->is(PlainValue::Kind::kText) ? digest->as_text() : "";
+  if (known == base_digest_) return;
+  const auto base = checkpoint::read_value(checkpoint, kLora + ".base_model_name_or_path");
+  const std::string folder = base && base->is(PlainValue::Kind::kText) ? base->as_text() : "";
+  config_error("{}: its adapters were trained beside {}, and the base of this run has other weights; give that base",
+               where, folder.empty() ? "drawn weights" : shown_text(folder));
+}
+
 void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Resumed& from) {
   const checkpoint::Strictness strictness = arguments_.dist_ckpt_strictness;
-  checkpoint::load_module(checkpoint, sharding::local_state_dict(trainer_.saved_module()), strictness);
+  read_weights(checkpoint, strictness);
   if (arguments_.finetune || from.is_release) return;
   if (everyone_->rank() == 0) warn_of_other_arguments(checkpoint, arguments_);
   if (!arguments_.no_load_optim) {

@@ -2,6 +2,8 @@
 //
 // Saved     model.*, optimizer.*, opt_param_scheduler.*, rng_state.*, iteration, checkpoint_version, and under args.*
 //           the flags that steer the computation (docs/formats.md lists every name).
+// Adapters  of a run with adapters (models/lora) model.* and optimizer.* are these alone, with their configuration and
+//           a digest of the base below lora.*: the base is loaded as for a new run, and has to be the same.
 // Goes on   at the iteration, sample, schedule, loss scale and random numbers of the checkpoint, under any number of
 //           ranks. Dropout's random numbers are a data rank's own: under another number of data ranks each goes on
 //           behind the farthest of the checkpoint.
@@ -54,6 +56,8 @@ class RunCheckpoints final : public StepObserver {
  private:
   checkpoint::State state() const;
   void read(const io::DcpFolder& checkpoint, const checkpoint::Resumed& from);
+  void read_weights(const io::DcpFolder& checkpoint, checkpoint::Strictness strictness);
+  void check_adapters(const io::DcpFolder& checkpoint, const io::PlainValue& config) const;
   void read_position(const io::DcpFolder& checkpoint, const std::optional<std::int64_t>& iteration);
   void say(const std::string& line) const;
 
@@ -64,6 +68,7 @@ class RunCheckpoints final : public StepObserver {
   std::unique_ptr<checkpoint::Saver> saver_;
   SpikeWatch* spikes_ = nullptr;
   std::optional<SpikeStates> loaded_spikes_;
+  std::string base_digest_;  // of the weights that adapters stand beside; empty: there are none
 };
 
 }  // namespace loom::train

@@ -9,6 +9,7 @@
 #include "engine/data/content.h"
 #include "engine/device/device.h"
 #include "models/hub/config_reader.h"
+#include "models/lora/adapter_folder.h"
 #include "models/mixin/fsdp2_mixin.h"
 
 namespace loom::train {
@@ -65,6 +66,15 @@ void add_token_data(Entries& entries, const TrainArguments& a) {
   add(entries, "--reset-attention-mask", given(a.reset_attention_mask));
   add(entries, "--eod-mask-loss", given(a.eod_mask_loss));
   add(entries, "--is-instruction-dataset", given(a.is_instruction_dataset));
+  add(entries, "--stage", a.stage.value_or("none"));
+  if (a.is_pairwise_dataset) {
+    add(entries, "--dpo-loss-type, --simpo-loss-type", static_cast<int>(a.preference.loss_type));
+    add(entries, "--dpo-beta, --simpo-beta", a.preference.beta);
+    add(entries, "--dpo-label-smoothing, --simpo-label-smoothing", a.preference.label_smoothing);
+    add(entries, "--gamma-beta-ratio", a.preference.gamma_beta_ratio);
+    add(entries, "--pref-ftx", a.preference.pref_ftx);
+    add(entries, "--ref-model", given(a.ref_model.has_value()));
+  }
   add(entries, "--neat-pack", given(a.neat_pack));
   add(entries, "--no-shuffle", given(a.no_shuffle));
   add(entries, "--padded-samples", given(a.padded_samples));
@@ -109,6 +119,20 @@ void add_optimizer_and_kernels(Entries& entries, const TrainArguments& a) {
   add(entries, "--use-torch-fsdp2", given(a.use_torch_fsdp2));
 }
 
+std::string joined(const std::vector<std::string>& texts) {
+  return texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, " "));
+}
+
+void add_tuning(Entries& entries, const TrainArguments& a) {
+  add(entries, "--freeze", joined(a.freeze));
+  add(entries, "--lora-r", given(a.lora.r));
+  add(entries, "--lora-alpha", given(a.lora.alpha));
+  add(entries, "--lora-dropout", given(a.lora.dropout));
+  add(entries, "--lora-target-modules", joined(a.lora.target_modules));
+  add(entries, "--lora-modules-to-save", joined(a.lora.modules_to_save));
+  add(entries, "--use-rslora", given(a.lora.use_rslora));
+}
+
 // What decides whether ranks come to the same collectives: whether these are given, not what they name.
 void add_paths(Entries& entries, const TrainArguments& a) {
   add(entries, "--model-config", given(a.model_config.has_value()));
@@ -136,11 +160,12 @@ void add_configuration(Entries& entries, const TrainArguments& a) {
   if (path) add_values(entries, models::ConfigReader::load(*path).value());
 }
 
-void add_parameters(Entries& entries, const TrainArguments& arguments, const PretrainCallbacks& callbacks) {
+void add_parameters(Entries& entries, const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+                    const Tuning& tuning) {
   RankContext context(0, 1);  // for what a model's constructor puts on the device, as in read_inputs()
   const RankScope scope(context);
   device::Device::install(context, {});
-  const auto model = provide_model(arguments, callbacks);
+  const auto model = provide_tuned_model(arguments, callbacks, tuning);
   add(entries, "the model's class", models::sharded_module(*model).type_name());
   for (auto& [path, slot] : model->named_slots()) {
     const Tensor& tensor = slot->value;
@@ -162,6 +187,14 @@ void add_weights(Entries& entries, const io::HfWeights& weights) {
     found = digest(tensor.bytes.last(count).data(), count, found);
     add(entries, fmt::format("weights of '{}'", shown_text(name)),
         fmt::format("{} bytes with the digest {}", tensor.bytes.size(), hexadecimal(found)));
+  }
+}
+
+void add_adapter(Entries& entries, const models::AdapterFolder& folder) {
+  for (const auto& [path, tensor] : folder.tensors()) {
+    add(entries, fmt::format("adapter's '{}'", shown_text(path)),
+        fmt::format("{} bytes with the digest {}", tensor->bytes.size(),
+                    hexadecimal(digest(tensor->bytes.data(), tensor->bytes.size()))));
   }
 }
 
@@ -201,6 +234,7 @@ std::vector<comm::SaidEntry> hyper_parameters(const TrainArguments& arguments) {
   add_token_data(entries, arguments);
   add_samples_and_loss_scale(entries, arguments);
   add_optimizer_and_kernels(entries, arguments);
+  add_tuning(entries, arguments);
   return entries;
 }
 
@@ -209,8 +243,11 @@ std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const 
   Entries entries = hyper_parameters(arguments);
   add_paths(entries, arguments);
   add_configuration(entries, arguments);
-  add_parameters(entries, arguments, callbacks);
+  add_parameters(entries, arguments, callbacks, inputs.tuning);
   if (inputs.weights) add_weights(entries, *inputs.weights);
+  if (inputs.tuning.lora && inputs.tuning.lora->load) {
+    add_adapter(entries, models::AdapterFolder(*inputs.tuning.lora->load));
+  }
   add_data(entries, arguments, inputs.data);
   return entries;
 }

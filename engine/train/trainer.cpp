@@ -20,7 +20,10 @@
 #include "engine/tensor/ops.h"
 #include "engine/train/finite.h"
 #include "engine/train/model_folder.h"
+#include "engine/train/reference_model.h"
 #include "models/hf/hf_folder.h"
+#include "models/lora/adapter_folder.h"
+#include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "offload/host_allocator.h"
 #include "sharding/full_parameters.h"
@@ -117,36 +120,59 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       dims_(degrees_of(inputs), world.size()),
       mesh_(comm::DeviceMesh::create(world, dims_.axes())),
       loss_axis_(dims_.loss_axis(mesh_)),
-      model_(provide_model(arguments, callbacks)),
+      model_(provide_tuned_model(arguments, callbacks, inputs.tuning)),
       sharded_(models::sharded_module(*model_)),
       schedule_(schedule_of(arguments)),
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
       state_{.seed = arguments.seed} {
   RngState::current() = {stream_key(arguments.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
-  shard_and_fill(world);
+  shard_and_fill(*model_, inputs_.weights, world);
+  if (inputs.tuning.lora && &saved_module() != &sharded_) {
+    config_error(
+        "{}: adapters are of {}, and {} has parameters beside it; put those into the sharded part, or train without "
+        "adapters",
+        inputs.tuning.lora->where, sharded_.type_name(), model_->type_name());
+  }
+  if (callbacks.has_reference_model) make_reference(world);
   optimizer_ = make_optimizer();
   if (!arguments.fp16) return;
   scaler_.emplace(arguments.loss_scale);
   if (scaler_->dynamic()) state_.loss_scale = scaler_->state();
 }
 
-Trainer::~Trainer() = default;
+Trainer::~Trainer() {
+  if (reference_) set_reference_model(nullptr);
+}
 
-void Trainer::shard_and_fill(comm::World& world) {
+// Frozen before it is sharded: its groups are gathered and never reduced.
+void Trainer::make_reference(comm::World& world) {
+  reference_ = provide_model(arguments_, callbacks_);
+  for (const Tensor& parameter : reference_->parameters()) parameter.set_requires_grad(false);
+  shard_and_fill(*reference_, inputs_.reference_weights ? inputs_.reference_weights : inputs_.weights, world);
+  reference_->eval();
+  set_reference_model(reference_.get());
+}
+
+void Trainer::shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, comm::World& world) {
   models::WeightSource source{.seed = arguments_.seed};
-  if (inputs_.weights) {
-    source.load = [this](nn::Module& model) {
-      models::load_weights(model, *inputs_.weights);
-      if (arguments_.downcast_to_bf16) round_to_bf16(model);
+  if (weights) {
+    source.load = [&](nn::Module& filled) {
+      models::load_weights(filled, *weights);
+      if (arguments_.downcast_to_bf16) round_to_bf16(filled);
     };
   }
-  if (!inputs_.fsdp2_config) return models::init_on_device(*model_, source);
-  if (!models::fully_shard(*model_, world, *inputs_.fsdp2_config, {gather_layout(arguments_), source})) {
+  if (!inputs_.fsdp2_config) return models::init_on_device(model, source);
+  if (!models::fully_shard(model, world, *inputs_.fsdp2_config, {gather_layout(arguments_), source})) {
     config_error(
         "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "
         "--use-torch-fsdp2",
-        model_->type_name());
+        model.type_name());
   }
+}
+
+std::string Trainer::base_model() const {
+  const io::HfWeights* loaded = loaded_weights(inputs_, *model_);
+  return loaded == nullptr ? std::string{} : loaded->folder().string();
 }
 
 nn::Module& Trainer::saved_module() {
@@ -201,11 +227,6 @@ void Trainer::load_schedule(const ScheduleState& saved) {
   state_.schedule_samples = saved.num_steps;
 }
 
-data::DataIterator Trainer::micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
-                                             std::int64_t index) const {
-  return {loader, rows_of(first_sample, index)};
-}
-
 std::vector<std::int64_t> Trainer::rows_of(std::int64_t first_sample, std::int64_t index) const {
   return data::rank_rows(first_sample, arguments_.global_batch_size, dims_.data_rank(rank_), dims_.data_size(),
                          arguments_.micro_batch_size, index);
@@ -231,7 +252,7 @@ Trainer::StepData Trainer::data_of_step() {
   if (inputs_.data.count_tokens) return counted_data_of_step();
   StepData data;
   for (std::int64_t index = 0; index < micro_batches_; ++index) {
-    data.micro_batches.push_back(micro_batch_data(inputs_.data.train, state_.samples_consumed, index));
+    data.micro_batches.emplace_back(inputs_.data.train, rows_of(state_.samples_consumed, index));
     data.weights.push_back(1.0 / static_cast<double>(micro_batches_));
   }
   data.tokens = static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length;
@@ -490,19 +511,25 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
 
 std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
   const io::HfWeights* loaded = loaded_weights(inputs_, *model_);
+  const auto lora = models::lora_of(sharded_);
   std::vector<std::pair<std::string, Tensor>> tensors;
   std::optional<std::string> bad;
-  sharding::for_each_full_parameter(sharded_, [&](const std::string& path, const Tensor& full) {
+  const auto take = [&](const std::string& path, const Tensor& full) {
     if (!reports()) return;
     if (!bad && !all_finite(full)) bad = path;
-    tensors.emplace_back(path, cast_to(full, dtype_to_save(path, full.dtype(), arguments_.save_dtype, loaded)));
-  });
+    const io::HfWeights* of_base = lora == nullptr ? loaded : nullptr;  // adapters are fp32 beside a bf16 base
+    tensors.emplace_back(path, cast_to(full, dtype_to_save(path, full.dtype(), arguments_.save_dtype, of_base)));
+  };
+  sharding::for_each_full_parameter(sharded_, take,
+                                    [&](const std::string& path) { return lora == nullptr || lora->is_tuned(path); });
   if (!reports()) return std::nullopt;
   if (bad) {
     return fmt::format("the model is not written, since '{}' has values that are not finite; {} keeps what it held",
                        *bad, folder.string());
   }
-  if (callbacks_.save_model) {
+  if (lora != nullptr) {
+    models::write_adapter_folder(folder, models::adapter_config_json(*lora, base_model()), tensors);
+  } else if (callbacks_.save_model) {
     callbacks_.save_model(folder, arguments_, tensors);
   } else {
     save_model_folder(folder, arguments_, *model_, loaded, tensors);

@@ -62,8 +62,9 @@ class Trainer {
   void skip_iterations();
   // Mean loss over the first --eval-iters global batches of a loader, from its sample 0 on; none for an empty one.
   std::optional<double> evaluate(const data::DataLoader& loader);
-  // Writes the model folder. Collective; the rank that reports writes. Weights that are not finite are not written, so
-  // that nothing good is replaced: that rank then gets the text that says so.
+  // Writes the model folder; of a model with adapters, peft's folder of these alone. Collective; the rank that reports
+  // writes. Weights that are not finite are not written, so that nothing good is replaced: that rank then gets the text
+  // that says so.
   std::optional<std::string> save(const std::filesystem::path& folder);
 
   // How this rank knows that the run shall stop. Every rank is given one, or none is. The steps from here on agree on
@@ -84,6 +85,9 @@ class Trainer {
   // paths are relative to it.
   nn::Module& saved_module();
   const ParallelDims& dims() const { return dims_; }
+  // The folder of the weights that the model starts from; empty: it has none.
+  std::string base_model() const;
+  const TrainingInputs& inputs() const { return inputs_; }
 
   // Between steps. What set_state() is given comes from a trainer of the same job, whose weights and optimizer state
   // are loaded too. ConfigError for another --seed or a negative number.
@@ -97,11 +101,10 @@ class Trainer {
 
  private:
   using Reports = std::vector<std::pair<std::string, double>>;
-  void shard_and_fill(comm::World& world);
+  void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, comm::World& world);
+  void make_reference(comm::World& world);
   std::unique_ptr<nn::Optimizer> make_optimizer();
-  // This rank's micro-batch number `index` of the step that begins at `first_sample`.
-  data::DataIterator micro_batch_data(const data::DataLoader& loader, std::int64_t first_sample,
-                                      std::int64_t index) const;
+  // The samples of this rank's micro-batch number `index` of the step that begins at `first_sample`.
   std::vector<std::int64_t> rows_of(std::int64_t first_sample, std::int64_t index) const;
   data::Loss forward(data::DataIterator data);
   // What a rank's micro-batches of a step are, and how much the loss of each weighs.
@@ -138,6 +141,7 @@ class Trainer {
   const comm::Axis loss_axis_;
   std::shared_ptr<nn::Module> model_;
   nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
+  std::shared_ptr<nn::Module> reference_;  // null: forward_step asks for none
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::vector<bool> decays_;    // by group of the optimizer: its weight decay is the schedule's
   std::vector<Tensor> beside_;  // what the optimizer updates beside the parameters of sharded_

@@ -2,18 +2,20 @@
 //
 // Letters  B batch, S sequence, V vocab_size.
 // Call     model(input_ids int32 or int64 [B,S], on the host or the device) -> logits [B,S,V]. Named arguments:
-//          position_ids    int32 [B,S], each below S; without it the positions of a row are 0, 1, ..., S - 1
-//          actual_seq_len  a list of whole numbers: where segments end, counted over all rows (row b's position s is
-//                          b * S + s); ascending, every row ends one. A token attends to its own segment alone.
+//          position_ids     int32 [B,S], each below S; without it the positions of a row are 0, 1, ..., S - 1
+//          actual_seq_len   a list of whole numbers: where segments end, counted over all rows (row b's position s is
+//                           b * S + s); ascending, every row ends one. A token attends to its own segment alone.
+//          past_key_values  a cache: only new tokens are read; attention_mask and logits_to_keep go with it
+//                           (kv_cache.h)
 // Paths    Qwen2, Llama, Qwen3 and Qwen3-MoE: model.embed_tokens, model.layers.N.self_attn.{q,k,v,o}_proj,
 //          model.layers.N.mlp.{gate,up,down}_proj, model.layers.N.{input_layernorm, post_attention_layernorm},
 //          model.norm, model.rotary_emb, lm_head. A layer is called with (hidden, cos, sin), and with
-//          actual_seq_len behind them where that is given.
+//          actual_seq_len behind them where that is given; with a cache its part of it is behind that.
 //          Qwen3 and Qwen3-MoE: model.layers.N.self_attn.{q,k}_norm too.
 //          Qwen3-MoE: in layers with experts the MLP is model.layers.N.mlp.{gate, experts}, with the parameters
 //          gate.weight, experts.gate_up_proj and experts.down_proj of all experts (moe.h).
 //          GPT-2: transformer.{wte, wpe}, transformer.h.N.{ln_1, attn.{c_attn, c_proj}, ln_2, mlp.{c_fc, c_proj}},
-//          transformer.ln_f, lm_head. A layer is called with (hidden), and with actual_seq_len.
+//          transformer.ln_f, lm_head. A layer is called with (hidden), and the same behind it.
 // Ties     lm_head holds the embedding's parameter where tie_word_embeddings says so.
 // Classes  type_name() is that of transformers (Qwen2ForCausalLM, Qwen2Model, Qwen2DecoderLayer, Qwen2Attention,
 //          Qwen2MLP, Qwen2RotaryEmbedding, ...; Qwen3MoeSparseMoeBlock, Qwen3MoeTopKRouter, Qwen3MoeExperts;

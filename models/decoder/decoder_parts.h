@@ -26,14 +26,26 @@ Tensor join_heads(const Tensor& x);
 
 // The ends of segments that actual_seq_len gives (decoder.h): whole numbers; null for none. ModelError for others.
 ops::SegmentEnds segment_ends(const nn::Value& actual_seq_len);
-// Calls a layer, with actual_seq_len as last argument where there is one.
-template <class... T>
-Tensor run_layer(nn::Module& layer, const nn::Value& actual_seq_len, T&&... arguments) {
-  if (actual_seq_len.is_none()) return layer(std::forward<T>(arguments)...).tensor();
-  return layer(std::forward<T>(arguments)..., actual_seq_len).tensor();
-}
-// Argument i of a layer: actual_seq_len, or none.
+// Argument i of a layer, or none.
 const nn::Value& optional_argument(const nn::Args& args, std::size_t i);
+// What a layer is given behind its tensors, where the model was given it: actual_seq_len, and its part of the cache.
+struct LayerOptions {
+  const nn::Value& actual_seq_len;
+  nn::Value cache;
+
+  // As the arguments i and i + 1 of the layer that is running.
+  static LayerOptions of(const nn::Args& args, std::size_t i) {
+    return {optional_argument(args, i), optional_argument(args, i + 1)};
+  }
+};
+// Calls a layer with them.
+template <class... T>
+Tensor run_layer(nn::Module& layer, const LayerOptions& options, T&&... arguments) {
+  if (!options.cache.is_none())
+    return layer(std::forward<T>(arguments)..., options.actual_seq_len, options.cache).tensor();
+  if (options.actual_seq_len.is_none()) return layer(std::forward<T>(arguments)...).tensor();
+  return layer(std::forward<T>(arguments)..., options.actual_seq_len).tensor();
+}
 
 // 1 / sqrt(D).
 double attention_scale(const DecoderConfig& config);

@@ -4,6 +4,8 @@
 #include "engine/nn/functional.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/decoding.h"
+#include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_parts.h"
 
 namespace loom::models {
@@ -45,6 +47,8 @@ class Gpt2Attention final : public nn::Module {
     const std::vector<Tensor> qkv =
         ops::split_last(c_attn_(args.tensor(0)), {hidden_size_, hidden_size_, hidden_size_});
     const Tensor q = split_heads(qkv[0], heads_), k = split_heads(qkv[1], heads_), v = split_heads(qkv[2], heads_);
+    if (const auto cache = cache_part(optional_argument(args, 2)))
+      return c_proj_(join_heads(ops::cached_attention(q, k, v, scale_, *cache)));
     const ops::SegmentEnds ends = segment_ends(optional_argument(args, 1));
     return c_proj_(join_heads(ends ? nn::functional::segment_attention(q, k, v, scale_, ends)
                                    : nn::functional::attention(q, k, v, scale_)));
@@ -88,7 +92,7 @@ class Gpt2Block final : public nn::Module {
   Value forward(const Args& args) override {
     Tensor residual = args.tensor(0);
     Tensor hidden = ln_1_(residual);
-    hidden = run_layer(*attn_, optional_argument(args, 1), hidden);
+    hidden = run_layer(*attn_, LayerOptions::of(args, 1), hidden);
     hidden = ops::add(hidden, residual);
     residual = hidden;
     hidden = ln_2_(hidden).tensor();
@@ -121,14 +125,22 @@ class Gpt2Model final : public nn::Module {
  protected:
   Value forward(const Args& args) override {
     const std::int64_t length = check_length(args.tensor(0).shape(), 2, config_);
-    const Value& given = args.find("position_ids");
-    const Tensor positions = given.is_none() ? all_positions(length) : given.tensor();
-    Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(positions));
-    for (std::size_t i = 0; i < h_.size(); ++i) hidden = run_layer(h_[i], args.find("actual_seq_len"), hidden);
+    const auto cache = CacheCall::of(args, args.tensor(0).shape(), config_);
+    Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(positions(args, length, cache)));
+    for (std::size_t i = 0; i < h_.size(); ++i) {
+      hidden = run_layer(h_[i], {args.find("actual_seq_len"), cache ? cache->layer(i) : Value()}, hidden);
+    }
+    if (cache) cache->finish();
     return ln_f_(hidden);
   }
 
  private:
+  static Tensor positions(const Args& args, std::int64_t length, const std::optional<CacheCall>& cache) {
+    if (cache) return cache->position_ids();
+    const Value& given = args.find("position_ids");
+    return given.is_none() ? all_positions(length) : given.tensor();
+  }
+
   const DecoderConfig config_;
   nn::Child<nn::Module> wpe_;
   nn::ModuleList& h_;
@@ -138,14 +150,20 @@ class Gpt2Model final : public nn::Module {
 class Gpt2LMHeadModel final : public nn::Module {
  public:
   explicit Gpt2LMHeadModel(const DecoderConfig& c)
-      : transformer_(register_module("transformer", std::make_shared<Gpt2Model>(c))),
+      : config_(c),
+        transformer_(register_module("transformer", std::make_shared<Gpt2Model>(c))),
         lm_head_(register_module("lm_head", make_lm_head(c, transformer_.wte.weight))) {}
   std::string_view type_name() const override { return "GPT2LMHeadModel"; }
 
  protected:
-  Value forward(const Args& args) override { return lm_head_(transformer_.call(args)); }
+  Value forward(const Args& args) override {
+    if (args.find("logits_to_keep").is_none()) return lm_head_(transformer_.call(args));
+    const KeptLogits kept(args, args.tensor(0).shape(), config_);
+    return lm_head_(kept.of(transformer_.call(args)));
+  }
 
  private:
+  const DecoderConfig config_;
   Gpt2Model& transformer_;
   nn::Child<nn::Module> lm_head_;
 };

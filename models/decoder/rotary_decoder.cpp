@@ -3,6 +3,8 @@
 #include "engine/core/error.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/decoding.h"
+#include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_parts.h"
 #include "models/decoder/moe.h"
 #include "models/decoder/rotary_embedding.h"
@@ -45,12 +47,15 @@ class Attention final : public NamedModule {
     const Tensor v = heads_of(v_proj_, {}, hidden, kv_heads_);
     q = nn::functional::rope(q, cos, sin);
     k = nn::functional::rope(k, cos, sin);
-    return o_proj_(join_heads(attend(q, k, v, segment_ends(optional_argument(args, 3)))));
+    return o_proj_(join_heads(attend(q, k, v, args)));
   }
 
  private:
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const ops::SegmentEnds& ends) const {
-    if (ends) return nn::functional::segment_attention(q, k, v, scale_, ends);
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Args& args) const {
+    if (const auto cache = cache_part(optional_argument(args, 4)))
+      return ops::cached_attention(q, k, v, scale_, *cache);
+    if (const ops::SegmentEnds ends = segment_ends(optional_argument(args, 3)))
+      return nn::functional::segment_attention(q, k, v, scale_, ends);
     return nn::functional::attention(q, k, v, scale_);
   }
 
@@ -111,7 +116,7 @@ class DecoderLayer final : public NamedModule {
   Value forward(const Args& args) override {
     Tensor residual = args.tensor(0);
     Tensor hidden = input_layernorm_(residual);
-    hidden = run_layer(*self_attn_, optional_argument(args, 3), hidden, args.tensor(1), args.tensor(2));
+    hidden = run_layer(*self_attn_, LayerOptions::of(args, 3), hidden, args.tensor(1), args.tensor(2));
     hidden = ops::add(residual, hidden);
     residual = hidden;
     hidden = post_attention_layernorm_(hidden).tensor();
@@ -125,6 +130,11 @@ class DecoderLayer final : public NamedModule {
   nn::Child<nn::Module> input_layernorm_;
   nn::Child<nn::Module> post_attention_layernorm_;
 };
+
+Shape input_shape(const Args& args) {
+  const Value& given = args.find("inputs_embeds");
+  return given.is_none() ? args.tensor(0).shape() : given.tensor().shape();
+}
 
 }  // namespace
 
@@ -159,22 +169,37 @@ Tensor DecoderModel::embeddings(const Args& args) {
   return given.tensor();
 }
 
+// With a cache positions go beyond the tokens of the call.
+Value DecoderModel::rotary_tables(const Args& args, const Tensor& hidden, const std::optional<CacheCall>& cache) {
+  if (cache) return rotary_emb_(hidden, cache->position_ids(), config_.max_position_embeddings);
+  const Value& position_ids = args.find("position_ids");
+  return position_ids.is_none() ? rotary_emb_(hidden) : rotary_emb_(hidden, position_ids);
+}
+
 Value DecoderModel::forward(const Args& args) {
   Tensor hidden = embeddings(args);
-  const Value& position_ids = args.find("position_ids");
-  const Value& actual_seq_len = args.find("actual_seq_len");
-  const Value tables = position_ids.is_none() ? rotary_emb_(hidden) : rotary_emb_(hidden, position_ids);
+  const auto cache = CacheCall::of(args, hidden.shape(), config_);
+  const Value tables = rotary_tables(args, hidden, cache);
   const Tensor &cos = tables.list()[0], &sin = tables.list()[1];
-  for (std::size_t i = 0; i < layers_.size(); ++i) hidden = run_layer(layers_[i], actual_seq_len, hidden, cos, sin);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const LayerOptions options{args.find("actual_seq_len"), cache ? cache->layer(i) : Value()};
+    hidden = run_layer(layers_[i], options, hidden, cos, sin);
+  }
+  if (cache) cache->finish();
   return norm_(hidden);
 }
 
 DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
     : NamedModule(class_name(c, "ForCausalLM")),
+      config_(c),
       model(register_module("model", std::make_shared<DecoderModel>(c))),
       lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens.weight))) {}
 
-Value DecoderForCausalLM::forward(const Args& args) { return lm_head(model.call(args)); }
+Value DecoderForCausalLM::forward(const Args& args) {
+  if (args.find("logits_to_keep").is_none()) return lm_head(model.call(args));
+  const KeptLogits kept(args, input_shape(args), config_);
+  return lm_head(kept.of(model.call(args)));
+}
 
 std::shared_ptr<nn::Module> make_rotary_decoder(const DecoderConfig& config) {
   return std::make_shared<DecoderForCausalLM>(config);

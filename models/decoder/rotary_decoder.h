@@ -2,12 +2,15 @@
 // differs between them - class names, biases, norms of q and k, experts - is in the config. Private to models.
 //
 // Call     model(input_ids int32 or int64 [B,S]), or with the named argument inputs_embeds [B,S,hidden_size] in its
-//          place: what a multimodal model has put together from embed_tokens and from elsewhere; position_ids and
-//          actual_seq_len as decoder.h says.
+//          place: what a multimodal model has put together from embed_tokens and from elsewhere; position_ids,
+//          actual_seq_len, past_key_values and its kin as decoder.h says.
 // Errors   ConfigError for neither or both of them, or for more than max_position_embeddings positions.
 #pragma once
 
+#include <optional>
+
 #include "engine/nn/layers.h"
+#include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_config.h"
 #include "models/decoder/named_module.h"
 
@@ -25,6 +28,7 @@ class DecoderModel final : public NamedModule {
 
  private:
   Tensor embeddings(const nn::Args& args);
+  nn::Value rotary_tables(const nn::Args& args, const Tensor& hidden, const std::optional<CacheCall>& cache);
 
   const DecoderConfig config_;
   nn::ModuleList& layers_;
@@ -37,6 +41,10 @@ class DecoderForCausalLM final : public NamedModule {
  public:
   explicit DecoderForCausalLM(const DecoderConfig& config);
 
+ private:
+  const DecoderConfig config_;
+
+ public:
   DecoderModel& model;
   nn::Child<nn::Module> lm_head;
 

@@ -33,23 +33,35 @@ Tensor make_table(std::int64_t rows, std::int64_t dim, double theta, AngleFuncti
   return table;
 }
 
-// The rows of `table` at these positions, which it has: [B, S, head_dim].
+// The rows of `table` at these positions: [B, S, head_dim].
 Tensor rows_at(const Tensor& table, const Tensor& position_ids) {
   const Shape& s = position_ids.shape();
-  const std::int64_t rows = table.shape()[0], dim = table.shape()[1];
+  const std::int64_t dim = table.shape()[1];
   const Tensor taken =
       Tensor::empty({s[0], s[1], dim}, DType::kF32, device::MemCategory::kActivation, "rotary table of positions");
   const device::Cost cost{.read_bytes = taken.nbytes() + position_ids.nbytes(), .written_bytes = taken.nbytes()};
   device::Device::current().launch("rotary_rows", cost, [&] {
     const auto* positions = position_ids.data<std::int32_t>();
     for (std::int64_t i = 0; i < position_ids.numel(); ++i) {
-      const std::int64_t position = positions[i];
-      check_model(position >= 0 && position < rows, "position_ids has {} at [{}, {}]; allowed are 0 to {}", position,
-                  i / s[1], i % s[1], rows - 1);
-      std::copy_n(table.data<float>() + position * dim, dim, taken.data<float>() + i * dim);
+      std::copy_n(table.data<float>() + positions[i] * dim, dim, taken.data<float>() + i * dim);
     }
   });
   return taken;
+}
+
+// The rows that a table needs for these positions, each below `limit`; `limit` in a dry run.
+std::int64_t rows_needed(const Tensor& position_ids, std::int64_t limit) {
+  const std::int64_t seq = position_ids.shape()[1];
+  const auto* positions = static_cast<const std::int32_t*>(position_ids.raw());
+  if (positions == nullptr) return limit;
+  std::int64_t highest = 0;
+  for (std::int64_t i = 0; i < position_ids.numel(); ++i) {
+    const std::int64_t position = positions[i];
+    check_model(position >= 0 && position < limit, "position_ids has {} at [{}, {}]; allowed are 0 to {}", position,
+                i / seq, i % seq, limit - 1);
+    highest = std::max(highest, position);
+  }
+  return highest + 1;
 }
 
 void check_position_ids(const Tensor& position_ids, const Tensor& hidden) {
@@ -71,19 +83,25 @@ nn::Value RotaryEmbedding::forward(const nn::Args& args) {
   const Tensor& hidden = args.tensor(0);
   const std::int64_t seq = hidden.shape()[1];
   const bool has_positions = args.positional.size() > 1 && !args.positional[1].is_none();
-  if (has_positions) check_position_ids(args.tensor(1), hidden);
+  std::int64_t needed = seq;
+  if (has_positions) {
+    check_position_ids(args.tensor(1), hidden);
+    const bool limited = args.positional.size() > 2;
+    const std::int64_t met = rows_needed(args.tensor(1), limited ? args.positional[2].number() : seq);
+    if (limited) needed = met;
+  }
   const auto wanted = [&](const Tensor& table) {
-    return has_positions ? rows_at(table.rows(0, seq), args.tensor(1)) : table.rows(0, seq);
+    return has_positions ? rows_at(table, args.tensor(1)) : table.rows(0, seq);
   };
   if (!RankContext::current().slot<nn::KernelOptions>().fused_rotary_pos_emb) {
-    const Tensor cos = wanted(make_table(seq, head_dim_, theta_, cosine));
-    const Tensor sin = wanted(make_table(seq, head_dim_, theta_, sine));
+    const Tensor cos = wanted(make_table(needed, head_dim_, theta_, cosine));
+    const Tensor sin = wanted(make_table(needed, head_dim_, theta_, sine));
     return nn::ValueList{ops::cast(cos, hidden.dtype()), ops::cast(sin, hidden.dtype())};
   }
   Tensor& cos = own_buffers()[0].value;
   Tensor& sin = own_buffers()[1].value;
-  if (cos.shape()[0] < seq) {
-    const std::int64_t rows = std::max(seq, std::min(2 * cos.shape()[0], max_positions_));
+  if (cos.shape()[0] < needed) {
+    const std::int64_t rows = std::max(needed, std::min(2 * cos.shape()[0], max_positions_));
     cos = make_table(rows, head_dim_, theta_, cosine);
     sin = make_table(rows, head_dim_, theta_, sine);
   }

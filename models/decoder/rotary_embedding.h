@@ -4,8 +4,9 @@
 //          kept in fp32.
 // Call     (hidden [B,S,...]) -> [cos, sin], each [S, D]: fp32 where the rank's rope is fused, rounded to hidden's
 //          dtype where it is composed. With position_ids int32 [B,S] as second argument: those of these positions, each
-//          [B, S, D]. ModelError for a position that is negative or not below S.
-// Memory   fused: nothing before the first call; then at least as many rows as the longest sequence so far, for good
+//          [B, S, D]. ModelError for a position that is negative or not below S; not below the third argument where
+//          that is given: with a cache positions go beyond the tokens of a call.
+// Memory   fused: nothing before the first call; then at least as many rows as positions were met so far, for good
 //          (category activation). Composed: nothing is kept, the tables are made at every call as Hugging Face does.
 // Threads  the rank's host thread.
 #pragma once

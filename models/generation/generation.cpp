@@ -16,20 +16,21 @@ std::vector<float> last_logits(nn::Module& model, std::span<const std::int32_t> 
   return logits.view({length, logits.shape()[-1]}).rows(length - 1, 1).to_vector<float>();
 }
 
-std::string describe(StopReason reason, std::int64_t made, const GenerationOptions& options) {
+}  // namespace
+
+std::string stop_message(StopReason reason, std::int64_t made, std::int64_t wanted, std::int64_t positions) {
   switch (reason) {
     case StopReason::kPositionsFull:
-      return fmt::format("stopped after {} of {} tokens: max_position_embeddings is {}", made, options.max_new_tokens,
-                         options.max_positions);
+      return fmt::format("stopped after {} of {} tokens: max_position_embeddings is {}", made, wanted, positions);
     case StopReason::kEndToken:
-      return fmt::format("stopped after {} of {} tokens: end token", made, options.max_new_tokens);
+      return fmt::format("stopped after {} of {} tokens: end token", made, wanted);
+    case StopReason::kStopText:
+      return fmt::format("stopped after {} of {} tokens: stop word", made, wanted);
     case StopReason::kMaxNewTokens:
       break;
   }
   return fmt::format("made all {} tokens", made);
 }
-
-}  // namespace
 
 void check_prompt(std::span<const std::int32_t> prompt, const GenerationOptions& options) {
   if (prompt.empty()) config_error("the prompt is empty; give at least one token");
@@ -61,7 +62,7 @@ Generation generate(nn::Module& model, std::span<const std::int32_t> prompt, con
       break;
     }
   }
-  result.message = describe(result.reason, made, options);
+  result.message = stop_message(result.reason, made, options.max_new_tokens, options.max_positions);
   return result;
 }
 

@@ -1,4 +1,5 @@
-// Text continuation, one token at a time. The whole prefix is computed again for every token (no key/value cache).
+// Text continuation by any module from ids to logits, one token at a time. The whole prefix is computed again for every
+// token; a decoder continues texts faster through a GenerationSession (session.h).
 //
 // Threads  the rank's host thread. With a sharded model every rank calls at the same time, for as many tokens.
 #pragma once
@@ -22,13 +23,16 @@ struct GenerationOptions {
   std::vector<std::int64_t> end_token_ids;  // generation ends after one of these
 };
 
-enum class StopReason : std::uint8_t { kMaxNewTokens, kEndToken, kPositionsFull };
+enum class StopReason : std::uint8_t { kMaxNewTokens, kEndToken, kPositionsFull, kStopText };
 
 struct Generation {
   std::vector<std::int32_t> tokens;  // the prompt and what was added to it
   StopReason reason = StopReason::kMaxNewTokens;
   std::string message;  // one line for the user, e.g. "stopped after 112 of 200 tokens: max_position_embeddings is 128"
 };
+
+// The message of a text of which `made` tokens of `wanted` were made.
+std::string stop_message(StopReason reason, std::int64_t made, std::int64_t wanted, std::int64_t positions);
 
 // Throws ConfigError for an empty prompt and for one longer than max_positions.
 void check_prompt(std::span<const std::int32_t> prompt, const GenerationOptions& options);

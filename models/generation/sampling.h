@@ -1,23 +1,43 @@
 // Choosing the next token from a row of logits.
 //
-// Greedy       the largest logit; of equal ones the first.
-// Temperature  T > 0: token i with probability exp(l_i / T) / sum_j exp(l_j / T), over the top_k largest logits (of
-//              equal ones the first are kept).
+// Order        repetition penalty, temperature, top_k, top_p, min_p, softmax, one draw; as transformers has it.
+// Penalty      r > 0: logits of tokens that the row has, prompt included, are divided by r where positive, else
+//              multiplied.
+// Greedy       temperature 0: the largest logit after the penalty; of equal ones the first.
+// Temperature  T > 0: token i with probability exp(l_i / T) / sum_j exp(l_j / T), over the tokens that are kept:
+//              top_k   the k-th largest logit and what is at least as large (ties stay); a k above the vocabulary
+//                      keeps all
+//              top_p   the likeliest tokens until their sum exceeds p: a token is dropped where the sum before it does
+//              min_p   those with at least min_p times the likeliest one's probability
 // Draw         number `position` of the stream `key` (loom::uniform_at): the same text for the same seed, whoever asks.
+// Errors       Error when a logit is NaN or +infinity, or when all are -infinity (masked): the model has diverged.
+// Threads      any.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace loom::models {
 
 struct SamplingOptions {
-  double temperature = 0.0;  // 0: greedy
-  int top_k = 0;             // tokens drawn from; 0: all
+  double temperature = 0.0;         // 0: greedy
+  std::int64_t top_k = 0;           // 0: all
+  double top_p = 1.0;               // 1: all
+  double min_p = 0.0;               // 0: all
+  double repetition_penalty = 1.0;  // 1: none
 };
 
-// Throws Error when a logit is NaN or +infinity, or when all are -infinity (masked): the model has diverged.
+// `row`: the tokens so far, for the penalty.
 std::int32_t choose_token(std::span<const float> logits, const SamplingOptions& options, std::uint64_t key,
-                          std::uint64_t position);
+                          std::uint64_t position, std::span<const std::int32_t> row = {});
+
+// What a draw is from: a probability for each token, 0 for those that are not kept. Greedy: 1 for one token.
+std::vector<double> next_token_probabilities(std::span<const float> logits, const SamplingOptions& options,
+                                             std::span<const std::int32_t> row = {});
+
+// log(softmax(logits)); then the penalty on these, which are never positive (beam search, as transformers has it).
+std::vector<double> log_probabilities(std::span<const float> logits, double repetition_penalty = 1.0,
+                                      std::span<const std::int32_t> row = {});
 
 }  // namespace loom::models

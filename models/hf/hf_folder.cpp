@@ -12,7 +12,9 @@
 #include "engine/io/atomic_file.h"
 #include "engine/io/safetensors.h"
 #include "engine/nn/path_aliases.h"
+#include "models/hf/fill_box.h"
 #include "models/hf/folder_files.h"
+#include "models/lora/lora.h"
 
 namespace loom::models {
 namespace {
@@ -29,7 +31,9 @@ struct Parameter {
 std::vector<Parameter> parameters_of(nn::Module& root) {
   std::vector<Parameter> parameters;
   std::unordered_map<const void*, std::size_t> index;
+  const auto lora = lora_of(root);
   for (auto& [path, slot] : root.named_slots()) {
+    if (lora != nullptr && lora->is_adapter(path)) continue;  // folders of models have none (adapter_folder.h)
     const auto [found, is_new] = index.try_emplace(slot->value.id(), parameters.size());
     if (is_new) parameters.push_back({{}, slot});
     std::vector<std::string>& paths = parameters[found->second].paths;
@@ -134,25 +138,6 @@ std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
   return matches;
 }
 
-// The box of `stored` that begins at `offset` and has the shape of `target`, converted piece by piece.
-void fill_box(const Tensor& target, Offset offset, const io::StoredTensor& stored) {
-  const auto fill_piece = [&](const Tensor& part) {
-    const Tensor piece = Tensor::host(part.shape(), stored.dtype, stored.name);
-    stored.read_box(offset, part.shape(),
-                    {static_cast<std::byte*>(piece.raw()), static_cast<std::size_t>(piece.nbytes())});
-    part.copy_from(piece);
-  };
-  if (target.shape().ndim() == 0) return fill_piece(target);
-  const std::int64_t rows = target.shape()[0];
-  const std::int64_t row_bytes = target.shape().row_elems() * element_bytes(stored.dtype);
-  const std::int64_t piece_rows = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(1, row_bytes));
-  for (std::int64_t row = 0; row < rows; row += piece_rows) {
-    const Tensor part = target.rows(row, std::min(piece_rows, rows - row));
-    fill_piece(part);
-    offset[0] += part.shape()[0];
-  }
-}
-
 // What the slot's box [experts, rows, columns] has of one expert's projection.
 void fill_expert_part(const nn::ParamSlot& slot, const io::StoredTensor& stored, const ExpertPart& part) {
   const Shape& shape = slot.value.shape();
@@ -193,6 +178,24 @@ void add_tensors(const std::string& path, const Tensor& tensor, ExpertSpelling e
 }
 
 }  // namespace
+
+void fill_box(const Tensor& target, Offset offset, const io::StoredTensor& stored) {
+  const auto fill_piece = [&](const Tensor& part) {
+    const Tensor piece = Tensor::host(part.shape(), stored.dtype, stored.name);
+    stored.read_box(offset, part.shape(),
+                    {static_cast<std::byte*>(piece.raw()), static_cast<std::size_t>(piece.nbytes())});
+    part.copy_from(piece);
+  };
+  if (target.shape().ndim() == 0) return fill_piece(target);
+  const std::int64_t rows = target.shape()[0];
+  const std::int64_t row_bytes = target.shape().row_elems() * element_bytes(stored.dtype);
+  const std::int64_t piece_rows = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(1, row_bytes));
+  for (std::int64_t row = 0; row < rows; row += piece_rows) {
+    const Tensor part = target.rows(row, std::min(piece_rows, rows - row));
+    fill_piece(part);
+    offset[0] += part.shape()[0];
+  }
+}
 
 void check_weights(nn::Module& root, const io::HfWeights& weights) { match(root, weights); }
 

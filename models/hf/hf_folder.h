@@ -8,6 +8,7 @@
 // Experts  both spellings of their weights are read (expert_weights.h); what is written is the caller's choice.
 // Boxes    a slot gets its box (ParamSlot::shard) of its tensor: each rank reads its own rows, columns or experts, of
 //          experts in either spelling.
+// LoRA     adapters (models/lora) are no part of a model's folder: they are neither looked for nor filled.
 // Threads  the rank's host thread.
 #pragma once
 

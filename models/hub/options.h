@@ -3,6 +3,10 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
+
+#include "models/lora/lora_options.h"
 
 namespace loom::models {
 
@@ -15,6 +19,8 @@ struct ModelOptions {
   bool downcast_to_bf16 = false;  // loaded fp32 weights are rounded to bf16 once; they stay fp32
   // Accepted as MindSpeed has it; it changes nothing: models are always built without bytes.
   bool init_model_with_meta_device = false;
+  LoraFlags lora;
+  std::vector<std::string> freeze;  // patterns of modules that are not trained
 };
 
 }  // namespace loom::models

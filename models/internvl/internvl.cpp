@@ -5,6 +5,7 @@
 #include "engine/nn/path_aliases.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/vision.h"
+#include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_parts.h"
 #include "models/decoder/rotary_decoder.h"
 #include "models/hub/model_hub.h"
@@ -87,7 +88,9 @@ class Model final : public NamedModule {
     } else {
       check_is_text(input_ids);
     }
-    return language_model_.call({{}, {{"inputs_embeds", embeddings}}});
+    nn::ValueDict named = args.named;
+    named.emplace_back("inputs_embeds", embeddings);
+    return language_model_.call({{}, std::move(named)});
   }
 
  private:
@@ -120,6 +123,7 @@ class ForConditionalGeneration final : public InternVL {
  public:
   explicit ForConditionalGeneration(const InternVLConfig& c)
       : InternVL("InternVLForConditionalGeneration"),
+        text_(c.text),
         model_(register_module("model", std::make_shared<Model>(c))),
         lm_head_(register_module("lm_head", make_lm_head(c.text, model_.embedding()))) {
     register_tower({"vision_tower", {"model.vision_tower"}});
@@ -131,12 +135,28 @@ class ForConditionalGeneration final : public InternVL {
   }
 
  protected:
+  Value forward_cached(const Args& args) override {
+    Args inner{args.positional, {}};
+    for (const auto& [name, value] : args.named) {
+      if (name == "pixel_values") {
+        inner.positional.push_back(value);
+      } else if (name == kPastKeyValues || name == "attention_mask" || name == "position_ids") {
+        inner.named.emplace_back(name, value);
+      } else if (name != "logits_to_keep") {
+        config_error("{} was called with {} and past_key_values; it takes no {} then", type_name(), name, name);
+      }
+    }
+    const KeptLogits kept(args, args.tensor(0).shape(), text_);
+    return lm_head_(kept.of(model_.call(std::move(inner))));
+  }
+
   Value forward_multimodal(const Tensor& input_ids, const Tensor* pixel_values) override {
     if (pixel_values == nullptr) return lm_head_(model_(input_ids));
     return lm_head_(model_(input_ids, *pixel_values));
   }
 
  private:
+  const DecoderConfig text_;
   Model& model_;
   nn::Child<nn::Module> lm_head_;
 };

@@ -4,6 +4,8 @@
 // Call     model(input_ids [B,S], pixel_values [N,C,image_size,image_size]) -> logits [B,S,V]. Each image takes
 //          InternVLConfig::image_tokens() consecutive positions whose id is image_token_id; images fill such positions
 //          in reading order. Without pixel_values the batch is text and holds no such id.
+//          past_key_values, attention_mask, position_ids and logits_to_keep are those of the language model
+//          (models/decoder/kv_cache.h): images stand in the first call of a sequence.
 // Paths    model.vision_tower (internvl_vision.h), model.multi_modal_projector.{layer_norm, linear_1, linear_2},
 //          model.language_model.{embed_tokens, layers.N, norm, rotary_emb}, lm_head.
 // Aliases  those of published YAML files and of checkpoints before transformers 5: text_decoder.{embedding,

@@ -2,6 +2,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/init.h"
+#include "models/lora/lora.h"
 #include "models/mixin/find_mixin.h"
 #include "models/mixin/weight_init_mixin.h"
 #include "recompute/checkpoint.h"
@@ -45,6 +46,13 @@ void refuse_sharded(nn::Module& model, std::string_view what) {
       "freeze of {} after {} was sharded: the optimizer and the reduction of gradients may be made already; freeze in "
       "the model's freeze(config), or before fully_shard()",
       what, model.type_name());
+}
+
+void freeze_paths(nn::Module& model, const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    refuse_sharded(model, fmt::format("'{}'", path));
+    for (const Tensor& parameter : model.find(path)->parameters()) parameter.set_requires_grad(false);
+  }
 }
 
 // Recomputing a module with the gather in it would gather it once more in backward.
@@ -201,10 +209,13 @@ void freeze(nn::Module& model, const ConfigReader& config) {
 }
 
 void freeze_modules(nn::Module& model, const std::vector<std::string>& patterns) {
-  for (const std::string& path : paths_of(model, patterns, "freeze_modules")) {
-    refuse_sharded(model, fmt::format("'{}'", path));
-    for (const Tensor& parameter : model.find(path)->parameters()) parameter.set_requires_grad(false);
-  }
+  freeze_paths(model, paths_of(model, patterns, "freeze_modules"));
+}
+
+std::vector<std::string> freeze_modules(nn::Module& model, const std::vector<sharding::ModulePattern>& patterns) {
+  std::vector<std::string> warnings;
+  freeze_paths(model, sharding::paths_of(model, patterns, warnings));
+  return warnings;
 }
 
 bool to_empty_if_needed(nn::Module& model) {
@@ -224,6 +235,7 @@ void init_on_device(nn::Module& model, const WeightSource& source) {
   } else if (outer_mixin == nullptr || !outer_mixin->load_pretrained()) {
     draw(inner, source.seed, kept);
   }
+  fill_adapters(inner, source.seed, kept);
   if (auto* mixin = find_mixin<FSDP2Mixin>(inner, "FSDP2Mixin")) mixin->post_meta_init();
   unwritten.check();
 }

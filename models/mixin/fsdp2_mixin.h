@@ -124,11 +124,13 @@ void freeze(nn::Module& model, const ConfigReader& config);
 // Switches requires_grad off below the modules that `patterns` mean (as in the YAML, relative to `model`). ConfigError
 // when the model is sharded.
 void freeze_modules(nn::Module& model, const std::vector<std::string>& patterns);
+// The same of patterns that were read already, whose places messages name. Returns warnings, for one rank to print.
+std::vector<std::string> freeze_modules(nn::Module& model, const std::vector<sharding::ModulePattern>& patterns);
 
 // Bytes and first values for a model that has been sharded, or is not going to be (its parameters are then whole):
 // to_empty_if_needed; the source's loader, else load_pretrained(), else the model's WeightInitMixin, else the rules its
-// parameters were registered with; post_meta_init. Drawn values never replace those that were there before; nothing is
-// done when nothing was on the meta device.
+// parameters were registered with; adapters (models/lora); post_meta_init. Drawn values never replace those that were
+// there before; nothing is done when nothing was on the meta device.
 //
 // Throws   ConfigError naming a parameter or buffer that nothing has written. A write is what moves on the version of
 //          its storage: copy_from(), fill(), or raw bytes and bump_version().

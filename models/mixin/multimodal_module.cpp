@@ -56,7 +56,12 @@ bool MultiModalModule::is_frozen(std::string_view name) {
   return true;
 }
 
+nn::Value MultiModalModule::forward_cached(const nn::Args&) {
+  config_error("{} was called with past_key_values, which it does not take; call it with all tokens", type_name());
+}
+
 nn::Value MultiModalModule::forward(const nn::Args& args) {
+  if (!args.find("past_key_values").is_none()) return forward_cached(args);
   const nn::Value& named = args.find("pixel_values");
   const std::size_t given = args.positional.size() + (named.is_none() ? 0 : 1);
   if (args.positional.empty() || given > 2) {

@@ -61,6 +61,8 @@ class MultiModalModule : public NamedModule {
 
   // `pixel_values` is null for a batch of text.
   virtual nn::Value forward_multimodal(const Tensor& input_ids, const Tensor* pixel_values) = 0;
+  // A call with past_key_values (models/decoder/kv_cache.h). Unless a model takes it: ConfigError.
+  virtual nn::Value forward_cached(const nn::Args& args);
   nn::Value forward(const nn::Args& args) final;
 
  private:

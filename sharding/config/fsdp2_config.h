@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/core/dtype.h"
+#include "sharding/config/lora_block.h"
 #include "sharding/config/module_pattern.h"
 #include "sharding/reshard_after_forward.h"
 
@@ -77,6 +78,11 @@ struct Fsdp2Config {
   bool reshard_local_experts = true;
   // Expert modules. Default none.
   std::vector<ModulePattern> moe_modules;
+
+  // Modules whose parameters are not trained. Default none. A key of our own.
+  std::vector<ModulePattern> freeze;
+  // Adapters (models/lora). Default none: not enabled. A key of our own, with the content of MindSpeed-MM's block.
+  LoraBlock lora;
 
   // The keys the file gives.
   std::map<std::string, config::Place, std::less<>> places;

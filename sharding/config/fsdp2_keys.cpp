@@ -105,6 +105,7 @@ std::vector<std::string> texts_of(const Patterns& patterns) {
   for (const ModulePattern& pattern : patterns) texts.push_back(pattern.text());
   return texts;
 }
+std::string text_of(const LoraBlock& block) { return write_lora_block(block); }
 std::string text_of(const Patterns& patterns) { return fmt::format("[{}]", fmt::join(texts_of(patterns), ", ")); }
 
 // --- Rows
@@ -167,6 +168,8 @@ constexpr std::array kKeys = {
     row<&C::reshard_local_experts, read_bool>("reshard_local_experts"),
     list_row<&C::moe_modules, read_optional_patterns>("moe_modules",
                                                       [](const E& e) { return texts_of(e.config.moe_modules); }),
+    list_row<&C::freeze, read_optional_patterns>("freeze", [](const E& e) { return texts_of(e.config.freeze); }),
+    row<&C::lora, read_lora_block>("lora"),
 };
 
 }  // namespace

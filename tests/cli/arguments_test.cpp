@@ -222,6 +222,48 @@ PlanArguments plan(const Words& more) {
   return std::get<PlanArguments>(parsed(words));
 }
 
+TEST(Lora, FlagsAreThoseOfMegatron) {
+  const ProgramArguments off = train({});
+  EXPECT_FALSE(off.lora.on());
+  const ProgramArguments on =
+      train({"--lora-target-modules", "linear_qkv", "linear_proj", "--lora-r", "8", "--lora-alpha", "16",
+             "--lora-dropout", "0.1", "--use-rslora", "--lora-modules-to-save", "lm_head", "--lora-ckpt-filter",
+             "--lora-fusion", "--freeze", "model.embed_tokens", "model.layers.{0-3}"});
+  EXPECT_TRUE(on.lora.on());
+  EXPECT_THAT(on.lora.target_modules, ElementsAre("linear_qkv", "linear_proj"));
+  EXPECT_EQ(on.lora.r, 8);
+  EXPECT_EQ(on.lora.alpha, 16.0);
+  EXPECT_EQ(on.lora.dropout, 0.1);
+  EXPECT_TRUE(on.lora.use_rslora);
+  EXPECT_THAT(on.lora.modules_to_save, ElementsAre("lm_head"));
+  EXPECT_THAT(on.freeze, ElementsAre("model.embed_tokens", "model.layers.{0-3}"));
+  EXPECT_THAT(on.without_effect, UnorderedElementsAre("--lora-ckpt-filter", "--lora-fusion"));
+  EXPECT_EQ(train({"--lora-load", "tuned"}).lora.load, "tuned");
+}
+
+TEST(Lora, FlagsThatDoNotFitAreRefused) {
+  EXPECT_EQ(refusal(with_model_and_data({"--lora-r", "8"})),
+            "--lora-r is given, but no adapters are asked for; add --lora-target-modules NAME ... or --lora-load DIR, "
+            "or remove it");
+  EXPECT_EQ(refusal(with_model_and_data({"--lora-load", "tuned", "--lora-target-modules", "q_proj"})),
+            "--lora-load is tuned, whose configuration has the modules, and --lora-target-modules is given too; "
+            "remove one of them");
+  EXPECT_EQ(refusal(with_model_and_data({"--lora-target-modules", "q_proj", "--lora-r", "0"})),
+            "--lora-r is 0; use a whole number of at least 1");
+  EXPECT_EQ(refusal(with_model_and_data({"--lora-target-modules", "q_proj", "--lora-dropout", "1"})),
+            "--lora-dropout is 1; use a number from 0 to below 1");
+  EXPECT_THAT(refusal(with_model_and_data({"--qlora"})), HasSubstr("--qlora stores the base in 4 bits"));
+}
+
+TEST(Merge, TakesThreeFolders) {
+  const auto merge = std::get<MergeArguments>(parsed({"merge", "--base", "b", "--adapter", "a", "--save", "s"})).merge;
+  EXPECT_EQ(merge.base, "b");
+  EXPECT_EQ(merge.adapter, "a");
+  EXPECT_EQ(merge.save, "s");
+  EXPECT_EQ(refusal({"merge", "--base", "b", "--save", "s"}),
+            "merge: --adapter is missing; give --adapter DIR, the adapters' folder");
+}
+
 std::string plan_refusal(const Words& more) {
   Words words = {"plan", "--model-config", "m.yaml"};
   words.insert(words.end(), more.begin(), more.end());
@@ -520,9 +562,13 @@ TEST(GenerateArguments, WhatIsLeftOutIsGreedy) {
   const GenerateArguments a = generate({"out", "--prompt", "Hello"});
   EXPECT_EQ(a.model_dir, "out");
   EXPECT_EQ(a.prompt, "Hello");
-  EXPECT_EQ(a.max_new_tokens, 64);
-  EXPECT_EQ(a.temperature, 0);
+  EXPECT_EQ(a.max_new_tokens, std::nullopt);
+  EXPECT_EQ(a.max_length, std::nullopt);
+  EXPECT_EQ(a.temperature, std::nullopt);
   EXPECT_EQ(a.top_k, 0);
+  EXPECT_EQ(a.top_p, 1);
+  EXPECT_EQ(a.repetition_penalty, 1);
+  EXPECT_EQ(a.num_beams, 1);
   EXPECT_EQ(a.seed, 1234u);
 }
 
@@ -534,6 +580,44 @@ TEST(GenerateArguments, EveryFlagIsRead) {
   EXPECT_EQ(a.temperature, 0.7);
   EXPECT_EQ(a.top_k, 40);
   EXPECT_EQ(a.seed, 3u);
+  const GenerateArguments more = generate({"out",
+                                           "--prompt-file",
+                                           "p.txt",
+                                           "--max-length",
+                                           "99",
+                                           "--temperature",
+                                           "1",
+                                           "--top-p",
+                                           "0.9",
+                                           "--min-p",
+                                           "0.1",
+                                           "--repetition-penalty",
+                                           "1.2",
+                                           "--compute-threads",
+                                           "2",
+                                           "--add-eos-token",
+                                           "<|a|>",
+                                           "<|b|>",
+                                           "--stop-words",
+                                           "User:",
+                                           "--bytes-as-tokens"});
+  EXPECT_EQ(more.prompt_file, "p.txt");
+  EXPECT_EQ(more.max_length, 99);
+  EXPECT_EQ(more.top_p, 0.9);
+  EXPECT_EQ(more.min_p, 0.1);
+  EXPECT_EQ(more.repetition_penalty, 1.2);
+  EXPECT_EQ(more.compute_threads, 2);
+  EXPECT_EQ(more.add_eos_token, (std::vector<std::string>{"<|a|>", "<|b|>"}));
+  EXPECT_EQ(more.stop_words, (std::vector<std::string>{"User:"}));
+  EXPECT_TRUE(more.bytes_as_tokens);
+  const GenerateArguments beams = generate({"out", "--prompt", "a", "--num-beams", "4", "--length-penalty", "-0.5"});
+  EXPECT_EQ(beams.num_beams, 4);
+  EXPECT_EQ(beams.length_penalty, -0.5);
+}
+
+TEST(GenerateArguments, ATemperatureOfZeroIsGreedyWhateverIsBesideIt) {
+  EXPECT_EQ(generate({"out", "--prompt", "a", "--temperature", "0", "--top-k", "50", "--top-p", "0.95"}).temperature,
+            0);
 }
 
 TEST(GenerateArguments, APromptIsTakenAsItIsWritten) {
@@ -828,7 +912,8 @@ TEST(Help, OfPlanHasGroupsDefaultsAndAnExample) {
 
 TEST(Help, OfGenerateHasAnExample) {
   const EarlyExit help = std::get<EarlyExit>(parsed({"generate", "--help"}));
-  for (const char* part : {"MODEL_DIR", "Model and prompt:", "Sampling:", "--max-new-tokens N=64", "--top-k N=0"}) {
+  for (const char* part :
+       {"MODEL_DIR", "Model and prompt:", "Sampling:", "--max-new-tokens N", "--top-k N=0", "Beam search:"}) {
     EXPECT_THAT(help.text, HasSubstr(part));
   }
   EXPECT_THAT(help.text, HasSubstr("Example:\n  shardloom generate "));
@@ -870,6 +955,22 @@ INSTANTIATE_TEST_SUITE_P(
             "--temperature is -1; use a number of at least 0"},
         Bad{{"generate", "out", "--prompt", "a", "--max-new-tokens", "0"},
             "--max-new-tokens is 0; use a whole number of at least 1"},
+        Bad{{"generate", "out", "--prompt", "a", "--prompt-file", "b"},
+            "--prompt and --prompt-file are both given; put the prompt into the file, or remove one of them"},
+        Bad{{"generate", "out", "--prompt", "a", "--temperature", "1", "--top-p", "0"},
+            "--top-p is 0; use a number above 0 and at most 1"},
+        Bad{{"generate", "out", "--prompt", "a", "--top-p", "0.5"},
+            "--top-p is 0.5, but --temperature is 0, which always takes the likeliest token; give --temperature above "
+            "0"},
+        Bad{{"generate", "out", "--prompt", "a", "--repetition-penalty", "0"},
+            "--repetition-penalty is 0; use a number above 0"},
+        Bad{{"generate", "out", "--prompt", "a", "--num-beams", "2", "--temperature", "0.5"},
+            "--num-beams is 2, which searches the likeliest text, but --temperature is 0.5, which draws one; remove "
+            "one "
+            "of them"},
+        Bad{{"generate", "out", "--prompt", "a", "--num-beams", "300"}, "--num-beams is 300; use at most 256"},
+        Bad{{"generate", "out", "--prompt", "a", "--length-penalty", "2"},
+            "--length-penalty is 2, but --num-beams is 1, which compares no texts; give --num-beams above 1"},
         Bad{{"generate", "out", "--prompt", "a", "--top-k", "5"},
             "--top-k is 5, but --temperature is 0, which always takes the likeliest token; give --temperature above "
             "0"}));

@@ -154,12 +154,20 @@ TEST_F(FirstUse, AFolderWithATokenizerIsNotReadAsBytesUnlessAskedFor) {
   const Words train = kTrain + Words{"--init-from-hf-path", "out", "--train-iters", "1", "--save", "again"};
   expect_refusal(train,
                  fmt::format(fmt::runtime(refused), "the data", "make token ids of it with shardloom preprocess, or "));
-  expect_refusal({"generate", "out", "--prompt", "a"}, fmt::format(fmt::runtime(refused), "the prompt", ""));
   EXPECT_FALSE(std::filesystem::exists(folder.path("again")));
   done(train + Words{"--bytes-as-tokens"});
   EXPECT_EQ(folder.read("again/tokenizer.json"), "{}");  // carried along
   EXPECT_EQ(folder.read("again/tokenizer_config.json"), "{\"a\": 1}");
   done({"generate", "again", "--prompt", "a", "--max-new-tokens", "1", "--bytes-as-tokens"});
+}
+
+TEST_F(FirstUse, ATokenizerThatIsNotReadIsRefusedByGenerate) {
+  make_model("out");
+  folder.write("out/tokenizer.model", "x");
+  expect_refusal(
+      {"generate", "out", "--prompt", "a"},
+      "out has a tokenizer (tokenizer.model), and the prompt would be read as bytes, 0 to 255, which are other "
+      "tokens of this model; add --bytes-as-tokens if that is meant");
 }
 
 TEST_F(FirstUse, ABf16FolderComesBackAsBf16UnlessAskedOtherwise) {

@@ -80,6 +80,42 @@ TEST(Generate, EndsWithoutAWarningWhereAllIsMadeThatWasAskedFor) {
   EXPECT_EQ(cut.err, "warning: stopped after 31 of 40 tokens: max_position_embeddings is 32\n");
 }
 
+TEST(Generate, ContinuesSeveralPromptsAsItContinuesEach) {
+  const ProgramFolder folder;
+  ASSERT_EQ(folder.run(kRun + Words{"--save", "out"}).exit_code, 0);
+  folder.write("prompts.txt", "3\n\n17 and\n");
+  const Words length{"--max-new-tokens", "6"};
+  const auto text = [&](const std::string& prompt) {
+    return folder.run(Words{"generate", "out", "--prompt", prompt} + length).out;
+  };
+  const Outcome both = folder.run(Words{"generate", "out", "--prompt-file", "prompts.txt"} + length);
+  EXPECT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_EQ(both.out, "--- prompt 1 of 2 ---\n" + text("3") + "--- prompt 2 of 2 ---\n" + text("17 and"));
+  const Outcome streamed = folder.run({"generate", "out", "--prompt-file", "prompts.txt", "--stream"});
+  EXPECT_EQ(streamed.exit_code, 2);
+  EXPECT_EQ(streamed.err,
+            "shardloom: --stream is given with 2 prompts, and takes one; leave it out, or give one prompt\n");
+  folder.write("prompts.txt", "\n");
+  EXPECT_EQ(folder.run({"generate", "out", "--prompt-file", "prompts.txt"}).err,
+            "shardloom: --prompt-file prompts.txt has no prompt; write one a line\n");
+}
+
+TEST(Generate, TakesNoEndTokensOfBytesAndRefusesAPromptThatFillsTheLength) {
+  const ProgramFolder folder;
+  ASSERT_EQ(folder.run(kRun + Words{"--save", "out"}).exit_code, 0);
+  const Outcome named = folder.run({"generate", "out", "--prompt", "3", "--add-eos-token", "<|end|>"});
+  EXPECT_EQ(named.exit_code, 2);
+  EXPECT_EQ(
+      named.err,
+      "shardloom: --add-eos-token is <|end|>, but the prompt is read as bytes, which have no tokens of that kind; "
+      "leave it out, or use --stop-words\n");
+  const Outcome full = folder.run({"generate", "out", "--prompt", "1234", "--max-length", "4"});
+  EXPECT_EQ(full.exit_code, 2);
+  EXPECT_EQ(full.err,
+            "shardloom: the prompt has 4 tokens, and the whole text may have 4 (max_length); give a larger one, or a "
+            "shorter prompt\n");
+}
+
 TEST(Generate, DoesNotEchoAPromptThatItRefuses) {
   const ProgramFolder folder;
   ASSERT_EQ(folder.run(kRun + Words{"--save", "out"}).exit_code, 0);

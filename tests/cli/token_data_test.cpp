@@ -1,6 +1,7 @@
 // Promise: `shardloom train` on .bin/.idx pairs: the loss is the mean over the tokens that count, whatever the ranks
 //          and micro-batches; a run goes on where it stopped; what does not fit is said before anything is built.
 // World:   the built program; pairs of documents of 1 to 40 ids that end in EOD, a tokenizer of 2000 ids.
+#include <cmath>
 #include <gmock/gmock.h>
 
 #include "engine/io/indexed_writer.h"
@@ -181,9 +182,17 @@ TEST_F(TokenData, OfAFolderOfTextFilesIsThreeCommands) {
                   "--tokenizer-name-or-path", kTokenizer, "--append-eod", "--output-prefix", "corpus"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   const Words train = with_value(with_value(run, "--data-path", "corpus_text_document"), "--train-iters", "20");
+  Words plan = train + masked + Words{"--nproc-per-node", "2", "--device", "h200"};
+  plan.front() = "plan";
+  const Outcome planned = folder.run(plan);
+  EXPECT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("Qwen2ForCausalLM"));
   const auto of = losses(train + masked + Words{"--nproc-per-node", "2", "--save", "out"}, "train.jsonl");
   ASSERT_EQ(of.size(), 20U);
   EXPECT_LT(of.back(), 0.8 * of.front());
+  const Outcome text = folder.run({"generate", "out", "--prompt", "3 times", "--max-new-tokens", "4"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, testing::StartsWith("3 times"));
   EXPECT_EQ(folder.read("out/tokenizer.json"), read_file(kTokenizer + "/tokenizer.json"));
 }
 
@@ -267,6 +276,84 @@ TEST_F(Instructions, NeedTheirStageAndTheirFlags) {
                         "with shardloom preprocess --merge-group-keys"));
   std::filesystem::remove(folder.path("apart_packed_labels_document.bin"));
   EXPECT_THAT(refused(words), HasSubstr("apart_packed_labels_document"));
+}
+
+// --- Preferences
+
+class Preferences : public TokenData {
+ protected:
+  Preferences() {
+    const Outcome made =
+        folder.run({"preprocess", "--input", LOOM_SOURCE_DIR "/tests/reference/sft/inputs/pair_alpaca.jsonl",
+                    "--handler-name", "AlpacaStylePairwiseHandler", "--prompt-type", "qwen", "--tokenizer-name-or-path",
+                    kTokenizer, "--output-prefix", "pairs"});
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(folder.run(run + Words{"--nproc-per-node", "1", "--save", "base"}).exit_code, 0);
+  }
+  Words stage(const std::string& name) const {
+    Words words = with_value(with_value(run, "--data-path", "pairs"), "--split", "1,0,0");
+    words = with_value(with_value(words, "--seq-length", "128"), "--lr", "0.001");
+    *std::find(words.begin(), words.end(), "--model-config") = "--init-from-hf-path";
+    *std::find(words.begin(), words.end(), "tokens.yaml") = "base";
+    return words + Words{"--stage", name, "--eval-iters", "0", "--micro-batch-size", "1"};
+  }
+};
+
+// Policy and reference are equal before the first update: the loss is ln 2, and no answer is preferred.
+TEST_F(Preferences, BeginAtLn2AndLearnTheSameOnAnyNumberOfRanks) {
+  const auto one = losses(stage("dpo") + Words{"--nproc-per-node", "1"}, "one.jsonl");
+  ASSERT_EQ(one.size(), 6U);
+  EXPECT_NEAR(one[0], std::log(2.0), 1e-6);
+  EXPECT_NE(one[1], one[0]);
+  const auto first = folder.metrics("one.jsonl").front().at("reports");
+  EXPECT_NEAR(first.at("rewards/chosen").get<double>(), 0, 1e-6);
+  EXPECT_TRUE(first.contains("rewards/accuracies") && first.contains("rewards/margins"));
+  for (const char* ranks : {"2", "4"}) {
+    const auto other = losses(stage("dpo") + Words{"--nproc-per-node", ranks}, "other.jsonl");
+    ASSERT_EQ(other.size(), one.size());
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(other[i], one[i], 1e-5) << ranks << " ranks, step " << i;
+  }
+  // The steps lead away from the reference: the run that goes on from a saved one measures from the same reference.
+  const Words saving = stage("dpo") + Words{"--nproc-per-node", "2", "--save", "out", "--save-interval", "3"};
+  ASSERT_EQ(folder.run(saving + Words{"--exit-interval", "3"}).exit_code, 0);
+  ASSERT_EQ(folder.run(saving + Words{"--load", "out"}).exit_code, 0);
+  const auto resumed = folder.metrics("out/metrics.jsonl");
+  ASSERT_EQ(resumed.size(), one.size());
+  EXPECT_NEAR(resumed.back().at("loss").get<double>(), one.back(), 1e-5);
+}
+
+TEST_F(Preferences, OfSimPOHaveNoReference) {
+  const auto of = losses(stage("simpo") + Words{"--nproc-per-node", "2"});
+  ASSERT_EQ(of.size(), 6U);
+  EXPECT_GT(of[0], std::log(2.0));  // a margin is asked for
+  const Outcome other = folder.run(stage("simpo") + Words{"--nproc-per-node", "2", "--ref-model", "base"});
+  EXPECT_THAT(other.err, HasSubstr("--ref-model is of --stage dpo; add that, or remove it"));
+}
+
+TEST_F(Preferences, TakeAnotherModelAsReference) {
+  Words fresh = stage("dpo") + Words{"--nproc-per-node", "2", "--ref-model", "base"};
+  *std::find(fresh.begin(), fresh.end(), "--init-from-hf-path") = "--model-config";
+  *std::find(fresh.begin(), fresh.end(), "base") = "tokens.yaml";
+  const auto of = losses(fresh);
+  ASSERT_EQ(of.size(), 6U);
+  EXPECT_GT(std::abs(of[0] - std::log(2.0)), 1e-5);
+}
+
+TEST_F(Preferences, SayWhatDoesNotFit) {
+  const Words one = {"--nproc-per-node", "1"};
+  EXPECT_THAT(refused(stage("dpo") + one + Words{"--simpo-beta", "2"}),
+              HasSubstr("--simpo-beta is of --stage simpo; add that, or remove it"));
+  EXPECT_THAT(refused(stage("sft") + one), HasSubstr("pairs_packed_input_ids_document.bin is not there"));
+  EXPECT_THAT(refused(stage("dpo") + one + Words{"--dpo-label-smoothing", "0.5"}),
+              HasSubstr("--dpo-label-smoothing is 0.5; use a number from 0 to below 0.5"));
+  EXPECT_THAT(refused(stage("dpo") + one + Words{"--neat-pack"}),
+              HasSubstr("--neat-pack is of --stage sft: pairs are not packed; remove it"));
+  const Outcome longer = folder.run(with_value(stage("dpo"), "--seq-length", "16") + one);
+  EXPECT_EQ(longer.exit_code, 2);
+  EXPECT_THAT(longer.err, HasSubstr("more than --seq-length 16, and is not cut; give --variable-seq-lengths, or "
+                                    "preprocess with this --seq-length"));
+  std::filesystem::remove(folder.path("pairs_packed_rejected_labels_document.idx"));
+  EXPECT_THAT(refused(stage("dpo") + one), HasSubstr("pairs_packed_rejected_labels_document"));
 }
 
 TEST_F(TokenData, TheSavedModelHasTheTokenizer) {

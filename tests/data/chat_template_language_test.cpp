@@ -112,6 +112,22 @@ TEST(ChatLimits, DepthIsBounded) {
             "t.jinja:1: lists and dicts stand in each other more than 200 levels deep");
 }
 
+TEST(ChatLimits, ATemplateIsShortUtf8) {
+  EXPECT_EQ(refusal(std::string((1U << 20U) + 1, 'x')),
+            "t.jinja: the template has 1048577 bytes; at most 1048576 are read");
+  EXPECT_EQ(refusal("ab\xff"), "t.jinja: byte 2 is no UTF-8; save the file as UTF-8");
+}
+
+TEST(ChatLimits, ALoopIsNotAskedByItsOwnCondition) {
+  EXPECT_EQ(
+      refusal("{% set ns = namespace(l=none, asked=false) %}{% macro t() %}{% if ns.l and not ns.asked %}{% set "
+              "ns.asked = true %}{{ ns.l.length }}{% endif %}1{% endmacro %}{% for i in [1, 2, 3] if t() %}{% set ns.l "
+              "= loop %}{% endfor %}"),
+      "t.jinja:1: the condition of a loop asks for what follows in that loop");
+  EXPECT_EQ(rendered("{% for i in range(6) if i is even %}{{ loop.length }}{{ loop.last }} {% endfor %}"),
+            "3False 3False 3True ");
+}
+
 TEST(ChatLimits, CyclesOfNamespacesAreFreed) {
   EXPECT_EQ(rendered("{% set a = namespace() %}{% set a.self = a %}{% macro m() %}{% endmacro %}{% set a.m = m %}ok"),
             "ok");

@@ -5,8 +5,6 @@
 // gpt/CASE/           the data sets of case.json are opened by the ways of the program, twice: the indices are built,
 //                     then read from their cache. Ranges, tokens, epochs, indices, blends and the listed samples are
 //                     those of case.json and expected.safetensors.
-#include <unistd.h>
-
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,6 +13,7 @@
 #include "engine/data/gpt_data.h"
 #include "engine/io/indexed_writer.h"
 #include "engine/io/safetensors.h"
+#include "tests/support/exact_files.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
@@ -22,40 +21,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-// What differs; the first difference ends a case.
-struct Differs : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-template <class... Args>
-void check(bool equal, fmt::format_string<Args...> format, Args&&... args) {
-  if (!equal) throw Differs(fmt::format(format, std::forward<Args>(args)...));
-}
-
-json read_json(const fs::path& path) {
-  std::ifstream stream(path);
-  check(stream.good(), "{} cannot be read", path.string());
-  return json::parse(stream);
-}
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  check(stream.good(), "{} cannot be read", path.string());
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-class Scratch {
- public:
-  Scratch() : path_(fs::temp_directory_path() / fmt::format("data_parity_{}", ::getpid())) {
-    fs::create_directories(path_);
-  }
-  ~Scratch() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using test::bytes_of;
+using test::check;
+using test::Differs;
+using test::read_json;
+using test::Scratch;
 
 // --- indexed/
 
@@ -91,7 +61,7 @@ void write_sequences(const json& right, io::IndexedWriter& writer) {
 }
 
 void compare_writing(const fs::path& prefix, const io::IndexedDataset& pair, const json& right) {
-  const Scratch scratch;
+  const Scratch scratch("data_parity");
   const fs::path again = scratch.path() / "again";
   io::IndexedWriter writer(again, pair.dtype());
   if (right.contains("merged_from")) {
@@ -253,7 +223,7 @@ std::string compare_case(const json& c, const data::GptDataOptions& options, Exp
 
 std::string run_case(const fs::path& folder) {
   const json c = read_json(folder / "case.json");
-  const Scratch scratch;
+  const Scratch scratch("data_parity");
   const data::GptDataOptions options = options_of(c, folder.parent_path().parent_path(), scratch.path());
   Expected built(folder / "expected.safetensors");
   compare_case(c, options, built);

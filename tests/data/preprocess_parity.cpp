@@ -4,8 +4,6 @@
 // in them a temporary folder. Where the tool refused, this must refuse and leave nothing; else files, documents and
 // sequences are those of case.json, the bytes those of the case's folder where it has them, and the numbers of dropped
 // records those of the tool: too long, and roles out of order.
-#include <unistd.h>
-
 #include <fmt/ranges.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +13,7 @@
 #include "engine/core/error.h"
 #include "engine/data/preprocess/preprocess.h"
 #include "engine/io/indexed_dataset.h"
+#include "tests/support/exact_files.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
@@ -22,34 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-// What differs; the first difference ends a case.
-struct Differs : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-template <class... Args>
-void check(bool equal, fmt::format_string<Args...> format, Args&&... args) {
-  if (!equal) throw Differs(fmt::format(format, std::forward<Args>(args)...));
-}
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  check(stream.good(), "{} cannot be read", path.string());
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-class Scratch {
- public:
-  Scratch() : path_(fs::temp_directory_path() / fmt::format("preprocess_parity_{}", ::getpid())) {
-    fs::create_directories(path_);
-  }
-  ~Scratch() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using test::bytes_of;
+using test::check;
+using test::Differs;
+using test::Scratch;
 
 // The command line as the tool had it, OUT filled in.
 data::PreprocessOptions options_of(const json& c, const fs::path& out) {
@@ -127,7 +102,7 @@ std::string compare_refusal(const json& c, const fs::path& out) {
 std::string run_case(const fs::path& folder) {
   std::ifstream stream(folder / "case.json");
   const json c = json::parse(stream);
-  const Scratch scratch;
+  const Scratch scratch("preprocess_parity");
   const fs::path& out = scratch.path();
   if (c.at("exit") != "success") return compare_refusal(c, out);
   const data::PreprocessOptions options = options_of(c, out);

@@ -259,8 +259,9 @@ TEST(SftCut, AtTheEndOrNotAtAllWhereAsked) {
   options.cut = CutRule::kNone;
   const SftDataset fixed = train_of(prefix, options);
   EXPECT_EQ(message_of<ConfigError>([&] { row_of(fixed, 0, 4); }),
-            "--no-cut-token: line 0 of --data-path " + prefix.string() +
-                " has 9 tokens, more than --seq-length 4; give --variable-seq-lengths, or leave --no-cut-token out");
+            "line 0 of --data-path " + prefix.string() +
+                " has 9 tokens, more than --seq-length 4, and is not cut; give --variable-seq-lengths, or preprocess "
+                "with this --seq-length");
   options.variable_lengths = true;
   const SftDataset variable = train_of(prefix, options);
   EXPECT_EQ(variable.length(0), 9);

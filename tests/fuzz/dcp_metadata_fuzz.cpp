@@ -4,8 +4,9 @@
 
 namespace {
 
+// Files are numbered in the order in which their places are read: pieces are compared by the names of their files.
 bool same(const loom::io::DcpMetadata& a, const loom::io::DcpMetadata& b) {
-  if (a.items.size() != b.items.size() || a.files != b.files) return false;
+  if (a.items.size() != b.items.size() || a.files.size() != b.files.size()) return false;
   for (std::size_t i = 0; i < a.items.size(); ++i) {
     const loom::io::DcpItem& x = a.items[i];
     const loom::io::DcpItem& y = b.items[i];
@@ -14,6 +15,7 @@ bool same(const loom::io::DcpMetadata& a, const loom::io::DcpMetadata& b) {
     for (std::size_t p = 0; p < x.pieces.size(); ++p) {
       if (x.pieces[p].offset != y.pieces[p].offset || x.pieces[p].shape != y.pieces[p].shape) return false;
       if (x.pieces[p].begin != y.pieces[p].begin || x.pieces[p].length != y.pieces[p].length) return false;
+      if (a.files[x.pieces[p].file] != b.files[y.pieces[p].file]) return false;
     }
   }
   return true;

@@ -1,5 +1,5 @@
-// Promise: tokens are drawn with the probabilities of the softmax, from the largest logits only, the same for the same
-//          seed.
+// Promise: tokens are drawn with the probabilities of the softmax, from the tokens that penalty, top-k, top-p and min-p
+//          leave, the same for the same seed.
 #include "models/generation/sampling.h"
 
 #include <array>
@@ -51,13 +51,61 @@ TEST(ChooseToken, SharpensAndFlattensWithTheTemperature) {
 }
 
 TEST(ChooseToken, DrawsFromTheTopKOnly) {
-  // Weights 4, 1, 3, 2; the top 2 share 4 : 3. Equal logits: the first is kept.
+  // Weights 4, 1, 3, 2; the top 2 share 4 : 3. A k above the vocabulary is no limit.
   const std::array<float, 4> logits{std::log(4.0f), std::log(1.0f), std::log(3.0f), std::log(2.0f)};
   const auto found = counts(logits, {.temperature = 1.0, .top_k = 2}, 7000);
   EXPECT_NEAR(found[0], 4000, 4 * 42);
   EXPECT_EQ(found[0] + found[2], 7000);
-  EXPECT_EQ(counts(std::array{1.0f, 1.0f, 1.0f}, {.temperature = 1.0, .top_k = 1}, 100)[0], 100);
   EXPECT_GT(counts(logits, {.temperature = 1.0, .top_k = 99}, 1000)[1], 0);
+}
+
+TEST(NextTokenProbabilities, KeepTiesAtTheEndOfTopK) {
+  const std::array<float, 4> logits{1.0f, 2.0f, 1.0f, 0.0f};
+  const std::vector<double> p = next_token_probabilities(logits, {.temperature = 1.0, .top_k = 2});
+  EXPECT_GT(p[0], 0);
+  EXPECT_EQ(p[0], p[2]);
+  EXPECT_EQ(p[3], 0);
+  EXPECT_NEAR(p[0] + p[1] + p[2], 1, 1e-12);
+}
+
+TEST(NextTokenProbabilities, OfTopPEndWithTheTokenThatExceedsIt) {
+  // 0.5, 0.3, 0.2: before the second token the sum is 0.5, before the third 0.8.
+  const std::array<float, 3> logits{std::log(3.0f), std::log(5.0f), std::log(2.0f)};
+  const auto kept = [&](double p) {
+    std::vector<bool> kept;
+    for (const double q : next_token_probabilities(logits, {.temperature = 1.0, .top_p = p})) kept.push_back(q > 0);
+    return kept;
+  };
+  EXPECT_EQ(kept(1e-9), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(kept(0.49), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(kept(0.6), (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(kept(0.9), (std::vector<bool>{true, true, true}));
+}
+
+TEST(NextTokenProbabilities, OfMinPAreAtLeastItsShareOfTheLikeliest) {
+  const std::array<float, 3> logits{std::log(3.0f), std::log(5.0f), std::log(2.0f)};
+  const std::vector<double> p = next_token_probabilities(logits, {.temperature = 1.0, .min_p = 0.5});
+  EXPECT_NEAR(p[0], 3.0 / 8, 1e-6);
+  EXPECT_NEAR(p[1], 5.0 / 8, 1e-6);
+  EXPECT_EQ(p[2], 0);
+}
+
+TEST(NextTokenProbabilities, ArePenalizedOnceForEachTokenOfTheRow) {
+  const std::array<float, 3> logits{2.0f, -1.0f, 0.5f};
+  const std::vector<std::int32_t> row{0, 1, 1, 0, 7};  // 7 is no token of this vocabulary
+  const std::array<float, 3> after{1.0f, -2.0f, 0.5f};
+  EXPECT_EQ(next_token_probabilities(logits, {.temperature = 1.0, .repetition_penalty = 2}, row),
+            next_token_probabilities(after, {.temperature = 1.0}));
+  EXPECT_EQ(choose_token(std::array{1.0f, 0.9f}, {.repetition_penalty = 2}, kKey, 0, std::vector<std::int32_t>{0}), 1);
+}
+
+TEST(LogProbabilities, SumToOneAndAreMadeSmallerByThePenalty) {
+  const std::array<float, 3> logits{2.0f, -1.0f, 0.5f};
+  const std::vector<double> plain = log_probabilities(logits);
+  EXPECT_NEAR(std::exp(plain[0]) + std::exp(plain[1]) + std::exp(plain[2]), 1, 1e-12);
+  const std::vector<double> penalized = log_probabilities(logits, 1.5, std::vector<std::int32_t>{2, 2});
+  EXPECT_EQ(penalized[0], plain[0]);
+  EXPECT_EQ(penalized[2], 1.5 * plain[2]);
 }
 
 TEST(ChooseToken, IsTheSameForTheSameKeyAndPosition) {

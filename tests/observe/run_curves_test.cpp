@@ -63,6 +63,8 @@ class BrokenLine : public ::testing::Test {
 TEST_F(BrokenLine, IsRefusedWithFileAndLine) {
   EXPECT_EQ(refusal("{\"step\":2,\"lo"), "is no JSON from column 14 on; remove the line, or give another file");
   EXPECT_EQ(refusal("\n"), "is no JSON from column 1 on; remove the line, or give another file");
+  EXPECT_EQ(refusal("{\"step\":2,\"loss\":1e577}"),
+            "has a number that is out of range; remove the line, or give another file");
   EXPECT_EQ(refusal("[1]\n"), "is [1], not the JSON object of a step");
   EXPECT_EQ(refusal("{\"loss\":2}\n"), "has no step; give the metrics.jsonl of a run");
   EXPECT_EQ(refusal("{\"step\":-1}\n"), "step is -1; it is a whole number of at least 0");

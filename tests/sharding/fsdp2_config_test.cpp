@@ -38,6 +38,42 @@ std::vector<std::string> texts(const std::vector<ModulePattern>& patterns) {
   return result;
 }
 
+// --- Keys of our own
+
+TEST(Fsdp2Config, LoraIsMindSpeedMMsBlock) {
+  EXPECT_FALSE(parsed("sharding_size: 1\n").lora.enable);
+  const LoraBlock defaults = parsed("lora:\n  enable: true\n").lora;
+  EXPECT_TRUE(defaults.enable);
+  EXPECT_EQ(defaults.rank, 8);
+  EXPECT_EQ(defaults.alpha, 16);
+  EXPECT_THAT(defaults.target_modules, ElementsAre("q_proj", "k_proj", "v_proj"));
+  const LoraBlock block =
+      parsed(
+          "lora:\n  enable: true\n  rank: 4\n  alpha: 2.5\n  target_modules: ['model.{*}.o_proj']\n  dropout: 0.1\n"
+          "  init_lora_weights: gaussian\n  pretrained_lora_path: tuned\n  disable_peft_moe_conversion: true\n")
+          .lora;
+  EXPECT_EQ(write_lora_block(block),
+            "{enable: true, rank: 4, alpha: 2.5, target_modules: [model.{*}.o_proj], dropout: 0.1, init_lora_weights: "
+            "gaussian, pretrained_lora_path: tuned}");
+}
+
+TEST(Fsdp2Config, LoraRefusesWhatItDoesNotTake) {
+  const auto refused = [](std::string_view text) { return refusal([&] { parsed(text); }); };
+  EXPECT_EQ(refused("lora:\n  rank: 0\n"), "f.yaml:2:9: lora.rank is 0; use a whole number of at least 1");
+  EXPECT_EQ(refused("lora:\n  dropout: 1\n"), "f.yaml:2:12: lora.dropout is 1; use a number from 0 to below 1");
+  EXPECT_EQ(refused("lora:\n  init_lora_weights: pissa_niter_4\n"),
+            "f.yaml:2:22: lora.init_lora_weights is pissa_niter_4, which is not built; use true, false or gaussian");
+  EXPECT_THAT(refused("lora:\n  target_modules: []\n"), ::testing::HasSubstr("lora.target_modules is"));
+  EXPECT_THAT(refused("lora:\n  rnk: 4\n"), ::testing::HasSubstr("did you mean"));
+  EXPECT_THAT(refused("lora: yes\n"), ::testing::HasSubstr("use a mapping with enable: true"));
+}
+
+TEST(Fsdp2Config, FreezeIsAListOfPatterns) {
+  EXPECT_THAT(texts(parsed("freeze: [lm_head, 'model.layers.{0-3}']\n").freeze),
+              ElementsAre("lm_head", "model.layers.{0-3}"));
+  EXPECT_THAT(parsed("freeze:\n").freeze, IsEmpty());
+}
+
 // --- What is read
 
 TEST(Fsdp2Config, TheMigrationGuidesExampleIsReadAsItIs) {

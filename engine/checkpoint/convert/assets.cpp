@@ -30,11 +30,11 @@ void add_code(const config::Value& value, std::set<std::string>& names) {
 
 }  // namespace
 
-Assets::Assets(fs::path folder) : folder_(std::move(folder)) {
+Assets::Assets(fs::path folder, const std::string& flag) : folder_(std::move(folder)) {
   std::error_code error;
   if (!fs::is_regular_file(folder_ / kConfig, error)) {
-    config_error("--model-assets-dir: {} has no {}; give the folder of the model, with {} and its tokenizer",
-                 folder_.string(), kConfig, kConfig);
+    config_error("{}: {} has no {}; give the folder of the model, with {} and its tokenizer", flag, folder_.string(),
+                 kConfig, kConfig);
   }
   config_text_ = config::read_text(folder_ / kConfig, "a config.json");
   config_ = config::parse_json(config_text_, (folder_ / kConfig).string());
@@ -72,8 +72,13 @@ std::optional<std::int64_t> Assets::experts() const {
   return std::nullopt;
 }
 
-void Assets::carry_to(const fs::path& folder, std::optional<DType> main_dtype) const {
-  io::write_text(folder / kConfig, models::edited_config(config_text_, {.dtype = main_dtype}));
+std::string Assets::model_type() const {
+  const config::Value* value = config_.find("model_type");
+  return value != nullptr && value->is_scalar() ? value->scalar() : "";
+}
+
+void Assets::carry_to(const fs::path& folder, std::optional<DType> main_dtype, bool untied) const {
+  io::write_text(folder / kConfig, models::edited_config(config_text_, {.untied = untied, .dtype = main_dtype}));
   models::carry_files(folder_, folder);
   std::set<std::string> code;
   if (const config::Value* map = config_.find("auto_map")) add_code(*map, code);

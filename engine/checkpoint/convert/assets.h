@@ -18,7 +18,8 @@ namespace loom::checkpoint {
 
 class Assets {
  public:
-  explicit Assets(std::filesystem::path folder);
+  // `flag` begins the messages.
+  explicit Assets(std::filesystem::path folder, const std::string& flag = "--model-assets-dir");
 
   // What messages call the origin of the names.
   std::string wanted_by() const;
@@ -31,9 +32,12 @@ class Assets {
   // Experts of a layer; none where config.json does not say.
   std::optional<std::int64_t> experts() const;
 
-  // Writes config.json, with the dtype of the weights where it changed, and the other files of the model that training
-  // does not change.
-  void carry_to(const std::filesystem::path& folder, std::optional<DType> main_dtype) const;
+  // model_type; empty where config.json does not say.
+  std::string model_type() const;
+
+  // Writes config.json, with the dtype of the weights where it changed and, with `untied`, without its tie; and the
+  // other files of the model that training does not change.
+  void carry_to(const std::filesystem::path& folder, std::optional<DType> main_dtype, bool untied = false) const;
 
  private:
   // A key of config.json, or of its text_config; null where neither has it.

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMostTemplateBytes = std::size_t{4} << 20U;
+constexpr std::size_t kMostTemplateBytes = std::size_t{1} << 20U;
 constexpr std::string_view kTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                         "pad_token", "cls_token", "mask_token"};
 // Names under which a message has its reasoning; templates read the first.

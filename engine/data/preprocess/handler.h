@@ -24,7 +24,7 @@
 
 namespace loom::data {
 
-// Why a record gives no sample. Counted by reason, and each one logged with its place.
+// Why a record gives no sample. Counted by reason, and the first ones shown with their places.
 enum class DropReason : std::uint8_t {
   kTurnOrder,    // roles do not alternate, or the number of messages is odd
   kNoPrompt,     // nothing is asked

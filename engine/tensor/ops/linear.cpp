@@ -2,9 +2,11 @@
 
 #include "engine/kernels/fused.h"
 #include "engine/kernels/gemm.h"
+#include "engine/kernels/row_products.h"
 #include "engine/tensor/kept_results.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/composed.h"
+#include "engine/tensor/ops/decoding.h"
 #include "engine/tensor/ops/support.h"
 
 namespace loom::ops {
@@ -29,6 +31,11 @@ void run_gemm(std::string_view name, kernels::Gemm op, const Tensor& a, const Te
   op.c = c.dtype();
   launch(name, gemm_cost(op, 1, a, b, c), [&] {
     if (bias.defined()) op.bias = bias.raw();
+    if (DecodingScope::is_current() && !op.transpose_a && kernels::are_few_rows(op.m, op.ab)) {
+      return kernels::multiply_rows(
+          {.m = op.m, .n = op.n, .k = op.k, .transposed = op.transpose_b, .dtype = op.ab, .bias = op.bias}, a.raw(),
+          b.raw(), c.raw());
+    }
     kernels::gemm(op, a.raw(), b.raw(), c.raw());
   });
 }

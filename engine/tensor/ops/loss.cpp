@@ -1,3 +1,5 @@
+#include <cstddef>
+
 #include "engine/kernels/fused.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/support.h"
@@ -31,6 +33,57 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t i
         return {dlogits};
       });
   return loss;
+}
+
+namespace {
+
+// Row r of [R,S,...].
+const void* row_of(const Tensor& tensor, std::int64_t row) {
+  return static_cast<const std::byte*>(tensor.raw()) + row * (tensor.nbytes() / tensor.shape()[0]);
+}
+void* row_of(Tensor& tensor, std::int64_t row) {
+  return static_cast<std::byte*>(tensor.raw()) + row * (tensor.nbytes() / tensor.shape()[0]);
+}
+
+Tensor log_probs_gradient(const kernels::CrossEntropy& op, const Tensor& logits, const Tensor& targets,
+                          const Tensor& log_sum_exp, const Tensor& gradient) {
+  const bool reuse = logits.is_owned_by(1);
+  Tensor dlogits = reuse ? logits.detach() : Tensor::empty(logits.shape(), logits.dtype());
+  launch("sequence_log_probs_grad", pass_cost(3.0 * logits.numel(), {logits, targets, log_sum_exp}, {dlogits}), [&] {
+    const std::vector<double> scales = gradient.to_vector<double>();
+    for (std::int64_t row = 0; row < targets.shape()[0]; ++row) {
+      kernels::cross_entropy_backward(op, row_of(logits, row), row_of(targets, row), row_of(log_sum_exp, row),
+                                      -scales[static_cast<std::size_t>(row)], row_of(dlogits, row));
+    }
+  });
+  return dlogits;
+}
+
+}  // namespace
+
+Tensor sequence_log_probs(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index) {
+  const Shape& s = logits.shape();
+  check_model(s.ndim() == 3 && targets.shape() == Shape{s[0], s[1]},
+              "sequence_log_probs: logits {} with targets {}; logits are [rows, sequence, vocabulary], targets [rows, "
+              "sequence]",
+              to_string(s), to_string(targets.shape()));
+  const DType stats = accumulation_dtype(logits.dtype());
+  const kernels::CrossEntropy op{logits.dtype(), s[1], s[2], targets.dtype(), ignore_index};
+  Tensor log_sum_exp = Tensor::empty({s[0], s[1]}, stats);
+  std::vector<double> sums(static_cast<std::size_t>(s[0]));
+  launch("sequence_log_probs", pass_cost(3.0 * logits.numel(), {logits, targets}, {log_sum_exp}), [&] {
+    for (std::int64_t row = 0; row < s[0]; ++row) {
+      const auto found =
+          kernels::cross_entropy_forward(op, row_of(logits, row), row_of(targets, row), row_of(log_sum_exp, row));
+      sums[static_cast<std::size_t>(row)] = -found.loss;
+    }
+  });
+  Tensor log_probs = Tensor::from(sums, {s[0]}, stats);
+  autograd::record("sequence_log_probs", {logits}, {logits, targets, log_sum_exp}, {log_probs},
+                   [op](Saved saved, const Grads& grads, const Needs&) -> Grads {
+                     return {log_probs_gradient(op, saved[0], saved[1], saved[2], grads[0])};
+                   });
+  return log_probs;
 }
 
 }  // namespace loom::ops

@@ -5,7 +5,9 @@
 #include "engine/core/rounding.h"
 #include "engine/kernels/gemm.h"
 #include "engine/kernels/routing.h"
+#include "engine/kernels/row_products.h"
 #include "engine/tensor/ops/blocks.h"
+#include "engine/tensor/ops/decoding.h"
 #include "engine/tensor/ops/support.h"
 
 namespace loom::ops {
@@ -95,6 +97,11 @@ void multiply_rows(std::string_view name, kernels::Gemm op, const Tensor& x, con
       const Range range = rows_of(offsets, e);
       if (range.count == 0) continue;
       op.m = range.count;
+      if (DecodingScope::is_current() && kernels::are_few_rows(op.m, op.ab)) {
+        kernels::multiply_rows({.m = op.m, .n = op.n, .k = op.k, .transposed = op.transpose_b, .dtype = op.ab},
+                               row_at(x, range.begin), row_at(weight, e), row_at(y, range.begin));
+        continue;
+      }
       kernels::gemm(op, row_at(x, range.begin), row_at(weight, e), row_at(y, range.begin));
     }
   });

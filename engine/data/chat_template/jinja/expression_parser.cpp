@@ -54,7 +54,7 @@ std::string ExpressionParser::shown_current() const {
     case TokenKind::kBlockEnd:
       return "'%}'";
     default:
-      return "'" + shown_text(current().text) + "'";
+      return fmt::format("'{}'", shown_text(current().text));
   }
 }
 
@@ -439,7 +439,7 @@ CallArguments ExpressionParser::parse_arguments() {
 
 std::string ExpressionParser::parse_dotted_name(std::string_view what) {
   std::string name = expect_any_name(what);
-  while (skip_operator(".")) name += "." + expect_any_name(what);
+  while (skip_operator(".")) name = fmt::format("{}.{}", name, expect_any_name(what));
   return name;
 }
 

@@ -32,7 +32,7 @@ struct Loop {
   }
   bool has_next() {
     if (looked_ahead) return at < items.size();
-    while (at < items.size() && keep && !keep(items[at])) ++at;
+    while (at < items.size() && !is_kept(items[at])) ++at;
     looked_ahead = true;
     return at < items.size();
   }
@@ -40,12 +40,13 @@ struct Loop {
     if (keep) {
       std::vector<Value> kept(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(at));
       const std::size_t before = kept.size();
-      const bool checked = has_next();
-      for (std::size_t i = at; checked && i < items.size(); ++i) {
-        if (i == at || keep(items[i])) kept.push_back(items[i]);
+      for (std::size_t i = at; i < items.size(); ++i) {
+        const bool known = i == at && looked_ahead;
+        if (known || is_kept(items[i])) kept.push_back(items[i]);
       }
       items = std::move(kept);
       at = before;
+      looked_ahead = true;
       keep = nullptr;
       dropped = before - static_cast<std::size_t>(index);
     }
@@ -60,9 +61,21 @@ struct Loop {
   std::size_t dropped = 0;  // items before `at` that the condition did not keep
   std::int64_t index = 0;   // of the current item, from 1
   bool looked_ahead = false;
+  bool is_asking = false;  // its condition is being evaluated
   Value current = {};
   Value previous = Value::undefined("there is no previous item");
   Value again = {};  // of a recursive loop: renders its body for other items
+
+ private:
+  // The condition may call a macro that has this loop in a namespace.
+  bool is_kept(const Value& item) {
+    if (!keep) return true;
+    if (is_asking) fail("the condition of a loop asks for what follows in that loop");
+    is_asking = true;
+    const bool kept = keep(item);
+    is_asking = false;
+    return kept;
+  }
 };
 
 }  // namespace loom::data::jinja

@@ -156,6 +156,13 @@ class Parser : public ExpressionParser {
     loops_ = loops;
     return body;
   }
+  // The rest of a function with a signature.
+  void parse_function(Statement& function, const std::shared_ptr<Signature>& signature, std::string_view end) {
+    signatures_.push_back(signature.get());
+    function.body = parse_function_body(end);
+    signatures_.pop_back();
+    function.signature = signature;
+  }
 
   void parse_parameters(Signature& signature) {
     expect_operator("(");
@@ -181,10 +188,7 @@ class Parser : public ExpressionParser {
     const auto signature = std::make_shared<Signature>();
     signature->name = macro.text = expect_any_name("the name of a macro");
     parse_parameters(*signature);
-    signatures_.push_back(signature.get());
-    macro.body = parse_function_body("endmacro");
-    signatures_.pop_back();
-    macro.signature = signature;
+    parse_function(macro, signature, "endmacro");
     return macro;
   }
 
@@ -196,10 +200,7 @@ class Parser : public ExpressionParser {
     if (current().is_operator("(")) parse_parameters(*signature);
     call.expression = parse_expression();
     if (call.expression->kind != ExpressionKind::kCall) refuse("a call block calls a macro; write its arguments");
-    signatures_.push_back(signature.get());
-    call.body = parse_function_body("endcall");
-    signatures_.pop_back();
-    call.signature = signature;
+    parse_function(call, signature, "endcall");
     return call;
   }
 

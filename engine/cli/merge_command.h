@@ -1,0 +1,13 @@
+// `shardloom merge`. Private to engine/cli.
+#pragma once
+
+#include <ostream>
+
+#include "engine/cli/arguments.h"
+
+namespace loom::cli {
+
+// Merges with progress on `out`; throws what merge() throws, and launch::Interrupted for SIGINT and SIGTERM.
+void run_merge(const MergeArguments& arguments, std::ostream& out);
+
+}  // namespace loom::cli

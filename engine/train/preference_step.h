@@ -1,0 +1,16 @@
+// The forward of preference training: log-probabilities of chosen and rejected answers, under the reference model too.
+//
+// Batch   "input_ids" and "targets", int32 [2 n, S]: the rows of n pairs as preference_loss.h has them; targets are one
+//         token further, -100 where no answer is.
+// Source  MindSpeed-LLM tasks/posttrain/dpo/dpo_trainer.py.
+#pragma once
+
+#include "engine/data/step.h"
+#include "engine/train/preference_loss.h"
+
+namespace loom::train {
+
+// With options.has_reference(), the run needs PretrainCallbacks::has_reference_model.
+data::ForwardStep preference_step(const PreferenceOptions& options);
+
+}  // namespace loom::train

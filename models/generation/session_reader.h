@@ -1,0 +1,49 @@
+// SessionReader: a session's cache and what reads tokens into it. Private to models.
+//
+// Rows     of the batch that is being read; a row may have no tokens in a call.
+// Threads  the rank's host thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/nn/module.h"
+#include "models/decoder/decoder_config.h"
+#include "models/decoder/kv_cache.h"
+
+namespace loom::models {
+
+using Row = std::vector<std::int32_t>;
+
+class SessionReader {
+ public:
+  SessionReader(nn::Module& model, const DecoderConfig& config) : model_(model), config_(config) {}
+
+  // The cache is for `rows` rows from now on, empty but for what the one row has in common with the tokens read last;
+  // so many tokens of the row need not be read (never all of them).
+  std::int64_t begin(const std::vector<Row>& rows);
+  // Reads each row's tokens behind those it has, long ones in calls of 1024 unless `at_once`. [rows][V]: logits of the
+  // last token of each row, as they were before for a row without tokens (empty where there are none).
+  const std::vector<std::vector<float>>& read(const std::vector<std::span<const std::int32_t>>& tokens,
+                                              bool at_once = false);
+  // The same without a cache: each row whole, one after the other.
+  const std::vector<std::vector<float>>& read_whole(const std::vector<Row>& rows);
+  // Row i goes on from row rows[i].
+  void select_rows(std::span<const std::int64_t> rows);
+
+  void clear();
+  const KvCache* cache() const { return cache_ ? &*cache_ : nullptr; }
+
+ private:
+  void read_piece(const std::vector<std::span<const std::int32_t>>& tokens, std::int64_t width);
+
+  nn::Module& model_;
+  const DecoderConfig& config_;
+  std::optional<KvCache> cache_;
+  std::vector<Row> read_;  // what the cache has
+  std::vector<std::vector<float>> logits_;
+};
+
+}  // namespace loom::models

@@ -1,0 +1,63 @@
+// LoraLinear: a linear module with a frozen weight W and an adapter of rank r beside it.
+//
+// Result    y = W x + bias + scale * B A dropout(x). The adapter computes in the type of A, and the sum is rounded once
+//           to that of W x.
+// Shapes    A [r, in], B [out, r], whatever way W lies: a Linear has W [out, in], a Conv1D [in, out].
+// Names     weight and bias stay where they were; the adapter's are lora_A.weight and lora_B.weight below them, which
+//           are peft's names.
+// Zero B    gives the bits of the module without adapter (x + 0 is x).
+// Threads   the rank's host thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "engine/nn/module.h"
+#include "models/lora/lora_options.h"
+
+namespace loom::models {
+
+// A or B: y = x . weight^T.
+class LoraMatrix final : public nn::Module {
+ public:
+  LoraMatrix(std::int64_t out, std::int64_t in, nn::Init init);
+  std::string_view type_name() const override { return "LoraMatrix"; }
+  nn::ParamSlot& weight;
+
+ protected:
+  nn::Value forward(const nn::Args& args) override;
+};
+
+class LoraLinear final : public nn::Module {
+ public:
+  struct Options {
+    std::int64_t r = 0;
+    double scale = 1;
+    double dropout = 0;
+    LoraInit init = LoraInit::kDefault;
+  };
+  // Takes over the parameters of `base`. Precondition: can_adapt(base).
+  LoraLinear(nn::Module& base, const Options& options);
+  std::string_view type_name() const override { return "LoraLinear"; }
+
+  // Whether a module is linear: an nn::Linear, nn::Conv1D or nn::TiedLinear.
+  static bool can_adapt(const nn::Module& module);
+
+  const Options& options() const { return options_; }
+  bool is_conv1d() const { return is_conv1d_; }
+  nn::ParamSlot& weight;
+  nn::ParamSlot* bias = nullptr;
+  LoraMatrix& lora_a() { return *lora_a_; }
+  LoraMatrix& lora_b() { return *lora_b_; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override;
+
+ private:
+  const Options options_;
+  const bool is_conv1d_;
+  nn::Child<LoraMatrix> lora_a_;
+  nn::Child<LoraMatrix> lora_b_;
+};
+
+}  // namespace loom::models

@@ -1,0 +1,55 @@
+#include "models/lora/lora_options.h"
+
+#include <cmath>
+#include <regex>
+
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+
+namespace loom::models {
+namespace {
+
+// As peft reads rank_pattern and alpha_pattern: a key is a regex of the path or of its end behind a dot.
+template <class T>
+T value_of(std::string_view path, const std::map<std::string, T>& patterns, T otherwise, const std::string& where) {
+  for (const auto& [key, value] : patterns) {
+    try {
+      if (std::regex_match(std::string(path), std::regex("(.*\\.)?(" + key + ")"))) return value;
+    } catch (const std::regex_error& error) {
+      config_error("{}: the pattern {} of rank_pattern or alpha_pattern is no regex: {}", where, shown_text(key),
+                   error.what());
+    }
+  }
+  return otherwise;
+}
+
+}  // namespace
+
+std::int64_t LoraOptions::rank_of(std::string_view path) const { return value_of(path, rank_pattern, r, where); }
+
+double LoraOptions::alpha_of(std::string_view path) const { return value_of(path, alpha_pattern, alpha, where); }
+
+double LoraOptions::scale_of(std::string_view path) const {
+  const auto rank = static_cast<double>(rank_of(path));
+  return alpha_of(path) / (use_rslora ? std::sqrt(rank) : rank);
+}
+
+void check(const LoraOptions& options) {
+  const auto check_pair = [&](std::int64_t r, double alpha) {
+    if (r < 1) config_error("{}: the rank of adapters is {}; use a whole number of at least 1", options.where, r);
+    if (!(alpha > 0) || !std::isfinite(alpha)) {
+      config_error("{}: alpha of adapters is {}; use a number above 0", options.where, alpha);
+    }
+  };
+  check_pair(options.r, options.alpha);
+  for (const auto& [key, r] : options.rank_pattern) check_pair(r, options.alpha);
+  for (const auto& [key, alpha] : options.alpha_pattern) check_pair(options.r, alpha);
+  if (!(options.dropout >= 0 && options.dropout < 1)) {
+    config_error("{}: the dropout of adapters is {}; use a number from 0 to below 1", options.where, options.dropout);
+  }
+  if (options.target_modules.empty() && !options.target_regex) {
+    config_error("{}: no target modules are named; name at least one, or all-linear", options.where);
+  }
+}
+
+}  // namespace loom::models

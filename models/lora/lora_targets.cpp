@@ -1,0 +1,237 @@
+#include "models/lora/lora_targets.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fmt/ranges.h>
+#include <regex>
+#include <set>
+
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+#include "engine/core/spelling.h"
+#include "models/lora/lora_linear.h"
+
+namespace loom::models {
+namespace {
+
+using Paths = std::vector<std::string>;
+
+constexpr std::string_view kAllLinear = "all-linear";
+constexpr std::string_view kStar = "{*}";
+
+std::string last_part(std::string_view path) {
+  const std::size_t dot = path.rfind('.');
+  return std::string(dot == std::string_view::npos ? path : path.substr(dot + 1));
+}
+
+bool is_or_ends_with(std::string_view path, std::string_view entry) {
+  if (path == entry) return true;
+  return path.size() > entry.size() && path.ends_with(entry) && path[path.size() - entry.size() - 1] == '.';
+}
+
+bool is_below(std::string_view path, std::string_view above) {
+  return path == above || (path.starts_with(above) && path[above.size()] == '.');
+}
+
+// Megatron's names, and Hugging Face's of the families: those of the first list that the model has.
+struct MegatronName {
+  std::string_view name;
+  std::array<std::array<std::string_view, 3>, 2> others;
+};
+constexpr MegatronName kMegatronNames[] = {
+    {"linear_qkv", {{{"q_proj", "k_proj", "v_proj"}, {"c_attn"}}}},
+    {"linear_proj", {{{"o_proj"}, {"attn.c_proj"}}}},
+    {"linear_fc1", {{{"gate_proj", "up_proj"}, {"c_fc"}}}},
+    {"linear_fc2", {{{"down_proj"}, {"mlp.c_proj"}}}},
+};
+
+class Targets {
+ public:
+  Targets(const nn::Module& model, const Paths& saved, LoraOptions& options, Paths& notes)
+      : options_(options), notes_(notes) {
+    for (const auto& [path, module] : model.named_modules()) {
+      const bool left_out = path.empty() || std::ranges::any_of(saved, [&, path = path](const std::string& above) {
+                              return is_below(path, above);
+                            });
+      if (!left_out) modules_.emplace_back(path, module);
+    }
+  }
+
+  Paths paths() {
+    read_megatron_names();
+    std::set<std::string> found;
+    if (options_.target_regex) {
+      add_matches(*options_.target_regex, *options_.target_regex, found);
+    } else {
+      for (const std::string& entry : Paths(options_.target_modules)) add_entry(entry, found);
+    }
+    if (found.empty()) refuse_none();
+    Paths in_order;
+    for (const auto& [path, module] : modules_) {
+      if (found.contains(path) && is_of_layers(path)) in_order.push_back(path);
+    }
+    if (in_order.empty()) {
+      config_error("{}: layers_to_transform [{}] leaves none of the {} modules that target_modules mean",
+                   options_.where, fmt::join(options_.layers_to_transform, ", "), found.size());
+    }
+    return in_order;
+  }
+
+ private:
+  bool has(std::string_view entry) const {
+    return std::ranges::any_of(modules_, [&](const auto& known) { return is_or_ends_with(known.first, entry); });
+  }
+
+  void read_megatron_names() {
+    Paths names;
+    for (const std::string& entry : options_.target_modules) {
+      const auto known = std::ranges::find(kMegatronNames, entry, &MegatronName::name);
+      if (known == std::end(kMegatronNames) || has(entry)) {
+        names.push_back(entry);
+        continue;
+      }
+      const auto& others = has(known->others[0][0]) ? known->others[0] : known->others[1];
+      Paths meant;
+      for (const std::string_view other : others) {
+        if (!other.empty()) meant.emplace_back(other);
+      }
+      notes_.push_back(fmt::format("{} of --lora-target-modules means {} here", entry, fmt::join(meant, ", ")));
+      names.insert(names.end(), meant.begin(), meant.end());
+    }
+    options_.target_modules = std::move(names);
+  }
+
+  void add_entry(const std::string& entry, std::set<std::string>& found) {
+    if (entry == kAllLinear) return add_all_linear(found);
+    if (entry.find(kStar) != std::string::npos) return add_starred(entry, found);
+    bool any = false;
+    for (const auto& [path, module] : modules_) {
+      if (!is_or_ends_with(path, entry)) continue;
+      any = true;
+      check_linear(entry, path, *module);
+      found.insert(path);
+    }
+    if (!any && !options_.load) refuse_entry(entry);
+  }
+
+  // peft leaves out what get_output_embeddings() gives.
+  void add_all_linear(std::set<std::string>& found) const {
+    for (const auto& [path, module] : modules_) {
+      const std::string name = last_part(path);
+      if (name == "lm_head" || name == "output_layer" || name == "score") continue;
+      if (LoraLinear::can_adapt(*module)) found.insert(path);
+    }
+  }
+
+  void add_starred(const std::string& entry, std::set<std::string>& found) {
+    std::string regex;
+    for (std::size_t i = 0; i < entry.size();) {
+      if (entry.compare(i, kStar.size(), kStar) == 0) {
+        regex += ".*";
+        i += kStar.size();
+      } else {
+        if (std::string_view("\\^$.|?*+()[]{}").find(entry[i]) != std::string_view::npos) regex += '\\';
+        regex += entry[i++];
+      }
+    }
+    std::set<std::string> matched;
+    add_matches(regex, entry, matched);
+    if (matched.empty()) refuse_entry(entry);
+    // peft knows no such entries: whole paths say the same.
+    auto& names = options_.target_modules;
+    names.erase(std::ranges::find(names, entry));
+    names.insert(names.end(), matched.begin(), matched.end());
+    notes_.push_back(fmt::format("{} of the target modules means {} modules", shown_text(entry), matched.size()));
+    found.merge(matched);
+  }
+
+  void add_matches(const std::string& text, const std::string& shown, std::set<std::string>& found) const {
+    try {
+      const std::regex regex(text);
+      for (const auto& [path, module] : modules_) {
+        if (!std::regex_match(path, regex)) continue;
+        check_linear(shown, path, *module);
+        found.insert(path);
+      }
+    } catch (const std::regex_error& error) {
+      config_error("{}: the target modules are {}, which is no regex: {}", options_.where, shown_text(shown),
+                   error.what());
+    }
+  }
+
+  void check_linear(const std::string& entry, const std::string& path, const nn::Module& module) const {
+    if (LoraLinear::can_adapt(module)) return;
+    config_error("{}: the target module {} means '{}', which is a {}; adapters stand beside linear modules: {}",
+                 options_.where, shown_text(entry), path, module.type_name(), fmt::join(linear_names(), ", "));
+  }
+
+  Paths linear_names() const {
+    Paths names;
+    for (const auto& [path, module] : modules_) {
+      const std::string name = last_part(path);
+      if (LoraLinear::can_adapt(*module) && std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+    return names;
+  }
+
+  [[noreturn]] void refuse_entry(const std::string& entry) const {
+    const Paths names = linear_names();
+    const auto nearest = nearest_spelling(entry, names);
+    config_error("{}: the target module {} matches no module; the model's linear modules are {}{}", options_.where,
+                 shown_text(entry), fmt::join(names, ", "), nearest ? fmt::format("; did you mean {}?", *nearest) : "");
+  }
+
+  [[noreturn]] void refuse_none() const {
+    config_error("{}: the target modules {} match no module; the model's linear modules are {}", options_.where,
+                 options_.target_regex ? shown_text(*options_.target_regex)
+                                       : fmt::format("{}", fmt::join(options_.target_modules, ", ")),
+                 fmt::join(linear_names(), ", "));
+  }
+
+  // The last number in the path that stands behind the name of a list.
+  bool is_of_layers(std::string_view path) const {
+    if (options_.layers_to_transform.empty()) return true;
+    std::int64_t layer = -1;
+    while (!path.empty()) {
+      const std::size_t dot = path.find('.');
+      const std::string_view part = path.substr(0, dot);
+      std::int64_t number = 0;
+      const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+      if (error == std::errc{} && end == part.data() + part.size()) layer = number;
+      path = dot == std::string_view::npos ? std::string_view{} : path.substr(dot + 1);
+    }
+    return std::ranges::find(options_.layers_to_transform, layer) != options_.layers_to_transform.end();
+  }
+
+  LoraOptions& options_;
+  Paths& notes_;
+  std::vector<std::pair<std::string, const nn::Module*>> modules_;
+};
+
+}  // namespace
+
+std::vector<std::string> lora_modules_to_save(const nn::Module& model, const LoraOptions& options) {
+  Paths saved;
+  const auto modules = model.named_modules();
+  for (const std::string& entry : options.modules_to_save) {
+    const std::size_t before = saved.size();
+    for (const auto& [path, module] : modules) {
+      if (!path.empty() && is_or_ends_with(path, entry)) saved.push_back(path);
+    }
+    if (saved.size() > before) continue;
+    Paths names;
+    for (const auto& [path, module] : modules) names.push_back(path);
+    const auto nearest = nearest_spelling(entry, names);
+    config_error("{}: the module to save {} matches no module{}", options.where, shown_text(entry),
+                 nearest ? fmt::format("; did you mean {}?", *nearest) : "");
+  }
+  return saved;
+}
+
+std::vector<std::string> lora_targets(const nn::Module& model, const std::vector<std::string>& saved,
+                                      LoraOptions& options, std::vector<std::string>& notes) {
+  return Targets(model, saved, options, notes).paths();
+}
+
+}  // namespace loom::models
