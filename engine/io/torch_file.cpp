@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fmt/ranges.h>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "engine/core/shown_text.h"
@@ -35,8 +37,9 @@ constexpr std::array<TorchDtype, 10> kDtypes{{{DType::kF32, "float32", "FloatSto
 
 constexpr std::uint64_t kMostPickle = 64 << 20;
 constexpr std::size_t kMostNodes = 8'000'000;
-constexpr std::size_t kMostDims = 64;       // of PyTorch
-constexpr std::uint64_t kBlock = 64 << 10;  // read and summed while it is in the cache
+constexpr std::size_t kMostDims = 64;         // of PyTorch
+constexpr std::uint64_t kBlock = 64 << 10;    // read and summed while it is in the cache
+constexpr std::int64_t kLeastRowBytes = 256;  // of a row that is read by itself
 constexpr int kMostLevels = 64;
 constexpr std::int64_t kMostItems = 1'000'000;
 
@@ -223,6 +226,11 @@ void TorchTensor::read_box(const Offset& offset, const Shape& box, std::span<std
     }
     return;
   }
+  const std::int64_t row_elems = box.ndim() == 0 ? 1 : box[box.ndim() - 1];
+  if (box.ndim() > 0 && strides_.back() == 1 && row_elems * static_cast<std::int64_t>(element) >= kLeastRowBytes) {
+    if (verify) verify_storage();
+    return read_rows(offset, box, to);
+  }
   const std::vector<std::byte> held = storage();
   std::vector<std::int64_t> index(static_cast<std::size_t>(box.ndim()), 0);
   for (std::int64_t i = 0; i < box.numel(); ++i) {
@@ -231,6 +239,20 @@ void TorchTensor::read_box(const Offset& offset, const Shape& box, std::span<std
     std::memcpy(to.data() + static_cast<std::uint64_t>(i) * element,
                 held.data() + static_cast<std::uint64_t>(at) * element, element);
     for (std::size_t d = index.size(); d > 0 && ++index[d - 1] == box[static_cast<int>(d) - 1]; --d) index[d - 1] = 0;
+  }
+}
+
+// The last dim's elements lie side by side.
+void TorchTensor::read_rows(const Offset& offset, const Shape& box, std::span<std::byte> to) const {
+  const auto element = static_cast<std::uint64_t>(element_bytes(dtype_));
+  const auto inner = static_cast<std::size_t>(box.ndim() - 1);
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(box[box.ndim() - 1]) * element;
+  std::vector<std::int64_t> index(inner, 0);
+  for (std::uint64_t done = 0; done < to.size(); done += row_bytes) {
+    std::int64_t at = begin_ + offset[inner];
+    for (std::size_t d = 0; d < inner; ++d) at += (offset[d] + index[d]) * strides_[d];
+    zip_->source().read(storage_->begin + static_cast<std::uint64_t>(at) * element, to.subspan(done, row_bytes));
+    for (std::size_t d = inner; d > 0 && ++index[d - 1] == box[static_cast<int>(d) - 1]; --d) index[d - 1] = 0;
   }
 }
 
@@ -269,10 +291,14 @@ TorchMapping::TorchMapping(const ByteSource& source) : where_(source.where(0)) {
     const std::string key(items[i]->text);
     keys_.push_back(key);
     if (!is_mapping(*items[i + 1])) continue;
+    auto& tensors = tensors_[key];
     const auto& entries = items[i + 1]->items;
     for (std::size_t e = 0; e + 1 < entries.size(); e += 2) {
       if (!entries[e]->is(Kind::kText) || !is_tensor(*entries[e + 1])) continue;
-      tensors_[key].emplace(std::string(entries[e]->text), TorchTensor(zip, pickle, *entries[e + 1]));
+      if (entries[e]->text.ends_with("_extra_state")) continue;
+      const bool is_new =
+          tensors.emplace(std::string(entries[e]->text), TorchTensor(zip, pickle, *entries[e + 1])).second;
+      if (!is_new) pickle.fail(*entries[e], fmt::format("'{}' stands twice", shown_text(entries[e]->text)));
     }
   }
 }
@@ -282,7 +308,9 @@ bool TorchMapping::has(std::string_view key) const { return tensors_.contains(ke
 const std::map<std::string, TorchTensor, std::less<>>& TorchMapping::tensors(std::string_view key) const {
   const auto found = tensors_.find(key);
   if (found != tensors_.end()) return found->second;
-  throw FileDamage(fmt::format("{}: no tensors under '{}'", where_, key));
+  throw FileDamage(
+      fmt::format("{}: no mapping of names to tensors under '{}'; there are: {}", where_, key,
+                  fmt::join(keys_ | std::views::transform([](const auto& k) { return shown_text(k); }), ", ")));
 }
 
 namespace {

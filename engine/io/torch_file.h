@@ -4,7 +4,8 @@
 //          what is asked for is read: a box by its runs, a whole tensor in one piece with its checksum.
 // Mapping  of names, whose values are mappings of names to tensors ("model" of Megatron's model_optim_rng.pt) or
 //          anything else. Classes of any name may stand beside the tensors: nothing is made of them.
-// Strides  any whose elements are no more than those of the storage; a storage that is not row-major is read whole.
+// Strides  any whose elements are no more than those of the storage. Rows whose elements lie side by side are read row
+//          by row; of other storages that are not row-major the whole is read for each box.
 // Dtypes   fp32 bf16 fp16 fp64 int8 int16 int32 int64 uint8 bool, little endian.
 // Threads  one thread at a time.
 // Errors   FileDamage with file and offset: what is no torch.save, classes and dtypes that are not read here, sizes
@@ -59,6 +60,7 @@ class TorchTensor {
   bool is_contiguous() const;
   std::vector<std::byte> storage() const;
   void read_whole(std::span<std::byte> to) const;
+  void read_rows(const Offset& offset, const Shape& box, std::span<std::byte> to) const;
   void verify_storage() const;
 
   std::shared_ptr<const TorchZip> zip_;
@@ -76,9 +78,10 @@ class TorchMapping {
 
   // Keys of the mapping itself, in the file's order.
   const std::vector<std::string>& keys() const { return keys_; }
+  // Whether a mapping is under a key.
   bool has(std::string_view key) const;
-  // The mapping of tensors under a key; FileDamage where there is none. What TransformerEngine keeps beside its
-  // weights ("..._extra_state") is left out.
+  // The tensors of the mapping under a key; FileDamage where there is no mapping. Other values in it, and what
+  // TransformerEngine keeps beside its weights ("..._extra_state"), are left out.
   const std::map<std::string, TorchTensor, std::less<>>& tensors(std::string_view key) const;
 
  private:

@@ -67,8 +67,8 @@ class ToMcore {
       lines.push_back(fmt::format("not expected '{}' {}", shown_text(tensor.name), to_string(tensor.shape)));
     }
     if (lines.empty()) return;
-    std::string text = fmt::format("{}: its tensors are not those of {} by {}: {} do not fit", options_.hf_dir.string(),
-                                   shape_.model_type, shape_.file.string(), lines.size());
+    std::string text = fmt::format("{}: its tensors are not those of {} by {}: {} do not fit",
+                                   options_.load_dir.string(), shape_.model_type, shape_.file.string(), lines.size());
     for (std::size_t i = 0; i < std::min(lines.size(), kMostListed); ++i) text += "\n  " + lines[i];
     if (lines.size() > kMostListed) text += fmt::format("\n  and {} more", lines.size() - kMostListed);
     throw ConfigError(text);
@@ -76,8 +76,6 @@ class ToMcore {
 
   int chunks() const { return plan_.chunks; }
   std::int64_t padded_vocabulary() const { return padded_; }
-  bool has_bias() const { return list_.find("model.layers.0.self_attn.q_proj.bias") != nullptr; }
-  bool has_head_norms() const { return list_.find("model.layers.0.self_attn.q_norm.weight") != nullptr; }
   bool tied() const { return tied_; }
 
  private:
@@ -103,6 +101,10 @@ class ToMcore {
       config_error("--target-expert-parallel-size is {}, but {} has no experts; write 1", options_.expert_size,
                    shape_.file.string());
     }
+    const std::int64_t most = std::int64_t{1} << 31;
+    if (options_.vocab_divisible_by > most || options_.pad_vocab_to.value_or(0) > most) {
+      config_error("--make-vocab-size-divisible-by and --pad-vocab-size-to are at most {}", most);
+    }
     const std::int64_t multiple = options_.vocab_divisible_by * tensor;
     padded_ = options_.pad_vocab_to.value_or((shape_.vocabulary + multiple - 1) / multiple * multiple);
     if (padded_ < shape_.vocabulary || padded_ % tensor != 0) {
@@ -125,7 +127,7 @@ class ToMcore {
       config_error(
           "{}: '{}' and '{}' are one tensor by tie_word_embeddings of {}, but have different values; set it to "
           "false there, if the model was trained untied",
-          options_.hf_dir.string(), kHead, kEmbedding, shape_.file.string());
+          options_.load_dir.string(), kHead, kEmbedding, shape_.file.string());
     }
     used_.insert(kHead);
     return true;
@@ -145,6 +147,7 @@ class ToMcore {
   }
 
   void put(std::string name, DType dtype, Shape shape, std::vector<TensorPart> parts) {
+    check_one_dtype(name, parts);
     if (options_.dtype && is_floating(dtype)) dtype = *options_.dtype;
     to_->push_back({std::move(name), dtype, std::move(shape), std::move(parts)});
   }
@@ -169,7 +172,9 @@ class ToMcore {
     const std::int64_t real = std::min(each, shape_.vocabulary - begin);
     std::vector<TensorPart> parts;
     if (real > 0) parts.push_back(matrix.rows(begin, real).part());
-    for (std::int64_t i = real; i < each; ++i) parts.push_back(matrix.rows(shape_.vocabulary - 1, 1).part());
+    if (real < each) {
+      parts.push_back(whole(views_.repeated(matrix.rows(shape_.vocabulary - 1, 1), each - real), "").parts.front());
+    }
     put(name, tensor->dtype, {each, shape_.hidden}, std::move(parts));
   }
 
@@ -184,8 +189,8 @@ class ToMcore {
     const std::string to = fmt::format("decoder.layers.{}.", local);
     copy(to + "input_layernorm.weight", from + "input_layernorm.weight", {shape_.hidden});
     add_qkv(to, from, "weight");
-    if (has_bias()) add_qkv(to, from, "bias");
-    if (has_head_norms()) {
+    if (shape_.qkv_bias) add_qkv(to, from, "bias");
+    if (shape_.head_norms) {
       for (const char* which : {"q", "k"}) {
         copy(fmt::format("{}self_attention.{}_layernorm.weight", to, which),
              fmt::format("{}self_attn.{}_norm.weight", from, which), {shape_.head_width});
@@ -196,8 +201,10 @@ class ToMcore {
     if (o_proj != nullptr) {
       by_columns(to + "self_attention.linear_proj.weight", matrix_of(*o_proj), rank_.tensor, options_.tensor_size);
     }
+    if (shape_.output_bias)
+      copy(to + "self_attention.linear_proj.bias", from + "self_attn.o_proj.bias", {shape_.hidden});
     copy(to + "pre_mlp_layernorm.weight", from + "post_attention_layernorm.weight", {shape_.hidden});
-    if (shape_.experts > 0 && list_.find(from + "mlp.gate.weight") != nullptr) return add_experts(to, from);
+    if (shape_.has_experts(static_cast<std::int64_t>(layer))) return add_experts(to, from);
     if (const auto mlp = dense_mlp(from + "mlp.", shape_.intermediate)) {
       add_mlp(to + "mlp.", *mlp, rank_.tensor, options_.tensor_size);
     }
@@ -341,8 +348,9 @@ io::PlainValue arguments(const HfToMcore& options, const ModelShape& shape, cons
   whole("make_vocab_size_divisible_by", options.vocab_divisible_by);
   flag("untie_embeddings_and_output_weights", !model.tied());
   flag("add_bias_linear", false);
-  flag("add_qkv_bias", model.has_bias());
-  flag("qk_layernorm", model.has_head_norms());
+  flag("add_qkv_bias", shape.qkv_bias);
+  flag("add_dense_bias", shape.output_bias);
+  flag("qk_layernorm", shape.head_norms);
   flag("swiglu", true);
   text("normalization", "RMSNorm");
   text("position_embedding_type", "rope");
@@ -362,8 +370,9 @@ io::PlainValue arguments(const HfToMcore& options, const ModelShape& shape, cons
 }  // namespace
 
 Converted convert(const HfToMcore& options, const CopyWatcher& watcher) {
-  const ModelShape shape = read_model_shape("--hf-dir", options.hf_dir);
-  const io::HfWeights weights(options.hf_dir);
+  const ModelShape shape = read_model_shape("--load-dir", options.load_dir);
+  check_model(shape, options.checks);
+  const io::HfWeights weights(options.load_dir);
   const TensorList list = tensors_of(weights);
   ToMcore model(options, shape, list);
   const std::vector<Rank> ranks = ranks_of(options);
@@ -378,7 +387,7 @@ Converted convert(const HfToMcore& options, const CopyWatcher& watcher) {
   }
   model.refuse_misfits();
   io::OutputPlan plan;
-  plan.reads("--hf-dir", options.hf_dir);
+  plan.reads("--load-dir", options.load_dir);
   plan.writes_folder("--save-dir", options.save_dir);
   plan.check();
   plan.prepare();

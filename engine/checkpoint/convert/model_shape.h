@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "engine/checkpoint/convert/mcore.h"
 
 namespace loom::checkpoint {
 
@@ -26,7 +29,13 @@ struct ModelShape {
   double norm_eps = 1e-6;
   double rotary_base = 10000;
   bool tied = false;
+  bool qkv_bias = false;
+  bool output_bias = false;                     // of the attention's last product
+  bool head_norms = false;                      // of queries and keys
+  std::int64_t sparse_step = 1;                 // every sparse_step-th layer has experts,
+  std::vector<std::int64_t> dense_layers = {};  // but for these
 
+  bool has_experts(std::int64_t layer) const;
   std::int64_t heads_of_group() const { return heads / groups; }
   // Of the matrix of queries, keys and values.
   std::int64_t qkv_rows() const { return (heads + 2 * groups) * head_width; }
@@ -34,5 +43,8 @@ struct ModelShape {
 
 // `flag` begins the message about a folder without config.json.
 ModelShape read_model_shape(const std::string& flag, const std::filesystem::path& folder);
+
+// ConfigError where the model is not what a person says it is.
+void check_model(const ModelShape& shape, const ModelChecks& checks);
 
 }  // namespace loom::checkpoint

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -43,6 +45,35 @@ void read_below(const std::vector<Matrix>& parts, const Offset& offset, const Sh
   }
 }
 
+void read_beside(const std::vector<Matrix>& parts, const Offset& offset, const Shape& box, Bytes to) {
+  const DType dtype = parts.front().from->dtype;
+  const std::size_t row_bytes = bytes_of(box[1], dtype);
+  std::vector<std::byte> held;
+  std::int64_t from = 0;
+  for (const Matrix& part : parts) {
+    const auto [first, columns] = overlap(offset[1], box[1], from, part.columns);
+    if (columns > 0) {
+      const std::size_t piece_bytes = bytes_of(columns, dtype);
+      held.resize(piece_bytes * static_cast<std::size_t>(box[0]));
+      read(part, offset[0], box[0], first - from, columns, held);
+      std::byte* at = to.data() + bytes_of(first - offset[1], dtype);
+      for (std::size_t row = 0; row < static_cast<std::size_t>(box[0]); ++row) {
+        std::memcpy(at + row * row_bytes, held.data() + row * piece_bytes, piece_bytes);
+      }
+    }
+    from += part.columns;
+  }
+}
+
+void read_repeated(const Matrix& row, const Offset& offset, const Shape& box, Bytes to) {
+  const std::size_t row_bytes = bytes_of(box[1], row.from->dtype);
+  const Bytes first = to.first(row_bytes);
+  read(row, 0, 1, offset[1], box[1], first);
+  for (std::size_t at = row_bytes; at < to.size(); at += row_bytes) {
+    std::memcpy(to.data() + at, first.data(), row_bytes);
+  }
+}
+
 void read_transposed(const Matrix& matrix, const Offset& offset, const Shape& box, Bytes to) {
   std::vector<std::byte> held(to.size());
   read(matrix, offset[1], box[1], offset[0], box[0], held);
@@ -56,7 +87,22 @@ void read_transposed(const Matrix& matrix, const Offset& offset, const Shape& bo
   }
 }
 
+void check_dtypes(const std::string& name, const SourceTensor& a, const SourceTensor& b) {
+  if (a.dtype == b.dtype) return;
+  config_error("'{}' of {} is {} and '{}' of {} is {}, but both are parts of '{}'; store them in one dtype",
+               shown_text(a.name), a.file, loom::name(a.dtype), shown_text(b.name), b.file, loom::name(b.dtype),
+               shown_text(name));
+}
+
+void check_one_dtype(const std::string& name, const std::vector<Matrix>& parts) {
+  for (const Matrix& part : parts) check_dtypes(name, *parts.front().from, *part.from);
+}
+
 }  // namespace
+
+void check_one_dtype(const std::string& name, const std::vector<TensorPart>& parts) {
+  for (const TensorPart& part : parts) check_dtypes(name, *parts.front().from, *part.from);
+}
 
 Matrix Matrix::rows(std::int64_t begin, std::int64_t count) const {
   require(begin >= 0 && count >= 0 && begin + count <= row_count, "rows {} + {} of {}", begin, count, row_count);
@@ -94,6 +140,7 @@ Matrix matrix_of(const SourceTensor& tensor, std::int64_t index) {
 }
 
 const SourceTensor& Views::below(std::string name, std::vector<Matrix> parts) {
+  check_one_dtype(name, parts);
   std::int64_t rows = 0;
   for (const Matrix& part : parts) rows += part.row_count;
   const Matrix& first = parts.front();
@@ -101,6 +148,24 @@ const SourceTensor& Views::below(std::string name, std::vector<Matrix> parts) {
   made.read = [parts = std::move(parts)](const Offset& offset, const Shape& box, Bytes to) {
     read_below(parts, offset, box, to);
   };
+  return made_.emplace_back(std::move(made));
+}
+
+const SourceTensor& Views::beside(std::string name, std::vector<Matrix> parts) {
+  check_one_dtype(name, parts);
+  std::int64_t columns = 0;
+  for (const Matrix& part : parts) columns += part.columns;
+  const Matrix& first = parts.front();
+  SourceTensor made{std::move(name), first.from->dtype, {first.row_count, columns}, first.from->file, {}};
+  made.read = [parts = std::move(parts)](const Offset& offset, const Shape& box, Bytes to) {
+    read_beside(parts, offset, box, to);
+  };
+  return made_.emplace_back(std::move(made));
+}
+
+const SourceTensor& Views::repeated(const Matrix& row, std::int64_t count) {
+  SourceTensor made{row.from->name, row.from->dtype, {count, row.columns}, row.from->file, {}};
+  made.read = [row](const Offset& offset, const Shape& box, Bytes to) { read_repeated(row, offset, box, to); };
   return made_.emplace_back(std::move(made));
 }
 
