@@ -61,17 +61,17 @@ constexpr ForeignFlag kForeign[] = {
     {"--mamba-num-groups", 1, "", "is of Mamba, which is not converted; remove it"},
     {"--mamba-head-dim", 1, "", "is of Mamba, which is not converted; remove it"},
     {"--post-norm", 0, "", "is of models that are not converted; remove it"},
-    {"--orm", 0, "", "heads of reward models are not converted; remove it"},
-    {"--qlora-nf4", 0, "", "4-bit weights are not built; remove it"},
-    {"--save-to-legacy", 0, "", "the layout before Megatron-core is not built; remove it"},
-    {"--load-hf-from-config", 0, "", "weights are not made up here; remove it, and give a folder with weights"},
-    {"--load-checkpoint-loosely", 0, "", "names that are missing or not expected are errors here; remove it"},
+    {"--orm", 0, "", "converts heads of reward models, which is not built; remove it"},
+    {"--qlora-nf4", 0, "", "makes 4-bit weights, which is not built; remove it"},
+    {"--save-to-legacy", 0, "", "writes the layout before Megatron-core, which is not built; remove it"},
+    {"--load-hf-from-config", 0, "", "makes up weights, which is not built; remove it, and give a folder with weights"},
+    {"--load-checkpoint-loosely", 0, "", "lets names be missing, which are errors here; remove it"},
     {"--lora-load", 1, "",
-     "adapters are merged first; remove it, and run shardloom merge --base DIR --adapter DIR --save DIR"},
+     "names adapters, which are merged first; remove it, and run shardloom merge --base DIR --adapter DIR --save DIR"},
     {"--lora-r", 1, "", "is that of the adapter's file; remove it, and run shardloom merge"},
     {"--lora-alpha", 1, "", "is that of the adapter's file; remove it, and run shardloom merge"},
     {"--lora-target-modules", -1, "", "are those of the adapter's file; remove it, and run shardloom merge"},
-    {"--save-lora-to-hf", 0, "", "adapters of Megatron's layout are not converted; remove it"},
+    {"--save-lora-to-hf", 0, "", "converts adapters of Megatron's layout, which is not built; remove it"},
 };
 
 // Sizes of the checkpoint that mcore-to-hf reads from its files, and of the one that it does not write.
@@ -85,6 +85,10 @@ constexpr ForeignFlag kReadFromFiles[] = {
     {"--target-tensor-parallel-size", 1, "1", "a Hugging Face folder has no ranks; write 1, or remove it"},
     {"--target-pipeline-parallel-size", 1, "1", "a Hugging Face folder has no stages; write 1, or remove it"},
     {"--target-expert-parallel-size", 1, "1", "a Hugging Face folder has no ranks; write 1, or remove it"},
+};
+
+constexpr ForeignFlag kOfTheOtherDirection[] = {
+    {"--hf-cfg-dir", 1, "", "is --load-dir here, the folder with config.json and tokenizer; remove it"},
 };
 
 std::vector<std::string> parts_of(std::string_view text, char separator) {
@@ -218,8 +222,10 @@ McoreFlags::McoreFlags(CLI::App& convert)
     Flags flags(*app);
     add_without_effect(flags, kForeign, refused_, without_effect_);
   }
-  Flags flags(to_hf_);
-  add_without_effect(flags, kReadFromFiles, refused_, without_effect_);
+  Flags to_mcore(to_mcore_);
+  add_without_effect(to_mcore, kOfTheOtherDirection, refused_, without_effect_);
+  Flags to_hf(to_hf_);
+  add_without_effect(to_hf, kReadFromFiles, refused_, without_effect_);
   add_import();
   add_export();
 }

@@ -286,6 +286,7 @@ TorchMapping::TorchMapping(const ByteSource& source) : where_(source.where(0)) {
   const Pickle& pickle = description.pickle;
   if (!is_mapping(pickle.root())) pickle.fail(pickle.root(), "a mapping of names should stand here");
   const auto& items = pickle.root().items;
+  std::int64_t count = 0;
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
     if (!items[i]->is(Kind::kText)) continue;
     const std::string key(items[i]->text);
@@ -298,6 +299,7 @@ TorchMapping::TorchMapping(const ByteSource& source) : where_(source.where(0)) {
       if (entries[e]->text.ends_with("_extra_state")) continue;
       const bool is_new =
           tensors.emplace(std::string(entries[e]->text), TorchTensor(zip, pickle, *entries[e + 1])).second;
+      if (++count > kMostItems) pickle.fail(*entries[e], fmt::format("more than {} tensors", kMostItems));
       if (!is_new) pickle.fail(*entries[e], fmt::format("'{}' stands twice", shown_text(entries[e]->text)));
     }
   }

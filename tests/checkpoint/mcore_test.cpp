@@ -10,7 +10,7 @@
 #include "engine/checkpoint/convert/mcore_layers.h"
 #include "engine/core/error.h"
 #include "engine/io/torch_file.h"
-#include "tests/checkpoint/weight_folders.h"
+#include "tests/checkpoint/mcore_models.h"
 
 namespace loom::checkpoint_test {
 namespace {
@@ -29,12 +29,6 @@ using ::testing::UnorderedElementsAre;
 const fs::path kQwen2 = kReference / "logits/qwen2";        // 4 heads, 2 groups of 16, bias, untied
 const fs::path kMoe = kReference / "training/qwen3moe_w2";  // 8 experts of 48 rows, norms of heads
 constexpr std::int64_t kHidden = 64;
-
-Converted to_mcore(const fs::path& from, const fs::path& to, HfToMcore options = {}) {
-  options.load_dir = from;
-  options.save_dir = to;
-  return convert(options);
-}
 
 using Tensors = std::map<std::string, std::string>;  // name -> bytes
 
@@ -200,6 +194,62 @@ TEST(HfToMcore, ListsTensorsThatDoNotFit) {
   EXPECT_THAT(message, HasSubstr("\n  'model.norm.weight' is [63], not [64]\n"));
   EXPECT_THAT(message, HasSubstr("\n  missing 'lm_head.weight' [256, 64]\n"));
   EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
+TEST(HfToMcore, RefusesPartsOfTwoDtypes) {
+  const fs::path folder = fresh_folder();
+  const fs::path model = make_model(folder / "model", {});
+  std::vector<Named> weights = weights_of({});
+  for (Named& tensor : weights) {
+    if (tensor.name != "model.layers.0.self_attn.k_proj.bias") continue;
+    tensor.dtype = DType::kF64;
+    tensor.bytes += tensor.bytes;
+  }
+  write_weights(model / "model.safetensors", weights);
+  EXPECT_EQ(message_of<ConfigError>([&] { to_mcore(model, folder / "out"); }),
+            "'model.layers.0.self_attn.q_proj.bias' of model.safetensors is fp32 and "
+            "'model.layers.0.self_attn.k_proj.bias' of model.safetensors is fp64, but both are parts of "
+            "'decoder.layers.0.self_attention.linear_qkv.bias'; store them in one dtype");
+  EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
+TEST(HfToMcore, WritesTheTiedOutputOnlyWhereItIsOnAnotherStage) {
+  const fs::path folder = fresh_folder();
+  const fs::path model = make_model(folder / "model", {.type = "llama", .tied = true});
+  to_mcore(model, folder / "one");
+  EXPECT_FALSE(tensors_in(folder / "one", "mp_rank_00").contains("output_layer.weight"));
+  HfToMcore options;
+  options.pipeline = {.stages = 3};
+  to_mcore(model, folder / "three", options);
+  EXPECT_EQ(tensors_in(folder / "three", "mp_rank_00_002").at("output_layer.weight"),
+            of(model, "model.embed_tokens.weight"));
+}
+
+TEST(HfToMcore, PutsChunksOfVirtualStagesUnderTheirNumbers) {
+  const fs::path folder = fresh_folder();
+  const fs::path model = make_model(folder / "model", {.type = "llama", .layers = 4});
+  HfToMcore options;
+  options.pipeline = {.stages = 2, .layers_per_chunk = 1};
+  to_mcore(model, folder / "mcore", options);
+  const std::string name = "decoder.layers.0.input_layernorm.weight";
+  for (const auto& [rank, key, layer] :
+       {std::tuple("mp_rank_00_000", "model0", 0), std::tuple("mp_rank_00_001", "model0", 1),
+        std::tuple("mp_rank_00_000", "model1", 2), std::tuple("mp_rank_00_001", "model1", 3)}) {
+    EXPECT_EQ(tensors_in(folder / "mcore", rank, key).at(name),
+              of(model, fmt::format("model.layers.{}.input_layernorm.weight", layer)));
+  }
+  EXPECT_TRUE(tensors_in(folder / "mcore", "mp_rank_00_001", "model1").contains("decoder.final_layernorm.weight"));
+}
+
+TEST(HfToMcore, RefusesAFolderWithACheckpoint) {
+  const fs::path folder = fresh_folder();
+  const fs::path model = make_model(folder / "model", {});
+  to_mcore(model, folder / "mcore");
+  const std::string before = read_file(folder / "mcore/iter_0000001/mp_rank_00/model_optim_rng.pt");
+  EXPECT_EQ(message_of<ConfigError>([&] { to_mcore(model, folder / "mcore"); }),
+            "--save-dir: " + (folder / "mcore/iter_0000001").string() +
+                " is there already; give a folder without checkpoints");
+  EXPECT_EQ(read_file(folder / "mcore/iter_0000001/mp_rank_00/model_optim_rng.pt"), before);
 }
 
 // --- layers

@@ -358,6 +358,7 @@ io::PlainValue arguments(const HfToMcore& options, const ModelShape& shape, cons
   entries.emplace_back(Value::text("norm_epsilon"), Value::real(shape.norm_eps));
   if (shape.experts > 0) {
     whole("num_experts", shape.experts);
+    whole("moe_router_topk", shape.experts_per_token);
     whole("moe_ffn_hidden_size", shape.expert_intermediate);
     flag("moe_grouped_gemm", options.grouped_experts);
   }

@@ -44,26 +44,26 @@ struct PipelineOptions {
 };
 
 struct HfToMcore {
-  std::filesystem::path load_dir;
-  std::filesystem::path save_dir;
+  std::filesystem::path load_dir = {};
+  std::filesystem::path save_dir = {};
   int tensor_size = 1;
   int expert_size = 1;
   int expert_tensor_size = 0;  // 1, or 0: tensor_size
-  PipelineOptions pipeline;
+  PipelineOptions pipeline = {};
   bool grouped_experts = false;         // weight1 and weight2 (--moe-grouped-gemm)
   std::int64_t vocab_divisible_by = 1;  // the vocabulary is padded to a multiple of this times tensor_size
-  std::optional<std::int64_t> pad_vocab_to;
-  std::optional<DType> dtype;
-  ModelChecks checks;
+  std::optional<std::int64_t> pad_vocab_to = {};
+  std::optional<DType> dtype = {};
+  ModelChecks checks = {};
 };
 
 struct McoreToHf {
-  std::filesystem::path load_dir;  // a checkpoint, or a folder of checkpoints
-  std::filesystem::path save_dir;
-  std::filesystem::path hf_cfg_dir;  // config.json, tokenizer; its index or weights say which names there are
-  std::optional<std::uint64_t> shard_bytes;
-  std::optional<DType> dtype;
-  ModelChecks checks;
+  std::filesystem::path load_dir = {};  // a checkpoint, or a folder of checkpoints
+  std::filesystem::path save_dir = {};
+  std::filesystem::path hf_cfg_dir = {};  // config.json, tokenizer; its index or weights say which names there are
+  std::optional<std::uint64_t> shard_bytes = {};
+  std::optional<DType> dtype = {};
+  ModelChecks checks = {};
 };
 
 Converted convert(const HfToMcore& options, const CopyWatcher& watcher = {});

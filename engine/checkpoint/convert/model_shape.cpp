@@ -65,6 +65,7 @@ ModelShape read_model_shape(const std::string& flag, const std::filesystem::path
   shape.qkv_bias = shape.model_type == "qwen2" || shape.output_bias;
   shape.head_norms = shape.model_type.starts_with("qwen3");
   if (shape.model_type == "qwen3_moe") {
+    shape.experts_per_token = size_or(config, "num_experts_per_tok", 8);
     shape.sparse_step = config.count("decoder_sparse_step", 1);
     shape.dense_layers = config.integers("mlp_only_layers");
     shape.experts = config.has("num_experts") ? size_of(config, "num_experts") : size_of(config, "num_local_experts");

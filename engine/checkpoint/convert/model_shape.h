@@ -25,6 +25,7 @@ struct ModelShape {
   std::int64_t intermediate = 0;
   std::int64_t experts = 0;              // of a layer; 0: none
   std::int64_t expert_intermediate = 0;  // 0: none
+  std::int64_t experts_per_token = 0;    // 0: none
   std::int64_t positions = 0;
   double norm_eps = 1e-6;
   double rotary_base = 10000;
