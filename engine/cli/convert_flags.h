@@ -4,7 +4,7 @@
 // mm-convert   `mm-convert GenericDCPConverter hf_to_dcp --hf_dir ...`, as in MindSpeed-MM, is `convert hf-to-dcp`.
 //              Where JSONARGPARSE_DEFAULT_ENV is true, variables MM_CONVERT_GENERICDCPCONVERTER__HF_TO_DCP__HF_DIR give
 //              flags too.
-// convert_ckpt  of MindSpeed-LLM: mcore_flags.h.
+// mcore        the commands to and from Megatron-core, and MindSpeed-LLM's convert_ckpt: mcore_flags.h.
 // --config     a YAML file of flags, their names with underscores; also below GenericDCPConverter and the command's
 //              name.
 // Order        of environment, file and command line the last one counts.

@@ -1,6 +1,6 @@
 // Promise: hf-to-mcore and mcore-to-hf mean what their flags say, also as MindSpeed-LLM's convert_ckpt.py and
-//          convert_ckpt_v2.py spell them; each of those scripts' flags is taken, named as without effect, or refused with
-//          a reason.
+//          convert_ckpt_v2.py spell them; each of those scripts' flags is taken, named as without effect, or refused
+//          with a reason.
 // World:   command lines; no files.
 #include <gmock/gmock.h>
 

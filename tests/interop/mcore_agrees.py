@@ -1,11 +1,13 @@
 """What `shardloom convert hf-to-mcore` writes for one rank, in a GPTModel of megatron-core on the CPU.
 
-usage: mcore_agrees.py MCORE HF [--save OUT]
+usage: mcore_agrees.py MCORE HF [--cut CUT] [--save OUT [--ranks N]]
 
 MCORE    folder of the checkpoint (tensor, pipeline and expert size 1): torch.load(weights_only=True) opens its file, the
          model is built by the args in it, names and shapes are those of its state_dict, and it is loaded strictly.
 HF       folder that it was made of: transformers' logits of the same tokens, within 1e-4.
---save   writes the model as Megatron does, args as argparse.Namespace: for `shardloom convert mcore-to-hf` to read.
+--cut    another checkpoint of HF, of several tensor ranks: put together by torch.cat its tensors are those of MCORE.
+--save   writes the model as Megatron does, args as argparse.Namespace, for N tensor ranks as views of the whole tensors:
+         for `shardloom convert mcore-to-hf` to read.
 """
 import argparse
 import os
@@ -23,7 +25,43 @@ from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_config import TransformerConfig
 from transformers import AutoModelForCausalLM
 
-FILE = "iter_0000001/mp_rank_00/model_optim_rng.pt"
+FILE = "iter_0000001/mp_rank_{:02}/model_optim_rng.pt"
+ROWS = ("word_embeddings.weight", "output_layer.weight", "linear_qkv.weight", "linear_qkv.bias")
+COLUMNS = ("linear_proj.weight", "linear_fc2.weight")
+
+
+def opened(folder, rank):
+    return torch.load(os.path.join(folder, FILE.format(rank)), weights_only=True)
+
+
+def together(name, parts):
+    if name.endswith("linear_fc1.weight"):
+        halves = [part.chunk(2) for part in parts]
+        return torch.cat([half[0] for half in halves] + [half[1] for half in halves])
+    if name.endswith(ROWS):
+        return torch.cat(parts)
+    return torch.cat(parts, dim=1) if name.endswith(COLUMNS) else parts[0]
+
+
+def part_of(name, tensor, rank, ranks):
+    if tensor is None or ranks == 1:
+        return tensor
+    if name.endswith("linear_fc1.weight"):
+        return torch.cat([half.chunk(ranks)[rank] for half in tensor.chunk(2)])
+    if name.endswith(ROWS):
+        return tensor.chunk(ranks)[rank]
+    return tensor.chunk(ranks, dim=1)[rank] if name.endswith(COLUMNS) else tensor
+
+
+def save(folder, ranks, args, model):
+    for rank in range(ranks):
+        path = os.path.join(folder, FILE.format(rank))
+        os.makedirs(os.path.dirname(path))
+        parts = {name: part_of(name, value, rank, ranks) for name, value in model.items()}
+        torch.save({"args": argparse.Namespace(**args), "checkpoint_version": 3.0, "iteration": 1, "model": parts,
+                    "rng_state": [{"torch_rng_state": torch.get_rng_state()}]}, path)
+    with open(os.path.join(folder, "latest_checkpointed_iteration.txt"), "w") as tracker:
+        tracker.write("1")
 
 
 def build(args):
@@ -48,9 +86,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("mcore")
     parser.add_argument("hf")
+    parser.add_argument("--cut")
     parser.add_argument("--save")
+    parser.add_argument("--ranks", type=int, default=1)
     arguments = parser.parse_args()
-    stored = torch.load(os.path.join(arguments.mcore, FILE), weights_only=True)
+    stored = opened(arguments.mcore, 0)
     print("keys:", ", ".join(stored), "| version", stored["checkpoint_version"], "| iteration", stored["iteration"])
     model = build(stored["args"])
     wanted = {name: tuple(value.shape) for name, value in model.state_dict().items() if value is not None}
@@ -69,13 +109,15 @@ def main():
         apart = (ours - original(tokens).logits).abs().max().item()
     print("largest difference of logits:", apart)
     assert apart <= 1e-4
+    if arguments.cut:
+        count = len(os.listdir(os.path.join(arguments.cut, "iter_0000001")))
+        ranks = [opened(arguments.cut, rank)["model"] for rank in range(count)]
+        differ = [name for name, value in stored["model"].items()
+                  if not torch.equal(value, together(name, [rank[name] for rank in ranks]))]
+        print(f"{len(ranks)} ranks put together: {len(stored['model'])} tensors, {len(differ)} differ {differ[:3]}")
+        assert not differ
     if arguments.save:
-        path = os.path.join(arguments.save, FILE)
-        os.makedirs(os.path.dirname(path))
-        torch.save({"args": argparse.Namespace(**stored["args"]), "checkpoint_version": 3.0, "iteration": 1,
-                    "model": model.state_dict(), "rng_state": [{"torch_rng_state": torch.get_rng_state()}]}, path)
-        with open(os.path.join(arguments.save, "latest_checkpointed_iteration.txt"), "w") as tracker:
-            tracker.write("1")
+        save(arguments.save, arguments.ranks, dict(stored["args"]), model.state_dict())
 
 
 if __name__ == "__main__":

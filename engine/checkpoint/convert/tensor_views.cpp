@@ -74,16 +74,36 @@ void read_repeated(const Matrix& row, const Offset& offset, const Shape& box, By
   }
 }
 
+constexpr std::size_t kTile = 32;  // rows and columns that stay in the cache
+
+// [columns, rows] from [rows, columns] elements of kBytes.
+template <std::size_t kBytes>
+void transpose(const std::byte* from, std::size_t rows, std::size_t columns, std::byte* to) {
+  for (std::size_t top = 0; top < rows; top += kTile) {
+    for (std::size_t left = 0; left < columns; left += kTile) {
+      for (std::size_t r = top; r < std::min(top + kTile, rows); ++r) {
+        for (std::size_t c = left; c < std::min(left + kTile, columns); ++c) {
+          std::memcpy(to + (c * rows + r) * kBytes, from + (r * columns + c) * kBytes, kBytes);
+        }
+      }
+    }
+  }
+}
+
 void read_transposed(const Matrix& matrix, const Offset& offset, const Shape& box, Bytes to) {
   std::vector<std::byte> held(to.size());
   read(matrix, offset[1], box[1], offset[0], box[0], held);
-  const auto size = static_cast<std::size_t>(element_bytes(matrix.from->dtype));
-  const auto rows = static_cast<std::size_t>(box[0]);
-  const auto columns = static_cast<std::size_t>(box[1]);
-  for (std::size_t r = 0; r < rows; ++r) {
-    for (std::size_t c = 0; c < columns; ++c) {
-      std::memcpy(to.data() + (r * columns + c) * size, held.data() + (c * rows + r) * size, size);
-    }
+  const auto rows = static_cast<std::size_t>(box[1]);
+  const auto columns = static_cast<std::size_t>(box[0]);
+  switch (element_bytes(matrix.from->dtype)) {
+    case 1:
+      return transpose<1>(held.data(), rows, columns, to.data());
+    case 2:
+      return transpose<2>(held.data(), rows, columns, to.data());
+    case 4:
+      return transpose<4>(held.data(), rows, columns, to.data());
+    default:
+      return transpose<8>(held.data(), rows, columns, to.data());
   }
 }
 

@@ -1,5 +1,5 @@
-// Tensors made of others without a copy: boxes of them below or beside one another, repeated, transposed. What is read of
-// them lives as long as the sources and the Views. Private to engine/checkpoint.
+// Tensors made of others without a copy: boxes of them below or beside one another, repeated, transposed. What is read
+// of them lives as long as the sources and the Views. Private to engine/checkpoint.
 //
 // Memory   of a read: the box that is asked for, once more where it is transposed.
 // Threads  one thread at a time.
