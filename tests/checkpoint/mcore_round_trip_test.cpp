@@ -150,6 +150,23 @@ TEST_F(FromMcore, WritesFilesAndNamesOfTheModelsFolder) {
   EXPECT_THAT(read_file(folder_ / "bf16/config.json"), HasSubstr("bfloat16"));
 }
 
+TEST_F(FromMcore, GivesEachExpertItsTensorsWhereTheFolderNamesNone) {
+  made_ = {.type = "qwen3_moe", .experts = 2, .fused = true};
+  options_.grouped_experts = true;
+  write();
+  const auto fused = contents(model_ / "model.safetensors");
+  fs::remove(model_ / "model.safetensors");
+  from_mcore(mcore_, folder_ / "again", model_);
+  const auto alone = contents(folder_ / "again/model.safetensors");
+  const std::string mlp = "model.layers.1.mlp.experts.";
+  const std::string& gate_up = fused.at(mlp + "gate_up_proj").second;
+  EXPECT_EQ(alone.at(mlp + "0.gate_proj.weight").second + alone.at(mlp + "0.up_proj.weight").second +
+                alone.at(mlp + "1.gate_proj.weight").second + alone.at(mlp + "1.up_proj.weight").second,
+            gate_up);
+  EXPECT_EQ(alone.at(mlp + "1.down_proj.weight").first, "fp32 [8, 4]");
+  EXPECT_FALSE(alone.contains(mlp + "gate_up_proj"));
+}
+
 TEST_F(FromMcore, LeavesOutTheRowsThatFillUpTheVocabulary) {
   options_.tensor_size = 2;
   options_.pad_vocab_to = 40;  // 20 a rank: the second has none of the 13
@@ -320,6 +337,11 @@ TEST(ModelShape, RefusesSizesThatAreNone) {
   write_file(folder / "config.json", config_of(model));
   EXPECT_THAT(message_of<ConfigError>([&] { to_mcore(folder, folder / "out"); }),
               HasSubstr("num_hidden_layers is 2000000000; use at most 100000"));
+  model.layers = 100'000;
+  write_weights(folder / "model.safetensors", {counting("model.norm.weight", {8})});
+  write_file(folder / "config.json", config_of(model));
+  EXPECT_THAT(message_of<ConfigError>([&] { to_mcore(folder, folder / "out"); }),
+              HasSubstr("config.json: 1000 or more do not fit\n  missing 'model.embed_tokens.weight' [13, 8]\n"));
   model.layers = 3;
   model.heads = 6;
   write_file(folder / "config.json", config_of(model));

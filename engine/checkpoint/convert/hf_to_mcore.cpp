@@ -7,6 +7,7 @@
 #include "engine/checkpoint/convert/mcore.h"
 #include "engine/checkpoint/convert/mcore_layers.h"
 #include "engine/checkpoint/convert/mcore_output.h"
+#include "engine/checkpoint/convert/misfits.h"
 #include "engine/checkpoint/convert/model_shape.h"
 #include "engine/checkpoint/convert/tensor_compare.h"
 #include "engine/checkpoint/convert/tensor_views.h"
@@ -18,7 +19,6 @@
 namespace loom::checkpoint {
 namespace {
 
-constexpr std::size_t kMostListed = 6;
 constexpr double kMegatronVersion = 3.0;
 
 // One file: a tensor rank, a stage and an expert rank.
@@ -38,7 +38,12 @@ struct Mlp {
 class ToMcore {
  public:
   ToMcore(const HfToMcore& options, const ModelShape& shape, const TensorList& list)
-      : options_(options), shape_(shape), list_(list), plan_(plan_layers(shape.layers, options.pipeline)) {
+      : options_(options),
+        shape_(shape),
+        list_(list),
+        plan_(plan_layers(shape.layers, options.pipeline)),
+        misfits_(fmt::format("{}: its tensors are not those of {} by {}", options.load_dir.string(), shape.model_type,
+                             shape.file.string())) {
     check_sizes();
     tied_ = is_tied();
   }
@@ -60,18 +65,12 @@ class ToMcore {
   }
 
   // Every name of the folder that no file got; refuses those that are missing or have another shape.
-  void refuse_misfits() const {
-    std::vector<std::string> lines(problems_.begin(), problems_.end());
+  void refuse_misfits() {
     for (const SourceTensor& tensor : list_.tensors()) {
       if (used_.contains(tensor.name) || models::is_stored_buffer(tensor.name)) continue;
-      lines.push_back(fmt::format("not expected '{}' {}", shown_text(tensor.name), to_string(tensor.shape)));
+      misfits_.add("not expected '{}' {}", shown_text(tensor.name), to_string(tensor.shape));
     }
-    if (lines.empty()) return;
-    std::string text = fmt::format("{}: its tensors are not those of {} by {}: {} do not fit",
-                                   options_.load_dir.string(), shape_.model_type, shape_.file.string(), lines.size());
-    for (std::size_t i = 0; i < std::min(lines.size(), kMostListed); ++i) text += "\n  " + lines[i];
-    if (lines.size() > kMostListed) text += fmt::format("\n  and {} more", lines.size() - kMostListed);
-    throw ConfigError(text);
+    misfits_.refuse();
   }
 
   int chunks() const { return plan_.chunks; }
@@ -92,7 +91,9 @@ class ToMcore {
     const int tensor = options_.tensor_size;
     const char* flag = "--target-tensor-parallel-size";
     check_divides(shape_.groups, "key-value heads (num_key_value_heads)", tensor, flag);
-    check_divides(shape_.intermediate, "rows of an MLP (intermediate_size)", tensor, flag);
+    if (shape_.has_dense_layers()) {
+      check_divides(shape_.intermediate, "rows of an MLP (intermediate_size)", tensor, flag);
+    }
     if (shape_.experts > 0) {
       check_divides(shape_.experts, "experts", options_.expert_size, "--target-expert-parallel-size");
       check_divides(shape_.expert_intermediate, "rows of an expert (moe_intermediate_size)", expert_tensor_size(),
@@ -107,6 +108,9 @@ class ToMcore {
     }
     const std::int64_t multiple = options_.vocab_divisible_by * tensor;
     padded_ = options_.pad_vocab_to.value_or((shape_.vocabulary + multiple - 1) / multiple * multiple);
+    if (padded_ > most)
+      config_error("--make-vocab-size-divisible-by {} gives a vocabulary of {} rows; at most {} are written",
+                   options_.vocab_divisible_by, padded_, most);
     if (padded_ < shape_.vocabulary || padded_ % tensor != 0) {
       config_error(
           "--pad-vocab-size-to is {}; use a multiple of --target-tensor-parallel-size {} of at least {}, the "
@@ -137,12 +141,12 @@ class ToMcore {
   const SourceTensor* find(const std::string& name, const Shape& shape) {
     const SourceTensor* tensor = list_.find(name);
     if (tensor == nullptr) {
-      problems_.insert(fmt::format("missing '{}' {}", name, to_string(shape)));
+      misfits_.add("missing '{}' {}", name, to_string(shape));
       return nullptr;
     }
     used_.insert(name);
     if (tensor->shape == shape) return tensor;
-    problems_.insert(fmt::format("'{}' is {}, not {}", name, to_string(tensor->shape), to_string(shape)));
+    misfits_.add("'{}' is {}, not {}", name, to_string(tensor->shape), to_string(shape));
     return nullptr;
   }
 
@@ -303,7 +307,7 @@ class ToMcore {
   Rank rank_;
   std::vector<OutputTensor>* to_ = nullptr;
   std::set<std::string> used_;
-  std::set<std::string> problems_;
+  Misfits misfits_;
 };
 
 // The ranks that have a file. Experts that are whole on each tensor rank are on the rank that counts both at once.

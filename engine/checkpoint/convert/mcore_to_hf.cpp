@@ -10,6 +10,7 @@
 #include "engine/checkpoint/convert/hf_output.h"
 #include "engine/checkpoint/convert/mcore.h"
 #include "engine/checkpoint/convert/mcore_folder.h"
+#include "engine/checkpoint/convert/misfits.h"
 #include "engine/checkpoint/convert/model_shape.h"
 #include "engine/checkpoint/convert/tensor_compare.h"
 #include "engine/checkpoint/convert/tensor_views.h"
@@ -22,7 +23,6 @@
 namespace loom::checkpoint {
 namespace {
 
-constexpr std::size_t kMostListed = 6;
 constexpr std::string_view kLayerPrefix = "decoder.layers.";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
@@ -62,7 +62,12 @@ std::optional<std::int64_t> layer_of(std::string_view name) {
 class ToHf {
  public:
   ToHf(const McoreToHf& options, const ModelShape& shape, const Assets& assets, McoreFolder& folder)
-      : options_(options), shape_(shape), assets_(assets), folder_(folder) {
+      : options_(options),
+        shape_(shape),
+        assets_(assets),
+        folder_(folder),
+        misfits_(fmt::format("{}: its tensors are not those of {} by {}", folder.path().string(), shape.model_type,
+                             shape.file.string())) {
     if (assets.names()) wanted_.insert(assets.names()->begin(), assets.names()->end());
     place_layers();
     check_groups();
@@ -82,7 +87,7 @@ class ToHf {
     add_head();
     note_unexpected();
     note_names();
-    refuse_misfits();
+    misfits_.refuse();
     return std::move(outputs_);
   }
 
@@ -119,7 +124,7 @@ class ToHf {
 
   void check_groups() const {
     const int size = folder_.tensor_size();
-    if (shape_.groups % size == 0 && shape_.intermediate % size == 0) return;
+    if (shape_.groups % size == 0 && (!shape_.has_dense_layers() || shape_.intermediate % size == 0)) return;
     config_error(
         "{} has {} tensor ranks, which divide not both num_key_value_heads {} and intermediate_size {} of {}; give the "
         "folder of the model with --hf-cfg-dir",
@@ -141,11 +146,11 @@ class ToHf {
     expect(name);
     const SourceTensor* tensor = list(file, at_.chunk).find(name);
     if (tensor == nullptr) {
-      note("missing '{}' {} in {}", name, to_string(shape), place_of(file));
+      misfits_.add("missing '{}' {} in {}", name, to_string(shape), place_of(file));
       return nullptr;
     }
     if (tensor->shape == shape) return tensor;
-    note("'{}' of {} is {}, not {}", name, place_of(file), to_string(tensor->shape), to_string(shape));
+    misfits_.add("'{}' of {} is {}, not {}", name, place_of(file), to_string(tensor->shape), to_string(shape));
     return nullptr;
   }
 
@@ -392,18 +397,13 @@ class ToHf {
 
   // --- what does not fit
 
-  template <class... Args>
-  void note(fmt::format_string<Args...> format, Args&&... args) {
-    problems_.insert(shown_text(fmt::format(format, std::forward<Args>(args)...)));
-  }
-
   void note_unexpected() {
     for (const McoreFile& file : folder_.files()) {
       for (int chunk = 0; chunk < folder_.chunks(); ++chunk) {
         at_ = {file.rank.stage, chunk, 0};
         for (const SourceTensor& tensor : list(file, chunk).tensors()) {
           if (expected_.contains({file.rank.stage, chunk, tensor.name})) continue;
-          note("not expected '{}' {} in {}", tensor.name, to_string(tensor.shape), place_of(file));
+          misfits_.add("not expected '{}' {} in {}", shown_text(tensor.name), to_string(tensor.shape), place_of(file));
         }
       }
     }
@@ -411,29 +411,17 @@ class ToHf {
 
   // The names of the assets, where they have some, against those that are made.
   void note_names() {
-    if (wanted_.empty() || !problems_.empty()) return;
+    if (wanted_.empty() || !misfits_.empty()) return;
     std::set<std::string> made;
     for (const OutputTensor& output : outputs_) {
       made.insert(output.name);
-      if (!wanted_.contains(output.name)) note("'{}' is not among the names of {}", output.name, assets_.wanted_by());
+      if (!wanted_.contains(output.name))
+        misfits_.add("'{}' is not among the names of {}", output.name, assets_.wanted_by());
     }
     for (const std::string& name : wanted_) {
       if (made.contains(name) || models::is_stored_buffer(name)) continue;
-      note("'{}' of {} is not made of the checkpoint", name, assets_.wanted_by());
+      misfits_.add("'{}' of {} is not made of the checkpoint", shown_text(name), assets_.wanted_by());
     }
-  }
-
-  void refuse_misfits() const {
-    if (problems_.empty()) return;
-    std::string text = fmt::format("{}: its tensors are not those of {} by {}: {} do not fit", folder_.path().string(),
-                                   shape_.model_type, shape_.file.string(), problems_.size());
-    std::size_t listed = 0;
-    for (const std::string& problem : problems_) {
-      if (++listed > kMostListed) break;
-      text += "\n  " + problem;
-    }
-    if (problems_.size() > kMostListed) text += fmt::format("\n  and {} more", problems_.size() - kMostListed);
-    throw ConfigError(text);
   }
 
   const McoreToHf& options_;
@@ -448,7 +436,7 @@ class ToHf {
   Views views_;
   std::vector<Matrix> embedding_;
   std::set<std::tuple<int, int, std::string>> expected_;  // stage, chunk, name
-  std::set<std::string> problems_;
+  Misfits misfits_;
   std::vector<OutputTensor> outputs_;
 };
 

@@ -37,6 +37,7 @@ struct ModelShape {
   std::vector<std::int64_t> dense_layers = {};  // but for these
 
   bool has_experts(std::int64_t layer) const;
+  bool has_dense_layers() const { return experts == 0 || sparse_step > 1 || !dense_layers.empty(); }
   std::int64_t heads_of_group() const { return heads / groups; }
   // Of the matrix of queries, keys and values.
   std::int64_t qkv_rows() const { return (heads + 2 * groups) * head_width; }
