@@ -269,6 +269,19 @@ std::optional<TorchTensor> TorchTensor::reshaped(const Shape& shape) const {
 
 namespace {
 
+// What only a file names that means to run something in the reader of another program. Its module's first part, or its
+// name among the functions of Python itself.
+bool means_to_run(std::string_view module, std::string_view name) {
+  static constexpr std::array<std::string_view, 17> kModules{
+      "asyncio", "code", "commands", "ctypes", "importlib", "multiprocessing", "nt",  "os",        "platform",
+      "posix",   "pty",  "runpy",    "shutil", "socket",    "subprocess",      "sys", "webbrowser"};
+  static constexpr std::array<std::string_view, 8> kFunctions{"__import__", "apply", "breakpoint", "compile",
+                                                              "eval",       "exec",  "execfile",   "open"};
+  const std::string_view first = module.substr(0, module.find('.'));
+  if (first == "builtins" || first == "__builtin__") return std::ranges::find(kFunctions, name) != kFunctions.end();
+  return std::ranges::find(kModules, first) != kModules.end();
+}
+
 bool is_mapping(const PickleNode& node) {
   return node.is(Kind::kDict) || node.is_object_of("collections", "OrderedDict");
 }
@@ -282,7 +295,8 @@ bool is_tensor(const PickleNode& node) {
 
 TorchMapping::TorchMapping(const ByteSource& source) : where_(source.where(0)) {
   const auto zip = std::make_shared<const TorchZip>(source);
-  const Description description(*zip, [](std::string_view, std::string_view) { return true; });
+  const Description description(
+      *zip, [](std::string_view module, std::string_view name) { return !means_to_run(module, name); });
   const Pickle& pickle = description.pickle;
   if (!is_mapping(pickle.root())) pickle.fail(pickle.root(), "a mapping of names should stand here");
   const auto& items = pickle.root().items;

@@ -241,6 +241,19 @@ TEST(HfToMcore, PutsChunksOfVirtualStagesUnderTheirNumbers) {
   EXPECT_TRUE(tensors_in(folder / "mcore", "mp_rank_00_001", "model1").contains("decoder.final_layernorm.weight"));
 }
 
+TEST(HfToMcore, LeavesNothingWhereItIsStopped) {
+  const fs::path folder = fresh_folder();
+  const HfToMcore options{.load_dir = make_model(folder / "model", {}), .save_dir = folder / "mcore"};
+  std::uint64_t all = 0;
+  const auto stop = [&](std::uint64_t done, std::uint64_t all_bytes) {
+    all = all_bytes;
+    if (done > all_bytes / 2) raise<Error>("stopped");
+  };
+  EXPECT_EQ(message_of<Error>([&] { convert(options, stop); }), "stopped");
+  EXPECT_GT(all, 0u);
+  EXPECT_TRUE(fs::is_empty(folder / "mcore"));
+}
+
 TEST(HfToMcore, RefusesAFolderWithACheckpoint) {
   const fs::path folder = fresh_folder();
   const fs::path model = make_model(folder / "model", {});

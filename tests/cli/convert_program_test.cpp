@@ -187,6 +187,14 @@ TEST(ConvertProgram, LeavesNothingOfRanksOnAFullDisk) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("cannot write: File too large"));
   EXPECT_TRUE(fs::is_empty(folder.path("mg")));
+  ASSERT_EQ(folder.run(to_mcore(kQwen2, "mg")).exit_code, 0);
+  const Outcome back = folder.run_shell(
+      "ulimit -f 300; exec \"$0\" \"$@\"",
+      {"convert", "mcore-to-hf", "--load-dir", "mg", "--save-dir", "below/hf", "--hf-cfg-dir", kQwen2});
+  EXPECT_EQ(back.exit_code, 1);
+  EXPECT_THAT(back.err, HasSubstr("cannot write: File too large"));
+  EXPECT_TRUE(fs::is_empty(folder.path("below/hf")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path("below")), {}), 1);
 }
 
 // A Llama of two wide layers, zeros that take no room.

@@ -313,6 +313,41 @@ TEST(TorchMapping, HoldsTheTensorsUnderEachKey) {
   EXPECT_FALSE(b.reshaped({4, 2}));
 }
 
+// {"args": MODULE.NAME("touch evil_was_here"), "model": {}}
+std::string archive_that_calls(const std::string& module, const std::string& name) {
+  PickleWriter out(2);
+  out.begin_dict();
+  out.text("args");
+  out.global(module, name);
+  out.begin_tuple();
+  out.text("touch evil_was_here");
+  out.end_tuple();
+  out.reduce();
+  out.text("model");
+  out.begin_dict();
+  out.end_dict();
+  out.end_dict();
+  return archive_of(out.finish(), "");
+}
+
+TEST(TorchMapping, PassesOverClassesAndRefusesThoseThatRunThings) {
+  const auto keys = [](const std::string& archive) {
+    const MemorySource source(bytes_of(archive), "m.pt");
+    return TorchMapping(source).keys();
+  };
+  EXPECT_EQ(keys(archive_that_calls("argparse", "Namespace")), (std::vector<std::string>{"args", "model"}));
+  EXPECT_EQ(keys(archive_that_calls("megatron.core.enums", "ModelType")).size(), 2u);
+  EXPECT_EQ(keys(archive_that_calls("numpy.core.multiarray", "_reconstruct")).size(), 2u);
+  for (const auto& [module, name] :
+       {std::pair("os", "system"), std::pair("posix", "system"), std::pair("subprocess", "Popen"),
+        std::pair("builtins", "eval"), std::pair("__builtin__", "exec"), std::pair("os.path", "join")}) {
+    const std::string message = message_of<FileDamage>([&] { keys(archive_that_calls(module, name)); });
+    EXPECT_NE(message.find(fmt::format("the pickle names {}.{}, ", module, name)), std::string::npos) << message;
+    EXPECT_EQ(message.rfind("m.pt: offset 64, data.pkl: offset ", 0), 0u) << message;
+  }
+  EXPECT_FALSE(std::filesystem::exists("evil_was_here"));
+}
+
 TEST(TorchMapping, RefusesWhatIsNoneAndNamesGivenTwice) {
   const auto refusal = [](const std::string& archive, const char* key = "model") {
     return message_of<FileDamage>([&] {
