@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <fmt/format.h>
-#include <map>
 #include <numeric>
 #include <set>
 
