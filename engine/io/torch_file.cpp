@@ -283,7 +283,8 @@ bool means_to_run(std::string_view module, std::string_view name) {
 }
 
 bool is_mapping(const PickleNode& node) {
-  return node.is(Kind::kDict) || node.is_object_of("collections", "OrderedDict");
+  return node.is(Kind::kDict) || node.is_object_of("collections", "OrderedDict") ||
+         node.is_object_of("collections", "defaultdict");
 }
 
 bool is_tensor(const PickleNode& node) {

@@ -6,19 +6,23 @@ MCORE    folder of the checkpoint (tensor, pipeline and expert size 1): torch.lo
          model is built by the args in it, names and shapes are those of its state_dict, and it is loaded strictly.
 HF       folder that it was made of: transformers' logits of the same tokens, within 1e-4.
 --cut    another checkpoint of HF, of several tensor ranks: put together by torch.cat its tensors are those of MCORE.
---save   writes the model as Megatron does, args as argparse.Namespace, for N tensor ranks as views of the whole tensors:
-         for `shardloom convert mcore-to-hf` to read.
+--save   writes the model as Megatron does, args as argparse.Namespace: for `shardloom convert mcore-to-hf` to read. For
+         N tensor ranks, in views of the whole tensors, a defaultdict by protocol 4, as MindSpeed-LLM's converter.
 """
 import argparse
 import os
+import random
 import warnings
+from collections import defaultdict
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from megatron.core import parallel_state, tensor_parallel
+from megatron.core.enums import ModelType
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer.moe import moe_utils
@@ -58,8 +62,13 @@ def save(folder, ranks, args, model):
         path = os.path.join(folder, FILE.format(rank))
         os.makedirs(os.path.dirname(path))
         parts = {name: part_of(name, value, rank, ranks) for name, value in model.items()}
-        torch.save({"args": argparse.Namespace(**args), "checkpoint_version": 3.0, "iteration": 1, "model": parts,
-                    "rng_state": [{"torch_rng_state": torch.get_rng_state()}]}, path)
+        if ranks > 1:
+            parts = defaultdict(dict, parts)
+        numbers = {"random_rng_state": random.getstate(), "np_rng_state": np.random.get_state(),
+                   "torch_rng_state": torch.get_rng_state()}
+        torch.save({"args": argparse.Namespace(**args, params_dtype=torch.bfloat16, model_type=ModelType.encoder_or_decoder),
+                    "checkpoint_version": 3.0, "iteration": 1, "model": parts, "rng_state": [numbers]}, path,
+                   pickle_protocol=2 if ranks == 1 else 4)
     with open(os.path.join(folder, "latest_checkpointed_iteration.txt"), "w") as tracker:
         tracker.write("1")
 

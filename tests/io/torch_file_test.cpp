@@ -24,8 +24,7 @@ struct TensorPickle {
   std::vector<std::int64_t> strides = {3, 1};
 };
 
-std::string pickle_of(const TensorPickle& tensor) {
-  PickleWriter out(2);
+void write(PickleWriter& out, const TensorPickle& tensor) {
   out.global("torch._utils", "_rebuild_tensor_v2");
   out.begin_tuple();
   out.begin_tuple();
@@ -43,6 +42,11 @@ std::string pickle_of(const TensorPickle& tensor) {
   out.none();
   out.end_tuple();
   out.reduce();
+}
+
+std::string pickle_of(const TensorPickle& tensor) {
+  PickleWriter out(2);
+  write(out, tensor);
   return out.finish();
 }
 
@@ -311,6 +315,27 @@ TEST(TorchMapping, HoldsTheTensorsUnderEachKey) {
   b.reshaped({3, 2})->read_box({2, 0}, {1, 2}, std::as_writable_bytes(std::span(row)), true);
   EXPECT_EQ(row, (std::vector<float>{4, 5}));
   EXPECT_FALSE(b.reshaped({4, 2}));
+}
+
+TEST(TorchMapping, ReadsADefaultdict) {
+  PickleWriter out(4);
+  out.begin_dict();
+  out.text("model");
+  out.global("collections", "defaultdict");
+  out.begin_tuple();
+  out.global("builtins", "dict");
+  out.end_tuple();
+  out.reduce();
+  out.begin_items();
+  out.text("a");
+  write(out, {});
+  out.end_dict();
+  out.end_dict();
+  const std::string archive = archive_of(out.finish(), floats(6));
+  const MemorySource source(bytes_of(archive), "m.pt");
+  const TorchMapping mapping(source);
+  ASSERT_EQ(mapping.tensors("model").size(), 1u);
+  EXPECT_EQ(mapping.tensors("model").at("a").shape(), (Shape{2, 3}));
 }
 
 // {"args": MODULE.NAME("touch evil_was_here"), "model": {}}
