@@ -35,7 +35,8 @@ constexpr const char* kCompareExample =
     "wrong\n";
 constexpr const char* kConvertExample =
     "Flags of a conversion: shardloom convert hf-to-dcp --help, and so for the others\n"
-    "Also as: shardloom mm-convert GenericDCPConverter hf_to_dcp --hf_dir DIR --dcp_dir DIR\n";
+    "Also as: shardloom mm-convert GenericDCPConverter hf_to_dcp --hf_dir DIR --dcp_dir DIR\n"
+    "         shardloom convert_ckpt_v2 --load-model-type hf --save-model-type mg --load-dir DIR --save-dir DIR\n";
 constexpr const char* kMergeExample = "Example:\n  shardloom merge --base qwen2 --adapter tuned --save qwen2-tuned\n";
 constexpr const char* kInspectExample =
     "Example:\n  shardloom inspect run\n  shardloom inspect --diff run/iter_0000100 hf_folder\n"
@@ -187,7 +188,9 @@ class Parser {
   }
 
   ConvertArguments settled_conversion() {
-    for (const CLI::App* app : conversions_.apps()) refuse_extras(*app, {});
+    for (const CLI::App* app : conversions_.apps()) {
+      refuse_extras(*app, app->parsed() ? conversions_.refused() : std::vector<std::string>{});
+    }
     refuse_extras(convert_, {});
     return conversions_.settled();
   }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/checkpoint/convert/convert.h"
+#include "engine/checkpoint/convert/mcore.h"
 #include "engine/checkpoint/convert/merge.h"
 #include "engine/data/preprocess/options.h"
 #include "engine/launch/launch_context.h"
@@ -87,7 +88,9 @@ struct PlanArguments {
 
 // `shardloom convert`.
 struct ConvertArguments {
-  std::variant<checkpoint::HfToDcp, checkpoint::DcpToHf, checkpoint::DcpToDcp> conversion;
+  std::variant<checkpoint::HfToDcp, checkpoint::DcpToHf, checkpoint::DcpToDcp, checkpoint::HfToMcore,
+               checkpoint::McoreToHf>
+      conversion;
   std::vector<std::string> without_effect;  // flags of other converters that change nothing here
 };
 

@@ -32,7 +32,10 @@ void warn_of_overflow(const std::vector<checkpoint::Overflow>& overflows, const 
 }
 
 std::optional<DType> dtype_of(const checkpoint::DcpToDcp&) { return std::nullopt; }
-std::optional<DType> dtype_of(const checkpoint::WeightOptions& options) { return options.dtype; }
+template <class Options>
+std::optional<DType> dtype_of(const Options& options) {
+  return options.dtype;
+}
 
 }  // namespace
 

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstdlib>
 
 #include "engine/cli/flags.h"
+#include "engine/cli/weight_flags.h"
 #include "engine/config/document.h"
 #include "engine/config/section.h"
 
@@ -59,34 +59,6 @@ void add_tie(const std::string& word, std::vector<Tie>& ties) {
     config_error("--tie-weight-mapping is {}; use TARGET=SOURCE, two names of one tensor", shown_text(word));
   }
   ties.emplace_back(word.substr(0, middle), word.substr(middle + 1));
-}
-
-std::uint64_t parse_size(const std::string& text) {
-  static const std::array<std::pair<std::string_view, std::uint64_t>, 10> kUnits{{{"", 1},
-                                                                                  {"B", 1},
-                                                                                  {"KB", 1'000},
-                                                                                  {"MB", 1'000'000},
-                                                                                  {"GB", 1'000'000'000},
-                                                                                  {"TB", 1'000'000'000'000},
-                                                                                  {"KiB", 1ull << 10},
-                                                                                  {"MiB", 1ull << 20},
-                                                                                  {"GiB", 1ull << 30},
-                                                                                  {"TiB", 1ull << 40}}};
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  const auto number = parse_number<std::uint64_t>(text.substr(0, digits));
-  const auto unit = std::ranges::find(kUnits, std::string_view(text).substr(digits),
-                                      &std::pair<std::string_view, std::uint64_t>::first);
-  std::uint64_t bytes = 0;
-  if (!number || *number == 0 || unit == kUnits.end() || __builtin_mul_overflow(*number, unit->second, &bytes)) {
-    config_error(
-        "--shard-size is {}; use a whole number of bytes of at least 1, or one of KB, MB, GB, KiB, MiB, GiB: 5GB",
-        shown_text(text));
-  }
-  return bytes;
-}
-
-void need(const std::filesystem::path& value, const char* command, const char* flag, const char* what) {
-  if (value.empty()) config_error("convert {}: {} is missing; give {}", command, flag, what);
 }
 
 // --- words from elsewhere
@@ -185,13 +157,20 @@ void respell(std::vector<std::string>& words) {
   if (words.size() < 2 || words[1].starts_with('-')) return;
   if (words[1] != kConverter) {
     config_error(
-        "mm-convert: '{}' is not built: only {} is; other converters are for Megatron's own layout of checkpoints",
+        "mm-convert: '{}' is not built: only {} is; the others are of models of images and sound in Megatron's layout. "
+        "Language models in that layout: shardloom convert hf-to-mcore and mcore-to-hf",
         words[1], kConverter);
   }
   words.erase(words.begin() + 1);
 }
 
 }  // namespace
+
+std::vector<const CLI::App*> ConvertFlags::apps() const {
+  std::vector<const CLI::App*> apps{&hf_to_dcp_, &dcp_to_hf_, &dcp_to_dcp_};
+  for (const CLI::App* app : mcore_.apps()) apps.push_back(app);
+  return apps;
+}
 
 const CLI::App& ConvertFlags::named(const std::string& command) const {
   std::vector<std::string> names;
@@ -206,12 +185,14 @@ const CLI::App& ConvertFlags::named(const std::string& command) const {
 }
 
 std::vector<std::string> ConvertFlags::written_out(std::vector<std::string> words) const {
+  words = McoreFlags::respelled(std::move(words));
   if (words.empty() || (words.front() != "convert" && words.front() != "mm-convert")) return words;
   const bool is_mm = words.front() == "mm-convert";
   const std::string file = take_config(words);
   if (is_mm) respell(words);
   if (words.size() < 2) {
-    config_error("convert: no conversion is given; use convert hf-to-dcp, convert dcp-to-hf or convert dcp-to-dcp");
+    config_error(
+        "convert: no conversion is given; use convert hf-to-dcp, dcp-to-hf, dcp-to-dcp, hf-to-mcore or mcore-to-hf");
   }
   if (words[1].starts_with('-')) return words;
   const CLI::App& app = named(words[1]);
@@ -239,10 +220,7 @@ void ConvertFlags::add_weights(CLI::App& app, checkpoint::WeightOptions& options
       "--fused-linear-names", "NAME", options.fused_linear_names,
       "Weights of experts [E, in, out] that are [E * in, out] in the checkpoint, by the last parts of their names");
   flags.group("Values");
-  flags.choice<std::optional<DType>>(
-      "--dtype", options.dtype,
-      {{"as-stored", std::nullopt}, {"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16}},
-      "Of floating tensors; rounded to nearest, ties to even");
+  add_dtype(flags, "--dtype", options.dtype);
   flags.group("Files");
   app.add_option("--config")->type_name("FILE")->description("YAML file of these flags")->group("Files");
   for (const std::string name : {"--trust-remote-code", "--num-workers", "--sharded"}) {
@@ -255,7 +233,8 @@ ConvertFlags::ConvertFlags(CLI::App& convert)
     : convert_(convert),
       hf_to_dcp_(*convert.add_subcommand("hf-to-dcp", "A Hugging Face folder as a checkpoint.")),
       dcp_to_hf_(*convert.add_subcommand("dcp-to-hf", "The model of a checkpoint as a Hugging Face folder.")),
-      dcp_to_dcp_(*convert.add_subcommand("dcp-to-dcp", "A checkpoint cut for another number of ranks.")) {
+      dcp_to_dcp_(*convert.add_subcommand("dcp-to-dcp", "A checkpoint cut for another number of ranks.")),
+      mcore_(convert) {
   hf_to_dcp_.footer(kHfToDcpExample);
   dcp_to_hf_.footer(kDcpToHfExample);
   dcp_to_dcp_.footer(kDcpToDcpExample);
@@ -285,6 +264,7 @@ ConvertFlags::ConvertFlags(CLI::App& convert)
 }
 
 ConvertArguments ConvertFlags::settled() const {
+  if (mcore_.parsed()) return mcore_.settled();
   const auto with_ties = [](auto options, const Given& given) {
     for (const std::string& word : given.ties) add_tie(word, options.ties);
     return options;

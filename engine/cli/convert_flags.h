@@ -4,6 +4,7 @@
 // mm-convert   `mm-convert GenericDCPConverter hf_to_dcp --hf_dir ...`, as in MindSpeed-MM, is `convert hf-to-dcp`.
 //              Where JSONARGPARSE_DEFAULT_ENV is true, variables MM_CONVERT_GENERICDCPCONVERTER__HF_TO_DCP__HF_DIR give
 //              flags too.
+// mcore        the commands to and from Megatron-core, and MindSpeed-LLM's convert_ckpt: mcore_flags.h.
 // --config     a YAML file of flags, their names with underscores; also below GenericDCPConverter and the command's
 //              name.
 // Order        of environment, file and command line the last one counts.
@@ -15,17 +16,20 @@
 #include <vector>
 
 #include "engine/cli/arguments.h"
+#include "engine/cli/mcore_flags.h"
 
 namespace loom::cli {
 
 class ConvertFlags {
  public:
-  // Adds the three commands to `convert`.
+  // Adds the commands to `convert`.
   explicit ConvertFlags(CLI::App& convert);
 
   // The words of a command line, with environment and file written out; other commands' stay as they are.
   std::vector<std::string> written_out(std::vector<std::string> words) const;
-  std::vector<const CLI::App*> apps() const { return {&hf_to_dcp_, &dcp_to_hf_, &dcp_to_dcp_}; }
+  std::vector<const CLI::App*> apps() const;
+  // What the parse gave that is not taken here.
+  const std::vector<std::string>& refused() const { return mcore_.refused(); }
   // After the parse.
   ConvertArguments settled() const;
 
@@ -44,6 +48,7 @@ class ConvertFlags {
   CLI::App& hf_to_dcp_;
   CLI::App& dcp_to_hf_;
   CLI::App& dcp_to_dcp_;
+  McoreFlags mcore_;
   checkpoint::HfToDcp import_;
   checkpoint::DcpToHf export_;
   checkpoint::DcpToDcp reshard_;

@@ -3,14 +3,7 @@
 namespace loom::cli {
 namespace {
 
-constexpr std::string_view kAny = "*";
-
-struct ForeignFlag {
-  std::string_view name;
-  int values;                 // 0 or 1; -1: one or more
-  std::string_view accepted;  // the values that change nothing, with '|' between them; kAny; empty: always refused
-  std::string_view advice;    // why not, and what to write
-};
+constexpr std::string_view kAny = kAnyValue;
 
 // Taken in silence, or refused.
 constexpr ForeignFlag kForeignFlags[] = {
@@ -129,18 +122,23 @@ std::string as_written(const ForeignFlag& flag, const std::string& value) {
 
 }  // namespace
 
+void add_without_effect(Flags& flags, std::span<const ForeignFlag> table, std::vector<std::string>& refused,
+                        std::vector<std::string>& without_effect) {
+  for (const ForeignFlag& flag : table) {
+    flags.noted(std::string(flag.name), flag.values, [&](const std::string& value) {
+      const bool accepted = accepts(flag, value);
+      (accepted ? without_effect : refused).push_back(accepted ? as_written(flag, value) : refusal(flag, value));
+    });
+  }
+}
+
 void add_foreign_flags(Flags& flags, ForeignFlags& given) {
   for (const ForeignFlag& flag : kForeignFlags) {
     flags.noted(std::string(flag.name), flag.values, [&](const std::string& value) {
       if (!accepts(flag, value)) given.refused.push_back(refusal(flag, value));
     });
   }
-  for (const ForeignFlag& flag : kWithoutEffect) {
-    flags.noted(std::string(flag.name), flag.values, [&](const std::string& value) {
-      (accepts(flag, value) ? given.without_effect : given.refused)
-          .push_back(accepts(flag, value) ? as_written(flag, value) : refusal(flag, value));
-    });
-  }
+  add_without_effect(flags, kWithoutEffect, given.refused, given.without_effect);
   flags.noted("--bf16", 0, [&given](const std::string&) { given.bf16 = true; });
   for (const char* name : {"--recompute-granularity", "--recompute-method", "--recompute-num-layers"}) {
     flags.noted(name, 1, [&given, name](const std::string&) { given.recompute.emplace_back(name); });

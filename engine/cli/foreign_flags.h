@@ -9,12 +9,27 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/cli/flags.h"
 
 namespace loom::cli {
+
+inline constexpr std::string_view kAnyValue = "*";
+
+struct ForeignFlag {
+  std::string_view name;
+  int values;                 // 0 or 1; -1: one or more
+  std::string_view accepted;  // the values that change nothing, with '|' between them; kAnyValue; empty: always refused
+  std::string_view advice;    // why not, and what to write
+};
+
+// Adds the flags of a table to a command, hidden from its help. The lists outlive the parse.
+void add_without_effect(Flags& flags, std::span<const ForeignFlag> table, std::vector<std::string>& refused,
+                        std::vector<std::string>& without_effect);
 
 // What the command line gave of them.
 struct ForeignFlags {

@@ -140,7 +140,7 @@ class Pickle::Machine {
   }
   void add_items(Kind kind, const std::vector<const PickleNode*>& items) {
     PickleNode& to = top();
-    if (to.kind == Kind::kObject && kind != Kind::kSet && to.of_class->is_class("collections", "OrderedDict")) {
+    if (to.kind == Kind::kObject && kind != Kind::kSet && is_dict_class(*to.of_class)) {
       to.items.insert(to.items.end(), items.begin(), items.end());
       return;
     }
@@ -150,6 +150,12 @@ class Pickle::Machine {
   }
 
   // --- classes and objects
+
+  // Whose items follow as those of a dict. The argument of an OrderedDict is a list of pairs or nothing, that of a
+  // defaultdict what would make a missing value.
+  static bool is_dict_class(const PickleNode& node) {
+    return node.is_class("collections", "OrderedDict") || node.is_class("collections", "defaultdict");
+  }
   void push_class(std::string_view module, std::string_view name) {
     if (!allow_(module, name)) {
       fail(
@@ -169,8 +175,7 @@ class Pickle::Machine {
     if (arguments.kind != Kind::kTuple) fail("the pickle calls a class with what is no tuple");
     PickleNode& node = make(Kind::kObject);
     node.of_class = &of_class;
-    // An OrderedDict's items follow as those of a dict; its argument is a list of pairs or nothing.
-    if (!of_class.is_class("collections", "OrderedDict")) node.items = arguments.items;
+    if (!is_dict_class(of_class)) node.items = arguments.items;
     push(node);
   }
   void build() {

@@ -36,7 +36,8 @@ struct PickleNode {
     kDict,  // items: key, value, key, value
     kSet,
     kClass,       // text: module, name: name
-    kObject,      // of_class, items: the arguments, state: what BUILD gave, or null
+    kObject,      // of_class, items: the arguments (of OrderedDict and defaultdict: as of a dict), state: what BUILD
+                  // gave, or null
     kPersistent,  // state: the identifier
   };
 

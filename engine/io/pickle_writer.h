@@ -40,6 +40,8 @@ class PickleWriter {
   void end_list() { put('e'); }
   void begin_dict();
   void end_dict() { put('u'); }
+  // Entries for a mapping that stands there already, up to end_dict(): of an OrderedDict.
+  void begin_items() { put('('); }
   // A tuple of whole numbers.
   void wholes(std::span<const std::int64_t> values);
 

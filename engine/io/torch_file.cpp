@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fmt/ranges.h>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "engine/core/shown_text.h"
@@ -35,8 +37,9 @@ constexpr std::array<TorchDtype, 10> kDtypes{{{DType::kF32, "float32", "FloatSto
 
 constexpr std::uint64_t kMostPickle = 64 << 20;
 constexpr std::size_t kMostNodes = 8'000'000;
-constexpr std::size_t kMostDims = 64;       // of PyTorch
-constexpr std::uint64_t kBlock = 64 << 10;  // read and summed while it is in the cache
+constexpr std::size_t kMostDims = 64;         // of PyTorch
+constexpr std::uint64_t kBlock = 64 << 10;    // read and summed while it is in the cache
+constexpr std::int64_t kLeastRowBytes = 256;  // of a row that is read by itself
 constexpr int kMostLevels = 64;
 constexpr std::int64_t kMostItems = 1'000'000;
 
@@ -58,9 +61,9 @@ struct Description {
   std::vector<std::byte> bytes;
   Pickle pickle;
 
-  explicit Description(const TorchZip& zip)
+  explicit Description(const TorchZip& zip, const AllowClass& allow = allowed)
       : bytes(zip.content(zip.at("data.pkl"), kMostPickle)),
-        pickle(bytes, zip.source().where(zip.at("data.pkl").begin) + ", data.pkl", allowed, kMostNodes) {
+        pickle(bytes, zip.source().where(zip.at("data.pkl").begin) + ", data.pkl", allow, kMostNodes) {
     if (const TorchZipEntry* order = zip.find("byteorder")) check_order(zip, *order);
   }
 
@@ -90,8 +93,8 @@ std::vector<std::int64_t> wholes(const Pickle& pickle, const PickleNode& node, s
 }
 
 // The arguments of _rebuild_tensor_v2, also behind _rebuild_parameter.
-const PickleNode& tensor_arguments(const Pickle& pickle) {
-  const PickleNode* node = &pickle.root();
+const PickleNode& tensor_arguments(const Pickle& pickle, const PickleNode& of) {
+  const PickleNode* node = &of;
   if (node->is_object_of("torch._utils", "_rebuild_parameter") && !node->items.empty()) node = node->items[0];
   if (!node->is_object_of("torch._utils", "_rebuild_tensor_v2") || node->items.size() < 4) {
     pickle.fail(*node, "a tensor should stand here");
@@ -145,10 +148,14 @@ std::optional<DType> parse_torch_dtype(std::string_view name) {
   return row == kDtypes.end() ? std::nullopt : std::optional(row->dtype);
 }
 
-TorchTensor::TorchTensor(const ByteSource& source) : zip_(source) {
-  const Description description(zip_);
-  const Pickle& pickle = description.pickle;
-  const PickleNode& tensor = tensor_arguments(pickle);
+TorchTensor::TorchTensor(const ByteSource& source) : zip_(std::make_shared<const TorchZip>(source)) {
+  const Description description(*zip_);
+  *this = TorchTensor(zip_, description.pickle, description.pickle.root());
+}
+
+TorchTensor::TorchTensor(std::shared_ptr<const TorchZip> zip, const Pickle& pickle, const PickleNode& node)
+    : zip_(std::move(zip)) {
+  const PickleNode& tensor = tensor_arguments(pickle, node);
   const StorageName storage = storage_name(pickle, *tensor.items[0]);
   dtype_ = storage.dtype;
   const PickleNode& begin = *tensor.items[1];
@@ -157,7 +164,7 @@ TorchTensor::TorchTensor(const ByteSource& source) : zip_(source) {
   shape_ = Shape(wholes(pickle, *tensor.items[2], "size"));
   strides_ = wholes(pickle, *tensor.items[3], "stride");
   if (strides_.size() != shape_.sizes().size()) pickle.fail(tensor, "a tensor with as many strides as sizes is needed");
-  storage_ = &zip_.at(fmt::format("data/{}", storage.key));
+  storage_ = &zip_->at(fmt::format("data/{}", storage.key));
   const auto spanned = elements_spanned(shape_, strides_, begin_);
   const auto held = static_cast<std::int64_t>(storage_->size / static_cast<std::uint64_t>(element_bytes(dtype_)));
   const auto numel = numel_of(shape_);
@@ -177,8 +184,8 @@ bool TorchTensor::is_contiguous() const {
 }
 
 std::vector<std::byte> TorchTensor::storage() const {
-  std::vector<std::byte> bytes = zip_.source().bytes(storage_->begin, storage_->size);
-  zip_.check_crc(*storage_, crc32(bytes));
+  std::vector<std::byte> bytes = zip_->source().bytes(storage_->begin, storage_->size);
+  zip_->check_crc(*storage_, crc32(bytes));
   return bytes;
 }
 
@@ -187,10 +194,10 @@ void TorchTensor::verify_storage() const {
   std::uint32_t crc = 0;
   for (std::uint64_t at = 0; at < storage_->size; at += block.size()) {
     const auto piece = std::span(block).first(std::min<std::uint64_t>(block.size(), storage_->size - at));
-    zip_.source().read(storage_->begin + at, piece);
+    zip_->source().read(storage_->begin + at, piece);
     crc = crc32(piece, crc);
   }
-  zip_.check_crc(*storage_, crc);
+  zip_->check_crc(*storage_, crc);
 }
 
 // The storage is the tensor: every block is summed right behind its reading.
@@ -198,10 +205,10 @@ void TorchTensor::read_whole(std::span<std::byte> to) const {
   std::uint32_t crc = 0;
   for (std::uint64_t at = 0; at < to.size(); at += kBlock) {
     const auto piece = to.subspan(at, std::min<std::uint64_t>(kBlock, to.size() - at));
-    zip_.source().read(storage_->begin + at, piece);
+    zip_->source().read(storage_->begin + at, piece);
     crc = crc32(piece, crc);
   }
-  zip_.check_crc(*storage_, crc);
+  zip_->check_crc(*storage_, crc);
 }
 
 void TorchTensor::read_box(const Offset& offset, const Shape& box, std::span<std::byte> to, bool verify) const {
@@ -215,9 +222,14 @@ void TorchTensor::read_box(const Offset& offset, const Shape& box, std::span<std
     const std::uint64_t run_bytes = static_cast<std::uint64_t>(runs.elems()) * element;
     for (std::int64_t i = 0; i < runs.count(); ++i) {
       const auto at = static_cast<std::uint64_t>(begin_ + runs.begin(i)) * element;
-      zip_.source().read(storage_->begin + at, to.subspan(static_cast<std::uint64_t>(i) * run_bytes, run_bytes));
+      zip_->source().read(storage_->begin + at, to.subspan(static_cast<std::uint64_t>(i) * run_bytes, run_bytes));
     }
     return;
+  }
+  const std::int64_t row_elems = box.ndim() == 0 ? 1 : box[box.ndim() - 1];
+  if (box.ndim() > 0 && strides_.back() == 1 && row_elems * static_cast<std::int64_t>(element) >= kLeastRowBytes) {
+    if (verify) verify_storage();
+    return read_rows(offset, box, to);
   }
   const std::vector<std::byte> held = storage();
   std::vector<std::int64_t> index(static_cast<std::size_t>(box.ndim()), 0);
@@ -228,6 +240,94 @@ void TorchTensor::read_box(const Offset& offset, const Shape& box, std::span<std
                 held.data() + static_cast<std::uint64_t>(at) * element, element);
     for (std::size_t d = index.size(); d > 0 && ++index[d - 1] == box[static_cast<int>(d) - 1]; --d) index[d - 1] = 0;
   }
+}
+
+// The last dim's elements lie side by side.
+void TorchTensor::read_rows(const Offset& offset, const Shape& box, std::span<std::byte> to) const {
+  const auto element = static_cast<std::uint64_t>(element_bytes(dtype_));
+  const auto inner = static_cast<std::size_t>(box.ndim() - 1);
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(box[box.ndim() - 1]) * element;
+  std::vector<std::int64_t> index(inner, 0);
+  for (std::uint64_t done = 0; done < to.size(); done += row_bytes) {
+    std::int64_t at = begin_ + offset[inner];
+    for (std::size_t d = 0; d < inner; ++d) at += (offset[d] + index[d]) * strides_[d];
+    zip_->source().read(storage_->begin + static_cast<std::uint64_t>(at) * element, to.subspan(done, row_bytes));
+    for (std::size_t d = inner; d > 0 && ++index[d - 1] == box[static_cast<int>(d) - 1]; --d) index[d - 1] = 0;
+  }
+}
+
+std::optional<TorchTensor> TorchTensor::reshaped(const Shape& shape) const {
+  if (!is_contiguous() || shape.numel() != shape_.numel()) return std::nullopt;
+  TorchTensor tensor = *this;
+  tensor.shape_ = shape;
+  tensor.strides_.assign(shape.sizes().size(), 1);
+  for (std::size_t d = tensor.strides_.size(); d > 1; --d) {
+    tensor.strides_[d - 2] = tensor.strides_[d - 1] * shape.sizes()[d - 1];
+  }
+  return tensor;
+}
+
+namespace {
+
+// What only a file names that means to run something in the reader of another program. Its module's first part, or its
+// name among the functions of Python itself.
+bool means_to_run(std::string_view module, std::string_view name) {
+  static constexpr std::array<std::string_view, 17> kModules{
+      "asyncio", "code", "commands", "ctypes", "importlib", "multiprocessing", "nt",  "os",        "platform",
+      "posix",   "pty",  "runpy",    "shutil", "socket",    "subprocess",      "sys", "webbrowser"};
+  static constexpr std::array<std::string_view, 8> kFunctions{"__import__", "apply", "breakpoint", "compile",
+                                                              "eval",       "exec",  "execfile",   "open"};
+  const std::string_view first = module.substr(0, module.find('.'));
+  if (first == "builtins" || first == "__builtin__") return std::ranges::find(kFunctions, name) != kFunctions.end();
+  return std::ranges::find(kModules, first) != kModules.end();
+}
+
+bool is_mapping(const PickleNode& node) {
+  return node.is(Kind::kDict) || node.is_object_of("collections", "OrderedDict") ||
+         node.is_object_of("collections", "defaultdict");
+}
+
+bool is_tensor(const PickleNode& node) {
+  return node.is_object_of("torch._utils", "_rebuild_tensor_v2") ||
+         node.is_object_of("torch._utils", "_rebuild_parameter");
+}
+
+}  // namespace
+
+TorchMapping::TorchMapping(const ByteSource& source) : where_(source.where(0)) {
+  const auto zip = std::make_shared<const TorchZip>(source);
+  const Description description(
+      *zip, [](std::string_view module, std::string_view name) { return !means_to_run(module, name); });
+  const Pickle& pickle = description.pickle;
+  if (!is_mapping(pickle.root())) pickle.fail(pickle.root(), "a mapping of names should stand here");
+  const auto& items = pickle.root().items;
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    if (!items[i]->is(Kind::kText)) continue;
+    const std::string key(items[i]->text);
+    keys_.push_back(key);
+    if (!is_mapping(*items[i + 1])) continue;
+    auto& tensors = tensors_[key];
+    const auto& entries = items[i + 1]->items;
+    for (std::size_t e = 0; e + 1 < entries.size(); e += 2) {
+      if (!entries[e]->is(Kind::kText) || !is_tensor(*entries[e + 1])) continue;
+      if (entries[e]->text.ends_with("_extra_state")) continue;
+      const bool is_new =
+          tensors.emplace(std::string(entries[e]->text), TorchTensor(zip, pickle, *entries[e + 1])).second;
+      if (++count > kMostItems) pickle.fail(*entries[e], fmt::format("more than {} tensors", kMostItems));
+      if (!is_new) pickle.fail(*entries[e], fmt::format("'{}' stands twice", shown_text(entries[e]->text)));
+    }
+  }
+}
+
+bool TorchMapping::has(std::string_view key) const { return tensors_.contains(key); }
+
+const std::map<std::string, TorchTensor, std::less<>>& TorchMapping::tensors(std::string_view key) const {
+  const auto found = tensors_.find(key);
+  if (found != tensors_.end()) return found->second;
+  throw FileDamage(
+      fmt::format("{}: no mapping of names to tensors under '{}'; there are: {}", where_, key,
+                  fmt::join(keys_ | std::views::transform([](const auto& k) { return shown_text(k); }), ", ")));
 }
 
 namespace {
@@ -351,14 +451,13 @@ std::vector<std::int64_t> row_major_strides(const Shape& shape) {
   return strides;
 }
 
-std::string tensor_pickle(DType dtype, const Shape& shape) {
-  PickleWriter out(2);
+void write_tensor(PickleWriter& out, DType dtype, const Shape& shape, const std::string& storage) {
   out.global("torch._utils", "_rebuild_tensor_v2");
   out.begin_tuple();
   out.begin_tuple();
   out.text("storage");
   out.global("torch", row_of(dtype).storage);
-  out.text("0");
+  out.text(storage);
   out.text("cpu");
   out.whole(shape.numel());
   out.end_tuple();
@@ -373,6 +472,48 @@ std::string tensor_pickle(DType dtype, const Shape& shape) {
   out.reduce();
   out.end_tuple();
   out.reduce();
+}
+
+std::string tensor_pickle(DType dtype, const Shape& shape) {
+  PickleWriter out(2);
+  write_tensor(out, dtype, shape, "0");
+  return out.finish();
+}
+
+void begin_ordered(PickleWriter& out) {
+  out.global("collections", "OrderedDict");
+  out.begin_tuple();
+  out.end_tuple();
+  out.reduce();
+  out.begin_items();
+}
+
+void write_attributes(PickleWriter& out, const PlainValue& value) {
+  begin_ordered(out);
+  for (const PlainValue& item : value.items()) out.value(item);
+  out.end_dict();
+  out.value(value);
+  out.build();
+}
+
+std::string mapping_pickle(const std::vector<TorchEntry>& entries) {
+  PickleWriter out(2);
+  std::size_t storage = 0;
+  out.begin_dict();
+  for (const TorchEntry& entry : entries) {
+    out.text(entry.key);
+    if (!entry.tensors) {
+      entry.as_attributes ? write_attributes(out, entry.value) : out.value(entry.value);
+      continue;
+    }
+    begin_ordered(out);
+    for (const TensorToWrite& tensor : *entry.tensors) {
+      out.text(tensor.name);
+      write_tensor(out, tensor.dtype, tensor.shape, fmt::to_string(storage++));
+    }
+    out.end_dict();
+  }
+  out.end_dict();
   return out.finish();
 }
 
@@ -401,6 +542,26 @@ std::uint64_t torch_tensor_bytes(DType dtype, const Shape& shape) {
   zip.begin("data/0", static_cast<std::uint64_t>(shape.numel() * element_bytes(dtype)));
   zip.skip();
   zip.end();
+  zip.entry("version", "3\n");
+  zip.finish();
+  return zip.written();
+}
+
+std::uint64_t write_torch_mapping(const ByteSink& sink, const std::vector<TorchEntry>& entries) {
+  TorchZipWriter zip(sink);
+  write_rest(zip, mapping_pickle(entries));
+  std::size_t storage = 0;
+  const ByteSink to_zip = [&zip](std::span<const std::byte> piece) { zip.append(piece); };
+  for (const TorchEntry& entry : entries) {
+    if (!entry.tensors) continue;
+    for (const TensorToWrite& tensor : *entry.tensors) {
+      zip.begin(fmt::format("data/{}", storage++),
+                static_cast<std::uint64_t>(tensor.shape.numel() * element_bytes(tensor.dtype)));
+      if (const auto* bytes = std::get_if<std::span<const std::byte>>(&tensor.content)) zip.append(*bytes);
+      if (const auto* content = std::get_if<ByteProducer>(&tensor.content)) (*content)(to_zip);
+      zip.end();
+    }
+  }
   zip.entry("version", "3\n");
   zip.finish();
   return zip.written();

@@ -146,6 +146,102 @@ TEST(ConvertProgram, MakesACheckpointThatARunGoesOnFromAsFromTheOriginal) {
   EXPECT_EQ(folder.run({"inspect", "--diff", "out", "from_out"}).exit_code, 1);
 }
 
+// --- Megatron-core's layout
+
+Words to_mcore(const std::string& from, const std::string& to) {
+  return {"convert", "hf-to-mcore", "--load-dir", from, "--save-dir", to, "--target-tensor-parallel-size", "2"};
+}
+
+TEST(ConvertProgram, GoesToMegatronsRanksAndBack) {
+  const ProgramFolder folder;
+  const Outcome there = folder.run(to_mcore(kQwen2, "mg") + Words{"--target-pipeline-parallel-size", "2",
+                                                                  "--num-layer-list", "1,3", "--use-mcore-models"});
+  EXPECT_EQ(there.exit_code, 0) << there.err;
+  EXPECT_THAT(there.err, HasSubstr("without effect here: --use-mcore-models\n"));
+  EXPECT_THAT(
+      there.out,
+      MatchesRegex("wrote mg/iter_0000001: 62 tensors, 862720 bytes in 4 files, [0-9.]+ s \\([0-9.]+ .B/s\\)\n"));
+  EXPECT_EQ(folder.read("mg/latest_checkpointed_iteration.txt"), "1");
+  const Outcome back = folder.run({"convert_ckpt_v2", "--load-model-type", "mg", "--save-model-type", "hf",
+                                   "--load-dir", "mg", "--save-dir", "hf", "--hf-cfg-dir", kQwen2});
+  EXPECT_EQ(back.exit_code, 0) << back.err;
+  EXPECT_EQ(back.err, "");
+  EXPECT_THAT(back.out, MatchesRegex("wrote hf: 51 tensors, 860416 bytes in 1 file, .*\n"));
+  EXPECT_EQ(folder.read("hf/model.safetensors"), read_file(kQwen2 + "/model.safetensors"));
+}
+
+TEST(ConvertProgram, EndsWithTwoForSizesThatDoNotDivide) {
+  const ProgramFolder folder;
+  const Outcome wrong = folder.run(with_value(to_mcore(kQwen2, "mg"), "--target-tensor-parallel-size", "4"));
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_EQ(wrong.err,
+            "shardloom: --target-tensor-parallel-size is 4, but " + kQwen2 +
+                "/config.json has 2 key-value heads (num_key_value_heads), which it does not divide; write a "
+                "divisor of 2\n");
+  EXPECT_FALSE(fs::exists(folder.path("mg")));
+}
+
+TEST(ConvertProgram, LeavesNothingOfRanksOnAFullDisk) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run_shell("ulimit -f 300; exec \"$0\" \"$@\"", to_mcore(kQwen2, "mg"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("cannot write: File too large"));
+  EXPECT_TRUE(fs::is_empty(folder.path("mg")));
+  ASSERT_EQ(folder.run(to_mcore(kQwen2, "mg")).exit_code, 0);
+  const Outcome back = folder.run_shell(
+      "ulimit -f 300; exec \"$0\" \"$@\"",
+      {"convert", "mcore-to-hf", "--load-dir", "mg", "--save-dir", "below/hf", "--hf-cfg-dir", kQwen2});
+  EXPECT_EQ(back.exit_code, 1);
+  EXPECT_THAT(back.err, HasSubstr("cannot write: File too large"));
+  EXPECT_TRUE(fs::is_empty(folder.path("below/hf")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path("below")), {}), 1);
+}
+
+// A Llama of two wide layers, zeros that take no room.
+void write_wide_model(const ProgramFolder& folder) {
+  constexpr std::int64_t kWidth = 2048;
+  folder.write("wide/config.json",
+               R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 2048, "num_attention_heads": 16,
+                   "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 2048})");
+  const std::string layer = "model.layers.0.";
+  const std::vector<std::pair<std::string, std::vector<std::int64_t>>> tensors{
+      {"model.embed_tokens.weight", {2048, kWidth}},
+      {layer + "input_layernorm.weight", {kWidth}},
+      {layer + "self_attn.q_proj.weight", {kWidth, kWidth}},
+      {layer + "self_attn.k_proj.weight", {1024, kWidth}},
+      {layer + "self_attn.v_proj.weight", {1024, kWidth}},
+      {layer + "self_attn.o_proj.weight", {kWidth, kWidth}},
+      {layer + "post_attention_layernorm.weight", {kWidth}},
+      {layer + "mlp.gate_proj.weight", {8192, kWidth}},
+      {layer + "mlp.up_proj.weight", {8192, kWidth}},
+      {layer + "mlp.down_proj.weight", {kWidth, 8192}},
+      {"model.norm.weight", {kWidth}},
+      {"lm_head.weight", {2048, kWidth}}};
+  std::int64_t at = 0;
+  std::string header;
+  for (const auto& [name, shape] : tensors) {
+    std::int64_t bytes = 4;
+    for (const std::int64_t size : shape) bytes *= size;
+    header += fmt::format(R"({}"{}":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}})", at == 0 ? "{" : ",", name,
+                          fmt::join(shape, ","), at, at + bytes);
+    at += bytes;
+  }
+  const std::string text = safetensors_header(header + "}");
+  folder.write("wide/model.safetensors", text);
+  fs::resize_file(folder.path("wide/model.safetensors"), text.size() + static_cast<std::uint64_t>(at));
+}
+
+TEST(ConvertMemory, OfRanksIsLessThanATensor) {
+  const ProgramFolder folder;
+  write_wide_model(folder);
+  const std::int64_t plain = peak_of(folder, {"--version"});
+  for (const Words& words : {to_mcore("wide", "mg"), Words{"convert", "mcore-to-hf", "--load-dir", "mg", "--save-dir",
+                                                           "hf", "--hf-cfg-dir", "wide"}}) {
+    const std::int64_t peak = peak_of(folder, words);
+    EXPECT_LT(peak - plain, kLargeBytes * 3 / 4) << words[1];  // a product of an MLP has kLargeBytes
+  }
+}
+
 // --- inspect
 
 TEST(InspectProgram, ShowsACheckpointAndEndsWithNothing) {

@@ -24,8 +24,7 @@ struct TensorPickle {
   std::vector<std::int64_t> strides = {3, 1};
 };
 
-std::string pickle_of(const TensorPickle& tensor) {
-  PickleWriter out(2);
+void write(PickleWriter& out, const TensorPickle& tensor) {
   out.global("torch._utils", "_rebuild_tensor_v2");
   out.begin_tuple();
   out.begin_tuple();
@@ -43,6 +42,11 @@ std::string pickle_of(const TensorPickle& tensor) {
   out.none();
   out.end_tuple();
   out.reduce();
+}
+
+std::string pickle_of(const TensorPickle& tensor) {
+  PickleWriter out(2);
+  write(out, tensor);
   return out.finish();
 }
 
@@ -137,6 +141,21 @@ TEST(TorchFile, ReadsStridesAndPlacesInAStorage) {
   EXPECT_EQ(elements_of<float>(read_file(golden("transposed.pt"))), (std::vector<float>{0, 3, 1, 4, 2, 5}));
   EXPECT_EQ(elements_of<float>(read_file(golden("sliced.pt"))), (std::vector<float>{1, 4}));
   EXPECT_EQ(elements_of<float>(read_file(golden("parameter.pt"))), (std::vector<float>{0, 1, 2}));
+}
+
+TEST(TorchFile, ReadsTheRowsOfAPartOfAWiderStorage) {
+  const TensorPickle right{.begin = 64, .sizes = {3, 64}, .strides = {128, 1}};  // 3 rows of 128, their second half
+  const std::string archive = archive_of(pickle_of(right), floats(384));
+  const std::vector<float> row = box_of(archive, {1, 0}, {1, 64});
+  EXPECT_EQ(row.front(), 192);
+  EXPECT_EQ(row.back(), 255);
+  const std::vector<float> all = box_of(archive, {0, 0}, {3, 64});
+  EXPECT_EQ(all[64], 192);
+  EXPECT_EQ(all.back(), 383);
+  EXPECT_EQ(box_of(archive, {1, 1}, {2, 2}), (std::vector<float>{193, 194, 321, 322}));
+  std::string damaged = archive;
+  damaged[damaged.find(floats(2).substr(0, 8)) + 4 * 200] ^= 1;
+  EXPECT_THROW(box_of(damaged, {0, 0}, {3, 64}), FileDamage);
 }
 
 TEST(TorchFile, ADamagedTensorIsFoundByItsChecksum) {
@@ -263,6 +282,108 @@ TEST(TorchFile, AnArchiveOfAValueHasTheEntriesOfTorchSave) {
   }
   EXPECT_EQ(text_of(zip.content(zip.at("version"), 10)), "3\n");
   EXPECT_EQ(value_of(archive), PlainValue::whole(3));
+}
+
+// --- mappings
+
+std::string mapping_archive(const std::vector<std::string>& names) {
+  const std::string elements = floats(6);
+  std::vector<TensorToWrite> tensors;
+  for (const std::string& name : names) tensors.push_back({name, DType::kF32, {2, 3}, bytes_of(elements)});
+  std::string archive;
+  write_torch_mapping(into(archive),
+                      {{.key = "args",
+                        .value = PlainValue::dict({{PlainValue::text("num_layers"), PlainValue::whole(2)}}),
+                        .as_attributes = true},
+                       {.key = "iteration", .value = PlainValue::whole(1)},
+                       {.key = "model", .tensors = tensors}});
+  return archive;
+}
+
+TEST(TorchMapping, HoldsTheTensorsUnderEachKey) {
+  const std::string archive = mapping_archive({"a", "b", "c._extra_state"});
+  const MemorySource source(bytes_of(archive), "m.pt");
+  const TorchMapping mapping(source);
+  EXPECT_EQ(mapping.keys(), (std::vector<std::string>{"args", "iteration", "model"}));
+  EXPECT_TRUE(mapping.tensors("args").empty());
+  EXPECT_FALSE(mapping.has("iteration"));
+  ASSERT_EQ(mapping.tensors("model").size(), 2u);
+  const TorchTensor& b = mapping.tensors("model").find("b")->second;
+  EXPECT_EQ(b.shape(), (Shape{2, 3}));
+  EXPECT_NE(b.storage_begin(), mapping.tensors("model").find("a")->second.storage_begin());
+  std::vector<float> row(2);
+  b.reshaped({3, 2})->read_box({2, 0}, {1, 2}, std::as_writable_bytes(std::span(row)), true);
+  EXPECT_EQ(row, (std::vector<float>{4, 5}));
+  EXPECT_FALSE(b.reshaped({4, 2}));
+}
+
+TEST(TorchMapping, ReadsADefaultdict) {
+  PickleWriter out(4);
+  out.begin_dict();
+  out.text("model");
+  out.global("collections", "defaultdict");
+  out.begin_tuple();
+  out.global("builtins", "dict");
+  out.end_tuple();
+  out.reduce();
+  out.begin_items();
+  out.text("a");
+  write(out, {});
+  out.end_dict();
+  out.end_dict();
+  const std::string archive = archive_of(out.finish(), floats(6));
+  const MemorySource source(bytes_of(archive), "m.pt");
+  const TorchMapping mapping(source);
+  ASSERT_EQ(mapping.tensors("model").size(), 1u);
+  EXPECT_EQ(mapping.tensors("model").at("a").shape(), (Shape{2, 3}));
+}
+
+// {"args": MODULE.NAME("touch evil_was_here"), "model": {}}
+std::string archive_that_calls(const std::string& module, const std::string& name) {
+  PickleWriter out(2);
+  out.begin_dict();
+  out.text("args");
+  out.global(module, name);
+  out.begin_tuple();
+  out.text("touch evil_was_here");
+  out.end_tuple();
+  out.reduce();
+  out.text("model");
+  out.begin_dict();
+  out.end_dict();
+  out.end_dict();
+  return archive_of(out.finish(), "");
+}
+
+TEST(TorchMapping, PassesOverClassesAndRefusesThoseThatRunThings) {
+  const auto keys = [](const std::string& archive) {
+    const MemorySource source(bytes_of(archive), "m.pt");
+    return TorchMapping(source).keys();
+  };
+  EXPECT_EQ(keys(archive_that_calls("argparse", "Namespace")), (std::vector<std::string>{"args", "model"}));
+  EXPECT_EQ(keys(archive_that_calls("megatron.core.enums", "ModelType")).size(), 2u);
+  EXPECT_EQ(keys(archive_that_calls("numpy.core.multiarray", "_reconstruct")).size(), 2u);
+  for (const auto& [module, name] :
+       {std::pair("os", "system"), std::pair("posix", "system"), std::pair("subprocess", "Popen"),
+        std::pair("builtins", "eval"), std::pair("__builtin__", "exec"), std::pair("os.path", "join")}) {
+    const std::string message = message_of<FileDamage>([&] { keys(archive_that_calls(module, name)); });
+    EXPECT_NE(message.find(fmt::format("the pickle names {}.{}, ", module, name)), std::string::npos) << message;
+    EXPECT_EQ(message.rfind("m.pt: offset 64, data.pkl: offset ", 0), 0u) << message;
+  }
+  EXPECT_FALSE(std::filesystem::exists("evil_was_here"));
+}
+
+TEST(TorchMapping, RefusesWhatIsNoneAndNamesGivenTwice) {
+  const auto refusal = [](const std::string& archive, const char* key = "model") {
+    return message_of<FileDamage>([&] {
+      const MemorySource source(bytes_of(archive), "m.pt");
+      TorchMapping(source).tensors(key);
+    });
+  };
+  EXPECT_EQ(refusal(mapping_archive({"a"}), "model0"),
+            "m.pt: offset 0: no mapping of names to tensors under 'model0'; there are: args, iteration, model");
+  EXPECT_TRUE(refusal(mapping_archive({"a", "a"})).ends_with(": 'a' stands twice"));
+  EXPECT_TRUE(refusal(tensor_archive<float>({1}, {1})).ends_with(": a mapping of names should stand here"));
 }
 
 TEST(PlainValue, IsShownAsPythonShowsIt) {

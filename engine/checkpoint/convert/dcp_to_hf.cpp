@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -9,12 +8,12 @@
 #include "engine/checkpoint/convert/assets.h"
 #include "engine/checkpoint/convert/convert.h"
 #include "engine/checkpoint/convert/find_checkpoint.h"
+#include "engine/checkpoint/convert/hf_output.h"
 #include "engine/checkpoint/convert/names.h"
 #include "engine/checkpoint/convert/tensor_compare.h"
 #include "engine/checkpoint/convert/whole_folder.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
-#include "engine/io/atomic_file.h"
 #include "engine/io/output_plan.h"
 #include "models/decoder/expert_weights.h"
 #include "models/hf/folder_files.h"
@@ -22,9 +21,6 @@
 
 namespace loom::checkpoint {
 namespace {
-
-// The tensors of each file of weights.
-using Shards = std::map<std::string, std::vector<OutputTensor>>;
 
 bool is_equal(const SourceTensor& a, const SourceTensor& b) {
   return a.dtype == b.dtype && a.shape == b.shape && compare(a, b).elements == 0;
@@ -209,63 +205,6 @@ class Export {
   NameMismatch mismatch_;
 };
 
-// As many tensors a file as fit, in their order; one that is larger has a file of its own.
-Shards cut(std::vector<OutputTensor> outputs, std::uint64_t shard_bytes) {
-  std::vector<std::vector<OutputTensor>> groups(1);
-  std::uint64_t bytes = 0;
-  for (OutputTensor& output : outputs) {
-    const std::uint64_t size = output.size_bytes();
-    if (!groups.back().empty() && bytes + size > shard_bytes) {
-      groups.emplace_back();
-      bytes = 0;
-    }
-    bytes += size;
-    groups.back().push_back(std::move(output));
-  }
-  Shards shards;
-  if (groups.size() == 1) {
-    shards["model.safetensors"] = std::move(groups.front());
-    return shards;
-  }
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    shards[fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, groups.size())] = std::move(groups[i]);
-  }
-  return shards;
-}
-
-Shards shards_of(std::vector<OutputTensor> outputs, const DcpToHf& options, const Assets& assets) {
-  if (options.shard_bytes || assets.files().empty()) {
-    return cut(std::move(outputs), options.shard_bytes.value_or(kDefaultShardBytes));
-  }
-  Shards shards;
-  for (OutputTensor& output : outputs) shards[assets.files().at(output.name)].push_back(std::move(output));
-  return shards;
-}
-
-void write_index(const std::filesystem::path& folder, const Shards& shards, std::uint64_t bytes) {
-  std::map<std::string, std::string> files;
-  for (const auto& [file, tensors] : shards) {
-    for (const OutputTensor& tensor : tensors) files[tensor.name] = file;
-  }
-  nlohmann::ordered_json index;
-  index["metadata"]["total_size"] = bytes;
-  index["weight_map"] = files;
-  io::write_text(folder / "model.safetensors.index.json", index.dump(2) + "\n");
-}
-
-// The type that most elements of the floating tensors get.
-std::optional<DType> main_dtype(const Shards& shards) {
-  std::map<DType, std::int64_t> elements;
-  for (const auto& [file, tensors] : shards) {
-    for (const OutputTensor& tensor : tensors) {
-      if (is_floating(tensor.dtype)) elements[tensor.dtype] += tensor.shape.numel();
-    }
-  }
-  const auto most = std::ranges::max_element(elements, {}, &std::pair<const DType, std::int64_t>::second);
-  if (most == elements.end()) return std::nullopt;
-  return most->first;
-}
-
 TensorList model_of(const io::DcpFolder& folder, const std::filesystem::path& path) {
   TensorList model = below(tensors_of(folder), "model.");
   if (!model.tensors().empty()) return model;
@@ -295,34 +234,17 @@ Converted convert(const DcpToHf& options, const CopyWatcher& watcher) {
   const io::DcpFolder folder(found.path);
   const TensorList model = model_of(folder, found.path);
   const auto adapter_config = adapter_config_of(folder);
-  const Shards shards = adapter_config
-                            ? Shards{{models::kAdapterWeightsFile, adapter_outputs(options, assets, model, found.path)}}
-                            : shards_of(Export(options, assets, model, found.path.string()).outputs(), options, assets);
+  const Shards shards =
+      adapter_config
+          ? Shards{{models::kAdapterWeightsFile, adapter_outputs(options, assets, model, found.path)}}
+          : shards_of(Export(options, assets, model, found.path.string()).outputs(), options.shard_bytes, assets);
   open_output(options, found);
-  WholeFolder output("--save-dir", options.save_dir);
-  Converted done{.path = options.save_dir, .files = static_cast<std::int64_t>(shards.size())};
-  for (const auto& [file, tensors] : shards) {
-    done.tensors += static_cast<std::int64_t>(tensors.size());
-    for (const OutputTensor& tensor : tensors) done.bytes += tensor.size_bytes();
-  }
+  const auto add_adapter_config = [&](const std::filesystem::path& made) {
+    write_adapter_config(made, *adapter_config, found.path);
+  };
+  Converted done = adapter_config ? write_whole_folder(options.save_dir, shards, watcher, add_adapter_config)
+                                  : write_hf_folder(options.save_dir, shards, assets, watcher);
   done.left_out = static_cast<std::int64_t>(folder.metadata().items.size() - model.tensors().size());
-  TensorCopy copy(done.bytes, watcher);
-  for (const auto& [file, tensors] : shards) {
-    std::vector<io::TensorToWrite> content;
-    for (const OutputTensor& tensor : tensors) {
-      content.push_back({tensor.name, tensor.dtype, tensor.shape, copy.producer(tensor)});
-    }
-    io::write_safetensors(output.path() / file, std::move(content));
-  }
-  if (adapter_config) {
-    write_adapter_config(output.path(), *adapter_config, found.path);
-  } else {
-    const bool is_single = shards.size() == 1 && shards.begin()->first == "model.safetensors";
-    if (!is_single) write_index(output.path(), shards, done.bytes);
-    assets.carry_to(output.path(), main_dtype(shards));
-  }
-  output.commit();
-  done.overflows = copy.overflows();
   return done;
 }
 
