@@ -359,6 +359,13 @@ void settle_logging(const CLI::App& app, ProgramArguments& a) {
 
 void settle_kernels(ProgramArguments& a) {
   if (a.kernels == train::KernelSet::kFast) a.fused = nn::KernelOptions::fast();
+  a.fused.loss_chunk_size = a.loss_chunk_size;
+  if (a.loss_chunk_size > 0 && a.is_pairwise_dataset) {
+    config_error(
+        "--loss-chunk-size is {}, and --stage {} compares the log-probabilities of answers, for which it is not built; "
+        "remove it",
+        a.loss_chunk_size, a.stage.value_or(""));
+  }
 }
 
 void refuse_what_is_searched(const CLI::App& app, const std::string& search, const std::string& what,

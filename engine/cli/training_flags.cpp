@@ -243,6 +243,9 @@ void add_execution(Flags& flags, ProgramArguments& a) {
   flags.toggle("--use-flash-attn", a.fused.flash_attn, "Flash attention; always on with --kernels fast");
   flags.toggle("--cross-entropy-loss-fusion", a.fused.fused_cross_entropy,
                "Fused cross-entropy; always on with --kernels fast");
+  flags.whole(
+      "--loss-chunk-size", a.loss_chunk_size, 0,
+      "Logits and loss of so many tokens of each sequence at a time, without keeping the logits; 0 = all at once");
   flags.whole("--distributed-timeout-minutes", a.distributed_timeout_minutes, 1, "How long a rank waits for its peers");
   flags.whole("--seed", a.seed, 0, "Seed of weights and data order");
 }

@@ -76,6 +76,7 @@ struct TrainerOptions : EndOptions {
   LossScaleOptions loss_scale;
 
   KernelSet kernels = KernelSet::kFast;
+  std::int64_t loss_chunk_size = 0;  // 0: the logits of all tokens exist at once
   nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with the other
 
   bool skip_train = false;  // evaluate the held-out and the test data, and take no step

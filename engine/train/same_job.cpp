@@ -133,6 +133,7 @@ void add_optimizer_and_kernels(Entries& entries, const TrainArguments& a) {
   add(entries, "--use-fused-rotary-pos-emb", given(a.fused.fused_rotary_pos_emb));
   add(entries, "--use-flash-attn", given(a.fused.flash_attn));
   add(entries, "--cross-entropy-loss-fusion", given(a.fused.fused_cross_entropy));
+  add(entries, "--loss-chunk-size", a.loss_chunk_size);
   add(entries, "--use-torch-fsdp2", given(a.use_torch_fsdp2));
 }
 
