@@ -22,11 +22,15 @@ nn::LocalTensor scalar(double value) {
   return {tensor, nn::ShardSpec::whole({})};
 }
 
-// The options of a group as torch.optim.AdamW has them.
+// The options of a group as torch.optim.AdamW, SGD and Muon have them.
 std::vector<std::pair<std::string, PlainValue>> torch_options(const nn::GroupState& group) {
   std::vector<std::pair<std::string, PlainValue>> options;
   for (const auto& [name, value] : group.options) {
-    if (name != "beta1" && name != "beta2") options.emplace_back(name, PlainValue::real(value));
+    if (name == "beta1" || name == "beta2") continue;
+    PlainValue plain = PlainValue::real(value);
+    if (name == "nesterov") plain = PlainValue::boolean(value != 0);
+    if (name == "ns_steps") plain = PlainValue::whole(static_cast<std::int64_t>(value));
+    options.emplace_back(name, std::move(plain));
   }
   if (group.options.contains("beta1") && group.options.contains("beta2")) {
     options.emplace_back("betas", PlainValue::tuple({PlainValue::real(group.options.at("beta1")),

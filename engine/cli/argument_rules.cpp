@@ -36,6 +36,23 @@ void check_lora(const ProgramArguments& a) {
                lora.target_modules.empty() ? "--lora-modules-to-save" : "--lora-target-modules");
 }
 
+// Flags of an optimizer beside another one.
+void check_optimizer(const CLI::App& app, const ProgramArguments& a) {
+  const auto refuse_without = [&](std::string_view prefix, bool is_chosen, std::string_view word) {
+    for (const CLI::Option* option : app.get_options()) {
+      const std::string flag = option->get_name();
+      if (is_chosen || option->count() == 0 || !flag.starts_with(prefix)) continue;
+      config_error("{} is of --optimizer {}, which is not given; add it, or remove the flag", flag, word);
+    }
+  };
+  refuse_without("--muon-", a.optimizer == train::OptimizerKind::kMuon, "muon");
+  refuse_without("--sgd-", a.optimizer == train::OptimizerKind::kSgd, "sgd");
+  if (a.optimizer == train::OptimizerKind::kSgd && a.sgd_nesterov && a.sgd_momentum == 0) {
+    config_error("--sgd-nesterov is given, and --sgd-momentum is 0; give a momentum above 0, or remove it");
+  }
+  check_limit("--muon-num-ns-steps", a.muon.steps, 100);
+}
+
 // Flags of launch scripts that have nothing to act on here.
 void note_without_effect(ProgramArguments& a, const std::vector<std::pair<bool, std::string>>& flags) {
   for (const auto& [is_given, flag] : flags) {
@@ -356,6 +373,11 @@ void settle_logging(const CLI::App& app, ProgramArguments& a) {
 
 void settle_kernels(ProgramArguments& a) {
   if (a.kernels == train::KernelSet::kFast) a.fused = nn::KernelOptions::fast();
+  a.fused.loss_chunk_size = a.loss_chunk_size;
+  if (a.loss_chunk_size > 0 && a.stage.value_or("sft") != "sft") {
+    config_error("--loss-chunk-size is {}, which is for the loss of next tokens, and --stage is {}; remove it",
+                 a.loss_chunk_size, *a.stage);
+  }
 }
 
 void refuse_what_is_searched(const CLI::App& app, const std::string& search, const std::string& what,
@@ -390,6 +412,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   settle_stage(app, a);
   a.variable_seq_lengths = a.is_instruction_dataset && (a.variable_seq_lengths || a.no_pad_to_seq_lengths);
   check_lora(a);
+  check_optimizer(app, a);
   check_data(app, program, a);
   check_sharding(a);
   settle_checkpoints(a);

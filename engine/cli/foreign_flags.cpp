@@ -97,7 +97,6 @@ constexpr ForeignFlag kWithoutEffect[] = {
     {"--lora-ckpt-filter", 0, kAny, ""},  // checkpoints of adapters have nothing else
     {"--lora-register-forward-hook", -1, kAny, ""},
     {"--qlora", 0, "", "stores the base in 4 bits, which is not built; remove it"},
-    {"--optimizer", 1, "adam|adamw", "only AdamW is built; write adam, or remove it"},
 };
 
 bool accepts(const ForeignFlag& flag, std::string_view value) {

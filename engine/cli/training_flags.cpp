@@ -177,8 +177,35 @@ void add_loss_scale(Flags& flags, ProgramArguments& a) {
   flags.whole("--hysteresis", a.loss_scale.hysteresis, 1, "Overflows after which the scale is halved");
 }
 
+const std::vector<std::pair<std::string, train::OptimizerKind>> kOptimizers{{"adam", train::OptimizerKind::kAdam},
+                                                                            {"adamw", train::OptimizerKind::kAdam},
+                                                                            {"sgd", train::OptimizerKind::kSgd},
+                                                                            {"muon", train::OptimizerKind::kMuon}};
+const std::vector<std::pair<std::string, sharding::MuonScale>> kMuonScales{
+    {"spectral", sharding::MuonScale::kSpectral},
+    {"unit_rms_norm", sharding::MuonScale::kUnitRmsNorm},
+    {"shape_scaling", sharding::MuonScale::kShapeScaling}};
+const std::vector<std::pair<std::string, sharding::MuonCoefficients>> kMuonCoefficients{
+    {"simple", sharding::MuonCoefficients::kSimple},
+    {"quintic", sharding::MuonCoefficients::kQuintic},
+    {"polar_express", sharding::MuonCoefficients::kPolarExpress}};
+
+void add_muon(Flags& flags, sharding::MuonOptions& muon) {
+  flags.real("--muon-momentum", muon.momentum, below_one, "a number from 0 to below 1", "Momentum of --optimizer muon");
+  flags.toggle("--muon-nesterov,!--no-muon-nesterov", muon.nesterov,
+               "Nesterov's form of that momentum; on unless --no-... is given");
+  flags.whole("--muon-num-ns-steps", muon.steps, 1, "Steps of the Newton-Schulz iteration");
+  flags.choice("--muon-coefficient-type", muon.coefficients, kMuonCoefficients, "Coefficients of the iteration");
+  flags.choice("--muon-scale-mode", muon.scale, kMuonScales,
+               "Scale of an update [A,B]: sqrt(max(A,B)), sqrt(A/B), or sqrt(max(1,A/B))");
+  flags.real("--muon-extra-scale-factor", muon.extra_scale, positive, "a number above 0",
+             "Times that scale; 0.2 with spectral is MindSpeed-MM's matched_adamw_rms");
+}
+
 void add_optimizer(Flags& flags, ProgramArguments& a) {
-  flags.group("Optimizer (AdamW)");
+  flags.group("Optimizer");
+  flags.choice("--optimizer", a.optimizer, kOptimizers,
+               "adam (AdamW), sgd, or muon for the matrices of the layers with AdamW for the rest");
   flags.real("--weight-decay", a.weight_decay, not_negative, "a number of at least 0",
              "Decay of the weights, times lr");
   flags.choice("--weight-decay-incr-style", a.weight_decay_incr_style,
@@ -198,6 +225,9 @@ void add_optimizer(Flags& flags, ProgramArguments& a) {
   flags.real("--adam-beta1", a.adam_beta1, below_one, "a number from 0 to below 1", "Decay of the first moment");
   flags.real("--adam-beta2", a.adam_beta2, below_one, "a number from 0 to below 1", "Decay of the second moment");
   flags.real("--adam-eps", a.adam_eps, positive, "a number above 0", "Added to the root of the second moment");
+  flags.real("--sgd-momentum", a.sgd_momentum, below_one, "a number from 0 to below 1", "Momentum of --optimizer sgd");
+  flags.toggle("--sgd-nesterov", a.sgd_nesterov, "Nesterov's form of that momentum");
+  add_muon(flags, a.muon);
 }
 
 void add_execution(Flags& flags, ProgramArguments& a) {
@@ -228,6 +258,9 @@ void add_execution(Flags& flags, ProgramArguments& a) {
   flags.toggle("--use-flash-attn", a.fused.flash_attn, "Flash attention; always on with --kernels fast");
   flags.toggle("--cross-entropy-loss-fusion", a.fused.fused_cross_entropy,
                "Fused cross-entropy; always on with --kernels fast");
+  flags.whole(
+      "--loss-chunk-size", a.loss_chunk_size, 0,
+      "Logits and loss of so many tokens of each sequence at a time, without keeping the logits; 0 = all at once");
   flags.whole("--distributed-timeout-minutes", a.distributed_timeout_minutes, 1, "How long a rank waits for its peers");
   flags.whole("--seed", a.seed, 0, "Seed of weights and data order");
 }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <memory>
 
+#include "engine/core/error.h"
+#include "engine/core/rank_context.h"
 #include "engine/data/byte_dataset.h"
 #include "engine/nn/functional.h"
 
@@ -44,17 +46,39 @@ DataLoaders byte_data_loaders(const DataOptions& options) {
   return loaders;
 }
 
-nn::Value call_with_ids(nn::Module& model, const Batch& batch) {
+namespace {
+
+nn::Args ids_of(const Batch& batch) {
   nn::Args args;
   args.positional.emplace_back(batch["input_ids"]);
   for (const char* name : {"position_ids", "actual_seq_len"}) {
     if (!batch.find(name).is_none()) args.named.emplace_back(name, batch.find(name));
   }
-  return model.call(std::move(args));
+  return args;
 }
+
+// The loss of a model that was given its targets.
+Loss loss_of_output(const nn::Value& output, const nn::Module& model) {
+  if (output.is_tensor() && output.tensor().shape().ndim() == 0) return output.tensor();
+  config_error(
+      "--loss-chunk-size: {} gives no loss where it is called with targets and loss_chunk_size; compute it there as "
+      "Qwen2ForCausalLM does, or leave the flag out",
+      model.type_name());
+}
+
+}  // namespace
+
+nn::Value call_with_ids(nn::Module& model, const Batch& batch) { return model.call(ids_of(batch)); }
 
 ForwardResult next_token_step(DataIterator& data, nn::Module& model) {
   const Batch batch = data.next();
+  const std::int64_t chunk = RankContext::current().slot<nn::KernelOptions>().loss_chunk_size;
+  if (chunk > 0) {
+    nn::Args args = ids_of(batch);
+    args.named.emplace_back("targets", batch["targets"]);
+    args.named.emplace_back("loss_chunk_size", chunk);
+    return {model.call(std::move(args)), [&model](const nn::Value& output) { return loss_of_output(output, model); }};
+  }
   const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
     return nn::functional::cross_entropy(logits, targets);
   };

@@ -1,8 +1,10 @@
 #include "engine/nn/layers.h"
 
+#include "engine/core/error.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/general.h"
+#include "engine/tensor/ops/linear_loss.h"
 
 namespace loom::nn {
 
@@ -10,7 +12,19 @@ Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, double init_st
     : weight(register_parameter("weight", {out, in}, Init::normal(init_std))) {
   if (with_bias) bias = &register_parameter("bias", {out}, Init::zeros());
 }
+namespace {
+
+Tensor loss_of(const Args& args, const Tensor& weight) {
+  return ops::linear_cross_entropy(args.tensor(0), weight, args.tensor(1), args.positional[2].number());
+}
+
+}  // namespace
+
 Value Linear::forward(const Args& args) {
+  if (args.positional.size() == 3) {
+    require(bias == nullptr, "a linear layer with a bias has no loss of its own");
+    return loss_of(args, weight.value);
+  }
   return ops::linear(args.tensor(0), weight.value, bias == nullptr ? Tensor{} : bias->value);
 }
 
@@ -35,6 +49,9 @@ LayerNorm::LayerNorm(std::int64_t dim, double eps)
 Value LayerNorm::forward(const Args& args) { return ops::layer_norm(args.tensor(0), weight.value, bias.value, eps_); }
 
 TiedLinear::TiedLinear(const ParamSlot& shared) : weight(register_tied("weight", shared)) {}
-Value TiedLinear::forward(const Args& args) { return ops::linear(args.tensor(0), weight.value); }
+Value TiedLinear::forward(const Args& args) {
+  if (args.positional.size() == 3) return loss_of(args, weight.value);
+  return ops::linear(args.tensor(0), weight.value);
+}
 
 }  // namespace loom::nn

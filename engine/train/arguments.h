@@ -22,6 +22,7 @@
 #include "engine/train/lr_schedule.h"
 #include "engine/train/preference_loss.h"
 #include "models/hub/options.h"
+#include "sharding/optim/muon_options.h"
 
 namespace loom::train {
 
@@ -29,7 +30,10 @@ namespace loom::train {
 // eager composes them.
 enum class KernelSet : std::uint8_t { kFast, kPytorch };
 
-// The optimizer (AdamW), its schedule and the batch of a step; when the run saves and ends.
+// Which optimizer updates the parameters (--optimizer); kMuon: the hidden matrices, and AdamW the rest.
+enum class OptimizerKind : std::uint8_t { kAdam, kSgd, kMuon };
+
+// The optimizer, its schedule and the batch of a step; when the run saves and ends.
 struct TrainerOptions : EndOptions {
   int micro_batch_size = 1;   // sequences of one forward/backward on a rank
   int global_batch_size = 0;  // sequences of a step on all ranks; filled in: default micro_batch_size * ranks
@@ -59,6 +63,10 @@ struct TrainerOptions : EndOptions {
   std::optional<double> end_weight_decay = {};
   bool no_weight_decay_on_norms_and_biases = false;  // parameters of one dim, and biases, then do not decay
   double clip_grad = 1.0;                            // largest gradient norm; 0 = no clipping
+  OptimizerKind optimizer = OptimizerKind::kAdam;
+  double sgd_momentum = 0.9;
+  bool sgd_nesterov = false;
+  sharding::MuonOptions muon = {};
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
@@ -68,6 +76,7 @@ struct TrainerOptions : EndOptions {
   LossScaleOptions loss_scale;
 
   KernelSet kernels = KernelSet::kFast;
+  std::int64_t loss_chunk_size = 0;  // 0: the logits of all tokens exist at once
   nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with the other
 
   bool skip_train = false;  // evaluate the held-out and the test data, and take no step

@@ -131,6 +131,13 @@ void load_sharding(const TrainArguments& arguments, const EditConfig& edit, Trai
 void resolve_sharding(const TrainArguments& arguments, nn::Module& model, TrainingInputs& inputs) {
   if (!inputs.fsdp2_config) return;
   const sharding::Fsdp2Config& config = *inputs.fsdp2_config;
+  const DType output = config.output_dtype.value_or(DType::kF32);
+  if (arguments.loss_chunk_size > 0 && output != DType::kF32 && output != DType::kF64) {
+    config_error(
+        "{}: output_dtype is {}, and with --loss-chunk-size the model's output is the loss, which would be rounded to "
+        "it; remove one of them",
+        arguments.fsdp2_config_path->string(), name(output));
+  }
   inputs.fsdp2 = resolve(arguments, model, config);
   warn_of_unscaled_fp16(arguments, config, *inputs.fsdp2);
   check_sharding_size_is_given(config, arguments.ranks);

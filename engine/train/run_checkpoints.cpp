@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <fmt/ranges.h>
+#include <set>
 
 #include "engine/checkpoint/loader.h"
 #include "engine/checkpoint/resume.h"
@@ -206,32 +207,71 @@ std::uint64_t draws_of(const io::DcpFolder& checkpoint, const ParallelDims& dims
   return static_cast<std::uint64_t>(std::max<std::int64_t>(0, count));
 }
 
-// AdamW's options in the checkpoint, by the names of nn::GroupState.
-std::map<std::string, double> adam_options(const io::DcpFolder& checkpoint) {
+// The options of group `i` in the checkpoint, by the names of nn::GroupState.
+std::map<std::string, double> options_in(const io::DcpFolder& checkpoint, std::size_t i) {
+  const std::string group = fmt::format("optimizer.param_groups.{}.", i);
   std::map<std::string, double> options;
-  const auto betas = checkpoint::read_value(checkpoint, "optimizer.param_groups.0.betas");
+  const auto betas = checkpoint::read_value(checkpoint, group + "betas");
   const bool is_pair = betas && betas->is(PlainValue::Kind::kTuple) && betas->items().size() == 2;
   if (is_pair && betas->items()[0].is(PlainValue::Kind::kReal) && betas->items()[1].is(PlainValue::Kind::kReal)) {
     options["beta1"] = betas->items()[0].as_real();
     options["beta2"] = betas->items()[1].as_real();
   }
-  if (const auto eps = number(checkpoint, "optimizer.param_groups.0.eps")) options["eps"] = *eps;
+  for (const char* name : {"eps", "momentum"}) {
+    if (const auto value = number(checkpoint, group + name)) options[name] = *value;
+  }
+  if (const auto steps = checkpoint::read_value(checkpoint, group + "ns_steps");
+      steps && steps->is(PlainValue::Kind::kWhole)) {
+    options["ns_steps"] = static_cast<double>(steps->as_whole());
+  }
+  if (const auto nesterov = checkpoint::read_value(checkpoint, group + "nesterov");
+      nesterov && nesterov->is(PlainValue::Kind::kBool)) {
+    options["nesterov"] = nesterov->as_bool() ? 1.0 : 0.0;
+  }
   return options;
+}
+
+// The flag of an option, for messages.
+std::string flag_of(const std::string& option, OptimizerKind kind) {
+  const std::string_view family = kind == OptimizerKind::kMuon ? "muon" : "sgd";
+  if (option == "ns_steps") return "--muon-num-ns-steps";
+  if (option == "momentum" || option == "nesterov") return fmt::format("--{}-{}", family, option);
+  return "--adam-" + option;
+}
+
+// Another optimizer's state is of no use to this one.
+void check_same_optimizer(const io::DcpFolder& checkpoint, const nn::Optimizer& optimizer) {
+  const std::vector<nn::GroupState> groups = optimizer.state_dict().groups;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::map<std::string, double> saved = options_in(checkpoint, i);
+    if (saved.empty() || groups[i].paths.empty()) continue;
+    const bool had_adam = saved.contains("beta1"), has_adam = groups[i].options.contains("beta1");
+    if (had_adam == has_adam && saved.contains("ns_steps") == groups[i].options.contains("ns_steps")) continue;
+    config_error(
+        "{}: parameter group {} was updated by {}, and this run has {}; give the --optimizer of the checkpoint, or "
+        "--no-load-optim to begin with a fresh one",
+        escaped(checkpoint.folder().string()), i,
+        had_adam                     ? "AdamW"
+        : saved.contains("ns_steps") ? "Muon"
+                                     : "SGD",
+        optimizer.name());
+  }
 }
 
 // The groups that the optimizer goes on with: its own, or those of the checkpoint.
 std::vector<nn::GroupState> continued_groups(const io::DcpFolder& checkpoint, const nn::Optimizer& optimizer,
                                              const TrainArguments& arguments) {
   std::vector<nn::GroupState> groups = optimizer.state_dict().groups;
-  std::vector<std::string> differences;
-  for (const auto& [name, saved] : adam_options(checkpoint)) {
-    for (nn::GroupState& group : groups) {
-      const auto own = group.options.find(name);
-      if (own == group.options.end() || own->second == saved) continue;
+  std::set<std::string> differences;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    for (const auto& [name, saved] : options_in(checkpoint, i)) {
+      const auto own = groups[i].options.find(name);
+      if (own == groups[i].options.end() || own->second == saved) continue;
       if (arguments.use_checkpoint_opt_param_scheduler) {
         own->second = saved;
-      } else if (&group == &groups.front()) {
-        differences.push_back(fmt::format("--adam-{} is {}, and {} in the checkpoint", name, own->second, saved));
+      } else {
+        differences.insert(
+            fmt::format("{} is {}, and {} in the checkpoint", flag_of(name, arguments.optimizer), own->second, saved));
       }
     }
   }
@@ -393,6 +433,7 @@ void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Res
           "--finetune to begin a new run with its weights",
           escaped(checkpoint.folder().string()));
     }
+    check_same_optimizer(checkpoint, optimizer);
     nn::OptimizerState state = checkpoint::read_optimizer(checkpoint, optimizer, strictness);
     state.groups = continued_groups(checkpoint, optimizer, arguments_);
     optimizer.load_state_dict(state);

@@ -8,6 +8,7 @@
 #include "engine/core/shown_text.h"
 #include "engine/data/content.h"
 #include "engine/device/device.h"
+#include "engine/train/make_optimizer.h"
 #include "models/hub/config_reader.h"
 #include "models/lora/adapter_folder.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -103,6 +104,21 @@ void add_samples_and_loss_scale(Entries& entries, const TrainArguments& a) {
   add(entries, "--hysteresis", a.loss_scale.hysteresis);
 }
 
+void add_optimizer(Entries& entries, const TrainArguments& a) {
+  add(entries, "--optimizer", word_of(a.optimizer));
+  if (a.optimizer == OptimizerKind::kSgd) {
+    add(entries, "--sgd-momentum", a.sgd_momentum);
+    add(entries, "--sgd-nesterov", given(a.sgd_nesterov));
+  }
+  if (a.optimizer != OptimizerKind::kMuon) return;
+  add(entries, "--muon-momentum", a.muon.momentum);
+  add(entries, "--muon-nesterov", given(a.muon.nesterov));
+  add(entries, "--muon-num-ns-steps", a.muon.steps);
+  add(entries, "--muon-coefficient-type", word_of(a.muon.coefficients));
+  add(entries, "--muon-scale-mode", word_of(a.muon.scale));
+  add(entries, "--muon-extra-scale-factor", a.muon.extra_scale);
+}
+
 void add_optimizer_and_kernels(Entries& entries, const TrainArguments& a) {
   add(entries, "--weight-decay", a.weight_decay);
   add(entries, "--weight-decay-incr-style", word_of(a.weight_decay_incr_style));
@@ -111,6 +127,7 @@ void add_optimizer_and_kernels(Entries& entries, const TrainArguments& a) {
   add(entries, "--no-weight-decay-on-norms-and-biases", given(a.no_weight_decay_on_norms_and_biases));
   add(entries, "--clip-grad", a.clip_grad);
   add(entries, "--bf16", given(a.bf16));
+  add_optimizer(entries, a);
   add(entries, "--adam-beta1", a.adam_beta1);
   add(entries, "--adam-beta2", a.adam_beta2);
   add(entries, "--adam-eps", a.adam_eps);
@@ -120,6 +137,7 @@ void add_optimizer_and_kernels(Entries& entries, const TrainArguments& a) {
   add(entries, "--use-fused-rotary-pos-emb", given(a.fused.fused_rotary_pos_emb));
   add(entries, "--use-flash-attn", given(a.fused.flash_attn));
   add(entries, "--cross-entropy-loss-fusion", given(a.fused.fused_cross_entropy));
+  add(entries, "--loss-chunk-size", a.loss_chunk_size);
   add(entries, "--use-torch-fsdp2", given(a.use_torch_fsdp2));
 }
 

@@ -14,11 +14,11 @@
 #include "engine/core/rng_state.h"
 #include "engine/data/byte_dataset.h"
 #include "engine/nn/functional.h"
-#include "engine/nn/optim/adamw.h"
 #include "engine/nn/optim/gradients.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/finite.h"
+#include "engine/train/make_optimizer.h"
 #include "engine/train/model_folder.h"
 #include "engine/train/reference_model.h"
 #include "engine/train/sharded_model.h"
@@ -159,8 +159,7 @@ nn::Module& Trainer::saved_module() {
 }
 
 std::unique_ptr<nn::Optimizer> Trainer::make_optimizer() {
-  const bool no_decay = arguments_.no_weight_decay_on_norms_and_biases;
-  nn::ParameterGroups groups = nn::make_parameter_groups(saved_module(), {.no_decay_on_norms_and_biases = no_decay});
+  nn::ParameterGroups groups = nn::make_parameter_groups(saved_module(), grouping_of(arguments_));
   std::unordered_set<const void*> sharded;
   for (const Tensor& parameter : sharded_.parameters()) sharded.insert(parameter.id());
   for (const nn::ParameterGroup& group : groups) {
@@ -169,13 +168,7 @@ std::unique_ptr<nn::Optimizer> Trainer::make_optimizer() {
       if (!sharded.contains(parameter.value.id())) beside_.push_back(parameter.value);
     }
   }
-  return std::make_unique<nn::AdamW>(std::move(groups),
-                                     nn::AdamWOptions{.lr = arguments_.lr,
-                                                      .beta1 = arguments_.adam_beta1,
-                                                      .beta2 = arguments_.adam_beta2,
-                                                      .eps = arguments_.adam_eps,
-                                                      .weight_decay = schedule_.weight_decay.at(0),
-                                                      .foreach = arguments_.kernels == KernelSet::kPytorch});
+  return train::make_optimizer(arguments_, saved_module(), std::move(groups), schedule_.weight_decay.at(0));
 }
 
 void Trainer::set_state(const TrainState& state) {

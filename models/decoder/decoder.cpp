@@ -66,6 +66,12 @@ const nn::Value& optional_argument(const nn::Args& args, std::size_t i) {
 
 double attention_scale(const DecoderConfig& config) { return 1.0 / std::sqrt(static_cast<double>(config.head_dim)); }
 
+nn::Value logits_or_loss(nn::Module& lm_head, const nn::Args& args, const Tensor& hidden) {
+  const nn::Value& targets = args.find("targets");
+  if (targets.is_none()) return lm_head(hidden);
+  return lm_head(hidden, targets, args.find("loss_chunk_size"));
+}
+
 std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::ParamSlot& embedding) {
   if (config.tie_word_embeddings) return std::make_shared<nn::TiedLinear>(embedding);
   return std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, config.initializer_range);

@@ -53,6 +53,10 @@ double attention_scale(const DecoderConfig& config);
 // The output projection without bias: its own, or the embedding's.
 std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::ParamSlot& embedding);
 
+// What a causal model returns: logits of `hidden`, or with the named arguments targets [B,S] and loss_chunk_size their
+// mean cross-entropy (ops::linear_cross_entropy).
+nn::Value logits_or_loss(nn::Module& lm_head, const nn::Args& args, const Tensor& hidden);
+
 // The families' causal models.
 std::shared_ptr<nn::Module> make_rotary_decoder(const DecoderConfig& config);  // all but GPT-2
 std::shared_ptr<nn::Module> make_gpt2(const DecoderConfig& config);

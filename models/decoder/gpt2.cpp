@@ -157,7 +157,7 @@ class Gpt2LMHeadModel final : public nn::Module {
 
  protected:
   Value forward(const Args& args) override {
-    if (args.find("logits_to_keep").is_none()) return lm_head_(transformer_.call(args));
+    if (args.find("logits_to_keep").is_none()) return logits_or_loss(*lm_head_, args, transformer_.call(args).tensor());
     const KeptLogits kept(args, args.tensor(0).shape(), config_);
     return lm_head_(kept.of(transformer_.call(args)));
   }

@@ -196,7 +196,7 @@ DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
       lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens.weight))) {}
 
 Value DecoderForCausalLM::forward(const Args& args) {
-  if (args.find("logits_to_keep").is_none()) return lm_head(model.call(args));
+  if (args.find("logits_to_keep").is_none()) return logits_or_loss(*lm_head, args, model.call(args).tensor());
   const KeptLogits kept(args, input_shape(args), config_);
   return lm_head(kept.of(model.call(args)));
 }

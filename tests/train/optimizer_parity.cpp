@@ -1,14 +1,29 @@
-// optimizer_parity DIR: the schedules of Megatron's OptimizerParamScheduler.
+// optimizer_parity DIR: the optimizers of PyTorch and the schedules of Megatron's OptimizerParamScheduler.
 //
 // Every schedule of DIR/schedules.json is a case: learning rate and weight decay of each of its steps must agree within
-// 1e-12 of the reference, relative. A subfolder of DIR with a curve.json is the curve of an optimizer: skipped, since
-// this program trains none yet.
+// 1e-12 of the reference, relative. Every subfolder of DIR with a curve.json is a case: the model and the tokens of its
+// base, a folder of DIR/../training, are trained with its optimizer and schedule on 1, 2 and 4 ranks, fully sharded;
+// the losses, gradient norms, the first step's gradients and updates and the last weights must agree within the
+// tolerances that the file names.
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
 #include "engine/core/error.h"
+#include "engine/device/device.h"
+#include "engine/io/safetensors.h"
+#include "engine/launch/run_ranks.h"
+#include "engine/tensor/autograd.h"
+#include "engine/tensor/ops.h"
 #include "engine/train/lr_schedule.h"
+#include "engine/train/make_optimizer.h"
+#include "models/decoder/decoder.h"
+#include "models/hf/hf_folder.h"
+#include "sharding/full_parameters.h"
+#include "sharding/fully_shard.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
@@ -79,6 +94,233 @@ void run_schedule(const json& c, std::size_t index, test::ParityReport& report) 
   lr <= kRelative&& decay <= kRelative ? report.passed(name, detail) : report.failed(name, detail);
 }
 
+// --- curves
+
+// What a curve.json's optimizer is, as options of a run. Throws ConfigError for what this program does not know.
+train::TrainerOptions options_of(const json& scenario) {
+  const json& optimizer = scenario.at("optimizer");
+  train::TrainerOptions options;
+  const std::string name = optimizer.at("name");
+  const json& adam = name == "Muon" ? optimizer.at("rest") : optimizer;
+  if (name != "SGD") {
+    options.adam_beta1 = adam.at("betas")[0];
+    options.adam_beta2 = adam.at("betas")[1];
+    options.adam_eps = adam.at("eps");
+  }
+  options.lr = optimizer.at("lr");
+  options.weight_decay = optimizer.at("weight_decay");
+  options.clip_grad = scenario.at("clip_grad");
+  options.no_weight_decay_on_norms_and_biases = optimizer.contains("no_decay") || name == "Muon";
+  if (name == "SGD") {
+    options.optimizer = train::OptimizerKind::kSgd;
+    options.sgd_momentum = optimizer.at("momentum");
+    options.sgd_nesterov = optimizer.at("nesterov");
+  } else if (name == "Muon") {
+    options.optimizer = train::OptimizerKind::kMuon;
+    options.muon.momentum = optimizer.at("momentum");
+    options.muon.nesterov = optimizer.at("nesterov");
+    options.muon.steps = optimizer.at("ns_steps");
+    const std::string adjust = optimizer.at("adjust_lr_fn");
+    if (adjust != "match_rms_adamw" && adjust != "original") config_error("adjust_lr_fn {} is not known", adjust);
+    if (adjust == "original") {
+      options.muon.scale = sharding::MuonScale::kShapeScaling;
+      options.muon.extra_scale = 1;
+    }
+  } else if (name != "AdamW") {
+    config_error("the optimizer {} is not known", name);
+  }
+  return options;
+}
+
+// The files do not name the least rate: it is that of the last step, which lies behind the decay.
+train::LrSchedule schedule_of(const json& file, const train::TrainerOptions& options) {
+  const json& scenario = file.at("scenario");
+  train::LrSchedule schedule{.max_lr = options.lr, .min_lr = 0, .style = train::LrDecayStyle::kConstant};
+  schedule.decay_steps = 1 << 20;
+  if (!scenario.contains("schedule")) return schedule;
+  const json& given = scenario.at("schedule");
+  schedule.style = style_of<train::LrDecayStyle>(given.at("lr_decay_style"));
+  schedule.warmup_steps = given.at("lr_warmup_steps");
+  schedule.decay_steps = given.at("lr_decay_steps");
+  schedule.min_lr = file.at("curve").back().at("lr");
+  return schedule;
+}
+
+using Norms = std::map<std::string, double>;
+
+struct Curve {
+  std::vector<double> loss;
+  std::vector<double> grad_norm;
+  std::vector<double> lr;
+  Norms step1_grad_norm;
+  Norms step1_update_norm;
+  Norms final_weight_norm;
+};
+
+class Run {
+ public:
+  Run(const std::filesystem::path& base, const json& file, RankContext& context, comm::World& world)
+      : tokens_(base / "tokens.safetensors"),
+        options_(options_of(file.at("scenario"))),
+        schedule_(schedule_of(file, options_)),
+        rank_(world.rank()),
+        ranks_(world.size()) {
+    device::Device::install(context, {});
+    context.slot<nn::KernelOptions>() = nn::KernelOptions::fast();
+    model_ = models::build_decoder(models::load_decoder_config(base));
+    sharding::FullyShardOptions wrap;
+    wrap.axes = sharding::FsdpAxes::over(world, world.size());
+    wrap.layout = sharding::GatherLayout::kFast;
+    for (auto& [index, layer] : model_->find("model.layers")->children()) sharding::fully_shard(*layer, wrap);
+    sharding::fully_shard(*model_, wrap);
+    sharding::materialize_shards(*model_);
+    models::load_weights(*model_, io::HfWeights(base));
+    optimizer_ = train::make_optimizer(
+        options_, *model_, nn::make_parameter_groups(*model_, train::grouping_of(options_)), options_.weight_decay);
+    group_ = world.everyone();
+  }
+
+  Curve train(std::int64_t steps) {
+    Curve curve;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      double loss = micro_batch(step);
+      group_->all_reduce(comm::kHostLane, &loss, 1, DType::kF64, comm::ReduceOp::avg(), "loss");
+      curve.loss.push_back(loss);
+      curve.grad_norm.push_back(sharding::clip_grad_norm(*model_, options_.clip_grad));
+      curve.lr.push_back(schedule_.at(step));
+      Values before;
+      if (step == 0) {
+        curve.step1_grad_norm = norms(values([](const Tensor& shard) { return shard.grad(); }), nullptr);
+        before = values([](const Tensor& shard) { return shard; });
+      }
+      optimizer_->set_lr(schedule_.at(step));
+      optimizer_->step();
+      optimizer_->zero_grad();
+      if (step > 0) continue;
+      curve.step1_update_norm = norms(values([](const Tensor& shard) { return shard; }), &before);
+    }
+    curve.final_weight_norm = norms(values([](const Tensor& shard) { return shard; }), nullptr);
+    return curve;
+  }
+
+ private:
+  using Values = std::map<std::string, std::vector<double>>;
+
+  Values values(const std::function<Tensor(const Tensor&)>& pick) const {
+    Values found;
+    for (auto& [path, shard] : model_->named_parameters()) found[path] = pick(shard).to_vector<double>();
+    return found;
+  }
+
+  // Over the whole parameters; of the difference to `before` where there is one.
+  Norms norms(const Values& own, const Values* before) const {
+    Norms result;
+    for (const auto& [path, numbers] : own) {
+      double sum = 0;
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const double value = numbers[i] - (before == nullptr ? 0 : before->at(path)[i]);
+        sum += value * value;
+      }
+      group_->all_reduce(comm::kHostLane, &sum, 1, DType::kF64, comm::ReduceOp::sum(), path);
+      result[path] = std::sqrt(sum);
+    }
+    return result;
+  }
+
+  double micro_batch(std::int64_t step) {
+    const io::StoredTensor& stored = tokens_.at("tokens");  // [steps, batch, sequence + 1]
+    const std::int64_t rows = stored.shape[1] / ranks_, seq = stored.shape[2] - 1;
+    const Tensor inputs = Tensor::host({rows, seq}, DType::kI32, "inputs");
+    const Tensor targets = Tensor::host({rows, seq}, DType::kI32, "targets");
+    const auto* all = reinterpret_cast<const std::int32_t*>(stored.bytes.data());
+    const auto bytes = static_cast<std::size_t>(seq) * sizeof(std::int32_t);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int32_t* line = all + ((step * stored.shape[1]) + rank_ * rows + row) * (seq + 1);
+      std::memcpy(inputs.data<std::int32_t>() + row * seq, line, bytes);
+      std::memcpy(targets.data<std::int32_t>() + row * seq, line + 1, bytes);
+    }
+    const Tensor loss = ops::cross_entropy((*model_)(inputs).tensor(), targets);
+    autograd::backward(loss);
+    return loss.item();
+  }
+
+  const io::SafetensorsFile tokens_;
+  const train::TrainerOptions options_;
+  const train::LrSchedule schedule_;
+  const int rank_;
+  const int ranks_;
+  std::shared_ptr<nn::Module> model_;
+  std::unique_ptr<nn::Optimizer> optimizer_;
+  std::shared_ptr<comm::ProcessGroup> group_;
+};
+
+// The worst of something within its tolerance, as text; false where it is not.
+struct Check {
+  bool agrees = true;
+  std::string text;
+
+  void add(std::string_view what, double value, const std::string& where, double tolerance) {
+    agrees = agrees && value <= tolerance;
+    text += fmt::format("{}{} {:.1e} ({})", text.empty() ? "" : ", ", what, value, where);
+  }
+  // Relative to the reference; where that is 0, absolute.
+  void add_norms(std::string_view what, const json& expected, const Norms& actual, double tolerance) {
+    double worst = expected.size() == actual.size() ? 0 : INFINITY;
+    std::string where = "-";
+    for (const auto& [path, right] : expected.items()) {
+      const auto found = actual.find(path);
+      const double norm = right.get<double>();
+      double off = found == actual.end() ? INFINITY : std::abs(found->second - norm);
+      if (norm != 0) off /= norm;
+      if (!(off <= worst)) worst = off, where = path;
+    }
+    add(what, worst, where, tolerance);
+  }
+};
+
+Check compare(const json& file, const Curve& actual) {
+  const json& tolerance = file.at("tolerance");
+  Check check;
+  double loss = 0, norm = 0, lr = 0;
+  for (std::size_t i = 0; i < actual.loss.size(); ++i) {
+    const json& expected = file.at("curve")[i];
+    const double right_norm = expected.at("grad_norm");
+    loss = std::max(loss, std::abs(actual.loss[i] - expected.at("loss").get<double>()));
+    norm = std::max(norm, std::abs(actual.grad_norm[i] - right_norm) / right_norm);
+    lr = std::max(lr, std::abs(actual.lr[i] - expected.at("lr").get<double>()));
+    check.agrees = check.agrees && std::isfinite(actual.loss[i]) && std::isfinite(actual.grad_norm[i]);
+  }
+  check.add("loss", loss, "all steps", tolerance.at("loss"));
+  check.add("gradient norm", norm, "all steps", tolerance.at("grad_norm_relative"));
+  check.add("learning rate", lr, "all steps", 1e-15);
+  check.add_norms("gradients of step 1", file.at("step1_grad_norm_by_param"), actual.step1_grad_norm,
+                  tolerance.at("step1_grad_norm_relative"));
+  check.add_norms("updates of step 1", file.at("step1_update_norm_by_param"), actual.step1_update_norm,
+                  tolerance.at("step1_update_norm_relative"));
+  check.add_norms("last weights", file.at("final_weight_norm_by_param"), actual.final_weight_norm,
+                  tolerance.at("final_weight_norm_relative"));
+  return check;
+}
+
+void run_curve(const std::filesystem::path& folder, test::ParityReport& report) {
+  std::ifstream stream(folder / "curve.json");
+  const json file = json::parse(stream);
+  const json& scenario = file.at("scenario");
+  const auto base = folder.parent_path().parent_path() / "training" /
+                    std::filesystem::path(scenario.at("base").get<std::string>()).filename();
+  const auto steps = static_cast<std::int64_t>(file.at("curve").size());
+  for (const int ranks : {1, 2, 4}) {
+    const std::string name = fmt::format("{}, {} {}", folder.filename().string(), ranks, ranks == 1 ? "rank" : "ranks");
+    Curve curve;
+    launch::run_ranks(ranks, {std::chrono::seconds(120)}, [&](RankContext& context, comm::World& world) {
+      Curve own = Run(base, file, context, world).train(steps);
+      if (context.rank() == 0) curve = std::move(own);
+    });
+    const Check check = compare(file, curve);
+    check.agrees ? report.passed(name, check.text) : report.failed(name, check.text);
+  }
+}
+
 int run(const std::filesystem::path& folder) {
   test::ParityReport report;
   const std::vector<std::filesystem::path> curves = test::case_folders(folder, "curve.json");
@@ -86,9 +328,7 @@ int run(const std::filesystem::path& folder) {
     const json schedules = json::parse(stream).at("schedules");
     for (std::size_t i = 0; i < schedules.size(); ++i) run_schedule(schedules[i], i, report);
   }
-  for (const auto& curve : curves) {
-    report.skipped(curve.filename().string(), "it is the curve of an optimizer, and this program runs schedules only");
-  }
+  for (const auto& curve : curves) run_curve(curve, report);
   return report.finish();
 }
 

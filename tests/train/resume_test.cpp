@@ -42,9 +42,16 @@ struct Saved {
 };
 
 TEST_F(Resume, TwoAndTwoStepsAreFourSteps) {
-  for (const bool no_decay : {false, true}) {
+  for (const auto& [no_decay, optimizer] : {std::pair{false, OptimizerKind::kAdam},
+                                            {true, OptimizerKind::kAdam},
+                                            {true, OptimizerKind::kSgd},
+                                            {false, OptimizerKind::kMuon},
+                                            {true, OptimizerKind::kMuon}}) {
     arguments.no_weight_decay_on_norms_and_biases = no_decay;
-    callbacks.model_provider = [=](const TrainArguments&) { return std::make_shared<TinyLm>(no_decay ? 0.3 : 0); };
+    arguments.optimizer = optimizer;
+    callbacks.model_provider = [dropout = no_decay ? 0.3 : 0.0](const TrainArguments&) {
+      return std::make_shared<TinyLm>(dropout);
+    };
     std::vector<Steps> whole(kRanks), parts(kRanks);
     std::vector<Saved> saved(kRanks);
     on_each_rank([&](int rank, Trainer& trainer) {

@@ -106,6 +106,39 @@ TEST_F(RunCheckpointsTest, GoesOnBitForBitAtTheSameWorld) {
   }
 }
 
+TEST_F(RunCheckpointsTest, EveryOptimizerGoesOnBitForBit) {
+  for (const OptimizerKind optimizer : {OptimizerKind::kSgd, OptimizerKind::kMuon}) {
+    arguments.optimizer = optimizer;
+    for (const int ranks : {1, 2, 4}) {
+      std::filesystem::remove_all(folder);
+      const RunResult whole = whole_run(ranks);
+      save_at(ranks, {3});
+      const RunResult rest = go_on(ranks);
+      EXPECT_THAT(rest.losses, ElementsAre(whole.losses[3], whole.losses[4], whole.losses[5]));
+      EXPECT_EQ(rest.weights, whole.weights) << ranks;
+    }
+  }
+}
+
+TEST_F(RunCheckpointsTest, AnotherOptimizersCheckpointIsRefused) {
+  const std::string end = "; give the --optimizer of the checkpoint, or --no-load-optim to begin with a fresh one";
+  save_at(2, {3});
+  arguments.optimizer = OptimizerKind::kSgd;
+  EXPECT_THAT(refusal(2), HasSubstr("parameter group 0 was updated by AdamW, and this run has SGD" + end));
+  arguments.optimizer = OptimizerKind::kMuon;
+  EXPECT_THAT(refusal(2), HasSubstr("parameter group 0 was updated by AdamW, and this run has Muon" + end));
+  std::filesystem::remove_all(folder);
+  save_at(2, {3});
+  EXPECT_EQ(go_on(2).losses.size(), 3U);
+  arguments.muon.momentum = 0.5;
+  EXPECT_THAT(refusal(2), HasSubstr("--muon-momentum is 0.5, and 0.95 in the checkpoint"));
+  arguments.muon.momentum = 0.95;
+  arguments.optimizer = OptimizerKind::kAdam;
+  EXPECT_THAT(refusal(2), HasSubstr("parameter group 0 was updated by Muon, and this run has AdamW" + end));
+  arguments.no_load_optim = true;
+  EXPECT_EQ(go_on(2).losses.size(), 3U);
+}
+
 TEST_F(RunCheckpointsTest, GoesOnUnderAnotherNumberOfRanks) {
   dropout(0);
   const RunResult whole = whole_run(4);

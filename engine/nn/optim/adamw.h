@@ -10,26 +10,14 @@
 //             until it has landed there.
 #pragma once
 
-#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "engine/nn/optim/optimizer.h"
+#include "engine/nn/optim/adamw_rule.h"
 
 namespace loom::nn {
-
-struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0.01;
-  // torch.optim.AdamW(foreach=True): a step holds one temporary as large as all parameters of a group that it updates
-  // on the device. The values are the same.
-  bool foreach = false;
-};
 
 class AdamW final : public Optimizer {
  public:
@@ -42,26 +30,20 @@ class AdamW final : public Optimizer {
   void step() override;
 
  protected:
-  std::vector<std::string> tensor_names() const override { return {"exp_avg", "exp_avg_sq"}; }
-  std::vector<std::string> number_names() const override { return {"step"}; }
-  ParameterState state_of(const OptimizedParameter& parameter) const override;
-  ParameterState make_state(const OptimizedParameter& parameter, const ParameterState& numbers) override;
-  void drop_state(const OptimizedParameter& parameter) override { states_.erase(parameter.value.id()); }
-  std::map<std::string, double> options() const override;
-  void set_options(const std::map<std::string, double>& options) override;
+  StateNames state_names(const ParameterGroup&) const override { return rule_.state_names(); }
+  ParameterState state_of(const OptimizedParameter& parameter) const override { return rule_.state_of(parameter); }
+  ParameterState make_state(const ParameterGroup&, const OptimizedParameter& parameter,
+                            const ParameterState& numbers) override {
+    return rule_.make_state(parameter, numbers);
+  }
+  void drop_state(const OptimizedParameter& parameter) override { rule_.drop_state(parameter); }
+  std::map<std::string, double> options(const ParameterGroup&) const override { return rule_.options(); }
+  void set_options(const ParameterGroup&, const std::map<std::string, double>& options) override {
+    rule_.set_options(options);
+  }
 
  private:
-  struct State {
-    Tensor m;
-    Tensor v;
-    std::int64_t step = 0;
-  };
-  void make_moments(const ParameterGroup& group);
-  std::vector<Tensor> foreach_temporaries(const ParameterGroup& group) const;
-  void update(const Tensor& parameter, const Tensor& grad, const ParameterGroup& group);
-
-  AdamWOptions options_;
-  std::unordered_map<const void*, State> states_;  // by Tensor::id() of the parameter
+  AdamWRule rule_;
 };
 
 }  // namespace loom::nn

@@ -6,6 +6,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"
+#include "engine/nn/layers.h"
 #include "engine/nn/state_dict.h"
 
 namespace loom::nn {
@@ -13,6 +14,32 @@ namespace {
 
 bool is_norm_or_bias(const std::string& path, const ParamSlot& slot) {
   return slot.shard.global_shape.ndim() <= 1 || path == "bias" || path.ends_with(".bias");
+}
+
+// "model.layers.0.weight" -> "model.layers.0", "weight".
+std::pair<std::string_view, std::string_view> split_last(std::string_view path) {
+  const std::size_t dot = path.rfind('.');
+  if (dot == std::string_view::npos) return {"", path};
+  return {path.substr(0, dot), path.substr(dot + 1)};
+}
+
+// The parameters of embeddings and of the output layer, tied ones too.
+std::unordered_set<const void*> vocabulary_parameters(Module& module) {
+  std::unordered_set<const void*> found;
+  for (const auto& [path, slot] : module.named_slots()) {
+    const std::string_view owner = split_last(path).first;
+    const std::string_view owner_name = split_last(owner).second;
+    const bool is_output =
+        owner_name == "lm_head" || owner_name == "output_layer" || owner_name == "score" || owner_name == "v_head";
+    const bool is_embedding = dynamic_cast<Embedding*>(module.find(owner)) != nullptr;
+    if (is_output || is_embedding) found.insert(slot->value.id());
+  }
+  return found;
+}
+
+bool is_stack_of_matrices(const std::string& path, const ParamSlot& slot) {
+  const int dims = slot.shard.global_shape.ndim();
+  return (dims == 2 || dims == 3) && !is_norm_or_bias(path, slot);
 }
 
 std::vector<std::string> paths_of(const ParameterGroup& group) {
@@ -30,9 +57,11 @@ std::string words_of(const ParameterState& state) {
 }  // namespace
 
 ParameterGroups make_parameter_groups(Module& module, const GroupOptions& options) {
-  ParameterGroups groups(options.no_decay_on_norms_and_biases ? 2 : 1);
-  groups.front().weight_decay = options.weight_decay;
-  if (options.no_decay_on_norms_and_biases) groups.back().weight_decay = 0;
+  ParameterGroup matrices{.parameters = {}, .weight_decay = options.weight_decay, .hidden_matrices = true};
+  ParameterGroup others{.parameters = {}, .weight_decay = options.weight_decay};
+  ParameterGroup not_decaying{.parameters = {}, .weight_decay = 0};
+  std::unordered_set<const void*> vocabulary;
+  if (options.hidden_matrices_apart) vocabulary = vocabulary_parameters(module);
   std::unordered_set<const void*> seen;
   for (const auto& [path, slot] : module.named_slots()) {
     if (!slot->value.requires_grad() || !seen.insert(slot->value.id()).second) continue;
@@ -43,9 +72,16 @@ ParameterGroups make_parameter_groups(Module& module, const GroupOptions& option
           "between steps, or reshard first",
           path);
     }
-    ParameterGroup& group = is_norm_or_bias(path, *slot) ? groups.back() : groups.front();
+    const bool is_matrix =
+        options.hidden_matrices_apart && is_stack_of_matrices(path, *slot) && !vocabulary.contains(slot->value.id());
+    const bool decays = !options.no_decay_on_norms_and_biases || !is_norm_or_bias(path, *slot);
+    ParameterGroup& group = is_matrix ? matrices : decays ? others : not_decaying;
     group.parameters.push_back({path, slot->value, slot->shard});
   }
+  ParameterGroups groups;
+  if (options.hidden_matrices_apart) groups.push_back(std::move(matrices));
+  groups.push_back(std::move(others));
+  if (options.no_decay_on_norms_and_biases) groups.push_back(std::move(not_decaying));
   return groups;
 }
 
@@ -91,7 +127,7 @@ OptimizerState Optimizer::state_dict() const {
   check_paths("state_dict");
   OptimizerState state;
   for (const ParameterGroup& group : groups_) {
-    GroupState& saved = state.groups.emplace_back(GroupState{paths_of(group), options()});
+    GroupState& saved = state.groups.emplace_back(GroupState{paths_of(group), options(group)});
     saved.options["lr"] = group.lr.value();
     saved.options["weight_decay"] = group.weight_decay.value();
     for (const OptimizedParameter& parameter : group.parameters) {
@@ -117,7 +153,7 @@ void Optimizer::check_groups(const OptimizerState& state) const {
           "alike",
           name(), i, groups_[i].parameters.size(), given.paths.size());
     }
-    std::map<std::string, double> expected = options();
+    std::map<std::string, double> expected = options(groups_[i]);
     expected["lr"] = expected["weight_decay"] = 0;
     for (const auto& [option, value] : expected) {
       if (!given.options.contains(option)) {
@@ -127,12 +163,14 @@ void Optimizer::check_groups(const OptimizerState& state) const {
   }
 }
 
-void Optimizer::check_state(const OptimizedParameter& parameter, const ParameterState& given) const {
+void Optimizer::check_state(const ParameterGroup& group, const OptimizedParameter& parameter,
+                            const ParameterState& given) const {
   const auto has = [&given]<class T>(const std::string& piece, T*) {
     const auto found = given.find(piece);
     return found != given.end() && std::holds_alternative<T>(found->second);
   };
-  const std::vector<std::string> tensors = tensor_names(), numbers = number_names();
+  const StateNames names = state_names(group);
+  const std::vector<std::string>&tensors = names.tensors, &numbers = names.numbers;
   const bool same_names =
       given.size() == tensors.size() + numbers.size() &&
       std::ranges::all_of(tensors, [&](const auto& piece) { return has(piece, static_cast<LocalTensor*>(nullptr)); }) &&
@@ -158,7 +196,7 @@ void Optimizer::load_state_dict(const OptimizerState& state) {
     for (const OptimizedParameter& parameter : group.parameters) {
       known.push_back(parameter.path);
       const auto given = state.parameters.find(parameter.path);
-      if (given != state.parameters.end()) check_state(parameter, given->second);
+      if (given != state.parameters.end()) check_state(group, parameter, given->second);
     }
   }
   const std::unordered_set<std::string> own(known.begin(), known.end());
@@ -175,7 +213,7 @@ void Optimizer::load_state_dict(const OptimizerState& state) {
       const std::map<std::string, double>& options = state.groups[i].options;
       group.lr = options.at("lr");
       group.weight_decay = options.at("weight_decay");
-      set_options(options);
+      set_options(group, options);
     }
     for (const OptimizedParameter& parameter : group.parameters) {
       const auto given = state.parameters.find(parameter.path);
@@ -183,8 +221,8 @@ void Optimizer::load_state_dict(const OptimizerState& state) {
         drop_state(parameter);
         continue;
       }
-      const ParameterState made = make_state(parameter, given->second);
-      for (const std::string& piece : tensor_names()) {
+      const ParameterState made = make_state(group, parameter, given->second);
+      for (const std::string& piece : state_names(group).tensors) {
         copy_box(std::get<LocalTensor>(made.at(piece)), std::get<LocalTensor>(given->second.at(piece)),
                  parameter.path + " " + piece);
       }

@@ -3,7 +3,8 @@
 // Groups    parameters with the same learning rate and weight decay; make_parameter_groups() makes them from a module,
 //           after sharding: they are this rank's shards then. A parameter that does not require grad is left out.
 // State     named as torch names it ("exp_avg", "exp_avg_sq", "step"), by the path of its parameter; a tensor has the
-//           box of its parameter. A parameter that has had no gradient yet has no state.
+//           box of its parameter. A parameter that has had no gradient yet has no state. Groups of one optimizer may
+//           have state of different kinds (Muon).
 // Saving    state_dict() gives the optimizer's own tensors, host_copies() values that stay; an optimizer that has
 //           loaded them goes on bit for bit as the one they come from, whatever the number of ranks was.
 // Threads   the rank's host thread.
@@ -33,6 +34,7 @@ struct ParameterGroup {
   // None: the optimizer's, filled in when it is made. May be changed between steps.
   std::optional<double> lr = {};
   std::optional<double> weight_decay = {};
+  bool hidden_matrices = false;  // as GroupOptions::hidden_matrices_apart made it
 };
 
 using ParameterGroups = std::vector<ParameterGroup>;
@@ -42,6 +44,10 @@ struct GroupOptions {
   // Two groups instead of one: the second holds parameters of one dim or none (norms) and biases, and does not decay.
   // Either may be empty. The rule is Megatron's.
   bool no_decay_on_norms_and_biases = false;
+  // One more group, the first: weights of two dims, and stacks of them (experts), without embeddings and the output
+  // layer, by role and not by name: no parameter of an nn::Embedding, nor one tied to it, nor of a module that is
+  // called lm_head, output_layer, score or v_head. It may be empty.
+  bool hidden_matrices_apart = false;
 };
 
 // Every parameter of `module` that requires grad, once, under its first path. ConfigError while a group is gathered.
@@ -62,6 +68,12 @@ struct OptimizerState {
 };
 
 OptimizerState host_copies(const OptimizerState& state);
+
+// What a parameter's state consists of, by torch's names.
+struct StateNames {
+  std::vector<std::string> tensors;
+  std::vector<std::string> numbers;
+};
 
 class Optimizer {
  public:
@@ -97,22 +109,21 @@ class Optimizer {
   explicit Optimizer(ParameterGroups groups) : groups_(std::move(groups)) {}
 
   // --- what an optimizer says of itself ---
-  // The names of a parameter's tensors and numbers.
-  virtual std::vector<std::string> tensor_names() const = 0;
-  virtual std::vector<std::string> number_names() const = 0;
+  virtual StateNames state_names(const ParameterGroup& group) const = 0;
   // A parameter's state; empty when it has none. Tensors have the parameter's box.
   virtual ParameterState state_of(const OptimizedParameter& parameter) const = 0;
   // Makes the state of a parameter, with undefined values in the tensors, and gives it back to be written.
-  virtual ParameterState make_state(const OptimizedParameter& parameter, const ParameterState& numbers) = 0;
+  virtual ParameterState make_state(const ParameterGroup& group, const OptimizedParameter& parameter,
+                                    const ParameterState& numbers) = 0;
   virtual void drop_state(const OptimizedParameter& parameter) = 0;
   // Options of a group by torch's names, besides lr and weight_decay.
-  virtual std::map<std::string, double> options() const = 0;
-  virtual void set_options(const std::map<std::string, double>& options) = 0;
+  virtual std::map<std::string, double> options(const ParameterGroup& group) const = 0;
+  virtual void set_options(const ParameterGroup& group, const std::map<std::string, double>& options) = 0;
 
  private:
   void check_paths(std::string_view verb) const;
   void check_groups(const OptimizerState& state) const;
-  void check_state(const OptimizedParameter& parameter, const ParameterState& given) const;
+  void check_state(const ParameterGroup& group, const OptimizedParameter& parameter, const ParameterState& given) const;
 
   ParameterGroups groups_;
 };

@@ -1,0 +1,52 @@
+// AdamWRule: AdamW's update of a group and the state it keeps. Optimizers are made of it: AdamW has it for every group,
+// Muon for the parameters that are no hidden matrices. Facts: adamw.h.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/nn/optim/optimizer.h"
+
+namespace loom::nn {
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  // torch.optim.AdamW(foreach=True): a step holds one temporary as large as all parameters of a group that it updates
+  // on the device. The values are the same.
+  bool foreach = false;
+};
+
+class AdamWRule {
+ public:
+  explicit AdamWRule(const AdamWOptions& options) : options_(options) {}
+
+  void step(const ParameterGroup& group);
+
+  // As Optimizer asks for them.
+  StateNames state_names() const { return {{"exp_avg", "exp_avg_sq"}, {"step"}}; }
+  ParameterState state_of(const OptimizedParameter& parameter) const;
+  ParameterState make_state(const OptimizedParameter& parameter, const ParameterState& numbers);
+  void drop_state(const OptimizedParameter& parameter) { states_.erase(parameter.value.id()); }
+  std::map<std::string, double> options() const;
+  void set_options(const std::map<std::string, double>& options);
+
+ private:
+  struct State {
+    Tensor m;
+    Tensor v;
+    std::int64_t step = 0;
+  };
+  void make_moments(const ParameterGroup& group);
+  std::vector<Tensor> foreach_temporaries(const ParameterGroup& group) const;
+  void update(const Tensor& parameter, const Tensor& grad, const ParameterGroup& group);
+
+  AdamWOptions options_;
+  std::unordered_map<const void*, State> states_;  // by Tensor::id() of the parameter
+};
+
+}  // namespace loom::nn

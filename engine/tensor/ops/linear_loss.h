@@ -1,0 +1,28 @@
+// Cross-entropy of a linear layer's outputs, without the outputs: the logits of `chunk` tokens of each row exist at a
+// time. What fused linear cross-entropy kernels and MindSpeed's chunk loss compute.
+//
+// Forward    for one chunk after another: logits = x W^T in x's dtype, their cross-entropy, and at once the gradients
+//            of x and W. Under NoGrad the gradients are left out, and so is that of an input that needs none.
+// Backward   multiplies both by the incoming gradient over the number of counted targets; no arithmetic but that.
+// Sums       dW is summed over chunks in fp32 (fp64 for fp64) and rounded once; a chunk's logit gradients are of the
+//            sum, not the mean, so that they do not vanish in fp16.
+// Memory     logits: chunk * rows * V elements; kept until backward: dx like x, dW like W, and dW in fp32 during
+//            forward.
+// Bits       those of the unchunked loss but for the order of sums in dW and the loss.
+// Source     MindSpeed-MM, mindspeed_mm/fsdp/features/memory/chunkloss (which sums dW in W's dtype).
+#pragma once
+
+#include <cstdint>
+
+#include "engine/tensor/tensor.h"
+
+namespace loom::ops {
+
+// x [..., S, H], weight [V, H], targets int32 or int64 [..., S] -> the mean over targets that are not `ignore_index`, 0
+// where there are none, in fp32 (fp64 for fp64). chunk >= 1.
+//
+// Throws   ModelError for shapes and dtypes that do not fit, ConfigError for a target outside [0, V).
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets, std::int64_t chunk,
+                            std::int64_t ignore_index = -100);
+
+}  // namespace loom::ops

@@ -1,0 +1,51 @@
+#include "engine/train/make_optimizer.h"
+
+#include "engine/nn/optim/adamw.h"
+#include "engine/nn/optim/sgd.h"
+#include "sharding/optim/muon.h"
+
+namespace loom::train {
+
+std::string_view word_of(OptimizerKind kind) {
+  if (kind == OptimizerKind::kSgd) return "sgd";
+  return kind == OptimizerKind::kMuon ? "muon" : "adam";
+}
+
+std::string_view word_of(sharding::MuonScale scale) {
+  if (scale == sharding::MuonScale::kUnitRmsNorm) return "unit_rms_norm";
+  return scale == sharding::MuonScale::kShapeScaling ? "shape_scaling" : "spectral";
+}
+
+std::string_view word_of(sharding::MuonCoefficients coefficients) {
+  if (coefficients == sharding::MuonCoefficients::kQuintic) return "quintic";
+  return coefficients == sharding::MuonCoefficients::kPolarExpress ? "polar_express" : "simple";
+}
+
+nn::GroupOptions grouping_of(const TrainerOptions& options) {
+  return {.no_decay_on_norms_and_biases = options.no_weight_decay_on_norms_and_biases,
+          .hidden_matrices_apart = options.optimizer == OptimizerKind::kMuon};
+}
+
+std::unique_ptr<nn::Optimizer> make_optimizer(const TrainerOptions& options, nn::Module& module,
+                                              nn::ParameterGroups groups, double weight_decay) {
+  const nn::AdamWOptions adamw{.lr = options.lr,
+                               .beta1 = options.adam_beta1,
+                               .beta2 = options.adam_beta2,
+                               .eps = options.adam_eps,
+                               .weight_decay = weight_decay,
+                               .foreach = options.kernels == KernelSet::kPytorch};
+  switch (options.optimizer) {
+    case OptimizerKind::kAdam:
+      break;
+    case OptimizerKind::kSgd:
+      return std::make_unique<nn::Sgd>(std::move(groups), nn::SgdOptions{.lr = options.lr,
+                                                                         .momentum = options.sgd_momentum,
+                                                                         .weight_decay = weight_decay,
+                                                                         .nesterov = options.sgd_nesterov});
+    case OptimizerKind::kMuon:
+      return std::make_unique<sharding::Muon>(module, std::move(groups), options.muon, adamw);
+  }
+  return std::make_unique<nn::AdamW>(std::move(groups), adamw);
+}
+
+}  // namespace loom::train

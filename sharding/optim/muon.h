@@ -1,0 +1,71 @@
+// Muon: orthogonalized momentum for the hidden matrices, AdamW for everything else; equal on any number of ranks.
+//
+// Matrices    the groups whose hidden_matrices is set (nn::make_parameter_groups): weights [A,B], and stacks [E,A,B] of
+//             experts, each matrix for itself. buffer += (1 - mu) (g - buffer); u = g + mu (buffer - g) with Nesterov's
+//             form, else buffer; O = orthogonalized(u); W = (1 - lr wd) W - lr s O, where s is the scale of the shape.
+// Sharded     a rank gathers the whole u of a matrix over its shard axis, orthogonalizes it, and keeps the rows that it
+//             has: every rank computes every matrix, in one order of sums. u is gathered in bf16 (fp64 for fp64
+//             parameters), the momentum stays sharded in fp32. Stacks are cut by matrix, and gather nothing.
+// Order       the gather of a matrix is issued before the one before it is orthogonalized; all on the gather stream.
+// Memory      a momentum beside each shard; while a step runs two whole updates in bf16, and what orthogonalized()
+//             needs for the largest one.
+// The rest    AdamW with the learning rate and weight decay of its groups.
+// State       "momentum_buffer" of hidden matrices, AdamW's of the others.
+// Errors      ConfigError when it is made: shards in host memory (offload_to_cpu), a matrix of which the ranks of its
+//             shard axis have a part only, fp16 parameters.
+// Threads     the rank's host thread. step() is collective.
+// Source      torch/optim/_muon.py (the whole-matrix form); MindSpeed-MM, mindspeed_mm/optimizer/muon.py
+//             (matched_adamw_rms 0.2 is the spectral scale times 0.2); megatron/core/optimizer/muon.py (scale modes,
+//             coefficients).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "engine/comm/process_group.h"
+#include "engine/device/device.h"
+#include "engine/nn/optim/adamw_rule.h"
+#include "engine/tensor/ops/orthogonalize.h"
+#include "sharding/optim/muon_options.h"
+
+namespace loom::sharding {
+
+// Of so many steps.
+ops::NewtonSchulz iteration_of(MuonCoefficients coefficients, int steps);
+// s without the extra factor.
+double scale_of(MuonScale scale, std::int64_t rows, std::int64_t columns);
+
+class Muon final : public nn::Optimizer {
+ public:
+  // `root`: the module the groups are of, sharded or not.
+  // Groups that say no learning rate or weight decay get those of `adamw`.
+  Muon(nn::Module& root, nn::ParameterGroups groups, const MuonOptions& options, const nn::AdamWOptions& adamw);
+  ~Muon() override;
+
+  std::string_view name() const override { return "Muon"; }
+  void step() override;
+
+ protected:
+  nn::StateNames state_names(const nn::ParameterGroup& group) const override;
+  nn::ParameterState state_of(const nn::OptimizedParameter& parameter) const override;
+  nn::ParameterState make_state(const nn::ParameterGroup& group, const nn::OptimizedParameter& parameter,
+                                const nn::ParameterState& numbers) override;
+  void drop_state(const nn::OptimizedParameter& parameter) override;
+  std::map<std::string, double> options(const nn::ParameterGroup& group) const override;
+  void set_options(const nn::ParameterGroup& group, const std::map<std::string, double>& options) override;
+
+ private:
+  struct Shards;
+  class Update;
+  void step_matrices(const nn::ParameterGroup& group);
+
+  MuonOptions options_;
+  nn::AdamWRule rest_;
+  std::unordered_map<const void*, Shards> shards_;   // of sharded matrices, by Tensor::id() of the parameter
+  std::unordered_map<const void*, Tensor> buffers_;  // of matrices, by Tensor::id() of the parameter
+};
+
+}  // namespace loom::sharding

@@ -1,0 +1,24 @@
+// Options of Muon (muon.h), by Megatron's names.
+#pragma once
+
+#include <cstdint>
+
+namespace loom::sharding {
+
+// s for a matrix [A,B]: sqrt(max(A,B)), sqrt(A/B), sqrt(max(1, A/B)); times the extra factor.
+enum class MuonScale : std::uint8_t { kSpectral, kUnitRmsNorm, kShapeScaling };
+
+// The triples of the iteration: one for all steps, or one after another; `quintic` begins again after five,
+// `polar_express` repeats its last.
+enum class MuonCoefficients : std::uint8_t { kSimple, kQuintic, kPolarExpress };
+
+struct MuonOptions {
+  double momentum = 0.95;
+  bool nesterov = true;
+  int steps = 5;  // of the iteration
+  MuonCoefficients coefficients = MuonCoefficients::kSimple;
+  MuonScale scale = MuonScale::kSpectral;
+  double extra_scale = 0.2;
+};
+
+}  // namespace loom::sharding
