@@ -97,7 +97,7 @@ class Talk {
     const auto show = [&](std::string_view more) {
       out_ << (terminal_ ? shown.push(more) : std::string(more)) << std::flush;
     };
-    const auto note = chat_.say(text, show, Interrupts::noted);
+    const auto note = chat_.say(text, show, [&] { return Interrupts::noted() || !out_.good(); });
     out_ << shown.finish() << "\n" << std::flush;
     if (note) tell(*note);
   }

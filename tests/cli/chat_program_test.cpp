@@ -160,7 +160,7 @@ TEST_F(ChatProgram, TalksByPreprocessTemplatesAndByTokenizers) {
   EXPECT_EQ(prompt + chat("3 times\n", {"--prompt-type", "qwen"}).out, generated.out);
   folder.write("out/chat_template.jinja",
                "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-               "<|im_start|>assistant\n");
+               "<|im_start|>assistant\n\n");  // the last end of line is the file's
   EXPECT_EQ(prompt + chat("3 times\n", {"--system", "You are a helpful assistant."}).out, generated.out);
   const Outcome unknown = chat("3\n", {"--prompt-type", "qwem"});
   EXPECT_EQ(unknown.exit_code, 2);
@@ -206,12 +206,13 @@ TEST_F(ChatProgram, TakesAdaptersAsTheMergedModelHasThem) {
 
 // --- what is thrown at it
 
-// Lines of random bytes, broken UTF-8, escape sequences, template syntax, commands, long lines.
-std::string garbage(int lines) {
+// A thousand lines of random bytes, broken UTF-8, escape sequences, template syntax, commands, long lines; `times` over,
+// so that what is kept of a line, and nothing else, would make the program grow; and a question.
+std::string garbage(int times) {
   std::mt19937 random(20261122);  // NOLINT: the same garbage in every run
   const auto below = [&](int most) { return std::uniform_int_distribution(0, most - 1)(random); };
   std::string text;
-  for (int line = 0; line < lines; ++line) {
+  for (int line = 0; line < 1000; ++line) {
     switch (below(8)) {
       case 0:
         text += "/clear";
@@ -236,20 +237,22 @@ std::string garbage(int lines) {
     }
     text += '\n';
   }
-  return text + std::string(std::size_t{2} << 20U, 'z') + "\n/clear\n3 times\n";
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all + std::string(std::size_t{2} << 20U, 'z') + "\n/clear\n3 times\n";
 }
 
 TEST_F(ChatProgram, GoesOnAfterTenThousandLinesOfGarbageAndDoesNotGrow) {
   const std::string answer = continued("<user>3 times\n<assistant>");
-  const auto peak = [&](int lines) {
-    folder.write("input", garbage(lines));
+  const auto peak = [&](int times) {
+    folder.write("input", garbage(times));
     return peak_of(folder, [&] {
       return folder.run_shell(R"("$0" "$@" < input > answers 2> errors; test $? -eq 1)",
                               {"chat", "out", "--max-new-tokens", "6"});
     });
   };
-  const std::int64_t few = peak(1000), many = peak(10'000);
-  EXPECT_LT(many, few + (std::int64_t{8} << 20U));
+  const std::int64_t once = peak(1), ten_times = peak(10);
+  EXPECT_LT(ten_times, once + (std::int64_t{4} << 20U));
   EXPECT_THAT(folder.read("answers"), ::testing::EndsWith("\n" + answer));
   const std::string errors = folder.read("errors");
   EXPECT_THAT(errors, HasSubstr("of the line is no UTF-8; write it in UTF-8\n"));
@@ -279,7 +282,8 @@ TEST_F(ChatProgram, RefusesBrokenModelsBeforeItsFirstTurn) {
 
 TEST_F(ChatProgram, WhoseReaderIsGoneEndsWithAWord) {
   folder.write("input", "3 times\n4 times\n");
-  const Outcome gone = folder.run_shell(R"("$0" "$@" < input | true; exit ${PIPESTATUS[0]})", {"chat", "out"});
+  const Outcome gone =
+      folder.run_shell(R"("$0" "$@" < input | true; exit ${PIPESTATUS[0]})", {"chat", "out", "--max-new-tokens", "6"});
   EXPECT_EQ(gone.exit_code, 1);
   EXPECT_EQ(gone.err, "shardloom: standard output: cannot write: Broken pipe; a part of what was printed is lost\n");
 }
