@@ -141,6 +141,7 @@ void prefill(benchmark::State& state, int threads) {
   const Tensor tokens = decoder.ids(kContext);
   const double matrices = Decoder::matrix_elems(decoder.config);
   const auto head = static_cast<double>(decoder.config.vocab_size * decoder.config.hidden_size);
+  for (const Tensor& parameter : decoder.model->parameters()) parameter.set_requires_grad(true);
   PeakShare reading(DType::kF32, threads), training(DType::kF32, threads);
   train(decoder, tokens);
   for (auto _ : state) {

@@ -95,7 +95,7 @@ class Talk {
   void answer(const std::string& text) {
     TerminalText shown;
     const auto show = [&](std::string_view more) {
-      out_ << (terminal_ ? shown.push(more) : std::string(more)) << std::flush;
+      out_ << (escapes_ ? shown.push(more) : std::string(more)) << std::flush;
     };
     const auto note = chat_.say(text, show, [&] { return Interrupts::noted() || !out_.good(); });
     out_ << shown.finish() << "\n" << std::flush;
@@ -145,7 +145,8 @@ class Talk {
   }
 
   Chat& chat_;
-  const bool terminal_;
+  const bool terminal_;  // there is somebody at it
+  const bool escapes_ = train::is_terminal(STDOUT_FILENO);
   std::ostream& out_;
   ChatLines lines_{STDIN_FILENO, kMostLineBytes};
   std::int64_t number_ = 0, refused_ = 0;

@@ -118,6 +118,14 @@ TEST_F(ChatTerminal, EscapesWhatWouldSteerIt) {
   chat.type("\x04");
   EXPECT_EQ(chat.end(), 0);
   expect_harmless(chat.shown());
+  // Lines from a pipe change nothing of that.
+  folder.write("input", "3 times\n");
+  OnTerminal piped(folder.path(""),
+                   Words{"/bin/bash", "-c", R"(exec "$0" "$@" < input)", SHARDLOOM_PROGRAM, "chat", "out"} + kAnyByte);
+  EXPECT_EQ(piped.end(), 0);
+  EXPECT_THAT(piped.shown(), HasSubstr("\\x"));
+  EXPECT_THAT(piped.shown(), ::testing::Not(HasSubstr("/help lists")));
+  expect_harmless(piped.shown());
   // generate's text too.
   OnTerminal generate(folder.path(""), Words{SHARDLOOM_PROGRAM, "generate", "out", "--prompt", "a\x1b[2Jb"} + kAnyByte);
   EXPECT_EQ(generate.end(), 0);

@@ -203,10 +203,11 @@ TEST_F(MpiJob, WithDataOfOneOtherByteIsRefusedWithSizeAndDigest) {
 // --- Texts
 
 TEST_F(MpiJob, MakesTheTextOfOneRankAndTalks) {
-  ASSERT_EQ(folder.run(kFourSteps + Words{"--save", "out"}).exit_code, 0);
+  // Trained to answer in ASCII: the launcher gives its processes a terminal, on which other bytes are escaped.
+  ASSERT_EQ(folder.run(with_value(kFourSteps, "--train-iters", "80") + Words{"--save", "out"}).exit_code, 0);
   folder.write("out/chat_template.jinja", "{% for m in messages %}{{ m.content }}\n{% endfor %}");
   folder.write("input", "3\n/wat\n/clear\n5\n");
-  const Words drawn{"--temperature", "0.9", "--seed", "4", "--max-new-tokens", "6"};
+  const Words drawn{"--temperature", "0.5", "--seed", "4", "--max-new-tokens", "6"};
   const Words generate = Words{"generate", "out", "--prompt", "3 times"} + drawn, chat = Words{"chat", "out"} + drawn;
   const Outcome one = folder.run(generate), two = folder.run(generate, kMpirun);
   EXPECT_EQ(two.exit_code, 0) << two.err;
