@@ -1,5 +1,5 @@
-// The command lines: `shardloom train ...`, and so for plan, generate, chat, preprocess, compare, convert, merge and inspect,
-// and that of a pretrain program (pretrain.h).
+// The command lines: `shardloom train ...`, and so for plan, generate, chat, preprocess, compare, convert, merge and
+// inspect, and that of a pretrain program (pretrain.h).
 //
 // Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted

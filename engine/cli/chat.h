@@ -51,9 +51,9 @@ class Chat {
   Chat(const ChatArguments& arguments, const models::DecoderConfig& config, const Words& words,
        const ChatPrompt& prompt, Turns& turns);
 
-  // One turn. `show` gets the answer's text as it grows; `stopped` ends it. What there is to say of its end, or nothing.
-  // ConfigError: a text that is no UTF-8, that the template or the tokenizer refuses, or for which the context has no
-  // room.
+  // One turn. `show` gets the answer's text as it grows; `stopped` ends it. What there is to say of its end, if any.
+  // ConfigError: a text that is no UTF-8, that the template or the tokenizer refuses, or that the context has no room
+  // for.
   std::optional<std::string> say(const std::string& text, const std::function<void(std::string_view)>& show,
                                  const std::function<bool()>& stopped);
   // Forgets all turns.

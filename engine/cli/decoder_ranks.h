@@ -33,8 +33,8 @@ class DecoderRanks {
   std::string about() const;
 
   using Main = std::function<void(models::GenerationSession& session, comm::World& world)>;
-  // `same`: what all processes have to be started with, beside the model and the flags of both commands. `patience`: how
-  // long a rank waits for another one.
+  // `same`: what all processes have to be started with, beside the model and the flags of both commands. `patience`:
+  // how long a rank waits for another one.
   void run(std::vector<comm::SaidEntry> same, std::chrono::milliseconds patience, const Main& main) const;
 
  private:

@@ -25,8 +25,8 @@ std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const 
 // Of these, the flags that steer the computation, with their values: what a checkpoint says of its run.
 std::vector<comm::SaidEntry> hyper_parameters(const TrainArguments& arguments);
 
-// What tells weights and adapters of two processes apart: each tensor by name, size and digest of its ends (adapters: of
-// all).
+// What tells weights and adapters of two processes apart: each tensor by name, size and digest of its ends (of adapters
+// all bytes).
 void add_weights(std::vector<comm::SaidEntry>& entries, const io::HfWeights& weights);
 void add_adapter(std::vector<comm::SaidEntry>& entries, const models::AdapterFolder& folder);
 

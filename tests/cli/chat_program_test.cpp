@@ -206,8 +206,8 @@ TEST_F(ChatProgram, TakesAdaptersAsTheMergedModelHasThem) {
 
 // --- what is thrown at it
 
-// A thousand lines of random bytes, broken UTF-8, escape sequences, template syntax, commands, long lines; `times` over,
-// so that what is kept of a line, and nothing else, would make the program grow; and a question.
+// A thousand lines of random bytes, broken UTF-8, escape sequences, template syntax, commands, long lines; `times`
+// over, so that what is kept of a line, and nothing else, would make the program grow; and a question.
 std::string garbage(int times) {
   std::mt19937 random(20261122);  // NOLINT: the same garbage in every run
   const auto below = [&](int most) { return std::uniform_int_distribution(0, most - 1)(random); };
