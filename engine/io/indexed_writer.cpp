@@ -29,7 +29,10 @@ IndexedWriter::IndexedWriter(std::filesystem::path prefix, IndexedDtype dtype, M
       has_modes_(modes == Modes::kOnePerSequence),
       bin_(bin_path(prefix_)),
       idx_(idx_path(prefix_)) {
-  require(dtype != IndexedDtype::kF32 && dtype != IndexedDtype::kF64, "token ids as {}", name_of(dtype));
+  if (dtype == IndexedDtype::kF32 || dtype == IndexedDtype::kF64) {
+    config_error("{}: a pair of token ids holds integers, not {}; give pairs of integers",
+                 escaped(bin_path(prefix_).string()), name_of(dtype));
+  }
 }
 
 void IndexedWriter::append_bytes(std::span<const std::byte> bytes) {

@@ -26,7 +26,7 @@ class IndexedWriter {
  public:
   enum class Modes : bool { kNone, kOnePerSequence };
 
-  // An integer dtype.
+  // ConfigError for a dtype of floating-point numbers.
   IndexedWriter(std::filesystem::path prefix, IndexedDtype dtype, Modes modes = Modes::kNone);
 
   // Appends a sequence to the document that is open. `mode` is written with kOnePerSequence alone.

@@ -1,32 +1,24 @@
 #include "models/lora/adapter_folder.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 #include <optional>
-#include <span>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
-#include "engine/core/spelling.h"
-#include "engine/io/atomic_file.h"
-#include "models/hf/fill_box.h"
 #include "models/hub/config_reader.h"
 
 namespace loom::models {
 namespace {
 
-constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kHalfA = ".lora_A.weight";
 constexpr std::string_view kHalfB = ".lora_B.weight";
-const char* const kConfigFile = "adapter_config.json";
-const char* const kWeightsFile = "adapter_model.safetensors";
 
 std::filesystem::path existing(const std::filesystem::path& folder, const char* file) {
   std::error_code unreadable;
   if (std::filesystem::exists(folder / file, unreadable)) return folder / file;
   config_error("{}: there is no {}; give a folder that peft wrote ({} and {})", escaped(folder.string()), file,
-               kConfigFile, kWeightsFile);
+               kAdapterConfigFile, kAdapterWeightsFile);
 }
 
 // Keys that change the result where they are neither absent, null, false nor empty.
@@ -105,7 +97,7 @@ void read_targets(const ConfigReader& config, LoraOptions& options) {
 
 // "base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight" -> "model.layers.0...lora_A.weight".
 std::string path_of(std::string_view name) {
-  std::string path(name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name);
+  std::string path(name.starts_with(kAdapterPrefix) ? name.substr(kAdapterPrefix.size()) : name);
   for (const std::string_view part : {".lora_A", ".lora_B", ".modules_to_save"}) {
     const std::size_t at = path.rfind(std::string(part) + ".default.");
     if (at != std::string::npos) path.erase(at + part.size(), std::string_view(".default").size());
@@ -115,47 +107,17 @@ std::string path_of(std::string_view name) {
   return path;
 }
 
-nlohmann::ordered_json targets_json(const LoraOptions& options) {
-  if (options.target_regex) return *options.target_regex;
-  if (options.target_modules == std::vector<std::string>{"all-linear"}) return options.target_modules.front();
-  return options.target_modules;
-}
-
-nlohmann::ordered_json init_json(LoraInit init) {
-  if (init == LoraInit::kGaussian) return "gaussian";
-  return init == LoraInit::kDefault;
-}
-
-template <class T>
-nlohmann::ordered_json or_null(const std::vector<T>& items) {
-  return items.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(items);
-}
-
-template <class T>
-nlohmann::ordered_json object(const std::map<std::string, T>& items) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const auto& [key, value] : items) json[key] = value;
-  return json;
-}
-
-// alpha as peft's users write it: 16, not 16.0.
-nlohmann::ordered_json number(double value) {
-  const auto whole = static_cast<std::int64_t>(value);
-  if (static_cast<double>(whole) == value) return whole;
-  return value;
-}
-
 }  // namespace
 
 AdapterFolder::AdapterFolder(const std::filesystem::path& folder)
-    : folder_(folder), weights_((existing(folder, kConfigFile), existing(folder, kWeightsFile))) {
+    : folder_(folder), weights_((existing(folder, kAdapterConfigFile), existing(folder, kAdapterWeightsFile))) {
   read_config();
   read_names();
   pair_up();
 }
 
 void AdapterFolder::read_config() {
-  const std::filesystem::path file = folder_ / kConfigFile;
+  const std::filesystem::path file = folder_ / kAdapterConfigFile;
   const ConfigReader config = ConfigReader::load(file);
   const std::string type = config.text("peft_type");
   if (type != "LORA") config.reject("peft_type", "only LORA is built");
@@ -221,106 +183,6 @@ void AdapterFolder::pair_up() {
     config_error("{}: none of its {} tensors is one of an adapter (.lora_A.weight, .lora_B.weight)", file,
                  tensors_.size());
   }
-}
-
-namespace {
-
-struct Tuned {
-  std::string path;
-  nn::ParamSlot* slot = nullptr;
-};
-
-std::vector<Tuned> tuned_of(nn::Module& model) {
-  const auto lora = lora_of(model);
-  require(lora != nullptr, "an adapter is loaded into a model without adapters");
-  std::vector<Tuned> tuned;
-  for (auto& [path, slot] : model.named_slots()) {
-    if (lora->is_tuned(path)) tuned.push_back({path, slot});
-  }
-  return tuned;
-}
-
-// Up to five names, and how many more.
-std::string names_text(const std::vector<std::string>& names) {
-  constexpr std::size_t kMost = 5;
-  const std::size_t shown = std::min(kMost, names.size());
-  return fmt::format("'{}'{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), "', '"),
-                     names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : "");
-}
-
-}  // namespace
-
-void check_adapter(nn::Module& model, const AdapterFolder& folder) {
-  const std::string file = escaped(folder.weights_file());
-  std::vector<std::string> missing;
-  std::vector<std::string> unexpected;
-  std::vector<std::string> known;
-  for (const Tuned& tuned : tuned_of(model)) {
-    known.push_back(tuned.path);
-    const auto found = folder.tensors().find(tuned.path);
-    if (found == folder.tensors().end()) {
-      missing.push_back(tuned.path);
-    } else if (found->second->shape != tuned.slot->shard.global_shape) {
-      config_error("{}: tensor {} is {}, and '{}' of the model is {}; the adapter is of another model", file,
-                   shown_text(found->second->name), to_string(found->second->shape), tuned.path,
-                   to_string(tuned.slot->shard.global_shape));
-    }
-  }
-  for (const auto& [path, tensor] : folder.tensors()) {
-    if (std::ranges::find(known, path) == known.end()) unexpected.push_back(path);
-  }
-  if (missing.empty() && unexpected.empty()) return;
-  config_error(
-      "{}: the adapter does not fit the model:{}{}{}; target_modules of {} and the model must be those of "
-      "its training",
-      file, missing.empty() ? "" : fmt::format(" missing are {}", names_text(missing)),
-      missing.empty() || unexpected.empty() ? "" : ";",
-      unexpected.empty() ? "" : fmt::format(" not expected are {}", names_text(unexpected)), folder.options().where);
-}
-
-void load_adapter(nn::Module& model, const AdapterFolder& folder) {
-  check_adapter(model, folder);
-  for (const Tuned& tuned : tuned_of(model)) {
-    fill_box(tuned.slot->value, tuned.slot->shard.offset, *folder.tensors().at(tuned.path));
-  }
-}
-
-std::string adapter_config_json(const Lora& lora, const std::string& base) {
-  const LoraOptions& o = lora.options;
-  nlohmann::ordered_json json;
-  json["peft_type"] = "LORA";
-  json["task_type"] = "CAUSAL_LM";
-  json["auto_mapping"] = nullptr;
-  json["base_model_name_or_path"] = base.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(base);
-  json["revision"] = nullptr;
-  json["inference_mode"] = true;
-  json["r"] = o.r;
-  json["lora_alpha"] = number(o.alpha);
-  json["lora_dropout"] = o.dropout;
-  json["use_rslora"] = o.use_rslora;
-  json["use_dora"] = false;
-  json["bias"] = "none";
-  json["fan_in_fan_out"] = lora.has_conv1d;
-  json["target_modules"] = targets_json(o);
-  json["modules_to_save"] = or_null(o.modules_to_save);
-  json["layers_to_transform"] = or_null(o.layers_to_transform);
-  json["layers_pattern"] = nullptr;
-  json["rank_pattern"] = object(o.rank_pattern);
-  json["alpha_pattern"] = object(o.alpha_pattern);
-  json["init_lora_weights"] = init_json(o.init);
-  return json.dump(2) + "\n";
-}
-
-void write_adapter_folder(const std::filesystem::path& folder, const std::string& config_json,
-                          const std::vector<std::pair<std::string, Tensor>>& tensors) {
-  std::filesystem::create_directories(folder);
-  std::vector<io::TensorToWrite> stored;
-  for (const auto& [path, tensor] : tensors) {
-    const std::span bytes(static_cast<const std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.nbytes()));
-    stored.push_back({std::string(kPrefix) + path, tensor.dtype(), tensor.shape(), bytes});
-  }
-  io::write_safetensors(folder / kWeightsFile, std::move(stored));
-  io::write_text(folder / kConfigFile, config_json);
 }
 
 }  // namespace loom::models

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,10 @@
 #include "models/lora/lora.h"
 
 namespace loom::models {
+
+inline constexpr std::string_view kAdapterPrefix = "base_model.model.";  // of every name in the file
+inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
+inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
 
 class AdapterFolder {
  public:
@@ -41,7 +46,7 @@ class AdapterFolder {
   };
   const std::vector<Pair>& pairs() const { return pairs_; }
   // The file of the weights, for messages.
-  std::string weights_file() const { return (folder_ / "adapter_model.safetensors").string(); }
+  std::string weights_file() const { return (folder_ / kAdapterWeightsFile).string(); }
 
  private:
   void read_config();

@@ -8,6 +8,8 @@
 #include <functional>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "engine/core/error.h"
 #include "engine/io/hf_weights.h"
@@ -147,10 +149,14 @@ TEST_F(MergeTest, RefusesOtherBases) {
   EXPECT_THAT(refusal(), HasSubstr("--base: "));
 }
 
-TEST_F(MergeTest, AStoppedMergeLeavesNothing) {
+TEST_F(MergeTest, AStoppedMergeLeavesNoFile) {
   const auto stop = [](std::uint64_t, std::uint64_t) { raise<Error>("stopped"); };
   EXPECT_EQ(test::message_of<Error>([&] { merge(options_, stop); }), "stopped");
-  EXPECT_FALSE(fs::exists(options_.save));
+  EXPECT_TRUE(fs::is_empty(options_.save));  // made before work starts, and free for the next try
+  std::set<std::string> left;
+  for (const auto& entry : fs::directory_iterator(folder_)) left.insert(entry.path().filename());
+  EXPECT_EQ(left, (std::set<std::string>{"adapter", "base", "merged"}));
+  EXPECT_EQ(merge(options_).adapted, 1);
 }
 
 }  // namespace

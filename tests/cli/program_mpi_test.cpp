@@ -36,6 +36,18 @@ TEST(Mpi, HasTheBitsOfThreads) {
   }
 }
 
+TEST(Mpi, TrainsTheAdapterOfThreads) {
+  const ProgramFolder folder;
+  const Words lora{"--lora-target-modules", "all-linear", "--lora-r", "2", "--freeze", "model.norm"};
+  const Outcome threads = folder.run(kFourSteps + lora + Words{"--save", "threads", "--nproc-per-node", "2"});
+  ASSERT_EQ(threads.exit_code, 0) << threads.err;
+  const Outcome processes = folder.run(kFourSteps + lora + Words{"--save", "processes"}, kMpirun);
+  ASSERT_EQ(processes.exit_code, 0) << processes.err;
+  for (const char* file : {"adapter_model.safetensors", "adapter_config.json"}) {
+    EXPECT_EQ(folder.read(std::string("processes/") + file), folder.read(std::string("threads/") + file)) << file;
+  }
+}
+
 // The launcher shows a terminal to every process and hands on lines: a bar that redraws itself would be one long line.
 TEST(Mpi, PrintsLinesAndNoBarThatRedrawsItself) {
   const ProgramFolder folder;

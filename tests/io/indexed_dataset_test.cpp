@@ -346,6 +346,13 @@ TEST(IndexedWriter, RefusesToMergeTwoTypes) {
                     HasSubstr("merged.idx is written as int32 without modes; merge pairs of one kind")));
 }
 
+TEST(IndexedWriter, RefusesNumbersThatAreNoTokenIds) {
+  const fs::path prefix = fresh_folder() / "made";
+  EXPECT_EQ(message_of<ConfigError>([&] { IndexedWriter(prefix, IndexedDtype::kF64); }),
+            prefix.string() + ".bin: a pair of token ids holds integers, not float64; give pairs of integers");
+  EXPECT_TRUE(fs::is_empty(prefix.parent_path()));
+}
+
 TEST(IndexedWriter, RefusesAnIdThatTheTypeDoesNotHold) {
   const fs::path folder = fresh_folder();
   IndexedWriter writer(folder / "p", IndexedDtype::kU16);

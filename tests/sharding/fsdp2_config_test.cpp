@@ -184,11 +184,17 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"align_fsdp_param_groups", "true"},
                                                      {"expert_parallel_size", "2"},
                                                      {"reshard_local_experts", "false"},
-                                                     {"moe_modules", "[experts]"}};
+                                                     {"moe_modules", "[experts]"},
+                                                     {"freeze", "[embed, layers.{0-2}]"},
+                                                     {"lora",
+                                                      "{enable: true, rank: 4, alpha: 6.5, target_modules: [q_proj], "
+                                                      "dropout: 0.25, init_lora_weights: gaussian, "
+                                                      "pretrained_lora_path: tuned}"}};
   for (const Fsdp2Key& key : fsdp2_keys()) {
     const std::string& value = values.at(std::string(key.name));
     std::string quoted = value;
     if (key.name == "sub_modules_to_wrap") quoted = "[lm_head, \"layers.{0-2}\"]";
+    if (key.name == "freeze") quoted = "[embed, \"layers.{0-2}\"]";
     const Fsdp2Config config = parsed(fmt::format("{}: {}", key.name, quoted));
     EXPECT_EQ(key.write(config), value);
     EXPECT_FALSE(same_value(key, config, Fsdp2Config{})) << key.name;
@@ -365,7 +371,7 @@ INSTANTIATE_TEST_SUITE_P(
             "f.yaml:1:1: unknown key 'precision'; the keys are sharding_size, param_dtype, reduce_dtype, output_dtype, "
             "cast_forward_inputs, sub_modules_to_wrap, ignored_modules, recompute_modules, use_reentrant, "
             "reshard_after_forward, offload_to_cpu, pin_memory, num_to_forward_prefetch, num_to_backward_prefetch, "
-            "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules"},
+            "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, freeze, lora"},
         Bad{"sharding_size: 2\nparam_dtype: bf16\nsharding_size: 2",
             "f.yaml:3:1: sharding_size is given again, first at line 1; keep one"},
         Bad{"fully_shard_parallel_size: auto",

@@ -68,6 +68,7 @@ class LoraRunTest : public TinyTrainers {
 };
 
 TEST_F(LoraRunTest, TrainsTheAdapterAndNothingElse) {
+  arguments.lora.dropout = 0.0;  // every step has the same eight samples: without its noise the loss falls
   const Values before = run(2, 0).weights;
   const RunResult after = run(2, 6);
   for (const auto& [path, values] : after.weights) {
