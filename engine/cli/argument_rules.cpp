@@ -431,44 +431,6 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   settle_presets(a);
 }
 
-namespace {
-
-[[noreturn]] void refuse_greedy(const char* flag, double value) {
-  config_error("{} is {}, but --temperature is 0, which always takes the likeliest token; give --temperature above 0",
-               flag, value);
-}
-
-void check_beams(const GenerateArguments& a) {
-  if (a.num_beams > 1 && a.temperature.value_or(0) > 0) {
-    config_error(
-        "--num-beams is {}, which searches the likeliest text, but --temperature is {}, which draws one; remove "
-        "one of them",
-        a.num_beams, *a.temperature);
-  }
-  constexpr std::int64_t kMostBeams = 256;
-  if (a.num_beams > kMostBeams) config_error("--num-beams is {}; use at most {}", a.num_beams, kMostBeams);
-  if (a.length_penalty && a.num_beams == 1) {
-    config_error("--length-penalty is {}, but --num-beams is 1, which compares no texts; give --num-beams above 1",
-                 *a.length_penalty);
-  }
-}
-
-}  // namespace
-
-void check(const GenerateArguments& a) {
-  if (a.model_dir.empty()) config_error("no model is given; use shardloom generate MODEL_DIR --prompt TEXT");
-  if (a.prompt.empty() && !a.prompt_file) config_error("no prompt is given; use --prompt TEXT");
-  if (!a.prompt.empty() && a.prompt_file) {
-    config_error("--prompt and --prompt-file are both given; put the prompt into the file, or remove one of them");
-  }
-  if (!a.temperature) {
-    if (a.top_k > 0) refuse_greedy("--top-k", static_cast<double>(a.top_k));
-    if (a.top_p < 1) refuse_greedy("--top-p", a.top_p);
-    if (a.min_p > 0) refuse_greedy("--min-p", a.min_p);
-  }
-  check_beams(a);
-}
-
 void check(const CompareArguments& a) {
   if (a.a.empty() || a.b.empty()) {
     config_error("{} given; use shardloom compare A B", a.a.empty() ? "no runs are" : "only one run is");

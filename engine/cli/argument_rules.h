@@ -20,7 +20,6 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
 void settle_search(const CLI::App& app, PlanArguments& values);
 // --world-size against --nproc-per-node.
 void check_world(const CLI::App& app, int world_size);
-void check(const GenerateArguments& values);
 void check(const CompareArguments& values);
 
 }  // namespace loom::cli

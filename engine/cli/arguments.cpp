@@ -5,6 +5,7 @@
 #include "engine/cli/convert_flags.h"
 #include "engine/cli/flags.h"
 #include "engine/cli/foreign_flags.h"
+#include "engine/cli/generation_flags.h"
 #include "engine/cli/preprocess_flags.h"
 #include "engine/cli/training_flags.h"
 
@@ -29,6 +30,10 @@ constexpr const char* kPlanExample =
     "    --fsdp2-config-path full_shard --world-size 64 --device h200 --seq-length 8192\n";
 constexpr const char* kGenerateExample =
     "Example:\n  shardloom generate out --prompt \"Once upon a time\" --max-new-tokens 40\n";
+constexpr const char* kChatExample =
+    "Example:\n  shardloom chat tuned --system \"You answer in one sentence.\"\n"
+    "  shardloom chat tuned < questions.txt > answers.txt\n"
+    "In the chat: /clear, /save FILE, /help, /exit\n";
 constexpr const char* kCompareExample =
     "Example:\n  shardloom compare out_a out_b --tolerance 1e-5\n"
     "Exit status: 0 the runs are the same in all steps in common, 1 they differ, 2 the command line or a file is "
@@ -129,19 +134,23 @@ class Parser {
     app_.footer(kProgramExample);
     train_.footer(kTrainExample);
     generate_.footer(kGenerateExample);
+    chat_.footer(kChatExample);
     plan_.footer(kPlanExample);
     compare_.footer(kCompareExample);
     convert_.footer(kConvertExample);
     inspect_.footer(kInspectExample);
     preprocess_.footer(kPreprocessExample);
     merge_.footer(kMergeExample);
-    for (CLI::App* app : {&app_, &train_, &plan_, &generate_, &preprocess_, &compare_, &convert_, &inspect_, &merge_}) {
+    for (CLI::App* app :
+         {&app_, &train_, &plan_, &generate_, &chat_, &preprocess_, &compare_, &convert_, &inspect_, &merge_}) {
       app->allow_extras();
     }
     app_.set_version_flag("--version", fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
     add_plan(planning_.flags(), plan_values_, world_size_);
     Flags generate(generate_);
     add_generate(generate, generate_values_);
+    Flags chat(chat_);
+    add_chat(chat, chat_values_);
     Flags compare(compare_);
     add_compare(compare, compare_values_);
     add_inspect(inspect_, inspect_values_);
@@ -176,13 +185,17 @@ class Parser {
       check(compare_values_);
       return compare_values_;
     }
-    check(generate_values_);
+    if (&chosen == &chat_) {
+      settle(chat_, context, chat_values_);
+      return chat_values_;
+    }
+    settle(generate_, context, generate_values_);
     return generate_values_;
   }
 
  private:
   Apps apps() const {
-    Apps apps{&train_, &plan_, &generate_, &preprocess_, &compare_, &inspect_, &merge_};
+    Apps apps{&train_, &plan_, &generate_, &chat_, &preprocess_, &compare_, &inspect_, &merge_};
     for (const CLI::App* app : conversions_.apps()) apps.push_back(app);
     return apps;
   }
@@ -207,6 +220,7 @@ class Parser {
   CLI::App& plan_ =
       *app_.add_subcommand("plan", "Predict memory and time of a training step on any number of devices.");
   CLI::App& generate_ = *app_.add_subcommand("generate", "Continue a text with a trained model.");
+  CLI::App& chat_ = *app_.add_subcommand("chat", "Talk with a model: each line is a turn that it answers.");
   CLI::App& preprocess_ = *app_.add_subcommand("preprocess", "Make token ids of files of texts or conversations.");
   CLI::App& compare_ = *app_.add_subcommand("compare", "Compare loss and gradient norm of two runs, step by step.");
   CLI::App& convert_ = *app_.add_subcommand("convert", "Convert weights between Hugging Face folders and checkpoints.");
@@ -221,6 +235,7 @@ class Parser {
   PlanArguments plan_values_;
   int world_size_ = 0;  // 0: not given
   GenerateArguments generate_values_;
+  ChatArguments chat_values_;
   CompareArguments compare_values_;
 };
 

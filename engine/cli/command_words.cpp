@@ -1,6 +1,7 @@
 #include "engine/cli/command_words.h"
 
 #include <algorithm>
+#include <span>
 #include <sstream>
 
 #include "engine/cli/flags.h"
@@ -111,17 +112,14 @@ void refuse_extras(const CLI::App& app, const std::vector<std::string>& refused)
 }
 
 void refuse_command(const std::vector<std::string>& words) {
-  const std::vector<std::string> commands = {"train",   "plan",    "generate", "preprocess",
-                                             "compare", "convert", "inspect"};
-  if (words.empty())
-    config_error(
-        "no command is given; use shardloom train, plan, generate, preprocess, compare, convert or inspect (--help "
-        "lists "
-        "their flags)");
+  const std::vector<std::string> commands = {"train",   "plan",    "generate", "chat",   "preprocess",
+                                             "compare", "convert", "merge",    "inspect"};
+  const std::string all =
+      fmt::format("{} or {}", fmt::join(std::span(commands).first(commands.size() - 1), ", "), commands.back());
+  if (words.empty()) config_error("no command is given; use shardloom {} (--help lists their flags)", all);
   const auto nearest = nearest_spelling(words.front(), commands);
   config_error("'{}' is not a command; {}", words.front(),
-               nearest ? fmt::format("did you mean {}?", *nearest)
-                       : "use train, plan, generate, preprocess, compare, convert or inspect");
+               nearest ? fmt::format("did you mean {}?", *nearest) : fmt::format("use {}", all));
 }
 
 }  // namespace loom::cli

@@ -1,9 +1,7 @@
 // `shardloom generate`. Private to engine/cli.
 //
-// Text     where the model's folder has a tokenizer.json, prompts and texts are its; else, and with --bytes-as-tokens,
-//          a token is a byte.
-// Ends     at an end token of the tokenizer's files, of config.json where these name none, or of --add-eos-token; at a
-//          stop word; after --max-new-tokens or at --max-length. Bytes have no end token.
+// Text     words.h. Ends also at a stop word, after --max-new-tokens or at --max-length.
+// Ranks    all make the same tokens, and rank 0 prints (decoder_ranks.h).
 // Order    everything that can be wrong with the user's files and prompts is found before a word is printed.
 // Errors   ConfigError for the user's input.
 // Threads  called once by the process's main thread.
@@ -15,7 +13,8 @@
 
 namespace loom::cli {
 
-// One prompt: the prompt and, as they come, its tokens' text. Several: each whole, under a line with its number.
+// One prompt: the prompt and, as they come, its tokens' text. Several: each whole, under a line with its number. Where
+// standard output is a terminal, control characters are escaped (terminal_text.h).
 void run_generate(const GenerateArguments& arguments, std::ostream& out);
 
 }  // namespace loom::cli

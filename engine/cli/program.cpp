@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "engine/cli/chat_command.h"
 #include "engine/cli/compare_command.h"
 #include "engine/cli/convert_command.h"
 #include "engine/cli/exit_status.h"
@@ -37,6 +38,8 @@ int run(const ParsedCommand& command) {
     return run_inspect(*inspected, std::cout);
   } else if (const auto* preprocessing = std::get_if<PreprocessArguments>(&command)) {
     run_preprocess(*preprocessing, std::cout);
+  } else if (const auto* chat = std::get_if<ChatArguments>(&command)) {
+    run_chat(*chat, std::cout);
   } else {
     run_generate(std::get<GenerateArguments>(command), std::cout);
   }

@@ -5,8 +5,6 @@ namespace {
 
 bool positive(double x) { return x > 0; }
 bool not_negative(double x) { return x >= 0; }
-bool share(double x) { return x > 0 && x <= 1; }
-bool any_number(double) { return true; }
 bool below_one(double x) { return x >= 0 && x < 1; }
 
 void add_data(Flags& flags, ProgramArguments& a) {
@@ -406,40 +404,6 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
        {"micro-batch", PlanArguments::Fit::kMicroBatch},
        {"world-size", PlanArguments::Fit::kWorldSize}},
       "Search the largest micro-batch, or the smallest world, that fits; a --global-batch-size is kept");
-}
-
-void add_generate(Flags& flags, GenerateArguments& a) {
-  flags.group("Model and prompt");
-  flags.text("MODEL_DIR", "DIR", a.model_dir, "Folder with config.json and safetensors");
-  flags.text("--prompt", "TEXT", a.prompt, "The text to continue");
-  flags.text("--prompt-file", "FILE", a.prompt_file, "Several texts to continue together, one a line");
-  flags.toggle("--bytes-as-tokens", a.bytes_as_tokens,
-               "Read the prompt as bytes although the folder has a tokenizer.json");
-  flags.group("Length");
-  flags.optional_whole("--max-new-tokens", a.max_new_tokens, 1,
-                       "Tokens to generate for each prompt (128 unless --max-length is given)");
-  flags.optional_whole("--max-length", a.max_length, 1,
-                       "Tokens of a text, prompt included; --max-new-tokens goes before it");
-  flags.texts("--add-eos-token", "TEXT", a.add_eos_token, "Tokens that end a text too, as the vocabulary spells them");
-  flags.texts("--stop-words", "TEXT", a.stop_words, "Texts that end a text; they are not shown");
-  flags.group("Sampling");
-  flags.optional_real("--temperature", a.temperature, not_negative, "a number of at least 0",
-                      "0 = always the likeliest token, which it is unless given");
-  flags.whole("--top-k", a.top_k, 0, "Draw from the k likeliest tokens; 0 = from all; needs --temperature");
-  flags.real("--top-p", a.top_p, share, "a number above 0 and at most 1",
-             "Draw from the likeliest tokens until their probabilities exceed p; 1 = from all; needs --temperature");
-  flags.real("--min-p", a.min_p, below_one, "a number of at least 0 and below 1",
-             "Draw from tokens of at least this share of the likeliest one's probability; needs --temperature");
-  flags.real("--repetition-penalty", a.repetition_penalty, positive, "a number above 0",
-             "Divide (where negative: multiply) the logits of tokens that the text has; 1 = leave them");
-  flags.whole("--seed", a.seed, 0, "Seed of the draws");
-  flags.group("Beam search");
-  flags.whole("--num-beams", a.num_beams, 1, "Search the likeliest text with so many open ones; 1 = do not");
-  flags.optional_real("--length-penalty", a.length_penalty, any_number, "a number",
-                      "Divide a text's log-probability by its length to this power (1)");
-  flags.group("Running");
-  flags.toggle("--stream", a.stream, "Show the text as it grows: so it is for one prompt; refused for several");
-  flags.whole("--compute-threads", a.compute_threads, 1, "Threads", "cores");
 }
 
 void add_compare(Flags& flags, CompareArguments& a) {

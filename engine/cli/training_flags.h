@@ -16,7 +16,6 @@ inline bool plans(Program program) { return program == Program::kShardloomPlan |
 void add_training(Flags& flags, Program program, ProgramArguments& values);
 // Those of a plan beside them; `world_size` stays 0 where it is not given.
 void add_plan(Flags& flags, PlanArguments& values, int& world_size);
-void add_generate(Flags& flags, GenerateArguments& values);
 void add_compare(Flags& flags, CompareArguments& values);
 
 }  // namespace loom::cli

@@ -21,7 +21,9 @@ namespace loom::kernels {
 namespace {
 
 constexpr std::int64_t kFewTokens = 4;
-constexpr std::int64_t kRun = 128;  // keys of a task
+constexpr std::int64_t kRun = 128;      // keys of a task
+constexpr std::int64_t kKeysAhead = 8;  // asked for early
+constexpr int kPacks = 4;               // of a head, kept in registers
 
 void check(const CachedAttention& op) {
   require(op.kv_heads > 0 && op.heads % op.kv_heads == 0 && op.head_dim > 0,
@@ -106,13 +108,18 @@ class FewTokens {
     }
     for (std::int64_t j = 0; j < count; ++j) {
       const T* key = keys + j * step;
+      ask_ahead(key);
       for (std::int64_t h = 0; h < group_; ++h) scores[h * kRun + j] = dot(wide + h * dim_, key);
     }
     for (std::int64_t h = 0; h < group_; ++h) soften(scores + h * kRun, count, maxima[h], sums[h]);
-    std::fill_n(out, group_ * dim_, S{0});
-    for (std::int64_t j = 0; j < count; ++j) {
-      const T* value = values + j * step;
-      for (std::int64_t h = 0; h < group_; ++h) add(scores[h * kRun + j], value, out + h * dim_);
+    for (std::int64_t h = 0; h < group_; ++h) {
+      std::int64_t d = 0;
+      for (; d + kPacks * kWidth <= op_.head_dim; d += kPacks * kWidth) {
+        weigh<kPacks>(scores + h * kRun, values + d, count, Full{}, out + h * dim_ + d);
+      }
+      simd::for_packs<V>(op_.head_dim - d, [&](std::int64_t rest, auto part) {
+        weigh<1>(scores + h * kRun, values + d + rest, count, part, out + h * dim_ + d + rest);
+      });
     }
   }
 
@@ -149,10 +156,29 @@ class FewTokens {
     });
   }
 
-  void add(S p, const T* value, S* out) const {
-    simd::for_packs<V>(op_.head_dim, [&](std::int64_t d, auto part) {
-      simd::store(out + d, simd::load<V>(out + d) + p * simd::load<V>(value + d, part), Full{});
-    });
+  // The weighted sum of values, in their order.
+  template <int kCount, class Part>
+  void weigh(const S* weights, const T* values, std::int64_t count, Part part, S* out) const {
+    const std::int64_t step = op_.kv_heads * op_.head_dim;
+    V sums[kCount] = {};
+    for (std::int64_t j = 0; j < count; ++j) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kCount; ++p) {
+        const T* const value = values + j * step + p * kWidth;
+        simd::prefetch_ahead(value, ahead());
+        sums[p] += weights[j] * simd::load<V>(value, part);
+      }
+    }
+    for (int p = 0; p < kCount; ++p) simd::store(out + p * kWidth, sums[p], Full{});
+  }
+
+  // The lines of a later key: those of a head lie apart.
+  void ask_ahead(const T* key) const {
+    constexpr std::int64_t kLine = 64 / sizeof(T);
+    for (std::int64_t d = 0; d < op_.head_dim; d += kLine) simd::prefetch_ahead(key + d, ahead());
+  }
+  std::ptrdiff_t ahead() const {
+    return kKeysAhead * op_.kv_heads * op_.head_dim * static_cast<std::ptrdiff_t>(sizeof(T));
   }
 
   void join(const Token& token) const {

@@ -200,6 +200,8 @@ void add_parameters(Entries& entries, const TrainArguments& arguments, const Pre
 
 std::string hexadecimal(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
 
+}  // namespace
+
 void add_weights(Entries& entries, const io::HfWeights& weights) {
   constexpr std::size_t kEndBytes = 4096;
   for (const std::string& name : weights.names()) {
@@ -219,6 +221,8 @@ void add_adapter(Entries& entries, const models::AdapterFolder& folder) {
                     hexadecimal(digest(tensor->bytes.data(), tensor->bytes.size()))));
   }
 }
+
+namespace {
 
 std::uint64_t digest_of(const nn::Value& value) {
   std::uint64_t found = kDigestSeed;

@@ -14,6 +14,7 @@
 
 #include "engine/comm/same_entries.h"
 #include "engine/train/inputs.h"
+#include "models/lora/adapter_folder.h"
 
 namespace loom::train {
 
@@ -23,6 +24,11 @@ std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const 
 
 // Of these, the flags that steer the computation, with their values: what a checkpoint says of its run.
 std::vector<comm::SaidEntry> hyper_parameters(const TrainArguments& arguments);
+
+// What tells weights and adapters of two processes apart: each tensor by name, size and digest of its ends (of adapters
+// all bytes).
+void add_weights(std::vector<comm::SaidEntry>& entries, const io::HfWeights& weights);
+void add_adapter(std::vector<comm::SaidEntry>& entries, const models::AdapterFolder& folder);
 
 // Collective, and the first of a job: it has the same size on every rank, whatever the entries are.
 void check_same_job(const std::vector<comm::SaidEntry>& entries, comm::ProcessGroup& everyone);

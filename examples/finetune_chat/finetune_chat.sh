@@ -66,4 +66,4 @@ step "5. Base and adapters become one model"
 step "6. A question"
 question="What is the capital of Italy?"
 echo "> $question"
-echo "$question" | "$SHARDLOOM" chat "$work/tuned" --greedy --max-new-tokens 64
+echo "$question" | "$SHARDLOOM" chat "$work/tuned" --max-new-tokens 64

@@ -21,6 +21,11 @@ using ::testing::UnorderedElementsAre;
 const launch::LaunchContext kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
 using Words = std::vector<std::string>;
 
+Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 ParsedCommand parsed(const Words& words, const launch::LaunchContext& context = kEightCores) {
   std::vector<const char*> argv = {"shardloom"};
   for (const std::string& word : words) argv.push_back(word.c_str());
@@ -627,7 +632,78 @@ TEST(GenerateArguments, APromptIsTakenAsItIsWritten) {
   EXPECT_EQ(generate({"out", "--prompt=--not-a-flag"}).prompt, "--not-a-flag");
 }
 
+TEST(GenerateArguments, RanksShareTheCoresAndMpiCountsThem) {
+  const auto on = [](const Words& more, const launch::LaunchContext& context) {
+    return std::get<GenerateArguments>(parsed(Words{"generate", "out", "--prompt", "a"} + more, context));
+  };
+  EXPECT_EQ(on({}, kEightCores).ranks, 1);
+  EXPECT_EQ(on({}, kEightCores).compute_threads, 8);
+  EXPECT_EQ(on({"--nproc-per-node", "2"}, kEightCores).compute_threads, 4);
+  EXPECT_EQ(on({"--nproc-per-node", "2", "--compute-threads", "3"}, kEightCores).compute_threads, 3);
+  const launch::LaunchContext mpi{.cores = 8, .mpi_ranks = 4, .mpi_local_ranks = 2};
+  EXPECT_EQ(on({}, mpi).ranks, 4);
+  EXPECT_EQ(on({}, mpi).compute_threads, 4);
+}
+
+// --- chat
+
+TEST(ChatArguments, EveryFlagIsRead) {
+  const auto chat = [](const Words& more) { return std::get<ChatArguments>(parsed(Words{"chat", "out"} + more)); };
+  const ChatArguments none = chat({});
+  EXPECT_EQ(none.model_dir, "out");
+  EXPECT_EQ(none.temperature, std::nullopt);
+  EXPECT_EQ(none.max_new_tokens, std::nullopt);
+  EXPECT_EQ(none.history_turns, std::nullopt);
+  EXPECT_EQ(none.enable_thinking, data::EnableThinking::kNone);
+  const ChatArguments a = chat({"--system",           "Be short.", "--prompt-type",     "qwen",
+                                "--prompt-type-path", "t.json",    "--enable-thinking", "false",
+                                "--history-turns",    "3",         "--lora-load",       "tuned",
+                                "--temperature",      "0.7",       "--max-new-tokens",  "99",
+                                "--stop-words",       "User:",     "--nproc-per-node",  "2"});
+  EXPECT_EQ(a.system, "Be short.");
+  EXPECT_EQ(a.prompt_type, "qwen");
+  EXPECT_EQ(a.prompt_type_path, "t.json");
+  EXPECT_EQ(a.enable_thinking, data::EnableThinking::kFalse);
+  EXPECT_EQ(a.history_turns, 3);
+  EXPECT_EQ(a.lora_load, "tuned");
+  EXPECT_EQ(a.temperature, 0.7);
+  EXPECT_EQ(a.max_new_tokens, 99);
+  EXPECT_EQ(a.stop_words, std::vector<std::string>{"User:"});
+  EXPECT_EQ(a.ranks, 2);
+  EXPECT_EQ(chat({"--chat-template", "t.jinja"}).chat_template, "t.jinja");
+}
+
+TEST(ChatArguments, WhatDoesNotGoTogetherIsRefused) {
+  EXPECT_EQ(refusal({"chat"}), "no model is given; use shardloom chat MODEL_DIR");
+  EXPECT_EQ(refusal({"chat", "out", "--chat-template", "a", "--prompt-type", "qwen"}),
+            "--chat-template and --prompt-type are both given, and each names a template; remove one of them");
+  EXPECT_EQ(refusal({"chat", "out", "--prompt-type-path", "t.json"}),
+            "--prompt-type-path is t.json, but --prompt-type is not given, so no template is taken from it; add it");
+  EXPECT_EQ(refusal({"chat", "out", "--prompt-type", "qwen", "--bytes-as-tokens"}),
+            "--prompt-type is qwen, whose template is made of a tokenizer's tokens, and --bytes-as-tokens reads none; "
+            "remove one of them");
+  EXPECT_EQ(refusal({"chat", "out", "--history-turns", "-1"}),
+            "--history-turns is -1; use a whole number of at least 0");
+  EXPECT_EQ(
+      refusal({"chat", "out", "--top-p", "0.5"}),
+      "--top-p is 0.5, but --temperature is 0, which always takes the likeliest token; give --temperature above 0");
+  EXPECT_EQ(refusal({"chat", "out", "--nproc-per-node", "2000"}),
+            "--nproc-per-node is 2000; use at most 1024, as each is a thread; more ranks are processes (mpirun)");
+  EXPECT_EQ(refusal({"generate", "out", "--prompt", "a", "--nproc-per-node", "2"}, {.cores = 8, .mpi_ranks = 4}),
+            "--nproc-per-node is 2, but the MPI launcher started 4 ranks, one a process; leave it out");
+}
+
 // --- Help
+
+TEST(Help, OfChatHasGroupsAndAnExample) {
+  const EarlyExit help = std::get<EarlyExit>(parsed({"chat", "--help"}));
+  EXPECT_EQ(help.code, 0);
+  for (const char* part : {"Model and conversation:", "--system TEXT", "--chat-template FILE=of the model's folder",
+                           "--prompt-type NAME", "--history-turns N", "--lora-load DIR",
+                           "--compute-threads N=cores / ranks", "In the chat: /clear, /save FILE, /help, /exit\n"}) {
+    EXPECT_THAT(help.text, HasSubstr(part));
+  }
+}
 
 TEST(Help, ListsTheCommandsAndEndsWithZero) {
   const EarlyExit help = std::get<EarlyExit>(parsed({"--help"}));
@@ -938,14 +1014,16 @@ INSTANTIATE_TEST_SUITE_P(
     Commands, BadCommandLine,
     ::testing::Values(
         Bad{{},
-            "no command is given; use shardloom train, plan, generate, preprocess, compare, convert or inspect (--help "
+            "no command is given; use shardloom train, plan, generate, chat, preprocess, compare, convert, merge or "
+            "inspect (--help "
             "lists "
             "their flags)"},
         Bad{{"trian"}, "'trian' is not a command; did you mean train?"},
         Bad{{"evaluate"},
-            "'evaluate' is not a command; use train, plan, generate, preprocess, compare, convert or inspect"},
+            "'evaluate' is not a command; use train, plan, generate, chat, preprocess, compare, convert, merge or "
+            "inspect"},
         Bad{{"--lr", "1"},
-            "'--lr' is not a command; use train, plan, generate, preprocess, compare, convert or inspect"},
+            "'--lr' is not a command; use train, plan, generate, chat, preprocess, compare, convert, merge or inspect"},
         Bad{{"generate", "out"}, "no prompt is given; use --prompt TEXT"},
         Bad{{"generate", "--prompt", "a"}, "no model is given; use shardloom generate MODEL_DIR --prompt TEXT"},
         Bad{{"generate", "out", "more", "--prompt", "a"}, "'more' belongs to no flag; see shardloom generate --help"},

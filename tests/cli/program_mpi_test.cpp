@@ -212,6 +212,44 @@ TEST_F(MpiJob, WithDataOfOneOtherByteIsRefusedWithSizeAndDigest) {
   EXPECT_THAT(outcome.err, HasSubstr(" bytes in 6 files with the digest "));
 }
 
+// --- Texts
+
+TEST_F(MpiJob, MakesTheTextOfOneRankAndTalks) {
+  // Trained to answer in ASCII: the launcher gives its processes a terminal, on which other bytes are escaped.
+  ASSERT_EQ(folder.run(with_value(kFourSteps, "--train-iters", "80") + Words{"--save", "out"}).exit_code, 0);
+  folder.write("out/chat_template.jinja", "{% for m in messages %}{{ m.content }}\n{% endfor %}");
+  folder.write("input", "3\n/wat\n/clear\n5\n");
+  const Words drawn{"--temperature", "0.5", "--seed", "4", "--max-new-tokens", "6"};
+  const Words generate = Words{"generate", "out", "--prompt", "3 times"} + drawn, chat = Words{"chat", "out"} + drawn;
+  const Outcome one = folder.run(generate), two = folder.run(generate, kMpirun);
+  EXPECT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_EQ(two.out, one.out);
+  const std::string from_file = R"(exec "$0" "$@" < input)";
+  const Outcome alone = folder.run_shell(from_file, chat);
+  const Outcome together =
+      folder.run_command(Words{"bash", "-c", from_file} + kMpirun + Words{SHARDLOOM_PROGRAM} + chat);
+  EXPECT_EQ(alone.exit_code, 1) << "of the command that is none";
+  EXPECT_EQ(together.exit_code, 1);
+  EXPECT_EQ(together.out, alone.out);
+  EXPECT_THAT(together.err, HasSubstr("shardloom: line 2: /wat is no command; "));
+  const Outcome ranks = folder.run(generate + Words{"--nproc-per-node", "2"}, kMpirun);
+  EXPECT_EQ(ranks.exit_code, 2);
+  EXPECT_THAT(ranks.err, HasSubstr("shardloom: --nproc-per-node is 2, but the MPI launcher started 2 ranks, one a "
+                                   "process; leave it out\n"));
+}
+
+TEST_F(MpiJob, RefusesProcessesThatWouldMakeDifferentTexts) {
+  ASSERT_EQ(folder.run(kFourSteps + Words{"--save", "out"}).exit_code, 0);
+  const Outcome outcome =
+      run({"generate", "out", "--prompt", "3", "--seed", "1"}, {"generate", "out", "--prompt", "4"});
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_NE(outcome.exit_code, 124) << "it hung";
+  EXPECT_THAT(outcome.err, HasSubstr("ranks do not make the same text: "));
+  EXPECT_THAT(outcome.err, HasSubstr("the prompt: rank 0 has 3 as the tokens 51, rank 1 has 4 as the tokens 52"));
+  EXPECT_THAT(outcome.err, HasSubstr("--seed: rank 0 has 1, rank 1 has 1234; start every rank with the same flags and "
+                                     "model\n"));
+}
+
 TEST_F(MpiJob, MayDifferInWhatEachRankHasForItself) {
   const Outcome outcome =
       run(kTwoProcesses + Words{"--train-iters", "2", "--compute-threads", "1", "--metrics-path", "a.jsonl"},

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/config/share_folder.h"
+#include "engine/data/preprocess/prompt_template.h"
 #include "engine/data/preprocess/template_file.h"
 #include "tests/data/handler_world.h"
 
@@ -44,6 +45,18 @@ TEST_F(Templates, EncodeEachSlotByItself) {
   EXPECT_EQ(sample(chat({"hi", "ho"})).at(0), expected);
   EXPECT_EQ(handler().special_ids().eos, tokenizer_.find("<|im_end|>"));
   EXPECT_EQ(handler().special_ids().pad, tokenizer_.find("<|im_end|>"));
+}
+
+TEST_F(Templates, PutAConversationBeforeTheAnswerThatIsToCome) {
+  one(R"("format_prefix": {"slots": [["bos_token"]]}, "format_separator": {"slots": ["|"]},
+         "format_user": {"slots": ["U:{{content}};"]}, "format_system": {"slots": ["S:{{content}};"]},
+         "stop_words": ["<step>"])");
+  test::write_file(folder_ / "tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
+  const PromptTemplate prompts(options_.prompt_type_path, "t", EnableThinking::kNone, tokenizer_, folder_);
+  const std::vector<std::string> said{"a", "b", "c"};
+  EXPECT_EQ(shown(prompts.ids("be good", said, encoder_)), "<s>S:be good;U:a;b</s>|U:c;");
+  EXPECT_EQ(shown(prompts.ids("", std::span(said).first(1), encoder_)), "<s>U:a;");
+  EXPECT_EQ(prompts.ends(), (std::vector<TokenId>{*tokenizer_.find("</s>"), *tokenizer_.find("<step>")}));
 }
 
 TEST_F(Templates, PutOpeningAndSeparatorsAroundTurns) {

@@ -7,11 +7,11 @@
 
 namespace loom::test {
 
-// The most memory that a run of the program had, in bytes: in a process of its own, whose children are that run alone.
-inline std::int64_t peak_of(const ProgramFolder& folder, const Words& words) {
+// The most memory that what `run` starts had, in bytes: in a process of its own, whose children are that run alone.
+inline std::int64_t peak_of(const ProgramFolder& folder, const std::function<Outcome()>& run) {
   const pid_t child = ::fork();
   if (child == 0) {
-    const Outcome outcome = folder.run(words);
+    const Outcome outcome = run();
     rusage usage{};
     ::getrusage(RUSAGE_CHILDREN, &usage);
     folder.write("peak.txt", fmt::to_string(std::int64_t{usage.ru_maxrss} * 1024));
@@ -21,6 +21,11 @@ inline std::int64_t peak_of(const ProgramFolder& folder, const Words& words) {
   ::waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << folder.read("stderr.txt");
   return std::stoll(folder.read("peak.txt"));
+}
+
+// Of a run of the program.
+inline std::int64_t peak_of(const ProgramFolder& folder, const Words& words) {
+  return peak_of(folder, [&] { return folder.run(words); });
 }
 
 }  // namespace loom::test

@@ -88,6 +88,19 @@ std::optional<std::string> token_of(const JsonNode& config, std::string_view nam
   return given->is_object() ? given->text("content") : given->as_text();
 }
 
+nlohmann::json tokenizer_config(const fs::path& folder) {
+  const fs::path file = folder / "tokenizer_config.json";
+  return is_there(file) ? parse_json_file(file) : nlohmann::json::object();
+}
+
+TokenTexts tokens_of(const JsonNode& config) {
+  TokenTexts tokens;
+  for (const std::string_view name : kTokens) {
+    if (auto token = token_of(config, name)) tokens.emplace(name, *std::move(token));
+  }
+  return tokens;
+}
+
 void expect_objects(const Json& list, std::string_view what) {
   if (!list.is_array()) config_error("{}: {} stands where a list of objects is expected", what, list.type_name());
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -140,9 +153,8 @@ ChatTemplate ChatTemplate::from_text(std::string_view text, const std::string& n
 
 ChatTemplate ChatTemplate::from_folder(const fs::path& folder) {
   auto parts = std::make_shared<Parts>();
-  const fs::path config_file = folder / "tokenizer_config.json";
-  const std::string config_name = config_file.string();
-  const auto json = is_there(config_file) ? parse_json_file(config_file) : nlohmann::json::object();
+  const std::string config_name = (folder / "tokenizer_config.json").string();
+  const auto json = tokenizer_config(folder);
   const JsonNode config(json, config_name);
   parts->templates =
       is_there(folder / "chat_template.jinja") ? templates_of_files(folder) : templates_of_config(config);
@@ -155,10 +167,23 @@ ChatTemplate ChatTemplate::from_folder(const fs::path& folder) {
   if (!parts->templates.contains("default")) {
     config_error("{}: chat_template has no template named 'default'; name one so", config_name);
   }
-  for (const std::string_view name : kTokens) {
-    if (auto token = token_of(config, name)) parts->tokens.emplace(name, *std::move(token));
-  }
+  parts->tokens = tokens_of(config);
   return ChatTemplate(std::move(parts));
+}
+
+ChatTemplate ChatTemplate::from_file(const fs::path& file, const fs::path& folder) {
+  auto parts = std::make_shared<Parts>();
+  const std::string config_name = (folder / "tokenizer_config.json").string();
+  const auto json = tokenizer_config(folder);
+  parts->tokens = tokens_of(JsonNode(json, config_name));
+  parts->templates.emplace("default", read_template_file(file));
+  return ChatTemplate(std::move(parts));
+}
+
+bool ChatTemplate::is_in(const fs::path& folder) {
+  if (is_there(folder / "chat_template.jinja")) return true;
+  const auto json = tokenizer_config(folder);
+  return json.is_object() && json.contains("chat_template");
 }
 
 std::optional<std::string> ChatTemplate::token(std::string_view name) const {

@@ -57,6 +57,10 @@ using TokenTexts = std::map<std::string, std::string, std::less<>>;
 class ChatTemplate {
  public:
   static ChatTemplate from_folder(const std::filesystem::path& folder);
+  // Of a Jinja file, with the tokens that tokenizer_config.json of `folder` names, if there is one.
+  static ChatTemplate from_file(const std::filesystem::path& file, const std::filesystem::path& folder);
+  // Whether from_folder() would find a template.
+  static bool is_in(const std::filesystem::path& folder);
   // `name`: what messages call it; `tokens`: "bos_token" and its kin.
   static ChatTemplate from_text(std::string_view text, const std::string& name, const TokenTexts& tokens = {});
 
