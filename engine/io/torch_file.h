@@ -3,8 +3,9 @@
 // Tensor   "data.pkl" describes it (dtype, sizes, strides, where in its storage), "data/KEY" holds the storage. Only
 //          what is asked for is read: a box by its runs, a whole tensor in one piece with its checksum.
 // Mapping  of names, whose values are mappings of names to tensors ("model" of Megatron's model_optim_rng.pt; a dict,
-//          an OrderedDict or a defaultdict) or anything else. Classes of other libraries may stand beside the tensors: nothing is made of them. Those
-//          that run programs or code (os.system, builtins.eval) are refused, though nothing here would run them.
+//          an OrderedDict or a defaultdict) or anything else. Classes of other libraries may stand beside the tensors:
+//          nothing is made of them. Those that run programs or code (os.system, builtins.eval) are refused, though
+//          nothing here would run them.
 // Strides  any whose elements are no more than those of the storage. Rows whose elements lie side by side are read row
 //          by row; of other storages that are not row-major the whole is read for each box.
 // Dtypes   fp32 bf16 fp16 fp64 int8 int16 int32 int64 uint8 bool, little endian.
