@@ -77,7 +77,7 @@ struct TrainerOptions : EndOptions {
 
   KernelSet kernels = KernelSet::kFast;
   std::int64_t loss_chunk_size = 0;  // 0: the logits of all tokens exist at once
-  nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with the other
+  nn::KernelOptions fused;           // all on with KernelSet::kFast, by flag with the other
 
   bool skip_train = false;  // evaluate the held-out and the test data, and take no step
   std::int64_t eval_interval = 100;
