@@ -76,14 +76,6 @@ class Products {
     for (; m < op_.m; ++m) dot<1, kColumns>(m, row);
   }
 
-  // What is asked for early lies further on in the row, or in the one that this stream reads next.
-  template <int kColumns>
-  std::ptrdiff_t bytes_ahead(std::int64_t at) const {
-    constexpr std::int64_t kElement = sizeof(T);
-    const bool in_row = at + simd::kAheadBytes / kElement < op_.k;
-    return simd::kAheadBytes + (in_row ? 0 : (kColumns - 1) * op_.k * kElement);
-  }
-
   template <int kRows, int kColumns>
   void dot(std::int64_t m, std::int64_t row) const {
     F32x16 sums[kRows][kColumns] = {};
@@ -101,12 +93,7 @@ class Products {
       }
     };
     std::int64_t at = 0;
-    for (; at + kLanes <= op_.k; at += kLanes) {
-      const std::ptrdiff_t ahead = bytes_ahead<kColumns>(at);
-#pragma GCC unroll 4
-      for (int c = 0; c < kColumns; ++c) simd::prefetch_ahead(w + c * op_.k + at, ahead);
-      add(at, Full{});
-    }
+    for (; at + kLanes <= op_.k; at += kLanes) add(at, Full{});
     if (at < op_.k) add(at, Part{op_.k - at});
     for (int r = 0; r < kRows; ++r) {
       for (int c = 0; c < kColumns; ++c) put((m + r) * op_.n, row + c, sum(sums[r][c]));
