@@ -159,14 +159,7 @@ void settle_ranks(const CLI::App& app, bool planned, const launch::LaunchContext
     check_limit("--nproc-per-node", a.ranks, kMostThreadRanks,
                 ", as each is a thread; more ranks are processes (mpirun)");
   }
-  if (context.mpi_ranks > 0) {
-    if (given(app, "--nproc-per-node")) {
-      config_error("--nproc-per-node is {}, but the MPI launcher started {} ranks, one a process; leave it out",
-                   a.ranks, context.mpi_ranks);
-    }
-    a.ranks = context.mpi_ranks;
-    local_ranks = context.mpi_local_ranks > 0 ? context.mpi_local_ranks : context.mpi_ranks;
-  }
+  if (context.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, context, a.ranks);
   if (foreign.worker_num && *foreign.worker_num != fmt::to_string(a.ranks)) {
     config_error("--worker-num is {}, but {} rank{} run; write --local-worker-num {} beside it, or remove it",
                  *foreign.worker_num, a.ranks, a.ranks == 1 ? "" : "s", *foreign.worker_num);
@@ -388,6 +381,15 @@ void refuse_what_is_searched(const CLI::App& app, const std::string& search, con
 }
 
 }  // namespace
+
+int take_mpi_ranks(const CLI::App& app, const launch::LaunchContext& context, int& ranks) {
+  if (given(app, "--nproc-per-node")) {
+    config_error("--nproc-per-node is {}, but the MPI launcher started {} ranks, one a process; leave it out", ranks,
+                 context.mpi_ranks);
+  }
+  ranks = context.mpi_ranks;
+  return context.mpi_local_ranks > 0 ? context.mpi_local_ranks : context.mpi_ranks;
+}
 
 void check_sources(const ProgramArguments& a, Program program) {
   if (a.model_config && a.init_from_hf_path) {

@@ -16,6 +16,8 @@ namespace loom::cli {
 void check_sources(const ProgramArguments& values, Program program);
 void settle(const CLI::App& app, Program program, const launch::LaunchContext& context, const ForeignFlags& foreign,
             ProgramArguments& values);
+// Under an MPI launcher: puts its number of ranks into `ranks`, and returns how many of them this machine has.
+int take_mpi_ranks(const CLI::App& app, const launch::LaunchContext& context, int& ranks);
 // What a search looks for is not given beside it; what is given, it keeps.
 void settle_search(const CLI::App& app, PlanArguments& values);
 // --world-size against --nproc-per-node.

@@ -1,5 +1,6 @@
 #include "engine/cli/generation_flags.h"
 
+#include "engine/cli/argument_rules.h"
 #include "engine/cli/schedule_rules.h"
 
 namespace loom::cli {
@@ -75,14 +76,7 @@ void settle_ranks(const CLI::App& app, const launch::LaunchContext& context, Dec
   int local_ranks = a.ranks;
   check_limit("--nproc-per-node", a.ranks, kMostRanks, ", as each is a thread; more ranks are processes (mpirun)");
   check_limit("--compute-threads", a.compute_threads, kMostThreads, ", best the cores of this machine");
-  if (context.mpi_ranks > 0) {
-    if (given(app, "--nproc-per-node")) {
-      config_error("--nproc-per-node is {}, but the MPI launcher started {} ranks, one a process; leave it out",
-                   a.ranks, context.mpi_ranks);
-    }
-    a.ranks = context.mpi_ranks;
-    local_ranks = context.mpi_local_ranks > 0 ? context.mpi_local_ranks : context.mpi_ranks;
-  }
+  if (context.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, context, a.ranks);
   if (a.compute_threads == 0) a.compute_threads = std::max(1, context.cores / local_ranks);
 }
 

@@ -117,29 +117,13 @@ TEST(LoraProgram, MergeRefusesWhatDoesNotFit) {
 
 TEST(LoraProgram, APlanKnowsWhatIsFrozen) {
   const ProgramFolder folder;
-  const Words plan{"plan",
-                   "--model-config",
-                   "model.yaml",
-                   "--use-torch-fsdp2",
-                   "--fsdp2-config-path",
-                   "fsdp2.yaml",
-                   "--world-size",
-                   "4",
-                   "--seq-length",
-                   "16",
-                   "--json",
-                   "-"};
-  const auto planned = [&](const Words& more) {
-    const Outcome outcome = folder.run(plan + more);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out);
-  };
+  const auto planned = [&](const Words& more) { return plan_of_four(folder, more); };
   const auto whole = planned({}), lora = planned(kLora), frozen = planned({"--freeze", "model.layers.{*}"});
   EXPECT_EQ(whole.at("trained_parameters"), whole.at("parameters"));
   EXPECT_LT(lora.at("trained_parameters").get<int>(), whole.at("trained_parameters").get<int>() / 2);
   EXPECT_GT(lora.at("parameters").get<int>(), whole.at("parameters").get<int>());
   EXPECT_LT(frozen.at("trained_parameters").get<int>(), whole.at("trained_parameters").get<int>());
-  const Outcome wrong = folder.run(plan + Words{"--freeze", "model.layer.{*}"});
+  const Outcome wrong = folder.run(kPlanOfFour + Words{"--freeze", "model.layer.{*}"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("--freeze"));
 }

@@ -10,25 +10,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Words kPlan{"plan",
-                  "--model-config",
-                  "model.yaml",
-                  "--use-torch-fsdp2",
-                  "--fsdp2-config-path",
-                  "fsdp2.yaml",
-                  "--world-size",
-                  "4",
-                  "--seq-length",
-                  "16",
-                  "--json",
-                  "-"};
-
-nlohmann::json planned(const ProgramFolder& folder, const Words& more) {
-  const Outcome outcome = folder.run(kPlan + more);
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  return nlohmann::json::parse(outcome.out);
-}
-
 TEST(LossChunkSize, LeavesTheCurveAsItIs) {
   const ProgramFolder folder;
   for (const char* kernels : {"fast", "pytorch"}) {
@@ -50,7 +31,8 @@ TEST(LossChunkSize, LeavesTheCurveAsItIs) {
 TEST(LossChunkSize, ShowsInThePlansMemory) {
   const ProgramFolder folder;
   const Words large{"--micro-batch-size", "64"};
-  const auto whole = planned(folder, large), chunked = planned(folder, large + Words{"--loss-chunk-size", "1"});
+  const auto whole = plan_of_four(folder, large),
+             chunked = plan_of_four(folder, large + Words{"--loss-chunk-size", "1"});
   EXPECT_LT(chunked.at("memory").at("peak_allocated_bytes").get<double>(),
             whole.at("memory").at("peak_allocated_bytes").get<double>());
 }
@@ -79,7 +61,7 @@ TEST(Optimizers, TrainAndArePlanned) {
       std::filesystem::remove(folder.path("run.jsonl"));
     }
     EXPECT_NEAR(losses[0], losses[1], 1e-3) << optimizer;
-    planned(folder, chosen);
+    plan_of_four(folder, chosen);
   }
 }
 

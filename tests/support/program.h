@@ -157,6 +157,26 @@ inline const Words kSharded{"--use-torch-fsdp2", "--fsdp2-config-path", "fsdp2.y
 inline const Words kFourSteps = kTrain + Words{"--model-config", "model.yaml", "--train-iters", "4", "--lr", "0.01"} +
                                 kSharded + Words{"--micro-batch-size", "2", "--global-batch-size", "4"};
 
+// A plan of that model on four devices, as JSON on standard output.
+inline const Words kPlanOfFour{"plan",
+                               "--model-config",
+                               "model.yaml",
+                               "--use-torch-fsdp2",
+                               "--fsdp2-config-path",
+                               "fsdp2.yaml",
+                               "--world-size",
+                               "4",
+                               "--seq-length",
+                               "16",
+                               "--json",
+                               "-"};
+
+inline nlohmann::json plan_of_four(const ProgramFolder& folder, const Words& more) {
+  const Outcome outcome = folder.run(kPlanOfFour + more);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return nlohmann::json::parse(outcome.out);
+}
+
 // The same words with another value behind a flag.
 inline Words with_value(Words words, const std::string& flag, const std::string& value) {
   *std::next(std::find(words.begin(), words.end(), flag)) = value;

@@ -7,23 +7,11 @@
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/composed.h"
 #include "engine/tensor/ops/decoding.h"
+#include "engine/tensor/ops/products.h"
 #include "engine/tensor/ops/support.h"
 
 namespace loom::ops {
 namespace {
-
-Cost gemm_cost(const kernels::Gemm& op, std::int64_t batch, const Tensor& a, const Tensor& b, const Tensor& c) {
-  Cost cost = pass_cost(2.0 * static_cast<double>(batch) * static_cast<double>(op.m) * static_cast<double>(op.n) *
-                            static_cast<double>(op.k),
-                        {a, b}, {c});
-  cost.unit = device::Unit::kMatrix;
-  cost.dtype = a.dtype();
-  cost.batch = batch;
-  cost.m = op.m;
-  cost.n = op.n;
-  cost.k = op.k;
-  return cost;
-}
 
 void run_gemm(std::string_view name, kernels::Gemm op, const Tensor& a, const Tensor& b, const Tensor& c,
               const Tensor& bias = {}) {

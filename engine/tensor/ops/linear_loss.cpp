@@ -4,25 +4,11 @@
 #include <utility>
 
 #include "engine/kernels/fused.h"
-#include "engine/kernels/gemm.h"
 #include "engine/kernels/momentum.h"
-#include "engine/tensor/ops/support.h"
+#include "engine/tensor/ops/products.h"
 
 namespace loom::ops {
 namespace {
-
-void multiply(std::string_view name, kernels::Gemm op, const Tensor& a, const Tensor& b, const Tensor& c) {
-  op.ab = a.dtype();
-  op.c = c.dtype();
-  const double products = static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k);
-  Cost cost = pass_cost(2.0 * products, {a, b}, {c});
-  cost.unit = device::Unit::kMatrix;
-  cost.dtype = a.dtype();
-  cost.m = op.m;
-  cost.n = op.n;
-  cost.k = op.k;
-  launch(name, cost, [&] { kernels::gemm(op, a.raw(), b.raw(), c.raw()); });
-}
 
 // to = x * factor; to may be x.
 void scale_into(const Tensor& x, double factor, const Tensor& to) {

@@ -4,9 +4,8 @@
 #include <cmath>
 
 #include "engine/kernels/fused.h"
-#include "engine/kernels/gemm.h"
 #include "engine/kernels/momentum.h"
-#include "engine/tensor/ops/support.h"
+#include "engine/tensor/ops/products.h"
 
 namespace loom::ops {
 namespace {
@@ -17,20 +16,6 @@ struct Work {
   Tensor square;   // S
   Tensor product;  // S S, then what is added to a X; fp32 beside bf16, else of X's dtype
 };
-
-void multiply(const kernels::Gemm& shape, const Tensor& a, const Tensor& b, const Tensor& c) {
-  kernels::Gemm op = shape;
-  op.ab = a.dtype();
-  op.c = c.dtype();
-  const double products = static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k);
-  Cost cost = pass_cost(2.0 * products, {a, b}, {c});
-  cost.unit = device::Unit::kMatrix;
-  cost.dtype = a.dtype();
-  cost.m = op.m;
-  cost.n = op.n;
-  cost.k = op.k;
-  launch("matmul", cost, [&] { kernels::gemm(op, a.raw(), b.raw(), c.raw()); });
-}
 
 // out = a x + b y.
 void combine(double a, const Tensor& x, double b, const Tensor& y, const Tensor& out) {
@@ -51,11 +36,13 @@ void normalize(const Tensor& x, double eps) {
 void iterate(const Tensor& x, const std::array<double, 3>& triple, const Work& work) {
   const std::int64_t rows = x.shape()[0], columns = x.shape()[1], small = std::min(rows, columns);
   const bool is_wide = rows <= columns;
-  multiply({.m = small, .n = small, .k = std::max(rows, columns), .transpose_a = !is_wide, .transpose_b = is_wide}, x,
+  multiply("matmul",
+           {.m = small, .n = small, .k = std::max(rows, columns), .transpose_a = !is_wide, .transpose_b = is_wide}, x,
            x, work.square);
-  multiply({.m = small, .n = small, .k = small}, work.square, work.square, work.product);
+  multiply("matmul", {.m = small, .n = small, .k = small}, work.square, work.square, work.product);
   combine(triple[1], work.square, triple[2], work.product, work.square);
-  multiply({.m = rows, .n = columns, .k = small}, is_wide ? work.square : x, is_wide ? x : work.square, work.next);
+  multiply("matmul", {.m = rows, .n = columns, .k = small}, is_wide ? work.square : x, is_wide ? x : work.square,
+           work.next);
   combine(triple[0], x, 1, work.next, x);
 }
 
