@@ -1,5 +1,7 @@
 #include "engine/cli/training_flags.h"
 
+#include "engine/train/optimizer_words.h"
+
 namespace loom::cli {
 namespace {
 
@@ -175,26 +177,14 @@ void add_loss_scale(Flags& flags, ProgramArguments& a) {
   flags.whole("--hysteresis", a.loss_scale.hysteresis, 1, "Overflows after which the scale is halved");
 }
 
-const std::vector<std::pair<std::string, train::OptimizerKind>> kOptimizers{{"adam", train::OptimizerKind::kAdam},
-                                                                            {"adamw", train::OptimizerKind::kAdam},
-                                                                            {"sgd", train::OptimizerKind::kSgd},
-                                                                            {"muon", train::OptimizerKind::kMuon}};
-const std::vector<std::pair<std::string, sharding::MuonScale>> kMuonScales{
-    {"spectral", sharding::MuonScale::kSpectral},
-    {"unit_rms_norm", sharding::MuonScale::kUnitRmsNorm},
-    {"shape_scaling", sharding::MuonScale::kShapeScaling}};
-const std::vector<std::pair<std::string, sharding::MuonCoefficients>> kMuonCoefficients{
-    {"simple", sharding::MuonCoefficients::kSimple},
-    {"quintic", sharding::MuonCoefficients::kQuintic},
-    {"polar_express", sharding::MuonCoefficients::kPolarExpress}};
-
 void add_muon(Flags& flags, sharding::MuonOptions& muon) {
   flags.real("--muon-momentum", muon.momentum, below_one, "a number from 0 to below 1", "Momentum of --optimizer muon");
   flags.toggle("--muon-nesterov,!--no-muon-nesterov", muon.nesterov,
                "Nesterov's form of that momentum; on unless --no-... is given");
   flags.whole("--muon-num-ns-steps", muon.steps, 1, "Steps of the Newton-Schulz iteration");
-  flags.choice("--muon-coefficient-type", muon.coefficients, kMuonCoefficients, "Coefficients of the iteration");
-  flags.choice("--muon-scale-mode", muon.scale, kMuonScales,
+  flags.choice("--muon-coefficient-type", muon.coefficients, train::style_words<sharding::MuonCoefficients>(),
+               "Coefficients of the iteration");
+  flags.choice("--muon-scale-mode", muon.scale, train::style_words<sharding::MuonScale>(),
                "Scale of an update [A,B]: sqrt(max(A,B)), sqrt(A/B), or sqrt(max(1,A/B))");
   flags.real("--muon-extra-scale-factor", muon.extra_scale, positive, "a number above 0",
              "Times that scale; 0.2 with spectral is MindSpeed-MM's matched_adamw_rms");
@@ -202,7 +192,7 @@ void add_muon(Flags& flags, sharding::MuonOptions& muon) {
 
 void add_optimizer(Flags& flags, ProgramArguments& a) {
   flags.group("Optimizer");
-  flags.choice("--optimizer", a.optimizer, kOptimizers,
+  flags.choice("--optimizer", a.optimizer, train::style_words<train::OptimizerKind>(),
                "adam (AdamW), sgd, or muon for the matrices of the layers with AdamW for the rest");
   flags.real("--weight-decay", a.weight_decay, not_negative, "a number of at least 0",
              "Decay of the weights, times lr");

@@ -6,21 +6,6 @@
 
 namespace loom::train {
 
-std::string_view word_of(OptimizerKind kind) {
-  if (kind == OptimizerKind::kSgd) return "sgd";
-  return kind == OptimizerKind::kMuon ? "muon" : "adam";
-}
-
-std::string_view word_of(sharding::MuonScale scale) {
-  if (scale == sharding::MuonScale::kUnitRmsNorm) return "unit_rms_norm";
-  return scale == sharding::MuonScale::kShapeScaling ? "shape_scaling" : "spectral";
-}
-
-std::string_view word_of(sharding::MuonCoefficients coefficients) {
-  if (coefficients == sharding::MuonCoefficients::kQuintic) return "quintic";
-  return coefficients == sharding::MuonCoefficients::kPolarExpress ? "polar_express" : "simple";
-}
-
 nn::GroupOptions grouping_of(const TrainerOptions& options) {
   return {.no_decay_on_norms_and_biases = options.no_weight_decay_on_norms_and_biases,
           .hidden_matrices_apart = options.optimizer == OptimizerKind::kMuon};

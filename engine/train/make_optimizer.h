@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
 
 #include "engine/nn/optim/optimizer.h"
 #include "engine/train/arguments.h"
@@ -13,11 +12,6 @@ namespace loom::train {
 // weight_decay was none has `weight_decay`.
 std::unique_ptr<nn::Optimizer> make_optimizer(const TrainerOptions& options, nn::Module& module,
                                               nn::ParameterGroups groups, double weight_decay);
-
-// The words of --optimizer ("adam", "sgd", "muon"), --muon-scale-mode and --muon-coefficient-type.
-std::string_view word_of(OptimizerKind kind);
-std::string_view word_of(sharding::MuonScale scale);
-std::string_view word_of(sharding::MuonCoefficients coefficients);
 
 // How the parameters are grouped for it.
 nn::GroupOptions grouping_of(const TrainerOptions& options);

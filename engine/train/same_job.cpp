@@ -8,7 +8,7 @@
 #include "engine/core/shown_text.h"
 #include "engine/data/content.h"
 #include "engine/device/device.h"
-#include "engine/train/make_optimizer.h"
+#include "engine/train/optimizer_words.h"
 #include "models/hub/config_reader.h"
 #include "models/lora/adapter_folder.h"
 #include "models/mixin/fsdp2_mixin.h"
