@@ -29,6 +29,10 @@ std::string_view kind_name(CallKind kind) {
       return "share";
     case CallKind::kSplit:
       return "making of groups";
+    case CallKind::kGather:
+      return "gather";
+    case CallKind::kScatter:
+      return "scatter";
   }
   return "call";
 }
@@ -80,6 +84,16 @@ Call Call::all_gather(std::span<const GatherPart> parts, std::string_view tag) {
   for (const GatherPart& part : parts) {
     call.bytes += part.bytes;
     call.layout = digest(&part.bytes, sizeof part.bytes, call.layout);
+  }
+  return call;
+}
+
+Call Call::rooted(CallKind kind, std::span<const RootedPart> parts, std::string_view tag) {
+  Call call = bare(kind, tag);
+  call.layout = kDigestSeed;
+  for (const RootedPart& part : parts) {
+    call.bytes += part.bytes;
+    call.layout = digest(&part.bytes, sizeof part.bytes, digest(&part.root, sizeof part.root, call.layout));
   }
   return call;
 }
@@ -186,7 +200,7 @@ std::optional<std::string> difference(int my_rank, const Call& mine, int their_r
     return differ(fmt::format("{} bytes", mine.bytes), fmt::format("{} bytes", theirs.bytes));
   }
   if (mine.layout != theirs.layout) {
-    return fmt::format("ranks {} and {} cut the {} bytes into different parts; all members must gather the same parts",
+    return fmt::format("ranks {} and {} cut the {} bytes into different parts; all members must give the same parts",
                        my_rank, their_rank, mine.bytes);
   }
   if (!same_op(mine.op, theirs.op)) return differ(op_name(mine.op), op_name(theirs.op));
@@ -220,6 +234,13 @@ std::string did_not_come(std::span<const Missing> missing, std::chrono::millisec
 std::string has_ended(const Missing& missing) {
   return fmt::format("rank {0} has ended without it ({1}); all members must make the same calls in the same order",
                      missing.rank, last_entered(missing));
+}
+
+void check_roots(const Call& call, std::span<const RootedPart> parts, int size) {
+  for (const RootedPart& part : parts) {
+    require(part.root >= 0 && part.root < size, "{}: root is {}, the group has {} members", describe(call), part.root,
+            size);
+  }
 }
 
 double sum_factor(ReduceOp op, int size) {

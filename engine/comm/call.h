@@ -18,18 +18,20 @@
 
 namespace loom::comm {
 
-enum class CallKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier, kShare, kSplit };
+enum class CallKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier, kShare, kSplit, kGather, kScatter };
 
 struct Call {
   CallKind kind = CallKind::kBarrier;
   std::string tag;
-  std::uint64_t bytes = 0;   // per rank: gathered, kept after the scatter, reduced, broadcast or shared
-  std::uint64_t layout = 0;  // fingerprint of an all-gather's parts
+  std::uint64_t bytes = 0;   // per rank: gathered, scattered, kept after the reduction, reduced, broadcast or shared
+  std::uint64_t layout = 0;  // fingerprint of the parts of a gather or scatter
   DType dtype = DType::kU8;  // reductions only
   ReduceOp op;               // reductions only
   int root = 0;              // broadcast only
 
   static Call all_gather(std::span<const GatherPart> parts, std::string_view tag);
+  // kGather or kScatter.
+  static Call rooted(CallKind kind, std::span<const RootedPart> parts, std::string_view tag);
   // kReduceScatter or kAllReduce.
   static Call reduction(CallKind kind, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag);
   static Call broadcast(std::size_t bytes, int root, std::string_view tag);
@@ -85,6 +87,9 @@ struct Missing {
 };
 std::string did_not_come(std::span<const Missing> missing, std::chrono::milliseconds timeout);
 std::string has_ended(const Missing& missing);
+
+// Throws InvariantError where a root is not a member of a group of `size`.
+void check_roots(const Call& call, std::span<const RootedPart> parts, int size);
 
 // The factor of sum_in_order for `op` over `size` ranks.
 double sum_factor(ReduceOp op, int size);

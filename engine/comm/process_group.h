@@ -75,6 +75,15 @@ struct GatherPart {
   std::size_t bytes = 0;
 };
 
+// One piece of a gather to, or a scatter from, one member: the `bytes` of member i at its `shard` stand at
+// full + i * bytes of member `root`. Only the root's `full` is used.
+struct RootedPart {
+  int root = 0;
+  void* shard = nullptr;
+  void* full = nullptr;
+  std::size_t bytes = 0;
+};
+
 // Memory that every member addresses: bytes() long, zeroed, 4096-aligned, the same content for all (one copy exists).
 // Lives until the last member lets go of it. Ordering of reads and writes is the callers' (barrier()).
 class SharedSegment {
@@ -101,6 +110,11 @@ class ProcessGroup {
                               std::string_view tag) = 0;
   virtual void all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op,
                           std::string_view tag) = 0;
+  // Of each part: every member's shard goes to the root's `full`. Parts with different roots travel at once: N parts
+  // with N roots are an all-to-all. All members give the same roots and bytes.
+  virtual void gather(Lane lane, std::span<const RootedPart> parts, std::string_view tag) = 0;
+  // The way back: the root's `full` goes to the members' shards.
+  virtual void scatter(Lane lane, std::span<const RootedPart> parts, std::string_view tag) = 0;
   virtual void broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) = 0;
   virtual void barrier(Lane lane, std::string_view tag) = 0;
 

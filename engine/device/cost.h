@@ -35,6 +35,7 @@ enum class WorkKind : std::uint8_t {
   kAllGather,
   kReduceScatter,
   kAllReduce,
+  kAllToAll,
 };
 
 struct Cost {
@@ -52,12 +53,15 @@ struct Cost {
   WorkKind work = WorkKind::kOther;
 };
 
-enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce };
+// kAllToAll: gathers to, or scatters from, a root each.
+enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll };
 
 // A collective as the links see it.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllGather;
-  std::int64_t bytes = 0;  // of the whole tensor: N times a rank's part; all-reduce: of a rank's tensor
+  // Of the whole tensor: N times a rank's part; all-reduce: of a rank's tensor; all-to-all: what one rank sends to all,
+  // itself too, or receives; the larger.
+  std::int64_t bytes = 0;
   const std::vector<int>* ranks = nullptr;  // members as world ranks, ascending; outlives the call
 };
 

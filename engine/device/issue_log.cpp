@@ -18,6 +18,8 @@ WorkKind work_of(CollectiveKind kind) {
       return WorkKind::kReduceScatter;
     case CollectiveKind::kAllReduce:
       return WorkKind::kAllReduce;
+    case CollectiveKind::kAllToAll:
+      return WorkKind::kAllToAll;
   }
   return WorkKind::kOther;
 }

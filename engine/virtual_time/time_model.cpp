@@ -251,10 +251,19 @@ double leg_ns(Algorithm algorithm, const Leg& leg, bool all_reduce) {
   return std::min(ring, passes * doublings * (leg.latency_ns + leg.move_ns(leg.bytes, leg.bytes)));
 }
 
+// The bytes of an all-to-all whose other end is inside a level: those beyond it go over the outer levels at once.
+double within_level(double bytes, const GroupShape& shape, std::size_t level) {
+  for (std::size_t outer = level + 1; outer < shape.members.size(); ++outer) {
+    bytes /= static_cast<double>(shape.members[outer]);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 CollectiveTime TimeModel::collective(device::CollectiveKind kind, std::int64_t bytes, const GroupShape& shape) const {
   const bool all_reduce = kind == device::CollectiveKind::kAllReduce;
+  const bool all_to_all = kind == device::CollectiveKind::kAllToAll;
   const LinkProfile& links = profile_.links;
   CollectiveTime result;
   double shared = static_cast<double>(bytes);  // what the leg moves
@@ -267,6 +276,7 @@ CollectiveTime TimeModel::collective(device::CollectiveKind kind, std::int64_t b
     const std::int64_t domain = level.devices / inner_devices;
     inner_devices = level.devices;
     if (members <= 1) continue;
+    if (all_to_all) shared = within_level(static_cast<double>(bytes), shape, l);
     const double usable = level.topology == Topology::kFullMesh ? (members - 1) / static_cast<double>(domain - 1) : 1.0;
     const Leg leg{members, shared, static_cast<double>(level.latency_ns),
                   static_cast<double>(level.half_rate_message_bytes),
@@ -281,7 +291,8 @@ CollectiveTime TimeModel::collective(device::CollectiveKind kind, std::int64_t b
     shared /= members;
   }
   if (result.legs.empty()) return result;
-  result.time_ns = links.launch_ns + rounded(longest + (sum - longest) / static_cast<double>(links.pipeline_chunks));
+  const double behind = all_to_all ? 0 : (sum - longest) / static_cast<double>(links.pipeline_chunks);
+  result.time_ns = links.launch_ns + rounded(longest + behind);
   return result;
 }
 

@@ -19,6 +19,8 @@
 //                                     that
 //                         The farther level moves what the nearer ones share out (S over the members of those), and
 //                         the legs overlap: the longest + (the sum of the others) / pipeline_chunks.
+//                         An all-to-all has nothing to share out: each level moves what stays within it (S over the
+//                         members of the farther ones), and the longest leg is its time.
 //
 // Kernels  are known by their names where the profile gives them a relative rate or measured points. The formula
 //          follows from the cost alone: its unit, and its work where attention goes backward or a copy goes to the

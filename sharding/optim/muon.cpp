@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/kernels/momentum.h"
@@ -28,6 +30,8 @@ constexpr Triple kQuintic[] = {{4.0848, -6.8946, 2.9270},
 constexpr Triple kPolarExpress[] = {{8.2051, -22.9019, 16.4607}, {4.0664, -2.8612, 0.5184}, {3.9096, -2.8234, 0.5250},
                                     {3.2856, -2.4153, 0.4853},   {2.2779, -1.6198, 0.3985}, {1.8726, -1.2307, 0.3585},
                                     {1.8564, -1.2132, 0.3568},   {1.8750, -1.2500, 0.3750}};
+
+device::Device& device() { return device::Device::current(); }
 
 DType update_dtype(const Tensor& parameter) { return parameter.dtype() == DType::kF64 ? DType::kF64 : DType::kBF16; }
 
@@ -58,47 +62,62 @@ struct Muon::Shards {
 };
 
 // One matrix on its way through a step.
-class Muon::Update {
+class Muon::Matrix {
  public:
-  // Moves the momentum, and begins to gather.
-  Update(Muon& muon, const nn::ParameterGroup& group, const nn::OptimizedParameter& parameter, const Tensor& grad)
-      : muon_(muon), group_(group), parameter_(parameter) {
-    const auto found = muon.shards_.find(parameter.value.id());
-    if (found != muon.shards_.end()) shards_ = found->second;
-    const Shape& local = parameter.value.shape();
-    Shape padded = local;
+  // Moves the momentum; rows() is then this rank's part of the update.
+  Matrix(Muon& muon, const nn::ParameterGroup& group, const nn::OptimizedParameter& parameter)
+      : muon_(muon), group_(group), parameter_(parameter), shards_(muon.shards_of(parameter)) {
+    Shape padded = parameter.value.shape();
     if (shards_.ranks != nullptr) padded[0] = shards_.padded_rows;
-    own_ = temporary(padded);
-    move_momentum(grad);
-    if (shards_.ranks != nullptr) gather();
+    rows_ = temporary(padded);
+    move_momentum(parameter.value.grad());
   }
 
-  // Waits for the whole, orthogonalizes it and updates the shard.
-  void finish(const ops::NewtonSchulz& iteration) {
-    const Shape& whole = parameter_.shard.global_shape;
-    const bool is_gathered = shards_.ranks != nullptr;
-    if (is_gathered) device().stream(StreamId::kCompute).wait(gathered_);
-    const Tensor update = ops::orthogonalized(is_gathered ? full_.rows(0, whole[0]) : own_, iteration);
-    full_ = own_ = {};
+  const std::string& path() const { return parameter_.path; }
+  const Tensor& rows() const { return rows_; }
+
+  // Without bytes but at its owner: all ranks' rows, with those that pad.
+  void make_full() {
+    Shape whole = rows_.shape();
+    whole[0] *= shards_.ranks->size();
+    full_ = temporary(whole);
+  }
+  const Tensor& full() const { return full_; }
+
+  // In the place of the update: of full() at its owner, of rows() where the matrix is nobody else's.
+  void orthogonalize(const ops::NewtonSchulz& iteration) {
+    if (!full_.defined()) {
+      rows_ = ops::orthogonalized(rows_, iteration);
+      return;
+    }
+    const Tensor whole = full_.rows(0, parameter_.shard.global_shape[0]);
+    const Tensor update = ops::orthogonalized(whole, iteration);
+    const device::Cost cost{
+        .read_bytes = update.nbytes(), .written_bytes = update.nbytes(), .unit = device::Unit::kCopy};
+    device().launch("copy", cost,
+                    [&] { std::memcpy(whole.raw(), update.raw(), static_cast<std::size_t>(update.nbytes())); });
+  }
+
+  // Adds rows() to the shard.
+  void apply() const {
     const Tensor& value = parameter_.value;
     if (value.numel() == 0) return;
-    const Tensor own_rows = is_gathered ? update.rows(parameter_.shard.offset[0], value.shape()[0]) : update;
+    const Shape& whole = parameter_.shard.global_shape;
     const double lr = group_.lr.value();
     const kernels::MuonUpdate op{
         .dtype = value.dtype(),
-        .update_dtype = own_rows.dtype(),
+        .update_dtype = rows_.dtype(),
         .elems = value.numel(),
         .lr = lr,
         .weight_decay = group_.weight_decay.value(),
         .step = lr * muon_.options_.extra_scale * scale_of(muon_.options_.scale, whole[-2], whole[-1])};
-    const device::Cost cost{3.0 * static_cast<double>(value.numel()), own_rows.nbytes() + value.nbytes(),
-                            value.nbytes()};
-    device().launch("muon_update", cost, [&] { kernels::muon_update(op, own_rows.raw(), value.raw()); });
+    const device::Cost cost{3.0 * static_cast<double>(value.numel()),
+                            value.numel() * element_bytes(rows_.dtype()) + value.nbytes(), value.nbytes()};
+    device().launch("muon_update", cost, [&] { kernels::muon_update(op, rows_.raw(), value.raw()); });
     value.storage()->bump_version();
   }
 
  private:
-  static device::Device& device() { return device::Device::current(); }
   Tensor temporary(const Shape& shape) const {
     return Tensor::empty(shape, update_dtype(parameter_.value), device::MemCategory::kTemporary, "Muon's update");
   }
@@ -109,50 +128,102 @@ class Muon::Update {
     if (!buffer.defined()) buffer = nn::moment_like(value);
     const kernels::MuonMomentum op{.dtype = value.dtype(),
                                    .grad_dtype = grad.dtype(),
-                                   .update_dtype = own_.dtype(),
+                                   .update_dtype = rows_.dtype(),
                                    .elems = value.numel(),
                                    .momentum = muon_.options_.momentum,
                                    .nesterov = muon_.options_.nesterov};
     const device::Cost cost{4.0 * static_cast<double>(value.numel()), grad.nbytes() + buffer.nbytes(),
-                            buffer.nbytes() + own_.nbytes()};
-    device().launch("muon_momentum", cost, [&, own = own_] {
-      auto* to = static_cast<std::byte*>(own.raw());
-      const auto used = static_cast<std::size_t>(value.numel() * element_bytes(own.dtype()));
+                            buffer.nbytes() + rows_.nbytes()};
+    device().launch("muon_momentum", cost, [&] {
+      auto* to = static_cast<std::byte*>(rows_.raw());
+      const auto used = static_cast<std::size_t>(value.numel() * element_bytes(rows_.dtype()));
       kernels::muon_momentum(op, grad.raw(), buffer.raw(), to);
-      std::memset(to + used, 0, static_cast<std::size_t>(own.nbytes()) - used);
+      std::memset(to + used, 0, static_cast<std::size_t>(rows_.nbytes()) - used);
     });
-  }
-
-  void gather() {
-    Shape whole = own_.shape();
-    whole[0] *= shards_.ranks->size();
-    full_ = temporary(whole);
-    const auto bytes = static_cast<std::size_t>(own_.nbytes());
-    std::function<void()> run;
-    if (!device().dry_run()) {
-      const comm::GatherPart part{own_.raw(), full_.raw(), bytes};
-      run = [ranks = shards_.ranks, part, path = parameter_.path, from = own_.storage()->keep_alive(),
-             to = full_.storage()->keep_alive()] {
-        ranks->all_gather(kGatherLane, {&part, 1}, path);
-      };
-    }
-    device::Stream& stream = device().stream(StreamId::kGather);
-    stream.wait(device().stream(StreamId::kCompute).record());
-    stream.submit({"all_gather",
-                   parameter_.path,
-                   {.link_bytes = full_.nbytes() - own_.nbytes(), .unit = device::Unit::kLink},
-                   std::move(run),
-                   device::Collective{device::CollectiveKind::kAllGather, full_.nbytes(), &shards_.ranks->ranks()}});
-    gathered_ = stream.record();
   }
 
   Muon& muon_;
   const nn::ParameterGroup& group_;
   const nn::OptimizedParameter& parameter_;
-  Shards shards_;
-  Tensor own_;   // this rank's rows of the update
-  Tensor full_;  // all ranks' rows
-  device::Event gathered_;
+  const Shards shards_;
+  Tensor rows_;
+  Tensor full_;
+};
+
+// As many matrices as ranks share them, each with an owner; or one matrix that is nobody else's.
+class Muon::Round {
+ public:
+  // Begins to gather. `ranks`: null where nothing is shared. Matrix i belongs to the i-th rank, or, going `back`, to
+  // the i-th from the end.
+  Round(std::vector<Matrix> matrices, comm::ProcessGroup* ranks, bool back)
+      : matrices_(std::move(matrices)), ranks_(ranks), back_(back) {
+    if (ranks_ == nullptr) return;
+    for (std::size_t i = 0; i < matrices_.size(); ++i) {
+      if (is_own(i)) matrices_[i].make_full();
+    }
+    moved_ = submit("gather", &comm::ProcessGroup::gather);
+  }
+
+  // Waits for the whole updates, orthogonalizes the own ones and begins to scatter them.
+  void orthogonalize(const ops::NewtonSchulz& iteration) {
+    if (ranks_ != nullptr) device().stream(StreamId::kCompute).wait(moved_);
+    for (std::size_t i = 0; i < matrices_.size(); ++i) {
+      if (ranks_ == nullptr || is_own(i)) matrices_[i].orthogonalize(iteration);
+    }
+    if (ranks_ != nullptr) moved_ = submit("scatter", &comm::ProcessGroup::scatter);
+  }
+
+  // Waits for this rank's rows and updates the shards.
+  void finish() {
+    if (ranks_ != nullptr) device().stream(StreamId::kCompute).wait(moved_);
+    for (const Matrix& matrix : matrices_) matrix.apply();
+  }
+
+ private:
+  using Call = void (comm::ProcessGroup::*)(comm::Lane, std::span<const comm::RootedPart>, std::string_view);
+
+  int owner(std::size_t i) const {
+    const auto place = static_cast<int>(i);
+    return back_ ? ranks_->size() - 1 - place : place;
+  }
+  bool is_own(std::size_t i) const { return owner(i) == ranks_->rank(); }
+
+  device::Event submit(std::string_view name, Call call) const {
+    std::int64_t sent = 0, largest = 0, received = 0;
+    for (std::size_t i = 0; i < matrices_.size(); ++i) {
+      const std::int64_t bytes = matrices_[i].rows().nbytes();
+      sent += bytes;
+      largest = std::max(largest, bytes * ranks_->size());
+      if (is_own(i)) received += bytes * (ranks_->size() - 1);
+    }
+    device::Stream& stream = device().stream(StreamId::kGather);
+    stream.wait(device().stream(StreamId::kCompute).record());
+    stream.submit({name,
+                   matrices_.front().path(),
+                   {.link_bytes = received, .unit = device::Unit::kLink},
+                   device().dry_run() ? nullptr : work(call),
+                   device::Collective{device::CollectiveKind::kAllToAll, std::max(sent, largest), &ranks_->ranks()}});
+    return stream.record();
+  }
+
+  std::function<void()> work(Call call) const {
+    std::vector<comm::RootedPart> parts;
+    std::vector<std::shared_ptr<void>> owners;
+    for (std::size_t i = 0; i < matrices_.size(); ++i) {
+      const Tensor &rows = matrices_[i].rows(), &full = matrices_[i].full();
+      parts.push_back(
+          {owner(i), rows.raw(), full.defined() ? full.raw() : nullptr, static_cast<std::size_t>(rows.nbytes())});
+      owners.push_back(rows.storage()->keep_alive());
+      if (full.defined()) owners.push_back(full.storage()->keep_alive());
+    }
+    return [ranks = ranks_, call, parts = std::move(parts), owners = std::move(owners),
+            path = matrices_.front().path()] { (ranks->*call)(kGatherLane, parts, path); };
+  }
+
+  std::vector<Matrix> matrices_;
+  comm::ProcessGroup* ranks_;
+  bool back_;
+  device::Event moved_;
 };
 
 namespace {
@@ -203,17 +274,62 @@ Muon::Muon(nn::Module& root, nn::ParameterGroups groups, const MuonOptions& opti
 
 Muon::~Muon() = default;
 
+Muon::Shards Muon::shards_of(const nn::OptimizedParameter& parameter) const {
+  const auto found = shards_.find(parameter.value.id());
+  return found == shards_.end() ? Shards{} : found->second;
+}
+
+// Those that one group of ranks shares stand together, the largest first; the others each for itself.
+std::vector<Muon::Deal> Muon::deal(const nn::ParameterGroup& group) const {
+  std::vector<Deal> alone;
+  std::vector<Deal> shared;
+  for (const nn::OptimizedParameter& parameter : group.parameters) {
+    if (!parameter.value.grad().defined()) continue;
+    comm::ProcessGroup* ranks = shards_of(parameter).ranks.get();
+    if (ranks == nullptr) {
+      alone.push_back({nullptr, false, {&parameter}});
+      continue;
+    }
+    const auto same = std::ranges::find(shared, ranks, &Deal::ranks);
+    Deal& all = same == shared.end() ? shared.emplace_back(Deal{ranks, false, {}}) : *same;
+    all.matrices.push_back(&parameter);
+  }
+  std::vector<Deal> rounds = std::move(alone);
+  for (Deal& all : shared) {
+    std::ranges::stable_sort(all.matrices, std::greater{},
+                             [](const auto* matrix) { return matrix->shard.global_shape.numel(); });
+    const auto size = static_cast<std::size_t>(all.ranks->size());
+    for (std::size_t begin = 0; begin < all.matrices.size(); begin += size) {
+      const std::size_t end = std::min(begin + size, all.matrices.size());
+      rounds.push_back({all.ranks, begin / size % 2 == 1, {all.matrices.begin() + begin, all.matrices.begin() + end}});
+    }
+  }
+  return rounds;
+}
+
+Muon::Round Muon::begin(const nn::ParameterGroup& group, const Deal& deal) {
+  std::vector<Matrix> matrices;
+  for (const nn::OptimizedParameter* parameter : deal.matrices) matrices.emplace_back(*this, group, *parameter);
+  return {std::move(matrices), deal.ranks, deal.back};
+}
+
+// While a round is orthogonalized, the next one gathers and the one before it scatters.
 void Muon::step_matrices(const nn::ParameterGroup& group) {
   const ops::NewtonSchulz iteration = iteration_of(options_.coefficients, options_.steps);
-  std::optional<Update> running;
-  for (const nn::OptimizedParameter& parameter : group.parameters) {
-    const Tensor grad = parameter.value.grad();
-    if (!grad.defined()) continue;
-    Update next(*this, group, parameter, grad);
-    if (running) running->finish(iteration);
-    running.emplace(std::move(next));
+  std::deque<Round> running;
+  const auto advance = [&] {
+    running.back().orthogonalize(iteration);
+    if (running.size() == 1) return;
+    running.front().finish();
+    running.pop_front();
+  };
+  for (const Deal& deal : deal(group)) {
+    std::optional<Round> next(begin(group, deal));
+    if (!running.empty()) advance();
+    running.push_back(std::move(*next));
   }
-  if (running) running->finish(iteration);
+  if (!running.empty()) advance();
+  for (Round& round : running) round.finish();
 }
 
 void Muon::step() {

@@ -3,12 +3,14 @@
 // Matrices    the groups whose hidden_matrices is set (nn::make_parameter_groups): weights [A,B], and stacks [E,A,B] of
 //             experts, each matrix for itself. buffer += (1 - mu) (g - buffer); u = g + mu (buffer - g) with Nesterov's
 //             form, else buffer; O = orthogonalized(u); W = (1 - lr wd) W - lr s O, where s is the scale of the shape.
-// Sharded     a rank gathers the whole u of a matrix over its shard axis, orthogonalizes it, and keeps the rows that it
-//             has: every rank computes every matrix, in one order of sums. u is gathered in bf16 (fp64 for fp64
-//             parameters), the momentum stays sharded in fp32. Stacks are cut by matrix, and gather nothing.
-// Order       the gather of a matrix is issued before the one before it is orthogonalized; all on the gather stream.
-// Memory      a momentum beside each shard; while a step runs two whole updates in bf16, and what orthogonalized()
-//             needs for the largest one.
+// Sharded     each matrix has an owner among the ranks of its shard axis: the whole u goes to it, is orthogonalized
+//             there in one order of sums, and its rows go back. N ranks do N matrices at once, a round: the largest
+//             first, owners forth and back. u travels in bf16 (fp64 for fp64 parameters), the momentum stays sharded
+//             in fp32. Stacks are cut by matrix, and nothing of them travels.
+// Order       momentum and gather of a round are issued before the one before it is orthogonalized, and the one before
+//             that is applied after it; gathers and scatters on the gather stream.
+// Memory      a momentum beside each shard; while a step runs this rank's rows of up to three rounds in bf16, two whole
+//             updates that it owns, and what orthogonalized() needs for the largest one.
 // The rest    AdamW with the learning rate and weight decay of its groups.
 // State       "momentum_buffer" of hidden matrices, AdamW's of the others.
 // Errors      ConfigError when it is made: shards in host memory (offload_to_cpu), a matrix of which the ranks of its
@@ -24,6 +26,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "engine/comm/process_group.h"
 #include "engine/device/device.h"
@@ -59,7 +62,17 @@ class Muon final : public nn::Optimizer {
 
  private:
   struct Shards;
-  class Update;
+  class Matrix;
+  class Round;
+  // The matrices of a round.
+  struct Deal {
+    comm::ProcessGroup* ranks = nullptr;  // that share them; null: nobody does
+    bool back = false;                    // owners in falling order
+    std::vector<const nn::OptimizedParameter*> matrices;
+  };
+  Shards shards_of(const nn::OptimizedParameter& parameter) const;
+  std::vector<Deal> deal(const nn::ParameterGroup& group) const;
+  Round begin(const nn::ParameterGroup& group, const Deal& deal);
   void step_matrices(const nn::ParameterGroup& group);
 
   MuonOptions options_;

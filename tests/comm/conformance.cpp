@@ -207,12 +207,46 @@ void every_root_broadcasts(World& world) {
   }
 }
 
+// Part p has root p % N: more parts than members, of different sizes; then the way back.
+void parts_go_to_their_roots_and_back(World& world) {
+  const auto group = everyone(world);
+  const int size = group->size();
+  const std::size_t count = 2 * static_cast<std::size_t>(size) + 1;
+  std::vector<std::vector<std::int32_t>> shards, fulls(count), returned(count);
+  std::vector<RootedPart> there, back;
+  for (std::size_t p = 0; p < count; ++p) {
+    const auto elems = static_cast<std::int64_t>(p == 1 ? 0 : 700 * p + 3);
+    const int root = static_cast<int>(p) % size;
+    shards.push_back(values<std::int32_t>(group->rank() + 10 * static_cast<int>(p), elems));
+    returned[p].resize(static_cast<std::size_t>(elems));
+    if (root == group->rank()) fulls[p].resize(static_cast<std::size_t>(elems * size));
+    const std::size_t bytes = static_cast<std::size_t>(elems) * sizeof(std::int32_t);
+    there.push_back({root, shards[p].data(), fulls[p].data(), bytes});
+    back.push_back({root, returned[p].data(), fulls[p].data(), bytes});
+  }
+  group->gather(kGatherLane, there, "parts");
+  for (std::size_t p = 0; p < count; ++p) {
+    if (there[p].root != group->rank()) continue;
+    const std::int64_t elems = static_cast<std::int64_t>(shards[p].size());
+    for (int peer = 0; peer < size; ++peer) {
+      const auto expected = values<std::int32_t>(peer + 10 * static_cast<int>(p), elems);
+      expect_same_bits(fulls[p].data() + peer * elems, expected.data(), elems, "gather");
+    }
+  }
+  group->scatter(kGatherLane, back, "parts");
+  for (std::size_t p = 0; p < count; ++p) {
+    expect_same_bits(returned[p].data(), shards[p].data(), static_cast<std::int64_t>(shards[p].size()), "scatter");
+  }
+}
+
 void nothing_to_move_is_allowed(World& world) {
   const auto group = everyone(world);
   group->all_gather(kGatherLane, {}, "no parts");
   group->reduce_scatter(kReduceScatterLane, nullptr, nullptr, 0, DType::kF32, ReduceOp::sum(), "no elements");
   group->all_reduce(kAllReduceLane, nullptr, 0, DType::kF32, ReduceOp::sum(), "no elements");
   group->broadcast(kHostLane, nullptr, 0, 0, "no bytes");
+  group->gather(kGatherLane, {}, "no parts");
+  group->scatter(kGatherLane, {}, "no parts");
 }
 
 // Each member writes its line; after the barrier all read all lines.
@@ -448,6 +482,7 @@ const std::vector<Case>& cases() {
       LOOM_CASE(large_reduce_scatters_have_the_same_bits),
       LOOM_CASE(all_reduce_has_the_bits_of_the_sum_in_rank_order_everywhere),
       LOOM_CASE(every_root_broadcasts),
+      LOOM_CASE(parts_go_to_their_roots_and_back),
       LOOM_CASE(nothing_to_move_is_allowed),
       LOOM_CASE(a_shared_segment_is_one_memory),
       LOOM_CASE(lanes_do_not_wait_for_each_other),

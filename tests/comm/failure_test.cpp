@@ -311,10 +311,10 @@ TEST(DifferingMembers, AreToldThatTheirPartsDiffer) {
       ElementsAre(
           Pair(0,
                "[rank 0] all_gather 'w' in group 'shard' (ranks 0,1): ranks 0 and 1 cut the 12 bytes into different "
-               "parts; all members must gather the same parts"),
+               "parts; all members must give the same parts"),
           Pair(1,
                "[rank 1] all_gather 'w' in group 'shard' (ranks 0,1): ranks 1 and 0 cut the 12 bytes into different "
-               "parts; all members must gather the same parts")));
+               "parts; all members must give the same parts")));
 }
 
 TEST(DifferingMembers, AreToldThatTheirSplitsDiffer) {

@@ -321,6 +321,12 @@ class WatchedGroup final : public comm::ProcessGroup {
                   std::string_view tag) override {
     group_->all_reduce(lane, data, elems, dtype, op, tag);
   }
+  void gather(comm::Lane lane, std::span<const comm::RootedPart> parts, std::string_view tag) override {
+    group_->gather(lane, parts, tag);
+  }
+  void scatter(comm::Lane lane, std::span<const comm::RootedPart> parts, std::string_view tag) override {
+    group_->scatter(lane, parts, tag);
+  }
   void broadcast(comm::Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) override {
     group_->broadcast(lane, data, bytes, root, tag);
   }

@@ -7,7 +7,9 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "engine/device/recorder.h"
 #include "engine/nn/layers.h"
+#include "engine/nn/optim/moments.h"
 #include "engine/tensor/ops.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
@@ -125,6 +127,27 @@ TEST(Muon, HasTheSameBitsOnAnyNumberOfRanksInAnyLayout) {
     for (const auto& [path, values] : alone) {
       for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(fast.at(path)[i], values[i], 1e-3) << path;
     }
+  }
+}
+
+// Two hidden matrices: one for each of the first two ranks.
+TEST(Muon, EachMatrixIsOrthogonalizedByOneRank) {
+  for (const int ranks : {1, 2, 3}) {
+    std::vector<int> products(static_cast<std::size_t>(ranks));
+    run_world(ranks, [&](RankContext& context, comm::World& world) {
+      const auto model = made(world, GatherLayout::kFast);
+      Muon muon(*model, groups_of(*model), {}, kAdamW);
+      for (const Tensor& parameter : model->parameters()) parameter.set_grad(nn::moment_like(parameter));
+      const device::Recorder recorder(device::Device::current());
+      muon.step();
+      for (const device::Entry& entry : recorder.recording().entries) {
+        products[static_cast<std::size_t>(context.rank())] += entry.cost.unit == device::Unit::kMatrix;
+      }
+    });
+    constexpr int kOfOne = 5 * 3;  // X X', S S and the update, five times
+    if (ranks == 1) EXPECT_THAT(products, ElementsAre(2 * kOfOne));
+    if (ranks == 2) EXPECT_THAT(products, ElementsAre(kOfOne, kOfOne));
+    if (ranks == 3) EXPECT_THAT(products, ElementsAre(kOfOne, kOfOne, 0));
   }
 }
 

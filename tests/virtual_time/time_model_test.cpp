@@ -264,6 +264,19 @@ TEST(TimeModel, AGroupOverNodesHasALegOnEachLevel) {
       << "passed on in pieces";
 }
 
+// Two nodes of two: half of 400 bytes stays in the node, and half of that with the rank itself; the other half crosses,
+// at half a byte/ns. Nothing is passed on: both at once.
+TEST(TimeModel, AnAllToAllUsesAllLevelsAtOnce) {
+  const TimeModel model(tiny_profile());
+  const CollectiveTime time = model.collective(device::CollectiveKind::kAllToAll, 400, model.shape_of(ranks(4)));
+  ASSERT_EQ(time.legs.size(), 2u);
+  EXPECT_DOUBLE_EQ(time.legs[0].time_ns, 100);
+  EXPECT_DOUBLE_EQ(time.legs[0].received_bytes, 100);
+  EXPECT_DOUBLE_EQ(time.legs[1].time_ns, 400);
+  EXPECT_DOUBLE_EQ(time.legs[1].received_bytes, 200);
+  EXPECT_EQ(time.time_ns, 400);
+}
+
 TEST(TimeModel, AGroupPaysOnlyForTheLinksItCrosses) {
   const TimeModel model(tiny_profile());
   EXPECT_THAT(model.shape_of(ranks(2)).members, ElementsAre(2, 1));

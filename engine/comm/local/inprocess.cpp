@@ -63,6 +63,29 @@ class InProcessGroup final : public ProcessGroup {
     });
   }
 
+  void gather(Lane lane, std::span<const RootedPart> parts, std::string_view tag) override {
+    rooted(lane, CallKind::kGather, parts, tag, [&](Rendezvous& meeting) {
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i].root != rank()) continue;
+        for (int turn = 0; turn < size(); ++turn) {
+          const int peer = (rank() + turn) % size();
+          copy_between_ranks(at(parts[i].full, static_cast<std::size_t>(peer) * parts[i].bytes),
+                             meeting.offer(rank(), peer).rooted[i].shard, parts[i].bytes);
+        }
+      }
+    });
+  }
+
+  void scatter(Lane lane, std::span<const RootedPart> parts, std::string_view tag) override {
+    rooted(lane, CallKind::kScatter, parts, tag, [&](Rendezvous& meeting) {
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const RootedPart& theirs = meeting.offer(rank(), parts[i].root).rooted[i];
+        const std::size_t offset = static_cast<std::size_t>(rank()) * parts[i].bytes;
+        copy_between_ranks(parts[i].shard, at(theirs.full, offset), parts[i].bytes);
+      }
+    });
+  }
+
   void broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) override {
     require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
     collective(lane, {.call = Call::broadcast(bytes, root, tag), .input = data},
@@ -83,6 +106,13 @@ class InProcessGroup final : public ProcessGroup {
   }
 
  private:
+  template <class Work>
+  void rooted(Lane lane, CallKind kind, std::span<const RootedPart> parts, std::string_view tag, const Work& work) {
+    const Call call = Call::rooted(kind, parts, tag);
+    check_roots(call, parts, size());
+    collective(lane, {.call = call, .rooted = parts}, work);
+  }
+
   template <class Work>
   void collective(Lane lane, Offer offer, const Work& work) {
     Rendezvous& meeting = members_.on(lane);

@@ -29,6 +29,7 @@ class Job;
 struct Offer {
   Call call{};
   std::span<const GatherPart> parts{};       // all_gather
+  std::span<const RootedPart> rooted{};      // gather, scatter
   const void* input = nullptr;               // reductions, broadcast
   std::shared_ptr<SharedSegment> segment{};  // share: member 0's
   SplitChoice choice{};                      // split

@@ -30,6 +30,18 @@ class SoloGroup final : public ProcessGroup {
   void all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) override {
     reduce_scatter(lane, data, data, elems, dtype, op, tag);
   }
+  void gather(Lane, std::span<const RootedPart> parts, std::string_view tag) override {
+    check_roots(Call::rooted(CallKind::kGather, parts, tag), parts, 1);
+    for (const RootedPart& part : parts) {
+      if (part.shard != nullptr && part.full != nullptr) std::memmove(part.full, part.shard, part.bytes);
+    }
+  }
+  void scatter(Lane, std::span<const RootedPart> parts, std::string_view tag) override {
+    check_roots(Call::rooted(CallKind::kScatter, parts, tag), parts, 1);
+    for (const RootedPart& part : parts) {
+      if (part.shard != nullptr && part.full != nullptr) std::memmove(part.shard, part.full, part.bytes);
+    }
+  }
   void broadcast(Lane, void*, std::size_t, int root, std::string_view tag) override {
     require(root == 0, "broadcast '{}': root is {}, the group has 1 member", tag, root);
   }

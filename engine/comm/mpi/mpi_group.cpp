@@ -300,6 +300,46 @@ void MpiGroup::sum_own_row(Exchange& exchange, const void* base, const Slice& ro
   }
 }
 
+void MpiGroup::gather(Lane lane, std::span<const RootedPart> parts, std::string_view tag) {
+  rooted(lane, CallKind::kGather, parts, tag);
+}
+
+void MpiGroup::scatter(Lane lane, std::span<const RootedPart> parts, std::string_view tag) {
+  rooted(lane, CallKind::kScatter, parts, tag);
+}
+
+// Between two members messages are matched in the order of the parts.
+void MpiGroup::rooted(Lane lane, CallKind kind, std::span<const RootedPart> parts, std::string_view tag) {
+  const Call call = Call::rooted(kind, parts, tag);
+  check_roots(call, parts, size());
+  Exchange exchange(*this, lane, call);
+  const bool to_root = kind == CallKind::kGather;
+  const auto message = [to_root](bool is_root, int peer, void* data, std::size_t bytes) {
+    return is_root == to_root ? receive_from(peer, data, bytes) : send_to(peer, data, bytes);
+  };
+  std::vector<Message> messages;
+  for (const RootedPart& part : parts) {
+    if (part.root != rank()) {
+      messages.push_back(message(false, world_rank(part.root), part.shard, part.bytes));
+      continue;
+    }
+    for (int turn = 1; turn < size(); ++turn) {
+      const int peer = peer_at(turn);
+      std::byte* const row = at(part.full, static_cast<std::size_t>(peer) * part.bytes);
+      messages.push_back(message(true, world_rank(peer), row, part.bytes));
+    }
+  }
+  exchange.agree();
+  const auto moved = exchange.start(std::move(messages));
+  for (const RootedPart& part : parts) {
+    if (part.root != rank() || part.bytes == 0) continue;
+    std::byte* const own = at(part.full, static_cast<std::size_t>(rank()) * part.bytes);
+    if (to_root) std::memmove(own, part.shard, part.bytes);
+    if (!to_root) std::memmove(part.shard, own, part.bytes);
+  }
+  exchange.wait(*moved);
+}
+
 void MpiGroup::broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) {
   require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
   Exchange exchange(*this, lane, Call::broadcast(bytes, root, tag));

@@ -40,6 +40,8 @@ class MpiGroup final : public ProcessGroup {
   void reduce_scatter(Lane lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
                       std::string_view tag) override;
   void all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) override;
+  void gather(Lane lane, std::span<const RootedPart> parts, std::string_view tag) override;
+  void scatter(Lane lane, std::span<const RootedPart> parts, std::string_view tag) override;
   void broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) override;
   void barrier(Lane lane, std::string_view tag) override;
   std::shared_ptr<SharedSegment> share(Lane lane, std::size_t bytes, std::string_view tag) override;
@@ -60,6 +62,7 @@ class MpiGroup final : public ProcessGroup {
   std::byte* scratch(Lane lane, std::size_t bytes);
   bool on_one_machine() const;
 
+  void rooted(Lane lane, CallKind kind, std::span<const RootedPart> parts, std::string_view tag);
   std::shared_ptr<Batch> send_rows(Exchange& exchange, const void* base, std::span<const Slice> rows, DType dtype);
   void sum_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op, void* out);
   void all_reduce_small(Lane lane, const Call& call, void* data, std::int64_t elems);

@@ -36,6 +36,25 @@ class SimulatedGroup final : public ProcessGroup {
     if (data != nullptr) sum_alike(data, data, elems, dtype, op);
   }
 
+  // Another root's rows stay as they are: nobody knows them.
+  void gather(Lane, std::span<const RootedPart> parts, std::string_view tag) override {
+    check_roots(Call::rooted(CallKind::kGather, parts, tag), parts, size());
+    for (const RootedPart& part : parts) {
+      if (part.root != rank() || part.shard == nullptr || part.full == nullptr) continue;
+      for (int peer = 0; peer < size(); ++peer) {
+        std::memmove(static_cast<std::byte*>(part.full) + static_cast<std::size_t>(peer) * part.bytes, part.shard,
+                     part.bytes);
+      }
+    }
+  }
+  void scatter(Lane, std::span<const RootedPart> parts, std::string_view tag) override {
+    check_roots(Call::rooted(CallKind::kScatter, parts, tag), parts, size());
+    for (const RootedPart& part : parts) {
+      if (part.root != rank() || part.shard == nullptr || part.full == nullptr) continue;
+      std::memmove(part.shard, static_cast<const std::byte*>(part.full) + static_cast<std::size_t>(rank()) * part.bytes,
+                   part.bytes);
+    }
+  }
   void broadcast(Lane, void*, std::size_t, int root, std::string_view tag) override {
     require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
   }
