@@ -156,6 +156,10 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   resolved.wrapped = listed_modules(model, config.sub_modules_to_wrap, tree, resolved.warnings, resolved.written_as);
   resolved.recomputed = listed_modules(model, config.recompute_modules, tree, resolved.warnings, resolved.written_as);
   resolved.use_reentrant = config.use_reentrant;
+  for (std::string& path :
+       listed_modules(model, config.chunk_mbs_modules, tree, resolved.warnings, resolved.written_as)) {
+    resolved.chunked.push_back({std::move(path), config.chunk_mbs, config.chunk_arg_indexs, config.chunk_kwarg_names});
+  }
   check_ties(model, fmt::format("{}: sub_modules_to_wrap", config.value_mark("sub_modules_to_wrap").text()),
              {resolved.wrapped.begin(), resolved.wrapped.end()});
   resolved.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
@@ -223,6 +227,7 @@ void recompute_modules(nn::Module& model, const std::vector<std::string>& paths,
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
                  const RecomputeStep& recompute) {
   recompute_modules(model, resolved.recomputed, resolved.use_reentrant, recompute);
+  for (const nn::ChunkMbsOptions& module : resolved.chunked) nn::chunk_mbs(*model.find(module.path), module);
   shard_modules(model, resolved.wrapped, options);
   set_prefetch_lists(model, resolved.wrapped, resolved.num_to_forward_prefetch, resolved.num_to_backward_prefetch);
 }

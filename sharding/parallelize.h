@@ -4,6 +4,7 @@
 //                (options_for): what is wrong is said before anything has changed, on every rank alike.
 //   2 recompute  first: the hooks that gather and reduce then stand outside what is run again in backward, and a module
 //                is gathered once for its recompute and its backward.
+//                Modules that run a few rows at a time (nn::chunk_mbs) come behind it: each piece is recomputed alone.
 //   3 shard      bottom-up, so that a parent owns what its wrapped descendants do not; the root last, which owns the
 //                rest. Post-order over the module tree: the order of the list does not matter.
 //   4 prefetch   last: the lists are of wrapped modules. Candidates are the listed modules in pre-order of
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "engine/comm/process_group.h"
+#include "engine/nn/chunk_mbs.h"
 #include "engine/nn/module.h"
 #include "sharding/config/effective_config.h"
 #include "sharding/config/fsdp2_config.h"
@@ -32,11 +34,12 @@ namespace loom::sharding {
 // The configuration resolved against a model and a world: nothing is allocated or changed yet.
 struct ResolvedFsdp2Config {
   WorldLayout layout;
-  FullyShardOptions options;            // options_for() adds the axes and the ignored parameters
-  std::vector<std::string> wrapped;     // paths, pre-order of registration
-  std::vector<std::string> ignored;     // paths of modules whose parameters are left out of sharding
-  std::vector<std::string> recomputed;  // paths, pre-order of registration
-  bool use_reentrant = true;            // the kind of that recompute
+  FullyShardOptions options;                 // options_for() adds the axes and the ignored parameters
+  std::vector<std::string> wrapped;          // paths, pre-order of registration
+  std::vector<std::string> ignored;          // paths of modules whose parameters are left out of sharding
+  std::vector<std::string> recomputed;       // paths, pre-order of registration
+  bool use_reentrant = true;                 // the kind of that recompute
+  std::vector<nn::ChunkMbsOptions> chunked;  // modules that run a few rows at a time
   int num_to_forward_prefetch = 0;
   int num_to_backward_prefetch = 0;
   std::map<std::string, std::string> written_as;  // of paths that were selected by an alias: the name in the file

@@ -6,7 +6,9 @@
 
 namespace loom::sharding {
 std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const ResolvedFsdp2Config& resolved) {
-  const Fsdp2Effects effects{config, resolved.layout, resolved.wrapped, resolved.ignored, resolved.recomputed};
+  std::vector<std::string> chunked;
+  for (const nn::ChunkMbsOptions& module : resolved.chunked) chunked.push_back(module.path);
+  const Fsdp2Effects effects{config, resolved.layout, resolved.wrapped, resolved.ignored, resolved.recomputed, chunked};
   std::vector<ConfigEntry> entries;
   for (const Fsdp2Key& key : fsdp2_keys()) {
     for (std::string& value : key.effect(effects)) {

@@ -10,6 +10,7 @@
 // Source   MindSpeed-MM, mixin route. Where the migration guide and the code differ in a default, the guide wins.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -67,6 +68,16 @@ struct Fsdp2Config {
   // The same in backward. Default 0: one group ahead in the order of execution, the guide's "1 by default"; n >= 1 that
   // the file gives: explicit lists, in reverse order of registration.
   int num_to_backward_prefetch = 0;
+
+  // Modules whose forward runs over chunk_mbs rows of the batch at a time, inside one gather (nn/chunk_mbs.h). Default
+  // none. These four are keys of our own, with the words of MindSpeed-MM's chunkmbs_plan.
+  std::vector<ModulePattern> chunk_mbs_modules;
+  // Rows of a piece. Default 1.
+  int chunk_mbs = 1;
+  // Positional arguments that are cut, by place. Default [0].
+  std::vector<std::int64_t> chunk_arg_indexs = {0};
+  // Named arguments that are cut. Default none.
+  std::vector<std::string> chunk_kwarg_names;
 
   // Linear weights of a block in its group, its norms and gates in one separate group that stays gathered. Default
   // false.

@@ -93,6 +93,29 @@ Patterns read_patterns(const Value& value) {
 
 Patterns read_optional_patterns(const Value& value) { return value.is_null() ? Patterns{} : read_patterns(value); }
 
+std::vector<std::int64_t> read_places(const Value& value) {
+  constexpr std::string_view kAllowed = "a list of whole numbers of at least 0, as in [0, 1]";
+  if (!value.is_list()) refuse(value, kAllowed);
+  std::vector<std::int64_t> places;
+  for (const Value& item : value.items()) {
+    const auto number = whole(item);
+    if (!number || *number < 0) refuse(value, kAllowed);
+    places.push_back(*number);
+  }
+  return places;
+}
+
+std::vector<std::string> read_names(const Value& value) {
+  constexpr std::string_view kAllowed = "a list of names, as in [attention_mask]";
+  if (!value.is_list()) refuse(value, kAllowed);
+  std::vector<std::string> names;
+  for (const Value& item : value.items()) {
+    if (!item.is_scalar() || item.is_null() || item.is_tagged() || item.scalar().empty()) refuse(value, kAllowed);
+    names.push_back(item.scalar());
+  }
+  return names;
+}
+
 // --- As in the file
 
 std::string text_of(bool flag) { return flag ? "true" : "false"; }
@@ -106,6 +129,10 @@ std::vector<std::string> texts_of(const Patterns& patterns) {
   return texts;
 }
 std::string text_of(const LoraBlock& block) { return write_lora_block(block); }
+template <class T>
+std::string text_of(const std::vector<T>& items) {
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
 std::string text_of(const Patterns& patterns) { return fmt::format("[{}]", fmt::join(texts_of(patterns), ", ")); }
 
 // --- Rows
@@ -163,6 +190,10 @@ constexpr std::array kKeys = {
     row<&C::pin_memory, read_bool>("pin_memory"),
     row<&C::num_to_forward_prefetch, read_int<0>>("num_to_forward_prefetch"),
     row<&C::num_to_backward_prefetch, read_int<0>>("num_to_backward_prefetch"),
+    list_row<&C::chunk_mbs_modules, read_optional_patterns>("chunk_mbs_modules", [](const E& e) { return e.chunked; }),
+    row<&C::chunk_mbs, read_int<1>>("chunk_mbs"),
+    row<&C::chunk_arg_indexs, read_places>("chunk_arg_indexs"),
+    row<&C::chunk_kwarg_names, read_names>("chunk_kwarg_names"),
     row<&C::align_fsdp_param_groups, read_bool>("align_fsdp_param_groups"),
     row<&C::expert_parallel_size, read_int<1>>("expert_parallel_size"),
     row<&C::reshard_local_experts, read_bool>("reshard_local_experts"),

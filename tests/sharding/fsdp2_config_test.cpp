@@ -181,6 +181,10 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"pin_memory", "true"},
                                                      {"num_to_forward_prefetch", "3"},
                                                      {"num_to_backward_prefetch", "1"},
+                                                     {"chunk_mbs_modules", "[a]"},
+                                                     {"chunk_mbs", "2"},
+                                                     {"chunk_arg_indexs", "[0, 2]"},
+                                                     {"chunk_kwarg_names", "[mask, positions]"},
                                                      {"align_fsdp_param_groups", "true"},
                                                      {"expert_parallel_size", "2"},
                                                      {"reshard_local_experts", "false"},
@@ -371,6 +375,7 @@ INSTANTIATE_TEST_SUITE_P(
             "f.yaml:1:1: unknown key 'precision'; the keys are sharding_size, param_dtype, reduce_dtype, output_dtype, "
             "cast_forward_inputs, sub_modules_to_wrap, ignored_modules, recompute_modules, use_reentrant, "
             "reshard_after_forward, offload_to_cpu, pin_memory, num_to_forward_prefetch, num_to_backward_prefetch, "
+            "chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
             "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, freeze, lora"},
         Bad{"sharding_size: 2\nparam_dtype: bf16\nsharding_size: 2",
             "f.yaml:3:1: sharding_size is given again, first at line 1; keep one"},
