@@ -8,12 +8,16 @@
 #include "engine/cli/outputs.h"
 #include "engine/cli/plan_command.h"
 #include "engine/cli/rank_run.h"
+#include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/launch/launch_context.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/launch/stop_signals.h"
+#include "engine/plan/plan_output.h"
+#include "engine/plan/plan_search.h"
 #include "engine/train/inputs.h"
 #include "engine/train/same_job.h"
+#include "engine/virtual_time/find_profile.h"
 
 namespace loom::cli {
 namespace {
@@ -43,12 +47,26 @@ std::vector<comm::SaidEntry> entries_of(const ProgramArguments& arguments, const
   return entries;
 }
 
+// A device of limited memory: what does not fit is refused by the plan of the step, with what would help, before
+// anything is allocated. The time that remedies are ordered by is that of the CPU's profile.
+void check_device_memory(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks) {
+  if (arguments.device_memory_mib == 0) return;
+  const virtual_time::HardwareProfile profile = virtual_time::find_profile("cpu");
+  plan::PlanSearch search(arguments, callbacks, profile, {.global_batch_size = arguments.global_batch_size});
+  const plan::CheckedEstimate checked = search.check();
+  if (!checked.out_of_memory) return;
+  std::string text = plan::out_of_memory_text(checked);
+  text.pop_back();
+  throw OutOfMemoryError(text);
+}
+
 }  // namespace
 
 void pretrain(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   RunEnd end;
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   const ObserverInputs observed = read_observer_inputs(arguments);
+  check_device_memory(arguments, callbacks);
   const std::vector<io::OutputLock> locks = open_outputs(arguments, rank_of_process());
   const std::vector<comm::SaidEntry> entries = entries_of(arguments, callbacks, inputs);
   const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};

@@ -10,6 +10,7 @@
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
 #include "engine/launch/run_ranks.h"
+#include "engine/plan/plan_output.h"
 #include "models/hf/folder_files.h"
 #include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -200,6 +201,11 @@ void RankRun::write_outputs(const train::ExitDecision& ended) {
   const bool trained = trainer_.state().step > begins_at_;
   if (first_ && checkpoints_.saves() && trained && !saved && ended.signal == 0) {
     end_.lost(fmt::format("no checkpoint of its last step is in {}", arguments_.save->string()));
+  }
+  if (first_ && arguments_.memory_fragmentation) {
+    std::string table = plan::pool_table(device::Device::current().memory().pools());
+    table.pop_back();
+    say(table);
   }
   if (report_) {
     report_->write();

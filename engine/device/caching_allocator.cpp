@@ -16,12 +16,6 @@ constexpr std::int64_t kMediumSegment = 20 * kMiB;
 constexpr std::int64_t kSmallestOfOwnSegment = 10 * kMiB;
 constexpr std::int64_t kSegmentRounding = 2 * kMiB;
 
-std::int64_t segment_bytes(std::int64_t bytes) {
-  if (bytes <= kLargestSmall) return kSmallSegment;
-  if (bytes < kSmallestOfOwnSegment) return kMediumSegment;
-  return round_up(bytes, kSegmentRounding);
-}
-
 bool is_split(std::int64_t piece_bytes, std::int64_t bytes, bool small) {
   const std::int64_t rest = piece_bytes - bytes;
   return small ? rest >= kRounding : rest > kLargestSmall;
@@ -35,6 +29,7 @@ class CachingAllocator::Piece {
   std::int64_t address = 0;
   std::int64_t bytes = 0;
   StreamId stream = StreamId::kCompute;
+  LifeClass life{};  // the first one where pools are not cut by it
   bool small = false;
   bool allocated = false;
   Piece* previous = nullptr;
@@ -47,11 +42,17 @@ bool CachingAllocator::BySizeThenAddress::operator()(const Piece* a, const Piece
   return std::pair(a->bytes, a->address) < std::pair(b->bytes, b->address);
 }
 
-CachingAllocator::CachingAllocator(std::int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+double PoolStats::fragmentation() const {
+  if (free_bytes() == 0) return 0;
+  return 1 - static_cast<double>(largest_free_bytes) / static_cast<double>(free_bytes());
+}
+
+CachingAllocator::CachingAllocator(std::int64_t capacity_bytes, PoolRule rule)
+    : capacity_bytes_(capacity_bytes), rule_(rule) {}
 CachingAllocator::~CachingAllocator() = default;
 
 CachingAllocator::Pool& CachingAllocator::pool(const Piece& piece) {
-  return pools_[static_cast<std::size_t>(piece.stream)][piece.small ? 1 : 0];
+  return pools_[static_cast<std::size_t>(piece.stream)][static_cast<std::size_t>(piece.life)][piece.small ? 1 : 0];
 }
 
 CachingAllocator::Piece* CachingAllocator::own(std::unique_ptr<Piece> piece) {
@@ -60,45 +61,49 @@ CachingAllocator::Piece* CachingAllocator::own(std::unique_ptr<Piece> piece) {
   return raw;
 }
 
-CachingAllocator::Piece* CachingAllocator::allocate(std::int64_t bytes, StreamId stream) {
-  bytes = round_up(bytes, kRounding);
-  const bool small = bytes <= kLargestSmall;
-  Piece* piece = take_free(bytes, stream, small);
-  if (piece == nullptr) piece = take_segment(bytes, stream, small);
+CachingAllocator::Piece* CachingAllocator::allocate(std::int64_t bytes, StreamId stream, LifeClass life) {
+  Piece wanted;
+  wanted.bytes = round_up(bytes, kRounding);
+  wanted.stream = stream;
+  wanted.life = rule_ == PoolRule::kByLife ? life : LifeClass{};
+  wanted.small = wanted.bytes <= kLargestSmall;
+  Piece* piece = take_free(wanted);
+  if (piece == nullptr) piece = take_segment(wanted);
   if (piece == nullptr) return nullptr;
-  if (is_split(piece->bytes, bytes, small)) split(piece, bytes);
+  if (is_split(piece->bytes, wanted.bytes, wanted.small)) split(piece, wanted.bytes);
   piece->allocated = true;
   stats_.allocated_bytes += piece->bytes;
   stats_.peak_allocated_bytes = std::max(stats_.peak_allocated_bytes, stats_.allocated_bytes);
   return piece;
 }
 
-CachingAllocator::Piece* CachingAllocator::take_free(std::int64_t bytes, StreamId stream, bool small) {
-  Piece wanted;
-  wanted.bytes = bytes;
-  wanted.stream = stream;
-  wanted.small = small;
+CachingAllocator::Piece* CachingAllocator::take_free(const Piece& wanted) {
   Pool& free_pieces = pool(wanted);
-  const auto found = free_pieces.lower_bound(&wanted);
+  const auto found = free_pieces.lower_bound(const_cast<Piece*>(&wanted));
   if (found == free_pieces.end()) return nullptr;
   Piece* piece = *found;
   free_pieces.erase(found);
   return piece;
 }
 
-CachingAllocator::Piece* CachingAllocator::take_segment(std::int64_t bytes, StreamId stream, bool small) {
-  const std::int64_t size = segment_bytes(bytes);
+std::int64_t CachingAllocator::segment_bytes(const Piece& wanted) const {
+  if (wanted.small) return kSmallSegment;
+  if (rule_ == PoolRule::kByLife && wanted.life == LifeClass::kStatic) return wanted.bytes;
+  if (wanted.bytes < kSmallestOfOwnSegment) return kMediumSegment;
+  return round_up(wanted.bytes, kSegmentRounding);
+}
+
+CachingAllocator::Piece* CachingAllocator::take_segment(const Piece& wanted) {
+  const std::int64_t size = segment_bytes(wanted);
   if (stats_.reserved_bytes + size > capacity_bytes_) {
     const std::int64_t before = stats_.segments;
     empty_cache();
     if (stats_.segments < before) ++stats_.cache_flushes;
   }
   if (stats_.reserved_bytes + size > capacity_bytes_) return nullptr;
-  auto piece = std::make_unique<Piece>();
+  auto piece = std::make_unique<Piece>(wanted);
   piece->address = next_address_;
   piece->bytes = size;
-  piece->stream = stream;
-  piece->small = small;
   next_address_ += size;
   stats_.reserved_bytes += size;
   stats_.peak_reserved_bytes = std::max(stats_.peak_reserved_bytes, stats_.reserved_bytes);
@@ -143,20 +148,43 @@ void CachingAllocator::merge_with_next(Piece* piece) {
 
 void CachingAllocator::empty_cache() {
   for (auto& of_stream : pools_) {
-    for (Pool& free_pieces : of_stream) {
-      for (auto at = free_pieces.begin(); at != free_pieces.end();) {
-        Piece* piece = *at;
-        if (!piece->is_whole_segment()) {
-          ++at;
-          continue;
-        }
-        at = free_pieces.erase(at);
-        stats_.reserved_bytes -= piece->bytes;
-        --stats_.segments;
-        pieces_.erase(piece);
-      }
+    for (auto& of_class : of_stream) {
+      for (Pool& free_pieces : of_class) empty(free_pieces);
     }
   }
+}
+
+void CachingAllocator::empty(Pool& free_pieces) {
+  for (auto at = free_pieces.begin(); at != free_pieces.end();) {
+    Piece* piece = *at;
+    if (!piece->is_whole_segment()) {
+      ++at;
+      continue;
+    }
+    at = free_pieces.erase(at);
+    stats_.reserved_bytes -= piece->bytes;
+    --stats_.segments;
+    pieces_.erase(piece);
+  }
+}
+
+std::vector<PoolStats> CachingAllocator::pools() const {
+  const bool by_life = rule_ == PoolRule::kByLife;
+  std::vector<PoolStats> all(by_life ? kLifeClasses : kStreams);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].pool = by_life ? name(static_cast<LifeClass>(i)) : name(static_cast<StreamId>(i));
+  }
+  for (const auto& [piece, owner] : pieces_) {
+    PoolStats& pool = all[by_life ? static_cast<std::size_t>(piece->life) : static_cast<std::size_t>(piece->stream)];
+    pool.reserved_bytes += piece->bytes;
+    if (piece->allocated) {
+      pool.allocated_bytes += piece->bytes;
+    } else {
+      pool.largest_free_bytes = std::max(pool.largest_free_bytes, piece->bytes);
+    }
+  }
+  std::erase_if(all, [](const PoolStats& pool) { return pool.reserved_bytes == 0; });
+  return all;
 }
 
 void CachingAllocator::reset_peaks() {

@@ -40,6 +40,7 @@ struct DeviceOptions {
   DeviceProfile profile{};
   ExecutorKind executor = ExecutorKind::kInline;
   bool dry_run = false;
+  PoolRule pools = PoolRule::kByStream;             // of memory()
   std::shared_ptr<Arena> arena{};                   // null: one of its own
   std::shared_ptr<HostAllocator> host_allocator{};  // of host_memory(); null: ordinary memory
 };

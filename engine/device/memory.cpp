@@ -11,10 +11,17 @@ constexpr double kMiB = 1024.0 * 1024.0;
 
 constexpr std::array<std::string_view, kMemCategories> kNames{
     "shard", "gather_buffer", "unsharded", "gradient", "reduce_buffer", "optimizer_state", "activation", "temporary"};
+constexpr std::array<LifeClass, kMemCategories> kLives{
+    LifeClass::kStatic,        LifeClass::kCommunication, LifeClass::kCommunication, LifeClass::kStep,
+    LifeClass::kCommunication, LifeClass::kStatic,        LifeClass::kActivation,    LifeClass::kTemporary};
+constexpr std::array<std::string_view, kLifeClasses> kLifeNames{"static", "step", "activation", "temporary",
+                                                                "communication"};
 
 }  // namespace
 
 std::string_view name(MemCategory category) { return kNames[static_cast<std::size_t>(category)]; }
+LifeClass life_of(MemCategory category) { return kLives[static_cast<std::size_t>(category)]; }
+std::string_view name(LifeClass life) { return kLifeNames[static_cast<std::size_t>(life)]; }
 
 Block::Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memory, std::int64_t bytes,
              MemCategory category)
@@ -45,8 +52,8 @@ void Block::recategorize(MemCategory category) {
   ledger_->add(category_, bytes_);
 }
 
-DeviceMemory::DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run)
-    : allocator_(std::make_shared<CachingAllocator>(capacity_bytes)),
+DeviceMemory::DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run, PoolRule rule)
+    : allocator_(std::make_shared<CachingAllocator>(capacity_bytes, rule)),
       arena_(std::move(arena)),
       dry_run_(dry_run),
       ledger_(std::make_shared<MemLedger>(kRoundingBytes)) {}
@@ -62,7 +69,7 @@ std::shared_ptr<Block> DeviceMemory::adopt(std::shared_ptr<std::byte> memory, st
 
 std::shared_ptr<Block> DeviceMemory::make_block(std::int64_t bytes, MemCategory category, std::string_view what,
                                                 const std::function<std::shared_ptr<std::byte>()>& memory) {
-  CachingAllocator::Piece* piece = bytes == 0 ? nullptr : allocator_->allocate(bytes, current_pool_);
+  CachingAllocator::Piece* piece = bytes == 0 ? nullptr : allocator_->allocate(bytes, current_pool_, life_of(category));
   if (bytes > 0 && piece == nullptr) raise_out_of_memory(bytes, what);
   try {
     return std::make_shared<Block>(ledger_, dry_run_ ? nullptr : memory(), bytes, category, allocator_, piece);

@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/device/arena.h"
 #include "engine/device/caching_allocator.h"
@@ -39,6 +40,7 @@ enum class MemCategory : std::uint8_t {
 inline constexpr int kMemCategories = 8;
 // "shard", "gather_buffer", ... as in metrics.jsonl.
 std::string_view name(MemCategory category);
+LifeClass life_of(MemCategory category);
 
 using CategoryBytes = std::array<std::int64_t, kMemCategories>;
 
@@ -83,7 +85,8 @@ class Block {
 
 class DeviceMemory {
  public:
-  DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run);
+  DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run,
+               PoolRule rule = PoolRule::kByStream);
 
   // `what` names the purpose in errors ("gather of 'layers.3'"). From the current pool.
   std::shared_ptr<Block> allocate(std::int64_t bytes, MemCategory category, std::string_view what);
@@ -96,6 +99,8 @@ class DeviceMemory {
   StreamId current_pool() const { return current_pool_; }
   void set_current_pool(StreamId pool) { current_pool_ = pool; }
   MemStats stats() const;
+  // What the allocator's pools hold now.
+  std::vector<PoolStats> pools() const { return allocator_->pools(); }
   // Peaks restart from the present values.
   void reset_peaks();
   // Called after every change of what is allocated; empty: nobody is. What the observer refers to outlives its stay.

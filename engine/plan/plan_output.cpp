@@ -49,6 +49,15 @@ std::string verdict(const MemoryEstimate& memory) {
   return memory.cache_flushes > 0 ? "fits, with its cache emptied on the way" : "fits";
 }
 
+// Bytes cached at the end of a step that are worth a look at where they are.
+constexpr std::int64_t kShownCache = std::int64_t{1} << 30;
+
+std::string pool_lines(const MemoryEstimate& memory) {
+  std::int64_t cached = 0;
+  for (const device::PoolStats& pool : memory.pools) cached += pool.free_bytes();
+  return memory.pools_by_life || cached > kShownCache ? pool_table(memory.pools) : "";
+}
+
 std::string memory_table(const MemoryEstimate& memory) {
   std::string text = fmt::format("\nmemory, GiB   {:>11}", "peak");
   for (int c = 0; c < device::kMemCategories; ++c) {
@@ -66,7 +75,7 @@ std::string memory_table(const MemoryEstimate& memory) {
       gib(memory.peak_allocated_bytes), memory.peak_phase, gib(memory.peak_reserved_bytes), gib(memory.capacity_bytes),
       verdict(memory), gib(memory.reserved_bytes), gib(memory.steady_allocated_bytes),
       memory.host_bytes > 0 ? fmt::format("; host {:.2f}", gib(memory.host_bytes)) : "");
-  return text + flush_lines(memory);
+  return text + flush_lines(memory) + pool_lines(memory);
 }
 
 std::string communication_table(const StepEstimate& plan) {
@@ -125,6 +134,14 @@ ordered_json memory_json(const MemoryEstimate& memory) {
   for (const CacheFlush& flush : memory.flushes) {
     json["flushes"].push_back({{"phase", flush.phase}, {"group", flush.group}, {"count", flush.count}});
   }
+  json["pools"] = ordered_json::array();
+  for (const device::PoolStats& pool : memory.pools) {
+    json["pools"].push_back({{"pool", pool.pool},
+                             {"reserved_bytes", pool.reserved_bytes},
+                             {"allocated_bytes", pool.allocated_bytes},
+                             {"largest_free_bytes", pool.largest_free_bytes},
+                             {"fragmentation", pool.fragmentation()}});
+  }
   json["capacity_bytes"] = memory.capacity_bytes;
   json["host_bytes"] = memory.host_bytes;
   json["fits"] = memory.fits;
@@ -148,6 +165,18 @@ ordered_json time_json(const TimeEstimate& time) {
 }
 
 }  // namespace
+
+std::string pool_table(const std::vector<device::PoolStats>& pools) {
+  const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); };
+  std::string text = fmt::format("  {:<16}{:>12}{:>12}{:>12}{:>14}{:>15}\n", "pool, MiB", "reserved", "allocated",
+                                 "free", "largest free", "fragmentation");
+  for (const device::PoolStats& pool : pools) {
+    text += fmt::format("  {:<16}{:>12.2f}{:>12.2f}{:>12.2f}{:>14.2f}{:>13.1f} %\n", pool.pool,
+                        mib(pool.reserved_bytes), mib(pool.allocated_bytes), mib(pool.free_bytes()),
+                        mib(pool.largest_free_bytes), 100 * pool.fragmentation());
+  }
+  return text;
+}
 
 std::string to_text(const StepEstimate& plan) {
   std::string text = head(plan) + memory_table(plan.memory) + communication_table(plan) + time_table(plan.time) +
@@ -182,10 +211,8 @@ ordered_json to_json(const StepEstimate& plan) {
   return json;
 }
 
-std::string to_text(const CheckedEstimate& checked) {
-  std::string text = to_text(checked.plan);
-  if (!checked.out_of_memory) return text;
-  text += "\n" + *checked.out_of_memory + "\n";
+std::string out_of_memory_text(const CheckedEstimate& checked) {
+  std::string text = checked.out_of_memory.value() + "\n";
   if (checked.remedies.empty()) return text + "no single change or pair of changes of the file would make it fit\n";
   text += "it would fit with\n";
   for (const Remedy& remedy : checked.remedies) {
@@ -193,6 +220,11 @@ std::string to_text(const CheckedEstimate& checked) {
                         ms(remedy.step_ns));
   }
   return text;
+}
+
+std::string to_text(const CheckedEstimate& checked) {
+  const std::string text = to_text(checked.plan);
+  return checked.out_of_memory ? text + "\n" + out_of_memory_text(checked) : text;
 }
 
 ordered_json to_json(const CheckedEstimate& checked) {

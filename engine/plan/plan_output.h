@@ -11,9 +11,13 @@
 
 namespace loom::plan {
 
+// What the pools of an allocator hold, in MiB; a line each, indented by two.
+std::string pool_table(const std::vector<device::PoolStats>& pools);
 std::string to_text(const StepEstimate& plan);
 nlohmann::ordered_json to_json(const StepEstimate& plan);
-// With the reason why it does not fit, and the remedies.
+// Why it does not fit, and the remedies. Precondition: it does not.
+std::string out_of_memory_text(const CheckedEstimate& checked);
+// With that, where it does not fit.
 std::string to_text(const CheckedEstimate& checked);
 nlohmann::ordered_json to_json(const CheckedEstimate& checked);
 // The fastest of a sweep as a table; all of it as JSON, {"sweep": [a plan and its "change", ...]}.

@@ -8,6 +8,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
+#include "engine/plan/config_changes.h"
 #include "sharding/config/fsdp2_keys.h"
 
 namespace loom::plan {
@@ -21,19 +22,6 @@ constexpr std::size_t kRemedies = 3;
 constexpr std::size_t kRefined = 3;         // combinations of a sweep of which all micro-batches are tried
 constexpr std::size_t kRefinedSizes = 64;   // so many of them
 constexpr std::size_t kWorldsChecked = 32;  // below the smallest world found
-
-std::vector<sharding::ModulePattern> containers(const Fsdp2Config& config) {
-  std::vector<sharding::ModulePattern> patterns;
-  for (const auto& pattern : config.sub_modules_to_wrap) {
-    if (pattern.kind() != sharding::ModulePattern::Kind::kPath) patterns.push_back(pattern);
-  }
-  return patterns;
-}
-
-// The modules that the search recomputes: those of the file, else the containers that it wraps.
-std::vector<sharding::ModulePattern> recomputable(const Fsdp2Config& config) {
-  return config.recompute_modules.empty() ? containers(config) : config.recompute_modules;
-}
 
 // The recorded kind suits every module; a file that names modules names its kind too.
 void set_recompute(Fsdp2Config& config, bool on) {

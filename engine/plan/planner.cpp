@@ -37,7 +37,8 @@ class PhaseWatch final : public train::StepObserver {
   std::string& phase_;
 };
 
-std::int64_t capacity_of(const virtual_time::HardwareProfile& profile) {
+std::int64_t capacity_of(const train::TrainArguments& arguments, const virtual_time::HardwareProfile& profile) {
+  if (arguments.device_memory_mib > 0) return arguments.device_memory_bytes();
   return profile.memory.capacity_bytes - profile.memory.context_bytes;
 }
 
@@ -56,7 +57,8 @@ device::Device& set_up_planned_rank(RankContext& context, const train::TrainArgu
                                     const virtual_time::HardwareProfile& profile, Capacity capacity) {
   device::DeviceOptions options;
   options.profile.name = profile.name;
-  if (capacity == Capacity::kOfTheProfile) options.profile.memory_bytes = capacity_of(profile);
+  if (capacity == Capacity::kOfTheProfile) options.profile.memory_bytes = capacity_of(arguments, profile);
+  if (arguments.memory_fragmentation) options.pools = device::PoolRule::kByLife;
   options.profile.matrix_workspace_bytes = profile.memory.matrix_workspace_bytes;
   options.dry_run = true;
   device::Device& device = device::Device::install(context, options);
@@ -183,7 +185,9 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
   plan.memory.steady_allocated_bytes = stats.allocator.allocated_bytes;
   plan.memory.reserved_bytes = stats.allocator.reserved_bytes;
   plan.memory.host_bytes = device.host_memory().stats().peak_bytes;
-  plan.memory.capacity_bytes = capacity_of(profile);
+  plan.memory.pools = device.memory().pools();
+  plan.memory.pools_by_life = arguments.memory_fragmentation;
+  plan.memory.capacity_bytes = capacity_of(arguments, profile);
   if (inputs.fsdp2) {
     plan.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
     plan.warnings = inputs.fsdp2->warnings;

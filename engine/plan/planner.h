@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device/caching_allocator.h"
 #include "engine/device/recording.h"
 #include "engine/observe/collective_sums.h"
 #include "engine/train/inputs.h"
@@ -48,6 +49,8 @@ struct MemoryEstimate {
   std::int64_t reserved_bytes = 0;       // segments at the end of the step: what monitoring tools show
   std::int64_t cache_flushes = 0;        // in the step, all together
   std::vector<CacheFlush> flushes;       // by place, in the order of the step
+  std::vector<device::PoolStats> pools;  // what the allocator holds at the end of the step
+  bool pools_by_life = false;            // --memory-fragmentation
   std::int64_t host_bytes = 0;           // peak of the host's memory (offload)
   std::int64_t capacity_bytes = 0;       // what the allocator may take: memory less what driver and libraries hold
   std::string peak_phase;

@@ -16,6 +16,7 @@
 #include "engine/launch/options.h"
 #include "engine/nn/functional.h"
 #include "engine/train/checkpoint_options.h"
+#include "engine/train/device_memory_options.h"
 #include "engine/train/exit_decision.h"
 #include "engine/train/log_options.h"
 #include "engine/train/loss_scaler.h"
@@ -110,6 +111,7 @@ struct TrainArguments : launch::LaunchOptions,
                         data::DataOptions,
                         models::ModelOptions,
                         TrainerOptions,
+                        DeviceMemoryOptions,
                         ShardingOptions,
                         CheckpointOptions,
                         LogOptions,

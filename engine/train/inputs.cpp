@@ -7,6 +7,7 @@
 #include "engine/config/share_folder.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
+#include "engine/train/memory_rules.h"
 #include "engine/train/recompute_flags.h"
 #include "models/hf/hf_folder.h"
 #include "models/hf/transformers_model.h"
@@ -212,6 +213,7 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
   }
   inputs.data = callbacks.train_valid_test_datasets_provider(arguments);
   if (!inputs.data.train) config_error("train_valid_test_datasets_provider returned no train loader");
+  check_device_memory(arguments, inputs);
   check_evaluates(arguments, inputs.data);
   return inputs;
 }

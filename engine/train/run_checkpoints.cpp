@@ -17,6 +17,7 @@
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora.h"
 #include "sharding/full_parameters.h"
+#include "sharding/reuse_fp32.h"
 
 namespace loom::train {
 namespace {
@@ -338,7 +339,9 @@ checkpoint::State RunCheckpoints::state() const {
 }
 
 void RunCheckpoints::save() {
-  if (saver_) saver_->save(trainer_.state().step, state());
+  if (!saver_) return;
+  const sharding::JoinedShards joined(trainer_.model());
+  saver_->save(trainer_.state().step, state());
 }
 
 void RunCheckpoints::keep(SpikeWatch& spikes) {
@@ -444,6 +447,7 @@ void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Res
 
 std::optional<std::int64_t> RunCheckpoints::load() {
   if (!arguments_.load) return std::nullopt;
+  const sharding::JoinedShards joined(trainer_.model());
   const auto from = checkpoint::resume(
       *arguments_.load, arguments_.ckpt_step, *everyone_,
       [&](const io::DcpFolder& checkpoint, const checkpoint::Resumed& found) { read(checkpoint, found); });

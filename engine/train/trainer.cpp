@@ -29,6 +29,7 @@
 #include "offload/host_allocator.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
+#include "sharding/reuse_fp32.h"
 
 namespace loom::train {
 namespace {
@@ -98,6 +99,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 void set_up_rank(RankContext& context, const TrainArguments& arguments) {
   device::DeviceOptions device;
   device.executor = arguments.device_executor;
+  if (arguments.device_memory_mib > 0) device.profile.memory_bytes = arguments.device_memory_bytes();
+  if (arguments.memory_fragmentation) device.pools = device::PoolRule::kByLife;
   device.host_allocator = offload::make_host_allocator();  // for offload_to_cpu; takes nothing before it is asked
   device::Device::install(context, device);
   context.slot<ComputePool>().resize(arguments.compute_threads);
@@ -129,6 +132,7 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
   }
   if (callbacks.has_reference_model) provide_reference(world);
   optimizer_ = make_optimizer();
+  if (arguments.reuse_fp32_param) sharding::split_shards(*model_);
   if (!arguments.fp16) return;
   scaler_.emplace(arguments.loss_scale);
   if (scaler_->dynamic()) state_.loss_scale = scaler_->state();
@@ -382,7 +386,10 @@ void Trainer::update() {
     if (decays_[group]) optimizer_->groups()[group].weight_decay = weight_decay;
   }
   mark(device::MarkKind::kOptimizer);
-  optimizer_->step();
+  {
+    const sharding::JoinedShards joined(*model_);
+    optimizer_->step();
+  }
   state_.schedule_samples += arguments_.global_batch_size;
 }
 
@@ -482,6 +489,7 @@ std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
 }
 
 std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
+  const sharding::JoinedShards joined(*model_);
   const io::HfWeights* loaded = loaded_weights(inputs_, *model_);
   const auto lora = models::lora_of(sharded_);
   std::vector<std::pair<std::string, Tensor>> tensors;

@@ -282,7 +282,7 @@ Gather::Gather(GatherFrom from, std::vector<Param*> params, std::shared_ptr<comm
 }
 
 const Tensor& Gather::input(const Param& param) const {
-  return from_ == GatherFrom::kShards ? param.padded_shard() : param.post_forward_shard();
+  return from_ == GatherFrom::kShards ? param.gather_source() : param.post_forward_shard();
 }
 
 std::function<void()> Gather::copy_in(const Param& param, const Tensor& from, std::byte* to,

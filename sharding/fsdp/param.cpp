@@ -5,6 +5,7 @@
 #include "engine/core/checked.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
+#include "engine/kernels/split_fp32.h"
 #include "engine/nn/call_stack.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
@@ -119,6 +120,45 @@ void Param::rehome_shard(device::DeviceMemory& device, const std::shared_ptr<std
   // The accounts see the shard leave before it comes: it takes its own place there again.
   padded_shard_.storage()->release();
   padded_shard_.storage()->adopt(device.adopt(memory, padded_shard_.nbytes(), MemCategory::kShard, path()));
+}
+
+void Param::split_shard() {
+  require(splits() && !is_split(), "the shard of '{}' cannot be split, or is split already", path());
+  const std::int64_t elems = padded_shard_elems();
+  if (!ties_.defined()) ties_ = beside_shard(kernels::tie_bytes(elems), MemCategory::kOptimizerState, "split marks");
+  const Tensor scratch = beside_shard(2 * elems, MemCategory::kTemporary, "split");
+  rewrite_shard("split_fp32", [&] {
+    kernels::split_fp32(padded_shard_.raw(), elems, static_cast<std::uint8_t*>(ties_.raw()), scratch.raw());
+  });
+  upper_half_ = {padded_shard_.storage(), elems, padded_shard_.shape(), DType::kBF16};
+}
+
+void Param::join_shard() {
+  require(is_split(), "the shard of '{}' is not split", path());
+  upper_half_ = {};
+  const std::int64_t elems = padded_shard_elems();
+  const Tensor scratch = beside_shard(2 * elems, MemCategory::kTemporary, "join");
+  rewrite_shard("join_fp32", [&] {
+    kernels::join_fp32(padded_shard_.raw(), elems, static_cast<const std::uint8_t*>(ties_.raw()), scratch.raw());
+  });
+}
+
+Tensor Param::beside_shard(std::int64_t bytes, MemCategory category, std::string_view what) const {
+  const std::string text = fmt::format("{} of '{}'", what, path());
+  if (padded_shard_.storage()->place() == Place::kHost) return Tensor::host({bytes}, DType::kU8, text);
+  return Tensor::empty({bytes}, DType::kU8, category, text);
+}
+
+void Param::rewrite_shard(std::string_view kernel, const std::function<void()>& work) {
+  device::Device& device = device::Device::current();
+  const std::int64_t bytes = padded_shard_.nbytes() + ties_.nbytes();
+  const device::Cost cost{.read_bytes = bytes, .written_bytes = bytes};
+  if (padded_shard_.storage()->place() == Place::kHost) {
+    device.run_on_host(kernel, cost, work);
+  } else {
+    device.launch(kernel, cost, work);
+  }
+  padded_shard_.storage()->bump_version();
 }
 
 void Param::keep_post_forward_shard(int rank, int ranks) {

@@ -9,12 +9,17 @@
 //           (ties stay ties). While the group keeps post-forward shards the slots hold the sharded tensor.
 // Offload   with a CpuOffloadPolicy the padded shard is in host memory, and so is the sharded tensor's gradient; what
 //           is gathered is on the device.
+// Split     split_shard() keeps an fp32 shard that is gathered in bf16 as residuals and bf16 values in its own memory
+//           (kernels/split_fp32.h) until join_shard(): the gather input is then the bf16 half, and nothing is cast.
+//           The sharded tensor may not be read in between.
 // Meta      a parameter without bytes stays so when it is sharded; materialize_shard() allocates only this rank's rows.
 // Errors    InvariantError for a parameter without dims: fully_shard() refuses it.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/nn/module.h"
@@ -59,6 +64,8 @@ class Param {
 
   const Tensor& sharded() const { return sharded_; }
   const Tensor& padded_shard() const { return padded_shard_; }
+  // What this rank gives to a gather: the padded shard, or its bf16 half.
+  const Tensor& gather_source() const { return is_split() ? upper_half_ : padded_shard_; }
   const Tensor& unsharded() const { return unsharded_; }
 
   // From now on an operator that reads the sharded tensor in the forward of some module is refused (ConfigError).
@@ -70,6 +77,13 @@ class Param {
   // the same objects (what an optimizer and a state dict hold follows); addresses that Tensor::raw() gave do not.
   // Precondition: it is on the device.
   void rehome_shard(device::DeviceMemory& device, const std::shared_ptr<std::byte>& memory);
+
+  // Whether the shard can be split: fp32 that is gathered in bf16.
+  bool splits() const { return original_dtype_ == DType::kF32 && compute_dtype_ == DType::kBF16; }
+  bool is_split() const { return upper_half_.defined(); }
+  // Where the shard is: on the device, or by the CPU. Precondition: splits(), and it has bytes or this is a dry run.
+  void split_shard();
+  void join_shard();
 
   // Copies part `rank` of `ranks` of the unsharded bytes; they stay until drop_post_forward_shard().
   void keep_post_forward_shard(int rank, int ranks);
@@ -93,6 +107,9 @@ class Param {
   void wait_for_shard_grad() const;
 
  private:
+  // Bytes where the shard is.
+  Tensor beside_shard(std::int64_t bytes, device::MemCategory category, std::string_view what) const;
+  void rewrite_shard(std::string_view kernel, const std::function<void()>& work);
   void put_into_slots(const Tensor& tensor, const nn::ShardSpec& box, nn::SlotHolds holds);
 
   ParamHome home_;
@@ -107,6 +124,8 @@ class Param {
   std::optional<CpuOffloadPolicy> cpu_offload_;
   Tensor padded_shard_;
   Tensor sharded_;
+  Tensor upper_half_;  // of a split shard
+  Tensor ties_;        // the marks of split_fp32(), made at the first split
   Tensor unsharded_;
   Tensor post_forward_shard_;
   Tensor accumulated_grad_;

@@ -114,5 +114,56 @@ TEST(CachingAllocatorOfASmallDevice, GivesCachedSegmentsBackBeforeItRefuses) {
   EXPECT_EQ(allocator.stats().cache_flushes, 1) << "asked for, not forced";
 }
 
+// --- Pools and what is free in them
+
+// Six pieces of 1 and 2 MiB by turns in one segment of 20; those of 2 are given back: holes of 2, 2 and 2 with the 11
+// behind them. 1 MiB is small and has segments of 2 of its own.
+TEST_F(CachingAllocatorRules, FragmentationIsTheShareOfFreeBytesThatOneRequestCannotHave) {
+  std::vector<CachingAllocator::Piece*> twos;
+  for (int i = 0; i < 3; ++i) {
+    take(kMiB + 512);
+    twos.push_back(take(2 * kMiB));
+  }
+  for (CachingAllocator::Piece* piece : twos) allocator.free(piece);
+  const std::vector<PoolStats> pools = allocator.pools();
+  ASSERT_EQ(pools.size(), 1u);
+  EXPECT_EQ(pools[0].pool, "compute");
+  EXPECT_EQ(pools[0].reserved_bytes, 20 * kMiB);
+  EXPECT_EQ(pools[0].allocated_bytes, 3 * (kMiB + 512));
+  EXPECT_EQ(pools[0].free_bytes(), 17 * kMiB - 3 * 512);
+  EXPECT_EQ(pools[0].largest_free_bytes, 13 * kMiB - 3 * 512);  // the last hole and the rest behind it
+  EXPECT_DOUBLE_EQ(pools[0].fragmentation(), 1 - (13.0 * kMiB - 1536) / (17.0 * kMiB - 1536));
+}
+
+// The same requests as above, where the pieces of 2 MiB are temporary and the others stay.
+TEST(PoolsByLife, ShortLivedPiecesLeaveNoHolesBetweenStaticOnes) {
+  CachingAllocator allocator(std::int64_t{1} << 40, PoolRule::kByLife);
+  std::vector<CachingAllocator::Piece*> temporary;
+  for (int i = 0; i < 3; ++i) {
+    allocator.allocate(kMiB + 512, kPool, LifeClass::kStatic);
+    temporary.push_back(allocator.allocate(2 * kMiB, kPool, LifeClass::kTemporary));
+  }
+  for (CachingAllocator::Piece* piece : temporary) allocator.free(piece);
+  const std::vector<PoolStats> pools = allocator.pools();
+  ASSERT_EQ(pools.size(), 2u);
+  EXPECT_EQ(pools[0].pool, "static");
+  EXPECT_EQ(pools[0].reserved_bytes, 3 * (kMiB + 512)) << "segments of exactly their size";
+  EXPECT_EQ(pools[0].free_bytes(), 0);
+  EXPECT_EQ(pools[0].fragmentation(), 0);
+  EXPECT_EQ(pools[1].pool, "temporary");
+  EXPECT_EQ(pools[1].largest_free_bytes, 20 * kMiB) << "one piece again";
+  EXPECT_EQ(pools[1].fragmentation(), 0);
+}
+
+TEST(PoolsByLife, SmallStaticPiecesShareSegmentsAndStreamsShareNothing) {
+  CachingAllocator allocator(std::int64_t{1} << 40, PoolRule::kByLife);
+  allocator.allocate(kKiB, kPool, LifeClass::kStatic);
+  allocator.allocate(kKiB, kPool, LifeClass::kStatic);
+  EXPECT_EQ(allocator.stats().reserved_bytes, 2 * kMiB);
+  allocator.allocate(kKiB, StreamId::kGather, LifeClass::kStatic);
+  EXPECT_EQ(allocator.stats().reserved_bytes, 4 * kMiB);
+  EXPECT_EQ(allocator.pools().size(), 1u);
+}
+
 }  // namespace
 }  // namespace loom::device

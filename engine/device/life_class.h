@@ -1,0 +1,25 @@
+// How long what is in memory lives. With --memory-fragmentation each class has pools of its own, so that short-lived
+// pieces do not stand between long-lived ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace loom::device {
+
+enum class LifeClass : std::uint8_t {
+  kStatic,         // the whole run: shards, optimizer state
+  kStep,           // from backward to the optimizer: gradients
+  kActivation,     // from forward to backward
+  kTemporary,      // inside an operator
+  kCommunication,  // buffers of collectives, gathered parameters
+};
+inline constexpr std::size_t kLifeClasses = 5;
+// "static", "step", "activation", "temporary", "communication".
+std::string_view name(LifeClass life);
+
+// Which requests share pieces. kByStream: those of one stream, as in PyTorch. kByLife: those of one stream and class.
+enum class PoolRule : std::uint8_t { kByStream, kByLife };
+
+}  // namespace loom::device

@@ -1,0 +1,12 @@
+// What the flags of device memory need of the rest of a job. Private to engine/train.
+//
+// Errors   ConfigError, on every rank alike.
+#pragma once
+
+#include "engine/train/inputs.h"
+
+namespace loom::train {
+
+void check_device_memory(const TrainArguments& arguments, const TrainingInputs& inputs);
+
+}  // namespace loom::train
