@@ -65,20 +65,20 @@ TEST(ReuseFp32Param, GoesThroughCheckpointsOfRunsWithoutIt) {
   EXPECT_EQ(curve(folder, run + Words{"--load", "third", "--save", "fourth", "--reuse-fp32-param"}), later);
 }
 
-// Four ranks; the pytorch layout casts a group's shards into a buffer: 2 bytes an element of the largest group.
+// Two ranks. The pytorch layout casts a group's shards into a buffer beside that of the gather: at most those of the
+// output layer, 256 x 16 elements in two shards of 2 bytes each.
 TEST(ReuseFp32Param, SavesTheBufferOfCasts) {
   const ProgramFolder folder;
   folder.write("bf16.yaml", kBf16);
-  const Words file{"--fsdp2-config-path", "bf16.yaml", "--kernels", "pytorch"};
-  Words plan = kPlanOfFour;
-  plan = with_value(plan, "--fsdp2-config-path", "bf16.yaml") + Words{"--kernels", "pytorch"};
   const auto peak = [&](const Words& more) {
-    const Outcome outcome = folder.run(plan + more);
+    std::filesystem::remove(folder.path("run.jsonl"));
+    const Outcome outcome = folder.run(with_value(kFourSteps, "--fsdp2-config-path", "bf16.yaml") +
+                                       Words{"--nproc-per-node", "2", "--kernels", "pytorch"} + more +
+                                       Words{"--metrics-path", "run.jsonl"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    const auto json = nlohmann::json::parse(outcome.out);
-    return json.at("memory").at("phases")[0].at("peak_allocated_bytes").get<std::int64_t>();
+    return folder.metrics("run.jsonl")[2].at("peak_memory_bytes").at("gather_buffer").get<std::int64_t>();
   };
-  EXPECT_LT(peak({"--reuse-fp32-param"}), peak({}));
+  EXPECT_EQ(peak({}) - peak({"--reuse-fp32-param"}), 256 * 16 / 2 * 2);
 }
 
 TEST(ReuseFp32Param, IsRefusedWithoutBf16) {
@@ -140,10 +140,10 @@ TEST(ChunkMbs, KeepsTheCurveAndTheGathersOfAStep) {
 TEST(ChunkMbs, KeysAreChecked) {
   const ProgramFolder folder;
   const std::string file = folder.read("fsdp2.yaml");
-  const auto refusal = [&](const std::string& keys) {
+  const auto refusal = [&](const std::string& keys, int status = 2) {
     folder.write("wrong.yaml", file + keys);
     const Outcome outcome = folder.run(with_value(kFourSteps, "--fsdp2-config-path", "wrong.yaml"));
-    EXPECT_EQ(outcome.exit_code, 2) << keys;
+    EXPECT_EQ(outcome.exit_code, status) << keys;
     return outcome.err;
   };
   EXPECT_THAT(refusal("chunk_mbs: 0\n"),
@@ -152,7 +152,7 @@ TEST(ChunkMbs, KeysAreChecked) {
               HasSubstr("use a list of whole numbers of at least 0, as in [0, 1]"));
   EXPECT_THAT(refusal("chunk_kwarg_names: mask\n"), HasSubstr("use a list of names, as in [attention_mask]"));
   EXPECT_THAT(refusal("chunk_mbs_modules: [\"model.layers\"]\n"), HasSubstr("has no forward of its own"));
-  EXPECT_THAT(refusal("chunk_mbs_modules: [\"model.layers.{*}\"]\nchunk_arg_indexs: [7]\n"),
+  EXPECT_THAT(refusal("chunk_mbs_modules: [\"model.layers.{*}\"]\nchunk_arg_indexs: [7]\n", 1),
               HasSubstr("chunk_mbs of 'model.layers.0': chunk_arg_indexs names argument 7, and it was called with 3"));
 }
 
