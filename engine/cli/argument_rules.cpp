@@ -1,5 +1,6 @@
 #include "engine/cli/argument_rules.h"
 
+#include "engine/cli/recompute_flags.h"
 #include "engine/cli/schedule_rules.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
@@ -407,7 +408,7 @@ void check_sources(const ProgramArguments& a, Program program) {
 void settle(const CLI::App& app, Program program, const launch::LaunchContext& context, const ForeignFlags& foreign,
             ProgramArguments& a) {
   check_limits(a);
-  a.megatron_recompute_flags = foreign.recompute;
+  settle_recompute(app, a);
   a.without_effect = foreign.without_effect;
   a.bf16 = foreign.bf16;
   check_weights(a);

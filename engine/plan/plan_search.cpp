@@ -30,7 +30,7 @@ std::vector<sharding::ModulePattern> containers(const Fsdp2Config& config) {
   return patterns;
 }
 
-// The modules that the search recomputes: those of the file, else the containers that it wraps.
+// The modules that a search recomputes: those of the file, else the containers that it wraps.
 std::vector<sharding::ModulePattern> recomputable(const Fsdp2Config& config) {
   return config.recompute_modules.empty() ? containers(config) : config.recompute_modules;
 }
@@ -181,7 +181,7 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
   if (has_file_) {
     propose([](PlanChoice& c) { c.config.sharding_size = Fsdp2Config::kAllRanks; });
     propose([](PlanChoice& c) { c.config.reshard_after_forward = true; });
-    if (!recomputable(base_.config).empty()) propose([](PlanChoice& c) { set_recompute(c.config, true); });
+    if (may_recompute()) propose([](PlanChoice& c) { set_recompute(c.config, true); });
     propose([](PlanChoice& c) { c.config.num_to_forward_prefetch = c.config.num_to_backward_prefetch = 0; });
     propose([](PlanChoice& c) { c.config.offload_to_cpu = true; });
   }
@@ -213,6 +213,10 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
   return remedies;
 }
 
+bool PlanSearch::may_recompute() const {
+  return arguments_.megatron_recompute_flags.empty() && !recomputable(base_.config).empty();
+}
+
 std::vector<PlanChoice> PlanSearch::combinations() const {
   std::vector<int> sizes{Fsdp2Config::kAllRanks};
   const auto node = static_cast<int>(profile_.devices_per_node());
@@ -220,7 +224,7 @@ std::vector<PlanChoice> PlanSearch::combinations() const {
   std::vector<PlanChoice> all;
   for (const int size : sizes) {
     for (const bool recompute : {false, true}) {
-      if (recompute && recomputable(base_.config).empty()) continue;
+      if (recompute && !may_recompute()) continue;
       for (const bool reshard : {true, false}) {
         for (const int prefetch : {0, 1, 2}) {
           PlanChoice choice = base_;

@@ -5,8 +5,11 @@
 #include "sharding/parallelize.h"
 
 namespace loom::sharding {
+
 std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const ResolvedFsdp2Config& resolved) {
-  const Fsdp2Effects effects{config, resolved.layout, resolved.wrapped, resolved.ignored, resolved.recomputed};
+  std::vector<std::string> recomputed;
+  for (const RecomputedModule& module : resolved.recomputed) recomputed.push_back(text_of(module));
+  const Fsdp2Effects effects{config, resolved.layout, resolved.wrapped, resolved.ignored, recomputed};
   std::vector<ConfigEntry> entries;
   for (const Fsdp2Key& key : fsdp2_keys()) {
     for (std::string& value : key.effect(effects)) {
