@@ -2,7 +2,7 @@
 //
 //   1 check      the file against the world and the model (resolve_fsdp2), then the ranks against each other
 //                (options_for): what is wrong is said before anything has changed, on every rank alike.
-//   2 recompute  first (but see RecomputedModule::layers): the hooks that gather and reduce then stand outside what is run again in backward, and a module
+//   2 recompute  first: the hooks that gather and reduce then stand outside what is run again in backward, and a module
 //                is gathered once for its recompute and its backward.
 //   3 shard      bottom-up, so that a parent owns what its wrapped descendants do not; the root last, which owns the
 //                rest. Post-order over the module tree: the order of the list does not matter.
