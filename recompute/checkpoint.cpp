@@ -14,6 +14,13 @@ struct Mark {};
 
 bool is_checkpointed(const nn::Module& module) { return module.attachment<Mark>() != nullptr; }
 
+nn::Value checkpointed(const nn::Module& owner, const CheckpointOptions& options, const nn::Module::Run& run,
+                       nn::Args args) {
+  if (!autograd::grad_enabled()) return run(std::move(args));
+  return options.use_reentrant ? run_reentrant(owner, options, run, std::move(args))
+                               : run_recorded(options, run, std::move(args));
+}
+
 void checkpoint(nn::Module& module, const CheckpointOptions& options) {
   if (!module.has_forward()) {
     config_error("recompute of '{}': a {} has no forward of its own; name its items: '{}.{{*}}'", options.path,
@@ -29,9 +36,7 @@ void checkpoint(nn::Module& module, const CheckpointOptions& options) {
   }
   module.attach(std::make_shared<Mark>());
   module.wrap_call([&module, options](const nn::Module::Run& inner, nn::Args args) {
-    if (!autograd::grad_enabled()) return inner(std::move(args));
-    return options.use_reentrant ? run_reentrant(module, options, inner, std::move(args))
-                                 : run_recorded(options, inner, std::move(args));
+    return checkpointed(module, options, inner, std::move(args));
   });
 }
 

@@ -61,4 +61,9 @@ struct CheckpointOptions {
 void checkpoint(nn::Module& module, const CheckpointOptions& options);
 bool is_checkpointed(const nn::Module& module);
 
+// One call of `run` that is recomputed in backward, for what is no module: several of them one after another, or a part
+// of one. `owner` is the module whose code `run` is, for messages.
+nn::Value checkpointed(const nn::Module& owner, const CheckpointOptions& options, const nn::Module::Run& run,
+                       nn::Args args);
+
 }  // namespace loom::recompute

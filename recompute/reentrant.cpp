@@ -72,7 +72,7 @@ autograd::Grads run_again(const std::string& path, const KeptCall& call, const n
   return inputs;
 }
 
-void refuse_lost_gradients(nn::Module& module, const std::string& path) {
+void refuse_lost_gradients(const nn::Module& module, const std::string& path) {
   for (const auto& [name, slot] : module.named_slots()) {
     if (!slot->value.requires_grad()) continue;
     config_error(
@@ -84,7 +84,7 @@ void refuse_lost_gradients(nn::Module& module, const std::string& path) {
 
 }  // namespace
 
-nn::Value run_reentrant(nn::Module& module, const CheckpointOptions& options, const nn::Module::Run& inner,
+nn::Value run_reentrant(const nn::Module& module, const CheckpointOptions& options, const nn::Module::Run& inner,
                         nn::Args args) {
   std::vector<Tensor> tensors;
   auto call = std::make_shared<const KeptCall>(args, tensors);

@@ -7,7 +7,7 @@
 namespace loom::recompute {
 
 // One call of a checkpointed module.
-nn::Value run_reentrant(nn::Module& module, const CheckpointOptions& options, const nn::Module::Run& inner,
+nn::Value run_reentrant(const nn::Module& module, const CheckpointOptions& options, const nn::Module::Run& inner,
                         nn::Args args);
 
 }  // namespace loom::recompute

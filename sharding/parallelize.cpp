@@ -145,6 +145,41 @@ std::vector<std::string> listed_modules(nn::Module& model, std::span<const Modul
   return paths;
 }
 
+// The k-th, the 2k-th, ... of the listed modules.
+std::vector<std::string> every_kth(const Fsdp2Config& config, const std::vector<std::string>& listed) {
+  const auto k = static_cast<std::size_t>(config.recompute_every);
+  if (!listed.empty() && k > listed.size()) {
+    config_error(
+        "{}: recompute_every is {}, and recompute_modules selects {} module{}, so none is recomputed; use at "
+        "most {}",
+        config.value_mark("recompute_every").text(), k, listed.size(), listed.size() == 1 ? "" : "s", listed.size());
+  }
+  std::vector<std::string> chosen;
+  for (std::size_t i = k; i <= listed.size(); i += k) chosen.push_back(listed[i - 1]);
+  return chosen;
+}
+
+// What the file selects, then what a program adds.
+std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config& config,
+                                            const std::vector<std::string>& listed) {
+  if (!listed.empty() && config.use_reentrant && config.recompute_keep != RecomputeKeep::kNone) {
+    config_error(
+        "{}: recompute_keep is {}, and use_reentrant is true, which keeps no results of operators; write "
+        "use_reentrant: false",
+        config.value_mark("recompute_keep").text(), word_of(config.recompute_keep));
+  }
+  std::vector<RecomputedModule> recomputed;
+  for (const std::string& path : every_kth(config, listed)) {
+    recomputed.push_back({.path = path, .use_reentrant = config.use_reentrant, .keep = config.recompute_keep});
+  }
+  for (const RecomputedModule& choice : config.recompute_by_path) {
+    require(model.find(choice.path) != nullptr, "'{}' is to be recomputed, and {} has no such module", choice.path,
+            model.type_name());
+    recomputed.push_back(choice);
+  }
+  return recomputed;
+}
+
 }  // namespace
 
 ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
@@ -154,8 +189,8 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   const ModelTree tree(model);
   resolved.warnings = resolved.layout.warnings;
   resolved.wrapped = listed_modules(model, config.sub_modules_to_wrap, tree, resolved.warnings, resolved.written_as);
-  resolved.recomputed = listed_modules(model, config.recompute_modules, tree, resolved.warnings, resolved.written_as);
-  resolved.use_reentrant = config.use_reentrant;
+  resolved.recomputed = recomputed_of(
+      model, config, listed_modules(model, config.recompute_modules, tree, resolved.warnings, resolved.written_as));
   for (std::string& path :
        listed_modules(model, config.chunk_mbs_modules, tree, resolved.warnings, resolved.written_as)) {
     resolved.chunked.push_back({std::move(path), config.chunk_mbs, config.chunk_arg_indexs, config.chunk_kwarg_names});
@@ -213,20 +248,21 @@ void set_prefetch_lists(nn::Module& model, const std::vector<std::string>& paths
   set_prefetch(order, backward, set_modules_to_backward_prefetch);
 }
 
-void recompute_modules(nn::Module& model, const std::vector<std::string>& paths, bool use_reentrant,
+void recompute_modules(nn::Module& model, const std::vector<RecomputedModule>& choices,
                        const RecomputeStep& recompute) {
-  if (!paths.empty() && !recompute) {
+  if (!choices.empty() && !recompute) {
     config_error(
         "recompute_modules selects '{}'{} of {}, but parallelize() was given no recompute step; hand in one that calls "
         "recompute::checkpoint(), or use models::fully_shard()",
-        paths.front(), paths.size() == 1 ? "" : fmt::format(" and {} more", paths.size() - 1), model.type_name());
+        choices.front().path, choices.size() == 1 ? "" : fmt::format(" and {} more", choices.size() - 1),
+        model.type_name());
   }
-  for (const std::string& path : paths) recompute(*model.find(path), path, use_reentrant);
+  for (const RecomputedModule& choice : choices) recompute(model, choice);
 }
 
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
                  const RecomputeStep& recompute) {
-  recompute_modules(model, resolved.recomputed, resolved.use_reentrant, recompute);
+  recompute_modules(model, resolved.recomputed, recompute);
   for (const nn::ChunkMbsOptions& module : resolved.chunked) nn::chunk_mbs(*model.find(module.path), module);
   shard_modules(model, resolved.wrapped, options);
   set_prefetch_lists(model, resolved.wrapped, resolved.num_to_forward_prefetch, resolved.num_to_backward_prefetch);

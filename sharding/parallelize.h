@@ -34,11 +34,12 @@ namespace loom::sharding {
 // The configuration resolved against a model and a world: nothing is allocated or changed yet.
 struct ResolvedFsdp2Config {
   WorldLayout layout;
-  FullyShardOptions options;                 // options_for() adds the axes and the ignored parameters
-  std::vector<std::string> wrapped;          // paths, pre-order of registration
-  std::vector<std::string> ignored;          // paths of modules whose parameters are left out of sharding
-  std::vector<std::string> recomputed;       // paths, pre-order of registration
-  bool use_reentrant = true;                 // the kind of that recompute
+  FullyShardOptions options;         // options_for() adds the axes and the ignored parameters
+  std::vector<std::string> wrapped;  // paths, pre-order of registration
+  std::vector<std::string> ignored;  // paths of modules whose parameters are left out of sharding
+  // What is recomputed and how, one entry a module: recompute_modules in pre-order of registration, then
+  // Fsdp2Config::recompute_by_path.
+  std::vector<RecomputedModule> recomputed;
   std::vector<nn::ChunkMbsOptions> chunked;  // modules that run a few rows at a time
   int num_to_forward_prefetch = 0;
   int num_to_backward_prefetch = 0;
@@ -54,9 +55,9 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
 // ignored modules. ConfigError, with the same text on every rank, when the ranks differ (effective_config.h).
 FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world);
 
-// Makes a module compute its activations again in backward. Handed in: this room does not know recompute
-// (recompute::checkpoint is what models/mixin gives).
-using RecomputeStep = std::function<void(nn::Module& module, const std::string& path, bool use_reentrant)>;
+// Makes what `choice` says of a module of `model` be computed again in backward. Handed in: this room does not know
+// recompute (models::recompute_module, of models/mixin, is what FSDP2Mixin gives).
+using RecomputeStep = std::function<void(nn::Module& model, const RecomputedModule& choice)>;
 
 // Steps 2 to 4. ConfigError when modules are to be recomputed and `recompute` is empty. Collective.
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
@@ -67,8 +68,7 @@ void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::W
 
 // --- the steps, for a strategy of its own (models::FSDP2Mixin) ---
 
-void recompute_modules(nn::Module& model, const std::vector<std::string>& paths, bool use_reentrant,
-                       const RecomputeStep& recompute);
+void recompute_modules(nn::Module& model, const std::vector<RecomputedModule>& choices, const RecomputeStep& recompute);
 // Wraps the modules at `paths` bottom-up, whatever their order, and the root last.
 void shard_modules(nn::Module& model, const std::vector<std::string>& paths, const FullyShardOptions& options);
 // Explicit prefetch: each module at `paths` gets the next `forward` of the list, and the next `backward` of the

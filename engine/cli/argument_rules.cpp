@@ -1,6 +1,7 @@
 #include "engine/cli/argument_rules.h"
 
 #include "engine/cli/memory_flags.h"
+#include "engine/cli/recompute_flags.h"
 #include "engine/cli/schedule_rules.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
@@ -408,7 +409,7 @@ void check_sources(const ProgramArguments& a, Program program) {
 void settle(const CLI::App& app, Program program, const launch::LaunchContext& context, const ForeignFlags& foreign,
             ProgramArguments& a) {
   check_limits(a);
-  a.megatron_recompute_flags = foreign.recompute;
+  settle_recompute(app, a);
   a.without_effect = foreign.without_effect;
   a.bf16 = foreign.bf16;
   check_weights(a);

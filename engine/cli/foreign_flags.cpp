@@ -23,6 +23,19 @@ constexpr ForeignFlag kForeignFlags[] = {
      "weights"},
     {"--context-parallel-size", 1, "1", "context parallelism is not built; write 1"},
     {"--sequence-parallel", 0, "", "goes with tensor parallelism, which is not built; remove it"},
+    {"--enable-recompute-layers-per-pp-rank", 0, kAny, ""},  // one pipeline stage: the same either way
+    {"--recompute-in-bubble", 0, "",
+     "recomputes while a pipeline stage waits, and FSDP2 has no stages; remove it: the flags of "
+     "--recompute-granularity "
+     "recompute in backward"},
+    {"--recompute-in-advance", 0, "",
+     "recomputes before a pipeline stage's backward, and FSDP2 has no stages; remove it: the flags of "
+     "--recompute-granularity recompute in backward"},
+    {"--moe-adaptive-recompute-activation", 0, "",
+     "chooses in each step by how many tokens an expert got, so that ranks would do different work; write "
+     "--moe-layer-recompute, which always recomputes"},
+    {"--moe-adaptive-recompute-activation-scale", 1, "",
+     "is of --moe-adaptive-recompute-activation, which is not built; remove it"},
     {"--nnodes", 1, "1",
      "ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before the program, without "
      "--nnodes and --nproc-per-node"},
@@ -139,11 +152,6 @@ void add_foreign_flags(Flags& flags, ForeignFlags& given) {
   }
   add_without_effect(flags, kWithoutEffect, given.refused, given.without_effect);
   flags.noted("--bf16", 0, [&given](const std::string&) { given.bf16 = true; });
-  for (const char* name : {"--recompute-granularity", "--recompute-method", "--recompute-num-layers"}) {
-    flags.noted(name, 1, [&given, name](const std::string&) { given.recompute.emplace_back(name); });
-  }
-  flags.noted("--recompute-activations", 0,
-              [&given](const std::string&) { given.recompute.emplace_back("--recompute-activations"); });
   flags.noted("--worker-num", 1, [&given](const std::string& value) { given.worker_num = value; });
 }
 

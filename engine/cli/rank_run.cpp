@@ -73,13 +73,14 @@ void describe(const train::TrainArguments& arguments, const train::TrainingInput
   for (const std::string& line : inputs.said) out << line << "\n";
   if (inputs.tuning.lora) out << models::describe_lora(models::sharded_module(model)) << "\n";
   warn_of_environment();
-  if (!inputs.fsdp2) return;
+  if (!inputs.fsdp2) {
+    for (const std::string& line : sharding::describe_recompute(inputs.recomputed)) out << line << "\n";
+    return;
+  }
   warn_of_max_connections();
   for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
   out << sharding::describe_groups(models::sharded_module(model), inputs.fsdp2->written_as);
-  if (inputs.fsdp2->recomputed.empty()) return;
-  out << fmt::format("{} of the modules recomputed in backward, {}\n", inputs.fsdp2->recomputed.size(),
-                     inputs.fsdp2->use_reentrant ? "reentrant" : "not reentrant");
+  for (const std::string& line : sharding::describe_recompute(inputs.fsdp2->recomputed)) out << line << "\n";
 }
 
 observe::RunReport::About about_run(const train::TrainArguments& arguments, const train::TrainingInputs& inputs,

@@ -1,6 +1,7 @@
 #include "engine/cli/training_flags.h"
 
 #include "engine/cli/memory_flags.h"
+#include "engine/cli/recompute_flags.h"
 #include "engine/train/optimizer_words.h"
 
 namespace loom::cli {
@@ -374,6 +375,7 @@ void add_training(Flags& flags, Program program, ProgramArguments& a) {
   add_batch_and_schedule(flags, a);
   add_optimizer(flags, a);
   add_loss_scale(flags, a);
+  add_recompute(flags, a);
   add_execution(flags, a);
   add_memory(flags, a);
   add_output(flags, program, a);

@@ -169,7 +169,7 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
   if (has_file_) {
     propose([](PlanChoice& c) { c.config.sharding_size = Fsdp2Config::kAllRanks; });
     propose([](PlanChoice& c) { c.config.reshard_after_forward = true; });
-    if (!recomputable(base_.config).empty()) propose([](PlanChoice& c) { set_recompute(c.config, true); });
+    if (may_recompute()) propose([](PlanChoice& c) { set_recompute(c.config, true); });
     propose([](PlanChoice& c) { c.config.num_to_forward_prefetch = c.config.num_to_backward_prefetch = 0; });
     propose([](PlanChoice& c) { c.config.offload_to_cpu = true; });
   }
@@ -201,6 +201,10 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
   return remedies;
 }
 
+bool PlanSearch::may_recompute() const {
+  return arguments_.megatron_recompute_flags.empty() && !recomputable(base_.config).empty();
+}
+
 std::vector<PlanChoice> PlanSearch::combinations() const {
   std::vector<int> sizes{Fsdp2Config::kAllRanks};
   const auto node = static_cast<int>(profile_.devices_per_node());
@@ -208,7 +212,7 @@ std::vector<PlanChoice> PlanSearch::combinations() const {
   std::vector<PlanChoice> all;
   for (const int size : sizes) {
     for (const bool recompute : {false, true}) {
-      if (recompute && recomputable(base_.config).empty()) continue;
+      if (recompute && !may_recompute()) continue;
       for (const bool reshard : {true, false}) {
         for (const int prefetch : {0, 1, 2}) {
           PlanChoice choice = base_;

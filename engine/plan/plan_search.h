@@ -83,6 +83,8 @@ class PlanSearch {
   bool shares_out_batch(int world, int micro_batch) const;
   std::vector<int> micro_batches(int world) const;
   std::vector<int> worlds() const;
+  // Not where flags say what is recomputed: a search leaves them as they are.
+  bool may_recompute() const;
   std::vector<PlanChoice> combinations() const;
 
   const train::TrainArguments& arguments_;

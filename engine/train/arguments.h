@@ -22,7 +22,9 @@
 #include "engine/train/loss_scaler.h"
 #include "engine/train/lr_schedule.h"
 #include "engine/train/preference_loss.h"
+#include "models/decoder/layer_recompute_options.h"
 #include "models/hub/options.h"
+#include "sharding/config/recomputed_module.h"
 #include "sharding/optim/muon_options.h"
 
 namespace loom::train {
@@ -90,8 +92,14 @@ struct ShardingOptions {
   bool use_torch_fsdp2 = false;
   std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
   bool bf16 = false;  // --bf16 of launch scripts: the file has to say param_dtype: bf16
-  // --recompute-*: taken to be refused beside that file (recompute_flags.h).
+  // Recompute of a decoder's layers, and the names of the flags that ask for it: refused beside recompute_modules of
+  // that file (recompute_flags.h).
+  models::LayerRecompute recompute_layers;
+  bool recompute_activations = false;  // the same as kSelective, which it is filled in as
   std::vector<std::string> megatron_recompute_flags;
+  // In the place of recompute_keep and recompute_every of that file; kNone and 0: not given.
+  sharding::RecomputeKeep recompute_keep = sharding::RecomputeKeep::kNone;
+  int recompute_every = 0;
 };
 
 // In which type --save writes floating weights. kAsLoaded: those that were loaded as bf16 or fp16 are written so again,

@@ -116,7 +116,7 @@ void check_evaluates(const TrainArguments& arguments, const data::DataLoaders& d
 // The file as it is.
 void load_sharding(const TrainArguments& arguments, const EditConfig& edit, TrainingInputs& inputs) {
   if (!arguments.use_torch_fsdp2) {
-    refuse_recompute_flags(arguments.megatron_recompute_flags, nullptr);
+    apply_recompute_flags(arguments, /*is_edited=*/false, nullptr);
     if (arguments.ranks == 1) return;
     config_error("{} ranks need --use-torch-fsdp2 --fsdp2-config-path FILE; without sharding use --nproc-per-node 1",
                  arguments.ranks);
@@ -124,13 +124,19 @@ void load_sharding(const TrainArguments& arguments, const EditConfig& edit, Trai
   sharding::Fsdp2Config& config =
       inputs.fsdp2_config.emplace(sharding::load_fsdp2_config(*arguments.fsdp2_config_path));
   if (edit) edit(config);
-  refuse_recompute_flags(arguments.megatron_recompute_flags, &config);
+  apply_recompute_flags(arguments, /*is_edited=*/edit != nullptr, &config);
   check_param_dtype(arguments, config);
 }
 
 // The file against the model, which is tuned.
 void resolve_sharding(const TrainArguments& arguments, nn::Module& model, TrainingInputs& inputs) {
-  if (!inputs.fsdp2_config) return;
+  std::vector<std::string> said;
+  inputs.recomputed = choose_layers(model, arguments, inputs.fsdp2_config ? &*inputs.fsdp2_config : nullptr, said);
+  if (!inputs.fsdp2_config) {
+    inputs.said.insert(inputs.said.end(), said.begin(), said.end());
+    return;
+  }
+  inputs.fsdp2_config->recompute_by_path = inputs.recomputed;
   const sharding::Fsdp2Config& config = *inputs.fsdp2_config;
   const DType output = config.output_dtype.value_or(DType::kF32);
   if (arguments.loss_chunk_size > 0 && output != DType::kF32 && output != DType::kF64) {
@@ -140,6 +146,7 @@ void resolve_sharding(const TrainArguments& arguments, nn::Module& model, Traini
         arguments.fsdp2_config_path->string(), name(output));
   }
   inputs.fsdp2 = resolve(arguments, model, config);
+  inputs.fsdp2->warnings.insert(inputs.fsdp2->warnings.end(), said.begin(), said.end());
   warn_of_unscaled_fp16(arguments, config, *inputs.fsdp2);
   check_sharding_size_is_given(config, arguments.ranks);
   if (arguments.ckpt_format == CheckpointFormat::kTorchDist) check_torch_dist(model, *inputs.fsdp2, config);

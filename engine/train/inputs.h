@@ -24,6 +24,7 @@ struct TrainingInputs {
   std::optional<io::HfWeights> reference_weights;      // --ref-model; none: those that training starts from
   std::optional<sharding::Fsdp2Config> fsdp2_config;   // --use-torch-fsdp2
   std::optional<sharding::ResolvedFsdp2Config> fsdp2;  // that file resolved against the model
+  std::vector<sharding::RecomputedModule> recomputed;  // by flags; in `fsdp2` too, where that is
   Tuning tuning;                                       // adapters and frozen modules
   std::vector<std::string> said;                       // of that, for one rank to print
 };

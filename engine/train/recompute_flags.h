@@ -1,16 +1,31 @@
-// Megatron's own recompute flags do not go with the YAML, which lists recompute_modules. Private to engine/train.
+// What the recompute flags of the command line come to, beside a fsdp2_config.yaml or without one. Private to engine/train.
 //
+// Order    apply_recompute_flags() on the file that was read; then, once the model is there,
+//          choose_layers(). Both before the file is resolved against model and world.
+// Kind     whole layers are recomputed without reentrancy, so that frozen inputs lose no gradients, unless the file
+//          writes use_reentrant: true.
 // Errors   ConfigError, on every rank alike.
 #pragma once
 
-#include <span>
 #include <string>
+#include <vector>
 
+#include "engine/nn/module.h"
+#include "engine/train/arguments.h"
 #include "sharding/config/fsdp2_config.h"
 
 namespace loom::train {
 
-// Refuses the first of `flags`, saying what to do. `config` is the file that was given, or null.
-void refuse_recompute_flags(std::span<const std::string> flags, const sharding::Fsdp2Config* config);
+// Refuses Megatron's flags beside recompute_modules, and puts --recompute-keep and --recompute-every into `config`: the
+// file that was given, or null. `is_edited`: what recompute_modules has is a search's choice, which the two may find empty.
+void apply_recompute_flags(const ShardingOptions& options, bool is_edited, sharding::Fsdp2Config* config);
+
+// Whether a reentrant kind is asked for, by flags or file.
+bool is_reentrant_recompute(const ShardingOptions& options, const sharding::Fsdp2Config* config);
+
+// What Megatron's flags come to on this model. `said`: lines for one rank.
+std::vector<sharding::RecomputedModule> choose_layers(const nn::Module& model, const TrainArguments& arguments,
+                                                      const sharding::Fsdp2Config* config,
+                                                      std::vector<std::string>& said);
 
 }  // namespace loom::train

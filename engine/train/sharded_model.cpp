@@ -28,7 +28,10 @@ void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weigh
       if (arguments.downcast_to_bf16) round_to_bf16(filled);
     };
   }
-  if (!inputs.fsdp2_config) return models::init_on_device(model, source);
+  if (!inputs.fsdp2_config) {
+    sharding::recompute_modules(models::sharded_module(model), inputs.recomputed, models::recompute_module);
+    return models::init_on_device(model, source);
+  }
   if (!models::fully_shard(model, world, *inputs.fsdp2_config, {gather_layout(arguments), source})) {
     config_error(
         "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "

@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/train/recompute_flags.h"
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -85,14 +86,14 @@ Tuning tuning_of(const TrainArguments& arguments, const sharding::Fsdp2Config* c
   if (arguments.lora.on()) tuning.lora = of_flags(arguments.lora);
   if (config == nullptr) return tuning;
   tuning.freeze.insert(tuning.freeze.end(), config->freeze.begin(), config->freeze.end());
-  tuning.embedding_gradients = tuning.lora && config->use_reentrant && !config->recompute_modules.empty();
+  tuning.embedding_gradients = tuning.lora && is_reentrant_recompute(arguments, config);
   if (!config->lora.enable) return tuning;
   if (tuning.lora) {
     config_error("{}: lora is enabled, and {} asks for adapters too; keep one of them", config->lora.mark.text(),
                  arguments.lora.load ? "--lora-load" : "--lora-target-modules");
   }
   tuning.lora = of_block(config->lora);
-  tuning.embedding_gradients = config->use_reentrant && !config->recompute_modules.empty();
+  tuning.embedding_gradients = is_reentrant_recompute(arguments, config);
   return tuning;
 }
 

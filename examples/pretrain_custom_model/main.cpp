@@ -80,7 +80,7 @@ class ParallelDecoder final : public nn::Module, public models::FSDP2Mixin {
   }
 
   void _fully_shard(const sharding::FullyShardOptions& fsdp2_kwargs, const sharding::Fsdp2Config& config) override {
-    models::set_recompute_modules_to_wrap(*this, {"blocks.{*}"}, config.use_reentrant);
+    models::set_recompute_modules_to_wrap(*this, {"blocks.{*}"}, config.use_reentrant, config.recompute_keep);
     sharding::FullyShardOptions kept = fsdp2_kwargs;  // backward begins with these two: they stay gathered
     kept.reshard_after_forward = false;
     sharding::fully_shard({&*norm_, &*head_}, kept);

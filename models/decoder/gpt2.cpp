@@ -7,6 +7,7 @@
 #include "engine/tensor/ops/decoding.h"
 #include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_parts.h"
+#include "models/decoder/layer_parts.h"
 
 namespace loom::models {
 namespace {
@@ -49,9 +50,11 @@ class Gpt2Attention final : public nn::Module {
     const Tensor q = split_heads(qkv[0], heads_), k = split_heads(qkv[1], heads_), v = split_heads(qkv[2], heads_);
     if (const auto cache = cache_part(optional_argument(args, 2)))
       return c_proj_(join_heads(ops::cached_attention(q, k, v, scale_, *cache)));
-    const ops::SegmentEnds ends = segment_ends(optional_argument(args, 1));
-    return c_proj_(join_heads(ends ? nn::functional::segment_attention(q, k, v, scale_, ends)
-                                   : nn::functional::attention(q, k, v, scale_)));
+    return c_proj_(join_heads(core_attention(
+        *this, {q, k, v}, [scale = scale_, ends = segment_ends(optional_argument(args, 1))](const auto& qkv) {
+          return ends ? nn::functional::segment_attention(qkv[0], qkv[1], qkv[2], scale, ends)
+                      : nn::functional::attention(qkv[0], qkv[1], qkv[2], scale);
+        })));
   }
 
  private:
@@ -72,7 +75,11 @@ class Gpt2Mlp final : public nn::Module {
   std::string_view type_name() const override { return "GPT2MLP"; }
 
  protected:
-  Value forward(const Args& args) override { return c_proj_(ops::gelu(c_fc_(args.tensor(0)), ops::Gelu::kTanh)); }
+  Value forward(const Args& args) override {
+    return activated(
+        *this, {c_fc_(args.tensor(0))}, [](const auto& x) { return ops::gelu(x[0], ops::Gelu::kTanh); },
+        [this](const Tensor& x) { return c_proj_(x).tensor(); });
+  }
 
  private:
   nn::Child<nn::Module> c_fc_;
@@ -91,12 +98,11 @@ class Gpt2Block final : public nn::Module {
  protected:
   Value forward(const Args& args) override {
     Tensor residual = args.tensor(0);
-    Tensor hidden = ln_1_(residual);
-    hidden = run_layer(*attn_, LayerOptions::of(args, 1), hidden);
+    Tensor hidden = normed(*this, ln_1_, residual,
+                           [&](const Tensor& x) { return run_layer(*attn_, LayerOptions::of(args, 1), x); });
     hidden = ops::add(hidden, residual);
     residual = hidden;
-    hidden = ln_2_(hidden).tensor();
-    hidden = mlp_(hidden).tensor();
+    hidden = normed(*this, ln_2_, hidden, [this](const Tensor& x) { return mlp_(x).tensor(); });
     return ops::add(residual, hidden);
   }
 
@@ -117,6 +123,7 @@ class Gpt2Model final : public nn::Module {
         h_(register_module("h", std::make_shared<nn::ModuleList>())),
         ln_f_(register_module("ln_f", norm(c))) {
     for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) h_.append(std::make_shared<Gpt2Block>(c));
+    h_.attach(std::make_shared<LayerList>(LayerList{"attn", "mlp"}));
   }
   std::string_view type_name() const override { return "GPT2Model"; }
 
@@ -127,10 +134,15 @@ class Gpt2Model final : public nn::Module {
     const std::int64_t length = check_length(args.tensor(0).shape(), 2, config_);
     const auto cache = CacheCall::of(args, args.tensor(0).shape(), config_);
     Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(positions(args, length, cache)));
-    for (std::size_t i = 0; i < h_.size(); ++i) {
-      hidden = run_layer(h_[i], {args.find("actual_seq_len"), cache ? cache->layer(i) : Value()}, hidden);
+    const Value& ends = args.find("actual_seq_len");
+    if (!cache) {
+      hidden = run_layers(h_, {{std::move(hidden), ends}, {}}, [this](std::size_t i, const Args& a) {
+        return run_layer(h_[i], {a.positional[1], {}}, a.tensor(0));
+      });
+      return ln_f_(hidden);
     }
-    if (cache) cache->finish();
+    for (std::size_t i = 0; i < h_.size(); ++i) hidden = run_layer(h_[i], {ends, cache->layer(i)}, hidden);
+    cache->finish();
     return ln_f_(hidden);
   }
 

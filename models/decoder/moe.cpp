@@ -5,6 +5,7 @@
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/moe.h"
 #include "models/decoder/decoder_parts.h"
+#include "models/decoder/layer_parts.h"
 #include "models/decoder/named_module.h"
 
 namespace loom::models {
@@ -52,9 +53,15 @@ class Experts final : public NamedModule {
     Tensor x = ops::gather_tokens(args.tensor(0), rows);
     x = ops::grouped_linear(x, gate_up_proj_.value, rows);
     std::vector<Tensor> halves = ops::split_last(x, {intermediate_size_, intermediate_size_});
-    x = nn::functional::swiglu(halves[0], halves[1]);
-    halves.clear();
-    x = ops::grouped_linear(x, down_proj_.value, rows);
+    if (recomputes_activation(*this)) {
+      x = activated(
+          *this, halves, [](const auto& h) { return nn::functional::swiglu(h[0], h[1]); },
+          [&](const Tensor& a) { return ops::grouped_linear(a, down_proj_.value, rows); });
+    } else {
+      x = nn::functional::swiglu(halves[0], halves[1]);
+      halves.clear();
+      x = ops::grouped_linear(x, down_proj_.value, rows);
+    }
     return ops::combine_tokens(x, args.tensor(2), rows);
   }
 

@@ -6,6 +6,7 @@
 #include "engine/tensor/ops/decoding.h"
 #include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_parts.h"
+#include "models/decoder/layer_parts.h"
 #include "models/decoder/moe.h"
 #include "models/decoder/rotary_embedding.h"
 
@@ -54,9 +55,11 @@ class Attention final : public NamedModule {
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Args& args) const {
     if (const auto cache = cache_part(optional_argument(args, 4)))
       return ops::cached_attention(q, k, v, scale_, *cache);
-    if (const ops::SegmentEnds ends = segment_ends(optional_argument(args, 3)))
-      return nn::functional::segment_attention(q, k, v, scale_, ends);
-    return nn::functional::attention(q, k, v, scale_);
+    return core_attention(*this, {q, k, v},
+                          [scale = scale_, ends = segment_ends(optional_argument(args, 3))](const auto& qkv) {
+                            return ends ? nn::functional::segment_attention(qkv[0], qkv[1], qkv[2], scale, ends)
+                                        : nn::functional::attention(qkv[0], qkv[1], qkv[2], scale);
+                          });
   }
 
   static Tensor heads_of(const nn::Child<nn::Module>& projection, const nn::Child<nn::Module>& norm,
@@ -89,7 +92,9 @@ class Mlp final : public NamedModule {
     const Tensor& hidden = args.tensor(0);
     const Tensor gate = gate_proj_(hidden);
     const Tensor up = up_proj_(hidden);
-    return down_proj_(nn::functional::swiglu(gate, up));
+    return activated(
+        *this, {gate, up}, [](const auto& x) { return nn::functional::swiglu(x[0], x[1]); },
+        [this](const Tensor& x) { return down_proj_(x).tensor(); });
   }
 
  private:
@@ -115,12 +120,12 @@ class DecoderLayer final : public NamedModule {
  protected:
   Value forward(const Args& args) override {
     Tensor residual = args.tensor(0);
-    Tensor hidden = input_layernorm_(residual);
-    hidden = run_layer(*self_attn_, LayerOptions::of(args, 3), hidden, args.tensor(1), args.tensor(2));
+    Tensor hidden = normed(*this, input_layernorm_, residual, [&](const Tensor& x) {
+      return run_layer(*self_attn_, LayerOptions::of(args, 3), x, args.tensor(1), args.tensor(2));
+    });
     hidden = ops::add(residual, hidden);
     residual = hidden;
-    hidden = post_attention_layernorm_(hidden).tensor();
-    hidden = mlp_(hidden).tensor();
+    hidden = normed(*this, post_attention_layernorm_, hidden, [this](const Tensor& x) { return mlp_(x).tensor(); });
     return ops::add(residual, hidden);
   }
 
@@ -149,6 +154,7 @@ DecoderModel::DecoderModel(const DecoderConfig& c)
           register_module("rotary_emb", std::make_shared<RotaryEmbedding>(class_name(c, "RotaryEmbedding"), c.head_dim,
                                                                           c.max_position_embeddings, c.rope_theta))) {
   for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers_.append(std::make_shared<DecoderLayer>(c, i));
+  layers_.attach(std::make_shared<LayerList>(LayerList{"self_attn", "mlp"}));
 }
 
 Tensor DecoderModel::embeddings(const Args& args) {
@@ -181,11 +187,17 @@ Value DecoderModel::forward(const Args& args) {
   const auto cache = CacheCall::of(args, hidden.shape(), config_);
   const Value tables = rotary_tables(args, hidden, cache);
   const Tensor &cos = tables.list()[0], &sin = tables.list()[1];
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const LayerOptions options{args.find("actual_seq_len"), cache ? cache->layer(i) : Value()};
-    hidden = run_layer(layers_[i], options, hidden, cos, sin);
+  const Value& ends = args.find("actual_seq_len");
+  if (!cache) {
+    hidden = run_layers(layers_, {{std::move(hidden), cos, sin, ends}, {}}, [this](std::size_t i, const Args& a) {
+      return run_layer(layers_[i], {a.positional[3], {}}, a.tensor(0), a.tensor(1), a.tensor(2));
+    });
+    return norm_(hidden);
   }
-  if (cache) cache->finish();
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    hidden = run_layer(layers_[i], {ends, cache->layer(i)}, hidden, cos, sin);
+  }
+  cache->finish();
   return norm_(hidden);
 }
 

@@ -2,6 +2,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/init.h"
+#include "models/decoder/layer_parts.h"
 #include "models/decoder/reward_model.h"
 #include "models/lora/lora.h"
 #include "models/mixin/find_mixin.h"
@@ -17,10 +18,6 @@ class Adapted final : public FSDP2Mixin {
  public:
   explicit Adapted(nn::Module& model) : FSDP2Mixin(model) {}
 };
-
-void recompute_module(nn::Module& module, const std::string& path, bool use_reentrant) {
-  recompute::checkpoint(module, {.path = path, .use_reentrant = use_reentrant});
-}
 
 // The modules that `patterns` mean; `where` stands for the file in messages.
 std::vector<std::string> paths_of(nn::Module& model, const std::vector<std::string>& patterns, std::string_view where) {
@@ -130,6 +127,17 @@ class Unwritten {
 };
 
 }  // namespace
+
+void recompute_module(nn::Module& model, const sharding::RecomputedModule& choice) {
+  if (choice.part != sharding::RecomputedPart::kWhole || choice.layers > 1) return apply_layer_recompute(model, choice);
+  static_assert(static_cast<int>(sharding::RecomputeKeep::kSelectedOps) ==
+                    static_cast<int>(recompute::Keep::kSelectedOps) &&
+                static_cast<int>(sharding::RecomputeKeep::kSelectedOpsNeeded) ==
+                    static_cast<int>(recompute::Keep::kSelectedOpsNeeded));
+  recompute::checkpoint(
+      *model.find(choice.path),
+      {.path = choice.path, .use_reentrant = choice.use_reentrant, .keep = static_cast<recompute::Keep>(choice.keep)});
+}
 
 void FSDP2Mixin::freeze(const ConfigReader&) {}
 
@@ -242,10 +250,13 @@ void init_on_device(nn::Module& model, const WeightSource& source) {
   unwritten.check();
 }
 
-void set_recompute_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns, bool use_reentrant) {
+void set_recompute_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns, bool use_reentrant,
+                                   sharding::RecomputeKeep keep) {
   const std::vector<std::string> paths = paths_of(model, patterns, "set_recompute_modules_to_wrap");
   refuse_recompute_of_sharded(model, paths);
-  sharding::recompute_modules(model, paths, use_reentrant, recompute_module);
+  std::vector<sharding::RecomputedModule> choices;
+  for (const std::string& path : paths) choices.push_back({.path = path, .use_reentrant = use_reentrant, .keep = keep});
+  sharding::recompute_modules(model, choices, recompute_module);
 }
 
 void set_fullyshard_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns,

@@ -140,12 +140,16 @@ void init_on_device(nn::Module& model, const WeightSource& source);
 // Values are undefined. True when there was something.
 bool to_empty_if_needed(nn::Module& model);
 
+// Makes what `choice` says be computed again in backward: sharding::RecomputeStep. Before `model` is sharded.
+void recompute_module(nn::Module& model, const sharding::RecomputedModule& choice);
+
 // --- the parts of a strategy; patterns as in the YAML, relative to `model` ---
 
 // Modules computed again in backward. Before they are sharded, so that each is gathered once for both; ConfigError for
 // one that is sharded.
 void set_recompute_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns,
-                                   bool use_reentrant = true);
+                                   bool use_reentrant = true,
+                                   sharding::RecomputeKeep keep = sharding::RecomputeKeep::kNone);
 // Each module becomes a group of its own, bottom-up, and the root last.
 void set_fullyshard_modules_to_wrap(nn::Module& model, const std::vector<std::string>& patterns,
                                     const sharding::FullyShardOptions& fsdp2_kwargs);

@@ -21,6 +21,7 @@
 #include "engine/core/dtype.h"
 #include "sharding/config/lora_block.h"
 #include "sharding/config/module_pattern.h"
+#include "sharding/config/recomputed_module.h"
 #include "sharding/reshard_after_forward.h"
 
 namespace loom::sharding {
@@ -51,6 +52,15 @@ struct Fsdp2Config {
   std::vector<ModulePattern> recompute_modules;
   // The reentrant kind of recompute; means nothing without recompute_modules. Default true.
   bool use_reentrant = true;
+  // Results of operators that a recomputed module keeps: anything but kNone is not reentrant, and means nothing without
+  // recompute_modules. Default none. A key of our own.
+  RecomputeKeep recompute_keep = RecomputeKeep::kNone;
+  // k: of the modules that recompute_modules selects, in pre-order of registration, the k-th, the 2k-th, ... are
+  // recomputed, and the others keep all (torchtitan's selective_ac_option). Default 1: all. A key of our own.
+  int recompute_every = 1;
+  // No key: what a program adds, module by module, to what recompute_modules selects (the recompute flags of the
+  // command line do). The paths are real ones.
+  std::vector<RecomputedModule> recompute_by_path;
 
   // After forward: true frees the gathered parameters (default), false keeps them for backward, an integer k >= 1
   // leaves them split over k consecutive ranks (1 = false, N = true; else k must divide N). The root gets the same

@@ -65,6 +65,12 @@ std::optional<DType> read_dtype(const Value& value) {
   return dtype;
 }
 
+RecomputeKeep read_recompute_keep(const Value& value) {
+  const auto keep = value.is_scalar() && !value.is_tagged() ? recompute_keep_of(value.scalar()) : std::nullopt;
+  if (!keep) refuse(value, "none, selected_ops or selected_ops_needed");
+  return *keep;
+}
+
 ModulePattern read_pattern(const Value& list, std::size_t index) {
   const Value& item = list.items()[index];
   if (item.is_null()) {
@@ -121,6 +127,7 @@ std::vector<std::string> read_names(const Value& value) {
 std::string text_of(bool flag) { return flag ? "true" : "false"; }
 std::string text_of(int number) { return std::to_string(number); }
 std::string text_of(const ReshardAfterForward& value) { return value.text(); }
+std::string text_of(RecomputeKeep keep) { return std::string(word_of(keep)); }
 std::string text_of(std::optional<DType> dtype) { return dtype ? std::string(name(*dtype)) : "null"; }
 
 std::vector<std::string> texts_of(const Patterns& patterns) {
@@ -184,6 +191,8 @@ constexpr std::array kKeys = {
     list_row<&C::recompute_modules, read_optional_patterns>("recompute_modules",
                                                             [](const E& e) { return e.recomputed; }),
     row<&C::use_reentrant, read_bool>("use_reentrant"),
+    row<&C::recompute_keep, read_recompute_keep>("recompute_keep"),
+    row<&C::recompute_every, read_int<1>>("recompute_every"),
     with_effect(row<&C::reshard_after_forward, read_reshard>("reshard_after_forward"),
                 [](const E& e) { return std::vector{e.layout.reshard_after_forward.text()}; }),
     row<&C::offload_to_cpu, read_bool>("offload_to_cpu"),

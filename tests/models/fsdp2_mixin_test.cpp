@@ -266,10 +266,30 @@ TEST(RecomputeModules, AreResolvedLikeTheWrappedOnes) {
   test::PlainModel model;
   const auto plan = plan_of(
       model, "sub_modules_to_wrap: ['layers.{*}']\nrecompute_modules: ['layers.{2,0}', 'layers.0', 'layers.1.up']\n");
-  EXPECT_THAT(plan.recomputed, ElementsAre("layers.0", "layers.1.up", "layers.2"));
-  EXPECT_TRUE(plan.use_reentrant);
-  EXPECT_FALSE(plan_of(model, "use_reentrant: false\n").use_reentrant);
+  using sharding::RecomputedModule;
+  EXPECT_THAT(plan.recomputed,
+              ElementsAre(RecomputedModule{"layers.0"}, RecomputedModule{"layers.1.up"}, RecomputedModule{"layers.2"}));
+  const std::string not_reentrant = "recompute_modules: ['layers.{*}']\nuse_reentrant: false\n";
+  EXPECT_THAT(plan_of(model, not_reentrant + "recompute_keep: selected_ops\nrecompute_every: 2\n").recomputed,
+              ElementsAre(RecomputedModule{"layers.1", false, sharding::RecomputeKeep::kSelectedOps}));
+  auto by_program = own_config(not_reentrant + "recompute_every: 3\n");
+  const RecomputedModule added{.path = "layers.0.up", .part = sharding::RecomputedPart::kNorms};
+  by_program.recompute_by_path = {added};
+  EXPECT_THAT(sharding::resolve_fsdp2(model, by_program, 1, sharding::GatherLayout::kBuffered).recomputed,
+              ElementsAre(RecomputedModule{"layers.2", false}, added));
   EXPECT_THAT(plan_of(model, "use_reentrant: false\n").recomputed, IsEmpty());
+}
+
+TEST(RecomputeModules, WhatDoesNotGoTogetherIsRefused) {
+  test::PlainModel model;
+  EXPECT_EQ(test::message_of<ConfigError>(
+                [&] { plan_of(model, "recompute_modules: ['layers.{*}']\nrecompute_keep: selected_ops\n"); }),
+            "f.yaml:2:17: recompute_keep is selected_ops, and use_reentrant is true, which keeps no results of "
+            "operators; write use_reentrant: false");
+  EXPECT_EQ(test::message_of<ConfigError>(
+                [&] { plan_of(model, "recompute_modules: ['layers.{0,2}']\nrecompute_every: 3\n"); }),
+            "f.yaml:2:18: recompute_every is 3, and recompute_modules selects 2 modules, so none is recomputed; use at "
+            "most 2");
 }
 
 TEST(RecomputeModules, AContainerIsRefused) {

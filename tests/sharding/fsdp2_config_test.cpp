@@ -112,6 +112,8 @@ TEST(Fsdp2Config, AKeyThatIsNotGivenHasTheGuidesDefault) {
   EXPECT_THAT(config.ignored_modules, IsEmpty());
   EXPECT_THAT(config.recompute_modules, IsEmpty());
   EXPECT_TRUE(config.use_reentrant);
+  EXPECT_EQ(config.recompute_keep, RecomputeKeep::kNone);
+  EXPECT_EQ(config.recompute_every, 1);
   EXPECT_EQ(config.reshard_after_forward, ReshardAfterForward(true));
   EXPECT_FALSE(config.offload_to_cpu);
   EXPECT_FALSE(config.pin_memory);
@@ -134,6 +136,8 @@ sub_modules_to_wrap: [lm_head, "model.layers.{0-20,22-40}"]
 ignored_modules: [vision]
 recompute_modules: ["model.layers.{*}"]
 use_reentrant: False
+recompute_keep: selected_ops_needed
+recompute_every: 2
 reshard_after_forward: 2
 offload_to_cpu: True
 pin_memory: true
@@ -153,6 +157,8 @@ moe_modules: ["model.layers.{*}.mlp.experts"]
   EXPECT_THAT(texts(config.ignored_modules), ElementsAre("vision"));
   EXPECT_THAT(texts(config.recompute_modules), ElementsAre("model.layers.{*}"));
   EXPECT_FALSE(config.use_reentrant);
+  EXPECT_EQ(config.recompute_keep, RecomputeKeep::kSelectedOpsNeeded);
+  EXPECT_EQ(config.recompute_every, 2);
   EXPECT_EQ(config.reshard_after_forward, ReshardAfterForward(2));
   EXPECT_TRUE(config.offload_to_cpu);
   EXPECT_TRUE(config.pin_memory);
@@ -162,7 +168,7 @@ moe_modules: ["model.layers.{*}.mlp.experts"]
   EXPECT_EQ(config.expert_parallel_size, 2);
   EXPECT_FALSE(config.reshard_local_experts);
   EXPECT_THAT(texts(config.moe_modules), ElementsAre("model.layers.{*}.mlp.experts"));
-  EXPECT_EQ(config.places.size(), 18u);
+  EXPECT_EQ(config.places.size(), 20u);
 }
 
 // Of every key: what is written is read as the same value, and one that is not the default is told apart from it.
@@ -176,6 +182,8 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"ignored_modules", "[vision]"},
                                                      {"recompute_modules", "[a, b]"},
                                                      {"use_reentrant", "false"},
+                                                     {"recompute_keep", "selected_ops"},
+                                                     {"recompute_every", "2"},
                                                      {"reshard_after_forward", "2"},
                                                      {"offload_to_cpu", "true"},
                                                      {"pin_memory", "true"},
@@ -306,6 +314,8 @@ INSTANTIATE_TEST_SUITE_P(
     Booleans, BadConfig,
     ::testing::Values(
         Bad{"cast_forward_inputs: \"true\"", fmt::format("f.yaml:1:22: cast_forward_inputs is \"true\"{}", kBools)},
+        Bad{"recompute_keep: all", "f.yaml:1:17: recompute_keep is all; use none, selected_ops or selected_ops_needed"},
+        Bad{"recompute_every: 0", "f.yaml:1:18: recompute_every is 0; use a whole number of at least 1"},
         Bad{"use_reentrant: 1", fmt::format("f.yaml:1:16: use_reentrant is 1{}", kBools)},
         Bad{"offload_to_cpu: maybe", fmt::format("f.yaml:1:17: offload_to_cpu is maybe{}", kBools)},
         Bad{"pin_memory: [true]", fmt::format("f.yaml:1:13: pin_memory is a list{}", kBools)},
@@ -374,6 +384,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"precision: bf16",
             "f.yaml:1:1: unknown key 'precision'; the keys are sharding_size, param_dtype, reduce_dtype, output_dtype, "
             "cast_forward_inputs, sub_modules_to_wrap, ignored_modules, recompute_modules, use_reentrant, "
+            "recompute_keep, recompute_every, "
             "reshard_after_forward, offload_to_cpu, pin_memory, num_to_forward_prefetch, num_to_backward_prefetch, "
             "chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
             "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, freeze, lora"},

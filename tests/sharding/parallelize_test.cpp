@@ -51,11 +51,11 @@ TEST(Parallelize, RecomputesBeforeItShards) {
                "use_reentrant: false\nnum_to_forward_prefetch: 1"),
         2, GatherLayout::kBuffered);
     std::vector<std::string> recomputed;
-    parallelize(chain, resolved, world, [&](nn::Module& module, const std::string& path, bool use_reentrant) {
-      EXPECT_EQ(FsdpState::of(module), nullptr);
-      EXPECT_EQ(&module, chain.find(path));
-      EXPECT_FALSE(use_reentrant);
-      recomputed.push_back(path);
+    parallelize(chain, resolved, world, [&](nn::Module& model, const RecomputedModule& choice) {
+      EXPECT_EQ(&model, &chain);
+      EXPECT_EQ(FsdpState::of(*chain.find(choice.path)), nullptr);
+      EXPECT_FALSE(choice.use_reentrant);
+      recomputed.push_back(choice.path);
     });
     EXPECT_THAT(recomputed, ElementsAre("layers.0", "layers.1"));
     ASSERT_NE(FsdpState::of(chain), nullptr);

@@ -87,6 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Key{"output_dtype", "fp32"}, Key{"cast_forward_inputs", "false"},
                       Key{"sub_modules_to_wrap", "[layers.2]"}, Key{"ignored_modules", "[layers.2]"},
                       Key{"recompute_modules", "[layers.2]"}, Key{"use_reentrant", "false"},
+                      Key{"recompute_keep", "selected_ops"}, Key{"recompute_every", "2"},
                       Key{"reshard_after_forward", "false"}, Key{"offload_to_cpu", "true"}, Key{"pin_memory", "true"},
                       Key{"num_to_forward_prefetch", "1"}, Key{"num_to_backward_prefetch", "2"},
                       Key{"chunk_mbs_modules", "[layers.2]"}, Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"},

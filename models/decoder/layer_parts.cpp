@@ -1,0 +1,157 @@
+#include "models/decoder/layer_parts.h"
+
+#include <memory>
+#include <unordered_map>
+
+#include "engine/core/error.h"
+#include "engine/tensor/autograd.h"
+#include "models/decoder/layer_recompute.h"
+#include "recompute/checkpoint.h"
+#include "recompute/discarding.h"
+
+namespace loom::models {
+namespace {
+
+using nn::Args;
+using nn::Value;
+using sharding::RecomputedModule;
+using sharding::RecomputedPart;
+
+// Notes with modules: each says the path for messages.
+struct RecomputedCoreAttention {
+  std::string path;
+};
+struct RecomputedActivation {
+  std::string path;
+};
+struct RecomputedNorms {
+  std::string path;
+};
+
+// With the list of layers: the checkpoints over several of them.
+struct LayerGroups {
+  struct Group {
+    std::size_t layers;
+    recompute::CheckpointOptions options;
+  };
+  std::unordered_map<std::size_t, Group> by_first;
+};
+
+template <class Note>
+void note(nn::Module& module, const RecomputedModule& choice) {
+  if (module.attachment<Note>() != nullptr) {
+    config_error("recompute of '{}' was asked for twice; each part can be recomputed once", sharding::text_of(choice));
+  }
+  module.attach(std::make_shared<Note>(Note{choice.path}));
+}
+
+void note_group(nn::Module& list, std::size_t first, const RecomputedModule& choice) {
+  auto groups = list.attachment<LayerGroups>();
+  if (groups == nullptr) list.attach(groups = std::make_shared<LayerGroups>());
+  const auto layers = static_cast<std::size_t>(choice.layers);
+  require(first + layers <= list.children().size(), "recompute of '{}': {} layers from {} on, of {}", choice.path,
+          layers, first, list.children().size());
+  for (const auto& [begin, group] : groups->by_first) {
+    if (first + layers <= begin || begin + group.layers <= first) continue;
+    config_error("recompute of '{}' and of '{}' have layers in common; each layer can be in one group",
+                 group.options.path, sharding::text_of(choice));
+  }
+  groups->by_first[first] = {layers,
+                             {.path = fmt::format("{} and {} more layers", choice.path, layers - 1),
+                              .use_reentrant = choice.use_reentrant,
+                              .keep = static_cast<recompute::Keep>(choice.keep)}};
+}
+
+nn::Module& child(nn::Module& layer, std::string_view name) {
+  nn::Module* found = layer.find(name);
+  require(found != nullptr, "a decoder's layer has no '{}'", name);
+  return *found;
+}
+
+// The module whose code has the activation function: the MLP, or its experts.
+nn::Module& activation_owner(nn::Module& mlp) {
+  nn::Module* experts = mlp.find("experts");
+  return experts == nullptr ? mlp : *experts;
+}
+
+std::vector<Tensor> tensors_of(const Args& args) {
+  std::vector<Tensor> tensors;
+  for (const Value& value : args.positional) tensors.push_back(value.tensor());
+  return tensors;
+}
+
+Args args_of(const std::vector<Tensor>& tensors) { return {nn::ValueList(tensors.begin(), tensors.end()), {}}; }
+
+}  // namespace
+
+void apply_layer_recompute(nn::Module& model, const RecomputedModule& choice) {
+  const std::size_t dot = choice.path.rfind('.');
+  nn::Module* list = dot == std::string::npos ? nullptr : model.find(choice.path.substr(0, dot));
+  nn::Module* layer = model.find(choice.path);
+  const auto names = list == nullptr ? nullptr : list->attachment<LayerList>();
+  if (names == nullptr || layer == nullptr) {
+    config_error(
+        "recompute of '{}': only layers of a decoder that the program has know this kind; recompute the whole "
+        "module",
+        sharding::text_of(choice));
+  }
+  switch (choice.part) {
+    case RecomputedPart::kWhole:
+      return note_group(*list, std::stoul(choice.path.substr(dot + 1)), choice);
+    case RecomputedPart::kCoreAttention:
+      return note<RecomputedCoreAttention>(child(*layer, names->attention), choice);
+    case RecomputedPart::kActivationFunction:
+      return note<RecomputedActivation>(activation_owner(child(*layer, names->mlp)), choice);
+    case RecomputedPart::kNorms:
+      return note<RecomputedNorms>(*layer, choice);
+  }
+}
+
+Tensor run_layers(nn::ModuleList& layers, Args args,
+                  const std::function<Tensor(std::size_t layer, const Args& args)>& run) {
+  const auto groups = layers.attachment<LayerGroups>();
+  for (std::size_t i = 0; i < layers.size();) {
+    const auto group = groups == nullptr ? nullptr : groups->by_first.contains(i) ? &groups->by_first.at(i) : nullptr;
+    if (group == nullptr || !autograd::grad_enabled()) {
+      args.positional[0] = run(i++, args);
+      continue;
+    }
+    const auto several = [run, i, count = group->layers](Args inner) -> Value {
+      for (std::size_t j = i; j < i + count; ++j) inner.positional[0] = run(j, inner);
+      return inner.positional[0];
+    };
+    args.positional[0] = recompute::checkpointed(layers, group->options, several, args);
+    i += group->layers;
+  }
+  return args.positional[0];
+}
+
+Tensor core_attention(const nn::Module& attention, const std::vector<Tensor>& qkv, const TensorsFn& attend) {
+  const auto recomputed = attention.attachment<RecomputedCoreAttention>();
+  if (recomputed == nullptr) return attend(qkv);
+  const recompute::CheckpointOptions options{.path = recomputed->path + " (core attention)", .use_reentrant = false};
+  return recompute::checkpointed(
+      attention, options, [attend](const Args& args) -> Value { return attend(tensors_of(args)); }, args_of(qkv));
+}
+
+bool recomputes_activation(const nn::Module& owner) { return owner.attachment<RecomputedActivation>() != nullptr; }
+
+Tensor activated(const nn::Module& owner, const std::vector<Tensor>& inputs, const TensorsFn& activation,
+                 const TensorFn& consumer) {
+  const auto recomputed = owner.attachment<RecomputedActivation>();
+  if (recomputed == nullptr) return consumer(activation(inputs));
+  return recompute::run_discarding(
+      recomputed->path + " (activation function)",
+      [activation](const Args& args) -> Value { return activation(tensors_of(args)); }, args_of(inputs),
+      [&](const Tensor& output) -> Value { return consumer(output); });
+}
+
+Tensor normed(const nn::Module& layer, const nn::Child<nn::Module>& norm, const Tensor& x, const TensorFn& consumer) {
+  const auto recomputed = layer.attachment<RecomputedNorms>();
+  if (recomputed == nullptr) return consumer(norm(x));
+  return recompute::run_discarding(
+      recomputed->path + " (norms)", [&norm](const Args& args) { return norm(args.tensor(0)); }, args_of({x}),
+      [&](const Tensor& output) -> Value { return consumer(output); });
+}
+
+}  // namespace loom::models

@@ -1,0 +1,45 @@
+// How the layers of a decoder run, and where recompute reaches into them. Private to models.
+//
+// Apply    apply_layer_recompute() leaves notes with the modules; their forwards go through the functions below, which do
+//          what they did without when there is no note, and with the grad mode off.
+// Threads  the rank's host thread.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "engine/nn/module.h"
+#include "sharding/config/recomputed_module.h"
+
+namespace loom::models {
+
+// Marks the list of a decoder's layers; by which names a layer has its attention and its MLP.
+struct LayerList {
+  std::string_view attention;
+  std::string_view mlp;
+};
+
+// What `choice` says of a decoder's layer, other than the whole of one. ConfigError where it is asked for twice.
+void apply_layer_recompute(nn::Module& model, const sharding::RecomputedModule& choice);
+
+using TensorFn = std::function<Tensor(const Tensor&)>;
+using TensorsFn = std::function<Tensor(const std::vector<Tensor>&)>;
+
+// The layers one after another: `run` is one of them, called with the arguments of all, the first of which is what the
+// layer before it returned.
+Tensor run_layers(nn::ModuleList& layers, nn::Args args,
+                  const std::function<Tensor(std::size_t layer, const nn::Args& args)>& run);
+
+// `attend` of q, k and v, the core of `attention`.
+Tensor core_attention(const nn::Module& attention, const std::vector<Tensor>& qkv, const TensorsFn& attend);
+
+// consumer(activation(inputs)), of the MLP or the experts that `owner` is.
+Tensor activated(const nn::Module& owner, const std::vector<Tensor>& inputs, const TensorsFn& activation,
+                 const TensorFn& consumer);
+bool recomputes_activation(const nn::Module& owner);
+
+// consumer(norm(x)), of a layer's norm.
+Tensor normed(const nn::Module& layer, const nn::Child<nn::Module>& norm, const Tensor& x, const TensorFn& consumer);
+
+}  // namespace loom::models

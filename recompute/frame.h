@@ -1,0 +1,62 @@
+// Frame: one call whose graph is recorded with nothing in it, and which runs again when backward asks for what it saved.
+// Private to recompute.
+//
+// First forward   what the call saves is noted and not held; its arguments are saved through the hooks around it.
+// Again           the first tensor that a backward asks for runs the call again, once per graph task; each tensor is then
+//                 handed out once.
+// Lives           as long as the graph has use for it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/tensor/autograd.h"
+#include "recompute/checkpoint.h"
+#include "recompute/kept_call.h"
+#include "recompute/selective.h"
+
+namespace loom::recompute {
+
+class Frame : public std::enable_shared_from_this<Frame> {
+ public:
+  Frame(const CheckpointOptions& options, const nn::Module::Run& inner, const nn::Args& args);
+
+  nn::Value run_first(nn::Args args);
+
+  // What the call returns when it runs again: in the running backward, which it runs in where it has not yet. Once per
+  // backward. Precondition: not early_stop.
+  nn::Value result_again();
+
+ private:
+  // Stands in the graph for a tensor that was saved, and carries it between the second forward and its use.
+  struct Holder {
+    std::size_t index;
+    Tensor tensor;
+  };
+
+  autograd::SavedTensorHooks first_forward();
+  std::shared_ptr<Holder> note(const Tensor& tensor);
+  Tensor bring_back(Holder& holder);
+  void run_again_once();
+  void run_again();
+  nn::Value run_inner_again(nn::Args args);
+  // The last tensor a node still waits for. Precondition: there is one.
+  std::size_t last_needed() const;
+  void take(std::size_t index, const Tensor& tensor) const;
+
+  const CheckpointOptions options_;
+  const nn::Module::Run inner_;
+  std::vector<Tensor> tensors_;  // only while the frame is made
+  const KeptCall call_;
+  std::vector<autograd::SavedTensor> inputs_;
+  std::vector<std::pair<Shape, DType>> saved_;  // what forward saved, in order
+  std::vector<std::weak_ptr<Holder>> holders_;  // of each; expired once its node has run
+  KeptResults kept_;
+  std::optional<std::uint64_t> task_;  // the backward that was computed for
+  nn::Value result_;                   // of the second forward, until it is asked for
+  bool wants_result_ = false;
+};
+
+}  // namespace loom::recompute
