@@ -145,6 +145,17 @@ std::vector<std::string> listed_modules(nn::Module& model, std::span<const Modul
   return paths;
 }
 
+// The same in the order of the patterns.
+std::vector<std::string> modules_in_order(nn::Module& model, std::span<const ModulePattern> patterns,
+                                          const ModelTree& tree, std::vector<std::string>& warnings,
+                                          WrittenAs& written_as) {
+  const ModuleExpansion expansion = expand(patterns, tree);
+  written_as.insert(expansion.written_as.begin(), expansion.written_as.end());
+  check_containers(model, patterns, tree);
+  warnings.insert(warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
+  return expansion.paths;
+}
+
 }  // namespace
 
 ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
@@ -156,6 +167,9 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   resolved.wrapped = listed_modules(model, config.sub_modules_to_wrap, tree, resolved.warnings, resolved.written_as);
   resolved.recomputed = listed_modules(model, config.recompute_modules, tree, resolved.warnings, resolved.written_as);
   resolved.use_reentrant = config.use_reentrant;
+  resolved.offloaded =
+      modules_in_order(model, config.activation_offload_modules, tree, resolved.warnings, resolved.written_as);
+  resolved.pin_memory = config.pin_memory;
   check_ties(model, fmt::format("{}: sub_modules_to_wrap", config.value_mark("sub_modules_to_wrap").text()),
              {resolved.wrapped.begin(), resolved.wrapped.end()});
   resolved.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
@@ -178,6 +192,12 @@ std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePatte
                                   std::vector<std::string>& warnings) {
   WrittenAs written_as;
   return listed_modules(model, patterns, ModelTree(model), warnings, written_as);
+}
+
+std::vector<std::string> paths_in_order_of(nn::Module& model, std::span<const ModulePattern> patterns,
+                                           std::vector<std::string>& warnings) {
+  WrittenAs written_as;
+  return modules_in_order(model, patterns, ModelTree(model), warnings, written_as);
 }
 
 FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world) {
@@ -220,16 +240,27 @@ void recompute_modules(nn::Module& model, const std::vector<std::string>& paths,
   for (const std::string& path : paths) recompute(*model.find(path), path, use_reentrant);
 }
 
+void offload_activations(nn::Module& model, const std::vector<std::string>& paths, bool pin_memory,
+                         const OffloadStep& offload) {
+  if (offload) return offload(model, paths, pin_memory);
+  if (paths.empty()) return;
+  config_error(
+      "activation_offload_modules selects '{}'{} of {}, but parallelize() was given no offload step; hand in one that "
+      "calls offload::swap_activations(), or use models::fully_shard()",
+      paths.front(), paths.size() == 1 ? "" : fmt::format(" and {} more", paths.size() - 1), model.type_name());
+}
+
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
-                 const RecomputeStep& recompute) {
+                 const RecomputeStep& recompute, const OffloadStep& offload) {
   recompute_modules(model, resolved.recomputed, resolved.use_reentrant, recompute);
+  offload_activations(model, resolved.offloaded, resolved.pin_memory, offload);
   shard_modules(model, resolved.wrapped, options);
   set_prefetch_lists(model, resolved.wrapped, resolved.num_to_forward_prefetch, resolved.num_to_backward_prefetch);
 }
 
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world,
-                 const RecomputeStep& recompute) {
-  parallelize(model, resolved, options_for(model, resolved, world), recompute);
+                 const RecomputeStep& recompute, const OffloadStep& offload) {
+  parallelize(model, resolved, options_for(model, resolved, world), recompute, offload);
 }
 
 namespace {

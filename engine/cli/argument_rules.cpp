@@ -1,6 +1,7 @@
 #include "engine/cli/argument_rules.h"
 
 #include "engine/cli/schedule_rules.h"
+#include "engine/cli/swap_flags.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
 
@@ -430,6 +431,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   settle_skip_train(a);
   settle_iterations_to_skip(plans(program), a);
   settle_kernels(a);
+  settle_swap(app, plans(program), a);
   settle_presets(a);
 }
 
@@ -441,6 +443,7 @@ void check(const CompareArguments& a) {
 
 void settle_search(const CLI::App& app, PlanArguments& a) {
   using Fit = PlanArguments::Fit;
+  check_swap_search(a);
   if (a.sweep && a.fit != Fit::kNothing) {
     config_error("--sweep and --fit are both given, and each is a search of its own; remove one of them");
   }

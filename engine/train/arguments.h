@@ -22,6 +22,7 @@
 #include "engine/train/lr_schedule.h"
 #include "engine/train/preference_loss.h"
 #include "models/hub/options.h"
+#include "offload/swap_options.h"
 #include "sharding/optim/muon_options.h"
 
 namespace loom::train {
@@ -113,6 +114,7 @@ struct TrainArguments : launch::LaunchOptions,
                         ShardingOptions,
                         CheckpointOptions,
                         LogOptions,
+                        offload::SwapOptions,
                         PreferenceArguments {
   std::optional<std::filesystem::path> save;  // folder of the trained model or of checkpoints; none = not saved
   SaveDType save_dtype = SaveDType::kAsLoaded;

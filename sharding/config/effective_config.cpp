@@ -6,7 +6,8 @@
 
 namespace loom::sharding {
 std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const ResolvedFsdp2Config& resolved) {
-  const Fsdp2Effects effects{config, resolved.layout, resolved.wrapped, resolved.ignored, resolved.recomputed};
+  const Fsdp2Effects effects{config,           resolved.layout,     resolved.wrapped,
+                             resolved.ignored, resolved.recomputed, resolved.offloaded};
   std::vector<ConfigEntry> entries;
   for (const Fsdp2Key& key : fsdp2_keys()) {
     for (std::string& value : key.effect(effects)) {
