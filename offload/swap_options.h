@@ -30,7 +30,8 @@ struct SwapOptions {
   std::vector<ChosenTensors> smart_swap_chosen;        // filled in before the ranks start (engine/plan/smart_swap.h)
   std::shared_ptr<SwapWatch> smart_swap_watch;         // of a planned step that the choice is made from; else null
 
-  bool any() const { return swap_attention || !smart_swap_chosen.empty() || smart_swap_watch != nullptr; }
+  // By flags; the file may swap too.
+  bool swaps() const { return swap_attention || !smart_swap_chosen.empty() || smart_swap_watch != nullptr; }
 };
 
 }  // namespace loom::offload

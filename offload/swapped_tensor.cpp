@@ -19,9 +19,10 @@ std::shared_ptr<Storage> host_storage(device::Device& device, const Tensor& tens
     storage->allocate();
   } catch (const DeviceError& error) {
     raise<DeviceError>(
-        "swap of '{}': no host memory for {} bytes ('{}') beside the {} bytes that this rank has there; swap fewer "
-        "modules, or recompute them: {}",
-        block, tensor.nbytes(), tensor.storage()->what(), device.host_memory().stats().total_bytes, error.what());
+        "swap of '{}': no host memory for {} bytes beside the {} bytes that this rank has there; swap fewer modules, "
+        "or "
+        "recompute them: {}",
+        block, tensor.nbytes(), device.host_memory().stats().total_bytes, error.what());
   }
   return storage;
 }

@@ -5,6 +5,8 @@
 namespace loom::cli {
 namespace {
 
+constexpr std::int64_t kMostMib = std::int64_t{1} << 40;  // bytes are whole numbers of 64 bits
+
 // "a,b" and "a b" alike.
 std::vector<std::string> split_words(const std::vector<std::string>& given) {
   std::vector<std::string> words;
@@ -43,6 +45,9 @@ void settle_swap(const CLI::App& app, bool plans, ProgramArguments& a) {
   if (a.smart_swap_device_size && !a.smart_swap) {
     config_error("--smart-swap-device-size is {}, but --smart-swap is not given, so nothing is chosen; add it",
                  *a.smart_swap_device_size);
+  }
+  if (a.smart_swap_device_size.value_or(0) > kMostMib) {
+    config_error("--smart-swap-device-size is {} MiB; use at most {}", *a.smart_swap_device_size, kMostMib);
   }
   if (a.smart_swap && a.swap_attention) {
     config_error("--smart-swap and --swap-attention are both given, and both say what is swapped; remove one of them");

@@ -266,7 +266,8 @@ void add_output(Flags& flags, Program program, ProgramArguments& a) {
   flags.text("--report", "FILE", a.report, "Write an HTML page with charts of the run or plan; it works offline");
   if (!plans(program)) {
     flags.text("--report-device", "PROFILE", a.report_device,
-               "Whose virtual time the page shows: a device profile's file, or a name in configs/devices",
+               "Whose virtual time the page shows, and --smart-swap plans with: a device profile's file, or a name in "
+               "configs/devices",
                a.report_device);
   }
   flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");

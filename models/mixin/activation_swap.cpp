@@ -93,15 +93,30 @@ std::vector<SwapBlock> decoder_layers(nn::Module& model) {
   return layers;
 }
 
-void swap_attention(nn::Module& model, const std::vector<std::string>& words) {
+namespace {
+
+std::vector<SwapBlock> attention_blocks(nn::Module& model, const std::vector<std::string>& words) {
   std::vector<SwapBlock> layers = layers_or_error(model, "--swap-attention");
   for (SwapBlock& layer : layers) {
-    refuse_recomputed(layer, "--swap-attention");
     for (const std::string& word : words) {
       nn::Module& child = child_of(layer, word);
       if (std::ranges::find(layer.inside, &child) == layer.inside.end()) layer.inside.push_back(&child);
     }
   }
+  return layers;
+}
+
+std::vector<SwapBlock> first_argument_blocks(nn::Module& model, const std::vector<std::string>& paths) {
+  std::vector<SwapBlock> blocks;
+  for (const std::string& path : paths) blocks.push_back({.path = path, .module = model.find(path)});
+  return blocks;
+}
+
+}  // namespace
+
+void swap_attention(nn::Module& model, const std::vector<std::string>& words) {
+  const std::vector<SwapBlock> layers = attention_blocks(model, words);
+  for (const SwapBlock& layer : layers) refuse_recomputed(layer, "--swap-attention");
   offload::swap_activations(layers, {.what = SwapWhat::kSavedInside, .pin_memory = true});
 }
 
@@ -129,10 +144,22 @@ std::vector<SwapBlock> smart_swap_blocks(nn::Module& model, const std::vector<st
   return blocks.empty() ? layers_or_error(model, "--smart-swap") : blocks;
 }
 
+std::vector<SwapBlock> swapped_blocks(nn::Module& model, const SwapRequest& request,
+                                      const offload::SwapOptions& options) {
+  std::vector<SwapBlock> blocks = first_argument_blocks(model, request.offloaded);
+  if (options.swap_attention) {
+    for (SwapBlock& block : attention_blocks(model, options.swap_modules)) blocks.push_back(std::move(block));
+  }
+  if (options.smart_swap_chosen.empty()) return blocks;
+  for (SwapBlock& block : with_choice(model, smart_swap_blocks(model, request.wrapped), options.smart_swap_chosen)) {
+    if (!block.ordinals.empty()) blocks.push_back(std::move(block));
+  }
+  return blocks;
+}
+
 void swap_activations(nn::Module& model, const SwapRequest& request, const offload::SwapOptions& options) {
-  std::vector<SwapBlock> blocks;
-  for (const std::string& path : request.offloaded) blocks.push_back({.path = path, .module = model.find(path)});
-  offload::swap_activations(blocks, {.what = SwapWhat::kFirstArgument, .pin_memory = request.pin_memory});
+  offload::swap_activations(first_argument_blocks(model, request.offloaded),
+                            {.what = SwapWhat::kFirstArgument, .pin_memory = request.pin_memory});
   if (options.swap_attention) {
     recompute_first_mlps(model, options.swap_recompute_mlps);
     swap_attention(model, options.swap_modules);

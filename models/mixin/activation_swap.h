@@ -38,6 +38,9 @@ struct SwapRequest {
   bool pin_memory = false;  // of `offloaded`; what the flags swap is always pinned
   std::vector<std::string> wrapped = {};
 };
+// The blocks of which that swaps something, each in the way that it does: for who sums up what swap costs.
+std::vector<offload::SwapBlock> swapped_blocks(nn::Module& model, const SwapRequest& request,
+                                               const offload::SwapOptions& options);
 void swap_activations(nn::Module& model, const SwapRequest& request, const offload::SwapOptions& options);
 
 // A part of a strategy of one's own (fsdp2_mixin.h): modules whose first argument leaves, in the order of the patterns.

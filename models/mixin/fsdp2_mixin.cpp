@@ -43,7 +43,7 @@ void check_root_is_sharded(nn::Module& model) {
 
 // Swap that was asked for on the command line is not left out silently.
 void check_is_swapped(nn::Module& model, const offload::SwapOptions& asked, bool swapped) {
-  if (swapped || !asked.any()) return;
+  if (swapped || !asked.swaps()) return;
   config_error(
       "{} is given, and _fully_shard of {} swaps nothing; call swap_as_asked() there, after recompute and before "
       "sharding",
