@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
-#include "engine/tensor/enclosing_hooks.h"
+#include "engine/tensor/outer_hooks.h"
 #include "recompute/frame.h"
 
 namespace loom::recompute {
@@ -19,7 +19,8 @@ class Output : public std::enable_shared_from_this<Output> {
   autograd::SavedTensorHooks hooks() {
     return {[self = shared_from_this()](const Tensor& tensor) -> std::any {
               if (tensor.storage() == self->storage_.lock()) return self->note(tensor);
-              return autograd::save_with_enclosing_hooks(tensor);
+              const autograd::OuterHooksScope outer;
+              return autograd::SavedTensor(tensor);
             },
             [](const std::any& held) {
               if (const auto* saved = std::any_cast<autograd::SavedTensor>(&held)) return saved->unpack();

@@ -180,6 +180,17 @@ std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config
   return recomputed;
 }
 
+// The same in the order of the patterns.
+std::vector<std::string> modules_in_order(nn::Module& model, std::span<const ModulePattern> patterns,
+                                          const ModelTree& tree, std::vector<std::string>& warnings,
+                                          WrittenAs& written_as) {
+  const ModuleExpansion expansion = expand(patterns, tree);
+  written_as.insert(expansion.written_as.begin(), expansion.written_as.end());
+  check_containers(model, patterns, tree);
+  warnings.insert(warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
+  return expansion.paths;
+}
+
 }  // namespace
 
 ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
@@ -195,6 +206,9 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
        listed_modules(model, config.chunk_mbs_modules, tree, resolved.warnings, resolved.written_as)) {
     resolved.chunked.push_back({std::move(path), config.chunk_mbs, config.chunk_arg_indexs, config.chunk_kwarg_names});
   }
+  resolved.offloaded =
+      modules_in_order(model, config.activation_offload_modules, tree, resolved.warnings, resolved.written_as);
+  resolved.pin_memory = config.pin_memory;
   check_ties(model, fmt::format("{}: sub_modules_to_wrap", config.value_mark("sub_modules_to_wrap").text()),
              {resolved.wrapped.begin(), resolved.wrapped.end()});
   resolved.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
@@ -217,6 +231,12 @@ std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePatte
                                   std::vector<std::string>& warnings) {
   WrittenAs written_as;
   return listed_modules(model, patterns, ModelTree(model), warnings, written_as);
+}
+
+std::vector<std::string> paths_in_order_of(nn::Module& model, std::span<const ModulePattern> patterns,
+                                           std::vector<std::string>& warnings) {
+  WrittenAs written_as;
+  return modules_in_order(model, patterns, ModelTree(model), warnings, written_as);
 }
 
 FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world) {
@@ -260,17 +280,28 @@ void recompute_modules(nn::Module& model, const std::vector<RecomputedModule>& c
   for (const RecomputedModule& choice : choices) recompute(model, choice);
 }
 
+void offload_activations(nn::Module& model, const std::vector<std::string>& paths, bool pin_memory,
+                         const OffloadStep& offload) {
+  if (offload) return offload(model, paths, pin_memory);
+  if (paths.empty()) return;
+  config_error(
+      "activation_offload_modules selects '{}'{} of {}, but parallelize() was given no offload step; hand in one that "
+      "calls offload::swap_activations(), or use models::fully_shard()",
+      paths.front(), paths.size() == 1 ? "" : fmt::format(" and {} more", paths.size() - 1), model.type_name());
+}
+
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
-                 const RecomputeStep& recompute) {
+                 const RecomputeStep& recompute, const OffloadStep& offload) {
   recompute_modules(model, resolved.recomputed, recompute);
+  offload_activations(model, resolved.offloaded, resolved.pin_memory, offload);
   for (const nn::ChunkMbsOptions& module : resolved.chunked) nn::chunk_mbs(*model.find(module.path), module);
   shard_modules(model, resolved.wrapped, options);
   set_prefetch_lists(model, resolved.wrapped, resolved.num_to_forward_prefetch, resolved.num_to_backward_prefetch);
 }
 
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world,
-                 const RecomputeStep& recompute) {
-  parallelize(model, resolved, options_for(model, resolved, world), recompute);
+                 const RecomputeStep& recompute, const OffloadStep& offload) {
+  parallelize(model, resolved, options_for(model, resolved, world), recompute, offload);
 }
 
 namespace {

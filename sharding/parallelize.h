@@ -4,10 +4,12 @@
 //                (options_for): what is wrong is said before anything has changed, on every rank alike.
 //   2 recompute  first: the hooks that gather and reduce then stand outside what is run again in backward, and a module
 //                is gathered once for its recompute and its backward.
-//                Modules that run a few rows at a time (nn::chunk_mbs) come behind it: each piece is recomputed alone.
-//   3 shard      bottom-up, so that a parent owns what its wrapped descendants do not; the root last, which owns the
+//   3 offload    behind recompute: of a recomputed module, what its checkpoint keeps leaves for the host. In front of
+//                shards: gathered parameters are no activations. Modules that run a few rows at a time (nn::chunk_mbs)
+//                come behind it: each piece is recomputed and swapped alone.
+//   4 shard      bottom-up, so that a parent owns what its wrapped descendants do not; the root last, which owns the
 //                rest. Post-order over the module tree: the order of the list does not matter.
-//   4 prefetch   last: the lists are of wrapped modules. Candidates are the listed modules in pre-order of
+//   5 prefetch   last: the lists are of wrapped modules. Candidates are the listed modules in pre-order of
 //                registration, the root excluded. Forward: the next n; backward: the next n of the reversed list. 0
 //                leaves the implicit order (backward: one group ahead in the order of execution).
 //
@@ -40,6 +42,8 @@ struct ResolvedFsdp2Config {
   // What is recomputed and how, one entry a module: recompute_modules in pre-order of registration, then
   // Fsdp2Config::recompute_by_path.
   std::vector<RecomputedModule> recomputed;
+  std::vector<std::string> offloaded;        // paths of activation_offload_modules, in the order of that list
+  bool pin_memory = false;                   // of what they offload
   std::vector<nn::ChunkMbsOptions> chunked;  // modules that run a few rows at a time
   int num_to_forward_prefetch = 0;
   int num_to_backward_prefetch = 0;
@@ -59,16 +63,23 @@ FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& reso
 // recompute (models::recompute_module, of models/mixin, is what FSDP2Mixin gives).
 using RecomputeStep = std::function<void(nn::Module& model, const RecomputedModule& choice)>;
 
-// Steps 2 to 4. ConfigError when modules are to be recomputed and `recompute` is empty. Collective.
+// Swaps activations of the modules at `paths`, which may be none: called once, so that whoever hands it in may swap more
+// (offload::swap_activations; models/mixin/activation_swap.h is what models/mixin gives).
+using OffloadStep = std::function<void(nn::Module& model, const std::vector<std::string>& paths, bool pin_memory)>;
+
+// Steps 2 to 5. ConfigError when modules are to be recomputed and `recompute` is empty, or to be offloaded and `offload`
+// is. Collective.
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
-                 const RecomputeStep& recompute);
+                 const RecomputeStep& recompute, const OffloadStep& offload = nullptr);
 // options_for(), then the same.
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world,
-                 const RecomputeStep& recompute = nullptr);
+                 const RecomputeStep& recompute = nullptr, const OffloadStep& offload = nullptr);
 
 // --- the steps, for a strategy of its own (models::FSDP2Mixin) ---
 
 void recompute_modules(nn::Module& model, const std::vector<RecomputedModule>& choices, const RecomputeStep& recompute);
+void offload_activations(nn::Module& model, const std::vector<std::string>& paths, bool pin_memory,
+                         const OffloadStep& offload);
 // Wraps the modules at `paths` bottom-up, whatever their order, and the root last.
 void shard_modules(nn::Module& model, const std::vector<std::string>& paths, const FullyShardOptions& options);
 // Explicit prefetch: each module at `paths` gets the next `forward` of the list, and the next `backward` of the
@@ -77,6 +88,9 @@ void set_prefetch_lists(nn::Module& model, const std::vector<std::string>& paths
 // The modules that `patterns` mean, in pre-order of registration, each once. Warnings are appended.
 std::vector<std::string> paths_of(nn::Module& model, std::span<const ModulePattern> patterns,
                                   std::vector<std::string>& warnings);
+// The same in the order of the patterns.
+std::vector<std::string> paths_in_order_of(nn::Module& model, std::span<const ModulePattern> patterns,
+                                           std::vector<std::string>& warnings);
 
 // --- in words ---
 

@@ -3,6 +3,7 @@
 #include "engine/cli/memory_flags.h"
 #include "engine/cli/recompute_flags.h"
 #include "engine/cli/schedule_rules.h"
+#include "engine/cli/swap_flags.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
 
@@ -287,7 +288,7 @@ void settle_output(const CLI::App& app, ProgramArguments& a) {
   if (!a.prompt.empty() && a.sample_bytes == 0) {
     config_error("--prompt is given, but --sample-bytes is 0, so no text is generated; give --sample-bytes N");
   }
-  if (given(app, "--report-device") && !a.report) {
+  if (given(app, "--report-device") && !a.report && !a.smart_swap) {
     config_error("--report-device is {}, but --report is not given, so no page is written; add --report FILE",
                  a.report_device);
   }
@@ -433,6 +434,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   settle_skip_train(a);
   settle_iterations_to_skip(plans(program), a);
   settle_kernels(a);
+  settle_swap(app, plans(program), a);
   settle_presets(a);
 }
 
@@ -444,6 +446,7 @@ void check(const CompareArguments& a) {
 
 void settle_search(const CLI::App& app, PlanArguments& a) {
   using Fit = PlanArguments::Fit;
+  check_swap_search(a);
   if (a.sweep && a.fit != Fit::kNothing) {
     config_error("--sweep and --fit are both given, and each is a search of its own; remove one of them");
   }

@@ -13,6 +13,7 @@
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
 #include "engine/plan/plan_trace.h"
+#include "engine/plan/smart_swap.h"
 #include "engine/virtual_time/find_profile.h"
 
 namespace loom::cli {
@@ -30,21 +31,30 @@ void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json pl
 
 }  // namespace
 
-int run_plan(const PlanArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
-  warn_of_flags(arguments.train.without_effect);
-  const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.device);
-  open_outputs(arguments);
+int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
+  warn_of_flags(given.train.without_effect);
+  const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.device);
+  open_outputs(given);
+  PlanArguments arguments = given;
+  std::optional<plan::SmartSwap> smart_swap;
+  if (given.train.smart_swap) {
+    smart_swap = plan::choose_swaps(given.train, callbacks, profile, plan::swap_budget(given.train, profile));
+    arguments.train.smart_swap_chosen = smart_swap->tensors();
+  }
   plan::PlanSearch search(
       arguments.train, callbacks, profile,
       {.micro_batch_size = arguments.micro_batch_size, .global_batch_size = arguments.global_batch_size});
   const bool json_only = arguments.json && *arguments.json == "-";
   const auto show = [&](const auto& result) {
+    nlohmann::ordered_json json = to_json(result);
+    if (smart_swap) json["smart_swap"] = plan::to_json(*smart_swap);
     if (json_only) {
-      out << to_json(result).dump(1) << "\n";
+      out << json.dump(1) << "\n";
       return;
     }
+    if (smart_swap) out << plan::to_text(*smart_swap);
     out << to_text(result);
-    if (arguments.json) io::write_text(*arguments.json, to_json(result).dump(1) + "\n");
+    if (arguments.json) io::write_text(*arguments.json, json.dump(1) + "\n");
   };
   const auto trace = [&](const plan::StepEstimate& plan) {
     if (arguments.trace) io::write_text(*arguments.trace, plan::to_perfetto(plan));

@@ -15,6 +15,7 @@
 #include "engine/launch/stop_signals.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
+#include "engine/plan/smart_swap.h"
 #include "engine/train/inputs.h"
 #include "engine/train/same_job.h"
 #include "engine/virtual_time/find_profile.h"
@@ -60,12 +61,35 @@ void check_device_memory(const ProgramArguments& arguments, const train::Pretrai
   throw OutOfMemoryError(text);
 }
 
+// With the tensors chosen that --smart-swap swaps: by plans of this job on --report-device.
+ProgramArguments with_smart_swap(const ProgramArguments& given, const train::PretrainCallbacks& callbacks,
+                                 std::ostream& out) {
+  if (!given.smart_swap) return given;
+  const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.report_device, "--report-device");
+  const plan::SmartSwap chosen = plan::choose_swaps(given, callbacks, profile, plan::swap_budget(given, profile));
+  if (rank_of_process().value_or(0) == 0) out << plan::to_text(chosen) << plan::to_text(chosen.exposed);
+  ProgramArguments arguments = given;
+  arguments.smart_swap_chosen = chosen.tensors();
+  return arguments;
+}
+
+// What swap costs on the device of --report, and whether recompute is cheaper.
+void tell_swap(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
+               const train::TrainingInputs& inputs, std::ostream& out) {
+  const bool by_file = inputs.fsdp2 && !inputs.fsdp2->offloaded.empty();
+  if (!arguments.report || (!arguments.swap_attention && !by_file) || rank_of_process().value_or(0) != 0) return;
+  const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.report_device, "--report-device");
+  out << plan::to_text(plan::estimate_step(arguments, callbacks, profile, plan::Capacity::kLifted).swaps);
+}
+
 }  // namespace
 
-void pretrain(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out) {
+void pretrain(const ProgramArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   RunEnd end;
+  const ProgramArguments arguments = with_smart_swap(given, callbacks, out);
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   const ObserverInputs observed = read_observer_inputs(arguments);
+  tell_swap(arguments, callbacks, inputs, out);
   check_device_memory(arguments, callbacks);
   const std::vector<io::OutputLock> locks = open_outputs(arguments, rank_of_process());
   const std::vector<comm::SaidEntry> entries = entries_of(arguments, callbacks, inputs);

@@ -2,6 +2,7 @@
 
 #include "engine/cli/memory_flags.h"
 #include "engine/cli/recompute_flags.h"
+#include "engine/cli/swap_flags.h"
 #include "engine/train/optimizer_words.h"
 
 namespace loom::cli {
@@ -267,7 +268,8 @@ void add_output(Flags& flags, Program program, ProgramArguments& a) {
   flags.text("--report", "FILE", a.report, "Write an HTML page with charts of the run or plan; it works offline");
   if (!plans(program)) {
     flags.text("--report-device", "PROFILE", a.report_device,
-               "Whose virtual time the page shows: a device profile's file, or a name in configs/devices",
+               "Whose virtual time the page shows, and --smart-swap plans with: a device profile's file, or a name in "
+               "configs/devices",
                a.report_device);
   }
   flags.whole("--eval-interval", a.eval_interval, 1, "Steps between evaluations");
@@ -378,6 +380,7 @@ void add_training(Flags& flags, Program program, ProgramArguments& a) {
   add_recompute(flags, a);
   add_execution(flags, a);
   add_memory(flags, a);
+  add_swap(flags, a);
   add_output(flags, program, a);
   add_checkpoints(flags, program, a);
   add_end(flags, a);

@@ -180,7 +180,7 @@ std::string pool_table(const std::vector<device::PoolStats>& pools) {
 
 std::string to_text(const StepEstimate& plan) {
   std::string text = head(plan) + memory_table(plan.memory) + communication_table(plan) + time_table(plan.time) +
-                     throughput_line(plan.throughput);
+                     to_text(plan.swaps) + throughput_line(plan.throughput);
   for (const std::string& warning : plan.warnings) text += "warning: " + warning + "\n";
   return text;
 }
@@ -199,6 +199,14 @@ ordered_json to_json(const StepEstimate& plan) {
   json["memory"] = memory_json(plan.memory);
   json["communication"] = observe::to_json(plan.communication);
   json["time"] = time_json(plan.time);
+  json["swap"] = ordered_json::array();
+  for (const SwapEstimate& swap : plan.swaps) {
+    json["swap"].push_back({{"block", swap.block},
+                            {"copies", swap.copies},
+                            {"out_bytes", swap.out_bytes},
+                            {"exposed_ns", swap.exposed_ns},
+                            {"recompute_ns", swap.recompute_ns}});
+  }
   const ThroughputEstimate& t = plan.throughput;
   json["throughput"] = {{"tokens", t.tokens},
                         {"tokens_per_s", t.tokens_per_s},

@@ -17,6 +17,7 @@
 #include "engine/train/step_flops.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/resolve.h"
+#include "models/mixin/activation_swap.h"
 #include "models/mixin/fsdp2_mixin.h"
 
 namespace loom::plan {
@@ -77,6 +78,28 @@ std::int64_t trained_parameters(const nn::Module& model) {
     }
   }
   return count;
+}
+
+SwappedModules swapped_modules(const offload::SwapBlock& block, const nn::Module& model) {
+  SwappedModules swapped{.block = block.path, .modules = {}};
+  for (const auto& [path, module] : model.named_modules()) {
+    if (std::ranges::find(block.inside, module) != block.inside.end()) swapped.modules.push_back(path);
+  }
+  if (swapped.modules.empty()) swapped.modules.push_back(block.path);
+  return swapped;
+}
+
+// The blocks of which something leaves the device; paths are relative to the sharded module.
+std::vector<SwappedModules> swapped_modules(nn::Module& model, const train::TrainArguments& arguments,
+                                            const train::TrainingInputs& inputs) {
+  models::SwapRequest request;
+  if (inputs.fsdp2)
+    request = {.offloaded = inputs.fsdp2->offloaded, .pin_memory = false, .wrapped = inputs.fsdp2->wrapped};
+  std::vector<SwappedModules> all;
+  for (const offload::SwapBlock& block : models::swapped_blocks(model, request, arguments)) {
+    all.push_back(swapped_modules(block, model));
+  }
+  return all;
 }
 
 // The dtype in which most of the arithmetic is done.
@@ -165,7 +188,13 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
       trainer.step();
     }
     marks.clear();
-    const device::Recorder recorder(device, {.memory = true});
+    nn::CallSites sites;
+    device::RecorderOptions recorded{.memory = true};
+    if (arguments.swaps() || (inputs.fsdp2 && !inputs.fsdp2->offloaded.empty())) {
+      recorded.call_site = [&sites] { return sites.running(); };
+    }
+    if (arguments.smart_swap_watch != nullptr) arguments.smart_swap_watch->seen.clear();
+    const device::Recorder recorder(device, recorded);
     trainer.step();
     plan.run.recording = recorder.recording();
   } catch (const OutOfMemoryError& error) {
@@ -198,6 +227,8 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
   plan.communication = observe::sum_collectives(recording, model);
   plan.time = time_plan(recording, model, plan.run.times);
   plan.throughput = throughput_plan(arguments, recording, model, plan.time.step_ns);
+  plan.swaps = estimate_swap(recording, plan.run.times,
+                             swapped_modules(models::sharded_module(trainer.model()), arguments, inputs));
   for (const observe::WastedPrefetch& wasted : observe::view_schedule(recording).wasted) {
     plan.warnings.push_back(observe::to_text(wasted));
   }

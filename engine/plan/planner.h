@@ -20,6 +20,7 @@
 #include "engine/device/caching_allocator.h"
 #include "engine/device/recording.h"
 #include "engine/observe/collective_sums.h"
+#include "engine/plan/swap_estimate.h"
 #include "engine/train/inputs.h"
 #include "engine/virtual_time/breakdown.h"
 #include "engine/virtual_time/time_model.h"
@@ -107,6 +108,7 @@ struct StepEstimate {
   std::vector<CommunicationEstimate> communication;
   TimeEstimate time;
   ThroughputEstimate throughput;
+  std::vector<SwapEstimate> swaps;    // of the blocks whose activations are swapped
   std::vector<std::string> warnings;  // of the configuration and of the schedule
   PlannedRun run;
 };

@@ -24,6 +24,7 @@
 #include "engine/train/preference_loss.h"
 #include "models/decoder/layer_recompute_options.h"
 #include "models/hub/options.h"
+#include "offload/swap_options.h"
 #include "sharding/config/recomputed_module.h"
 #include "sharding/optim/muon_options.h"
 
@@ -123,6 +124,7 @@ struct TrainArguments : launch::LaunchOptions,
                         ShardingOptions,
                         CheckpointOptions,
                         LogOptions,
+                        offload::SwapOptions,
                         PreferenceArguments {
   std::optional<std::filesystem::path> save;  // folder of the trained model or of checkpoints; none = not saved
   SaveDType save_dtype = SaveDType::kAsLoaded;

@@ -9,6 +9,7 @@
 #include "engine/device/device.h"
 #include "engine/train/memory_rules.h"
 #include "engine/train/recompute_flags.h"
+#include "engine/train/swap_rules.h"
 #include "models/hf/hf_folder.h"
 #include "models/hf/transformers_model.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -208,6 +209,7 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
   inputs.tuning = tuning_of(arguments, inputs.fsdp2_config ? &*inputs.fsdp2_config : nullptr);
   inputs.said = apply_tuning(sharded, inputs.tuning);
   resolve_sharding(arguments, sharded, inputs);
+  check_swap(arguments, inputs);
   if (arguments.init_from_hf_path) {
     inputs.weights.emplace(*arguments.init_from_hf_path);
     for (const models::Untied& tie : untied) models::share_stored(*inputs.weights, tie);

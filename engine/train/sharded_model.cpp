@@ -2,6 +2,7 @@
 
 #include "engine/core/error.h"
 #include "models/hf/hf_folder.h"
+#include "models/mixin/activation_swap.h"
 #include "models/mixin/fsdp2_mixin.h"
 
 namespace loom::train {
@@ -30,9 +31,10 @@ void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weigh
   }
   if (!inputs.fsdp2_config) {
     sharding::recompute_modules(models::sharded_module(model), inputs.recomputed, models::recompute_module);
+    models::swap_activations(models::sharded_module(model), {}, arguments);
     return models::init_on_device(model, source);
   }
-  if (!models::fully_shard(model, world, *inputs.fsdp2_config, {gather_layout(arguments), source})) {
+  if (!models::fully_shard(model, world, *inputs.fsdp2_config, {gather_layout(arguments), source, arguments})) {
     config_error(
         "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "
         "--use-torch-fsdp2",

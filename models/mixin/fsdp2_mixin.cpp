@@ -5,6 +5,7 @@
 #include "models/decoder/layer_parts.h"
 #include "models/decoder/reward_model.h"
 #include "models/lora/lora.h"
+#include "models/mixin/activation_swap.h"
 #include "models/mixin/find_mixin.h"
 #include "models/mixin/weight_init_mixin.h"
 #include "recompute/checkpoint.h"
@@ -35,6 +36,15 @@ void check_root_is_sharded(nn::Module& model) {
       "_fully_shard of {} left the model itself unwrapped, and what no wrapped module owns unsharded; end it with "
       "set_fullyshard_modules_to_wrap(model, patterns, fsdp2_kwargs) or sharding::fully_shard(model, fsdp2_kwargs)",
       model.type_name());
+}
+
+// Swap that was asked for on the command line is not left out silently.
+void check_is_swapped(nn::Module& model, const offload::SwapOptions& asked, bool swapped) {
+  if (swapped || !asked.swaps()) return;
+  config_error(
+      "{} is given, and _fully_shard of {} swaps nothing; call swap_as_asked() there, after recompute and before "
+      "sharding",
+      asked.swap_attention ? "--swap-attention" : "--smart-swap", model.type_name());
 }
 
 void refuse_sharded(nn::Module& model, std::string_view what) {
@@ -181,6 +191,7 @@ bool FSDP2Mixin::fully_shard(comm::World& world, const sharding::Fsdp2Config& fs
                              const Fsdp2Options& options) {
   _pre_fully_shard(world, fsdp2_config, options);
   _fully_shard(fsdp2_kwargs(), this->fsdp2_config());
+  check_is_swapped(sharded_module(), prepared().swap, swapped_);
   check_root_is_sharded(sharded_module());
   _post_fully_shard(options);
   return true;
@@ -191,13 +202,23 @@ void FSDP2Mixin::_pre_fully_shard(comm::World& world, const sharding::Fsdp2Confi
   nn::Module& model = sharded_module();
   sharding::ResolvedFsdp2Config resolved = sharding::resolve_fsdp2(model, fsdp2_config, world.size(), options.layout);
   sharding::FullyShardOptions kwargs = sharding::options_for(model, resolved, world);
-  prepared_ = std::make_shared<const Prepared>(Prepared{fsdp2_config, std::move(resolved), std::move(kwargs)});
+  prepared_ =
+      std::make_shared<const Prepared>(Prepared{fsdp2_config, std::move(resolved), std::move(kwargs), options.swap});
 }
 
 void FSDP2Mixin::_fully_shard(const sharding::FullyShardOptions&, const sharding::Fsdp2Config&) { _fully_shard(); }
 
 void FSDP2Mixin::_fully_shard() {
-  sharding::parallelize(sharded_module(), resolved_fsdp2_config(), fsdp2_kwargs(), recompute_module);
+  sharding::parallelize(sharded_module(), resolved_fsdp2_config(), fsdp2_kwargs(), recompute_module,
+                        [this](nn::Module&, const std::vector<std::string>&, bool) { swap_as_asked(); });
+}
+
+void FSDP2Mixin::swap_as_asked() {
+  const sharding::ResolvedFsdp2Config& resolved = resolved_fsdp2_config();
+  swap_activations(sharded_module(),
+                   {.offloaded = resolved.offloaded, .pin_memory = resolved.pin_memory, .wrapped = resolved.wrapped},
+                   prepared().swap);
+  swapped_ = true;
 }
 
 void FSDP2Mixin::_post_fully_shard(const Fsdp2Options& options) { init_on_device(sharded_module(), options.weights); }

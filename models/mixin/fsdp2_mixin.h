@@ -5,12 +5,14 @@
 //
 // Order      freeze(config), called by the code that builds the model; then fully_shard():
 //            _pre_fully_shard   reads the file, checks it against the model, makes the mesh and the ignored parameters
-//            _fully_shard       the override point; sharding::parallelize(): recompute, shard, prefetch
+//            _fully_shard       the override point; sharding::parallelize(): recompute, offload, shard, prefetch
 //            _post_fully_shard  gives this rank's rows bytes, writes first values (or loads them), post_meta_init()
 // Override   _fully_shard with arguments or without; both are called with fsdp2_kwargs() and fsdp2_config() set, and
 //            FSDP2Mixin::_fully_shard() does what the file says. Write `override`: a _fully_shard of other parameters
 //            hides these two and is never called (-Woverloaded-virtual warns of it). A strategy of its own is made of
-//            set_recompute_modules_to_wrap, set_fullyshard_modules_to_wrap and set_modules_to_prefetch.
+//            set_recompute_modules_to_wrap, set_offload_modules_to_wrap (activation_swap.h),
+//            set_fullyshard_modules_to_wrap and set_modules_to_prefetch; where the command line asks for swap, of
+//            swap_as_asked() too.
 // Memory     parameters are on the meta device until _post_fully_shard: no rank ever holds a sharded one whole.
 // Adapted    fully_shard(model, ...) below does the same for a model without the mixin.
 // Errors     ConfigError on every rank alike, before anything is allocated: one that names the class where it inherits
@@ -30,6 +32,7 @@
 
 #include "engine/comm/process_group.h"
 #include "engine/nn/module.h"
+#include "offload/swap_options.h"
 #include "sharding/parallelize.h"
 
 namespace loom::models {
@@ -46,6 +49,7 @@ struct WeightSource {
 struct Fsdp2Options {
   sharding::GatherLayout layout = sharding::GatherLayout::kFast;
   WeightSource weights = {};
+  offload::SwapOptions swap = {};  // beside activation_offload_modules of the file
 };
 
 class FSDP2Mixin {
@@ -93,6 +97,8 @@ class FSDP2Mixin {
   virtual void _fully_shard(const sharding::FullyShardOptions& fsdp2_kwargs, const sharding::Fsdp2Config& fsdp2_config);
   virtual void _fully_shard();
   virtual void _post_fully_shard(const Fsdp2Options& options);
+  // What the command line asks to swap (Fsdp2Options::swap), and the file: after recompute, before sharding.
+  void swap_as_asked();
   // Of another model's fully_shard, which this one's was delegated to.
   void adopt_resolved(const sharding::ResolvedFsdp2Config& resolved);
 
@@ -101,11 +107,13 @@ class FSDP2Mixin {
     sharding::Fsdp2Config config;
     sharding::ResolvedFsdp2Config resolved;
     sharding::FullyShardOptions kwargs;
+    offload::SwapOptions swap;
   };
   const Prepared& prepared() const;
 
   nn::Module* const adapted_ = nullptr;
   std::shared_ptr<const Prepared> prepared_;
+  bool swapped_ = false;
   std::optional<sharding::ResolvedFsdp2Config> adopted_;
 };
 

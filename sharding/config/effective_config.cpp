@@ -10,7 +10,8 @@ std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const Resol
   std::vector<std::string> recomputed, chunked;
   for (const RecomputedModule& module : resolved.recomputed) recomputed.push_back(text_of(module));
   for (const nn::ChunkMbsOptions& module : resolved.chunked) chunked.push_back(module.path);
-  const Fsdp2Effects effects{config, resolved.layout, resolved.wrapped, resolved.ignored, recomputed, chunked};
+  const Fsdp2Effects effects{config,     resolved.layout,    resolved.wrapped, resolved.ignored,
+                             recomputed, resolved.offloaded, chunked};
   std::vector<ConfigEntry> entries;
   for (const Fsdp2Key& key : fsdp2_keys()) {
     for (std::string& value : key.effect(effects)) {

@@ -138,7 +138,7 @@ WorldLayout validate_against_world(const Fsdp2Config& config, int world_size) {
   lay_out_mesh(config, world_size, layout);
   lay_out_reshard(config, layout);
   check_experts(config, world_size);
-  if (config.pin_memory && !config.offload_to_cpu) {
+  if (config.pin_memory && !config.offload_to_cpu && config.activation_offload_modules.empty()) {
     layout.warnings.push_back(fmt::format("{}: pin_memory is true, but offload_to_cpu is not, so nothing is pinned",
                                           config.value_mark("pin_memory").text()));
   }

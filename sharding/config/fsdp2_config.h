@@ -5,7 +5,7 @@
 // YAML     plain YAML with line marks. Tabs and spaces after values are read over. Booleans are those of Python's YAML
 //          (true True TRUE yes on, false False FALSE no off, unquoted); numbers are plain decimal digits. null stands
 //          for "not given" where a key has no default of its own (the dtypes, ignored_modules, recompute_modules,
-//          moe_modules) and for sharding_size (1, as if it were left out), and is an error elsewhere.
+//          moe_modules, activation_offload_modules) and for sharding_size (1, as if it were left out), and is an error elsewhere.
 // Errors   ConfigError "file:line:column: key is VALUE, ...; what to write". Unknown and repeated keys are errors.
 // Source   MindSpeed-MM, mixin route. Where the migration guide and the code differ in a default, the guide wins.
 #pragma once
@@ -70,8 +70,13 @@ struct Fsdp2Config {
   // Shards, gradients and optimizer state stay in host memory. Needs no CPU backend of the collectives (the guide's
   // --distributed-backend npu:hccl,cpu:gloo): every group here reduces host memory too. Default false.
   bool offload_to_cpu = false;
-  // Page-locked host memory for offload; means nothing without offload_to_cpu. Default false.
+  // Page-locked host memory for offload and for activation_offload_modules; means nothing without either. Default
+  // false.
   bool pin_memory = false;
+
+  // Modules, numbered in the order of the list, whose first argument leaves for the host where it is saved for backward,
+  // the last module's excepted. Default none. A key of our own.
+  std::vector<ModulePattern> activation_offload_modules;
 
   // How many groups ahead are gathered in forward, by an explicit list. Default 0: only the implicit overlap.
   int num_to_forward_prefetch = 0;

@@ -197,6 +197,8 @@ constexpr std::array kKeys = {
                 [](const E& e) { return std::vector{e.layout.reshard_after_forward.text()}; }),
     row<&C::offload_to_cpu, read_bool>("offload_to_cpu"),
     row<&C::pin_memory, read_bool>("pin_memory"),
+    list_row<&C::activation_offload_modules, read_optional_patterns>("activation_offload_modules",
+                                                                     [](const E& e) { return e.offloaded; }),
     row<&C::num_to_forward_prefetch, read_int<0>>("num_to_forward_prefetch"),
     row<&C::num_to_backward_prefetch, read_int<0>>("num_to_backward_prefetch"),
     list_row<&C::chunk_mbs_modules, read_optional_patterns>("chunk_mbs_modules", [](const E& e) { return e.chunked; }),

@@ -22,6 +22,7 @@ struct Fsdp2Effects {
   const std::vector<std::string>& wrapped;     // paths that sub_modules_to_wrap selects
   const std::vector<std::string>& ignored;     // of ignored_modules
   const std::vector<std::string>& recomputed;  // of recompute_modules, and what a program adds (text_of)
+  const std::vector<std::string>& offloaded;   // of activation_offload_modules
   const std::vector<std::string>& chunked;     // of chunk_mbs_modules
 };
 

@@ -15,6 +15,7 @@
 #include "engine/device/recorder.h"
 #include "engine/virtual_time/breakdown.h"
 #include "engine/virtual_time/resolve.h"
+#include "offload/activation_swap.h"
 #include "recompute/checkpoint.h"
 #include "tests/support/tiny_profile.h"
 #include "tests/support/toy_models.h"
@@ -30,6 +31,7 @@ struct ToyStep {
   int forward_prefetch = 0;
   int backward_prefetch = 0;
   enum class Recompute { kNone, kReentrant, kRecorded } recompute = Recompute::kNone;
+  bool swap = false;  // the blocks' inputs leave for the host, pinned; the last one's stays
 };
 
 constexpr std::int64_t kToyWidth = 16;
@@ -59,6 +61,13 @@ inline std::shared_ptr<ToyChain> toy_model(comm::World& world, const ToyStep& st
       recompute::checkpoint(*block,
                             {.path = "block", .use_reentrant = step.recompute == ToyStep::Recompute::kReentrant});
     }
+  }
+  if (step.swap) {
+    std::vector<offload::SwapBlock> swapped;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      swapped.push_back({.path = "layers." + std::to_string(i), .module = blocks[i]});
+    }
+    offload::swap_activations(swapped, {.pin_memory = true});
   }
   wrap_chain(*chain, options);
   const auto ahead = [&](std::size_t i, int count) {

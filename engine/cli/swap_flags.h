@@ -1,0 +1,17 @@
+// The flags of swapped activations, and what they have to be beside each other. Private to engine/cli.
+//
+// Errors   ConfigError in one line: flag, value, what is allowed.
+#pragma once
+
+#include "engine/cli/arguments.h"
+#include "engine/cli/flags.h"
+
+namespace loom::cli {
+
+void add_swap(Flags& flags, offload::SwapOptions& values);
+// After the kernels are settled. A plan knows the memory of its device; a run has to be told.
+void settle_swap(const CLI::App& app, bool plans, ProgramArguments& values);
+// No search beside the choice of tensors, which is one.
+void check_swap_search(const PlanArguments& values);
+
+}  // namespace loom::cli

@@ -1,0 +1,81 @@
+// Swap of activations: saved tensors of modules leave for the host in forward, and are back before backward needs them.
+//
+// Blocks    a list of modules, numbered in its order, that run one after the other (decoder layers). SwapWhat says which
+//           of the tensors that a block saves for backward leave. The last block's stay: they are needed at once.
+// Stay      always: parameters and views of them, tensors without bytes, tensors that are not on the device, and what a
+//           block is called with beside its first argument (tables and masks that all blocks share).
+// Forward   a tensor that leaves is copied on the D2H stream, behind an event of the compute stream. Its bytes are given
+//           back when the next block saves its first tensor; compute waits for the copies then. Who else holds the
+//           tensor keeps its bytes.
+// Backward  the first saved tensor of a block that is asked for fetches what of this block is still out, and behind it
+//           all of the block before (H2D stream, after what compute has done by then). Compute waits for a copy where
+//           its tensor is used.
+// Objects   every call of a block has a record of its own, which its saved tensors hold: any number of forwards may come
+//           before a backward. A call belongs behind the call before it when its number is larger; otherwise it begins a
+//           new forward.
+// Order     inside out: recompute, swap, sharding. A block that is recomputed saves what its checkpoint keeps. Calls
+//           without a graph (evaluation, the first forward of a reentrant recompute around the block) swap nothing.
+// Numbers   a tensor of a block: 0, 1, ... in the order in which one call saves tensors that may leave for the first
+//           time. They are the same in every call and in a dry run, as long as shapes and control flow are.
+// Memory    on the device as activations; on the host in Device::host_memory(), as activations, pinned when asked.
+// Bits      the bytes that come back are those that left.
+// Errors    ConfigError: a block without forward, one that is swapped twice. ModelError: a block of kFirstArgument that
+//           is called without a tensor in front; a tensor that was written to after it was saved. DeviceError where the
+//           host has no memory, saying for whom, how much, and how much is there already.
+// Threads   the rank's host thread.
+// Source    MindSpeed-MM's activation offload (kFirstArgument), MindSpeed's swap-attention (kSavedInside) and smart-swap
+//           (kChosen).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/nn/module.h"
+
+namespace loom::offload {
+
+enum class SwapWhat : std::uint8_t {
+  kFirstArgument,  // the block's first argument, where it is saved: of a recomputed block, all that is kept
+  kSavedInside,    // whatever the modules `inside` save
+  kChosen,         // the tensors numbered in `ordinals`
+};
+
+struct SwapBlock {
+  std::string path;  // for messages, and the subject of copies in a recording
+  nn::Module* module = nullptr;
+  std::vector<nn::Module*> inside = {};     // kSavedInside: the block's modules
+  std::vector<std::int64_t> ordinals = {};  // kChosen
+};
+
+// A tensor that a watched block saved, and that may leave.
+struct SeenTensor {
+  std::string block;
+  std::int64_t ordinal = 0;
+  std::int64_t bytes = 0;
+  std::string what;          // its storage's name
+  bool last_block = false;   // never leaves
+  std::int64_t saved = -1;   // number of the compute stream's last entry in the device's log (issue_log.h) then
+  std::int64_t wanted = -1;  // the same when backward asked for it; -1: not yet
+};
+
+// What blocks save, in order of time. Of kChosen.
+class SwapWatch {
+ public:
+  std::vector<SeenTensor> seen;
+};
+
+struct SwapRules {
+  SwapWhat what = SwapWhat::kFirstArgument;
+  bool pin_memory = false;
+  std::shared_ptr<SwapWatch> watch = nullptr;  // may be null
+};
+
+// From now on calls of the blocks swap. The modules outlive their calls' graphs.
+void swap_activations(std::span<const SwapBlock> blocks, const SwapRules& rules);
+// Whether a module is a block of any kind.
+bool is_swapped(const nn::Module& module);
+
+}  // namespace loom::offload
