@@ -1,5 +1,6 @@
 #include "engine/cli/argument_rules.h"
 
+#include "engine/cli/host_flags.h"
 #include "engine/cli/schedule_rules.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
@@ -388,7 +389,7 @@ int take_mpi_ranks(const CLI::App& app, const launch::LaunchContext& context, in
                  context.mpi_ranks);
   }
   ranks = context.mpi_ranks;
-  return context.mpi_local_ranks > 0 ? context.mpi_local_ranks : context.mpi_ranks;
+  return context.local_ranks(ranks);
 }
 
 void check_sources(const ProgramArguments& a, Program program) {
@@ -430,6 +431,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   settle_skip_train(a);
   settle_iterations_to_skip(plans(program), a);
   settle_kernels(a);
+  settle_host(plans(program), context, a);
   settle_presets(a);
 }
 

@@ -37,12 +37,6 @@ void warn_of_environment() {
         "changes nothing here",
         std::getenv("TASK_QUEUE_ENABLE"));
   }
-  if (is_on("CPU_AFFINITY_CONF")) {
-    logger().warn(
-        "CPU_AFFINITY_CONF is {}, which binds the threads of a rank to the cores beside its device on NPUs; it is not "
-        "built yet and changes nothing here: start the program under taskset or numactl",
-        std::getenv("CPU_AFFINITY_CONF"));
-  }
 }
 
 // Where the weights came from, and in which type --save writes them.

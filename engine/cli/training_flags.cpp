@@ -1,5 +1,6 @@
 #include "engine/cli/training_flags.h"
 
+#include "engine/cli/host_flags.h"
 #include "engine/train/optimizer_words.h"
 
 namespace loom::cli {
@@ -374,6 +375,7 @@ void add_training(Flags& flags, Program program, ProgramArguments& a) {
   add_optimizer(flags, a);
   add_loss_scale(flags, a);
   add_execution(flags, a);
+  add_host(flags, program, a);
   add_output(flags, program, a);
   add_checkpoints(flags, program, a);
   add_end(flags, a);

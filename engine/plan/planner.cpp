@@ -11,6 +11,7 @@
 #include "engine/device/recorder.h"
 #include "engine/nn/call_stack.h"
 #include "engine/observe/schedule_view.h"
+#include "engine/plan/host_memory.h"
 #include "engine/plan/plan_memory.h"
 #include "engine/tensor/dry_reads.h"
 #include "engine/train/inputs.h"
@@ -184,6 +185,10 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
   plan.memory.reserved_bytes = stats.allocator.reserved_bytes;
   plan.memory.host_bytes = device.host_memory().stats().peak_bytes;
   plan.memory.capacity_bytes = capacity_of(profile);
+  measure_host(plan.memory, profile, arguments.ranks);
+  if (const auto problem = host_too_small(plan.memory, profile); problem && capacity == Capacity::kOfTheProfile) {
+    throw HostMemoryError(*problem);
+  }
   if (inputs.fsdp2) {
     plan.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
     plan.warnings = inputs.fsdp2->warnings;
