@@ -1,8 +1,10 @@
 #include "engine/device/host_memory.h"
 
+#include <algorithm>
 #include <new>
 
 #include "engine/core/rank_context.h"
+#include "engine/core/rounding.h"
 #include "engine/device/ledger.h"
 #include "engine/device/pinned_bytes.h"
 
@@ -21,7 +23,8 @@ class OrdinaryMemory final : public HostAllocator {
 
 }  // namespace
 
-std::shared_ptr<std::byte> PinnedBytes::counted(std::shared_ptr<std::byte> piece, std::int64_t bytes) {
+std::shared_ptr<std::byte> PinnedBytes::counted(std::shared_ptr<std::byte> piece, std::int64_t asked) {
+  const std::int64_t bytes = round_up(std::max<std::int64_t>(asked, 1), kPieceBytes);
   const std::int64_t now = count_->now += bytes;
   for (std::int64_t peak = count_->peak; peak < now && !count_->peak.compare_exchange_weak(peak, now);) {
   }

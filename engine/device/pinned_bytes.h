@@ -2,7 +2,7 @@
 //
 // Counts   every block of HostMemory that is asked for as pinned, granted or not, in dry runs too: what a pool of pinned
 //          memory has to hold (offload/host_allocator.h).
-// Units    bytes as they were asked for.
+// Units    bytes, each block rounded up to kPieceBytes, at which a pool cuts.
 // Threads  any.
 #pragma once
 
@@ -11,6 +11,8 @@
 #include <memory>
 
 namespace loom::device {
+
+inline constexpr std::int64_t kPieceBytes = 64;
 
 class PinnedBytes {
  public:

@@ -7,6 +7,7 @@
 #include "engine/device/device.h"
 #include "engine/device/pinned_bytes.h"
 #include "engine/nn/functional.h"
+#include "engine/plan/dry_reads_of_plan.h"
 #include "engine/train/trainer.h"
 
 namespace loom::plan {
@@ -32,6 +33,7 @@ HostNeed plan_host_need(const train::TrainArguments& arguments, const train::Pre
   options.dry_run = true;
   device::Device& device = device::Device::install(context, options);
   context.slot<nn::KernelOptions>() = arguments.fused;
+  refuse_reads_of_values(context);
   const auto world = comm::make_simulated_world(0, arguments.ranks);
   train::Trainer trainer(arguments, callbacks, inputs, *world);
   for (int step = 0; step < kSteps; ++step) trainer.step();
