@@ -6,17 +6,24 @@
 #include <utility>
 #include <vector>
 
+#include "engine/core/rounding.h"
+#include "offload/pinned_pool.h"
+
 namespace loom::offload {
 namespace {
 
 class BufferAllocator final : public device::HostAllocator {
  public:
-  explicit BufferAllocator(HostMemoryCalls& calls) : calls_(calls), pool_(std::make_shared<Pool>()) {}
+  BufferAllocator(const HostAllocatorOptions& options, HostMemoryCalls& calls)
+      : options_(options), calls_(calls), pool_(std::make_shared<Pool>()) {}
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes, bool pinned) override {
     const Kind kind{std::max<std::size_t>(bytes, 1), pinned};
+    if (pinned) {
+      if (auto piece = from_pinned_pool(kind.first)) return piece;
+    }
     HostBuffer buffer = pool_->take(kind);
-    if (buffer.data() == nullptr) buffer = HostBuffer(kind.first, {.pin = pinned}, calls_);
+    if (buffer.data() == nullptr) buffer = new_buffer(kind);
     std::byte* data = buffer.data();
     return {data, GiveBack{pool_, kind, std::make_shared<HostBuffer>(std::move(buffer))}};
   }
@@ -52,14 +59,52 @@ class BufferAllocator final : public device::HostAllocator {
     void operator()(std::byte*) const { pool->give_back(kind, std::move(*buffer)); }
   };
 
+  std::shared_ptr<std::byte> from_pinned_pool(std::size_t bytes) {
+    if (options_.pinned_pool_bytes == 0) return nullptr;
+    if (!pinned_pool_) {
+      pinned_pool_ =
+          std::make_shared<PinnedPool>(options_.pinned_pool_bytes, options_.node, options_.ranks_of_process, calls_);
+      asked_ = pinned_pool_->bytes();
+      pinned_ = pinned_pool_->pinned_bytes();
+    }
+    return pinned_pool_->take(bytes);
+  }
+
+  HostBuffer new_buffer(const Kind& kind) {
+    const auto& [bytes, to_pin] = kind;
+    HostBuffer buffer(bytes, {.pin = to_pin && is_within_share(bytes), .node = options_.node}, calls_);
+    if (!to_pin) return buffer;
+    asked_ += bytes;
+    if (buffer.pinned()) {
+      pinned_ += round_up(bytes, kPage);
+    } else {
+      say_partly_pinned(asked_, pinned_, options_.ranks_of_process, calls_);
+    }
+    return buffer;
+  }
+
+  bool is_within_share(std::size_t bytes) const {
+    const auto share = lock_share(options_.ranks_of_process, calls_);
+    return !share || pinned_ + round_up(bytes, kPage) <= *share;
+  }
+
+  const HostAllocatorOptions options_;
   HostMemoryCalls& calls_;
   const std::shared_ptr<Pool> pool_;
+  std::shared_ptr<PinnedPool> pinned_pool_;
+  std::size_t asked_ = 0;   // to be pinned, of what was mapped
+  std::size_t pinned_ = 0;  // of these
 };
 
 }  // namespace
 
+std::shared_ptr<device::HostAllocator> make_host_allocator(const HostAllocatorOptions& options,
+                                                           HostMemoryCalls& calls) {
+  return std::make_shared<BufferAllocator>(options, calls);
+}
+
 std::shared_ptr<device::HostAllocator> make_host_allocator(HostMemoryCalls& calls) {
-  return std::make_shared<BufferAllocator>(calls);
+  return make_host_allocator({}, calls);
 }
 
 }  // namespace loom::offload

@@ -1,9 +1,12 @@
-// Host memory: buffers on the NUMA node of the rank's cores, pinned when asked.
+// Host memory: buffers on the NUMA node of the rank's device or cores, pinned when asked.
 //
 // Units      bytes; a node is the kernel's number of a NUMA node.
-// Placement  pages prefer the node of the core that the constructing thread runs on. A machine with one node needs no
+// Placement  pages prefer the node that is asked for, else that of the core that the constructing thread runs on; a node
+//            without memory for this process is replaced by the nearest that has some. A machine with one node needs no
 //            placement; where the kernel has no NUMA or refuses (containers often do), the buffer is ordinary
-//            page-aligned memory, and that is said once.
+//            page-aligned memory. What was not done as asked is said once.
+// Pages      a buffer of kHugePage or more begins at a huge page's boundary and is of huge pages where the system gives
+//            them (bench/README.md).
 // Pinning    mlock: the pages are present and stay. Where that is refused (ulimit -l), the buffer stays pageable, and
 //            that is said once.
 // Errors     DeviceError when the system has no memory to give.
@@ -17,7 +20,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/device/host_topology.h"
+
 namespace loom::offload {
+
+inline constexpr std::size_t kPage = 4096;
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // What this floor asks of the operating system; tests bring their own. "errno" results are 0 when granted.
 class HostMemoryCalls {
@@ -27,20 +35,27 @@ class HostMemoryCalls {
   HostMemoryCalls& operator=(const HostMemoryCalls&) = delete;
   virtual ~HostMemoryCalls() = default;
 
-  // Nodes with memory, ascending; empty when the kernel has no NUMA.
-  virtual std::vector<int> nodes() = 0;
+  // The nodes of the machine as this process may use them.
+  virtual device::HostTopology topology() = 0;
   // Node of the core that the calling thread runs on; nothing when unknown.
   virtual std::optional<int> node_of_this_thread() = 0;
-  // Zeroed page-aligned memory, bytes > 0; null when there is none.
+  // Zeroed memory, bytes > 0, at a page's boundary, from kHugePage on at a huge page's; null when there is none.
   virtual void* map(std::size_t bytes) = 0;
   virtual void unmap(void* data, std::size_t bytes) = 0;
   // Pages touched from now on prefer `node`. errno.
   virtual int prefer_node(void* data, std::size_t bytes, int node) = 0;
+  // Asks for huge pages where they are touched from now on; no promise.
+  virtual void prefer_huge_pages(void* data, std::size_t bytes) = 0;
   // errno.
   virtual int lock(void* data, std::size_t bytes) = 0;
+  // Bytes that the threads of this process may lock together (ulimit -l); nothing: no limit.
+  virtual std::optional<std::size_t> lock_limit() = 0;
+  // The node that each page is on, in the order of `pages`; below 0: an errno, as for a page that was never touched.
+  // Empty: the system does not say.
+  virtual std::vector<int> nodes_of_pages(std::span<void* const> pages) = 0;
 
   // Says `text` the first time it is called for `concern` on this object; later calls do nothing.
-  enum class Concern { kPlacement, kPinning };
+  enum class Concern { kPlacement, kNode, kPinning, kPages };
   void say_once(Concern concern, const std::string& text);
 
   // Linux through libnuma.
@@ -50,12 +65,12 @@ class HostMemoryCalls {
   virtual void say(const std::string& text) = 0;
 
  private:
-  std::atomic<bool> said_[2] = {};
+  std::atomic<bool> said_[4] = {};
 };
 
 // The machine's NUMA nodes as the calling thread sees them.
 struct NumaTopology {
-  std::vector<int> nodes;         // with memory; empty when the kernel has no NUMA
+  std::vector<int> nodes;         // that give this process memory; empty when the kernel has no NUMA
   std::optional<int> local_node;  // of the core that the thread runs on
 
   bool available() const { return !nodes.empty(); }
@@ -64,7 +79,16 @@ struct NumaTopology {
 
 struct HostBufferOptions {
   bool pin = false;
+  std::optional<int> node{};  // nothing: that of the constructing thread's core
 };
+
+// How many of a range's pages were looked at, and how many of these are on a node.
+struct PageCount {
+  int seen = 0;
+  int on_node = 0;
+};
+// Of at most 256 pages, evenly spaced; pages that were never touched are on no node.
+PageCount count_pages(void* data, std::size_t bytes, int node, HostMemoryCalls& calls = HostMemoryCalls::system());
 
 // Zeroed page-aligned host memory; owns it. Movable.
 class HostBuffer {
@@ -90,7 +114,8 @@ class HostBuffer {
   bool pinned() const { return pinned_; }
 
  private:
-  void place();
+  void place(std::optional<int> asked);
+  std::optional<int> chosen_node(const device::HostTopology& topology, std::optional<int> asked) const;
   void pin();
 
   HostMemoryCalls* calls_ = nullptr;

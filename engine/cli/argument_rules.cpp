@@ -1,5 +1,6 @@
 #include "engine/cli/argument_rules.h"
 
+#include "engine/cli/host_flags.h"
 #include "engine/cli/memory_flags.h"
 #include "engine/cli/recompute_flags.h"
 #include "engine/cli/schedule_rules.h"
@@ -391,7 +392,7 @@ int take_mpi_ranks(const CLI::App& app, const launch::LaunchContext& context, in
                  context.mpi_ranks);
   }
   ranks = context.mpi_ranks;
-  return context.mpi_local_ranks > 0 ? context.mpi_local_ranks : context.mpi_ranks;
+  return context.local_ranks(ranks);
 }
 
 void check_sources(const ProgramArguments& a, Program program) {
@@ -435,6 +436,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   settle_iterations_to_skip(plans(program), a);
   settle_kernels(a);
   settle_swap(app, plans(program), a);
+  settle_host(plans(program), context, a);
   settle_presets(a);
 }
 

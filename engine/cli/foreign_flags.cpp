@@ -47,7 +47,6 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--join", 1, kAny, ""},  // the program always waits for its ranks
     {"--cluster-time-out", 1, "", "is not a flag here; write --distributed-timeout-minutes N"},
     {"--log-dir", 1, "", "is not a flag here: the ranks of a process share its output; remove it and redirect that"},
-    {"--bind-core", 1, "", "is not built; remove it, or start the program under taskset or numactl"},
     {"--mm-data", 1, "", "is not a flag here; write --data-path PATH"},
     {"--mm-model", 1, "", "is not a flag here; write --model-config FILE, or --init-from-hf-path DIR"},
     {"--mm-tool", 1, "", "is not a flag here; the flags of --profile are its profiler; remove it"},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/cli/exit_status.h"
+#include "engine/cli/host_plan.h"
 #include "engine/cli/outputs.h"
 #include "engine/cli/plan_command.h"
 #include "engine/cli/rank_run.h"
@@ -95,7 +96,8 @@ void pretrain(const ProgramArguments& given, const train::PretrainCallbacks& cal
   const std::vector<comm::SaidEntry> entries = entries_of(arguments, callbacks, inputs);
   const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};
   const launch::StopSignals signals;
-  const Job job{arguments, callbacks, inputs, observed};
+  const HostPlan host = plan_host(arguments, callbacks, inputs, launch::LaunchContext::detect());
+  const Job job{arguments, callbacks, inputs, observed, host};
   const launch::RankMain main = [&](RankContext& context, comm::World& world) {
     if (!entries.empty() && world.size() > 1) train::check_same_job(entries, *world.everyone());
     RankRun(job, context, world, end, out).run();

@@ -38,12 +38,6 @@ void warn_of_environment() {
         "changes nothing here",
         std::getenv("TASK_QUEUE_ENABLE"));
   }
-  if (is_on("CPU_AFFINITY_CONF")) {
-    logger().warn(
-        "CPU_AFFINITY_CONF is {}, which binds the threads of a rank to the cores beside its device on NPUs; it is not "
-        "built yet and changes nothing here: start the program under taskset or numactl",
-        std::getenv("CPU_AFFINITY_CONF"));
-  }
 }
 
 // Where the weights came from, and in which type --save writes them.
@@ -104,8 +98,10 @@ std::string stop_text(int signal, std::int64_t step, const train::TrainArguments
 }
 
 // Before anything of the rank is made.
-RankContext& set_up(RankContext& context, const train::TrainArguments& arguments) {
-  train::set_up_rank(context, arguments);
+RankContext& set_up(RankContext& context, const Job& job) {
+  const int rank_of_process = launch::launched_by_mpi() ? 0 : context.rank();
+  launch::bind_rank(context, job.host.cores(rank_of_process));
+  train::set_up_rank(context, job.arguments, job.host.memory_of(rank_of_process));
   return context;
 }
 
@@ -116,7 +112,7 @@ RankRun::RankRun(const Job& job, RankContext& context, comm::World& world, RunEn
       arguments_(job.arguments),
       end_(end),
       out_(program_out),
-      first_(set_up(context, job.arguments).rank() == 0),
+      first_(set_up(context, job).rank() == 0),
       short_log_(job.arguments.log_format == train::LogFormat::kShort),
       log_order_(short_log_ ? nullptr : world.everyone("log")),
       trainer_(job.arguments, job.callbacks, job.inputs, world),
@@ -134,6 +130,7 @@ void RankRun::tell_begin() {
   if (!first_) return;
   warn_of_flags(arguments_.without_effect);
   describe(arguments_, job_.inputs, trainer_.model(), out_);
+  for (const std::string& note : job_.host.placement.notes) out_ << note << "\n";
   for (const std::string& line : trainer_.said()) out_ << line << "\n";
   out_ << std::flush;
 }

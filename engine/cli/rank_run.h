@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/cli/arguments.h"
+#include "engine/cli/host_plan.h"
 #include "engine/cli/rank_logs.h"
 #include "engine/cli/run_end.h"
 #include "engine/core/rank_context.h"
@@ -39,6 +40,7 @@ struct Job {
   const train::PretrainCallbacks& callbacks;
   const train::TrainingInputs& inputs;
   const ObserverInputs& observed;
+  const HostPlan& host;
 };
 
 class RankRun {

@@ -1,5 +1,6 @@
 #include "engine/cli/training_flags.h"
 
+#include "engine/cli/host_flags.h"
 #include "engine/cli/memory_flags.h"
 #include "engine/cli/recompute_flags.h"
 #include "engine/cli/swap_flags.h"
@@ -381,6 +382,7 @@ void add_training(Flags& flags, Program program, ProgramArguments& a) {
   add_execution(flags, a);
   add_memory(flags, a);
   add_swap(flags, a);
+  add_host(flags, program, a);
   add_output(flags, program, a);
   add_checkpoints(flags, program, a);
   add_end(flags, a);

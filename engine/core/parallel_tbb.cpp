@@ -1,16 +1,57 @@
+#include <optional>
 #include <tbb/blocked_range.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
+#include <tbb/task_scheduler_observer.h>
 
 #include "engine/core/error.h"
+#include "engine/core/log.h"
 #include "engine/core/parallel.h"
 #include "engine/core/rank_context.h"
+#include "engine/core/thread_cores.h"
 
 namespace loom {
 
+namespace {
+
+// TBB's threads serve the arenas of all ranks of a process, so each is bound anew when it enters one. The rank's host
+// thread, which enters to wait for its loop, stays where it is.
+class CoresOfArena final : public tbb::task_scheduler_observer {
+ public:
+  CoresOfArena(tbb::task_arena& arena, std::vector<int> cores)
+      : tbb::task_scheduler_observer(arena), cores_(std::move(cores)) {
+    observe(true);
+  }
+  ~CoresOfArena() override { observe(false); }
+
+  // TBB takes no exception here. The cores were checked before the ranks began.
+  void on_scheduler_entry(bool is_worker) override {
+    if (!is_worker) return;
+    try {
+      bind_this_thread(cores_);
+    } catch (const DeviceError& error) {
+      logger().warn("a compute thread is not bound: {}", error.what());
+    }
+  }
+
+ private:
+  const std::vector<int> cores_;
+};
+
+std::vector<int> compute_cores_of_rank() {
+  RankContext* const context = RankContext::current_or_null();
+  return context == nullptr ? std::vector<int>{} : context->slot<ThreadCores>().compute;
+}
+
+}  // namespace
+
 struct ComputePool::Arena {
-  explicit Arena(int threads) : tasks(threads) {}
+  explicit Arena(int threads) : tasks(threads) {
+    if (std::vector<int> cores = compute_cores_of_rank(); !cores.empty())
+      cores_of_threads.emplace(tasks, std::move(cores));
+  }
   tbb::task_arena tasks;
+  std::optional<CoresOfArena> cores_of_threads;  // after the arena: it watches it
 };
 
 ComputePool::ComputePool() = default;

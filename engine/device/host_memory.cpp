@@ -1,8 +1,12 @@
 #include "engine/device/host_memory.h"
 
+#include <algorithm>
 #include <new>
 
+#include "engine/core/rank_context.h"
+#include "engine/core/rounding.h"
 #include "engine/device/ledger.h"
+#include "engine/device/pinned_bytes.h"
 
 namespace loom::device {
 namespace {
@@ -19,6 +23,15 @@ class OrdinaryMemory final : public HostAllocator {
 
 }  // namespace
 
+std::shared_ptr<std::byte> PinnedBytes::counted(std::shared_ptr<std::byte> piece, std::int64_t asked) {
+  const std::int64_t bytes = round_up(std::max<std::int64_t>(asked, 1), kPieceBytes);
+  const std::int64_t now = count_->now += bytes;
+  for (std::int64_t peak = count_->peak; peak < now && !count_->peak.compare_exchange_weak(peak, now);) {
+  }
+  std::byte* const data = piece.get();
+  return {data, [count = count_, piece = std::move(piece), bytes](std::byte*) { count->now -= bytes; }};
+}
+
 std::shared_ptr<HostAllocator> HostAllocator::ordinary() { return std::make_shared<OrdinaryMemory>(); }
 
 HostMemory::HostMemory(std::shared_ptr<HostAllocator> allocator, bool dry_run)
@@ -26,6 +39,8 @@ HostMemory::HostMemory(std::shared_ptr<HostAllocator> allocator, bool dry_run)
 
 std::shared_ptr<Block> HostMemory::allocate(std::int64_t bytes, MemCategory category, bool pinned) {
   auto memory = dry_run_ ? nullptr : allocator_->allocate(static_cast<std::size_t>(bytes), pinned);
+  RankContext* const rank = pinned ? RankContext::current_or_null() : nullptr;
+  if (rank != nullptr) memory = rank->slot<PinnedBytes>().counted(std::move(memory), bytes);
   return std::make_shared<Block>(ledger_, std::move(memory), bytes, category);
 }
 

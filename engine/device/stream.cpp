@@ -7,8 +7,21 @@
 #include <thread>
 
 #include "engine/core/rank_context.h"
+#include "engine/core/thread_cores.h"
 
 namespace loom::device {
+namespace {
+
+void run_unless_poisoned(const std::function<void()>& run, std::exception_ptr& cause) {
+  if (cause || !run) return;
+  try {
+    run();
+  } catch (...) {
+    cause = std::current_exception();
+  }
+}
+
+}  // namespace
 
 // The thread behind a stream. An entry is work, an event to wait for, or an event to settle.
 class Stream::Worker {
@@ -37,6 +50,7 @@ class Stream::Worker {
     std::optional<RankScope> scope;
     if (context != nullptr) scope.emplace(*context);
     std::exception_ptr cause;
+    if (context != nullptr) run_unless_poisoned([&] { bind_this_thread(*context, ThreadRole::kStream); }, cause);
     while (std::function<void(std::exception_ptr&)> entry = next()) entry(cause);
   }
 
@@ -55,19 +69,6 @@ class Stream::Worker {
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the members above
 };
-
-namespace {
-
-void run_unless_poisoned(const std::function<void()>& run, std::exception_ptr& cause) {
-  if (cause || !run) return;
-  try {
-    run();
-  } catch (...) {
-    cause = std::current_exception();
-  }
-}
-
-}  // namespace
 
 Stream::Stream(StreamId id, std::string name, ExecutorKind executor, RankContext* context, IssueLog* log)
     : id_(id),

@@ -39,10 +39,22 @@ int usable_cores() {
 }  // namespace
 
 LaunchContext LaunchContext::detect() {
-  return {.cores = usable_cores(),
-          .mpi_ranks = environment_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}),
-          .mpi_local_ranks = environment_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}),
-          .mpi_rank = environment_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}, 0)};
+  const char* const affinity = std::getenv("CPU_AFFINITY_CONF");
+  LaunchContext context{.cores = usable_cores(),
+                        .mpi_ranks = environment_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}),
+                        .mpi_local_ranks = environment_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}),
+                        .mpi_rank = environment_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}, 0),
+                        .affinity_conf = affinity == nullptr ? "" : affinity};
+  const bool says_local =
+      std::getenv("OMPI_COMM_WORLD_LOCAL_RANK") != nullptr || std::getenv("MPI_LOCALRANKID") != nullptr;
+  context.mpi_local_rank = says_local ? environment_number({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}, 0)
+                                      : context.mpi_rank % context.local_ranks(1);
+  return context;
+}
+
+int LaunchContext::local_ranks(int ranks) const {
+  if (mpi_ranks == 0) return ranks;
+  return mpi_local_ranks > 0 ? mpi_local_ranks : mpi_ranks;
 }
 
 }  // namespace loom::launch

@@ -1,9 +1,11 @@
 // LaunchOptions: how many ranks a job has, where they run, and what each gets of the machine.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "engine/device/stream.h"
+#include "engine/launch/affinity.h"
 
 namespace loom::launch {
 
@@ -16,6 +18,9 @@ struct LaunchOptions {
   // asks for npu:hccl,cpu:gloo under offload_to_cpu because PyTorch's device backend cannot reduce host memory; the
   // groups here can.
   std::string distributed_backend = "nccl";
+  std::string bind_core;                   // msrun's --bind-core as it is written
+  AffinityRequest affinity{};              // filled in: what --bind-core or CPU_AFFINITY_CONF asks for
+  std::optional<std::string> numa_device;  // --numa-device: the device profile whose NUMA nodes the ranks' devices have
 };
 
 }  // namespace loom::launch

@@ -1,6 +1,7 @@
 #include "engine/plan/plan_output.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -58,6 +59,19 @@ std::string pool_lines(const MemoryEstimate& memory) {
   return memory.pools_by_life || cached > kShownCache ? pool_table(memory.pools) : "";
 }
 
+// Of all devices that share a host; nothing where they keep nothing on it.
+std::string host_line(const MemoryEstimate& memory) {
+  if (memory.host_bytes == 0) return "";
+  const std::string text =
+      fmt::format("  a host keeps {:.2f} for {} device{}", gib(memory.host_bytes * memory.host_devices),
+                  memory.host_devices, memory.host_devices == 1 ? "" : "s");
+  if (memory.host_capacity_bytes == 0) {
+    return text + "; its memory is not known (host.memory_bytes of the profile), so this is not checked\n";
+  }
+  return text +
+         fmt::format(" of {:.2f}: {}\n", gib(memory.host_capacity_bytes), memory.host_fits ? "fits" : "DOES NOT FIT");
+}
+
 std::string memory_table(const MemoryEstimate& memory) {
   std::string text = fmt::format("\nmemory, GiB   {:>11}", "peak");
   for (int c = 0; c < device::kMemCategories; ++c) {
@@ -75,7 +89,7 @@ std::string memory_table(const MemoryEstimate& memory) {
       gib(memory.peak_allocated_bytes), memory.peak_phase, gib(memory.peak_reserved_bytes), gib(memory.capacity_bytes),
       verdict(memory), gib(memory.reserved_bytes), gib(memory.steady_allocated_bytes),
       memory.host_bytes > 0 ? fmt::format("; host {:.2f}", gib(memory.host_bytes)) : "");
-  return text + flush_lines(memory) + pool_lines(memory);
+  return text + flush_lines(memory) + pool_lines(memory) + host_line(memory);
 }
 
 std::string communication_table(const StepEstimate& plan) {
@@ -144,7 +158,10 @@ ordered_json memory_json(const MemoryEstimate& memory) {
   }
   json["capacity_bytes"] = memory.capacity_bytes;
   json["host_bytes"] = memory.host_bytes;
-  json["fits"] = memory.fits;
+  json["host_devices"] = memory.host_devices;
+  json["host_capacity_bytes"] = memory.host_capacity_bytes;
+  json["host_fits"] = memory.host_fits;
+  json["fits"] = memory.fits && memory.host_fits;
   return json;
 }
 
@@ -224,7 +241,8 @@ std::string out_of_memory_text(const CheckedEstimate& checked) {
   if (checked.remedies.empty()) return text + "no single change or pair of changes of the file would make it fit\n";
   text += "it would fit with\n";
   for (const Remedy& remedy : checked.remedies) {
-    text += fmt::format("  {} (saves {:.2f} GiB, step {:.2f} ms)\n", remedy.change, gib(remedy.saved_bytes),
+    text += fmt::format("  {} ({} {:.2f} GiB, step {:.2f} ms)\n", remedy.change,
+                        remedy.saved_bytes < 0 ? "takes, on the device," : "saves", gib(std::abs(remedy.saved_bytes)),
                         ms(remedy.step_ns));
   }
   return text;

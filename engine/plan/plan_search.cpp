@@ -152,7 +152,7 @@ CheckedEstimate PlanSearch::check() {
   } catch (const OutOfMemoryError& error) {
     checked.out_of_memory = error.what();
     checked.plan = plan(base_, Capacity::kLifted);
-    checked.plan.memory.fits = false;
+    checked.plan.memory.fits = dynamic_cast<const HostMemoryError*>(&error) != nullptr;
     checked.remedies = remedies(checked.plan);
   }
   return checked;
@@ -171,7 +171,7 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
     propose([](PlanChoice& c) { c.config.reshard_after_forward = true; });
     if (may_recompute()) propose([](PlanChoice& c) { set_recompute(c.config, true); });
     propose([](PlanChoice& c) { c.config.num_to_forward_prefetch = c.config.num_to_backward_prefetch = 0; });
-    propose([](PlanChoice& c) { c.config.offload_to_cpu = true; });
+    propose([&](PlanChoice& c) { c.config.offload_to_cpu = too_large.memory.host_fits; });
   }
   propose([this](PlanChoice& c) {
     c.micro_batch = std::max(1, c.micro_batch / 2);

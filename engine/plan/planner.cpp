@@ -9,10 +9,10 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_path.h"
 #include "engine/device/recorder.h"
-#include "engine/nn/call_stack.h"
 #include "engine/observe/schedule_view.h"
+#include "engine/plan/dry_reads_of_plan.h"
+#include "engine/plan/host_memory.h"
 #include "engine/plan/plan_memory.h"
-#include "engine/tensor/dry_reads.h"
 #include "engine/train/inputs.h"
 #include "engine/train/step_flops.h"
 #include "engine/train/trainer.h"
@@ -43,17 +43,6 @@ std::int64_t capacity_of(const train::TrainArguments& arguments, const virtual_t
   return profile.memory.capacity_bytes - profile.memory.context_bytes;
 }
 
-// The loss may be read, as zero; what steers a model's forward may not, and bytes that are not there nowhere.
-void refuse_reads(std::string_view reading, const Tensor& tensor) {
-  const auto module = nn::running_module();
-  if (!module && reading != "data()") return;
-  config_error(
-      "{} reads values ({} of a tensor {} {}), and a plan computes none; decide from shapes there, or "
-      "run it with shardloom train",
-      module ? fmt::format("the forward of {}", *module) : "the program", reading, name(tensor.dtype()),
-      to_string(tensor.shape()));
-}
-
 device::Device& set_up_planned_rank(RankContext& context, const train::TrainArguments& arguments,
                                     const virtual_time::HardwareProfile& profile, Capacity capacity) {
   device::DeviceOptions options;
@@ -64,7 +53,7 @@ device::Device& set_up_planned_rank(RankContext& context, const train::TrainArgu
   options.dry_run = true;
   device::Device& device = device::Device::install(context, options);
   context.slot<nn::KernelOptions>() = arguments.fused;
-  context.slot<DryReads>().before = refuse_reads;
+  refuse_reads_of_values(context);
   return device;
 }
 
@@ -217,6 +206,10 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
   plan.memory.pools = device.memory().pools();
   plan.memory.pools_by_life = arguments.memory_fragmentation;
   plan.memory.capacity_bytes = capacity_of(arguments, profile);
+  measure_host(plan.memory, profile, arguments.ranks);
+  if (const auto problem = host_too_small(plan.memory, profile); problem && capacity == Capacity::kOfTheProfile) {
+    throw HostMemoryError(*problem);
+  }
   if (inputs.fsdp2) {
     plan.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
     plan.warnings = inputs.fsdp2->warnings;

@@ -7,7 +7,7 @@
 // Time      virtual, from the recording of the step and a hardware profile: as the host issues it, and what device and
 //           links alone would need (device bound).
 // Errors    ConfigError for the user's files. OutOfMemoryError with phase, group and the table by category where the
-//           profile's memory is too small, unless the capacity is lifted.
+//           profile's memory is too small, HostMemoryError where its host is, unless the capacity is lifted.
 // Threads   the calling thread; several plans at once on several threads.
 #pragma once
 
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/core/error.h"
 #include "engine/device/caching_allocator.h"
 #include "engine/device/recording.h"
 #include "engine/observe/collective_sums.h"
@@ -52,10 +53,13 @@ struct MemoryEstimate {
   std::vector<CacheFlush> flushes;       // by place, in the order of the step
   std::vector<device::PoolStats> pools;  // what the allocator holds at the end of the step
   bool pools_by_life = false;            // --memory-fragmentation
-  std::int64_t host_bytes = 0;           // peak of the host's memory (offload)
+  std::int64_t host_bytes = 0;           // peak of the host's memory that a device keeps (offload)
+  std::int64_t host_devices = 0;         // that share a host
+  std::int64_t host_capacity_bytes = 0;  // of a host; 0: the profile does not say
+  bool host_fits = true;                 // also where it does not say
   std::int64_t capacity_bytes = 0;       // what the allocator may take: memory less what driver and libraries hold
   std::string peak_phase;
-  bool fits = true;
+  bool fits = true;  // the device's memory
 };
 
 // The collectives of one step of one kind over one group of links.
@@ -111,6 +115,12 @@ struct StepEstimate {
   std::vector<SwapEstimate> swaps;    // of the blocks whose activations are swapped
   std::vector<std::string> warnings;  // of the configuration and of the schedule
   PlannedRun run;
+};
+
+// The host of the profile is too small for what its devices keep on it.
+class HostMemoryError : public OutOfMemoryError {
+ public:
+  using OutOfMemoryError::OutOfMemoryError;
 };
 
 enum class Capacity : std::uint8_t {

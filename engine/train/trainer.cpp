@@ -26,7 +26,6 @@
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
-#include "offload/host_allocator.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
 #include "sharding/reuse_fp32.h"
@@ -96,12 +95,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-void set_up_rank(RankContext& context, const TrainArguments& arguments) {
+void set_up_rank(RankContext& context, const TrainArguments& arguments, const offload::HostAllocatorOptions& host) {
   device::DeviceOptions device;
   device.executor = arguments.device_executor;
   if (arguments.device_memory_mib > 0) device.profile.memory_bytes = arguments.device_memory_bytes();
   if (arguments.memory_fragmentation) device.pools = device::PoolRule::kByLife;
-  device.host_allocator = offload::make_host_allocator();  // for offload_to_cpu; takes nothing before it is asked
+  device.host_allocator = offload::make_host_allocator(host);  // takes nothing before it is asked
   device::Device::install(context, device);
   context.slot<ComputePool>().resize(arguments.compute_threads);
   context.slot<nn::KernelOptions>() = arguments.fused;

@@ -35,6 +35,7 @@
 #include "engine/train/parallel_dims.h"
 #include "engine/train/step_observer.h"
 #include "engine/train/train_state.h"
+#include "offload/host_allocator.h"
 
 namespace loom::train {
 
@@ -44,8 +45,8 @@ struct StopRequest {
   bool time_is_up = false;  // --exit-duration-in-mins is over
 };
 
-// Gives the rank its device, compute threads and kernels, as asked for. Before any tensor is made.
-void set_up_rank(RankContext& context, const TrainArguments& arguments);
+// Gives the rank its device, its host memory, compute threads and kernels, as asked for. Before any tensor is made.
+void set_up_rank(RankContext& context, const TrainArguments& arguments, const offload::HostAllocatorOptions& host = {});
 
 class Trainer {
  public:

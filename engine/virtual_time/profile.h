@@ -147,6 +147,7 @@ struct HostProfile {
   double flops_per_s = 0;
   std::int64_t kernel_ns = 0;              // each piece of work
   std::vector<int> numa_node_of_device{};  // of the devices of one host
+  std::int64_t memory_bytes = 0;           // of one host, which its devices share; 0: not known
 };
 
 struct HardwareProfile {

@@ -314,11 +314,13 @@ HostLinkProfile read_host_link(const Value& value) {
 
 HostProfile read_host(const Value& value, const LinkProfile& links) {
   const Keys keys{"source", "memory_bandwidth_bytes_per_s", "flops_per_s", "kernel_ns", "numa_node_of_device"};
-  const Section s = section(value, keys);
+  const Keys optional{"memory_bytes"};
+  const Section s = section(value, keys, optional);
   text(s["source"]);
   HostProfile host{.memory_bandwidth_bytes_per_s = number(s["memory_bandwidth_bytes_per_s"], kRate),
                    .flops_per_s = number(s["flops_per_s"], kRate),
                    .kernel_ns = whole(s["kernel_ns"], kWholeTime)};
+  if (const Value* bytes = s.given("memory_bytes")) host.memory_bytes = whole(*bytes, kCount);
   constexpr Range kNode{.most = 1023, .whole = true, .words = "the number of a NUMA node, 0 to 1023"};
   const Value& nodes = s["numa_node_of_device"];
   for (const Value& node : list(nodes, "NUMA nodes, one for each device of a host")) {

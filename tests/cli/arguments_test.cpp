@@ -1328,6 +1328,25 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--skip-train", "--iterations-to-skip", "1"}),
             "--iterations-to-skip is given, but with --skip-train no step is taken; remove one of them"}));
 
+// --- cores
+
+TEST(ProgramArguments, BindRanksToCoresAsMsrunAndTorchNpuAreTold) {
+  EXPECT_EQ(train({}).affinity.mode, launch::AffinityMode::kOff);
+  EXPECT_EQ(train({"--bind_core", "False"}).affinity.mode, launch::AffinityMode::kOff);
+  const auto map = train({"--bind-core", R"({"device0": ["0-1"], "device1": ["2-3"]})"}).affinity;
+  EXPECT_EQ(map.mode, launch::AffinityMode::kRange);
+  EXPECT_THAT(map.cores_of_rank, ElementsAre(Pair(0, ElementsAre(0, 1)), Pair(1, ElementsAre(2, 3))));
+  const launch::LaunchContext npu{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0, .affinity_conf = "2,npu0:0-3"};
+  EXPECT_EQ(train({}, npu).affinity.mode, launch::AffinityMode::kCores);
+  EXPECT_EQ(train({"--numa-device", "h200"}).numa_device, "h200");
+}
+
+TEST(CommandLine, RanksAreBoundInOneWay) {
+  const launch::LaunchContext npu{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0, .affinity_conf = "1"};
+  EXPECT_EQ(refusal(with_model_and_data({"--bind-core", "True"}), npu),
+            "--bind-core is True, and CPU_AFFINITY_CONF in the environment is 1; keep one of them");
+}
+
 TEST(CommandLine, RanksAreNotGivenTwiceUnderMpi) {
   EXPECT_EQ(refusal(with_model_and_data({"--nproc-per-node", "2"}), {.cores = 8, .mpi_ranks = 4, .mpi_local_ranks = 4}),
             "--nproc-per-node is 2, but the MPI launcher started 4 ranks, one a process; leave it out");
@@ -1384,8 +1403,9 @@ INSTANTIATE_TEST_SUITE_P(
             "--cluster-time-out is not a flag here; write --distributed-timeout-minutes N"},
         Bad{with_model_and_data({"--log_dir", "logs"}),
             "--log-dir is not a flag here: the ranks of a process share its output; remove it and redirect that"},
-        Bad{with_model_and_data({"--bind_core", "True"}),
-            "--bind-core is not built; remove it, or start the program under taskset or numactl"},
+        Bad{with_model_and_data({"--bind_core", "dev0"}),
+            R"(--bind-core is dev0; use True, False, or a JSON map of ranges as {"device0": ["0-9"], "device1": )"
+            R"(["10-19"]})"},
         Bad{with_model_and_data({"--worker_num", "8", "--local_worker_num", "4"}),
             "--worker-num is 8, but 4 ranks run; write --local-worker-num 8 beside it, or remove it"},
         Bad{with_model_and_data({"--ckpt-format", "torch"}), "--ckpt-format is torch; use torch_dcp, hf, torch_dist"},

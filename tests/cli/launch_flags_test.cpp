@@ -183,14 +183,11 @@ TEST_F(LaunchFlags, AllThatAreNotTakenAreNamedInOneRun) {
 }
 
 TEST_F(LaunchFlags, VariablesOfNpuScriptsAreNamed) {
-  const Outcome outcome =
-      folder.run(kFourSteps + kTwoRanks, {"env", "TASK_QUEUE_ENABLE=2", "CPU_AFFINITY_CONF=1,npu0:0-0"});
+  const Outcome outcome = folder.run(kFourSteps + kTwoRanks, {"env", "TASK_QUEUE_ENABLE=2"});
   EXPECT_EQ(
       outcome.err,
       "warning: TASK_QUEUE_ENABLE is 2, which prepares operators in a queue of their own on NPUs; it is not built "
-      "yet and changes nothing here\n"
-      "warning: CPU_AFFINITY_CONF is 1,npu0:0-0, which binds the threads of a rank to the cores beside its "
-      "device on NPUs; it is not built yet and changes nothing here: start the program under taskset or numactl\n");
+      "yet and changes nothing here\n");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(folder
                 .run(kFourSteps + kTwoRanks + Words{"--metrics-path", "unset.jsonl"},

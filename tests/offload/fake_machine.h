@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,18 @@ class FakeMachine : public offload::HostMemoryCalls {
  public:
   static constexpr std::size_t kPage = 4096;
 
-  std::vector<int> nodes() override { return node_list; }
+  device::HostTopology topology() override {
+    device::HostTopology found{.available = !node_list.empty()};
+    for (const int node : node_list) {
+      const bool gives = std::ranges::find(without_memory, node) == without_memory.end();
+      found.nodes.push_back({.number = node, .cores = {node}, .gives_memory = gives, .free_bytes = 12345});
+    }
+    for (device::HostNode& from : found.nodes) {
+      for (const device::HostNode& to : found.nodes)
+        from.distances.push_back(10 + 5 * std::abs(from.number - to.number));
+    }
+    return found;
+  }
   std::optional<int> node_of_this_thread() override { return this_node; }
   void* map(std::size_t bytes) override {
     if (full) return nullptr;
@@ -33,13 +46,22 @@ class FakeMachine : public offload::HostMemoryCalls {
     preferred.push_back(node);
     return placement_error;
   }
+  void prefer_huge_pages(void*, std::size_t bytes) override { huge_bytes.push_back(bytes); }
   int lock(void*, std::size_t bytes) override {
     locked_bytes.push_back(bytes);
     return lock_error;
   }
+  std::optional<std::size_t> lock_limit() override { return limit; }
+  std::vector<int> nodes_of_pages(std::span<void* const> pages) override {
+    pages_seen += static_cast<int>(pages.size());
+    return std::vector<int>(pages.size(), node_of_pages);
+  }
 
   std::vector<int> node_list = {0, 1};
+  std::vector<int> without_memory{};
   std::optional<int> this_node = 1;
+  std::optional<std::size_t> limit{};  // nothing: no limit
+  int node_of_pages = 1;
   int placement_error = 0;
   int lock_error = 0;
   bool full = false;
@@ -48,6 +70,8 @@ class FakeMachine : public offload::HostMemoryCalls {
   std::vector<std::size_t> unmapped_bytes;
   std::vector<int> preferred;
   std::vector<std::size_t> locked_bytes;  // asked for
+  std::vector<std::size_t> huge_bytes;    // asked for
+  int pages_seen = 0;
   std::vector<std::string> said;
 
  protected:

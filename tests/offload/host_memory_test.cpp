@@ -22,8 +22,6 @@ using test::FakeMachine;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr std::size_t kPage = test::FakeMachine::kPage;
-
 TEST(HostBuffer, PrefersTheNodeOfTheCallingThread) {
   FakeMachine machine;
   const HostBuffer buffer(100, {}, machine);
@@ -64,6 +62,43 @@ TEST(HostBuffer, IsOrdinaryMemoryWithoutNumaAndSaysSoOnce) {
   EXPECT_EQ(first.node(), std::nullopt);
   EXPECT_THAT(machine.preferred, IsEmpty());
   EXPECT_THAT(machine.said, ElementsAre("host memory: this system tells no NUMA nodes; buffers are ordinary memory"));
+}
+
+TEST(HostBuffer, PrefersTheNodeThatIsAskedFor) {
+  FakeMachine machine;
+  const HostBuffer buffer(100, {.node = 0}, machine);
+  EXPECT_EQ(buffer.node(), 0);
+  EXPECT_THAT(machine.preferred, ElementsAre(0));
+  EXPECT_THAT(machine.said, IsEmpty());
+}
+
+TEST(HostBuffer, TakesTheNearestNodeThatHasMemoryAndSaysSoOnce) {
+  FakeMachine machine;
+  machine.node_list = {0, 1, 2, 3};
+  machine.without_memory = {1, 3};
+  machine.this_node = 3;
+  const HostBuffer own(100, {}, machine);
+  const HostBuffer asked(100, {.node = 1}, machine);
+  EXPECT_EQ(own.node(), 2);
+  EXPECT_EQ(asked.node(), 0);  // as near as 2, and before it
+  EXPECT_THAT(machine.preferred, ElementsAre(2, 0));
+  EXPECT_THAT(machine.said, ElementsAre("host memory: NUMA node 3 has no memory for this process; buffers are on node "
+                                        "2, the nearest that has"));
+}
+
+TEST(HostBuffer, TakesTheNodeOfItsCoresWhereThatOfTheDeviceIsNotOfThisMachine) {
+  FakeMachine machine;
+  const HostBuffer buffer(100, {.node = 6}, machine);
+  EXPECT_EQ(buffer.node(), 1);
+  EXPECT_THAT(machine.said, ElementsAre("host memory: this machine has no NUMA node 6, where the rank's device is said "
+                                        "to be; buffers are on node 1, of the rank's cores"));
+}
+
+TEST(HostBuffer, AsksForHugePagesFromTheSizeOfOneOn) {
+  FakeMachine machine;
+  const HostBuffer small(kHugePage - 1, {}, machine);
+  const HostBuffer large(kHugePage, {}, machine);
+  EXPECT_THAT(machine.huge_bytes, ElementsAre(kHugePage));
 }
 
 TEST(HostBuffer, IsPinnedOnlyWhenAsked) {
@@ -122,6 +157,23 @@ TEST(HostMemoryOfThisMachine, IsZeroedPageAlignedAndWritable) {
   EXPECT_TRUE(std::ranges::all_of(bytes, [](std::uint8_t byte) { return byte == 0; }));
   std::ranges::fill(bytes, std::uint8_t{255});
   EXPECT_EQ(bytes.back(), 255);
+}
+
+TEST(HostMemoryOfThisMachine, BeginsLargeBuffersAtAHugePage) {
+  const HostBuffer buffer(2 * kHugePage + 5);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % kHugePage, 0u);
+  buffer.data()[2 * kHugePage + 4] = std::byte{1};
+  EXPECT_EQ(buffer.data()[0], std::byte{0});
+}
+
+TEST(HostMemoryOfThisMachine, SaysOnWhichNodeTouchedPagesAre) {
+  const HostBuffer buffer(64 * kPage);
+  if (!buffer.node()) GTEST_SKIP() << "the kernel has no NUMA";
+  std::ranges::fill(buffer.as<std::uint8_t>().first(32 * kPage), std::uint8_t{1});
+  const PageCount pages = count_pages(buffer.data(), buffer.bytes(), *buffer.node());
+  if (pages.seen == 0) GTEST_SKIP() << "the kernel does not say where pages are";
+  EXPECT_EQ(pages.seen, 64);
+  if (NumaTopology::detect().nodes.size() == 1) EXPECT_EQ(pages.on_node, 32);  // the others were never touched
 }
 
 TEST(HostMemoryOfThisMachine, KnowsTheNodeOfThisThread) {

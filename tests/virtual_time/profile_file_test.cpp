@@ -153,6 +153,7 @@ TEST(ProfileFile, EveryFigureArrives) {
   EXPECT_EQ(p.host.kernel_ns, 23);
   EXPECT_THAT(p.host.numa_node_of_device, ElementsAre(1, 0));
   EXPECT_EQ(p.devices_per_node(), 2);
+  EXPECT_EQ(p.host.memory_bytes, 0);  // not known
   EXPECT_EQ(p.measured.weight, 24);
   EXPECT_EQ(p.measured.products.at(0).time_ns, 4);
   EXPECT_EQ(p.measured.attention.at(0).dtype, DType::kF16);
@@ -266,6 +267,8 @@ INSTANTIATE_TEST_SUITE_P(
             "      latency_ns: 1\n      bandwidth_bytes_per_s: 1e6\n      efficiency: 1\n"
             "      half_rate_message_bytes: 0\n      compute_slowdown: 0\n    - name: cluster\n",
             "toy.yaml:58:16: links.levels[1].devices is 3; use a multiple of the 2 devices of node, the level before"},
+        Bad{"numa_node_of_device: [1, 0]", "numa_node_of_device: [1, 0]\n  memory_bytes: 0",
+            "toy.yaml:82:17: host.memory_bytes is 0; use a whole number of at least 1"},
         Bad{"numa_node_of_device: [1, 0]", "numa_node_of_device: [1, 0, 1]",
             "toy.yaml:81:24: host.numa_node_of_device has 3 entries; use one for each device of a host, as many as a "
             "level of links joins: 2"},

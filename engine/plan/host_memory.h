@@ -1,0 +1,34 @@
+// What a step keeps in the memory of the host: before a run begins, and of a plan against its profile.
+//
+// Units    bytes; of one rank unless a host is named.
+// Peers    rank 0 stands for all: it has the largest shards.
+// Errors   those of the planner (planner.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "engine/plan/planner.h"
+#include "engine/train/inputs.h"
+
+namespace loom::plan {
+
+// Peaks of a step.
+struct HostNeed {
+  std::int64_t bytes = 0;         // shards, gradients, optimizer state and what else is kept off the device
+  std::int64_t pinned_bytes = 0;  // of these, asked to be page-locked
+};
+
+// Whether anything of the job is kept on the host at all; without it HostNeed is 0 and need not be asked for.
+bool keeps_on_host(const train::TrainArguments& arguments, const train::TrainingInputs& inputs);
+
+// By steps of the trainer on a dry device: nothing is allocated. `inputs` are those of the run.
+HostNeed plan_host_need(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+                        const train::TrainingInputs& inputs);
+
+// Fills in the host's share of `memory`, whose host_bytes is known, for `world` devices of the profile.
+void measure_host(MemoryEstimate& memory, const virtual_time::HardwareProfile& profile, int world);
+// Why the host of the profile is too small; nothing where it is large enough or not known.
+std::optional<std::string> host_too_small(const MemoryEstimate& memory, const virtual_time::HardwareProfile& profile);
+
+}  // namespace loom::plan
