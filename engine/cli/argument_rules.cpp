@@ -1,5 +1,6 @@
 #include "engine/cli/argument_rules.h"
 
+#include "engine/cli/host_optimizer_flags.h"
 #include "engine/cli/schedule_rules.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
@@ -415,6 +416,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   a.variable_seq_lengths = a.is_instruction_dataset && (a.variable_seq_lengths || a.no_pad_to_seq_lengths);
   check_lora(a);
   check_optimizer(app, a);
+  check_host_optimizer(app, foreign, a);
   check_data(app, program, a);
   check_sharding(a);
   settle_checkpoints(a);

@@ -29,7 +29,8 @@ void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weigh
     };
   }
   if (!inputs.fsdp2_config) return models::init_on_device(model, source);
-  if (!models::fully_shard(model, world, *inputs.fsdp2_config, {gather_layout(arguments), source})) {
+  if (!models::fully_shard(model, world, *inputs.fsdp2_config,
+                           {gather_layout(arguments), source, waits_in_backward(arguments)})) {
     config_error(
         "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "
         "--use-torch-fsdp2",

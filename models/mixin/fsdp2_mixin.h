@@ -46,6 +46,7 @@ struct WeightSource {
 struct Fsdp2Options {
   sharding::GatherLayout layout = sharding::GatherLayout::kFast;
   WeightSource weights = {};
+  bool wait_in_backward = true;  // of offload_to_cpu (sharding/policy.h)
 };
 
 class FSDP2Mixin {
