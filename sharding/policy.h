@@ -31,6 +31,9 @@ enum class GatherLayout : std::uint8_t {
 struct CpuOffloadPolicy {
   // Page-locked; gradients are then copied to the host without blocking it. Default false, as in the migration guide.
   bool pin_memory = false;
+  // The last backward returns when all gradients are on the host, as PyTorch's. False, with pinned memory: it returns
+  // while they are on their way, and whoever reads one waits for that one (nn/optim/landing.h).
+  bool wait_in_backward = true;
 };
 
 struct FullyShardOptions {

@@ -1,6 +1,7 @@
 #include "engine/cli/argument_rules.h"
 
 #include "engine/cli/host_flags.h"
+#include "engine/cli/host_optimizer_flags.h"
 #include "engine/cli/memory_flags.h"
 #include "engine/cli/recompute_flags.h"
 #include "engine/cli/schedule_rules.h"
@@ -420,6 +421,7 @@ void settle(const CLI::App& app, Program program, const launch::LaunchContext& c
   check_lora(a);
   check_optimizer(app, a);
   check_memory(a);
+  check_host_optimizer(app, foreign, a);
   check_data(app, program, a);
   check_sharding(a);
   settle_checkpoints(a);

@@ -6,6 +6,7 @@
 #include "engine/cli/flags.h"
 #include "engine/cli/foreign_flags.h"
 #include "engine/cli/generation_flags.h"
+#include "engine/cli/host_optimizer_flags.h"
 #include "engine/cli/preprocess_flags.h"
 #include "engine/cli/training_flags.h"
 
@@ -100,7 +101,11 @@ class TrainingFlags final : public train::ExtraArguments {
   void set_command_line(std::vector<std::string> words) { values_.command_line = std::move(words); }
 
   // What the parse gave that is not taken here.
-  const std::vector<std::string>& refused() const { return foreign_.refused; }
+  std::vector<std::string> refused() const {
+    std::vector<std::string> texts = refused_distributed_optimizer(foreign_, values_);
+    texts.insert(texts.end(), foreign_.refused.begin(), foreign_.refused.end());
+    return texts;
+  }
 
   // After the parse.
   ProgramArguments settled(const launch::LaunchContext& context) {

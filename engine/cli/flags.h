@@ -170,6 +170,15 @@ class Flags {
     app_.add_flag(name, value, about)->disable_flag_override()->group(group_);
   }
 
+  // On, off ("!--no-..."), or not given.
+  void optional_toggle(const std::string& name, std::optional<bool>& value, const std::string& about) {
+    app_.add_flag_function(
+            name, [&value](std::int64_t count) { value = count > 0; }, about)
+        ->disable_flag_override()
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->group(group_);
+  }
+
   // Hands over what is given with a flag of `values` values (0 or 1); not shown in the help.
   void noted(const std::string& name, int values, const std::function<void(const std::string& value)>& note) {
     const auto take = [note](const std::vector<std::string>& given) {

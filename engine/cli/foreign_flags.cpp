@@ -7,8 +7,6 @@ constexpr std::string_view kAny = kAnyValue;
 
 // Taken in silence, or refused.
 constexpr ForeignFlag kForeignFlags[] = {
-    {"--use-distributed-optimizer", 0, "",
-     "does not go with FSDP2, which shards the optimizer state with the parameters; remove it"},
     {"--gradient-accumulation-fusion", 0, "",
      "does not go with FSDP2, which reduces the gradients itself; remove it or write "
      "--no-gradient-accumulation-fusion"},
@@ -61,6 +59,9 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--wandb-project", 1, "", "names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR"},
     {"--wandb-exp-name", 1, "", "names a run of Weights & Biases, which is not built; write --tensorboard-dir DIR"},
     {"--overlap-grad-reduce", 0, "", "is of Megatron's DDP; FSDP2 overlaps the reduction by itself; remove it"},
+    {"--virtual-optimizer", -1, "",
+     "maps moments in host memory into the device, which is not built; write --optimizer adamw_swap, which copies "
+     "them"},
     {"--overlap-param-gather", 0, "", "is of Megatron's optimizer; FSDP2 gathers ahead by itself; remove it"},
 };
 
@@ -150,6 +151,7 @@ void add_foreign_flags(Flags& flags, ForeignFlags& given) {
     });
   }
   add_without_effect(flags, kWithoutEffect, given.refused, given.without_effect);
+  flags.noted("--use-distributed-optimizer", 0, [&given](const std::string&) { given.distributed_optimizer = true; });
   flags.noted("--bf16", 0, [&given](const std::string&) { given.bf16 = true; });
   flags.noted("--worker-num", 1, [&given](const std::string& value) { given.worker_num = value; });
 }

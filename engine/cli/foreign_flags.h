@@ -36,6 +36,7 @@ struct ForeignFlags {
   std::vector<std::string> refused;         // what to say of each, in the table's order
   std::vector<std::string> without_effect;  // as they were written, in the table's order
   bool bf16 = false;                        // --bf16
+  bool distributed_optimizer = false;       // --use-distributed-optimizer
   std::optional<std::string> worker_num;    // --worker-num: ranks of the job
 };
 

@@ -1,6 +1,7 @@
 #include "engine/cli/training_flags.h"
 
 #include "engine/cli/host_flags.h"
+#include "engine/cli/host_optimizer_flags.h"
 #include "engine/cli/memory_flags.h"
 #include "engine/cli/recompute_flags.h"
 #include "engine/cli/swap_flags.h"
@@ -197,7 +198,8 @@ void add_muon(Flags& flags, sharding::MuonOptions& muon) {
 void add_optimizer(Flags& flags, ProgramArguments& a) {
   flags.group("Optimizer");
   flags.choice("--optimizer", a.optimizer, train::style_words<train::OptimizerKind>(),
-               "adam (AdamW), sgd, or muon for the matrices of the layers with AdamW for the rest");
+               "adam (AdamW), sgd, muon for the matrices of the layers with AdamW for the rest, or adamw_swap: AdamW "
+               "whose moments are in host memory");
   flags.real("--weight-decay", a.weight_decay, not_negative, "a number of at least 0",
              "Decay of the weights, times lr");
   flags.choice("--weight-decay-incr-style", a.weight_decay_incr_style,
@@ -377,6 +379,7 @@ void add_training(Flags& flags, Program program, ProgramArguments& a) {
   add_model_and_data(flags, program, a);
   add_batch_and_schedule(flags, a);
   add_optimizer(flags, a);
+  add_host_optimizer(flags, a);
   add_loss_scale(flags, a);
   add_recompute(flags, a);
   add_execution(flags, a);

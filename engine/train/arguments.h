@@ -34,11 +34,22 @@ namespace loom::train {
 // eager composes them.
 enum class KernelSet : std::uint8_t { kFast, kPytorch };
 
-// Which optimizer updates the parameters (--optimizer); kMuon: the hidden matrices, and AdamW the rest.
-enum class OptimizerKind : std::uint8_t { kAdam, kSgd, kMuon };
+// Which optimizer updates the parameters (--optimizer); kMuon: the hidden matrices, and AdamW the rest. kAdamSwap: AdamW
+// whose moments are on the device only while they are used (nn/optim/swapped_adamw.h).
+enum class OptimizerKind : std::uint8_t { kAdam, kSgd, kMuon, kAdamSwap };
+
+// Optimizer state and its updates in host memory.
+struct HostOptimizerOptions {
+  double mem_fraction_static = 0.8;  // of kAdamSwap: share of the device's unused memory that a batch of moments takes
+  bool swap_optimizer = false;       // of kAdam: its moments are swapped in slices
+  int swap_optimizer_times = 16;     // how many
+  // With offload_to_cpu: gradients are waited for one by one, in the order in which they land on the host. None: with
+  // KernelSet::kFast; the other set keeps PyTorch's order of events.
+  std::optional<bool> overlap_cpu_optimizer = {};
+};
 
 // The optimizer, its schedule and the batch of a step; when the run saves and ends.
-struct TrainerOptions : EndOptions {
+struct TrainerOptions : EndOptions, HostOptimizerOptions {
   int micro_batch_size = 1;   // sequences of one forward/backward on a rank
   int global_batch_size = 0;  // sequences of a step on all ranks; filled in: default micro_batch_size * ranks
 

@@ -169,6 +169,10 @@ sharding::GatherLayout gather_layout(const TrainArguments& arguments) {
   return arguments.kernels == KernelSet::kFast ? sharding::GatherLayout::kFast : sharding::GatherLayout::kBuffered;
 }
 
+bool waits_in_backward(const TrainerOptions& options) {
+  return !options.overlap_cpu_optimizer.value_or(options.kernels == KernelSet::kFast);
+}
+
 const io::HfWeights* loaded_weights(const TrainingInputs& inputs, const nn::Module& model) {
   if (inputs.weights) return &*inputs.weights;
   const auto* transformers = dynamic_cast<const models::TransformersModel*>(&model);

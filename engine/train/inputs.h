@@ -50,5 +50,7 @@ const io::HfWeights* loaded_weights(const TrainingInputs& inputs, const nn::Modu
 
 // How gathered parameters are laid out with these kernels.
 sharding::GatherLayout gather_layout(const TrainArguments& arguments);
+// Whether backward waits for offloaded gradients, as PyTorch's does: unless --overlap-cpu-optimizer-d2h-h2d is on.
+bool waits_in_backward(const TrainerOptions& options);
 
 }  // namespace loom::train

@@ -2,6 +2,7 @@
 
 #include "engine/nn/optim/adamw.h"
 #include "engine/nn/optim/sgd.h"
+#include "engine/nn/optim/swapped_adamw.h"
 #include "sharding/optim/muon.h"
 
 namespace loom::train {
@@ -21,7 +22,12 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const TrainerOptions& options, nn:
                                .foreach = options.kernels == KernelSet::kPytorch};
   switch (options.optimizer) {
     case OptimizerKind::kAdam:
-      break;
+      if (!options.swap_optimizer) break;
+      return std::make_unique<nn::SwappedAdamW>(std::move(groups), adamw,
+                                                nn::SlicesByCount{options.swap_optimizer_times});
+    case OptimizerKind::kAdamSwap:
+      return std::make_unique<nn::SwappedAdamW>(std::move(groups), adamw,
+                                                nn::BatchesByMemory{options.mem_fraction_static});
     case OptimizerKind::kSgd:
       return std::make_unique<nn::Sgd>(std::move(groups), nn::SgdOptions{.lr = options.lr,
                                                                          .momentum = options.sgd_momentum,

@@ -11,7 +11,8 @@ inline const StyleWords<OptimizerKind>& style_words<OptimizerKind>() {
   static const StyleWords<OptimizerKind> words{{"adam", OptimizerKind::kAdam},
                                                {"adamw", OptimizerKind::kAdam},
                                                {"sgd", OptimizerKind::kSgd},
-                                               {"muon", OptimizerKind::kMuon}};
+                                               {"muon", OptimizerKind::kMuon},
+                                               {"adamw_swap", OptimizerKind::kAdamSwap}};
   return words;
 }
 

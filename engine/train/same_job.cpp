@@ -110,6 +110,7 @@ void add_optimizer(Entries& entries, const TrainArguments& a) {
     add(entries, "--sgd-momentum", a.sgd_momentum);
     add(entries, "--sgd-nesterov", given(a.sgd_nesterov));
   }
+  add(entries, "--overlap-cpu-optimizer-d2h-h2d", given(!waits_in_backward(a)));
   if (a.optimizer != OptimizerKind::kMuon) return;
   add(entries, "--muon-momentum", a.muon.momentum);
   add(entries, "--muon-nesterov", given(a.muon.nesterov));

@@ -34,7 +34,8 @@ void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weigh
     models::swap_activations(models::sharded_module(model), {}, arguments);
     return models::init_on_device(model, source);
   }
-  if (!models::fully_shard(model, world, *inputs.fsdp2_config, {gather_layout(arguments), source, arguments})) {
+  if (!models::fully_shard(model, world, *inputs.fsdp2_config,
+                           {gather_layout(arguments), source, arguments, waits_in_backward(arguments)})) {
     config_error(
         "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "
         "--use-torch-fsdp2",

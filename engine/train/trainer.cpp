@@ -422,6 +422,23 @@ std::string Trainer::first_bad_gradient() const {
   return own.empty() ? "" : fmt::format(", first in the gradient of {}", own.substr(own.find(' ') + 1));
 }
 
+// Where nothing that the norm says keeps gradients from the optimizer, each of those that come to the host is used when
+// it has landed; to sum them up first would be to wait for the last.
+bool Trainer::updates_before_norm() const {
+  return !waits_in_backward(arguments_) && arguments_.clip_grad == 0 && !scaler_ &&
+         !arguments_.check_for_nan_in_loss_and_grad;
+}
+
+void Trainer::clip_and_update(StepMetrics& metrics) {
+  const double norm = unclipped_norm();
+  metrics.grad_norm = scaler_ ? norm / scaler_->scale() : norm;
+  metrics.skipped = scaler_ && overflows(norm);
+  if (metrics.skipped) return check_overflow(norm);
+  check_grad_norm(metrics.grad_norm);
+  clip(metrics.grad_norm);
+  update();
+}
+
 StepMetrics Trainer::step() {
   const std::int64_t step = state_.step;
   for (StepObserver* observer : observers_) observer->begin_step(step);
@@ -437,16 +454,12 @@ StepMetrics Trainer::step() {
   }
   mean_of_step(loss, metrics);
   begin_phase("optimizer");
-  const double norm = unclipped_norm();
-  metrics.grad_norm = scaler_ ? norm / scaler_->scale() : norm;
-  metrics.skipped = scaler_ && overflows(norm);
   metrics.lr = schedule_.lr.at(state_.schedule_samples);
-  if (metrics.skipped) {
-    check_overflow(norm);
-  } else {
-    check_grad_norm(metrics.grad_norm);
-    clip(metrics.grad_norm);
+  if (updates_before_norm()) {
     update();
+    metrics.grad_norm = unclipped_norm();
+  } else {
+    clip_and_update(metrics);
   }
   optimizer_->zero_grad();
   if (scaler_) {

@@ -12,6 +12,9 @@
 //           where they are clipped. A gradient that overflows on any rank leaves out the update on all of them: samples
 //           and iteration are counted, the schedules stay. At a scale that cannot fall it is an Error, with
 //           check_for_nan_in_loss_and_grad.
+// Offload   with offload_to_cpu gradients are squared and used in the order in which they land on the host, unless
+//           PyTorch's order of events is kept (waits_in_backward, inputs.h). Without clipping, loss scale and
+//           check_for_nan_in_loss_and_grad the optimizer uses them before their norm is known. The bits are the same.
 // Position  is state(), a value; nothing else of a step depends on the steps before but weights and optimizer state.
 // Threads   the rank's host thread.
 #pragma once
@@ -127,6 +130,8 @@ class Trainer {
   bool overflows(double norm);
   void check_overflow(double norm) const;
   void update();
+  bool updates_before_norm() const;
+  void clip_and_update(StepMetrics& metrics);
   void add_request(std::vector<double>& means) const;
   static StopRequest agreed_on(std::span<const double> means);
   void check_finite(double value, std::string_view what) const;

@@ -201,6 +201,7 @@ void FSDP2Mixin::_pre_fully_shard(comm::World& world, const sharding::Fsdp2Confi
                                   const Fsdp2Options& options) {
   nn::Module& model = sharded_module();
   sharding::ResolvedFsdp2Config resolved = sharding::resolve_fsdp2(model, fsdp2_config, world.size(), options.layout);
+  if (auto& offload = resolved.options.cpu_offload) offload->wait_in_backward = options.wait_in_backward;
   sharding::FullyShardOptions kwargs = sharding::options_for(model, resolved, world);
   prepared_ =
       std::make_shared<const Prepared>(Prepared{fsdp2_config, std::move(resolved), std::move(kwargs), options.swap});

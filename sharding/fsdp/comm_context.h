@@ -7,6 +7,7 @@
 // Threads  the rank's host thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,6 +35,7 @@ struct CommContext {
   // backward.
   std::vector<ParamGroup*> post_forward_order;
   std::shared_ptr<InFlight> in_flight;
+  std::int64_t landings = 0;  // reductions issued: the order in which offloaded gradients land
 
   // Frees the held buffer; gathers issued from now on come after its copy-out.
   void release_held();

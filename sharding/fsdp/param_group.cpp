@@ -276,6 +276,7 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
                               .all_reduce = switches_.all_reduce_grads,
                               .partial = std::exchange(partial_, {}),
                               .comm = comm_in_use_.reduce_scatter,
+                              .landing = comm_->landings++,
                               .hook = all_reduce_hook_,
                               .hook_stream = all_reduce_hook_stream_};
   const ReduceState& reduction =
@@ -297,7 +298,9 @@ std::string ParamGroup::reduction_tag(const std::vector<Param*>& params) const {
 void ParamGroup::finalize_backward() {
   comm_->device->stream(StreamId::kCompute).wait(reduced_);
   reduced_ = {};
-  for (const auto& param : params_) param->wait_for_shard_grad();
+  for (const auto& param : params_) {
+    if (const auto& offload = param->cpu_offload(); offload && offload->wait_in_backward) param->wait_for_shard_grad();
+  }
   drop_gather();  // prefetched and never used
   post_forward_indices_.clear();
 }

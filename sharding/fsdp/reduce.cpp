@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/kernels/fused.h"
+#include "engine/nn/optim/landing.h"
 #include "sharding/lanes.h"
 
 namespace loom::sharding {
@@ -200,7 +201,8 @@ Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stre
 
 // Copies every shard's part of `gradient` to the host after what is on `stream`, and gives or adds it to the shard's
 // `.grad`.
-void move_to_host(const std::vector<Param*>& params, const Tensor& gradient, device::Stream& stream) {
+void move_to_host(const std::vector<Param*>& params, const Tensor& gradient, std::int64_t landing,
+                  device::Stream& stream) {
   std::int64_t offset_elems = 0;
   for (const Param* param : params) {
     const Tensor& shard = param->sharded();
@@ -210,6 +212,9 @@ void move_to_host(const std::vector<Param*>& params, const Tensor& gradient, dev
     const Tensor before = shard.grad();
     if (!param->cpu_offload()->pin_memory || before.defined()) copy.storage()->wait_ready();
     if (!before.defined()) {
+      if (!param->cpu_offload()->wait_in_backward) {
+        copy.storage()->attach(std::make_shared<nn::Landing>(nn::Landing{landing}));
+      }
       shard.set_grad(copy);
       continue;
     }
@@ -309,7 +314,7 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   submit_collectives(context, plan, buffers, additions, device.dry_run());
   device::Stream& last = last_stream(context);
   state.done = last.record();
-  if (offloads && !keeps) move_to_host(params, gradient, last);
+  if (offloads && !keeps) move_to_host(params, gradient, context.landing, last);
   if (!offloads || !in_place) state.reduced = reduced;
   return state;
 }

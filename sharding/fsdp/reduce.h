@@ -11,9 +11,10 @@
 //           all-reduces the sum.
 // Offload   after the last collective, on its stream, each shard's gradient is copied to host memory. With pinned
 //           memory and no gradient there yet the copy does not block the host, and the gradient's storage makes readers
-//           wait until it is there (Storage::data()). Otherwise the host waits for the copy at once; a gradient that
-//           is there already is added to by the CPU. Whether memory counts as pinned is the policy's word, not what the
-//           system granted: the order of events is the same everywhere.
+//           wait until it is there (Storage::data()); without wait_in_backward it says in which order it lands.
+//           Otherwise the host waits for the copy at once; a gradient that is there already is added to by the CPU.
+//           Whether memory counts as pinned is the policy's word, not what the system granted: the order of events is
+//           the same everywhere.
 // Custom    a ReduceScatter of the user's, or of the process group's memory, gets an output of its own, from which the
 //           gradients are copied.
 // Hook      runs on the row after the last collective, on the all-reduce stream or one of the user's.
@@ -62,6 +63,7 @@ struct ReduceContext {
   bool all_reduce = true;                 // false: the row is kept instead (no effect without a replicate axis)
   Tensor partial;                         // the row kept so far; undefined: none
   std::shared_ptr<ReduceScatter> comm;    // null: the process group's
+  std::int64_t landing = 0;               // of this reduction among those of the run (nn/optim/landing.h)
   AllReduceHook hook;                     // after the last collective; none: empty
   device::Stream* hook_stream = nullptr;  // null: the all-reduce stream
 };

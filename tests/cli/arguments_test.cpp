@@ -1347,6 +1347,25 @@ TEST(CommandLine, RanksAreBoundInOneWay) {
             "--bind-core is True, and CPU_AFFINITY_CONF in the environment is 1; keep one of them");
 }
 
+TEST(CommandLine, SaysWhereOptimizerStateIs) {
+  const ProgramArguments plain = train({});
+  EXPECT_EQ(plain.mem_fraction_static, 0.8);
+  EXPECT_EQ(plain.swap_optimizer_times, 16);
+  EXPECT_FALSE(plain.swap_optimizer);
+  EXPECT_FALSE(plain.overlap_cpu_optimizer.has_value());
+  const ProgramArguments batches = train({"--optimizer", "adamw_swap", "--mem-fraction-static", "0.25"});
+  EXPECT_EQ(batches.optimizer, train::OptimizerKind::kAdamSwap);
+  EXPECT_EQ(batches.mem_fraction_static, 0.25);
+  const ProgramArguments slices =
+      train({"--swap-optimizer", "--use-distributed-optimizer", "--swap-optimizer-times", "4"});
+  EXPECT_TRUE(slices.swap_optimizer);
+  EXPECT_EQ(slices.swap_optimizer_times, 4);
+  EXPECT_EQ(train({"--overlap-cpu-optimizer-d2h-h2d"}).overlap_cpu_optimizer, true);
+  EXPECT_EQ(train({"--no-overlap-cpu-optimizer-d2h-h2d"}).overlap_cpu_optimizer, false);
+  EXPECT_EQ(train({"--no-overlap-cpu-optimizer-d2h-h2d", "--overlap-cpu-optimizer-d2h-h2d"}).overlap_cpu_optimizer,
+            true);
+}
+
 TEST(CommandLine, RanksAreNotGivenTwiceUnderMpi) {
   EXPECT_EQ(refusal(with_model_and_data({"--nproc-per-node", "2"}), {.cores = 8, .mpi_ranks = 4, .mpi_local_ranks = 4}),
             "--nproc-per-node is 2, but the MPI launcher started 4 ranks, one a process; leave it out");
@@ -1369,9 +1388,30 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--optimizer", "sgd", "--sgd-nesterov", "--sgd-momentum", "0"}),
             "--sgd-nesterov is given, and --sgd-momentum is 0; give a momentum above 0, or remove it"},
         Bad{with_model_and_data({"--optimizer", "lion"}),
-            "--optimizer is lion; use adam, adamw, sgd, muon (did you mean muon?)"},
+            "--optimizer is lion; use adam, adamw, sgd, muon, adamw_swap (did you mean muon?)"},
         Bad{with_model_and_data({"--optimizer", "muon", "--muon-num-ns-steps", "1000"}),
             "--muon-num-ns-steps is 1000; use at most 100"},
+        Bad{with_model_and_data({"--mem-fraction-static", "0.5"}),
+            "--mem-fraction-static is of --optimizer adamw_swap, which is not given; add it, or remove the flag"},
+        Bad{with_model_and_data({"--optimizer", "adamw_swap", "--mem-fraction-static", "1.5"}),
+            "--mem-fraction-static is 1.5; use a number above 0 and at most 1"},
+        Bad{with_model_and_data({"--optimizer", "adamw_swap", "--mem-fraction-static", "0"}),
+            "--mem-fraction-static is 0; use a number above 0 and at most 1"},
+        Bad{with_model_and_data({"--optimizer", "adamw_swap", "--swap-optimizer"}),
+            "--swap-optimizer moves the state of --optimizer adam, and --optimizer is adamw_swap; keep one of the two"},
+        Bad{with_model_and_data({"--optimizer", "sgd", "--swap-optimizer"}),
+            "--swap-optimizer moves the state of --optimizer adam, and --optimizer is sgd; use --optimizer adam, or "
+            "remove --swap-optimizer"},
+        Bad{with_model_and_data({"--swap-optimizer"}),
+            "--swap-optimizer is given without --use-torch-fsdp2 and without --use-distributed-optimizer; add "
+            "--use-torch-fsdp2 and a file, which shards the optimizer state, or --use-distributed-optimizer"},
+        Bad{with_model_and_data({"--swap-optimizer-times", "4"}),
+            "--swap-optimizer-times is 4, but --swap-optimizer is not given; add it, or remove the flag"},
+        Bad{with_model_and_data({"--swap-optimizer", "--swap-optimizer-times", "5000"}),
+            "--swap-optimizer-times is 5000; use at most 4096"},
+        Bad{with_model_and_data({"--virtual-optimizer", "all"}),
+            "--virtual-optimizer maps moments in host memory into the device, which is not built; write --optimizer "
+            "adamw_swap, which copies them"},
         Bad{with_model_and_data({"--stage", "prm", "--loss-chunk-size", "4"}),
             "--loss-chunk-size is 4, which is for the loss of next tokens, and --stage is prm; remove it"},
         Bad{with_model_and_data({"--use-distributed-optimizer"}),

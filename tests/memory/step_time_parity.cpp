@@ -3,8 +3,8 @@
 //
 // Links    cost nothing: the measured steps ran on a process group that moves nothing.
 // Host     costs nothing: the rows are bound by the device. The estimate with the host's costs stands beside it.
-// Judged   all rows but the one with CPU offload, whose optimizer runs on the host: median of the errors at most 5 %,
-//          worst 12 %. The measured times scatter by 5 % themselves.
+// Judged   all rows: those whose optimizer runs on the device by the median of their errors, at most 5 %, and the worst,
+//          12 %; the one with CPU offload by 8 %. The measured times scatter by 5 % themselves.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -23,6 +23,7 @@ using namespace loom;
 
 constexpr double kMedian = 0.05;
 constexpr double kWorst = 0.12;
+constexpr double kOffloaded = 0.08;
 
 double step_ms(const device::Recording& recording, const virtual_time::TimeModel& model,
                virtual_time::HostCosts costs) {
@@ -30,8 +31,10 @@ double step_ms(const device::Recording& recording, const virtual_time::TimeModel
   return static_cast<double>(virtual_time::resolve({&rank, 1}, model, costs).end_ns) * 1e-6;
 }
 
+double worst_of(const std::vector<double>& errors) { return *std::ranges::max_element(errors); }
+
 int compare(const nlohmann::json& content, const virtual_time::TimeModel& model) {
-  std::vector<double> errors;
+  std::vector<double> errors, offloaded;
   for (const nlohmann::json& json : content.at("rows")) {
     const auto row = test::PlainLlamaRow::from_json(json, content.at("models"));
     test::PlainLlamaRun run(row);
@@ -42,16 +45,17 @@ int compare(const nlohmann::json& content, const virtual_time::TimeModel& model)
     const double bound = step_ms(recording, model, virtual_time::HostCosts::kFree);
     const double hosted = step_ms(recording, model, virtual_time::HostCosts::kCounted);
     const double measured = json.at("step_ms");
-    const bool judged = !row.offload_to_cpu;
-    if (judged) errors.push_back(std::fabs(bound / measured - 1));
-    fmt::print("{:<45} measured {:>7.1f} ms  device {:>7.1f} {:>+6.1f} %  with host {:>7.1f}{}\n", row.text(), measured,
-               bound, 100 * (bound / measured - 1), hosted, judged ? "" : "  (not judged)");
+    (row.offload_to_cpu ? offloaded : errors).push_back(std::fabs(bound / measured - 1));
+    fmt::print("{:<45} measured {:>7.1f} ms  device {:>7.1f} {:>+6.1f} %  with host {:>7.1f}\n", row.text(), measured,
+               bound, 100 * (bound / measured - 1), hosted);
   }
   std::ranges::sort(errors);
-  const double median = errors.at(errors.size() / 2), worst = errors.back();
+  const double median = errors.at(errors.size() / 2), worst = worst_of(errors);
   fmt::print("{} device-bound steps: median {:.1f} % (at most {:.0f}), worst {:.1f} % (at most {:.0f})\n",
              errors.size(), 100 * median, 100 * kMedian, 100 * worst, 100 * kWorst);
-  return median <= kMedian && worst <= kWorst ? 0 : 1;
+  fmt::print("{} with the optimizer on the host: worst {:.1f} % (at most {:.0f})\n", offloaded.size(),
+             100 * worst_of(offloaded), 100 * kOffloaded);
+  return median <= kMedian && worst <= kWorst && worst_of(offloaded) <= kOffloaded ? 0 : 1;
 }
 
 }  // namespace

@@ -172,6 +172,22 @@ TEST(TrainAndPlan, OfOneCommandLineAgreeForEveryKindOfRecompute) {
   }
 }
 
+constexpr const char* kSmallGpt2 =
+    "model_type: gpt2\nvocab_size: 300\nn_embd: 32\nn_layer: 2\nn_head: 4\nn_positions: 64\n"
+    "tie_word_embeddings: false\n";
+
+TEST(TrainAndPlan, OfOneCommandLineAgreeForSwappedMoments) {
+  expect_same_words(kSmallGpt2, "\"transformer.h.{*}\"", {"--optimizer", "adamw_swap"});
+  expect_same_words(kSmallGpt2, "\"transformer.h.{*}\"", {"--swap-optimizer", "--swap-optimizer-times", "5"});
+}
+
+TEST(TrainAndPlan, OfOneCommandLineAgreeForAnOptimizerOnTheHost) {
+  const std::string wrapped = "\"transformer.h.{*}\"]\noffload_to_cpu: true\npin_memory: true\nignored_modules: [";
+  expect_same_words(kSmallGpt2, wrapped, {});
+  expect_same_words(kSmallGpt2, wrapped, {"--clip-grad", "0", "--no-check-for-nan-in-loss-and-grad"});
+  expect_same_words(kSmallGpt2, wrapped, {"--kernels", "pytorch"});
+}
+
 TEST(TrainAndPlan, OfOneCommandLineAgreeForATiedGpt2) {
   expect_same_command(
       "model_type: gpt2\nvocab_size: 300\nn_embd: 32\nn_layer: 2\nn_head: 4\nn_positions: 64\n"

@@ -10,6 +10,7 @@
 //          gives the device at least as much to do (the rows of a class differ in prefetch, world and reduce dtype
 //          only; their optimizer, the same work in all of them, took up to 1.6 times the others' too). What the device
 //          needs is then at most the other's time, and that is judged. Both errors are printed.
+// Offload  the optimizer of the row with CPU offload, which runs on the CPU (foreach=True: eight passes): at most 8 %.
 // Shown    for the others, where the host decides (one and the same step scatters between 42 and 75 ms), the device's
 //          bound and the host's estimate.
 #include <algorithm>
@@ -31,6 +32,8 @@ using namespace loom;
 
 constexpr double kMedian = 0.05;
 constexpr double kWorst = 0.12;
+constexpr double kOffloaded = 0.08;
+constexpr std::size_t kOptimizer = 2;  // of kPhases
 constexpr std::array kPhases = {"forward", "backward", "optimizer"};
 
 using PhaseTimes = std::array<double, 3>;  // ms
@@ -49,7 +52,7 @@ PhaseTimes phases(const device::Recording& recording, const virtual_time::TimeMo
 }
 
 bool device_decides(const test::ReferenceRow& row, std::size_t phase) {
-  if (row.offload_to_cpu || phase == 2) return false;
+  if (row.offload_to_cpu || phase == kOptimizer) return false;
   return row.model == "llama_8b" || (row.model == "llama_1b" && phase == 1);
 }
 
@@ -101,10 +104,14 @@ struct Errors {
 };
 
 bool judge(const std::vector<Result>& results) {
-  Errors raw, judged;
+  Errors raw, judged, offloaded;
   for (const Result& r : results) {
     for (std::size_t i = 0; i < kPhases.size(); ++i) {
       std::string verdict = "the host decides";
+      if (r.row.offload_to_cpu && i == kOptimizer) {
+        offloaded.add(r.host[i] / r.measured[i] - 1);
+        verdict = fmt::format("on the CPU: {:+.1f} %", 100 * (r.host[i] / r.measured[i] - 1));
+      }
       if (device_decides(r.row, i)) {
         const double needed = device_needed(results, r, i);
         raw.add(r.device[i] / r.measured[i] - 1);
@@ -119,12 +126,13 @@ bool judge(const std::vector<Result>& results) {
                  kPhases[i], r.measured[i], r.device[i], r.host[i], verdict);
     }
   }
-  if (judged.shares.empty()) return false;
+  if (judged.shares.empty() || offloaded.shares.empty()) return false;
   fmt::print("{} device-bound phases as measured: median {:.1f} %, worst {:.1f} %\n", raw.shares.size(),
              100 * raw.median(), 100 * raw.worst());
   fmt::print("against what the device needed: median {:.1f} % (at most {:.0f}), worst {:.1f} % (at most {:.0f})\n",
              100 * judged.median(), 100 * kMedian, 100 * judged.worst(), 100 * kWorst);
-  return judged.median() <= kMedian && judged.worst() <= kWorst;
+  fmt::print("optimizers on the CPU: worst {:.1f} % (at most {:.0f})\n", 100 * offloaded.worst(), 100 * kOffloaded);
+  return judged.median() <= kMedian && judged.worst() <= kWorst && offloaded.worst() <= kOffloaded;
 }
 
 }  // namespace

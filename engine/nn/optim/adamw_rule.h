@@ -17,7 +17,8 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 0.01;
   // torch.optim.AdamW(foreach=True): a step holds one temporary as large as all parameters of a group that it updates
-  // on the device. The values are the same.
+  // on the device, and those that it updates on the host are gone over eight times, as torch does there; without it
+  // (torch: fused=True) once. The values are the same.
   bool foreach = false;
 };
 

@@ -1,22 +1,28 @@
 #include "engine/nn/optim/gradients.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/kernels/fused.h"
+#include "engine/nn/optim/landing.h"
 #include "engine/nn/optim/run_beside.h"
 
 namespace loom::nn {
 
 double gradient_sum_of_squares(const std::vector<Tensor>& parameters) {
-  double sum = 0;
+  std::vector<Tensor> grads;
   for (const Tensor& parameter : parameters) {
-    const Tensor grad = parameter.grad();
-    if (!grad.defined()) continue;
+    if (Tensor grad = parameter.grad(); grad.defined()) grads.push_back(std::move(grad));
+  }
+  std::vector<double> squares(grads.size());
+  for (const std::size_t i : landing_order(grads)) {
+    const Tensor& grad = grads[i];
+    wait_until_landed(grad);
     const device::Cost cost{2.0 * static_cast<double>(grad.numel()), grad.nbytes()};
     run_beside(grad, "grad_norm", cost,
-               [&] { sum += kernels::sum_of_squares(grad.dtype(), grad.numel(), grad.raw()); });
+               [&] { squares[i] = kernels::sum_of_squares(grad.dtype(), grad.numel(), grad.raw()); });
   }
-  return sum;
+  return std::accumulate(squares.begin(), squares.end(), 0.0);
 }
 
 void scale_gradients(const std::vector<Tensor>& parameters, double factor) {

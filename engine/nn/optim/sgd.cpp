@@ -2,6 +2,7 @@
 
 #include "engine/core/error.h"
 #include "engine/kernels/momentum.h"
+#include "engine/nn/optim/landing.h"
 #include "engine/nn/optim/moments.h"
 #include "engine/nn/optim/run_beside.h"
 
@@ -41,8 +42,10 @@ void Sgd::update(const Tensor& parameter, const Tensor& grad, const ParameterGro
 
 void Sgd::step() {
   for (const ParameterGroup& group : groups()) {
-    for (const auto& [path, parameter, shard] : group.parameters) {
-      if (const Tensor grad = parameter.grad(); grad.defined()) update(parameter, grad, group);
+    for (const OptimizedParameter* parameter : in_landing_order(group)) {
+      const Tensor grad = parameter->value.grad();
+      wait_until_landed(grad);
+      update(parameter->value, grad, group);
     }
   }
 }

@@ -1,0 +1,59 @@
+#include "engine/cli/host_optimizer_flags.h"
+
+#include "engine/cli/schedule_rules.h"
+
+namespace loom::cli {
+namespace {
+
+bool is_share(double x) { return x > 0 && x <= 1; }
+
+}  // namespace
+
+void add_host_optimizer(Flags& flags, train::HostOptimizerOptions& options) {
+  flags.group("Optimizer on the host");
+  flags.real("--mem-fraction-static", options.mem_fraction_static, is_share, "a number above 0 and at most 1",
+             "Share of the device's unused memory that a batch of moments takes, with --optimizer adamw_swap");
+  flags.toggle("--swap-optimizer", options.swap_optimizer,
+               "Keep AdamW's moments in pinned host memory, on the device only while they are used");
+  flags.whole("--swap-optimizer-times", options.swap_optimizer_times, 1, "Slices in which --swap-optimizer moves them");
+  flags.optional_toggle("--overlap-cpu-optimizer-d2h-h2d,!--no-overlap-cpu-optimizer-d2h-h2d",
+                        options.overlap_cpu_optimizer,
+                        "With offload_to_cpu and pin_memory: use each gradient when it has landed on the host, instead "
+                        "of when all have; on with --kernels fast, off with pytorch");
+}
+
+std::vector<std::string> refused_distributed_optimizer(const ForeignFlags& foreign, const ProgramArguments& values) {
+  if (!foreign.distributed_optimizer || values.swap_optimizer) return {};
+  return {
+      "--use-distributed-optimizer does not go with FSDP2, which shards the optimizer state with the parameters; "
+      "remove it"};
+}
+
+void check_host_optimizer(const CLI::App& app, const ForeignFlags& foreign, const ProgramArguments& a) {
+  using Kind = train::OptimizerKind;
+  if (given(app, "--mem-fraction-static") && a.optimizer != Kind::kAdamSwap) {
+    config_error("--mem-fraction-static is of --optimizer adamw_swap, which is not given; add it, or remove the flag");
+  }
+  if (!a.swap_optimizer) {
+    if (!given(app, "--swap-optimizer-times")) return;
+    config_error("--swap-optimizer-times is {}, but --swap-optimizer is not given; add it, or remove the flag",
+                 a.swap_optimizer_times);
+  }
+  check_limit("--swap-optimizer-times", a.swap_optimizer_times, 4096);
+  if (a.optimizer != Kind::kAdam) {
+    config_error(
+        "--swap-optimizer moves the state of --optimizer adam, and --optimizer is {}; {}",
+        app.get_option("--optimizer")->as<std::string>(),
+        a.optimizer == Kind::kAdamSwap ? "keep one of the two" : "use --optimizer adam, or remove --swap-optimizer");
+  }
+  if (given(app, "--reuse-fp32-param")) {
+    config_error("--swap-optimizer and --reuse-fp32-param are both given, and both lay out fp32 state; remove one");
+  }
+  if (!foreign.distributed_optimizer && !a.use_torch_fsdp2) {
+    config_error(
+        "--swap-optimizer is given without --use-torch-fsdp2 and without --use-distributed-optimizer; add "
+        "--use-torch-fsdp2 and a file, which shards the optimizer state, or --use-distributed-optimizer");
+  }
+}
+
+}  // namespace loom::cli
