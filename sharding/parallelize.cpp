@@ -209,6 +209,7 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   resolved.offloaded =
       modules_in_order(model, config.activation_offload_modules, tree, resolved.warnings, resolved.written_as);
   resolved.pin_memory = config.pin_memory;
+  resolved.swapped = config.swap_by_path;
   check_ties(model, fmt::format("{}: sub_modules_to_wrap", config.value_mark("sub_modules_to_wrap").text()),
              {resolved.wrapped.begin(), resolved.wrapped.end()});
   resolved.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};

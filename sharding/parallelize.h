@@ -44,6 +44,7 @@ struct ResolvedFsdp2Config {
   std::vector<RecomputedModule> recomputed;
   std::vector<std::string> offloaded;        // paths of activation_offload_modules, in the order of that list
   bool pin_memory = false;                   // of what they offload
+  std::vector<SwappedModule> swapped;        // Fsdp2Config::swap_by_path
   std::vector<nn::ChunkMbsOptions> chunked;  // modules that run a few rows at a time
   int num_to_forward_prefetch = 0;
   int num_to_backward_prefetch = 0;

@@ -451,6 +451,7 @@ void check(const CompareArguments& a) {
 void settle_search(const CLI::App& app, PlanArguments& a) {
   using Fit = PlanArguments::Fit;
   check_swap_search(a);
+  check_memory_search(a);
   if (a.sweep && a.fit != Fit::kNothing) {
     config_error("--sweep and --fit are both given, and each is a search of its own; remove one of them");
   }

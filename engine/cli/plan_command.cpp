@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "engine/cli/adaptive_run.h"
 #include "engine/cli/flags_without_effect.h"
 #include "engine/cli/outputs.h"
 #include "engine/io/atomic_file.h"
@@ -41,6 +42,7 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
     smart_swap = plan::choose_swaps(given.train, callbacks, profile, plan::swap_budget(given.train, profile));
     arguments.train.smart_swap_chosen = smart_swap->tensors();
   }
+  const auto adaptive = choose_modes(arguments.train, callbacks, profile, true);
   plan::PlanSearch search(
       arguments.train, callbacks, profile,
       {.micro_batch_size = arguments.micro_batch_size, .global_batch_size = arguments.global_batch_size});
@@ -48,11 +50,13 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   const auto show = [&](const auto& result) {
     nlohmann::ordered_json json = to_json(result);
     if (smart_swap) json["smart_swap"] = plan::to_json(*smart_swap);
+    if (adaptive) json["adaptive_recompute"] = plan::to_json(*adaptive);
     if (json_only) {
       out << json.dump(1) << "\n";
       return;
     }
     if (smart_swap) out << plan::to_text(*smart_swap);
+    if (adaptive) out << plan::to_text(*adaptive);
     out << to_text(result);
     if (arguments.json) io::write_text(*arguments.json, json.dump(1) + "\n");
   };
@@ -62,6 +66,12 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   const auto report = [&](const plan::StepEstimate& plan, const nlohmann::ordered_json& json) {
     if (arguments.train.report) write_plan_report(arguments, json, plan.run);
   };
+  if (adaptive) {
+    show(adaptive->chosen);
+    trace(adaptive->chosen);
+    report(adaptive->chosen, to_json(adaptive->chosen));
+    return 0;
+  }
   if (arguments.fit != PlanArguments::Fit::kNothing) {
     const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;
     const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/cli/adaptive_run.h"
 #include "engine/cli/exit_status.h"
 #include "engine/cli/host_plan.h"
 #include "engine/cli/outputs.h"
@@ -50,16 +51,26 @@ std::vector<comm::SaidEntry> entries_of(const ProgramArguments& arguments, const
 }
 
 // A device of limited memory: what does not fit is refused by the plan of the step, with what would help, before
-// anything is allocated. The time that remedies are ordered by is that of the CPU's profile.
+// anything is allocated. The time that remedies are ordered by is that of --report-device.
 void check_device_memory(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks) {
-  if (arguments.device_memory_mib == 0) return;
-  const virtual_time::HardwareProfile profile = virtual_time::find_profile("cpu");
+  if (arguments.device_memory_mib == 0 || arguments.adaptive_recompute) return;
+  const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.report_device, "--report-device");
   plan::PlanSearch search(arguments, callbacks, profile, {.global_batch_size = arguments.global_batch_size});
   const plan::CheckedEstimate checked = search.check();
   if (!checked.out_of_memory) return;
   std::string text = plan::out_of_memory_text(checked);
   text.pop_back();
   throw OutOfMemoryError(text);
+}
+
+// What adaptive recompute chose, told by the rank that reports.
+std::optional<plan::AdaptiveChoice> choose_modes(const ProgramArguments& arguments,
+                                                 const train::PretrainCallbacks& callbacks, std::ostream& out) {
+  if (!arguments.adaptive_recompute) return std::nullopt;
+  const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.report_device, "--report-device");
+  const auto choice = choose_modes(arguments, callbacks, profile, false);
+  if (rank_of_process().value_or(0) == 0) out << plan::to_text(*choice);
+  return choice;
 }
 
 // With the tensors chosen that --smart-swap swaps: by plans of this job on --report-device.
@@ -88,7 +99,8 @@ void tell_swap(const ProgramArguments& arguments, const train::PretrainCallbacks
 void pretrain(const ProgramArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   RunEnd end;
   const ProgramArguments arguments = with_smart_swap(given, callbacks, out);
-  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
+  const auto modes = choose_modes(arguments, callbacks, out);
+  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit_of(modes));
   const ObserverInputs observed = read_observer_inputs(arguments);
   tell_swap(arguments, callbacks, inputs, out);
   check_device_memory(arguments, callbacks);

@@ -9,6 +9,7 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_path.h"
 #include "engine/device/recorder.h"
+#include "engine/nn/call_stack.h"
 #include "engine/observe/schedule_view.h"
 #include "engine/plan/dry_reads_of_plan.h"
 #include "engine/plan/host_memory.h"
@@ -179,7 +180,7 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
     marks.clear();
     nn::CallSites sites;
     device::RecorderOptions recorded{.memory = true};
-    if (arguments.swaps() || (inputs.fsdp2 && !inputs.fsdp2->offloaded.empty())) {
+    if (arguments.swaps() || (inputs.fsdp2 && (!inputs.fsdp2->offloaded.empty() || !inputs.fsdp2->swapped.empty()))) {
       recorded.call_site = [&sites] { return sites.running(); };
     }
     if (arguments.smart_swap_watch != nullptr) arguments.smart_swap_watch->seen.clear();

@@ -112,6 +112,15 @@ std::vector<SwapBlock> first_argument_blocks(nn::Module& model, const std::vecto
   return blocks;
 }
 
+std::vector<SwapBlock> blocks_by_path(nn::Module& model, const std::vector<sharding::SwappedModule>& modules) {
+  std::vector<SwapBlock> blocks;
+  for (const sharding::SwappedModule& module : modules) {
+    blocks.push_back({.path = module.path, .module = model.find(module.path)});
+    if (module.leaves) blocks.back().inside.push_back(blocks.back().module);
+  }
+  return blocks;
+}
+
 }  // namespace
 
 void swap_attention(nn::Module& model, const std::vector<std::string>& words) {
@@ -147,6 +156,9 @@ std::vector<SwapBlock> smart_swap_blocks(nn::Module& model, const std::vector<st
 std::vector<SwapBlock> swapped_blocks(nn::Module& model, const SwapRequest& request,
                                       const offload::SwapOptions& options) {
   std::vector<SwapBlock> blocks = first_argument_blocks(model, request.offloaded);
+  for (SwapBlock& block : blocks_by_path(model, request.by_path)) {
+    if (!block.inside.empty()) blocks.push_back(std::move(block));
+  }
   if (options.swap_attention) {
     for (SwapBlock& block : attention_blocks(model, options.swap_modules)) blocks.push_back(std::move(block));
   }
@@ -160,6 +172,8 @@ std::vector<SwapBlock> swapped_blocks(nn::Module& model, const SwapRequest& requ
 void swap_activations(nn::Module& model, const SwapRequest& request, const offload::SwapOptions& options) {
   offload::swap_activations(first_argument_blocks(model, request.offloaded),
                             {.what = SwapWhat::kFirstArgument, .pin_memory = request.pin_memory});
+  offload::swap_activations(blocks_by_path(model, request.by_path),
+                            {.what = SwapWhat::kSavedInside, .pin_memory = true});
   if (options.swap_attention) {
     recompute_first_mlps(model, options.swap_recompute_mlps);
     swap_attention(model, options.swap_modules);

@@ -17,6 +17,7 @@
 #include "engine/nn/module.h"
 #include "offload/activation_swap.h"
 #include "offload/swap_options.h"
+#include "sharding/config/fsdp2_config.h"
 
 namespace loom::models {
 
@@ -37,6 +38,7 @@ struct SwapRequest {
   std::vector<std::string> offloaded = {};
   bool pin_memory = false;  // of `offloaded`; what the flags swap is always pinned
   std::vector<std::string> wrapped = {};
+  std::vector<sharding::SwappedModule> by_path = {};  // modules that lose all they save
 };
 // The blocks of which that swaps something, each in the way that it does: for who sums up what swap costs.
 std::vector<offload::SwapBlock> swapped_blocks(nn::Module& model, const SwapRequest& request,

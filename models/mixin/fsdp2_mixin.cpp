@@ -217,7 +217,10 @@ void FSDP2Mixin::_fully_shard() {
 void FSDP2Mixin::swap_as_asked() {
   const sharding::ResolvedFsdp2Config& resolved = resolved_fsdp2_config();
   swap_activations(sharded_module(),
-                   {.offloaded = resolved.offloaded, .pin_memory = resolved.pin_memory, .wrapped = resolved.wrapped},
+                   {.offloaded = resolved.offloaded,
+                    .pin_memory = resolved.pin_memory,
+                    .wrapped = resolved.wrapped,
+                    .by_path = resolved.swapped},
                    prepared().swap);
   swapped_ = true;
 }

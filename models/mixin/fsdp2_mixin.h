@@ -50,7 +50,7 @@ struct Fsdp2Options {
   sharding::GatherLayout layout = sharding::GatherLayout::kFast;
   WeightSource weights = {};
   offload::SwapOptions swap = {};  // beside activation_offload_modules of the file
-  bool wait_in_backward = true;  // of offload_to_cpu (sharding/policy.h)
+  bool wait_in_backward = true;    // of offload_to_cpu (sharding/policy.h)
 };
 
 class FSDP2Mixin {

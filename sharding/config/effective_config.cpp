@@ -7,11 +7,14 @@
 namespace loom::sharding {
 
 std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const ResolvedFsdp2Config& resolved) {
-  std::vector<std::string> recomputed, chunked;
+  std::vector<std::string> recomputed, chunked, offloaded = resolved.offloaded;
   for (const RecomputedModule& module : resolved.recomputed) recomputed.push_back(text_of(module));
   for (const nn::ChunkMbsOptions& module : resolved.chunked) chunked.push_back(module.path);
-  const Fsdp2Effects effects{config,     resolved.layout,    resolved.wrapped, resolved.ignored,
-                             recomputed, resolved.offloaded, chunked};
+  for (const SwappedModule& module : resolved.swapped) {
+    if (module.leaves) offloaded.push_back(module.path + " (all it saves)");
+  }
+  const Fsdp2Effects effects{config,     resolved.layout, resolved.wrapped, resolved.ignored,
+                             recomputed, offloaded,       chunked};
   std::vector<ConfigEntry> entries;
   for (const Fsdp2Key& key : fsdp2_keys()) {
     for (std::string& value : key.effect(effects)) {

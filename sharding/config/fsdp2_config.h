@@ -26,6 +26,14 @@
 
 namespace loom::sharding {
 
+// One of the modules that run one after the other, and whether all that it saves for backward leaves for the host.
+struct SwappedModule {
+  std::string path;
+  bool leaves = false;
+
+  bool operator==(const SwappedModule&) const = default;
+};
+
 struct Fsdp2Config {
   // sharding_size: auto.
   static constexpr int kAllRanks = 0;
@@ -77,6 +85,9 @@ struct Fsdp2Config {
   // Modules, numbered in the order of the list, whose first argument leaves for the host where it is saved for backward,
   // the last module's excepted. Default none. A key of our own.
   std::vector<ModulePattern> activation_offload_modules;
+  // No key: what a program adds (adaptive recompute does), in the order of forward; the last one's tensors stay. The
+  // paths are real ones. Pinned.
+  std::vector<SwappedModule> swap_by_path;
 
   // How many groups ahead are gathered in forward, by an explicit list. Default 0: only the implicit overlap.
   int num_to_forward_prefetch = 0;

@@ -1,0 +1,38 @@
+#include "engine/cli/adaptive_run.h"
+
+#include "engine/core/error.h"
+
+namespace loom::cli {
+namespace {
+
+// Of the device; 0: without end.
+std::int64_t device_mib(const train::TrainArguments& a, const virtual_time::HardwareProfile& profile, bool plans) {
+  if (a.device_memory_mib > 0 || !plans) return a.device_memory_mib;
+  return (profile.memory.capacity_bytes - profile.memory.context_bytes) >> 20;
+}
+
+}  // namespace
+
+std::optional<plan::AdaptiveChoice> choose_modes(const train::TrainArguments& arguments,
+                                                 const train::PretrainCallbacks& callbacks,
+                                                 const virtual_time::HardwareProfile& profile, bool plans) {
+  if (!arguments.adaptive_recompute) return std::nullopt;
+  const std::int64_t most = device_mib(arguments, profile, plans);
+  const std::int64_t asked = arguments.adaptive_recompute_mib;
+  const bool as_asked = asked > 0 && (most == 0 || asked <= most);
+  if (!as_asked && most == 0) {
+    config_error(
+        "--adaptive-recompute-device-swap is given, and the memory of this machine is no device's; give "
+        "--adaptive-recompute-device-size or --device-memory, the MiB that a step has to fit");
+  }
+  train::TrainArguments limited = arguments;
+  limited.device_memory_mib = as_asked ? asked : most;
+  return plan::choose_adaptive(limited, callbacks, profile);
+}
+
+train::EditConfig edit_of(const std::optional<plan::AdaptiveChoice>& choice) {
+  if (!choice) return nullptr;
+  return [modules = choice->modules](sharding::Fsdp2Config& config) { plan::apply_modes(modules, config); };
+}
+
+}  // namespace loom::cli

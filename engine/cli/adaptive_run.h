@@ -1,0 +1,20 @@
+// --adaptive-recompute-device-swap in a run and in a plan. Private to engine/cli.
+#pragma once
+
+#include <optional>
+
+#include "engine/plan/adaptive.h"
+
+namespace loom::cli {
+
+// What is chosen for a step in --adaptive-recompute-device-size MiB, or in the device's memory; nothing where it is not
+// asked for. `plans`: the profile's memory is the device's where --device-memory says none; a run has to be told.
+// ConfigError, OutOfMemoryError.
+std::optional<plan::AdaptiveChoice> choose_modes(const train::TrainArguments& arguments,
+                                                 const train::PretrainCallbacks& callbacks,
+                                                 const virtual_time::HardwareProfile& profile, bool plans);
+
+// Puts it into the configuration that is read; null for nothing.
+train::EditConfig edit_of(const std::optional<plan::AdaptiveChoice>& choice);
+
+}  // namespace loom::cli
