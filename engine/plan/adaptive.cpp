@@ -236,6 +236,7 @@ class Search {
 
 // "model.layers.0 to model.layers.11", or the one.
 std::string range_of(const std::vector<std::string>& paths, std::size_t begin, int count) {
+  if (count == 0) return "-";
   const std::string& first = paths[begin];
   return count == 1 ? first : fmt::format("{} to {}", first, paths[begin + static_cast<std::size_t>(count) - 1]);
 }
@@ -286,8 +287,8 @@ std::string to_text(const AdaptiveChoice& choice) {
     std::size_t begin = 0;
     for (const KeepMode mode : kPlaces) {
       const int count = of.counts[index_of(mode)];
-      if (count == 0) continue;
       const ModeCost& cost = of.costs[index_of(mode)];
+      if (count == 0 && cost.saved_bytes <= 0) continue;
       text += fmt::format("  {:<24}{:>8}{:>14.2f}{:>14.3f}  {}\n", name(mode), count, mib(cost.saved_bytes),
                           ms(cost.added_ns), range_of(of.paths, begin, count));
       begin += static_cast<std::size_t>(count);

@@ -72,7 +72,8 @@ void apply_modes(const std::vector<AdaptedModule>& modules, sharding::Fsdp2Confi
 
 // Modules by mode, bytes and times; as JSON.
 nlohmann::ordered_json to_json(const AdaptiveChoice& choice);
-// A table: a line for each class and mode that is in use, and the step against the one that keeps all.
+// A table: a line for each class and mode that saves something or is in use, and the step against the one that keeps
+// all.
 std::string to_text(const AdaptiveChoice& choice);
 
 }  // namespace loom::plan

@@ -238,7 +238,7 @@ ordered_json to_json(const StepEstimate& plan) {
 
 std::string out_of_memory_text(const CheckedEstimate& checked) {
   std::string text = checked.out_of_memory.value() + "\n";
-  if (checked.remedies.empty()) return text + "no single change or pair of changes of the file would make it fit\n";
+  if (checked.remedies.empty()) return text + "no change of the file, nor two or three together, would make it fit\n";
   text += "it would fit with\n";
   for (const Remedy& remedy : checked.remedies) {
     text += fmt::format("  {} ({} {:.2f} GiB, step {:.2f} ms)\n", remedy.change,

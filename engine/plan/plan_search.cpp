@@ -19,6 +19,7 @@ using sharding::Fsdp2Config;
 constexpr int kLargestMicroBatch = 1 << 16;
 constexpr int kLargestWorld = 1 << 20;
 constexpr std::size_t kRemedies = 3;
+constexpr std::size_t kTogether = 3;        // changes of a remedy, at most
 constexpr std::size_t kRefined = 3;         // combinations of a sweep of which all micro-batches are tried
 constexpr std::size_t kRefinedSizes = 64;   // so many of them
 constexpr std::size_t kWorldsChecked = 32;  // below the smallest world found
@@ -30,9 +31,23 @@ void set_recompute(Fsdp2Config& config, bool on) {
   if (on && !chosen_by_file) config.use_reentrant = false;
 }
 
+// The same, with the results of selected operators kept; as it is where the file's kind cannot.
+void set_selected_recompute(Fsdp2Config& config) {
+  set_recompute(config, true);
+  if (!config.use_reentrant) config.recompute_keep = sharding::RecomputeKeep::kSelectedOpsNeeded;
+}
+
+// The same, with what recompute keeps waiting on the host.
+void set_swapped_recompute(Fsdp2Config& config) {
+  set_recompute(config, true);
+  config.activation_offload_modules = config.recompute_modules;
+}
+
 // The keys that the search changes, in the order in which a change is told.
-constexpr std::string_view kSearched[] = {"sharding_size",           "reshard_after_forward",    "recompute_modules",
-                                          "num_to_forward_prefetch", "num_to_backward_prefetch", "offload_to_cpu"};
+constexpr std::string_view kSearched[] = {
+    "sharding_size",           "reshard_after_forward",    "recompute_modules",
+    "use_reentrant",           "recompute_keep",           "activation_offload_modules",
+    "num_to_forward_prefetch", "num_to_backward_prefetch", "offload_to_cpu"};
 
 double ns_per_token(const StepEstimate& plan) {
   return static_cast<double>(plan.time.step_ns) / static_cast<double>(plan.throughput.tokens);
@@ -76,6 +91,21 @@ void sort_by_speed(std::vector<PlanSearch::Candidate>& candidates) {
                    [](const auto& a, const auto& b) { return ns_per_token(a.plan) < ns_per_token(b.plan); });
 }
 
+// Every choice of `count` of the numbers below `size`, in ascending order.
+void for_each_choice(std::size_t size, std::size_t count,
+                     const std::function<void(const std::vector<std::size_t>& chosen)>& visit) {
+  std::vector<std::size_t> chosen;
+  const std::function<void(std::size_t)> extend = [&](std::size_t from) {
+    if (chosen.size() == count) return visit(chosen);
+    for (std::size_t next = from; next < size; ++next) {
+      chosen.push_back(next);
+      extend(next + 1);
+      chosen.pop_back();
+    }
+  };
+  extend(0);
+}
+
 // One of a sweep, with the micro-batches of the sweep that it was tried with.
 struct Combination {
   PlanChoice choice = {};
@@ -91,6 +121,21 @@ void refine(Combination& combination, const TrySize& try_size) {
   for (std::size_t i = stride - 1; i < combination.fit_up_to; i += stride) try_size(combination, i);
 }
 
+// "[lm_head, model.layers.{*}]" as a file takes it: items with braces in quotes.
+std::string quoted_items(const std::string& list) {
+  constexpr std::string_view kBetween = ", ";
+  std::vector<std::string> items;
+  std::string_view rest = std::string_view(list).substr(1, list.size() - 2);
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(kBetween), rest.size());
+    const std::string_view item = rest.substr(0, end);
+    const bool quotes = item.find('{') != item.npos;
+    items.push_back(fmt::format("{0}{1}{0}", quotes ? "\"" : "", item));
+    rest.remove_prefix(std::min(end + kBetween.size(), rest.size()));
+  }
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
+
 }  // namespace
 
 bool PlanChoice::operator==(const PlanChoice& other) const {
@@ -102,7 +147,8 @@ std::string describe_change(const PlanChoice& choice, const PlanChoice& base) {
   for (const std::string_view name : kSearched) {
     const sharding::Fsdp2Key& key = sharding::fsdp2_key(name);
     if (sharding::same_value(key, choice.config, base.config)) continue;
-    changes.push_back(fmt::format("{}: {}", name, key.write(choice.config)));
+    const std::string value = key.write(choice.config);
+    changes.push_back(fmt::format("{}: {}", name, key.lists_modules ? quoted_items(value) : value));
   }
   if (choice.micro_batch != base.micro_batch)
     changes.push_back(fmt::format("--micro-batch-size: {}", choice.micro_batch));
@@ -169,7 +215,11 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
   if (has_file_) {
     propose([](PlanChoice& c) { c.config.sharding_size = Fsdp2Config::kAllRanks; });
     propose([](PlanChoice& c) { c.config.reshard_after_forward = true; });
-    if (may_recompute()) propose([](PlanChoice& c) { set_recompute(c.config, true); });
+    if (may_recompute()) {
+      propose([](PlanChoice& c) { set_selected_recompute(c.config); });
+      propose([](PlanChoice& c) { set_recompute(c.config, true); });
+      propose([](PlanChoice& c) { set_swapped_recompute(c.config); });
+    }
     propose([](PlanChoice& c) { c.config.num_to_forward_prefetch = c.config.num_to_backward_prefetch = 0; });
     propose([&](PlanChoice& c) { c.config.offload_to_cpu = too_large.memory.host_fits; });
   }
@@ -179,17 +229,15 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
   });
 
   std::vector<Candidate> fitting;
-  const auto try_changes = [&](const Change& one, const Change& other) {
-    PlanChoice choice = base_;
-    one(choice);
-    other(choice);
-    if (auto plan = try_plan(choice)) fitting.push_back(candidate(choice, std::move(*plan)));
-  };
-  for (const Change& change : changes) try_changes(change, [](PlanChoice&) {});
-  // Pairs only when no single change is enough.
-  const bool enough = !fitting.empty();
-  for (std::size_t i = 0; !enough && i < changes.size(); ++i) {
-    for (std::size_t j = i + 1; j < changes.size(); ++j) try_changes(changes[i], changes[j]);
+  // Two changes only when no single one is enough, three when no two are.
+  for (std::size_t together = 1; together <= kTogether && fitting.empty(); ++together) {
+    for_each_choice(changes.size(), together, [&](const std::vector<std::size_t>& chosen) {
+      PlanChoice choice = base_;
+      for (const std::size_t change : chosen) changes[change](choice);
+      const auto same = [&](const Candidate& c) { return c.choice == choice; };
+      if (std::ranges::any_of(fitting, same)) return;
+      if (auto plan = try_plan(choice)) fitting.push_back(candidate(choice, std::move(*plan)));
+    });
   }
   sort_by_speed(fitting);
   std::vector<Remedy> remedies;

@@ -84,7 +84,10 @@ std::vector<SwappedModules> swapped_modules(nn::Module& model, const train::Trai
                                             const train::TrainingInputs& inputs) {
   models::SwapRequest request;
   if (inputs.fsdp2)
-    request = {.offloaded = inputs.fsdp2->offloaded, .pin_memory = false, .wrapped = inputs.fsdp2->wrapped};
+    request = {.offloaded = inputs.fsdp2->offloaded,
+               .pin_memory = false,
+               .wrapped = inputs.fsdp2->wrapped,
+               .by_path = inputs.fsdp2->swapped};
   std::vector<SwappedModules> all;
   for (const offload::SwapBlock& block : models::swapped_blocks(model, request, arguments)) {
     all.push_back(swapped_modules(block, model));

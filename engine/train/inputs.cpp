@@ -137,7 +137,8 @@ void resolve_sharding(const TrainArguments& arguments, nn::Module& model, Traini
     inputs.said.insert(inputs.said.end(), said.begin(), said.end());
     return;
   }
-  inputs.fsdp2_config->recompute_by_path = inputs.recomputed;
+  auto& by_path = inputs.fsdp2_config->recompute_by_path;  // what an edit gave stands in front
+  by_path.insert(by_path.end(), inputs.recomputed.begin(), inputs.recomputed.end());
   const sharding::Fsdp2Config& config = *inputs.fsdp2_config;
   const DType output = config.output_dtype.value_or(DType::kF32);
   if (arguments.loss_chunk_size > 0 && output != DType::kF32 && output != DType::kF64) {

@@ -340,7 +340,7 @@ TEST(Plan, SaysWhenNoChangeOfTheFileWouldMakeItFit) {
   const CheckedEstimate checked = PlanSearch(a, calls, tiny).check();
   EXPECT_THAT(checked.out_of_memory.value_or(""), StartsWith("out of memory in "));
   EXPECT_TRUE(checked.remedies.empty());
-  EXPECT_THAT(to_text(checked), HasSubstr("\nno single change or pair of changes of the file would make it fit\n"));
+  EXPECT_THAT(to_text(checked), HasSubstr("\nno change of the file, nor two or three together, would make it fit\n"));
   EXPECT_THAT([&] { PlanSearch(a, calls, tiny).largest_micro_batch(); },
               ::testing::ThrowsMessage<ConfigError>(
                   "a micro-batch of 1 does not fit on 4 x h200; plan without --fit to see what would help"));
