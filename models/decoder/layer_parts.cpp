@@ -49,6 +49,13 @@ void note_group(nn::Module& list, std::size_t first, const RecomputedModule& cho
   auto groups = list.attachment<LayerGroups>();
   if (groups == nullptr) list.attach(groups = std::make_shared<LayerGroups>());
   const auto layers = static_cast<std::size_t>(choice.layers);
+  require(first + layers <= list.children().size(), "recompute of '{}': {} layers from {} on, of {}", choice.path,
+          layers, first, list.children().size());
+  for (const auto& [begin, group] : groups->by_first) {
+    if (first + layers <= begin || begin + group.layers <= first) continue;
+    config_error("recompute of '{}' and of '{}' have layers in common; each layer can be in one group",
+                 group.options.path, sharding::text_of(choice));
+  }
   groups->by_first[first] = {layers,
                              {.path = fmt::format("{} and {} more layers", choice.path, layers - 1),
                               .use_reentrant = choice.use_reentrant,

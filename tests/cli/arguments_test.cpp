@@ -902,13 +902,89 @@ TEST(CompareArguments, AreTwoRunsAndATolerance) {
   EXPECT_THAT(help.text, HasSubstr("Exit status: 0 the runs are the same in all steps in common, 1 they differ"));
 }
 
-TEST(MegatronsRecomputeFlags, AreTakenToBeRefusedBesideTheFile) {
-  const ProgramArguments a = train({"--recompute-granularity", "full", "--recompute-method=uniform",
-                                    "--recompute-num-layers", "1", "--recompute-activations", "--train-iters", "7"});
-  EXPECT_THAT(a.megatron_recompute_flags, UnorderedElementsAre("--recompute-granularity", "--recompute-method",
-                                                               "--recompute-num-layers", "--recompute-activations"));
-  EXPECT_EQ(a.train_iters, 7);
-  EXPECT_THAT(std::get<EarlyExit>(parsed({"train", "--help"})).text, Not(HasSubstr("recompute")));
+TEST(RecomputeFlags, AreMegatronsAndMindSpeeds) {
+  using models::RecomputeGranularity;
+  using models::RecomputeMethod;
+  const ProgramArguments a =
+      train({"--recompute-granularity", "full", "--recompute-method=block", "--recompute_num_layers", "2",
+             "--recompute-activation-function", "--recompute-activation-function-num-layers", "3", "--recompute-norm",
+             "--enable-recompute-layers-per-pp-rank", "--moe-layer-recompute"});
+  EXPECT_EQ(a.recompute_layers.granularity, RecomputeGranularity::kFull);
+  EXPECT_EQ(a.recompute_layers.method, RecomputeMethod::kBlock);
+  EXPECT_EQ(a.recompute_layers.num_layers, 2);
+  EXPECT_TRUE(a.recompute_layers.activation_function);
+  EXPECT_EQ(a.recompute_layers.activation_function_num_layers, 3);
+  EXPECT_TRUE(a.recompute_layers.norm);
+  EXPECT_EQ(a.recompute_layers.norm_num_layers, std::nullopt);
+  EXPECT_TRUE(a.recompute_layers.moe_layer);
+  EXPECT_THAT(a.megatron_recompute_flags,
+              UnorderedElementsAre("--recompute-granularity", "--recompute-method", "--recompute-num-layers",
+                                   "--recompute-activation-function", "--recompute-activation-function-num-layers",
+                                   "--recompute-norm", "--moe-layer-recompute"));
+  const ProgramArguments selective = train({"--recompute-activations", "--recompute-keep", "selected_ops"});
+  EXPECT_EQ(selective.recompute_layers.granularity, RecomputeGranularity::kSelective);
+  EXPECT_EQ(selective.recompute_keep, sharding::RecomputeKeep::kSelectedOps);
+  EXPECT_EQ(train({"--recompute-granularity", "full", "--recompute-activations"}).recompute_layers.granularity,
+            RecomputeGranularity::kSelective);  // as Megatron has it
+  EXPECT_EQ(train({"--recompute-every", "2"}).recompute_every, 2);
+  const ProgramArguments none = train({});
+  EXPECT_FALSE(none.recompute_layers.any());
+  EXPECT_THAT(none.megatron_recompute_flags, IsEmpty());
+  EXPECT_EQ(none.recompute_every, 0);
+  EXPECT_THAT(std::get<EarlyExit>(parsed({"train", "--help"})).text, HasSubstr("--recompute-granularity"));
+}
+
+TEST(RecomputeFlags, ThatDoNotGoTogetherAreRefused) {
+  const auto refused = [](const std::vector<std::string>& flags) { return refusal(with_model_and_data(flags)); };
+  EXPECT_EQ(refused({"--recompute-granularity", "half"}), "--recompute-granularity is half; use none, full, selective");
+  EXPECT_EQ(refused({"--recompute-granularity", "full"}),
+            "--recompute-granularity full is given without --recompute-method; write --recompute-method uniform "
+            "(checkpoints of N layers) or block (the first N layers), and --recompute-num-layers N");
+  EXPECT_EQ(refused({"--recompute-granularity", "full", "--recompute-method", "block"}),
+            "--recompute-granularity full is given without --recompute-num-layers; write --recompute-method uniform "
+            "(checkpoints of N layers) or block (the first N layers), and --recompute-num-layers N");
+  EXPECT_EQ(
+      refused({"--recompute-method", "block"}),
+      "--recompute-method is given without --recompute-granularity full, so nothing is recomputed by it; add that");
+  EXPECT_EQ(
+      refused({"--recompute-num-layers", "1"}),
+      "--recompute-num-layers is given without --recompute-granularity full, so nothing is recomputed by it; add that");
+  EXPECT_EQ(refused({"--recompute-num-layers", "0"}), "--recompute-num-layers is 0; use a whole number of at least 1");
+  EXPECT_EQ(refused({"--recompute-granularity", "selective", "--recompute-method", "uniform"}),
+            "--recompute-method is of --recompute-granularity full, and --recompute-granularity asks for selective; "
+            "remove one of them");
+  EXPECT_EQ(
+      refused({"--recompute-activations", "--recompute-granularity", "full", "--recompute-num-layers", "2"}),
+      "--recompute-num-layers is of --recompute-granularity full, and --recompute-activations asks for selective; "
+      "remove one of them");
+  EXPECT_EQ(refused({"--recompute-activation-function-num-layers", "2"}),
+            "--recompute-activation-function-num-layers is given without --recompute-activation-function; add that, or "
+            "remove it");
+  EXPECT_EQ(refused({"--recompute-norm-num-layers", "2"}),
+            "--recompute-norm-num-layers is given without --recompute-norm; add that, or remove it");
+  const std::vector<std::string> uniform = {"--recompute-granularity", "full", "--recompute-method", "uniform",
+                                            "--recompute-num-layers",  "1"};
+  for (const char* flag : {"--recompute-activation-function", "--recompute-norm", "--moe-layer-recompute"}) {
+    std::vector<std::string> both = uniform;
+    both.emplace_back(flag);
+    EXPECT_EQ(refused(both),
+              fmt::format("--recompute-method is uniform, which recomputes every layer, and {} is for layers that are "
+                          "not; write --recompute-method block, or remove one of them",
+                          flag));
+  }
+}
+
+TEST(RecomputeFlags, OfPipelineStagesAndOfTokenCountsAreRefused) {
+  EXPECT_THAT(
+      refusal(with_model_and_data({"--recompute-in-bubble"})),
+      HasSubstr("--recompute-in-bubble recomputes while a pipeline stage waits, and FSDP2 has no stages; remove "
+                "it"));
+  EXPECT_THAT(
+      refusal(with_model_and_data({"--recompute-in-advance"})),
+      HasSubstr("--recompute-in-advance recomputes before a pipeline stage's backward, and FSDP2 has no stages"));
+  EXPECT_THAT(refusal(with_model_and_data({"--moe-adaptive-recompute-activation"})),
+              HasSubstr("--moe-adaptive-recompute-activation chooses in each step by how many tokens an expert got, so "
+                        "that ranks would do different work; write --moe-layer-recompute"));
   EXPECT_EQ(refusal(with_model_and_data({"--recompute-numlayers", "1"})),
             "unknown flag --recompute-numlayers; see shardloom train --help");
 }

@@ -144,6 +144,34 @@ TEST(TrainAndPlan, OfOneCommandLineAgreeForADecoder) {
       "model.embed_tokens, \"model.layers.{*}\", lm_head");
 }
 
+TEST(TrainAndPlan, OfOneCommandLineAgreeForEveryKindOfRecompute) {
+  const std::string model =
+      "model_type: llama\nvocab_size: 300\nhidden_size: 32\nintermediate_size: 64\nnum_hidden_layers: 4\n"
+      "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 64\nrms_norm_eps: 1.0e-6\n"
+      "tie_word_embeddings: false\n";
+  const std::string wrapped = "model.embed_tokens, \"model.layers.{*}\", lm_head";
+  const std::vector<std::string> full{"--recompute-granularity", "full", "--recompute-num-layers", "2",
+                                      "--recompute-method"};
+  const auto with = [](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  for (const char* kernels : {"fast", "pytorch"}) {
+    const std::vector<std::string> grain{"--kernels", kernels};
+    expect_same_words(model, wrapped, with(with(full, {"uniform"}), grain));
+    expect_same_words(model, wrapped,
+                      with(with(full, {"block", "--recompute-activation-function", "--recompute-norm",
+                                       "--recompute-norm-num-layers", "1"}),
+                           grain));
+    expect_same_words(model, wrapped, with({"--recompute-activations", "--recompute-norm"}, grain));
+    expect_same_words(model,
+                      wrapped +
+                          "]\nrecompute_modules: [\"model.layers.{*}\"]\nuse_reentrant: false\n"
+                          "recompute_every: 2\nrecompute_keep: selected_ops\nignored_modules: [",
+                      grain);
+  }
+}
+
 TEST(TrainAndPlan, OfOneCommandLineAgreeForATiedGpt2) {
   expect_same_command(
       "model_type: gpt2\nvocab_size: 300\nn_embd: 32\nn_layer: 2\nn_head: 4\nn_positions: 64\n"
