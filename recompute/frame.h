@@ -1,9 +1,9 @@
-// Frame: one call whose graph is recorded with nothing in it, and which runs again when backward asks for what it saved.
-// Private to recompute.
+// Frame: one call whose graph is recorded with nothing in it, and which runs again when backward asks for what it
+// saved. Private to recompute.
 //
 // First forward   what the call saves is noted and not held; its arguments are saved through the hooks around it.
-// Again           the first tensor that a backward asks for runs the call again, once per graph task; each tensor is then
-//                 handed out once.
+// Again           the first tensor that a backward asks for runs the call again, once per graph task; each tensor is
+//                 then handed out once.
 // Lives           as long as the graph has use for it.
 #pragma once
 

@@ -1,8 +1,8 @@
 // The flags of recompute: Megatron's and MindSpeed's for the layers of a decoder, and those of our own that go with
 // recompute_modules. Private to engine/cli.
 //
-// Errors   ConfigError for combinations that no model could have; what depends on the model or the file is refused where
-//          they are read (models/decoder/layer_recompute.h, engine/train/recompute_flags.h).
+// Errors   ConfigError for combinations that no model could have; what depends on the model or the file is refused
+//          where they are read (models/decoder/layer_recompute.h, engine/train/recompute_flags.h).
 #pragma once
 
 #include "engine/cli/arguments.h"

@@ -1,7 +1,8 @@
-// What the recompute flags of the command line come to, beside a fsdp2_config.yaml or without one. Private to engine/train.
+// What the recompute flags of the command line come to, beside a fsdp2_config.yaml or without one. Private to
+// engine/train.
 //
-// Order    apply_recompute_flags() on the file that was read; then, once the model is there,
-//          choose_layers(). Both before the file is resolved against model and world.
+// Order    apply_recompute_flags() on the file that was read; then, once the model is there, choose_layers(). Both
+//          before the file is resolved against model and world.
 // Kind     whole layers are recomputed without reentrancy, so that frozen inputs lose no gradients, unless the file
 //          writes use_reentrant: true.
 // Errors   ConfigError, on every rank alike.
@@ -17,7 +18,7 @@
 namespace loom::train {
 
 // Refuses Megatron's flags beside recompute_modules, and puts --recompute-keep and --recompute-every into `config`: the
-// file that was given, or null. `is_edited`: what recompute_modules has is a search's choice, which the two may find empty.
+// file that was given, or null. `is_edited`: recompute_modules is a search's choice, which the two may find empty.
 void apply_recompute_flags(const ShardingOptions& options, bool is_edited, sharding::Fsdp2Config* config);
 
 // Whether a reentrant kind is asked for, by flags or file.

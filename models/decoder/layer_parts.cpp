@@ -62,17 +62,39 @@ void note_group(nn::Module& list, std::size_t first, const RecomputedModule& cho
                               .keep = static_cast<recompute::Keep>(choice.keep)}};
 }
 
-nn::Module& child(nn::Module& layer, std::string_view name) {
-  nn::Module* found = layer.find(name);
+// M is Module or const Module.
+template <class M>
+M& child(M& layer, std::string_view name) {
+  M* found = layer.find(name);
   require(found != nullptr, "a decoder's layer has no '{}'", name);
   return *found;
 }
 
 // The module whose code has the activation function: the MLP, or its experts.
-nn::Module& activation_owner(nn::Module& mlp) {
-  nn::Module* experts = mlp.find("experts");
+template <class M>
+M& activation_owner(M& mlp) {
+  M* experts = mlp.find("experts");
   return experts == nullptr ? mlp : *experts;
 }
+
+// A choice's layer, and the list it is in.
+template <class M>
+struct Place {
+  M* list = nullptr;
+  M* layer = nullptr;
+  std::size_t index = 0;
+  std::shared_ptr<LayerList> names = nullptr;  // null: not of a decoder
+
+  Place(M& model, const std::string& path) {
+    const std::size_t dot = path.rfind('.');
+    if (dot == std::string::npos) return;
+    list = model.find(path.substr(0, dot));
+    layer = model.find(path);
+    if (list == nullptr || layer == nullptr) return;
+    names = list->template attachment<LayerList>();
+    if (names != nullptr) index = std::stoul(path.substr(dot + 1));
+  }
+};
 
 std::vector<Tensor> tensors_of(const Args& args) {
   std::vector<Tensor> tensors;
@@ -85,11 +107,8 @@ Args args_of(const std::vector<Tensor>& tensors) { return {nn::ValueList(tensors
 }  // namespace
 
 void apply_layer_recompute(nn::Module& model, const RecomputedModule& choice) {
-  const std::size_t dot = choice.path.rfind('.');
-  nn::Module* list = dot == std::string::npos ? nullptr : model.find(choice.path.substr(0, dot));
-  nn::Module* layer = model.find(choice.path);
-  const auto names = list == nullptr ? nullptr : list->attachment<LayerList>();
-  if (names == nullptr || layer == nullptr) {
+  const Place<nn::Module> at(model, choice.path);
+  if (at.names == nullptr) {
     config_error(
         "recompute of '{}': only layers of a decoder that the program has know this kind; recompute the whole "
         "module",
@@ -97,14 +116,32 @@ void apply_layer_recompute(nn::Module& model, const RecomputedModule& choice) {
   }
   switch (choice.part) {
     case RecomputedPart::kWhole:
-      return note_group(*list, std::stoul(choice.path.substr(dot + 1)), choice);
+      return note_group(*at.list, at.index, choice);
     case RecomputedPart::kCoreAttention:
-      return note<RecomputedCoreAttention>(child(*layer, names->attention), choice);
+      return note<RecomputedCoreAttention>(child(*at.layer, at.names->attention), choice);
     case RecomputedPart::kActivationFunction:
-      return note<RecomputedActivation>(activation_owner(child(*layer, names->mlp)), choice);
+      return note<RecomputedActivation>(activation_owner(child(*at.layer, at.names->mlp)), choice);
     case RecomputedPart::kNorms:
-      return note<RecomputedNorms>(*layer, choice);
+      return note<RecomputedNorms>(*at.layer, choice);
   }
+}
+
+bool has_layer_recompute(const nn::Module& model, const RecomputedModule& choice) {
+  const Place<const nn::Module> at(model, choice.path);
+  if (at.names == nullptr) return false;
+  switch (choice.part) {
+    case RecomputedPart::kWhole: {
+      const auto groups = at.list->attachment<LayerGroups>();
+      return groups != nullptr && groups->by_first.contains(at.index);
+    }
+    case RecomputedPart::kCoreAttention:
+      return child(*at.layer, at.names->attention).attachment<RecomputedCoreAttention>() != nullptr;
+    case RecomputedPart::kActivationFunction:
+      return recomputes_activation(activation_owner(child(*at.layer, at.names->mlp)));
+    case RecomputedPart::kNorms:
+      return at.layer->attachment<RecomputedNorms>() != nullptr;
+  }
+  return false;
 }
 
 Tensor run_layers(nn::ModuleList& layers, Args args,

@@ -1,7 +1,7 @@
 // How the layers of a decoder run, and where recompute reaches into them. Private to models.
 //
-// Apply    apply_layer_recompute() leaves notes with the modules; their forwards go through the functions below, which do
-//          what they did without when there is no note, and with the grad mode off.
+// Apply    apply_layer_recompute() leaves notes with the modules; their forwards go through the functions below, which
+//          do what they did without when there is no note, and with the grad mode off.
 // Threads  the rank's host thread.
 #pragma once
 
@@ -22,6 +22,8 @@ struct LayerList {
 
 // What `choice` says of a decoder's layer, other than the whole of one. ConfigError where it is asked for twice.
 void apply_layer_recompute(nn::Module& model, const sharding::RecomputedModule& choice);
+// Whether that was done.
+bool has_layer_recompute(const nn::Module& model, const sharding::RecomputedModule& choice);
 
 using TensorFn = std::function<Tensor(const Tensor&)>;
 using TensorsFn = std::function<Tensor(const std::vector<Tensor>&)>;

@@ -1,14 +1,14 @@
 // Recompute of the layers of a decoder in Megatron's words: what the flags ask for, and the modules it comes to.
 //
-// Layers   of rotary decoders and GPT-2, also inside InternVL, of reward models and with adapters: those of the list that
-//          decoder_layers() finds. Vision layers and models of users have none; for these recompute_modules says what is
-//          recomputed.
-// Full     uniform: every n layers are one checkpoint, of which the first one's input is kept; n divides the layers. block:
-//          each of the first n layers is one. With n above 1 a uniform checkpoint stands around the sharded layers
-//          (sharding::RecomputedModule::layers); otherwise sharding stands around the checkpoint.
-// Cheap    selective: the core of attention. activation_function, norm: the output is dropped after its use and computed
-//          again (recompute/discarding.h). moe_layer: the experts' layer as a whole.
-// Together the cheap kinds take layers that are not recomputed whole: behind the n layers of block, so many as they
+// Layers   of rotary decoders and GPT-2, also inside InternVL, of reward models and with adapters: those of the list
+//          that decoder_layers() finds. Vision layers and models of users have none; for these recompute_modules says
+//          what is recomputed.
+// Full     uniform: every n layers are one checkpoint, of which the first one's input is kept; n divides the layers.
+//          block: each of the first n layers is one. With n above 1 a uniform checkpoint stands around the sharded
+//          layers (sharding::RecomputedModule::layers); otherwise sharding stands around the checkpoint.
+// Cheap    selective: the core of attention. activation_function, norm: the output is dropped after its use and
+//          computed again (recompute/discarding.h). moe_layer: the experts' layer as a whole.
+// Mixed    the cheap kinds take layers that are not recomputed whole: behind the n layers of block, so many as they
 //          name, else all that are left. Each may be asked for beside the others.
 // Source   Megatron-LM; MindSpeed's activation-function and norm recompute, except that what is dropped comes back when
 //          the first node of backward asks for it, and not at the gradient of what it went into.

@@ -47,6 +47,23 @@ void check_is_swapped(nn::Module& model, const offload::SwapOptions& asked, bool
       asked.swap_attention ? "--swap-attention" : "--smart-swap", model.type_name());
 }
 
+bool is_recomputed(nn::Module& model, const sharding::RecomputedModule& choice) {
+  if (choice.part != sharding::RecomputedPart::kWhole || choice.layers > 1) return has_layer_recompute(model, choice);
+  return recompute::is_checkpointed(*model.find(choice.path));
+}
+
+// A strategy of the model's own may leave out what the command line asks for.
+void check_is_recomputed(nn::Module& model, const sharding::Fsdp2Config& config) {
+  for (const sharding::RecomputedModule& choice : config.recompute_by_path) {
+    if (is_recomputed(model, choice)) continue;
+    config_error(
+        "_fully_shard of {} left out the recompute of '{}' that flags ask for; call models::recompute_module() for "
+        "each "
+        "of resolved_fsdp2_config().recomputed in it, or remove the flags",
+        model.type_name(), sharding::text_of(choice));
+  }
+}
+
 void refuse_sharded(nn::Module& model, std::string_view what) {
   const auto sharded = sharding::FsdpState::collect(model);
   if (sharded.empty()) return;
@@ -193,6 +210,7 @@ bool FSDP2Mixin::fully_shard(comm::World& world, const sharding::Fsdp2Config& fs
   _fully_shard(fsdp2_kwargs(), this->fsdp2_config());
   check_is_swapped(sharded_module(), prepared().swap, swapped_);
   check_root_is_sharded(sharded_module());
+  check_is_recomputed(sharded_module(), this->fsdp2_config());
   _post_fully_shard(options);
   return true;
 }

@@ -173,6 +173,22 @@ void check_own_strategy() {
 TEST(OverridePoint, TakesAStrategyWithArguments) { check_own_strategy<WithArguments>(); }
 TEST(OverridePoint, TakesAStrategyWithoutArguments) { check_own_strategy<WithoutArguments>(); }
 
+TEST(OverridePoint, MayNotLeaveOutTheRecomputeThatFlagsAskFor) {
+  test::run_world(1, [](RankContext&, comm::World& world) {
+    auto config = own_config("use_reentrant: false\n");
+    config.recompute_by_path = {{.path = "layers.0.up", .use_reentrant = false}};
+    WithArguments model;
+    EXPECT_EQ(test::message_of<ConfigError>([&] { model.fully_shard(world, config); }),
+              fmt::format("_fully_shard of {} left out the recompute of 'layers.0.up' that flags ask for; call "
+                          "models::recompute_module() for each of resolved_fsdp2_config().recomputed in it, or remove "
+                          "the flags",
+                          model.type_name()));
+    AddsToTheFile adds;
+    EXPECT_TRUE(adds.fully_shard(world, config));
+    EXPECT_THAT(recomputed_paths(adds), ElementsAre("layers.0.up", "layers.1"));
+  });
+}
+
 TEST(OverridePoint, MayAddToWhatTheFileSays) {
   test::run_world(1, [](RankContext&, comm::World& world) {
     AddsToTheFile model;

@@ -1,7 +1,8 @@
-// Promise: the output of a discarding function is not held between forward and backward, comes back before the consumer's
+// Promise: the output of a discarding function is not held between forward and backward, comes back before the
+// consumer's
 //          backward, and changes no bit; readers outside the consumer keep it.
-// World:   one rank; y = consumer(function(x)) on 256 floats: every tensor is 1024 bytes. The function is tanh, whose own
-//          backward reads its output; the consumer multiplies it by a weight, for which it saves it.
+// World:   one rank; y = consumer(function(x)) on 256 floats: every tensor is 1024 bytes. The function is tanh, whose
+//          own backward reads its output; the consumer multiplies it by a weight, for which it saves it.
 #include "recompute/discarding.h"
 
 #include <gmock/gmock.h>
