@@ -136,10 +136,25 @@ TEST_F(SwapProgram, PlansLessMemoryForLongSequences) {
   EXPECT_LT(peak("", {"--swap-attention"}), peak(""));
 }
 
-// Copies of a layer's input are far longer than its few products: each advises against itself.
+// The same step beside a slow host link, and beside one that is faster than any.
 TEST_F(SwapProgram, SaysWhereRecomputeIsCheaper) {
+  const auto device = [&](const std::string& name, const std::string& rate, const std::string& latency) {
+    std::string text = read_file(std::filesystem::path(LOOM_SOURCE_DIR) / "configs/devices/h200.yaml");
+    for (const auto& [from, to] : {std::pair<std::string, std::string>{"52.97e9", rate},
+                                   {"54.99e9", rate},
+                                   {"  latency_ns: 10000\n", "  latency_ns: " + latency + "\n"}}) {
+      EXPECT_NE(text.find(from), std::string::npos) << from;
+      text.replace(text.find(from), from.size(), to);
+    }
+    folder.write(name, text);
+  };
+  device("slow.yaml", "5e7", "10000");
+  device("fast.yaml", "1e15", "0");
   const Words large{"--micro-batch-size", "64"};
-  const std::string text = plan_text("", large + Words{"--swap-attention"});
+  const std::string hidden = plan_text("", large + Words{"--swap-attention", "--device", "fast.yaml"});
+  EXPECT_THAT(hidden, HasSubstr("to the host and back; compute waits 0.000 ms for their copies\n"));
+  EXPECT_THAT(hidden, Not(HasSubstr("recompute is cheaper")));
+  const std::string text = plan_text("", large + Words{"--swap-attention", "--device", "slow.yaml"});
   EXPECT_THAT(text, HasSubstr("of 3 blocks, "));
   EXPECT_THAT(text, HasSubstr("GiB to the host and back; compute waits "));
   EXPECT_THAT(text,
@@ -186,7 +201,12 @@ TEST_F(SwapProgram, ChoosesTensorsUntilAStepFits) {
   const Outcome refused = folder.run(deep(kFourSteps, "") + smart + Words{"1"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--smart-swap: a step has to fit 1.0 MiB, and needs "));
-  EXPECT_THAT(refused.err, HasSubstr("tensors whose copies fit their idle time on the host; give at least "));
+  const std::string words = "tensors whose copies fit their idle time on the host; give at least ";
+  ASSERT_THAT(refused.err, HasSubstr(words));
+  const int least = std::stoi(refused.err.substr(refused.err.find(words) + words.size()));
+  EXPECT_EQ(curve("", smart + Words{fmt::to_string(least)}), unswapped);
+  EXPECT_THAT(last.out, HasSubstr(" tensors are swapped, and it needs "));
+  EXPECT_THAT(last.out, HasSubstr("  model.layers.0 "));
 }
 
 TEST_F(SwapProgram, RefusesSmartSwapBesideAList) {
