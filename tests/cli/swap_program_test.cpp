@@ -170,8 +170,13 @@ TEST_F(SwapProgram, SaysItAtTheStartOfARunWithAReport) {
   EXPECT_THAT(outcome.out, HasSubstr("  swap: "));
 }
 
+// Layers that are long enough: of 8 G parameters and 32 layers.
 TEST_F(SwapProgram, ShowsCopiesBesideComputeInTheTrace) {
-  plan(kOffloaded + "pin_memory: true\n", {"--micro-batch-size", "64", "--trace", "t.json"});
+  const std::string model = std::filesystem::path(LOOM_SOURCE_DIR) / "configs/models/llama3_8b.yaml";
+  folder.write("swap.yaml", kWrapped + kOffloaded + "pin_memory: true\n");
+  const Words words = with_value(with_value(kPlanOfFour, "--model-config", model), "--fsdp2-config-path", "swap.yaml");
+  const Outcome outcome = folder.run(with_value(words, "--seq-length", "4096") + Words{"--trace", "t.json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const TraceReader trace(folder.read("t.json"));
   const auto overlaps = [&](const std::string& lane) {
     std::size_t beside = 0;
@@ -186,8 +191,8 @@ TEST_F(SwapProgram, ShowsCopiesBesideComputeInTheTrace) {
     }
     return beside;
   };
-  EXPECT_EQ(overlaps("d2h"), 3U);
-  EXPECT_EQ(overlaps("h2d"), 3U);
+  EXPECT_EQ(overlaps("d2h"), 31U);
+  EXPECT_EQ(overlaps("h2d"), 31U);
 }
 
 // --- Smart swap
