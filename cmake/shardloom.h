@@ -12,6 +12,7 @@
 #include "engine/tensor/ops.h"
 #include "models/hf/transformers_model.h"
 #include "models/hub/model_hub.h"
+#include "models/mixin/activation_swap.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "models/mixin/multimodal_module.h"
 #include "models/mixin/weight_init_mixin.h"

@@ -1,6 +1,7 @@
 #include "offload/swapped_tensor.h"
 
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -96,11 +97,9 @@ void SwappedTensor::fetch() {
 
 Tensor SwappedTensor::get() {
   fetch();
-  if (host_ != nullptr) {
-    check_unwritten();
-    return on_device_;
-  }
-  device_.stream(StreamId::kCompute).wait(std::exchange(arrived_, {}));
+  if (host_ != nullptr) check_unwritten();
+  // Who gets the tensor may overwrite it: the copy to the host has to be done too.
+  device_.stream(StreamId::kCompute).wait(std::exchange(host_ != nullptr ? left_ : arrived_, {}));
   return on_device_;
 }
 

@@ -74,6 +74,10 @@ void describe(const train::TrainArguments& arguments, const train::TrainingInput
   warn_of_max_connections();
   for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
   out << sharding::describe_groups(models::sharded_module(model), inputs.fsdp2->written_as);
+  if (!inputs.fsdp2->offloaded.empty()) {
+    out << fmt::format("first arguments of {} of the modules wait in {} host memory, the last one's excepted\n",
+                       inputs.fsdp2->offloaded.size(), inputs.fsdp2->pin_memory ? "pinned" : "pageable");
+  }
   for (const std::string& line : sharding::describe_recompute(inputs.fsdp2->recomputed)) out << line << "\n";
 }
 

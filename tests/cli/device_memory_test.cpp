@@ -127,7 +127,7 @@ TEST(ChunkMbs, KeepsTheCurveAndTheGathersOfAStep) {
 
   const auto plan = [&](const char* name) {
     const Outcome outcome =
-        folder.run(with_value(kPlanOfFour, "--fsdp2-config-path", name) + Words{"--micro-batch-size", "64"});
+        folder.run(with_value(kPlanOfFour, "--fsdp2-config-path", name) + Words{"--micro-batch-size", "512"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return nlohmann::json::parse(outcome.out);
   };

@@ -15,6 +15,7 @@
 #include "engine/device/memory.h"
 #include "engine/io/event_file.h"
 #include "engine/plan/plan_output.h"
+#include "engine/plan/smart_swap.h"
 #include "engine/train/metrics.h"
 #include "engine/train/tensorboard.h"
 #include "tests/support/files.h"
@@ -70,8 +71,10 @@ StepEstimate full_plan() {
   StepEstimate plan;
   plan.memory.phases.resize(1);
   plan.memory.flushes.resize(1);
+  plan.memory.pools.resize(1);
   plan.communication.resize(1);
   plan.time.phases.resize(1);
+  plan.swaps.resize(1);
   return plan;
 }
 
@@ -129,6 +132,10 @@ TEST(OutputsPage, HasEveryKeyOfAPlan) {
   checked.remedies.resize(1);
   Names keys;
   add_keys(to_json(checked), "", keys);
+  SmartSwap chosen;
+  chosen.chosen.resize(1);
+  keys.insert("smart_swap");
+  add_keys(to_json(chosen), "smart_swap", keys);
   keys.insert("sweep");
   keys.insert("sweep[].change");
   expect_on_the_page(keys, "plan --json");

@@ -200,6 +200,21 @@ TEST(TrainAndPlan, OfOneCommandLineAgreeForInternVL) {
                       "\"model.vision_tower.encoder.layer.{*}\", \"model.language_model.layers.{*}\"");
 }
 
+TEST(TrainAndPlan, OfOneCommandLineAgreeForSwappedActivations) {
+  const std::string model =
+      "model_type: llama\nvocab_size: 300\nhidden_size: 32\nintermediate_size: 64\nnum_hidden_layers: 4\n"
+      "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 64\nrms_norm_eps: 1.0e-6\n"
+      "tie_word_embeddings: false\n";
+  const std::string layers = "\"model.layers.{*}\"";
+  expect_same_words(model, layers, {"--swap-attention"});
+  for (const char* kind : {"use_reentrant: true", "use_reentrant: false\npin_memory: true"}) {
+    expect_same_words(
+        model,
+        fmt::format("{}]\n{}\nrecompute_modules: [{}]\nactivation_offload_modules: [{}", layers, kind, layers, layers),
+        {});
+  }
+}
+
 // Captions of images: a second input beside the tokens, of values that a plan has not, and a loss of the program's own.
 train::PretrainCallbacks captions(const std::filesystem::path& model_file) {
   constexpr std::int64_t kImageTokens = 4, kTokens = 12, kSize = 32;
@@ -327,7 +342,7 @@ TEST(Plan, OfAStepThatDoesNotFitNamesPhaseAndGroupAndTheCheapestRemedies) {
     EXPECT_GT(remedy.saved_bytes, 0);
     EXPECT_THAT(to_text(checked), HasSubstr("  " + remedy.change + " (saves "));
   }
-  EXPECT_THAT(changes, ::testing::Contains("recompute_modules: [model.layers.{*}]"));
+  EXPECT_THAT(changes, ::testing::Contains("recompute_modules: [\"model.layers.{*}\"], use_reentrant: false"));
   EXPECT_EQ(to_json(checked)["remedies"].size(), checked.remedies.size());
 }
 

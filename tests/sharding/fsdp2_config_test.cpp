@@ -187,6 +187,7 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"reshard_after_forward", "2"},
                                                      {"offload_to_cpu", "true"},
                                                      {"pin_memory", "true"},
+                                                     {"activation_offload_modules", "[a, b]"},
                                                      {"num_to_forward_prefetch", "3"},
                                                      {"num_to_backward_prefetch", "1"},
                                                      {"chunk_mbs_modules", "[a]"},
@@ -352,6 +353,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"sub_modules_to_wrap: lm_head", fmt::format("f.yaml:1:22: sub_modules_to_wrap is lm_head{}", kLists)},
         Bad{"ignored_modules: {a: b}", fmt::format("f.yaml:1:18: ignored_modules is a mapping{}", kLists)},
         Bad{"recompute_modules: true", fmt::format("f.yaml:1:20: recompute_modules is true{}", kLists)},
+        Bad{"activation_offload_modules: 3", fmt::format("f.yaml:1:29: activation_offload_modules is 3{}", kLists)},
         Bad{"moe_modules: \"a\"", fmt::format("f.yaml:1:14: moe_modules is \"a\"{}", kLists)},
         Bad{"sub_modules_to_wrap:\nsharding_size: 1",
             fmt::format("f.yaml:1:1: sub_modules_to_wrap is empty{}, or remove the key", kLists)},
@@ -385,8 +387,8 @@ INSTANTIATE_TEST_SUITE_P(
             "f.yaml:1:1: unknown key 'precision'; the keys are sharding_size, param_dtype, reduce_dtype, output_dtype, "
             "cast_forward_inputs, sub_modules_to_wrap, ignored_modules, recompute_modules, use_reentrant, "
             "recompute_keep, recompute_every, "
-            "reshard_after_forward, offload_to_cpu, pin_memory, num_to_forward_prefetch, num_to_backward_prefetch, "
-            "chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
+            "reshard_after_forward, offload_to_cpu, pin_memory, activation_offload_modules, num_to_forward_prefetch, "
+            "num_to_backward_prefetch, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
             "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, freeze, lora"},
         Bad{"sharding_size: 2\nparam_dtype: bf16\nsharding_size: 2",
             "f.yaml:3:1: sharding_size is given again, first at line 1; keep one"},
@@ -500,6 +502,8 @@ TEST(WorldLayout, AnExpertParallelSizeThatDoesNotDivideTheWorldIsRefused) {
 TEST(WorldLayout, WarnsOfPinnedMemoryWithoutOffload) {
   EXPECT_THAT(layout_of("sharding_size: auto\npin_memory: True", 2).warnings,
               ElementsAre("f.yaml:2:13: pin_memory is true, but offload_to_cpu is not, so nothing is pinned"));
+  EXPECT_THAT(layout_of("sharding_size: auto\npin_memory: True\nactivation_offload_modules: [a]", 2).warnings,
+              IsEmpty());
 }
 
 // --- What this version does not have

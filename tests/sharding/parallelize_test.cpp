@@ -41,6 +41,42 @@ TEST(Parallelize, RefusesToForgetRecompute) {
   });
 }
 
+TEST(Parallelize, RefusesToForgetTheOffloadOfActivations) {
+  run_world(2, [](RankContext&, comm::World& world) {
+    test::ToyChain chain(6, 4);
+    const ResolvedFsdp2Config resolved = resolve_fsdp2(
+        chain, config("sharding_size: auto\nactivation_offload_modules: [layers.3]"), 2, GatherLayout::kBuffered);
+    EXPECT_EQ(message_of<ConfigError>([&] { parallelize(chain, resolved, world); }),
+              "activation_offload_modules selects 'layers.3' of ToyChain, but parallelize() was given no offload step; "
+              "hand in one that calls offload::swap_activations(), or use models::fully_shard()");
+  });
+}
+
+// Behind recompute, in front of shards, once, in the order of the list.
+TEST(Parallelize, OffloadsBetweenRecomputeAndShards) {
+  run_world(2, [](RankContext&, comm::World& world) {
+    test::ToyChain chain(6, 3);
+    const ResolvedFsdp2Config resolved = resolve_fsdp2(
+        chain,
+        config("sharding_size: auto\nsub_modules_to_wrap: [\"layers.{*}\"]\nrecompute_modules: [layers.0]\n"
+               "activation_offload_modules: [layers.2, \"layers.{0-1}\"]\npin_memory: true"),
+        2, GatherLayout::kBuffered);
+    int recomputed = 0, offloaded = 0;
+    parallelize(
+        chain, resolved, world, [&](nn::Module&, const std::string&, bool) { ++recomputed; },
+        [&](nn::Module& model, const std::vector<std::string>& paths, bool pin_memory) {
+          EXPECT_EQ(&model, &chain);
+          EXPECT_THAT(paths, ElementsAre("layers.2", "layers.0", "layers.1"));
+          EXPECT_TRUE(pin_memory);
+          EXPECT_EQ(recomputed, 1);
+          EXPECT_EQ(FsdpState::of(chain.layers[0]), nullptr);
+          ++offloaded;
+        });
+    EXPECT_EQ(offloaded, 1);
+    EXPECT_NE(FsdpState::of(chain.layers[0]), nullptr);
+  });
+}
+
 // Recompute, then shard, bottom-up: a module that is recomputed is not wrapped yet, and the root comes last.
 TEST(Parallelize, RecomputesBeforeItShards) {
   run_world(2, [](RankContext&, comm::World& world) {

@@ -89,9 +89,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Key{"recompute_modules", "[layers.2]"}, Key{"use_reentrant", "false"},
                       Key{"recompute_keep", "selected_ops"}, Key{"recompute_every", "2"},
                       Key{"reshard_after_forward", "false"}, Key{"offload_to_cpu", "true"}, Key{"pin_memory", "true"},
-                      Key{"num_to_forward_prefetch", "1"}, Key{"num_to_backward_prefetch", "2"},
-                      Key{"chunk_mbs_modules", "[layers.2]"}, Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"},
-                      Key{"chunk_kwarg_names", "[mask]"}, Key{"reshard_local_experts", "false"}),
+                      Key{"activation_offload_modules", "[layers.2]"}, Key{"num_to_forward_prefetch", "1"},
+                      Key{"num_to_backward_prefetch", "2"}, Key{"chunk_mbs_modules", "[layers.2]"},
+                      Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"}, Key{"chunk_kwarg_names", "[mask]"},
+                      Key{"reshard_local_experts", "false"}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(SameConfigKey, MustHaveOneValue) {
@@ -104,8 +105,8 @@ TEST_P(SameConfigKey, MustHaveOneValue) {
 TEST(SameConfig, ComparesEveryKeyTheReaderKnows) {
   test::ToyChain chain(4, 4);
   Fsdp2Config all = config(
-      "sub_modules_to_wrap: [layers.0]\nignored_modules: [layers.1]\nrecompute_modules: [layers.2]\nchunk_mbs_modules: "
-      "[layers.2]");
+      "sub_modules_to_wrap: [layers.0]\nignored_modules: [layers.1]\nrecompute_modules: [layers.2]\n"
+      "activation_offload_modules: [layers.2]\nchunk_mbs_modules: [layers.2]");
   ResolvedFsdp2Config plan = resolve_fsdp2(chain, all, 4, GatherLayout::kBuffered);
   all.moe_modules = all.sub_modules_to_wrap;
   std::string known = message_of<ConfigError>([] { config("qqqqqqqqqqqqqqqqqqqq: 1"); });

@@ -1,0 +1,81 @@
+// Promise: the flags of swapped activations are read as MindSpeed has them; what does not go together is refused in one
+//          line with what to do.
+// World:   command lines; no file is read.
+#include <gmock/gmock.h>
+
+#include "engine/cli/arguments.h"
+#include "engine/core/error.h"
+#include "tests/support/files.h"
+
+namespace loom::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using Words = std::vector<std::string>;
+
+ParsedCommand parsed(const std::string& command, const Words& more) {
+  Words words{"shardloom", command, "--model-config", "m.yaml"};
+  if (command == "train") words.insert(words.end(), {"--data-path", "d.txt"});
+  words.insert(words.end(), more.begin(), more.end());
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1});
+}
+
+ProgramArguments train(const Words& more) { return std::get<ProgramArguments>(parsed("train", more)); }
+PlanArguments plan(const Words& more) { return std::get<PlanArguments>(parsed("plan", more)); }
+std::string refusal(const std::string& command, const Words& more) {
+  return test::message_of<ConfigError>([&] { parsed(command, more); });
+}
+
+TEST(SwapFlags, AreOffAtFirst) {
+  const ProgramArguments a = train({});
+  EXPECT_FALSE(a.swap_attention || a.smart_swap || a.swaps());
+  EXPECT_THAT(a.swap_modules, ElementsAre("input_norm", "self_attention", "post_attention_norm"));
+}
+
+TEST(SwapFlags, AreRead) {
+  EXPECT_TRUE(train({"--swap-attention"}).swap_attention);
+  EXPECT_THAT(train({"--swap-attention", "--swap-modules", "self_attention,mlp"}).swap_modules,
+              ElementsAre("self_attention", "mlp"));
+  EXPECT_THAT(train({"--swap-attention", "--swap_modules", "mlp", "mlp,input_norm"}).swap_modules,
+              ElementsAre("mlp", "input_norm"));
+  EXPECT_EQ(train({"--smart-swap", "--smart-swap-device-size", "512"}).smart_swap_device_size, 512);
+  EXPECT_TRUE(plan({"--smart-swap"}).train.smart_swap);
+  EXPECT_EQ(train({"--smart-swap", "--smart-swap-device-size", "9", "--report-device", "h200"}).report_device, "h200");
+}
+
+TEST(SwapFlags, ThatDoNotFitAreRefused) {
+  EXPECT_EQ(refusal("train", {"--swap-modules", "mlp"}),
+            "--swap-modules is given, but --swap-attention is not, so nothing is swapped; add it");
+  EXPECT_EQ(refusal("train", {"--swap-attention", "--swap-modules", "mlp,"}),
+            "--swap-modules is mlp,, with an empty name in it; use a,b,c");
+  EXPECT_EQ(refusal("train", {"--smart-swap-device-size", "8"}),
+            "--smart-swap-device-size is 8, but --smart-swap is not given, so nothing is chosen; add it");
+  EXPECT_EQ(refusal("train", {"--smart-swap", "--smart-swap-device-size", "0"}),
+            "--smart-swap-device-size is 0; use a whole number of at least 1");
+  EXPECT_EQ(refusal("train", {"--smart-swap", "--smart-swap-device-size", "9000000000000"}),
+            "--smart-swap-device-size is 9000000000000 MiB; use at most 1099511627776");
+  EXPECT_EQ(refusal("train", {"--smart-swap"}),
+            "--smart-swap is given without --smart-swap-device-size, and the memory of this machine is no device's; "
+            "give the MiB that a step has to fit");
+  EXPECT_EQ(refusal("plan", {"--smart-swap", "--swap-attention"}),
+            "--smart-swap and --swap-attention are both given, and both say what is swapped; remove one of them");
+}
+
+TEST(SwapFlags, WantFusedAttention) {
+  EXPECT_EQ(refusal("train", {"--swap-attention", "--kernels", "pytorch"}),
+            "--swap-attention is given, but attention is composed of products and softmax, whose weights would be "
+            "swapped too; add --use-flash-attn, or use --kernels fast");
+  EXPECT_TRUE(train({"--swap-attention", "--kernels", "pytorch", "--use-flash-attn"}).swap_attention);
+}
+
+TEST(SwapFlags, AreNoSearchBesideAnother) {
+  EXPECT_EQ(refusal("plan", {"--smart-swap", "--sweep"}),
+            "--smart-swap and --sweep are both given, and each is a search of its own; remove one of them");
+  EXPECT_EQ(refusal("plan", {"--smart-swap", "--fit", "micro-batch"}),
+            "--smart-swap and --fit are both given, and each is a search of its own; remove one of them");
+}
+
+}  // namespace
+}  // namespace loom::cli
