@@ -14,6 +14,7 @@
 #include "engine/cli/exit_status.h"
 #include "engine/device/memory.h"
 #include "engine/io/event_file.h"
+#include "engine/plan/adaptive.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/smart_swap.h"
 #include "engine/train/metrics.h"
@@ -134,6 +135,10 @@ TEST(OutputsPage, HasEveryKeyOfAPlan) {
   add_keys(to_json(checked), "", keys);
   SmartSwap chosen;
   chosen.chosen.resize(1);
+  AdaptiveChoice adaptive;
+  adaptive.modules.resize(1);
+  keys.insert("adaptive_recompute");
+  add_keys(to_json(adaptive), "adaptive_recompute", keys);
   keys.insert("smart_swap");
   add_keys(to_json(chosen), "smart_swap", keys);
   keys.insert("sweep");
