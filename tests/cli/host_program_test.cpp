@@ -1,5 +1,5 @@
-// Promise: where ranks run and keep their host memory is as asked and changes no bit; what cannot be as asked is refused or
-//          said once, and host memory that is too small is an error before anything is taken.
+// Promise: where ranks run and keep their host memory is as asked and changes no bit; what cannot be as asked is
+//          refused or said once, and host memory that is too small is an error before anything is taken.
 // World:   the built program; 4 steps of a tiny model; ranks as threads on this machine's cores.
 #include <sched.h>
 

@@ -1,5 +1,5 @@
-// Promise: CPU_AFFINITY_CONF and --bind-core mean what they mean to torch_npu and msrun; malformed ones are refused with the
-//          grammar, cores that a process may not use with those that it may; a rank's threads are on its cores.
+// Promise: CPU_AFFINITY_CONF and --bind-core mean what they mean to torch_npu and msrun; malformed ones are refused
+//          with the grammar, cores that a process may not use with those it may; a rank's threads are on its cores.
 // World:   machines made of numbers; this machine's kernel for threads.
 #include "engine/launch/affinity.h"
 
