@@ -1,8 +1,8 @@
 // How much memory this machine can still give this process, and whether what is to be kept there fits.
 //
 // Units    bytes.
-// Sources  MemAvailable of /proc/meminfo, and the limits of the process's memory cgroups (version 1 or 2) with what they
-//          hold now, page cache that can be dropped not counted. The least counts.
+// Sources  MemAvailable of /proc/meminfo, and the limits of the process's memory cgroups (version 1 or 2) with what
+//          they hold now, page cache that can be dropped not counted. The least counts.
 // Errors   DeviceError from check_host_memory.
 #pragma once
 

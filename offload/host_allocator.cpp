@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/core/error.h"
+#include "engine/core/log.h"
 #include "engine/core/rounding.h"
 #include "offload/pinned_pool.h"
 
@@ -67,7 +69,9 @@ class BufferAllocator final : public device::HostAllocator {
       asked_ = pinned_pool_->bytes();
       pinned_ = pinned_pool_->pinned_bytes();
     }
-    return pinned_pool_->take(bytes);
+    auto piece = pinned_pool_->take(bytes);
+    if (!piece) logger().debug("{}host memory: the pool has no place for {} bytes", rank_prefix(), bytes);
+    return piece;
   }
 
   HostBuffer new_buffer(const Kind& kind) {

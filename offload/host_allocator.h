@@ -2,9 +2,9 @@
 // DeviceOptions::host_allocator.
 //
 // Placement, pinning and what is said when the system refuses them: host_memory.h. A refusal never stops the run.
-// Pool      pinned pieces come from one pool as large as the plan of the step says (pinned_pool.h), made at the first of
-//           them; what the pool has no place for, and all pinned pieces where no size is told, are buffers of their own,
-//           pinned as long as the rank's part of the limit of locked memory lasts.
+// Pool      pinned pieces come from one pool as large as the plan of the step says (pinned_pool.h), made at the first
+//           of them; what the pool has no place for, and all pinned pieces where no size is told, are buffers of their
+//           own, pinned as long as the rank's part of the limit of locked memory lasts.
 // Reuse     a piece that is let go is kept and given out again for the same size and pinning, so that gradients, which
 //           come and go every step, are mapped, placed and locked once. Kept pieces go back to the system when the
 //           allocator and its last piece are gone.

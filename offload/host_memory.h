@@ -1,10 +1,10 @@
 // Host memory: buffers on the NUMA node of the rank's device or cores, pinned when asked.
 //
 // Units      bytes; a node is the kernel's number of a NUMA node.
-// Placement  pages prefer the node that is asked for, else that of the core that the constructing thread runs on; a node
-//            without memory for this process is replaced by the nearest that has some. A machine with one node needs no
-//            placement; where the kernel has no NUMA or refuses (containers often do), the buffer is ordinary
-//            page-aligned memory. What was not done as asked is said once.
+// Placement  pages prefer the node that is asked for, else that of the core that the constructing thread runs on; a
+//            node without memory for this process is replaced by the nearest that has some. One node needs nothing;
+//            where the kernel has no NUMA or refuses (containers often do), the buffer is ordinary page-aligned memory.
+//            What was not done as asked is said once.
 // Pages      a buffer of kHugePage or more begins at a huge page's boundary and is of huge pages where the system gives
 //            them (bench/README.md).
 // Pinning    mlock: the pages are present and stay. Where that is refused (ulimit -l), the buffer stays pageable, and

@@ -56,7 +56,8 @@ HostPlan plan_host(const ProgramArguments& arguments, const train::PretrainCallb
                    const train::TrainingInputs& inputs, const launch::LaunchContext& launched) {
   const int local_ranks = launched.local_ranks(arguments.ranks);
   const bool is_process = launched.mpi_ranks > 0;
-  HostPlan host{.placement = place(arguments, local_ranks)};
+  HostPlan host;
+  host.placement = place(arguments, local_ranks);
   host.first_local_rank = is_process ? launched.mpi_local_rank : 0;
   host.memory.ranks_of_process = is_process ? 1 : local_ranks;
   // A launcher may give each process cores of its own: what this one knows of the others' is not what they get.

@@ -2,7 +2,7 @@
 //
 // When      before the ranks start, once a process; nothing is allocated.
 // Checked   what the step keeps in host memory, by a dry run of it, for all ranks of this machine against what the
-//           machine can give. A step that cannot be planned (its forward reads values) is not checked, which is a warning.
+//           machine can give. A step that cannot be planned (its forward reads values) is not checked: a warning.
 // Errors    ConfigError for cores that are not this process's; DeviceError where host memory is too small.
 #pragma once
 

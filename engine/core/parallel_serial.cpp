@@ -1,3 +1,4 @@
+#include "engine/core/count_cores.h"
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
 
@@ -18,6 +19,8 @@ void ComputePool::resize(int compute_threads) {
 void ComputePool::run(std::int64_t tiles, const std::function<void(std::int64_t)>& body) {
   for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
 }
+
+void count_cores() {}
 
 void parallel_for(std::int64_t tiles, const std::function<void(std::int64_t)>& body) {
   for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);

@@ -1,9 +1,11 @@
 #include <optional>
 #include <tbb/blocked_range.h>
+#include <tbb/info.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_scheduler_observer.h>
 
+#include "engine/core/count_cores.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/parallel.h"
@@ -77,6 +79,8 @@ void ComputePool::run(std::int64_t tiles, const std::function<void(std::int64_t)
         tbb::simple_partitioner());
   });
 }
+
+void count_cores() { tbb::info::default_concurrency(); }
 
 void parallel_for(std::int64_t tiles, const std::function<void(std::int64_t)>& body) {
   if (RankContext* context = RankContext::current_or_null()) {

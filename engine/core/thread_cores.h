@@ -1,7 +1,7 @@
 // ThreadCores: on which cores of the machine the threads of a rank run. A slot of its RankContext.
 //
-// Lists    numbers of cores as the kernel counts them, ascending. An empty list binds nothing: the thread keeps the cores
-//          it inherited.
+// Lists    numbers of cores as the kernel counts them, ascending. An empty list binds nothing: the thread keeps the
+//          cores it inherited.
 // Threads  set by the rank's host thread before it makes the rank's device and compute pool; read by the threads that
 //          work for the rank when they begin.
 // Bits     do not depend on cores: work is cut by shape alone (parallel.h).

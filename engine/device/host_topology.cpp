@@ -85,8 +85,8 @@ HostTopology HostTopology::detect() {
   HostTopology topology{.available = true};
   const Mask giving(numa_get_mems_allowed(), numa_free_nodemask);
   for (int number = 0; number <= numa_max_node(); ++number) {
-    HostNode node = read_node(number, *giving, allowed);
-    if (node.memory_bytes > 0 || !node.cores.empty()) topology.nodes.push_back(std::move(node));
+    if (numa_bitmask_isbitset(numa_nodes_ptr, static_cast<unsigned>(number)) == 0) continue;
+    topology.nodes.push_back(read_node(number, *giving, allowed));
   }
   add_the_rest(topology, allowed);
   for (HostNode& from : topology.nodes) {

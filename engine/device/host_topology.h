@@ -24,7 +24,7 @@ struct HostNode {
 
 struct HostTopology {
   bool available = false;         // the kernel tells of NUMA
-  std::vector<HostNode> nodes{};  // ascending by number, with cores or memory
+  std::vector<HostNode> nodes{};  // of the machine, ascending by number
 
   // All cores, ascending.
   std::vector<int> cores() const;

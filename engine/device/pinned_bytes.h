@@ -1,7 +1,7 @@
 // PinnedBytes: what a rank asked to be page-locked of its host memory, now and at most. A slot of its RankContext.
 //
-// Counts   every block of HostMemory that is asked for as pinned, granted or not, in dry runs too: what a pool of pinned
-//          memory has to hold (offload/host_allocator.h).
+// Counts   every block of HostMemory that is asked for as pinned, granted or not, in dry runs too: what a pool of
+//          pinned memory has to hold (offload/host_allocator.h).
 // Units    bytes, each block rounded up to kPieceBytes, at which a pool cuts.
 // Threads  any.
 #pragma once

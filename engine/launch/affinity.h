@@ -1,11 +1,11 @@
 // CPU affinity: what CPU_AFFINITY_CONF and --bind-core ask for, and the cores that each rank of this machine gets.
 //
-// CPU_AFFINITY_CONF  <mode>[,npu<rank>:<first>-<last>]...[,npu_affine:<0|1>][,force:<0|1>][,lazy_bind:<0|1>], as torch_npu
-//                    has it; the mode also as mode:<mode>. 0 binds nothing, 1 all threads of a rank to its range, 2 the
-//                    host thread to the range's first core, the streams' workers to its second and the compute threads to
-//                    the rest. <rank> counts the ranks of this machine; several ranges of one rank add up.
-// --bind-core        msrun's: True (mode 1), False, or a JSON map as {"device0": ["0-9"], "device1": ["10-19"]}; the key
-//                    scheduler is taken and ignored, as there is none.
+// CPU_AFFINITY_CONF  <mode>[,npu<rank>:<first>-<last>]...[,npu_affine:<0|1>][,force:<0|1>][,lazy_bind:<0|1>], as
+//                    torch_npu has it; the mode also as mode:<mode>. 0 binds nothing, 1 all threads of a rank to its
+//                    range, 2 the host thread to the range's first core, the streams' workers to its second and compute
+//                    threads to the rest. <rank> counts the ranks of this machine; several ranges of one rank add up.
+// --bind-core        msrun's: True (mode 1), False, or a JSON map as {"device0": ["0-9"], "device1": ["10-19"]}; the
+//                    key scheduler is taken and ignored, as there is none.
 // Range              of a rank that is not named: an equal part of the cores that this process may use, in their order;
 //                    with npu_affine:1 the cores of the NUMA node of its device.
 // force              1: of a range that is named, the cores that this process may use; 0: all of them must be.
@@ -56,8 +56,8 @@ struct Placement {
   std::vector<std::string> notes{};  // for one rank to print
 };
 
-// `local_ranks` of this machine. `node_of_device` is the NUMA node of the device of each of them, as a device profile has
-// it; empty: devices are spread over the nodes with cores in equal parts. The same on every rank of a process.
+// `local_ranks` of this machine. `node_of_device` is the NUMA node of the device of each of them, as a device profile
+// has it; empty: devices are spread over the nodes with cores in equal parts. The same on every rank of a process.
 Placement place_ranks(const AffinityRequest& request, const device::HostTopology& topology, int local_ranks,
                       const std::vector<int>& node_of_device = {});
 

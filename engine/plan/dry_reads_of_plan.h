@@ -5,7 +5,8 @@
 
 namespace loom::plan {
 
-// The loss may be read, as zero; what steers a model's forward may not, and bytes that are not there nowhere: ConfigError.
+// The loss may be read, as zero; what steers a model's forward may not, and bytes that are not there nowhere:
+// ConfigError.
 void refuse_reads_of_values(RankContext& context);
 
 }  // namespace loom::plan

@@ -1,5 +1,5 @@
-// Promise: where ranks run and keep their host memory is as asked and changes no bit; what cannot be as asked is refused or
-//          said once, and host memory that is too small is an error before anything is taken.
+// Promise: where ranks run and keep their host memory is as asked and changes no bit; what cannot be as asked is
+//          refused or said once, and host memory that is too small is an error before anything is taken.
 // World:   the built program; 4 steps of a tiny model; ranks as threads on this machine's cores.
 #include <sched.h>
 
@@ -37,6 +37,7 @@ class HostProgram : public ::testing::Test {
     bool operator==(const Bits&) const = default;
   };
   Bits bits_of(const Words& more, const Words& launcher = {}) {
+    std::filesystem::remove_all(folder.path("out"));
     const Outcome outcome = folder.run(kFourSteps + Words{"--nproc-per-node", "2", "--save", "out"} + more, launcher);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     last = outcome;
@@ -47,11 +48,10 @@ class HostProgram : public ::testing::Test {
     bits.weights = folder.read("out/model.safetensors");
     return bits;
   }
-  void offload(const std::string& more = {}) {
-    folder.write("fsdp2.yaml", folder.read("fsdp2.yaml") + "offload_to_cpu: true\n" + more);
-  }
+  void offload(const std::string& more = {}) { folder.write("fsdp2.yaml", sharded + "offload_to_cpu: true\n" + more); }
 
   const ProgramFolder folder;
+  const std::string sharded = folder.read("fsdp2.yaml");
   Outcome last;
 };
 
@@ -105,6 +105,16 @@ TEST_F(HostProgram, PinsWhatTheLimitAllowsAndSaysOnceWhatItDoesNot) {
                            "may lock 16384 bytes \\(ulimit -l 16, shared by 2 ranks\\); the rest is pageable; raise "
                            "ulimit -l\n")))
       << last.err;
+}
+
+TEST_F(HostProgram, HasAPoolThatHoldsAllOfAStep) {
+  offload("pin_memory: true\n");
+  const Outcome outcome = folder.run(kFourSteps + Words{"--nproc-per-node", "2"}, {"env", "SPDLOG_LEVEL=debug"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* rank : {"0", "1"}) {
+    EXPECT_THAT(outcome.err, HasSubstr(fmt::format("debug: [rank {}] host memory: a pool of ", rank)));
+  }
+  EXPECT_THAT(outcome.err, Not(HasSubstr("has no place")));
 }
 
 TEST_F(HostProgram, RefusesMalformedAffinityWithItsGrammar) {

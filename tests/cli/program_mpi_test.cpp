@@ -36,6 +36,22 @@ TEST(Mpi, HasTheBitsOfThreads) {
   }
 }
 
+// Each process binds itself as the local rank that it is.
+TEST(Mpi, BindsEachProcessToItsPartOfTheCoresAndChangesNoBit) {
+  const ProgramFolder folder;
+  const Outcome unbound = folder.run(kFourSteps + Words{"--save", "unbound"}, kMpirun);
+  ASSERT_EQ(unbound.exit_code, 0) << unbound.err;
+  const Words bound = kMpirun + Words{"-x", "CPU_AFFINITY_CONF=1"};
+  const Outcome outcome = folder.run(kFourSteps + Words{"--save", "bound"}, bound);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("CPU_AFFINITY_CONF: rank 0 of this machine on cores "));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("rank 1 of this machine on cores ")));  // rank 0 knows its own alone
+  EXPECT_EQ(folder.read("bound/model.safetensors"), folder.read("unbound/model.safetensors"));
+  const Outcome refused = folder.run(kFourSteps, kMpirun + Words{"-x", "CPU_AFFINITY_CONF=1,npu1:4000-4001"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("CPU_AFFINITY_CONF binds npu1 to cores 4000-4001, but this process may not use "));
+}
+
 TEST(Mpi, TrainsTheAdapterOfThreads) {
   const ProgramFolder folder;
   const Words lora{"--lora-target-modules", "all-linear", "--lora-r", "2", "--freeze", "model.norm"};

@@ -6,6 +6,7 @@
 
 #include "engine/core/rank_context.h"
 #include "engine/device/device.h"
+#include "engine/device/pinned_bytes.h"
 
 namespace loom::device {
 namespace {
@@ -61,6 +62,31 @@ TEST(HostMemory, OfADryRunIsCountedAndNotTaken) {
   EXPECT_EQ(block->data(), nullptr);
   EXPECT_EQ(bytes_of(memory.stats().by_category, MemCategory::kOptimizerState), 64);
   EXPECT_THAT(requests->made, IsEmpty());
+}
+
+// What a pool of pinned memory has to hold is known from a dry run.
+TEST(PinnedBytes, CountsBlocksAskedForAsPinnedInRunsAndDryRunsAlike) {
+  for (const bool dry_run : {false, true}) {
+    RankContext context(0, 1);
+    const RankScope scope(context);
+    HostMemory memory(HostAllocator::ordinary(), dry_run);
+    PinnedBytes& pinned = context.slot<PinnedBytes>();
+    auto one = memory.allocate(100, MemCategory::kShard, true);  // 128: pieces begin at 64 bytes
+    const auto none = memory.allocate(0, MemCategory::kShard, true);
+    const auto pageable = memory.allocate(1000, MemCategory::kShard, false);
+    EXPECT_EQ(pinned.now(), 128 + 64);
+    EXPECT_EQ(one->data() == nullptr, dry_run);
+    one.reset();
+    EXPECT_EQ(pinned.now(), 64);
+    EXPECT_EQ(pinned.peak(), 128 + 64);
+    const auto two = memory.allocate(64, MemCategory::kGradient, true);
+    EXPECT_EQ(pinned.peak(), 128 + 64);
+  }
+}
+
+TEST(PinnedBytes, AreOfNoRankWhereNoneIsCurrent) {
+  HostMemory memory(HostAllocator::ordinary(), /*dry_run=*/false);
+  EXPECT_NE(memory.allocate(64, MemCategory::kShard, true)->data(), nullptr);
 }
 
 TEST(HostMemory, BelongsToItsDeviceAndIsNotItsMemory) {

@@ -1,4 +1,4 @@
-// Command lines of the program: one word a line.
+// Command lines of the program: one word a line. The whole text as CPU_AFFINITY_CONF and as the value of --bind-core.
 #include <vector>
 
 #include "engine/cli/arguments.h"
@@ -6,9 +6,12 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace loom;
+  const std::string text(fuzz::text_of(data, size));
+  fuzz::answered_or_refused([&] { launch::parse_affinity_conf(text); });
+  fuzz::answered_or_refused([&] { launch::parse_bind_core(text); });
   std::vector<std::string> words{"shardloom"};
   std::string word;
-  for (const char c : fuzz::text_of(data, size)) {
+  for (const char c : text) {
     if (c == '\n') {
       words.push_back(std::exchange(word, {}));
     } else if (c != '\0') {  // no argument has one

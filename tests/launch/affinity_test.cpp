@@ -1,10 +1,11 @@
-// Promise: CPU_AFFINITY_CONF and --bind-core mean what they mean to torch_npu and msrun; malformed ones are refused with the
-//          grammar, cores that a process may not use with those that it may; a rank's threads are on its cores.
+// Promise: CPU_AFFINITY_CONF and --bind-core mean what they mean to torch_npu and msrun; malformed ones are refused
+//          with the grammar, cores that a process may not use with those it may; a rank's threads are on its cores.
 // World:   machines made of numbers; this machine's kernel for threads.
 #include "engine/launch/affinity.h"
 
 #include <sched.h>
 
+#include <cstdlib>
 #include <gmock/gmock.h>
 #include <mutex>
 #include <set>
@@ -13,6 +14,7 @@
 #include "engine/core/parallel.h"
 #include "engine/core/rank_context.h"
 #include "engine/device/device.h"
+#include "engine/launch/launch_context.h"
 #include "tests/support/files.h"
 
 namespace loom::launch {
@@ -218,6 +220,48 @@ TEST(NearestNode, IsTheFirstOfThoseAsNear) {
   EXPECT_EQ(topology.nearest_with_memory(7), std::nullopt);
 }
 
+// --- which rank of the machine a process is
+
+class LaunchedBy : public ::testing::Test {
+ protected:
+  void set(const char* name, const char* value) {
+    ASSERT_EQ(std::getenv(name), nullptr) << name;
+    setenv(name, value, 1);
+    names_.push_back(name);
+  }
+  ~LaunchedBy() override {
+    for (const char* name : names_) unsetenv(name);
+  }
+
+ private:
+  std::vector<const char*> names_;
+};
+
+TEST_F(LaunchedBy, NobodyThreadsAreTheRanks) {
+  set("CPU_AFFINITY_CONF", "1,npu0:0-0");
+  const LaunchContext context = LaunchContext::detect();
+  EXPECT_EQ(context.affinity_conf, "1,npu0:0-0");
+  EXPECT_EQ(context.local_ranks(4), 4);
+  EXPECT_EQ(context.mpi_local_rank, 0);
+}
+
+TEST_F(LaunchedBy, OpenMpiSaysItsLocalRank) {
+  set("OMPI_COMM_WORLD_SIZE", "8");
+  set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
+  set("OMPI_COMM_WORLD_RANK", "5");
+  set("OMPI_COMM_WORLD_LOCAL_RANK", "3");
+  const LaunchContext context = LaunchContext::detect();
+  EXPECT_EQ(context.local_ranks(8), 4);
+  EXPECT_EQ(context.mpi_local_rank, 3);
+}
+
+TEST_F(LaunchedBy, ALauncherThatTellsNoLocalRankFillsMachinesInOrder) {
+  set("PMI_SIZE", "8");
+  set("PMI_RANK", "5");
+  set("MPI_LOCALNRANKS", "4");
+  EXPECT_EQ(LaunchContext::detect().mpi_local_rank, 1);
+}
+
 // --- threads
 
 // One rank on a thread of its own, bound.
@@ -255,17 +299,28 @@ TEST(BoundRank, HasItsComputeThreadsOnTheirCores) {
   const RankCores cores = last_core_for_streams();
   on_bound_rank(cores, [&](RankContext& context) {
     ComputePool& pool = context.slot<ComputePool>();
-    pool.resize(4);
+    pool.resize(2);
     const std::thread::id host = std::this_thread::get_id();
     std::mutex mutex;
     std::set<std::vector<int>> of_host, of_others;
-    pool.run(4000, [&](std::int64_t) {
-      const std::vector<int> here = cores_of_this_thread();
+    const auto others_came = [&] {
       const std::lock_guard lock(mutex);
-      (std::this_thread::get_id() == host ? of_host : of_others).insert(here);
+      return !of_others.empty();
+    };
+    pool.run(64, [&](std::int64_t) {
+      const std::vector<int> here = cores_of_this_thread();
+      const bool is_host = std::this_thread::get_id() == host;
+      {
+        const std::lock_guard lock(mutex);
+        (is_host ? of_host : of_others).insert(here);
+      }
+      // The host thread leaves tiles to the other one, on a loaded machine too.
+      for (int ms = 0; is_host && !others_came() && ms < 20000; ++ms) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
     });
     EXPECT_THAT(of_host, ElementsAre(cores.threads.host));
-    if (!of_others.empty()) EXPECT_THAT(of_others, ElementsAre(cores.threads.compute));
+    EXPECT_THAT(of_others, ElementsAre(cores.threads.compute));
   });
 }
 

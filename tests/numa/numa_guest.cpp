@@ -1,5 +1,5 @@
-// Promise: on a machine of several NUMA nodes host memory is on the node it is asked for, or on the stated one where that
-//          cannot be, and threads run on the cores they are bound to; the kernel itself says so.
+// Promise: on a machine of several NUMA nodes host memory is on the node it is asked for, or on the stated one where
+//          that cannot be, and threads run on the cores they are bound to; the kernel itself says so.
 // World:   this program is the first process of an emulated machine of "nodes=N" nodes with one core each
 //          (numa_test.sh); it mounts what it needs, checks, prints a verdict and ends the machine.
 #include <sched.h>

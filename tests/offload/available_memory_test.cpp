@@ -1,5 +1,5 @@
-// Promise: what the machine can give is the least of what the kernel and the process's cgroups say, and a job that keeps
-//          more than that is refused with both numbers before anything is taken.
+// Promise: what the machine can give is the least of what the kernel and the process's cgroups say, and a job that
+//          keeps more than that is refused with both numbers before anything is taken.
 // World:   folders that look like /proc and /sys; this machine.
 #include "offload/available_memory.h"
 

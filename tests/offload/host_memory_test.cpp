@@ -173,7 +173,8 @@ TEST(HostMemoryOfThisMachine, SaysOnWhichNodeTouchedPagesAre) {
   const PageCount pages = count_pages(buffer.data(), buffer.bytes(), *buffer.node());
   if (pages.seen == 0) GTEST_SKIP() << "the kernel does not say where pages are";
   EXPECT_EQ(pages.seen, 64);
-  if (NumaTopology::detect().nodes.size() == 1) EXPECT_EQ(pages.on_node, 32);  // the others were never touched
+  if (NumaTopology::detect().nodes.size() > 1) GTEST_SKIP() << "another node may have taken some";
+  EXPECT_EQ(pages.on_node, 32);  // the others were never touched
 }
 
 TEST(HostMemoryOfThisMachine, KnowsTheNodeOfThisThread) {

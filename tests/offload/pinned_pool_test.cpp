@@ -1,5 +1,5 @@
-// Promise: a rank's pinned memory is one piece as large as its plan says; of it as much is locked as the rank's equal part
-//          of the process's limit allows, and what is not locked is said once, with both numbers.
+// Promise: a rank's pinned memory is one piece as large as its plan says; of it as much is locked as the rank's equal
+//          part of the process's limit allows, and what is not locked is said once, with both numbers.
 // World:   a machine of two nodes made of fakes; this machine through the kernel, with a limit of its own.
 #include "offload/pinned_pool.h"
 

@@ -63,7 +63,7 @@ TEST(Parallelize, OffloadsBetweenRecomputeAndShards) {
         2, GatherLayout::kBuffered);
     int recomputed = 0, offloaded = 0;
     parallelize(
-        chain, resolved, world, [&](nn::Module&, const std::string&, bool) { ++recomputed; },
+        chain, resolved, world, [&](nn::Module&, const RecomputedModule&) { ++recomputed; },
         [&](nn::Module& model, const std::vector<std::string>& paths, bool pin_memory) {
           EXPECT_EQ(&model, &chain);
           EXPECT_THAT(paths, ElementsAre("layers.2", "layers.0", "layers.1"));
