@@ -84,7 +84,9 @@ void check(nn::AdamW& optimizer, const Tensor& parameter) {
 void cpu_adamw(benchmark::State& state, int tensors, DType grad_dtype, int threads) {
   RankContext context(0, 1);
   const RankScope scope(context);
-  device::Device::install(context, {.host_allocator = offload::make_host_allocator()});
+  device::DeviceOptions device;
+  device.host_allocator = offload::make_host_allocator();
+  device::Device::install(context, device);
   context.slot<ComputePool>().resize(threads);
   const std::vector<Tensor> updated = parameters(tensors, grad_dtype);
   const kernels::AdamW defaults{};
