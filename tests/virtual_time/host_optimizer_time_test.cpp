@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 
 #include "engine/nn/optim/adamw.h"
-#include "engine/nn/optim/gradients.h"
 #include "engine/nn/optim/sgd.h"
 #include "engine/nn/optim/swapped_adamw.h"
 #include "tests/virtual_time/toy_step.h"
