@@ -1,5 +1,5 @@
 // AdamW on tensors in host memory, nn::AdamW::step() as a run with offload_to_cpu has it, against memory: 24 bytes a
-// parameter and those of its gradient a second, as a ratio to STREAM triad measured in turn with it in the same process.
+// parameter and those of its gradient a second, as a ratio to STREAM triad measured in turn in the same process.
 //
 // Memory   pinned, from the allocator of offload_to_cpu. One tensor of 32 Mi elements, or 64 of half a Mi: 512 MiB with
 //          gradient and moments, beyond the caches.

@@ -1,7 +1,7 @@
-// Promise: what an optimizer on the host, or state that is swapped, adds to a step is what formulas say: how much of the
-//          copies and of the CPU's work is hidden, and how much is not.
-// World:   dry runs of one rank. Swapped AdamW: the tiny device, on which an element's update takes 28 ns, its moments 8
-//          ns to come and 16 to leave. Offload: a toy chain of three blocks under a root over two ranks, where only
+// Promise: what an optimizer on the host, or state that is swapped, adds to a step is what formulas say: how much of
+//          the copies and of the CPU's work is hidden, and how much is not.
+// World:   dry runs of one rank. Swapped AdamW: the tiny device, on which an element's update takes 28 ns, its moments
+//          8 ns to come and 16 to leave. Offload: a toy chain of three blocks under a root over two ranks, where only
 //          products (C = 30 ns), copies to the host (D = 20 ns a group) and the CPU's updates (A ns a group) take time.
 #include <gmock/gmock.h>
 
