@@ -1,5 +1,5 @@
 // AdamW on tensors in host memory, nn::AdamW::step() as a run with offload_to_cpu has it, against memory: 24 bytes a
-// parameter and those of its gradient a second, as a ratio to STREAM triad measured in turn with it in the same process.
+// parameter and those of its gradient a second, as a ratio to STREAM triad measured in turn in the same process.
 //
 // Memory   pinned, from the allocator of offload_to_cpu. One tensor of 32 Mi elements, or 64 of half a Mi: 512 MiB with
 //          gradient and moments, beyond the caches.
@@ -84,7 +84,9 @@ void check(nn::AdamW& optimizer, const Tensor& parameter) {
 void cpu_adamw(benchmark::State& state, int tensors, DType grad_dtype, int threads) {
   RankContext context(0, 1);
   const RankScope scope(context);
-  device::Device::install(context, {.host_allocator = offload::make_host_allocator()});
+  device::DeviceOptions device;
+  device.host_allocator = offload::make_host_allocator();
+  device::Device::install(context, device);
   context.slot<ComputePool>().resize(threads);
   const std::vector<Tensor> updated = parameters(tensors, grad_dtype);
   const kernels::AdamW defaults{};

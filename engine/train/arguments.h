@@ -34,8 +34,8 @@ namespace loom::train {
 // eager composes them.
 enum class KernelSet : std::uint8_t { kFast, kPytorch };
 
-// Which optimizer updates the parameters (--optimizer); kMuon: the hidden matrices, and AdamW the rest. kAdamSwap: AdamW
-// whose moments are on the device only while they are used (nn/optim/swapped_adamw.h).
+// Which optimizer updates the parameters (--optimizer); kMuon: the hidden matrices, and AdamW the rest. kAdamSwap:
+// AdamW whose moments are on the device only while they are used (nn/optim/swapped_adamw.h).
 enum class OptimizerKind : std::uint8_t { kAdam, kSgd, kMuon, kAdamSwap };
 
 // Optimizer state and its updates in host memory.

@@ -110,7 +110,10 @@ void add_optimizer(Entries& entries, const TrainArguments& a) {
     add(entries, "--sgd-momentum", a.sgd_momentum);
     add(entries, "--sgd-nesterov", given(a.sgd_nesterov));
   }
-  add(entries, "--overlap-cpu-optimizer-d2h-h2d", given(!waits_in_backward(a)));
+  add(entries, "--mem-fraction-static", a.mem_fraction_static);
+  add(entries, "--swap-optimizer", given(a.swap_optimizer));
+  add(entries, "--swap-optimizer-times", a.swap_optimizer_times);
+  add(entries, "--overlap-cpu-optimizer-d2h-h2d", given(a.overlap_cpu_optimizer));
   if (a.optimizer != OptimizerKind::kMuon) return;
   add(entries, "--muon-momentum", a.muon.momentum);
   add(entries, "--muon-nesterov", given(a.muon.nesterov));

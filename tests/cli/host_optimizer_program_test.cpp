@@ -1,5 +1,5 @@
-// Promise: moments that are swapped, and an optimizer on the host, train and are planned by flags, leave the curve as it
-//          is, and show in the plan's memory; what they do not go with is refused with status 2.
+// Promise: moments that are swapped, and an optimizer on the host, train and are planned by flags, leave the curve
+//          as it is, and show in the plan's memory; what they do not go with is refused with status 2.
 // World:   the built program; the tiny model of the folder.
 #include <gmock/gmock.h>
 

@@ -3,8 +3,8 @@
 //
 // Links    cost nothing: the measured steps ran on a process group that moves nothing.
 // Host     costs nothing: the rows are bound by the device. The estimate with the host's costs stands beside it.
-// Judged   all rows: those whose optimizer runs on the device by the median of their errors, at most 5 %, and the worst,
-//          12 %; the one with CPU offload by 8 %. The measured times scatter by 5 % themselves.
+// Judged   all rows: those whose optimizer runs on the device by the median of their errors, at most 5 %, and the
+//          worst, 12 %; the one with CPU offload by 8 %. The measured times scatter by 5 % themselves.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>

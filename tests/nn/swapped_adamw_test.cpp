@@ -1,7 +1,7 @@
 // Promise: AdamW whose moments are swapped through the device is AdamW bit for bit, in memory and in an order that the
 //          header says; its state goes to AdamW and comes from it.
-// World:   one rank; parameters a [300000], b [7,33], c [0,3] (an empty shard) and d [400001], of which b has no gradient
-//          in every second step. On a device of 48 MiB a tenth of what is unused holds the moments of a or d, not both.
+// World:   one rank; parameters a [300000], b [7,33], c [0,3] (an empty shard) and d [400001], of which b has no
+//          gradient in every second step. On a device of 48 MiB a tenth of what is unused holds the moments of a or d.
 #include "engine/nn/optim/swapped_adamw.h"
 
 #include <cstring>

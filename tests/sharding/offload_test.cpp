@@ -16,6 +16,7 @@
 #include "engine/nn/init.h"
 #include "engine/nn/layers.h"
 #include "engine/nn/optim/adamw.h"
+#include "engine/nn/optim/landing.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "sharding/full_parameters.h"
@@ -82,6 +83,7 @@ Scene with(Scene scene, std::optional<CpuOffloadPolicy> offload) {
 
 constexpr CpuOffloadPolicy kPageable{.pin_memory = false};
 constexpr CpuOffloadPolicy kPinned{.pin_memory = true};
+constexpr CpuOffloadPolicy kAsTheyLand{.pin_memory = true, .wait_in_backward = false};
 
 // A rank that trains a Net.
 class Rank {
@@ -197,6 +199,7 @@ TEST_P(Offload, GivesTheSameBitsAsTheDevice) {
   EXPECT_LT(on_device.losses.back(), on_device.losses.front());
   EXPECT_EQ(trained(with(scene, kPageable)), on_device);
   EXPECT_EQ(trained(with(scene, kPinned)), on_device);
+  EXPECT_EQ(trained(with(scene, kAsTheyLand)), on_device);
 }
 
 INSTANTIATE_TEST_SUITE_P(Everywhere, Offload,
@@ -552,6 +555,24 @@ TEST(OffloadedGradients, HaveLandedWhenTheLastBackwardReturns) {
     rank.micro_batch(0);
     EXPECT_TRUE(all_landed(rank));
   });
+}
+
+// "first" has no input that requires grad: its reduction comes after the root's.
+TEST(OffloadedGradients, SayInWhichOrderTheyLandWhereBackwardDoesNotWait) {
+  const auto number = [](const nn::ParamSlot& slot) {
+    const auto landing = slot.value.grad().storage()->attachment<nn::Landing>();
+    return landing == nullptr ? -1 : landing->number;
+  };
+  for (const CpuOffloadPolicy& policy : {kAsTheyLand, kPinned}) {
+    on_ranks(with({}, policy), [&](Rank& rank) {
+      rank.micro_batch(0);
+      const Net& net = rank.net();
+      const std::vector<std::int64_t> found{number(net.second.weight), number(net.norm.weight), number(net.head.weight),
+                                            number(net.first.weight)};
+      EXPECT_EQ(found,
+                policy.wait_in_backward ? std::vector<std::int64_t>(4, -1) : (std::vector<std::int64_t>{0, 1, 1, 2}));
+    });
+  }
 }
 
 TEST(OffloadedGradients, InPageableMemoryBlockTheHost) {

@@ -1,12 +1,11 @@
-// Promise: what an optimizer on the host, or state that is swapped, adds to a step is what formulas say: how much of the
-//          copies and of the CPU's work is hidden, and how much is not.
-// World:   dry runs of one rank. Swapped AdamW: the tiny device, on which an element's update takes 28 ns, its moments 8
-//          ns to come and 16 to leave. Offload: a toy chain of three blocks under a root over two ranks, where only
+// Promise: what an optimizer on the host, or state that is swapped, adds to a step is what formulas say: how much of
+//          the copies and of the CPU's work is hidden, and how much is not.
+// World:   dry runs of one rank. Swapped AdamW: the tiny device, on which an element's update takes 28 ns, its moments
+//          8 ns to come and 16 to leave. Offload: a toy chain of three blocks under a root over two ranks, where only
 //          products (C = 30 ns), copies to the host (D = 20 ns a group) and the CPU's updates (A ns a group) take time.
 #include <gmock/gmock.h>
 
 #include "engine/nn/optim/adamw.h"
-#include "engine/nn/optim/gradients.h"
 #include "engine/nn/optim/sgd.h"
 #include "engine/nn/optim/swapped_adamw.h"
 #include "tests/virtual_time/toy_step.h"

@@ -10,7 +10,7 @@
 
 namespace loom::nn {
 
-// Sum of squares of the gradients, in parameter order, in double. Those that are on their way to the host are squared in
+// Sum of squares of the gradients, in parameter order, in double. Those on their way to the host are squared in
 // the order in which they land (landing.h), and added up in parameter order all the same.
 double gradient_sum_of_squares(const std::vector<Tensor>& parameters);
 // Multiplies every gradient by `factor`.

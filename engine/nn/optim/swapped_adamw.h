@@ -10,14 +10,14 @@
 // Order       copies to the device on the h2d stream, two for each piece; compute waits for the piece and updates it;
 //             copies to the host on the d2h stream. The copies in of a batch wait for the copies out of the one before
 //             (slices: of the one before that), whose memory they take.
-// Memory      on the device 2 * (bytes of the largest batch), of two slices with SlicesByCount, from the pool of the h2d
-//             stream while a step runs, and nothing between steps. On the host the moments, pinned, category
+// Memory      on the device 2 * (bytes of the largest batch), of two slices with SlicesByCount, from the h2d stream's
+//             pool while a step runs, and nothing between steps. On the host the moments, pinned, category
 //             optimizer_state, made at the first step that has a gradient or when state is loaded.
 // Time        of a batch b that is copied in i(b), updated u(b) and copied out o(b): BatchesByMemory takes the sum of
 //             i + u + o, less what overlaps inside a batch (pieces are updated while the next come, and leave while the
 //             next are updated). SlicesByCount hides copies behind copies of the other direction and behind updates.
 // foreach     of AdamWOptions has no effect: the update is fused, as MindSpeed's is.
-// Errors      ConfigError when it is made: a parameter in host memory (offload_to_cpu), whose moments are there already.
+// Errors      ConfigError when it is made: a parameter in host memory (offload_to_cpu), whose moments are there too.
 //             ConfigError of step(), before it changes anything: a parameter whose moments alone do not fit.
 // Threads     the rank's host thread.
 // Source      MindSpeed-MM, optimizer/swap_optimizer.py (adamw_swap); MindSpeed, --swap-optimizer.
