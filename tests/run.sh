@@ -18,6 +18,7 @@ for preset in "${presets[@]}"; do
 done
 
 bash cmake/install_packages.sh test
+bash tests/numa/fetch_kernel.sh || echo "tests/run.sh: no kernel for the NUMA tests, which are skipped" >&2
 for preset in "${presets[@]}"; do
   echo "== $preset"
   begin=$SECONDS
