@@ -1,17 +1,17 @@
 // Swap of activations: saved tensors of modules leave for the host in forward, and are back before backward needs them.
 //
-// Blocks    a list of modules, numbered in its order, that run one after the other (decoder layers). SwapWhat says which
+// Blocks    a list of modules, numbered in its order, that run one after the other (decoder layers). SwapWhat: which
 //           of the tensors that a block saves for backward leave. The last block's stay: they are needed at once.
 // Stay      always: parameters and views of them, tensors without bytes, tensors that are not on the device, and what a
 //           block is called with beside its first argument (tables and masks that all blocks share).
-// Forward   a tensor that leaves is copied on the D2H stream, behind an event of the compute stream. Its bytes are given
+// Forward   a tensor that leaves is copied on the D2H stream behind an event of the compute stream. Its bytes are given
 //           back when the next block saves its first tensor; compute waits for the copies then. Who else holds the
 //           tensor keeps its bytes.
 // Backward  the first saved tensor of a block that is asked for fetches what of this block is still out, and behind it
 //           all of the block before (H2D stream, after what compute has done by then). Compute waits for a copy where
 //           its tensor is used.
-// Objects   every call of a block has a record of its own, which its saved tensors hold: any number of forwards may come
-//           before a backward. A call belongs behind the call before it when its number is larger; otherwise it begins a
+// Objects   every call of a block has its own record, which its saved tensors hold: any number of forwards may come
+//           before a backward. A call belongs behind the one before it when its number is larger; otherwise it begins a
 //           new forward.
 // Order     inside out: recompute, swap, sharding. A block that is recomputed saves what its checkpoint keeps. Calls
 //           without a graph (evaluation, the first forward of a reentrant recompute around the block) swap nothing.
@@ -23,7 +23,7 @@
 //           is called without a tensor in front; a tensor that was written to after it was saved. DeviceError where the
 //           host has no memory, saying for whom, how much, and how much is there already.
 // Threads   the rank's host thread.
-// Source    MindSpeed-MM's activation offload (kFirstArgument), MindSpeed's swap-attention (kSavedInside) and smart-swap
+// Source    MindSpeed-MM's activation offload (kFirstArgument), MindSpeed's swap-attention (kSavedInside), smart-swap
 //           (kChosen).
 #pragma once
 

@@ -1,6 +1,6 @@
 // BlockCall: one call of a swapped block, from its forward to its backward. Private to offload.
 //
-// Lifetime  its saved tensors hold it; it knows the tensors that left, and the call before it, only as long as others do.
+// Lifetime  its saved tensors hold it; it knows those that left, and the call before it, only as long as others do.
 // Threads   the rank's host thread.
 #pragma once
 

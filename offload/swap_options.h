@@ -1,5 +1,5 @@
-// SwapOptions: what of a job's activations leaves the device, as its flags say. The file's key activation_offload_modules
-// is beside them (sharding/config).
+// SwapOptions: what of a job's activations leaves the device, as its flags say. The file's key is beside them:
+// activation_offload_modules (sharding/config).
 #pragma once
 
 #include <cstdint>

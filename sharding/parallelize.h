@@ -64,12 +64,12 @@ FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& reso
 // recompute (models::recompute_module, of models/mixin, is what FSDP2Mixin gives).
 using RecomputeStep = std::function<void(nn::Module& model, const RecomputedModule& choice)>;
 
-// Swaps activations of the modules at `paths`, which may be none: called once, so that whoever hands it in may swap more
+// Swaps activations of the modules at `paths`, which may be none: called once, so that who hands it in may swap more
 // (offload::swap_activations; models/mixin/activation_swap.h is what models/mixin gives).
 using OffloadStep = std::function<void(nn::Module& model, const std::vector<std::string>& paths, bool pin_memory)>;
 
-// Steps 2 to 5. ConfigError when modules are to be recomputed and `recompute` is empty, or to be offloaded and `offload`
-// is. Collective.
+// Steps 2 to 5. ConfigError when modules are to be recomputed and `recompute` is empty, or to be offloaded and
+// `offload` is. Collective.
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
                  const RecomputeStep& recompute, const OffloadStep& offload = nullptr);
 // options_for(), then the same.

@@ -44,7 +44,7 @@ struct SmartSwap {
   std::vector<offload::ChosenTensors> tensors() const;
 };
 
-// What the allocator may take of a device: --smart-swap-device-size where it is given, else all that the profile leaves.
+// What the allocator may take of a device: --smart-swap-device-size where it is given, else all the profile leaves.
 std::int64_t swap_budget(const offload::SwapOptions& options, const virtual_time::HardwareProfile& profile);
 
 SmartSwap choose_swaps(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,

@@ -130,9 +130,9 @@ std::string to_text(const std::vector<SwapEstimate>& swaps) {
     sum.exposed_ns += swap.exposed_ns;
   }
   return fmt::format(
-             "  swap: {} tensors of {} block{}, {:.3f} GiB to the host and back; compute waits {:.3f} ms for their "
+             "  swap: {} tensor{} of {} block{}, {:.3f} GiB to the host and back; compute waits {:.3f} ms for their "
              "copies\n",
-             sum.copies, swaps.size(), swaps.size() == 1 ? "" : "s",
+             sum.copies, sum.copies == 1 ? "" : "s", swaps.size(), swaps.size() == 1 ? "" : "s",
              static_cast<double>(sum.out_bytes) / (1024.0 * 1024.0 * 1024.0), ms(sum.exposed_ns)) +
          advice(swaps);
 }

@@ -5,7 +5,7 @@
 // YAML     plain YAML with line marks. Tabs and spaces after values are read over. Booleans are those of Python's YAML
 //          (true True TRUE yes on, false False FALSE no off, unquoted); numbers are plain decimal digits. null stands
 //          for "not given" where a key has no default of its own (the dtypes, ignored_modules, recompute_modules,
-//          moe_modules, activation_offload_modules) and for sharding_size (1, as if it were left out), and is an error elsewhere.
+//          moe_modules, activation_offload_modules) and for sharding_size (1), and is an error elsewhere.
 // Errors   ConfigError "file:line:column: key is VALUE, ...; what to write". Unknown and repeated keys are errors.
 // Source   MindSpeed-MM, mixin route. Where the migration guide and the code differ in a default, the guide wins.
 #pragma once
@@ -82,7 +82,7 @@ struct Fsdp2Config {
   // false.
   bool pin_memory = false;
 
-  // Modules, numbered in the order of the list, whose first argument leaves for the host where it is saved for backward,
+  // Modules, numbered in the order of the list, whose first argument waits on the host where it is saved for backward,
   // the last module's excepted. Default none. A key of our own.
   std::vector<ModulePattern> activation_offload_modules;
   // No key: what a program adds (adaptive recompute does), in the order of forward; the last one's tensors stay. The

@@ -929,7 +929,7 @@ TEST(RecomputeFlags, AreMegatronsAndMindSpeeds) {
   EXPECT_EQ(train({"--recompute-every", "2"}).recompute_every, 2);
   const ProgramArguments none = train({});
   EXPECT_FALSE(none.recompute_layers.any());
-  EXPECT_THAT(none.megatron_recompute_flags, IsEmpty());
+  EXPECT_THAT(none.megatron_recompute_flags, ::testing::IsEmpty());
   EXPECT_EQ(none.recompute_every, 0);
   EXPECT_THAT(std::get<EarlyExit>(parsed({"train", "--help"})).text, HasSubstr("--recompute-granularity"));
 }

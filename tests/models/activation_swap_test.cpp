@@ -1,5 +1,5 @@
-// Promise: --swap-attention swaps what the named modules of every decoder layer but the last save, in every family, with
-//          the same bits; a strategy of one's own can swap, and does not forget what was asked for.
+// Promise: --swap-attention swaps what the named modules of every decoder layer but the last save, in every family,
+//          with the same bits; a strategy of one's own can swap, and does not forget what was asked for.
 // World:   one rank; the reference decoders (two layers and more), OwnModel of own_models.h.
 #include "models/mixin/activation_swap.h"
 
