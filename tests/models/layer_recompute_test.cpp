@@ -1,6 +1,5 @@
 // Promise: Megatron's words for recompute come to modules of a decoder's layers, whatever stands around the decoder;
-// what the
-//          model's layers do not allow is an error with both numbers.
+//          what the model's layers do not allow is an error with both numbers.
 // World:   no rank; decoders of 4 layers, InternVL, a reward model, adapters, a model of a user's.
 #include "models/decoder/layer_recompute.h"
 

@@ -1,6 +1,6 @@
 // Promise: a plan knows what each kind of recompute saves and costs, by formula; a search leaves what flags choose.
-// World:   the quick start's model (8 layers) on one device or four, two micro-batches of 2 x 64 tokens, PyTorch's kernels
-//          with SwiGLU and norms fused.
+// World:   the quick start's model (8 layers) on one device or four, two micro-batches of 2 x 64 tokens, PyTorch's
+//          kernels with SwiGLU and norms fused.
 #include <gmock/gmock.h>
 
 #include "engine/cli/hub_callbacks.h"

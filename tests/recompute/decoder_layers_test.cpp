@@ -1,6 +1,6 @@
 // Promise: every way to recompute a decoder's layers - whole, in groups, core attention, dropped outputs, experts -
-// leaves the
-//          bits of losses and gradients as they are, drops the bytes of its formula, and gathers nothing twice.
+//          leaves the bits of losses and gradients as they are, drops the bytes of its formula, and gathers nothing
+//          twice.
 // World:   1 and 2 ranks as threads; Qwen2, GPT-2 and Qwen3-MoE of 4 layers, fp32, 2 x 8 tokens a rank; every layer a
 //          group. With adapters: LoRA on all linear layers, dropout on.
 #include <fmt/format.h>
