@@ -30,8 +30,8 @@ struct RecomputedModule {
   RecomputeKeep keep = RecomputeKeep::kNone;  // kWhole; anything else: not reentrant
   RecomputedPart part = RecomputedPart::kWhole;
   // kWhole, of a decoder's layer: so many layers, this one first, are one checkpoint, of which the first one's input is
-  // kept. Above 1 the checkpoint stands around the sharded layers: their gathers are part of what runs again, so
-  // that all of the group are gathered when its backward begins, in the order of forward.
+  // kept. Above 1 the checkpoint stands around the sharded layers: their gathers are part of what runs again, each
+  // once, so that all of the group are gathered when its backward begins.
   int layers = 1;
 
   bool operator==(const RecomputedModule&) const = default;

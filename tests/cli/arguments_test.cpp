@@ -986,7 +986,7 @@ TEST(RecomputeFlags, OfPipelineStagesAndOfTokenCountsAreRefused) {
               HasSubstr("--moe-adaptive-recompute-activation chooses in each step by how many tokens an expert got, so "
                         "that ranks would do different work; write --moe-layer-recompute"));
   EXPECT_EQ(refusal(with_model_and_data({"--recompute-numlayers", "1"})),
-            "unknown flag --recompute-numlayers; see shardloom train --help");
+            "unknown flag --recompute-numlayers; did you mean --recompute-num-layers?");
 }
 
 // --- launch scripts

@@ -1,7 +1,6 @@
 // Promise: every flag and key of recompute trains to the same curve, is said, and is planned with less memory; what
-// does not
-//          go together ends with status 2 and what to write.
-// World:   the built program; the tiny model of the folder (2 layers), and GPT-2.
+//          does not go together ends with status 2 and what to write.
+// World:   the built program; the tiny model of the folder (2 layers).
 #include <gmock/gmock.h>
 
 #include "tests/support/program.h"

@@ -1,6 +1,5 @@
 // Promise: Megatron's words for recompute come to modules of a decoder's layers, whatever stands around the decoder;
-// what the
-//          model's layers do not allow is an error with both numbers.
+//          what the model's layers do not allow is an error with both numbers.
 // World:   no rank; decoders of 4 layers, InternVL, a reward model, adapters, a model of a user's.
 #include "models/decoder/layer_recompute.h"
 
@@ -10,6 +9,7 @@
 #include "engine/core/error.h"
 #include "models/decoder/reward_model.h"
 #include "models/hub/model_hub.h"
+#include "models/internvl/internvl.h"
 #include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "tests/models/own_models.h"
@@ -68,6 +68,10 @@ TEST(LayersOfADecoder, AreFoundWhateverStandsAroundThem) {
   lora.target_modules = {"all-linear"};
   add_lora(*adapted, lora);
   EXPECT_EQ(path_of(*adapted), "model.layers x 4");
+  EXPECT_EQ(path_of(*make_reward_model(model_of("qwen2"))), "model.layers x 4");
+  const auto internvl =
+      build_internvl(load_internvl_config(std::filesystem::path(LOOM_SOURCE_DIR) / "examples/pretrain_vlm/model.yaml"));
+  EXPECT_THAT(path_of(*internvl), ::testing::StartsWith("model.language_model.layers x "));
   EXPECT_EQ(path_of(test::PlainModel()), "none");
 }
 

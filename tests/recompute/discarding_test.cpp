@@ -1,6 +1,5 @@
 // Promise: the output of a discarding function is not held between forward and backward, comes back before the
-// consumer's
-//          backward, and changes no bit; readers outside the consumer keep it.
+//          consumer's backward, and changes no bit; readers outside the consumer keep it.
 // World:   one rank; y = consumer(function(x)) on 256 floats: every tensor is 1024 bytes. The function is tanh, whose
 //          own backward reads its output; the consumer multiplies it by a weight, for which it saves it.
 #include "recompute/discarding.h"

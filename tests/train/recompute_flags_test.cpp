@@ -1,6 +1,5 @@
 // Promise: the recompute flags of the command line come to what they say beside a fsdp2_config.yaml and without one,
-// and what
-//          does not go together says what to write.
+//          and what does not go together says what to write.
 // World:   no rank; the flags' options and files as text.
 #include "engine/train/recompute_flags.h"
 
