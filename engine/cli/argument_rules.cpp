@@ -412,6 +412,7 @@ void check_sources(const ProgramArguments& a, Program program) {
 void settle(const CLI::App& app, Program program, const launch::LaunchContext& context, const ForeignFlags& foreign,
             ProgramArguments& a) {
   check_limits(a);
+  settle_swapped_recompute(a);
   settle_recompute(app, a);
   a.without_effect = foreign.without_effect;
   a.bf16 = foreign.bf16;

@@ -37,6 +37,15 @@ void add_swap(Flags& flags, offload::SwapOptions& swap) {
                        "MiB that a step has to fit; a plan takes the memory of --device");
 }
 
+void settle_swapped_recompute(ProgramArguments& a) {
+  models::LayerRecompute& layers = a.recompute_layers;
+  const bool alone = layers.granularity == models::RecomputeGranularity::kNone && !a.recompute_activations &&
+                     layers.method == models::RecomputeMethod::kNone;
+  if (!a.swap_attention || !alone) return;
+  a.swap_recompute_mlps = layers.num_layers;
+  layers.num_layers = 0;
+}
+
 void settle_swap(const CLI::App& app, bool plans, ProgramArguments& a) {
   a.swap_modules = split_words(a.swap_modules);
   if (given(app, "--swap-modules") && !a.swap_attention) {

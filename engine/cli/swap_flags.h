@@ -9,6 +9,8 @@
 namespace loom::cli {
 
 void add_swap(Flags& flags, offload::SwapOptions& values);
+// --recompute-num-layers beside --swap-attention alone: MLPs that are computed again. Before settle_recompute().
+void settle_swapped_recompute(ProgramArguments& values);
 // After the kernels are settled. A plan knows the memory of its device; a run has to be told.
 void settle_swap(const CLI::App& app, bool plans, ProgramArguments& values);
 // No search beside the choice of tensors, which is one.

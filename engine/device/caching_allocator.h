@@ -9,8 +9,8 @@
 //           merges with its free neighbours of the segment; segments are kept.
 // Full      when a new segment does not fit, all wholly free segments are given back to the device first, as PyTorch
 //           does.
-// Classes   with PoolRule::kByLife the pools of a stream are cut by life class too, and a static request above 1 MiB gets
-//           a segment of exactly its rounded size: MindSpeed's --memory-fragmentation.
+// Classes   with PoolRule::kByLife the pools of a stream are cut by life class too, and a static request above 1 MiB
+//           gets a segment of exactly its rounded size: MindSpeed's --memory-fragmentation.
 // Limits    expandable segments, max_split_size and garbage collection thresholds are off, as by default. Addresses are
 //           given in the order of the segments.
 // Threads   the rank's host thread.

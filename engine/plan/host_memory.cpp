@@ -20,8 +20,12 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1
 
 }  // namespace
 
-bool keeps_on_host(const train::TrainArguments&, const train::TrainingInputs& inputs) {
-  return inputs.fsdp2_config && inputs.fsdp2_config->offload_to_cpu;
+bool keeps_on_host(const train::TrainArguments& arguments, const train::TrainingInputs& inputs) {
+  if (arguments.swaps() || arguments.swap_optimizer || arguments.optimizer == train::OptimizerKind::kAdamSwap) {
+    return true;
+  }
+  if (!inputs.fsdp2) return false;
+  return inputs.fsdp2_config->offload_to_cpu || !inputs.fsdp2->offloaded.empty() || !inputs.fsdp2->swapped.empty();
 }
 
 HostNeed plan_host_need(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,

@@ -1,6 +1,5 @@
-// Promise: what the device's memory holds may be changed - pools by life, bf16 copies inside fp32 weights, a few rows at
-//          a time - and the curve stays; a step that does not fit is refused before it begins, and the first remedy
-//          that is named works.
+// Promise: what the device's memory holds may be changed - pools by life, bf16 copies inside fp32 weights, a few rows
+//          at a time - and the curve stays.
 // World:   the built program; the tiny model of the folder.
 #include <gmock/gmock.h>
 

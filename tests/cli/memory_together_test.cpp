@@ -1,6 +1,6 @@
-// Promise: what makes a step need less memory leaves every bit of the curve and of the weights as it is, alone and in any
-//          combination; a model whose state is four times the device's memory trains with offload, swap and recompute,
-//          and without them is refused with changes of which the first one works.
+// Promise: what makes a step need less memory leaves every bit of the curve and of the weights as it is, alone and in
+//          any combination; a model whose state is four times the device's memory trains with offload, swap and
+//          recompute, and without them is refused with changes of which the first one works.
 // World:   the built program, ranks as threads.
 #include <gmock/gmock.h>
 #include <regex>
@@ -92,6 +92,16 @@ TEST(MemoryTogether, AnyCombinationHasTheBitsOfNone) {
     const Ended ended = train(folder, with_value(two, "--fsdp2-config-path", "way.yaml") + way.flags);
     EXPECT_TRUE(ended.same_bits(plain)) << way.yaml << fmt::format("{}", fmt::join(way.flags, " "));
   }
+}
+
+TEST(MemoryTogether, SwappedAttentionGoesWithRecomputedMlps) {
+  const ProgramFolder folder;
+  const Ended plain = train(folder, kFourSteps);
+  EXPECT_TRUE(train(folder, kFourSteps + Words{"--swap-attention", "--recompute-num-layers", "1"}).same_bits(plain));
+  const Outcome outcome = folder.run(kFourSteps + Words{"--swap-attention", "--recompute-num-layers", "3"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--recompute-num-layers is 3, but Qwen2ForCausalLM has 2 decoder layers; use at "
+                                     "most 2"));
 }
 
 // --- Four times the memory of the device

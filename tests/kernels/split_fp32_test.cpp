@@ -1,5 +1,5 @@
-// Promise: the bf16 half of split fp32 values is what a cast gives, or what rounding away from zero gives; joining gives
-//          back every bit pattern.
+// Promise: the bf16 half of split fp32 values is what a cast gives, or what rounding away from zero gives; joining
+//          gives back every bit pattern.
 #include "engine/kernels/split_fp32.h"
 
 #include <bit>

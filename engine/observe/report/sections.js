@@ -28,11 +28,20 @@ function memoryTable(data) {
   const parts = [tiles(data, [["/memory/fits", "fits"], ["/memory/peak_allocated_bytes", "peak allocated"], ["/memory/peak_phase", "in"],
     ["/memory/peak_reserved_bytes", "peak reserved"], ["/memory/capacity_bytes", "capacity"],
     ["/memory/cache_flushes", "times the allocator emptied its cache"], ["/memory/reserved_bytes", "reserved at the end"],
-    ["/memory/steady_allocated_bytes", "allocated between steps"], ["/memory/host_bytes", "host, peak"]]),
+    ["/memory/steady_allocated_bytes", "allocated between steps"], ["/memory/host_bytes", "host, peak of a device"],
+    ["/memory/host_devices", "devices of a host"], ["/memory/host_capacity_bytes", "its memory, where known"]]),
     table(["phase", "peak", ...categories.map(words), "end"], phases.map(row))];
   if (data.memory.flushes && data.memory.flushes.length) {
     parts.push(note("A segment did not fit, so the allocator gave its cached ones back. The device stalls each time, which the step's " +
       "time leaves out.", true), rowsTable(data, "/memory/flushes", FLUSHES));
+  }
+  if (data.memory.pools && data.memory.pools.length) {
+    parts.push(note("The allocator's pools at the end of the step. Fragmentation is the share of the free bytes that one request cannot have."),
+      rowsTable(data, "/memory/pools", POOLS));
+  }
+  if (data.swap && data.swap.length) {
+    parts.push(note("Blocks whose activations wait on the host: what leaves in a step, how long compute waits for the copies, and what computing " +
+      "the same again would take."), rowsTable(data, "/swap", SWAPS));
   }
   return section("Memory", ...parts);
 }
@@ -102,6 +111,9 @@ function groupsTable(data) {
 const GROUPS = [["gathers", "gathers"], ["gathered_bytes", "gathered, whole"], ["gather_ns", "all-gathers"], ["reductions", "reductions"],
   ["reduced_bytes", "reduced, whole"], ["reduce_ns", "reductions, time"], ["exposed_ns", "exposed"], ["compute_ns", "compute"]];
 const FLUSHES = [["phase", "phase"], ["group", "computing group"], ["count", "times"]];
+const POOLS = [["pool", "pool"], ["reserved_bytes", "reserved"], ["allocated_bytes", "allocated"], ["largest_free_bytes", "largest free"],
+  ["fragmentation", "fragmentation"]];
+const SWAPS = [["block", "block"], ["copies", "tensors out"], ["out_bytes", "bytes out"], ["exposed_ns", "exposed"], ["recompute_ns", "recompute"]];
 const COMMUNICATION = [["collective", "collective"], ["ranks", "ranks"], ["link", "farthest link"], ["count", "count"],
   ["received_bytes", "received"], ["time_ns", "alone on the links"]];
 const REMEDIES = [["change", "it would fit with"], ["saved_bytes", "saves"], ["step_ns", "step"]];
