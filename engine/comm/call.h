@@ -18,7 +18,17 @@
 
 namespace loom::comm {
 
-enum class CallKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier, kShare, kSplit, kGather, kScatter };
+enum class CallKind : std::uint8_t {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kBroadcast,
+  kBarrier,
+  kShare,
+  kSplit,
+  kGather,
+  kScatter
+};
 
 struct Call {
   CallKind kind = CallKind::kBarrier;

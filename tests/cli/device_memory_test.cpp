@@ -65,7 +65,7 @@ TEST(ReuseFp32Param, GoesThroughCheckpointsOfRunsWithoutIt) {
 }
 
 // Two ranks. The pytorch layout casts a group's shards into a buffer beside that of the gather: at most those of the
-// output layer, 256 x 16 elements in two shards of 2 bytes each.
+// root, 257 x 16 elements (embedding and last norm) in two shards, 2 bytes each, in blocks of 512.
 TEST(ReuseFp32Param, SavesTheBufferOfCasts) {
   const ProgramFolder folder;
   folder.write("bf16.yaml", kBf16);
@@ -77,7 +77,7 @@ TEST(ReuseFp32Param, SavesTheBufferOfCasts) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return folder.metrics("run.jsonl")[2].at("peak_memory_bytes").at("gather_buffer").get<std::int64_t>();
   };
-  EXPECT_EQ(peak({}) - peak({"--reuse-fp32-param"}), 256 * 16 / 2 * 2);
+  EXPECT_EQ(peak({}) - peak({"--reuse-fp32-param"}), (257 * 16 / 2 * 2 + 511) / 512 * 512);
 }
 
 TEST(ReuseFp32Param, IsRefusedWithoutBf16) {
@@ -124,9 +124,13 @@ TEST(ChunkMbs, KeepsTheCurveAndTheGathersOfAStep) {
   EXPECT_EQ(chunked[0], whole[0]) << "rows are computed as they were";
   for (std::size_t i = 1; i < whole.size(); ++i) EXPECT_NEAR(chunked[i], whole[i], 2e-6);
 
+  std::string wide = folder.read("model.yaml");
+  const std::string_view narrow = "intermediate_size: 24";
+  folder.write("wide.yaml", wide.replace(wide.find(narrow), narrow.size(), "intermediate_size: 2048"));
   const auto plan = [&](const char* name) {
+    const Words words = with_value(kPlanOfFour, "--model-config", "wide.yaml");
     const Outcome outcome =
-        folder.run(with_value(kPlanOfFour, "--fsdp2-config-path", name) + Words{"--micro-batch-size", "512"});
+        folder.run(with_value(words, "--fsdp2-config-path", name) + Words{"--micro-batch-size", "64"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return nlohmann::json::parse(outcome.out);
   };

@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
         Thing{
             .name = "2 Megatron's recompute flags beside recompute_modules",
             .yaml = kYaml + "recompute_modules: [\"model.layers.{*}\"]\n",
-            .flags = {"--recompute-granularity", "full"},
+            .flags = {"--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers", "1"},
             .error = "fsdp2.yaml:3:1: recompute_modules is given beside --recompute-granularity; remove the flag: the "
                      "file says what is recomputed"},
         Thing{.name = "3 offload without a double backend flag",

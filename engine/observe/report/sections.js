@@ -29,7 +29,7 @@ function memoryTable(data) {
     ["/memory/peak_reserved_bytes", "peak reserved"], ["/memory/capacity_bytes", "capacity"],
     ["/memory/cache_flushes", "times the allocator emptied its cache"], ["/memory/reserved_bytes", "reserved at the end"],
     ["/memory/steady_allocated_bytes", "allocated between steps"], ["/memory/host_bytes", "host, peak of a device"],
-    ["/memory/host_devices", "devices of a host"], ["/memory/host_capacity_bytes", "its memory, where known"]]),
+    ["/memory/host_devices", "devices of a host"], ["/memory/host_capacity_bytes", "its memory, where known"], ["/memory/host_fits", "fits the host"]]),
     table(["phase", "peak", ...categories.map(words), "end"], phases.map(row))];
   if (data.memory.flushes && data.memory.flushes.length) {
     parts.push(note("A segment did not fit, so the allocator gave its cached ones back. The device stalls each time, which the step's " +
