@@ -69,6 +69,7 @@ constexpr ForeignFlag kForeignFlags[] = {
 // belongs to what is not there (loader processes).
 constexpr ForeignFlag kWithoutEffect[] = {
     {"--num-workers", 1, kAny, ""},
+    {"--adaptive-recompute-profiling-step", 1, kAny, ""},  // costs come from plans
     {"--use-mcore-models", 0, kAny, ""},
     {"--transformer-impl", 1, kAny, ""},
     {"--prompt-type", 1, kAny, ""},  // of training data it was read when that was made

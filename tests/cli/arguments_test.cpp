@@ -1412,6 +1412,18 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--virtual-optimizer", "all"}),
             "--virtual-optimizer maps moments in host memory into the device, which is not built; write --optimizer "
             "adamw_swap, which copies them"},
+        Bad{with_model_and_data({"--device-memory", "-1"}), "--device-memory is -1; use a whole number of at least 0"},
+        Bad{with_model_and_data({"--device-memory", "9223372036854775807"}),
+            "--device-memory is 9223372036854775807; use at most 4398046511103 MiB"},
+        Bad{with_model_and_data({"--adaptive-recompute-device-size", "100"}),
+            "--adaptive-recompute-device-size is 100, but --adaptive-recompute-device-swap is not given, so nothing is "
+            "chosen; add it"},
+        Bad{with_model_and_data({"--adaptive-recompute-device-swap", "--memory-fragmentation"}),
+            "--adaptive-recompute-device-swap and --memory-fragmentation are both given, and the first chooses what is "
+            "recomputed and swapped; remove one of them"},
+        Bad{with_model_and_data({"--adaptive-recompute-device-swap", "--recompute-norm"}),
+            "--adaptive-recompute-device-swap and a --recompute flag are both given, and the first chooses what is "
+            "recomputed and swapped; remove one of them"},
         Bad{with_model_and_data({"--stage", "prm", "--loss-chunk-size", "4"}),
             "--loss-chunk-size is 4, which is for the loss of next tokens, and --stage is prm; remove it"},
         Bad{with_model_and_data({"--use-distributed-optimizer"}),
