@@ -369,7 +369,26 @@ void settle_logging(const CLI::App& app, ProgramArguments& a) {
   }
 }
 
+// The largest power of two that is at most total / batch, and at least 1.
+std::int64_t chunk_of(std::int64_t total, std::int64_t batch) {
+  std::int64_t chunk = 1;
+  while (chunk <= total / batch / 2) chunk *= 2;
+  return chunk;
+}
+
+void settle_loss_chunk(ProgramArguments& a) {
+  if (a.total_chunk_size == 0) return;
+  if (a.loss_chunk_size > 0) {
+    config_error(
+        "--loss-chunk-size and --total-chunk-size are both given, and both say how many tokens a chunk of the loss "
+        "has; "
+        "remove one of them");
+  }
+  a.loss_chunk_size = chunk_of(a.total_chunk_size, a.micro_batch_size);
+}
+
 void settle_kernels(ProgramArguments& a) {
+  settle_loss_chunk(a);
   if (a.kernels == train::KernelSet::kFast) a.fused = nn::KernelOptions::fast();
   a.fused.loss_chunk_size = a.loss_chunk_size;
   if (a.loss_chunk_size > 0 && a.stage.value_or("sft") != "sft") {

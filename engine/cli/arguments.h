@@ -35,8 +35,9 @@ namespace loom::cli {
 // `shardloom train`, and a program of pretrain(): the job, and what of it is written down.
 struct ProgramArguments : train::TrainArguments, observe::ReportOptions {
   observe::ProfileOptions profile;
-  int sample_bytes = 0;  // length of the text generated after training; 0 = none. `shardloom train` only
-  std::string prompt;    // the text it continues. `shardloom train` only
+  int sample_bytes = 0;               // length of the text generated after training; 0 = none. `shardloom train` only
+  std::string prompt;                 // the text it continues. `shardloom train` only
+  std::int64_t total_chunk_size = 0;  // above 0: loss_chunk_size follows from it and the micro-batch
   std::optional<std::string> ckpt_format_word;  // --ckpt-format as it was written
   std::vector<std::string> without_effect;  // flags of launch scripts that change nothing here, as they were written
   // The flags that a program of pretrain() added, by name, with their values as text.

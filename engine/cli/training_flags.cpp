@@ -255,6 +255,8 @@ void add_execution(Flags& flags, ProgramArguments& a) {
   flags.whole(
       "--loss-chunk-size", a.loss_chunk_size, 0,
       "Logits and loss of so many tokens of each sequence at a time, without keeping the logits; 0 = all at once");
+  flags.whole("--total-chunk-size", a.total_chunk_size, 0,
+              "The same for so many tokens of a micro-batch: N over its sequences, down to a power of two");
   flags.whole("--distributed-timeout-minutes", a.distributed_timeout_minutes, 1, "How long a rank waits for its peers");
   flags.whole("--seed", a.seed, 0, "Seed of weights and data order");
 }

@@ -1328,6 +1328,17 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--skip-train", "--iterations-to-skip", "1"}),
             "--iterations-to-skip is given, but with --skip-train no step is taken; remove one of them"}));
 
+TEST(CommandLine, ALossChunkFollowsFromAllTokensOfAChunk) {
+  const auto chunk = [](const std::string& batch, const std::string& total) {
+    return train({"--micro-batch-size", batch, "--total-chunk-size", total}).loss_chunk_size;
+  };
+  EXPECT_EQ(chunk("3", "4096"), 1024);
+  EXPECT_EQ(chunk("4096", "4096"), 1);
+  EXPECT_EQ(chunk("5000", "4096"), 1);
+  EXPECT_EQ(chunk("1", "4096"), 4096);
+  EXPECT_EQ(chunk("1", "4095"), 2048);
+}
+
 // --- cores
 
 TEST(ProgramArguments, BindRanksToCoresAsMsrunAndTorchNpuAreTold) {
@@ -1412,6 +1423,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--virtual-optimizer", "all"}),
             "--virtual-optimizer maps moments in host memory into the device, which is not built; write --optimizer "
             "adamw_swap, which copies them"},
+        Bad{with_model_and_data({"--total-chunk-size", "8", "--loss-chunk-size", "4"}),
+            "--loss-chunk-size and --total-chunk-size are both given, and both say how many tokens a chunk of the loss "
+            "has; remove one of them"},
         Bad{with_model_and_data({"--device-memory", "-1"}), "--device-memory is -1; use a whole number of at least 0"},
         Bad{with_model_and_data({"--device-memory", "9223372036854775807"}),
             "--device-memory is 9223372036854775807; use at most 4398046511103 MiB"},
