@@ -68,17 +68,23 @@ Outcome run(std::optional<std::int64_t> rows_of_piece) {
           model->rows};
 }
 
+// Up to the rounding of the matrix library, which may choose other kernels for fewer rows.
+void expect_near(const std::vector<float>& actual, const std::vector<float>& expected, std::int64_t rows) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(actual[i], expected[i], 2e-6 * std::abs(expected[i]) + 1e-6) << rows;
+  }
+}
+
 TEST(ChunkMbs, RowsAreThoseOfTheWholeBatch) {
   test::OneRank rank;
   const Outcome whole = run(std::nullopt);
   EXPECT_THAT(whole.rows, ElementsAre(5));
   for (const std::int64_t rows : {1, 2, 4, 5, 9}) {
     const Outcome pieces = run(rows);
-    EXPECT_EQ(pieces.y, whole.y) << rows;
-    EXPECT_EQ(pieces.of_input, whole.of_input) << rows;
-    for (std::size_t i = 0; i < whole.of_weight.size(); ++i) {
-      EXPECT_NEAR(pieces.of_weight[i], whole.of_weight[i], 2e-6 * std::abs(whole.of_weight[i]) + 1e-6) << rows;
-    }
+    expect_near(pieces.y, whole.y, rows);
+    expect_near(pieces.of_input, whole.of_input, rows);
+    expect_near(pieces.of_weight, whole.of_weight, rows);
   }
   EXPECT_THAT(run(2).rows, ElementsAre(2, 2, 1));
 }
@@ -90,7 +96,7 @@ TEST(ChunkMbs, NamedArgumentsAndResultsInListsAndDictsAreCutAndJoined) {
   const Value expected = model->call(whole);
   chunk_mbs(*model, {.path = "feed", .chunk_mbs = 2, .chunk_kwarg_names = {"shift"}});
   const Value joined = model->call(whole);
-  EXPECT_EQ(joined["y"].tensor().to_vector<float>(), expected["y"].tensor().to_vector<float>());
+  expect_near(joined["y"].tensor().to_vector<float>(), expected["y"].tensor().to_vector<float>(), 3);
   EXPECT_EQ(joined["x"].list()[0].tensor().to_vector<float>(), batch(3).to_vector<float>());
 }
 
