@@ -129,15 +129,23 @@ std::string root_owns(const FsdpState& root) {
   return text + "\n";
 }
 
-// The paths of the modules the patterns mean, in pre-order of registration, each module once.
-std::vector<std::string> listed_modules(nn::Module& model, std::span<const ModulePattern> patterns,
-                                        const ModelTree& tree, std::vector<std::string>& warnings,
-                                        WrittenAs& written_as) {
+// The paths of the modules the patterns mean, in the order of the patterns, each module once.
+std::vector<std::string> modules_in_order(nn::Module& model, std::span<const ModulePattern> patterns,
+                                          const ModelTree& tree, std::vector<std::string>& warnings,
+                                          WrittenAs& written_as) {
   const ModuleExpansion expansion = expand(patterns, tree);
   written_as.insert(expansion.written_as.begin(), expansion.written_as.end());
   check_containers(model, patterns, tree);
   warnings.insert(warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
-  const std::unordered_set<std::string> listed(expansion.paths.begin(), expansion.paths.end());
+  return expansion.paths;
+}
+
+// The same in pre-order of registration.
+std::vector<std::string> listed_modules(nn::Module& model, std::span<const ModulePattern> patterns,
+                                        const ModelTree& tree, std::vector<std::string>& warnings,
+                                        WrittenAs& written_as) {
+  const std::vector<std::string> in_order = modules_in_order(model, patterns, tree, warnings, written_as);
+  const std::unordered_set<std::string> listed(in_order.begin(), in_order.end());
   std::vector<std::string> paths;
   for (auto& [path, module] : model.named_modules()) {
     if (listed.contains(path)) paths.push_back(path);
@@ -178,17 +186,6 @@ std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config
     recomputed.push_back(choice);
   }
   return recomputed;
-}
-
-// The same in the order of the patterns.
-std::vector<std::string> modules_in_order(nn::Module& model, std::span<const ModulePattern> patterns,
-                                          const ModelTree& tree, std::vector<std::string>& warnings,
-                                          WrittenAs& written_as) {
-  const ModuleExpansion expansion = expand(patterns, tree);
-  written_as.insert(expansion.written_as.begin(), expansion.written_as.end());
-  check_containers(model, patterns, tree);
-  warnings.insert(warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
-  return expansion.paths;
 }
 
 }  // namespace

@@ -19,12 +19,6 @@ void for_each_splitting(nn::Module& root, const std::function<void(Param&)>& vis
 
 }  // namespace
 
-bool splits(nn::Module& root) {
-  bool found = false;
-  for_each_splitting(root, [&](Param&) { found = true; });
-  return found;
-}
-
 void split_shards(nn::Module& root) {
   for_each_splitting(root, [](Param& param) {
     if (!param.is_split()) param.split_shard();
@@ -43,7 +37,9 @@ bool has_split_shards(nn::Module& root) {
   return found;
 }
 
-JoinedShards::JoinedShards(nn::Module& root) : root_(root), were_split_(has_split_shards(root)) { join_shards(root); }
+JoinedShards::JoinedShards(nn::Module& root) : root_(root), were_split_(has_split_shards(root)) {
+  if (were_split_) join_shards(root);
+}
 
 // A step that ends with an error leaves them as they are: nothing reads them any more.
 JoinedShards::~JoinedShards() {

@@ -17,8 +17,6 @@
 
 namespace loom::sharding {
 
-// Whether `root` has a shard that can be split: fp32, gathered in bf16.
-bool splits(nn::Module& root);
 void split_shards(nn::Module& root);
 void join_shards(nn::Module& root);
 bool has_split_shards(nn::Module& root);

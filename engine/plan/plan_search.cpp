@@ -121,21 +121,6 @@ void refine(Combination& combination, const TrySize& try_size) {
   for (std::size_t i = stride - 1; i < combination.fit_up_to; i += stride) try_size(combination, i);
 }
 
-// "[lm_head, model.layers.{*}]" as a file takes it: items with braces in quotes.
-std::string quoted_items(const std::string& list) {
-  constexpr std::string_view kBetween = ", ";
-  std::vector<std::string> items;
-  std::string_view rest = std::string_view(list).substr(1, list.size() - 2);
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find(kBetween), rest.size());
-    const std::string_view item = rest.substr(0, end);
-    const bool quotes = item.find('{') != item.npos;
-    items.push_back(fmt::format("{0}{1}{0}", quotes ? "\"" : "", item));
-    rest.remove_prefix(std::min(end + kBetween.size(), rest.size()));
-  }
-  return fmt::format("[{}]", fmt::join(items, ", "));
-}
-
 }  // namespace
 
 bool PlanChoice::operator==(const PlanChoice& other) const {
@@ -147,8 +132,7 @@ std::string describe_change(const PlanChoice& choice, const PlanChoice& base) {
   for (const std::string_view name : kSearched) {
     const sharding::Fsdp2Key& key = sharding::fsdp2_key(name);
     if (sharding::same_value(key, choice.config, base.config)) continue;
-    const std::string value = key.write(choice.config);
-    changes.push_back(fmt::format("{}: {}", name, key.lists_modules ? quoted_items(value) : value));
+    changes.push_back(fmt::format("{}: {}", name, key.write(choice.config)));
   }
   if (choice.micro_batch != base.micro_batch)
     changes.push_back(fmt::format("--micro-batch-size: {}", choice.micro_batch));

@@ -386,7 +386,8 @@ void Trainer::update() {
   }
   mark(device::MarkKind::kOptimizer);
   {
-    const sharding::JoinedShards joined(*model_);
+    std::optional<sharding::JoinedShards> joined;
+    if (arguments_.reuse_fp32_param) joined.emplace(*model_);
     optimizer_->step();
   }
   state_.schedule_samples += arguments_.global_batch_size;

@@ -140,7 +140,14 @@ template <class T>
 std::string text_of(const std::vector<T>& items) {
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
-std::string text_of(const Patterns& patterns) { return fmt::format("[{}]", fmt::join(texts_of(patterns), ", ")); }
+// Braces begin a mapping in YAML: patterns that have them stand in quotes.
+std::string text_of(const Patterns& patterns) {
+  std::vector<std::string> items = texts_of(patterns);
+  for (std::string& item : items) {
+    if (item.find('{') != std::string::npos) item = fmt::format("\"{}\"", item);
+  }
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
 
 // --- Rows
 

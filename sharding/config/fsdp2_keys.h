@@ -30,7 +30,7 @@ struct Fsdp2Key {
   std::string_view name;
   // Reads the key's value into its member. ConfigError when the key does not take that value.
   void (*read)(const config::Value& value, Fsdp2Config& config);
-  // The member as a file would have it: "auto", "bf16", "[lm_head, model.layers.{*}]". Two configurations have the same
+  // The member as a file would have it: "auto", "bf16", [lm_head, "model.layers.{*}"]. Two configurations have the same
   // value when this text is the same.
   std::string (*write)(const Fsdp2Config& config);
   // The member of one configuration into another.

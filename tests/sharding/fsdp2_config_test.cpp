@@ -178,7 +178,7 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"reduce_dtype", "fp32"},
                                                      {"output_dtype", "fp16"},
                                                      {"cast_forward_inputs", "false"},
-                                                     {"sub_modules_to_wrap", "[lm_head, layers.{0-2}]"},
+                                                     {"sub_modules_to_wrap", "[lm_head, \"layers.{0-2}\"]"},
                                                      {"ignored_modules", "[vision]"},
                                                      {"recompute_modules", "[a, b]"},
                                                      {"use_reentrant", "false"},
@@ -198,17 +198,14 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"expert_parallel_size", "2"},
                                                      {"reshard_local_experts", "false"},
                                                      {"moe_modules", "[experts]"},
-                                                     {"freeze", "[embed, layers.{0-2}]"},
+                                                     {"freeze", "[embed, \"layers.{0-2}\"]"},
                                                      {"lora",
                                                       "{enable: true, rank: 4, alpha: 6.5, target_modules: [q_proj], "
                                                       "dropout: 0.25, init_lora_weights: gaussian, "
                                                       "pretrained_lora_path: tuned}"}};
   for (const Fsdp2Key& key : fsdp2_keys()) {
     const std::string& value = values.at(std::string(key.name));
-    std::string quoted = value;
-    if (key.name == "sub_modules_to_wrap") quoted = "[lm_head, \"layers.{0-2}\"]";
-    if (key.name == "freeze") quoted = "[embed, \"layers.{0-2}\"]";
-    const Fsdp2Config config = parsed(fmt::format("{}: {}", key.name, quoted));
+    const Fsdp2Config config = parsed(fmt::format("{}: {}", key.name, value));
     EXPECT_EQ(key.write(config), value);
     EXPECT_FALSE(same_value(key, config, Fsdp2Config{})) << key.name;
     EXPECT_FALSE(same_values(config, Fsdp2Config{})) << key.name;

@@ -96,11 +96,7 @@ void AdamWRule::step(const ParameterGroup& group) {
 
 ParameterState AdamWRule::state_of(const OptimizedParameter& parameter) const {
   const auto found = states_.find(parameter.value.id());
-  if (found == states_.end()) return {};
-  const auto& [m, v, step] = found->second;
-  return {{"exp_avg", LocalTensor{m, parameter.shard}},
-          {"exp_avg_sq", LocalTensor{v, parameter.shard}},
-          {"step", static_cast<double>(step)}};
+  return found == states_.end() ? ParameterState{} : found->second.named(parameter.shard);
 }
 
 ParameterState AdamWRule::make_state(const OptimizedParameter& parameter, const ParameterState& numbers) {
@@ -113,14 +109,19 @@ ParameterState AdamWRule::make_state(const OptimizedParameter& parameter, const 
   return state_of(parameter);
 }
 
-std::map<std::string, double> AdamWRule::options() const {
-  return {{"beta1", options_.beta1}, {"beta2", options_.beta2}, {"eps", options_.eps}};
+ParameterState AdamWState::named(const ShardSpec& shard) const {
+  return {
+      {"exp_avg", LocalTensor{m, shard}}, {"exp_avg_sq", LocalTensor{v, shard}}, {"step", static_cast<double>(step)}};
 }
 
-void AdamWRule::set_options(const std::map<std::string, double>& options) {
-  options_.beta1 = options.at("beta1");
-  options_.beta2 = options.at("beta2");
-  options_.eps = options.at("eps");
+std::map<std::string, double> saved_options(const AdamWOptions& options) {
+  return {{"beta1", options.beta1}, {"beta2", options.beta2}, {"eps", options.eps}};
+}
+
+void load_options(AdamWOptions& options, const std::map<std::string, double>& saved) {
+  options.beta1 = saved.at("beta1");
+  options.beta2 = saved.at("beta2");
+  options.eps = saved.at("eps");
 }
 
 }  // namespace loom::nn

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -22,6 +24,19 @@ struct AdamWOptions {
   bool foreach = false;
 };
 
+// What AdamW keeps of a parameter, wherever that is, and its names in checkpoints: torch's.
+struct AdamWState {
+  Tensor m;
+  Tensor v;
+  std::int64_t step = 0;
+
+  static StateNames names() { return {{"exp_avg", "exp_avg_sq"}, {"step"}}; }
+  ParameterState named(const ShardSpec& shard) const;
+};
+// The options that a checkpoint holds.
+std::map<std::string, double> saved_options(const AdamWOptions& options);
+void load_options(AdamWOptions& options, const std::map<std::string, double>& saved);
+
 class AdamWRule {
  public:
   explicit AdamWRule(const AdamWOptions& options) : options_(options) {}
@@ -29,19 +44,15 @@ class AdamWRule {
   void step(const ParameterGroup& group);
 
   // As Optimizer asks for them.
-  StateNames state_names() const { return {{"exp_avg", "exp_avg_sq"}, {"step"}}; }
+  StateNames state_names() const { return AdamWState::names(); }
   ParameterState state_of(const OptimizedParameter& parameter) const;
   ParameterState make_state(const OptimizedParameter& parameter, const ParameterState& numbers);
   void drop_state(const OptimizedParameter& parameter) { states_.erase(parameter.value.id()); }
-  std::map<std::string, double> options() const;
-  void set_options(const std::map<std::string, double>& options);
+  std::map<std::string, double> options() const { return saved_options(options_); }
+  void set_options(const std::map<std::string, double>& options) { load_options(options_, options); }
 
  private:
-  struct State {
-    Tensor m;
-    Tensor v;
-    std::int64_t step = 0;
-  };
+  using State = AdamWState;
   void make_moments(const ParameterGroup& group);
   std::vector<Tensor> foreach_temporaries(const ParameterGroup& group) const;
   void update(const Tensor& parameter, const Tensor& grad, const ParameterGroup& group);

@@ -261,27 +261,13 @@ void SwappedAdamW::step() {
 
 ParameterState SwappedAdamW::state_of(const OptimizedParameter& parameter) const {
   const auto found = states_.find(parameter.value.id());
-  if (found == states_.end()) return {};
-  const auto& [m, v, step] = found->second;
-  return {{"exp_avg", LocalTensor{m, parameter.shard}},
-          {"exp_avg_sq", LocalTensor{v, parameter.shard}},
-          {"step", static_cast<double>(step)}};
+  return found == states_.end() ? ParameterState{} : found->second.named(parameter.shard);
 }
 
 ParameterState SwappedAdamW::make_state(const ParameterGroup&, const OptimizedParameter& parameter,
                                         const ParameterState& numbers) {
   state_for(parameter).step = static_cast<std::int64_t>(std::get<double>(numbers.at("step")));
   return state_of(parameter);
-}
-
-std::map<std::string, double> SwappedAdamW::options(const ParameterGroup&) const {
-  return {{"beta1", options_.beta1}, {"beta2", options_.beta2}, {"eps", options_.eps}};
-}
-
-void SwappedAdamW::set_options(const ParameterGroup&, const std::map<std::string, double>& options) {
-  options_.beta1 = options.at("beta1");
-  options_.beta2 = options.at("beta2");
-  options_.eps = options.at("eps");
 }
 
 }  // namespace loom::nn

@@ -52,20 +52,18 @@ class SwappedAdamW final : public Optimizer {
   void step() override;
 
  protected:
-  StateNames state_names(const ParameterGroup&) const override { return {{"exp_avg", "exp_avg_sq"}, {"step"}}; }
+  StateNames state_names(const ParameterGroup&) const override { return AdamWState::names(); }
   ParameterState state_of(const OptimizedParameter& parameter) const override;
   ParameterState make_state(const ParameterGroup&, const OptimizedParameter& parameter,
                             const ParameterState& numbers) override;
   void drop_state(const OptimizedParameter& parameter) override { states_.erase(parameter.value.id()); }
-  std::map<std::string, double> options(const ParameterGroup&) const override;
-  void set_options(const ParameterGroup&, const std::map<std::string, double>& options) override;
+  std::map<std::string, double> options(const ParameterGroup&) const override { return saved_options(options_); }
+  void set_options(const ParameterGroup&, const std::map<std::string, double>& options) override {
+    load_options(options_, options);
+  }
 
  private:
-  struct State {
-    Tensor m;  // in host memory
-    Tensor v;
-    std::int64_t step = 0;
-  };
+  using State = AdamWState;  // its tensors are in host memory
   struct Piece;
   using Batch = std::vector<Piece>;
   class Passage;
