@@ -7,8 +7,7 @@ namespace {
 
 // Of the device; 0: without end.
 std::int64_t device_mib(const train::TrainArguments& a, const virtual_time::HardwareProfile& profile, bool plans) {
-  if (a.device_memory_mib > 0 || !plans) return a.device_memory_mib;
-  return (profile.memory.capacity_bytes - profile.memory.context_bytes) >> 20;
+  return plans ? plan::capacity_of(a, profile) >> 20 : a.device_memory_mib;
 }
 
 }  // namespace

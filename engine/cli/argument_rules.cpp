@@ -290,7 +290,8 @@ void settle_output(const CLI::App& app, ProgramArguments& a) {
   if (!a.prompt.empty() && a.sample_bytes == 0) {
     config_error("--prompt is given, but --sample-bytes is 0, so no text is generated; give --sample-bytes N");
   }
-  if (given(app, "--report-device") && !a.report && !a.smart_swap) {
+  const bool is_planned = a.smart_swap || a.adaptive_recompute || a.device_memory_mib > 0;
+  if (given(app, "--report-device") && !a.report && !is_planned) {
     config_error("--report-device is {}, but --report is not given, so no page is written; add --report FILE",
                  a.report_device);
   }

@@ -50,11 +50,16 @@ std::vector<comm::SaidEntry> entries_of(const ProgramArguments& arguments, const
   return entries;
 }
 
+// That of --report-device.
+virtual_time::HardwareProfile profile_of_plans(const ProgramArguments& arguments) {
+  return virtual_time::find_profile(arguments.report_device, "--report-device");
+}
+
 // A device of limited memory: what does not fit is refused by the plan of the step, with what would help, before
 // anything is allocated. The time that remedies are ordered by is that of --report-device.
 void check_device_memory(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks) {
   if (arguments.device_memory_mib == 0 || arguments.adaptive_recompute) return;
-  const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.report_device, "--report-device");
+  const virtual_time::HardwareProfile profile = profile_of_plans(arguments);
   plan::PlanSearch search(arguments, callbacks, profile, {.global_batch_size = arguments.global_batch_size});
   const plan::CheckedEstimate checked = search.check();
   if (!checked.out_of_memory) return;
@@ -67,7 +72,7 @@ void check_device_memory(const ProgramArguments& arguments, const train::Pretrai
 std::optional<plan::AdaptiveChoice> choose_modes(const ProgramArguments& arguments,
                                                  const train::PretrainCallbacks& callbacks, std::ostream& out) {
   if (!arguments.adaptive_recompute) return std::nullopt;
-  const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.report_device, "--report-device");
+  const virtual_time::HardwareProfile profile = profile_of_plans(arguments);
   const auto choice = choose_modes(arguments, callbacks, profile, false);
   if (rank_of_process().value_or(0) == 0) out << plan::to_text(*choice);
   return choice;
@@ -77,7 +82,7 @@ std::optional<plan::AdaptiveChoice> choose_modes(const ProgramArguments& argumen
 ProgramArguments with_smart_swap(const ProgramArguments& given, const train::PretrainCallbacks& callbacks,
                                  std::ostream& out) {
   if (!given.smart_swap) return given;
-  const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.report_device, "--report-device");
+  const virtual_time::HardwareProfile profile = profile_of_plans(given);
   const plan::SmartSwap chosen = plan::choose_swaps(given, callbacks, profile, plan::swap_budget(given, profile));
   if (rank_of_process().value_or(0) == 0) out << plan::to_text(chosen) << plan::to_text(chosen.exposed);
   ProgramArguments arguments = given;
@@ -90,7 +95,7 @@ void tell_swap(const ProgramArguments& arguments, const train::PretrainCallbacks
                const train::TrainingInputs& inputs, std::ostream& out) {
   const bool by_file = inputs.fsdp2 && !inputs.fsdp2->offloaded.empty();
   if (!arguments.report || (!arguments.swap_attention && !by_file) || rank_of_process().value_or(0) != 0) return;
-  const virtual_time::HardwareProfile profile = virtual_time::find_profile(arguments.report_device, "--report-device");
+  const virtual_time::HardwareProfile profile = profile_of_plans(arguments);
   out << plan::to_text(plan::estimate_step(arguments, callbacks, profile, plan::Capacity::kLifted).swaps);
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine/core/error.h"
 #include "engine/plan/config_changes.h"
+#include "engine/plan/units.h"
 #include "engine/train/inputs.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/parallelize.h"
@@ -220,12 +221,11 @@ class Search {
 
   [[noreturn]] void refuse(const Mixture& smallest) const {
     const StepEstimate least = plan(smallest, Capacity::kLifted);
-    constexpr double kMiB = 1024.0 * 1024.0;
     raise<OutOfMemoryError>(
         "adaptive recompute: the device has {:.1f} MiB, and with every module in its smallest mode a step reserves "
         "{:.1f} MiB; give --adaptive-recompute-device-size at least that, a smaller --micro-batch-size, or "
         "offload_to_cpu: true",
-        static_cast<double>(choice_.budget_bytes) / kMiB, static_cast<double>(least.memory.peak_reserved_bytes) / kMiB);
+        mib(choice_.budget_bytes), mib(least.memory.peak_reserved_bytes));
   }
 
   const train::TrainArguments& arguments_;
@@ -278,8 +278,6 @@ nlohmann::ordered_json to_json(const AdaptiveChoice& choice) {
 }
 
 std::string to_text(const AdaptiveChoice& choice) {
-  const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); };
-  const auto ms = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-6; };
   std::string text =
       fmt::format("adaptive recompute for {:.1f} MiB\n  {:<24}{:>8}{:>14}{:>14}  {}\n", mib(choice.budget_bytes),
                   "mode", "modules", "saves MiB", "costs ms", "which; bytes and time are of one module");

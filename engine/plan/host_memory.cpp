@@ -8,6 +8,7 @@
 #include "engine/device/pinned_bytes.h"
 #include "engine/nn/functional.h"
 #include "engine/plan/dry_reads_of_plan.h"
+#include "engine/plan/units.h"
 #include "engine/train/trainer.h"
 
 namespace loom::plan {
@@ -15,8 +16,6 @@ namespace {
 
 // The optimizer's state is there after the first; the second has all of a step's host memory beside it.
 constexpr int kSteps = 2;
-
-double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0); }
 
 }  // namespace
 

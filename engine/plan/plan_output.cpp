@@ -5,13 +5,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/plan/units.h"
+
 namespace loom::plan {
 namespace {
 
 using nlohmann::ordered_json;
 
-double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0); }
-double ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
 double percent(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -184,7 +184,6 @@ ordered_json time_json(const TimeEstimate& time) {
 }  // namespace
 
 std::string pool_table(const std::vector<device::PoolStats>& pools) {
-  const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); };
   std::string text = fmt::format("  {:<16}{:>12}{:>12}{:>12}{:>14}{:>15}\n", "pool, MiB", "reserved", "allocated",
                                  "free", "largest free", "fragmentation");
   for (const device::PoolStats& pool : pools) {

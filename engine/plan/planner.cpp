@@ -39,11 +39,6 @@ class PhaseWatch final : public train::StepObserver {
   std::string& phase_;
 };
 
-std::int64_t capacity_of(const train::TrainArguments& arguments, const virtual_time::HardwareProfile& profile) {
-  if (arguments.device_memory_mib > 0) return arguments.device_memory_bytes();
-  return profile.memory.capacity_bytes - profile.memory.context_bytes;
-}
-
 device::Device& set_up_planned_rank(RankContext& context, const train::TrainArguments& arguments,
                                     const virtual_time::HardwareProfile& profile, Capacity capacity) {
   device::DeviceOptions options;
@@ -159,6 +154,11 @@ ThroughputEstimate throughput_plan(const train::TrainArguments& arguments, const
 }
 
 }  // namespace
+
+std::int64_t capacity_of(const train::TrainArguments& arguments, const virtual_time::HardwareProfile& profile) {
+  if (arguments.device_memory_mib > 0) return arguments.device_memory_bytes();
+  return profile.memory.capacity_bytes - profile.memory.context_bytes;
+}
 
 StepEstimate estimate_step(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
                            const virtual_time::HardwareProfile& profile, Capacity capacity,

@@ -123,6 +123,9 @@ class HostMemoryError : public OutOfMemoryError {
   using OutOfMemoryError::OutOfMemoryError;
 };
 
+// What the allocator of a planned device may take: --device-memory, else what the profile's driver and libraries leave.
+std::int64_t capacity_of(const train::TrainArguments& arguments, const virtual_time::HardwareProfile& profile);
+
 enum class Capacity : std::uint8_t {
   kOfTheProfile,
   kLifted,  // memory without end: how much would it need?

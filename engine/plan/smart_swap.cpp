@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "engine/core/error.h"
+#include "engine/plan/units.h"
 
 namespace loom::plan {
 namespace {
@@ -81,6 +82,7 @@ class Trials {
   Trials(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
          const virtual_time::HardwareProfile& profile, std::int64_t budget_bytes)
       : arguments_(arguments), callbacks_(callbacks), profile_(profile) {
+    arguments_.device_memory_mib = 0;  // the budget is the memory, whatever the device has
     profile_.memory.capacity_bytes = budget_bytes;
     profile_.memory.context_bytes = 0;
   }
@@ -107,7 +109,7 @@ class Trials {
     return estimate_step(arguments, callbacks_, profile_, capacity);
   }
 
-  const train::TrainArguments& arguments_;
+  train::TrainArguments arguments_;
   const train::PretrainCallbacks& callbacks_;
   virtual_time::HardwareProfile profile_;
 };
@@ -117,9 +119,6 @@ std::vector<SwapChoice> first_of(const std::vector<Candidate>& candidates, std::
   for (std::size_t i = 0; i < count; ++i) chosen.push_back(candidates[i].choice);
   return chosen;
 }
-
-double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-double ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
 
 [[noreturn]] void refuse(const SmartSwap& swap, const StepEstimate& least) {
   config_error(
@@ -134,9 +133,9 @@ double ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
 
 std::vector<offload::ChosenTensors> SmartSwap::tensors() const { return tensors_of(chosen); }
 
-std::int64_t swap_budget(const offload::SwapOptions& options, const virtual_time::HardwareProfile& profile) {
-  if (options.smart_swap_device_size) return *options.smart_swap_device_size << 20;
-  return profile.memory.capacity_bytes - profile.memory.context_bytes;
+std::int64_t swap_budget(const train::TrainArguments& arguments, const virtual_time::HardwareProfile& profile) {
+  if (arguments.smart_swap_device_size) return *arguments.smart_swap_device_size << 20;
+  return capacity_of(arguments, profile);
 }
 
 SmartSwap choose_swaps(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,

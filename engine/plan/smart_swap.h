@@ -44,8 +44,8 @@ struct SmartSwap {
   std::vector<offload::ChosenTensors> tensors() const;
 };
 
-// What the allocator may take of a device: --smart-swap-device-size where it is given, else all the profile leaves.
-std::int64_t swap_budget(const offload::SwapOptions& options, const virtual_time::HardwareProfile& profile);
+// What a step has to fit: --smart-swap-device-size where it is given, else capacity_of().
+std::int64_t swap_budget(const train::TrainArguments& arguments, const virtual_time::HardwareProfile& profile);
 
 SmartSwap choose_swaps(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
                        const virtual_time::HardwareProfile& profile, std::int64_t budget_bytes);

@@ -5,6 +5,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "engine/plan/units.h"
+
 namespace loom::plan {
 namespace {
 
@@ -94,8 +96,6 @@ class Sums {
   bool in_forward_ = false;
 };
 
-double ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
-
 // In one line, and nothing where swap is cheaper everywhere.
 std::string advice(const std::vector<SwapEstimate>& swaps) {
   SwapEstimate cheaper;
@@ -132,8 +132,8 @@ std::string to_text(const std::vector<SwapEstimate>& swaps) {
   return fmt::format(
              "  swap: {} tensor{} of {} block{}, {:.3f} GiB to the host and back; compute waits {:.3f} ms for their "
              "copies\n",
-             sum.copies, sum.copies == 1 ? "" : "s", swaps.size(), swaps.size() == 1 ? "" : "s",
-             static_cast<double>(sum.out_bytes) / (1024.0 * 1024.0 * 1024.0), ms(sum.exposed_ns)) +
+             sum.copies, sum.copies == 1 ? "" : "s", swaps.size(), swaps.size() == 1 ? "" : "s", gib(sum.out_bytes),
+             ms(sum.exposed_ns)) +
          advice(swaps);
 }
 

@@ -1328,6 +1328,11 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--skip-train", "--iterations-to-skip", "1"}),
             "--iterations-to-skip is given, but with --skip-train no step is taken; remove one of them"}));
 
+TEST(CommandLine, TheReportsDeviceIsAlsoThatOfARunsPlans) {
+  EXPECT_EQ(train({"--report-device", "h200", "--device-memory", "100"}).report_device, "h200");
+  EXPECT_EQ(train({"--report-device", "h200", "--adaptive-recompute-device-swap"}).report_device, "h200");
+}
+
 TEST(CommandLine, ALossChunkFollowsFromAllTokensOfAChunk) {
   const auto chunk = [](const std::string& batch, const std::string& total) {
     return train({"--micro-batch-size", batch, "--total-chunk-size", total}).loss_chunk_size;

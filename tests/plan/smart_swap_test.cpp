@@ -73,6 +73,19 @@ class SmartSwapTest : public ::testing::Test {
   const virtual_time::HardwareProfile device = slow_device();
 };
 
+// --device-memory says what the device has, not what the choice has to fit.
+TEST_F(SmartSwapTest, FitsItsBudgetWhateverTheDeviceHas) {
+  train::TrainArguments large = a;
+  large.device_memory_mib = 1 << 20;
+  const SmartSwap swap = choose_swaps(large, calls, device, tight());
+  EXPECT_FALSE(swap.chosen.empty());
+  EXPECT_LE(swap.swapped_bytes, tight());
+  EXPECT_EQ(to_text(swap), to_text(choose(tight())));
+  EXPECT_EQ(swap_budget(large, device), std::int64_t{1} << 40);
+  large.smart_swap_device_size = 7;
+  EXPECT_EQ(swap_budget(large, device), 7 * kMiB);
+}
+
 TEST_F(SmartSwapTest, ChoosesNothingWhereAStepFits) {
   const SmartSwap swap = choose(std::int64_t{1} << 40);
   EXPECT_TRUE(swap.chosen.empty());
