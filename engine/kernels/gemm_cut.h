@@ -1,22 +1,24 @@
 // How our own matrix products are cut. Private to engine/kernels.
 //
-// Algorithm  C = op(A) . op(B) is cut into tasks, one rectangle of C each, for any thread. A task walks over blocks of K
-//            and blocks of columns. It packs the block of B into panels, which stay in L2, and multiplies it with the rows
-//            of the task, one register tile at a time. Rows of A are read where they stand if K is contiguous and its
-//            elements are words as they are (fp32, pairs of bf16); otherwise they are packed, once for all blocks of
-//            columns. Packing transposes and widens; no operand has a pass of its own before it.
-// Tile       of registers: 8 x 48 words of C with AVX-512 (24 of 32 registers are sums), 6 x 16 with AVX2, 32 x 32 with
-//            AMX. The last columns take narrower panels, the last rows smaller tiles.
-// K          in equal blocks of at most kMostSteps words: a function of K and the dtype alone. So the bits of an element
-//            of C depend on its row of A, its column of B and K: not on M, N, the cut, caches, tasks or threads.
-// Columns    in blocks of as many as five eighths of L2 hold at the length of the block of K. L2 is read from the system.
+// Algorithm  C = op(A) . op(B) is cut into tasks, one rectangle of C each, for any thread. A task walks over blocks
+//            of K and blocks of columns. It packs the block of B into panels, which stay in L2, and multiplies it
+//            with the rows of the task, one register tile at a time. Rows of A are read where they stand if K is
+//            contiguous and its elements are words as they are (fp32, pairs of bf16); otherwise they are packed, once
+//            for all blocks of columns. Packing transposes and widens; no operand has a pass of its own before it.
+// Tile       of registers: 8 x 48 words of C with AVX-512 (24 of 32 registers are sums), 6 x 16 with AVX2, 32 x 32
+//            with AMX. The last columns take narrower panels, the last rows smaller tiles.
+// K          in equal blocks of at most kMostSteps words: a function of K and the dtype alone. So the bits of an
+//            element of C depend on its row of A, its column of B and K: not on M, N, the cut, caches, tasks or
+//            threads.
+// Columns    in blocks of as many as five eighths of L2 hold at the length of the block of K. L2 is read from the
+//            system.
 // Rows       in blocks of all rows of the task, or of as many as kMostPackedBytes and kMostSumBytes hold.
-// Tasks      as many as threads. Columns are cut, as every task packs its own block of B; rows are cut where A is packed,
-//            and where columns are too few.
-// Scratch    of a thread, kept between products: a block of B, packed rows (kMostPackedBytes), sums of 16-bit results over
-//            several blocks of K (kMostSumBytes). It does not grow with the product.
-// Limits     packing an element costs 0.3 to 0.6 cycles, multiplying it M / 32 (AVX-512): B costs 2 to 4 % at M = 512 and
-//            as much as the product itself at M = 16. Few rows of a decoder that generates are multiply_rows()'s
+// Tasks      as many as threads. Columns are cut, as every task packs its own block of B; rows are cut where A is
+//            packed, and where columns are too few.
+// Scratch    of a thread, kept between products: a block of B, packed rows (kMostPackedBytes), sums of 16-bit results
+//            over several blocks of K (kMostSumBytes). It does not grow with the product.
+// Limits     packing an element costs 0.3 to 0.6 cycles, multiplying it M / 32 (AVX-512): B costs 2 to 4 % at M = 512
+//            and as much as the product itself at M = 16. Few rows of a decoder that generates are multiply_rows()'s
 //            (row_products.h). fp64 is Eigen's.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Promise: every set of register tiles that this processor has multiplies right, at any size and form; fp32 has the
-//          same bits with all of them; the bits of an element depend on its row, its column and K alone; AMX tiles are right
-//          on matrix registers of plain C++.
+//          same bits with all of them; the bits of an element depend on its row, its column and K alone; AMX tiles
+//          are right on matrix registers of plain C++.
 // World:   no ranks, or one rank with a pool of threads; numbers in [-1, 1).
 
 #include <array>
