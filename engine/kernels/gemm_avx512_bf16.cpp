@@ -7,6 +7,13 @@ struct Avx512Bf16 : Avx512 {
   static LOOM_ALWAYS_INLINE F fma(F a, F b, F sum) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
+  // The instruction flushes subnormal numbers: they are rare, so they take the other way.
+  static LOOM_ALWAYS_INLINE void store16_part(void* to, F x, std::int64_t count, OutputType type) {
+    constexpr int kSubnormal = 0x20;
+    const bool is_plain = type == OutputType::kBf16 && count == kLanes && _mm512_fpclass_ps_mask(x, kSubnormal) == 0;
+    if (!is_plain) return Avx512::store16_part(to, x, count, type);
+    _mm256_storeu_si256(static_cast<__m256i*>(to), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+  }
 };
 
 constexpr int kRows = 8;

@@ -10,7 +10,7 @@
 // K          in equal blocks of at most kMostSteps words: a function of K and the dtype alone. So the bits of an
 //            element of C depend on its row of A, its column of B and K: not on M, N, the cut, caches, tasks or
 //            threads.
-// Columns    in blocks of as many as five eighths of L2 hold at the length of the block of K. L2 is read from the
+// Columns    in blocks of as many as three eighths of L2 hold at the length of the block of K. L2 is read from the
 //            system.
 // Rows       in blocks of all rows of the task, or of as many as kMostPackedBytes and kMostSumBytes hold.
 // Tasks      as many as threads. Columns are cut, as every task packs its own block of B; rows are cut where A is

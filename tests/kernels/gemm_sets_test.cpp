@@ -193,19 +193,38 @@ TEST(GemmSets, GiveTheSameBitsHoweverTheProductIsCut) {
   }
 }
 
+// The smallest number is one that products of fp32 words reach; pairs of bf16 flush it in the multiplication.
 TEST(GemmSets, KeepSubnormalsNaNAndInfinityOfSixteenBitResults) {
   for (const GemmKernels* kernels : sets()) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      Gemm op;
+      op.m = 3, op.n = 20, op.k = 3, op.ab = op.c = dtype;
+      const double smallest = dtype == DType::kF16 ? 0x1p-24 : 0x1p-133;
+      TypedArray a = TypedArray::filled(op.ab, op.m * op.k, 0);
+      const TypedArray b = TypedArray::filled(op.ab, op.k * op.n, 1);
+      a.set(0, smallest);
+      a.set(3, std::nan(""));
+      a.set(6, HUGE_VAL);
+      TypedArray c = TypedArray::filled(op.c, op.m * op.n, 0);
+      gemm_own(*kernels, op, 1, a.data(), b.data(), c.data());
+      EXPECT_EQ(c.get(0), smallest) << kernels->name << " " << name(dtype);
+      EXPECT_TRUE(std::isnan(c.get(20 + 19))) << kernels->name;
+      EXPECT_TRUE(std::isinf(c.get(40 + 19))) << kernels->name;
+    }
+  }
+}
+
+// A bias that only the sum with zero products lets through.
+TEST(GemmSets, RoundSubnormalSumsToBf16) {
+  for (const GemmKernels* kernels : sets()) {
     Gemm op;
-    op.m = 3, op.n = 20, op.k = 3, op.ab = op.c = DType::kF16;
-    TypedArray a = TypedArray::filled(op.ab, op.m * op.k, 0), b = TypedArray::filled(op.ab, op.k * op.n, 1);
-    a.set(0, 0x1p-24);
-    a.set(3, std::nan(""));
-    a.set(6, HUGE_VAL);
+    op.m = 8, op.n = 48, op.k = 4, op.ab = op.c = DType::kBF16;
+    const TypedArray a = TypedArray::filled(op.ab, op.m * op.k, 0), b = TypedArray::filled(op.ab, op.k * op.n, 1);
+    const TypedArray bias = TypedArray::filled(op.ab, op.n, 0x1p-130);
+    op.bias = bias.data();
     TypedArray c = TypedArray::filled(op.c, op.m * op.n, 0);
     gemm_own(*kernels, op, 1, a.data(), b.data(), c.data());
-    EXPECT_EQ(c.get(0), 0x1p-24) << kernels->name;
-    EXPECT_TRUE(std::isnan(c.get(20 + 19))) << kernels->name;
-    EXPECT_TRUE(std::isinf(c.get(40 + 19))) << kernels->name;
+    for (std::int64_t i = 0; i < op.m * op.n; ++i) ASSERT_EQ(c.get(i), 0x1p-130) << kernels->name;
   }
 }
 
