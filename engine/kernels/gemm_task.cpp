@@ -92,25 +92,23 @@ void GemmTask::multiply_part(Span rows, Span columns, const Part& part, float* s
     if (!is_last) tile.c = sums, tile.c_row = columns.size, tile.type = OutputType::kFp32;
   }
   if (is_last && bias_ != nullptr) tile.bias = bias_ + (columns.begin - first_column_);
-  multiply_rows_with_panels(rows, columns.size, part, tile);
+  multiply_rows_with_panels(rows, part, tile);
 }
 
-void GemmTask::multiply_rows_with_panels(Span rows, std::int64_t columns, const Part& part, const GemmTile& first) {
+void GemmTask::multiply_rows_with_panels(Span rows, const Part& part, const GemmTile& first) {
   const std::int64_t c_bytes = first.type == OutputType::kFp32 ? 4 : 2;
   for (std::int64_t row = 0; row < rows.size; row += tiles_.rows) {
     const std::int64_t count = std::min<std::int64_t>(tiles_.rows, rows.size - row);
     GemmTile tile = tile_of_rows(packed_a_ != nullptr ? row : rows.begin + row, count, part, first);
-    int index = 0;
-    for (std::int64_t column = 0; column < columns; ++index) {
-      const Panel panel = next_panel(column, columns);
-      prefetch_rows_behind(index, part.steps, tile);
+    for (int i = 0; i < panel_count_; ++i) {
+      const Panel& panel = panels_[i];
+      prefetch_rows_behind(i, part.steps, tile);
       tile.columns = panel.columns;
-      tile.b = packed_b_ + column * part.steps;
-      if (first.sums != nullptr) tile.sums = first.sums + row * first.sums_row + column;
-      if (first.bias != nullptr) tile.bias = first.bias + column;
-      tile.c = static_cast<char*>(first.c) + (row * first.c_row + column) * c_bytes;
+      tile.b = packed_b_ + panel.column * part.steps;
+      if (first.sums != nullptr) tile.sums = first.sums + row * first.sums_row + panel.column;
+      if (first.bias != nullptr) tile.bias = first.bias + panel.column;
+      tile.c = static_cast<char*>(first.c) + (row * first.c_row + panel.column) * c_bytes;
       tiles_.multiply[panel.width][count - 1](tile);
-      column += panel.columns;
     }
   }
 }
@@ -159,14 +157,16 @@ void GemmTask::pack_columns(Span columns, const Part& part) {
   pack.transposed = op_.transpose_b;
   pack.stride = (op_.transpose_b ? op_.k : op_.n) * ab_bytes_;
   pack.steps = part.steps;
-  for (std::int64_t column = 0; column < columns.size; column += pack.panels * pack.columns) {
-    const Panel panel = next_panel(column, columns.size);
-    const std::int64_t n = columns.begin + column;
+  cut_into_panels(columns.size);
+  for (int i = 0; i < panel_count_; i += static_cast<int>(pack.panels)) {
+    const Panel& panel = panels_[i];
+    const std::int64_t n = columns.begin + panel.column;
     pack.b = operands_.b + (op_.transpose_b ? n * op_.k + part.element : part.element * op_.n + n) * ab_bytes_;
     pack.columns = panel.columns;
     pack.width = tiles_.widths[panel.width];
-    pack.panels = panels_like(panel, columns.size);
-    pack.out = packed_b_ + column * part.steps;
+    pack.panels = 1;
+    while (i + pack.panels < panel_count_ && panels_[i + pack.panels].columns == panel.columns) ++pack.panels;
+    pack.out = packed_b_ + panel.column * part.steps;
     tiles_.pack_b(pack);
   }
 }
@@ -195,13 +195,12 @@ GemmTask::Panel GemmTask::next_panel(std::int64_t column, std::int64_t columns) 
   return {column, std::min<std::int64_t>(left, tiles_.widths[width]), width};
 }
 
-std::int64_t GemmTask::panels_like(const Panel& first, std::int64_t columns) const {
-  std::int64_t panels = 1;
-  for (std::int64_t column = first.column + first.columns; column < columns; ++panels, column += first.columns) {
-    const Panel next = next_panel(column, columns);
-    if (next.width != first.width || next.columns != first.columns) break;
+void GemmTask::cut_into_panels(std::int64_t columns) {
+  panel_count_ = 0;
+  for (std::int64_t column = 0; column < columns; ++panel_count_) {
+    panels_[panel_count_] = next_panel(column, columns);
+    column += panels_[panel_count_].columns;
   }
-  return panels;
 }
 
 std::int64_t GemmTask::whole_tiles(Span rows) const { return round_up<std::int64_t>(rows.size, tiles_.rows); }

@@ -1,6 +1,8 @@
 // One task of a matrix product: a rectangle of C, computed in the calling thread. Private to engine/kernels.
 #pragma once
 
+#include <array>
+
 #include "engine/kernels/gemm_cut.h"
 
 namespace loom::kernels {
@@ -40,7 +42,7 @@ class GemmTask {
   void run_with_sums_in_c(Span rows, Span columns);
   void run_with_own_sums(Span rows, Span columns);
   void multiply_part(Span rows, Span columns, const Part& part, float* sums);
-  void multiply_rows_with_panels(Span rows, std::int64_t columns, const Part& part, const GemmTile& first);
+  void multiply_rows_with_panels(Span rows, const Part& part, const GemmTile& first);
   GemmTile tile_of_rows(std::int64_t row, std::int64_t count, const Part& part, GemmTile tile) const;
   void prefetch_rows_behind(int panel, std::int64_t steps, GemmTile& tile) const;
   void pack_rows(Span rows, const Part& part, float* out);
@@ -48,8 +50,8 @@ class GemmTask {
   void widen_bias(Span columns);
 
   Part part(std::int64_t index) const;
+  void cut_into_panels(std::int64_t columns);
   Panel next_panel(std::int64_t column, std::int64_t columns) const;
-  std::int64_t panels_like(const Panel& first, std::int64_t columns) const;
   float* room_for_rows(Span rows, std::int64_t steps) const;
   std::int64_t whole_tiles(Span rows) const;
 
@@ -62,6 +64,8 @@ class GemmTask {
   const float* bias_ = nullptr;    // of the first column
   float* packed_a_ = nullptr;
   float* packed_b_ = nullptr;
+  std::array<Panel, kMostPanels> panels_;  // of the block of columns at hand
+  int panel_count_ = 0;
 };
 
 }  // namespace loom::kernels
