@@ -18,8 +18,9 @@
 // Scratch    of a thread, kept between products: a block of B, packed rows (kMostPackedBytes), sums of 16-bit results
 //            over several blocks of K (kMostSumBytes). It does not grow with the product.
 // Limits     packing an element costs 0.3 to 0.6 cycles, multiplying it M / 32 (AVX-512): B costs 2 to 4 % at M = 512
-//            and as much as the product itself at M = 16. Few rows of a decoder that generates are multiply_rows()'s
-//            (row_products.h). fp64 is Eigen's.
+//            and as much as the product itself at M = 16. Few rows of a B stored [N,K] change places with B
+//            (gemm_few_rows.h). Few rows of a decoder that generates are multiply_rows()'s (row_products.h). fp64 is
+//            Eigen's.
 #pragma once
 
 #include <algorithm>
@@ -57,6 +58,12 @@ struct GemmCut {
   std::int64_t block_rows = 0;
   std::int64_t block_columns = 0;
   bool sums_stay_in_c = true;  // blocks of K are outside those of columns; else inside, with sums of their own
+};
+
+struct GemmOperands {
+  const char* a = nullptr;
+  const char* b = nullptr;
+  char* c = nullptr;
 };
 
 // op.m, op.n, op.k > 0; op.ab fp32, bf16 or fp16.

@@ -8,13 +8,15 @@
 #include "engine/core/rank_context.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/gemm_eigen_core.h"
+#include "engine/kernels/gemm_few_rows.h"
 #include "engine/kernels/gemm_task.h"
 
 namespace loom::kernels {
 
 void gemm_own(const GemmKernels& kernels, const Gemm& op, int threads, const void* a, const void* b, void* c) {
-  const GemmCut cut = cut_gemm(op, kernels, threads);
   const GemmOperands operands{static_cast<const char*>(a), static_cast<const char*>(b), static_cast<char*>(c)};
+  if (takes_few_rows(kernels, op)) return gemm_few_rows(kernels, op, threads, operands);
+  const GemmCut cut = cut_gemm(op, kernels, threads);
   const std::int64_t rows = cut.rows.count(), tasks = rows * cut.columns.count();
   const auto run = [&](std::int64_t i) {
     const std::int64_t row = i % rows, column = i / rows;

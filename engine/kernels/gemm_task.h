@@ -12,12 +12,6 @@ struct Span {
   std::int64_t size = 0;
 };
 
-struct GemmOperands {
-  const char* a = nullptr;
-  const char* b = nullptr;
-  char* c = nullptr;
-};
-
 class GemmTask {
  public:
   GemmTask(const Gemm& op, const GemmCut& cut, const GemmOperands& operands);

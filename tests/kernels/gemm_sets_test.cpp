@@ -228,6 +228,28 @@ TEST(GemmSets, RoundSubnormalSumsToBf16) {
   }
 }
 
+// 16 (bf16: 32) to 96 rows change places with B, others do not.
+TEST(GemmSets, GiveFewRowsTheBitsOfManyInEveryForm) {
+  test::WithThreads pool(2);
+  for (const GemmKernels* kernels : sets()) {
+    for (const auto& [ab, c] : kTypes) {
+      Gemm op;
+      op.m = 97, op.n = 601, op.k = 1030, op.ab = ab, op.c = c, op.transpose_b = true;
+      const Operands x(op);
+      op.bias = x.bias.data();
+      const TypedArray many = product(*kernels, op, x);
+      for (const std::int64_t rows : {1, 17, 33, 96}) {
+        op.m = rows;
+        for (const int threads : {1, 2}) {
+          TypedArray few = TypedArray::filled(c, rows * op.n, 0);
+          gemm_own(*kernels, op, threads, x.a.data(), x.b.data(), few.data());
+          EXPECT_EQ(std::memcmp(few.data(), many.data(), rows * op.n * element_bytes(c)), 0) << describe(*kernels, op);
+        }
+      }
+    }
+  }
+}
+
 TEST(GemmCut, CutsKByItsLengthAlone) {
   if (sets().empty()) GTEST_SKIP() << "no own kernels for this processor";
   Gemm op;
