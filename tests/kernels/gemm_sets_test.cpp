@@ -101,8 +101,8 @@ constexpr std::array<std::pair<DType, DType>, 5> kTypes{{{DType::kF32, DType::kF
 TEST(GemmSets, MultiplyRightAtEveryRestOfATile) {
   for (const GemmKernels* kernels : sets()) {
     for (const auto& [ab, c] : kTypes) {
-      for (std::int64_t m = 1; m <= 17; m += 3) {
-        for (const std::int64_t n : {1, 7, 16, 17, 33, 49, 65, 97})
+      for (const std::int64_t m : {1, 6, 7, 9, 16}) {
+        for (const std::int64_t n : {1, 16, 17, 49, 65})
           expect_right_in_all_forms(*kernels, {m, n, 19 + m}, ab, c);
       }
     }
