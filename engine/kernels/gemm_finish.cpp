@@ -5,17 +5,25 @@
 namespace loom::kernels {
 namespace {
 
+constexpr std::int64_t kMostColumns = 64;
+
 template <class T>
 void write_row(const GemmTile& t, std::int64_t row, const float* sums) {
   T* const c = static_cast<T*>(t.c) + row * t.c_row;
-  const float* const before = t.sums == nullptr ? nullptr : t.sums + row * t.sums_row;
-  for (std::int64_t i = 0; i < t.columns; ++i) {
-    float value = sums[i];
-    if (before != nullptr) value = before[i] + value;
-    if (t.bias != nullptr) value += t.bias[i];
-    if (t.adds_c) value = static_cast<float>(c[i]) + value;
-    c[i] = T(value);
+  const std::int64_t columns = t.columns;
+  float values[kMostColumns];
+  for (std::int64_t i = 0; i < columns; ++i) values[i] = sums[i];
+  if (t.sums != nullptr) {
+    const float* const before = t.sums + row * t.sums_row;
+    for (std::int64_t i = 0; i < columns; ++i) values[i] = before[i] + values[i];
   }
+  if (t.bias != nullptr) {
+    for (std::int64_t i = 0; i < columns; ++i) values[i] += t.bias[i];
+  }
+  if (t.adds_c) {
+    for (std::int64_t i = 0; i < columns; ++i) values[i] = static_cast<float>(c[i]) + values[i];
+  }
+  for (std::int64_t i = 0; i < columns; ++i) c[i] = T(values[i]);
 }
 
 }  // namespace
