@@ -31,8 +31,9 @@ struct Avx512 {
       _mm512_mask_storeu_ps(to, first(count), x);
     }
   }
-  static LOOM_ALWAYS_INLINE void store_upper(float* to, F x) {
-    _mm256_storeu_pd(reinterpret_cast<double*>(to), _mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
+  static LOOM_ALWAYS_INLINE void store_halves(float* lower, float* upper, F x, F y) {
+    store(lower, _mm512_shuffle_f32x4(x, y, 0x44));
+    store(upper, _mm512_shuffle_f32x4(x, y, 0xee));
   }
   static LOOM_ALWAYS_INLINE F broadcast(const char* word) {
     float value;

@@ -3,7 +3,8 @@
 // Isa   as in gemm_micro.h, and
 //         along<Words>(p, n): n words of consecutive k, across<Words>(p, q, n): one step of n columns; p and q are the
 //         rows of the stored matrix at the step (q at its second k, of pairs), transpose(F rows[kLanes]),
-//         store_upper(p, x): the upper half, of sets whose vector fills two panels of A
+//         store_halves(p, q, x, y): the lower halves behind each other at p, the upper ones at q, for sets whose
+//         vector fills two panels of A
 #pragma once
 
 #include "engine/kernels/gemm_micro.h"
@@ -99,17 +100,26 @@ void pack_b_as(const PackB& op) {
   }
 }
 
-// One vector of columns, `steps` steps of it, into as many panels as it fills.
+// `steps` steps of one panel.
 template <class Isa, Words kWords, int kTileRows>
 LOOM_ALWAYS_INLINE void copy_columns(const char* from, std::int64_t stride, std::int64_t columns, std::int64_t steps,
-                                     float* out, float* second) {
+                                     float* out) {
   constexpr std::int64_t kRows = kWords == Words::kBf16Pairs ? 2 : 1;
-  for (std::int64_t k = 0; k < steps; ++k, from += kRows * stride) {
+  for (std::int64_t k = 0; k < steps; ++k, from += kRows * stride, out += kTileRows)
+    Isa::store_part(out, Isa::template across<kWords>(from, from + stride, columns), kTileRows);
+}
+
+// `steps` steps, an even number, of two panels that a vector fills.
+template <class Isa, Words kWords, int kTileRows>
+LOOM_ALWAYS_INLINE void copy_two_panels(const char* from, std::int64_t stride, std::int64_t columns, std::int64_t steps,
+                                        float* out, float* second) {
+  constexpr std::int64_t kRows = kWords == Words::kBf16Pairs ? 2 : 1;
+  for (std::int64_t k = 0; k < steps; k += 2, out += 2 * kTileRows, second += 2 * kTileRows) {
     const typename Isa::F words = Isa::template across<kWords>(from, from + stride, columns);
-    Isa::store_part(out + k * kTileRows, words, kTileRows);
-    if constexpr (Isa::kLanes >= 2 * kTileRows) {
-      if (columns > kTileRows) Isa::store_upper(second + k * kTileRows, words);
-    }
+    from += kRows * stride;
+    const typename Isa::F next = Isa::template across<kWords>(from, from + stride, columns);
+    from += kRows * stride;
+    Isa::store_halves(out, second, words, next);
   }
 }
 
@@ -117,17 +127,25 @@ LOOM_ALWAYS_INLINE void copy_columns(const char* from, std::int64_t stride, std:
 template <class Isa, Words kWords, int kTileRows>
 LOOM_ALWAYS_INLINE void copy_all_columns(const PackA& op) {
   constexpr std::int64_t kRows = kWords == Words::kBf16Pairs ? 2 : 1;
-  constexpr std::int64_t kWidth = (Isa::kLanes >= 2 * kTileRows ? 2 : 1) * kTileRows;
+  constexpr bool kTwo = Isa::kLanes == 2 * kTileRows;
+  constexpr std::int64_t kWidth = kTwo ? 2 * kTileRows : kTileRows;
   for (std::int64_t k = 0; k < op.steps; k += kStepsAtOnce) {
     const std::int64_t steps = at_most(op.steps - k, kStepsAtOnce);
     for (std::int64_t row = 0; row < op.rows; row += kWidth) {
       const char* from = op.a + k * kRows * op.stride + row * bytes_of_element(kWords);
       float* out = op.out + row * op.steps + k * kTileRows;
       float* second = out + kTileRows * op.steps;
-      if (steps == kStepsAtOnce && op.rows - row >= kWidth) {
-        copy_columns<Isa, kWords, kTileRows>(from, op.stride, kWidth, kStepsAtOnce, out, second);
-      } else {
-        copy_columns<Isa, kWords, kTileRows>(from, op.stride, at_most(op.rows - row, kWidth), steps, out, second);
+      const std::int64_t columns = at_most(op.rows - row, kWidth);
+      if constexpr (kTwo) {
+        if (columns == kWidth && steps == kStepsAtOnce) {
+          copy_two_panels<Isa, kWords, kTileRows>(from, op.stride, kWidth, kStepsAtOnce, out, second);
+          continue;
+        }
+      }
+      copy_columns<Isa, kWords, kTileRows>(from, op.stride, at_most(columns, kTileRows), steps, out);
+      if (columns > kTileRows) {
+        copy_columns<Isa, kWords, kTileRows>(from + kTileRows * bytes_of_element(kWords), op.stride,
+                                             columns - kTileRows, steps, second);
       }
     }
   }
