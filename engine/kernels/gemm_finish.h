@@ -5,7 +5,8 @@
 
 namespace loom::kernels {
 
-// At most 64 columns. Adds t.sums, t.bias and, if asked, C to `sums` [rows, width], and writes C in its type, rounded once.
+// Adds t.sums, t.bias and, if asked, C to `sums` [rows, width], and writes C in its type, rounded once. At most 64
+// columns.
 void finish_tile(const GemmTile& t, const float* sums, std::int64_t width);
 
 }  // namespace loom::kernels
