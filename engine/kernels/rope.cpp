@@ -1,3 +1,4 @@
+#include <array>
 #include <vector>
 
 #include "engine/kernels/dispatch.h"
@@ -23,15 +24,17 @@ void read_table_row(DType dtype, const void* table, std::int64_t position, std::
 template <bool kBackward, class T, class Put>
 void rotate_head(std::int64_t half, const T* x, const simd::Scalar<T>* cos, const simd::Scalar<T>* sin, T* y, Put put) {
   using V = simd::Pack<T>;
-  simd::for_packs<V>(half, [&](std::int64_t i, auto part) {
+  simd::put_packs<V>(half, y, y + half, put, [=](std::int64_t i, auto part) {
+    simd::prefetch_ahead(x + i);
+    simd::prefetch_ahead(x + half + i);
     const V a = simd::load<V>(x + i, part);
     const V b = simd::load<V>(x + half + i, part);
     const V a_cos = a * simd::load<V>(cos + i, part);
     const V b_cos = b * simd::load<V>(cos + half + i, part);
     const V sin_a = simd::load<V>(sin + i, part);
     const V sin_b = simd::load<V>(sin + half + i, part);
-    put(y + i, kBackward ? a_cos + b * sin_b : a_cos - b * sin_a, part);
-    put(y + half + i, kBackward ? b_cos - a * sin_a : b_cos + a * sin_b, part);
+    return kBackward ? std::array{a_cos + b * sin_b, b_cos - a * sin_a}
+                     : std::array{a_cos - b * sin_a, b_cos + a * sin_b};
   });
 }
 

@@ -8,7 +8,8 @@
 namespace loom::kernels::testing {
 namespace {
 
-constexpr std::int64_t kSizes[] = {0, 1, 15, 16, 17, 1000, 2 * 65536 + 21};
+// Packs of 16, four of them, more than one tile.
+constexpr std::int64_t kSizes[] = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 2 * 65536 + 21};
 constexpr DType kAll[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64, DType::kI8,
                           DType::kI16, DType::kI32,  DType::kI64, DType::kU8};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
