@@ -157,6 +157,15 @@ TEST(SumOfSquares, IsSummedInDouble) {
   EXPECT_NEAR(sum_of_squares(DType::kF32, 20, huge.data()) / 20e60, 1, 1e-6);
 }
 
+TEST(Scale, ByOneInPlaceLeavesEveryBit) {
+  std::vector<std::uint32_t> bits{0x7fc00001u, 0x7f800001u, 0x80000000u, 0x00000001u, 0xff800000u, 0x3f800000u};
+  const std::vector<std::uint32_t> before = bits;
+  scale(DType::kF32, 6, 1, bits.data(), bits.data());
+  EXPECT_EQ(bits, before);
+  EXPECT_EQ(error_text<ModelError>([&] { scale(DType::kI32, 6, 1, bits.data(), bits.data()); }),
+            "scale takes fp32, bf16, fp16 or fp64, got int32; cast it");
+}
+
 TEST(SumOfSquares, OfANaNIsNaN) {
   std::vector<float> x(100, 1);
   x[77] = std::numeric_limits<float>::quiet_NaN();
