@@ -14,8 +14,8 @@ namespace {
 // The block of sums that stays in the L1 cache while the inputs stream by.
 constexpr std::int64_t kBlockElems = 1024;
 
-template <class T, class Put>
-void sum_floats(std::span<const void* const> inputs, simd::Scalar<T> factor, std::int64_t elems, T* out, Put put) {
+template <class T, class Out, class Put>
+void sum_floats(std::span<const void* const> inputs, simd::Scalar<T> factor, std::int64_t elems, Out* out, Put put) {
   using V = simd::Pack<T>;
   const auto at = [&](std::size_t input, std::int64_t i) { return static_cast<const T*>(inputs[input]) + i; };
   alignas(64) simd::Scalar<T> sums[kBlockElems];
@@ -63,10 +63,24 @@ void sum_in_order(DType dtype, std::span<const void* const> inputs, double facto
       const bool in_place = std::find(inputs.begin(), inputs.end(), out) != inputs.end();
       const bool streaming = !in_place && simd::streams(out, 1, elems * static_cast<std::int64_t>(sizeof(T)));
       simd::with_store(streaming, [&](auto put) {
-        sum_floats(inputs, static_cast<simd::Scalar<T>>(factor), elems, static_cast<T*>(out), put);
+        sum_floats<T>(inputs, static_cast<simd::Scalar<T>>(factor), elems, static_cast<T*>(out), put);
       });
     } else {
       sum_integers(inputs, factor, elems, static_cast<T*>(out));
+    }
+  });
+}
+
+void sum_in_order_as_fp32(DType input_dtype, std::span<const void* const> inputs, double factor, std::int64_t elems,
+                          float* out) {
+  require(!inputs.empty(), "sum_in_order_as_fp32 needs at least one input, got none");
+  require(input_dtype == DType::kF16 || input_dtype == DType::kBF16,
+          "sum_in_order_as_fp32 sums fp16 and bf16 inputs, got {}", name(input_dtype));
+  const bool streaming = simd::streams(out, 1, elems * static_cast<std::int64_t>(sizeof(float)));
+  visit_dtype(input_dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, f16> || std::is_same_v<T, bf16>) {
+      simd::with_store(streaming,
+                       [&](auto put) { sum_floats<T>(inputs, static_cast<float>(factor), elems, out, put); });
     }
   });
 }
