@@ -106,6 +106,19 @@ Call Call::reduction(CallKind kind, std::int64_t elems, DType dtype, ReduceOp op
   return call;
 }
 
+Call Call::reduction(std::span<const ReducePart> parts, DType input_dtype, DType dtype, ReduceOp op,
+                     std::string_view tag) {
+  std::int64_t elems = 0;
+  std::uint64_t layout = digest(&input_dtype, sizeof input_dtype, kDigestSeed);
+  for (const ReducePart& part : parts) {
+    elems += part.row_elems;
+    layout = digest(&part.row_elems, sizeof part.row_elems, digest(&part.elems, sizeof part.elems, layout));
+  }
+  Call call = reduction(CallKind::kReduceScatter, elems, dtype, op, tag);
+  call.layout = layout;
+  return call;
+}
+
 Call Call::broadcast(std::size_t bytes, int root, std::string_view tag) {
   Call call = bare(CallKind::kBroadcast, tag);
   call.bytes = bytes;

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/comm/peer_reduction.h"
 #include "engine/comm/process_group.h"
 
 namespace loom::comm {
@@ -44,6 +45,9 @@ struct Call {
   static Call rooted(CallKind kind, std::span<const RootedPart> parts, std::string_view tag);
   // kReduceScatter or kAllReduce.
   static Call reduction(CallKind kind, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag);
+  // kReduceScatter of parts.
+  static Call reduction(std::span<const ReducePart> parts, DType input_dtype, DType dtype, ReduceOp op,
+                        std::string_view tag);
   static Call broadcast(std::size_t bytes, int root, std::string_view tag);
   static Call share(std::size_t bytes, std::string_view tag);
   static Call barrier(std::string_view tag);

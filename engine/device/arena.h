@@ -1,9 +1,9 @@
 // Arena: where the emulated device's bytes really live - host memory of this process.
 //
-// The pooled arena (arena_pool.cpp) takes huge pages in large chunks, touches them at once and keeps them as long as it
-// lives: a page that went back to a VM's host costs a hundred times a resident one. Freed pieces are kept by size and
-// reused. Pieces keep their arena. The heap arena (arena_heap.cpp, in sanitizer builds) asks the heap each time, so
-// that the sanitizer sees every piece.
+// The pooled arena (arena_pool.cpp) takes huge pages, touches them at once and keeps them: a page that went back to a
+// VM's host costs a hundred times a resident one. Pieces are cut by best fit; free neighbours become one, and pages of
+// free pieces that are too small each are moved to where a larger one is asked for (mremap, no copy). Pieces keep their
+// arena. The heap arena (arena_heap.cpp, in sanitizer builds) asks the heap each time: the sanitizer sees every piece.
 //
 // Threads  all members, from any thread.
 #pragma once

@@ -14,8 +14,8 @@ namespace {
 // The block of sums that stays in the L1 cache while the inputs stream by.
 constexpr std::int64_t kBlockElems = 1024;
 
-template <class T, class Put>
-void sum_floats(std::span<const void* const> inputs, simd::Scalar<T> factor, std::int64_t elems, T* out, Put put) {
+template <class T, class Out, class Put>
+void sum_floats(std::span<const void* const> inputs, simd::Scalar<T> factor, std::int64_t elems, Out* out, Put put) {
   using V = simd::Pack<T>;
   const auto at = [&](std::size_t input, std::int64_t i) { return static_cast<const T*>(inputs[input]) + i; };
   alignas(64) simd::Scalar<T> sums[kBlockElems];
@@ -40,8 +40,8 @@ void sum_floats(std::span<const void* const> inputs, simd::Scalar<T> factor, std
 }
 
 // The sum of two ranks needs no block of sums.
-template <class T, class Put>
-void sum_two(const T* first, const T* second, simd::Scalar<T> factor, std::int64_t elems, T* out, Put put) {
+template <class T, class Out, class Put>
+void sum_two(const T* first, const T* second, simd::Scalar<T> factor, std::int64_t elems, Out* out, Put put) {
   using V = simd::Pack<T>;
   simd::put_packs<V>(elems, out, put, [=](std::int64_t i, auto part) {
     simd::prefetch_ahead(first + i);
@@ -49,6 +49,12 @@ void sum_two(const T* first, const T* second, simd::Scalar<T> factor, std::int64
     return (simd::load<V>(first + i, part) + simd::load<V>(second + i, part)) * factor;
   });
   put.finish();
+}
+
+template <class T, class Out, class Put>
+void sum(std::span<const void* const> inputs, simd::Scalar<T> factor, std::int64_t elems, Out* out, Put put) {
+  if (inputs.size() != 2) return sum_floats<T>(inputs, factor, elems, out, put);
+  sum_two(static_cast<const T*>(inputs[0]), static_cast<const T*>(inputs[1]), factor, elems, out, put);
 }
 
 // Wraps around on overflow, like the hardware. A factor other than 1 rounds the scaled sum to the nearest integer.
@@ -75,16 +81,23 @@ void sum_in_order(DType dtype, std::span<const void* const> inputs, double facto
       const bool in_place = std::find(inputs.begin(), inputs.end(), out) != inputs.end();
       const bool streaming = !in_place && simd::streams(out, 1, elems * static_cast<std::int64_t>(sizeof(T)));
       simd::with_store(streaming, [&](auto put) {
-        const auto scalar = static_cast<simd::Scalar<T>>(factor);
-        if (inputs.size() == 2) {
-          sum_two(static_cast<const T*>(inputs[0]), static_cast<const T*>(inputs[1]), scalar, elems,
-                  static_cast<T*>(out), put);
-        } else {
-          sum_floats(inputs, scalar, elems, static_cast<T*>(out), put);
-        }
+        sum<T>(inputs, static_cast<simd::Scalar<T>>(factor), elems, static_cast<T*>(out), put);
       });
     } else {
       sum_integers(inputs, factor, elems, static_cast<T*>(out));
+    }
+  });
+}
+
+void sum_in_order_as_fp32(DType input_dtype, std::span<const void* const> inputs, double factor, std::int64_t elems,
+                          float* out) {
+  require(!inputs.empty(), "sum_in_order_as_fp32 needs at least one input, got none");
+  require(input_dtype == DType::kF16 || input_dtype == DType::kBF16,
+          "sum_in_order_as_fp32 sums fp16 and bf16 inputs, got {}", name(input_dtype));
+  const bool streaming = simd::streams(out, 1, elems * static_cast<std::int64_t>(sizeof(float)));
+  visit_dtype(input_dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, f16> || std::is_same_v<T, bf16>) {
+      simd::with_store(streaming, [&](auto put) { sum<T>(inputs, static_cast<float>(factor), elems, out, put); });
     }
   });
 }

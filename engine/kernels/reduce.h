@@ -13,5 +13,8 @@
 namespace loom::kernels {
 
 void sum_in_order(DType dtype, std::span<const void* const> inputs, double factor, std::int64_t elems, void* out);
+// The same in fp32 of fp16 or bf16 inputs: as if they were cast first. `out` is none of them.
+void sum_in_order_as_fp32(DType input_dtype, std::span<const void* const> inputs, double factor, std::int64_t elems,
+                          float* out);
 
 }  // namespace loom::kernels

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/comm/peer_reduction.h"
 #include "engine/core/error.h"
 #include "engine/kernels/fused.h"
 #include "engine/nn/optim/landing.h"
@@ -43,9 +44,38 @@ void fill_input(const Tensor& input, const std::vector<Param*>& params, const st
   }
 }
 
+// What the members of the group read in place of a flat input: the gradients themselves.
+struct GradientParts {
+  comm::PeerReduction* group = nullptr;  // null: the flat input is filled and reduced
+  DType dtype = DType::kF32;
+  std::vector<comm::ReducePart> parts;
+};
+
+// The gradients' memory, kept alive by `owners`. One that somebody else holds may be written to while peers read it: they
+// get a copy of it.
+std::vector<comm::ReducePart> parts_of(const std::vector<Param*>& params, const std::vector<Tensor>& grads,
+                                       std::vector<std::shared_ptr<void>>& owners) {
+  std::vector<comm::ReducePart> parts;
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const void* input = grads[i].raw();
+    std::shared_ptr<void> owner = grads[i].storage()->keep_alive();
+    if (!grads[i].is_owned_by(1)) {
+      const auto bytes = static_cast<std::size_t>(grads[i].nbytes());
+      const std::shared_ptr<std::byte> copy = device::HostAllocator::ordinary()->allocate(bytes, false);
+      std::memcpy(copy.get(), input, bytes);
+      input = copy.get();
+      owner = copy;
+    }
+    owners.push_back(std::move(owner));
+    parts.push_back({input, grads[i].numel(), params[i]->padded_shard_elems()});
+  }
+  return parts;
+}
+
 // A piece of work on a stream; every pointer in it is kept alive by `owners`.
 struct Buffers {
-  void* input;
+  GradientParts gradients;
+  void* input;     // null: `gradients` are read where they are
   void* reduced;   // one row, reduce dtype
   void* gradient;  // one row, original dtype; may be `reduced`; null: the row is kept
   void* partial;   // the row kept so far, reduce dtype; null: none
@@ -100,6 +130,12 @@ struct Step {
 
 std::function<void()> scatter_work(const ReduceContext& context, const ReducePlan& plan, const Buffers& b) {
   return [shard = context.axes.shard, comm = context.comm, plan, b, path = context.path] {
+    if (b.gradients.group != nullptr) {
+      b.gradients.group->reduce_scatter_parts(kReduceScatterLane, b.gradients.parts, b.gradients.dtype, b.reduced,
+                                              b.reduce_dtype, plan.reduce_scatter, path);
+      if (b.partial != nullptr) kernels::add(b.reduce_dtype, b.row_elems, b.reduced, b.partial, b.reduced);
+      return;
+    }
     scale_in_place(b.reduce_dtype, b.input_elems, plan.pre_divide, b.input);
     if (shard.size() > 1 && comm != nullptr) {
       (*comm)(b.reduced, b.input, b.row_elems, b.reduce_dtype, plan.reduce_scatter, shard.group(), path);
@@ -159,6 +195,23 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
     stream->submit({step.name, context.path, step.cost, dry_run ? nullptr : std::move(step.run), step.collective});
     before = stream;
   }
+}
+
+// Null where the input is a flat buffer that ranks fill: their memory is not shared, somebody else moves the bytes, or the
+// gradients change on their way into it. The same on all ranks.
+comm::PeerReduction* peer_reduction(const ReduceContext& context, const ReducePlan& plan, DType grad_dtype,
+                                    DType reduce_dtype) {
+  if (context.device->dry_run() || context.comm != nullptr || context.axes.shard.size() == 1) return nullptr;
+  if (plan.pre_divide != 1 || !comm::PeerReduction::casts(grad_dtype, reduce_dtype)) return nullptr;
+  return comm::PeerReduction::of(context.axes.shard.group());
+}
+
+// The flat input on the device's accounts: the emulated device fills one, as it fills one where ranks share no memory.
+Tensor accounted_only(device::Device& device, std::int64_t elems, DType dtype, const std::string& what) {
+  const std::int64_t bytes = elems * element_bytes(dtype);
+  auto storage = std::make_shared<Storage>(Place::kDevice, &device, bytes, MemCategory::kReduceBuffer, what);
+  storage->adopt(device.memory().adopt(nullptr, bytes, MemCategory::kReduceBuffer, what));
+  return {storage, 0, {elems}, dtype};
 }
 
 // Makes every parameter's part of the row its shard's gradient, or what is to be added to the one that is there.
@@ -269,14 +322,21 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   device::Device& device = *context.device;
   ReduceState state;
   Comm* const comm = ranks > 1 ? context.comm.get() : nullptr;
-  state.input = comm_buffer(comm, CommBufferUse::kReduceInput, ranks * row_elems, reduce_dtype,
-                            MemCategory::kReduceBuffer, fmt::format("reduction of '{}'", context.path));
+  GradientParts gradients{peer_reduction(context, plan, grad_dtype, reduce_dtype), grad_dtype, {}};
+  const std::string what = fmt::format("reduction of '{}'", context.path);
+  state.input = gradients.group != nullptr ? accounted_only(device, ranks * row_elems, reduce_dtype, what)
+                                           : comm_buffer(comm, CommBufferUse::kReduceInput, ranks * row_elems,
+                                                         reduce_dtype, MemCategory::kReduceBuffer, what);
+  std::vector<std::shared_ptr<void>> owners;
+  if (gradients.group != nullptr) gradients.parts = parts_of(params, grads, owners);
   device.launch("reduce_copy_in",
                 {.read_bytes = ranks * row_elems * element_bytes(grad_dtype),
                  .written_bytes = state.input.nbytes(),
                  .unit = device::Unit::kCopy,
                  .work = device::WorkKind::kReduceCopyIn},
-                [&] { fill_input(state.input, params, grads, ranks); });
+                [&] {
+                  if (gradients.group == nullptr) fill_input(state.input, params, grads, ranks);
+                });
   grads.clear();
 
   const bool keeps = keeps_row(context);
@@ -290,7 +350,8 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
                              ? gradient
                              : comm_buffer(comm, CommBufferUse::kReduceOutput, row_elems, reduce_dtype,
                                            MemCategory::kReduceBuffer, fmt::format("reduction of '{}'", context.path));
-  std::vector<std::shared_ptr<void>> owners{state.input.storage()->keep_alive(), reduced.storage()->keep_alive()};
+  owners.push_back(state.input.storage()->keep_alive());
+  owners.push_back(reduced.storage()->keep_alive());
   std::vector<Addition> additions;
   if (!keeps) {
     owners.push_back(gradient.storage()->keep_alive());
@@ -302,7 +363,8 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
             context.partial.numel(), name(context.partial.dtype()), row_elems, name(reduce_dtype));
     owners.push_back(context.partial.storage()->keep_alive());
   }
-  const Buffers buffers{.input = state.input.raw(),
+  const Buffers buffers{.gradients = std::move(gradients),
+                        .input = state.input.raw(),
                         .reduced = reduced.raw(),
                         .gradient = keeps ? nullptr : gradient.raw(),
                         .partial = context.partial.defined() ? context.partial.raw() : nullptr,

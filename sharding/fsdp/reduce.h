@@ -4,6 +4,8 @@
 // Layout    the input is N rows; row r holds, for every parameter with a gradient in group order, its zero-padded chunk
 //           r. The output is one row; a shard gradient is a view of it at the running padded offset with the rank's own
 //           rows.
+// Memory    members that read each other's memory reduce the gradients where they are (comm/peer_reduction.h), unless
+//           the sum divides first or rounds them: the input is then on the accounts alone, and nobody copies into it.
 // Cost      input N * sum(c_p * row_elems_p) elements in the reduce dtype; a rank receives (N - 1) / N of it, and with
 //           M > 1 the all-reduce of one row.
 // Partial   with a replicate axis, the all-reduce may be put off: the row is then kept in the reduce dtype, later rows

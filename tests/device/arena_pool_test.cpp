@@ -1,7 +1,14 @@
-// Promise: the arena keeps what is given back and hands it out again. Sanitizers get an arena without a pool.
+// Promise: the arena keeps what is given back and hands it out again, in pieces of any size. Sanitizers get an arena
+// without a pool.
+#include <algorithm>
+#include <cstring>
 #include <gtest/gtest.h>
+#include <map>
+#include <random>
+#include <vector>
 
 #include "engine/device/arena.h"
+#include "engine/device/intervals.h"
 
 namespace loom::device {
 namespace {
@@ -15,6 +22,99 @@ TEST(ArenaPool, APieceThatWasGivenBackCostsNothingTheSecondTime) {
   const std::byte* piece = arena->take(kBytes).get();
   EXPECT_EQ(arena->take(kBytes).get(), piece);
   EXPECT_EQ(arena->system_bytes(), first);
+}
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+TEST(ArenaPool, ThePagesOfFreePiecesThatAreTooSmallServeALargerOne) {
+  const auto arena = Arena::create();
+  std::vector<std::shared_ptr<std::byte>> pieces;
+  for (int i = 0; i < 32; ++i) {
+    pieces.push_back(arena->take(6 * kMiB));
+    std::memset(pieces.back().get(), i, 6 * kMiB);
+  }
+  const std::size_t before = arena->system_bytes();
+  EXPECT_LE(before, 32 * 6 * kMiB + 2 * kMiB);
+  for (std::size_t i = 0; i < pieces.size(); i += 2) pieces[i].reset();  // 96 MiB in holes of 6
+  const auto large = arena->take(60 * kMiB);
+  EXPECT_EQ(arena->system_bytes(), before);
+  std::memset(large.get(), 255, 60 * kMiB);
+  for (std::size_t i = 1; i < pieces.size(); i += 2) {
+    const std::byte* piece = pieces[i].get();
+    EXPECT_EQ(std::count(piece, piece + 6 * kMiB, std::byte(i)), static_cast<std::ptrdiff_t>(6 * kMiB)) << i;
+  }
+}
+
+TEST(ArenaPool, PiecesOfSizesThatAreNoPowersOfTwoLieSideBySide) {
+  const auto arena = Arena::create();
+  std::vector<std::shared_ptr<std::byte>> pieces;
+  for (int i = 0; i < 24; ++i) pieces.push_back(arena->take(17 * kMiB / 2));
+  EXPECT_LE(arena->system_bytes(), 24 * 17 * kMiB / 2 + 2 * kMiB);
+}
+
+TEST(ArenaPool, AStepThatRepeatsTakesNoMoreThanItsFirstTime) {
+  const auto arena = Arena::create();
+  std::vector<std::shared_ptr<std::byte>> kept;
+  std::size_t first = 0;
+  for (int step = 0; step < 6; ++step) {
+    std::vector<std::shared_ptr<std::byte>> activations;
+    for (int layer = 0; layer < 12; ++layer) {
+      for (std::size_t bytes : {10 * kMiB, 2 * kMiB, 300 * kMiB / 1024}) activations.push_back(arena->take(bytes));
+    }
+    const auto gradient = arena->take(90 * kMiB);
+    for (int layer = 0; layer < 12; ++layer) {
+      activations.resize(activations.size() - 3);
+      kept.push_back(arena->take(5 * kMiB));
+    }
+    kept.clear();
+    if (step == 0) first = arena->system_bytes();
+  }
+  EXPECT_LE(first, 12 * (12 * kMiB + 300 * kMiB / 1024) + 90 * kMiB + 24 * kMiB);
+  EXPECT_LE(arena->system_bytes(), first + 16 * kMiB);
+}
+
+TEST(Intervals, WhatIsTakenAndGivenBackIsOnePieceAgain) {
+  std::vector<std::byte> memory(1 << 12);
+  Intervals free;
+  free.insert({memory.data(), memory.size()});
+  std::mt19937 random(7);
+  std::map<std::byte*, std::size_t> taken;
+  std::vector<int> owners(memory.size());
+  for (int turn = 0; turn < 4000; ++turn) {
+    const std::size_t bytes = 1 + random() % 200;
+    std::byte* piece = random() % 2 == 0 ? free.take(bytes) : nullptr;
+    if (piece != nullptr) {
+      taken[piece] = bytes;
+      for (std::size_t i = 0; i < bytes; ++i)
+        ASSERT_EQ(owners[static_cast<std::size_t>(piece - memory.data()) + i]++, 0);
+    } else if (!taken.empty()) {
+      const auto given = std::next(taken.begin(), static_cast<std::ptrdiff_t>(random() % taken.size()));
+      free.insert({given->first, given->second});
+      for (std::size_t i = 0; i < given->second; ++i)
+        --owners[static_cast<std::size_t>(given->first - memory.data()) + i];
+      taken.erase(given);
+    }
+    ASSERT_EQ(free.bytes(), static_cast<std::size_t>(std::count(owners.begin(), owners.end(), 0)));
+  }
+  for (const auto& [piece, bytes] : taken) free.insert({piece, bytes});
+  const Interval whole = free.take_largest();
+  EXPECT_EQ(whole.begin, memory.data());
+  EXPECT_EQ(whole.bytes, memory.size());
+  EXPECT_TRUE(free.empty());
+}
+
+TEST(Intervals, TheSmallestPieceThatIsLargeEnoughIsCut) {
+  std::vector<std::byte> memory(100);
+  Intervals free;
+  free.insert({memory.data(), 30});
+  free.insert({memory.data() + 40, 10});
+  free.insert({memory.data() + 60, 20});
+  EXPECT_EQ(free.take(9), memory.data() + 40);
+  EXPECT_EQ(free.take(11), memory.data() + 60);
+  EXPECT_EQ(free.take(31), nullptr);
+  EXPECT_EQ(free.take_ending_at(memory.data() + 31).bytes, 0u);
+  EXPECT_EQ(free.take_ending_at(memory.data() + 30).begin, memory.data());
+  EXPECT_EQ(free.bytes(), 10u);
 }
 
 }  // namespace

@@ -57,6 +57,25 @@ TEST(SumInOrder, HasTheBitsOfTheScalarLoop) {
   }
 }
 
+TEST(SumInOrder, InFp32OfHalvesHasTheBitsOfInputsThatWereCastFirst) {
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    for (int count : {1, 2, 5}) {
+      for (std::int64_t elems : kSizes) {
+        const auto inputs = ranks(dtype, count, elems);
+        std::vector<Buffer> cast;
+        for (const Buffer& input : inputs) cast.emplace_back(DType::kF32, input.values());
+        Buffer out(DType::kF32, static_cast<std::size_t>(elems));
+        sum_in_order_as_fp32(dtype, pointers(inputs), 1.0 / count, elems, static_cast<float*>(out.data()));
+        EXPECT_EQ(out.bytes(), scalar_loop<float>(DType::kF32, cast, 1.0 / count).bytes()) << name(dtype) << elems;
+      }
+    }
+  }
+  float out = 0;
+  EXPECT_EQ(
+      error_text<InvariantError>([&] { sum_in_order_as_fp32(DType::kI8, std::vector<const void*>{&out}, 1, 1, &out); }),
+      "internal: sum_in_order_as_fp32 sums fp16 and bf16 inputs, got int8");
+}
+
 TEST(SumInOrder, TheOrderIsThatOfTheInputs) {  // 2^24 + 1 + 1 loses both ones in fp32, 1 + 1 + 2^24 none
   const float big = 0x1p24f, one = 1;
   float out = 0;

@@ -1,11 +1,13 @@
 #include "engine/comm/local/inprocess.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "engine/comm/local/copy.h"
 #include "engine/comm/local/rendezvous.h"
 #include "engine/comm/local/segment.h"
+#include "engine/comm/peer_reduction.h"
 #include "engine/comm/slices.h"
 #include "engine/core/error.h"
 #include "engine/kernels/reduce.h"
@@ -21,7 +23,7 @@ using inprocess::Rendezvous;
 const std::byte* at(const void* base, std::size_t offset) { return static_cast<const std::byte*>(base) + offset; }
 std::byte* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
 
-class InProcessGroup final : public ProcessGroup {
+class InProcessGroup final : public ProcessGroup, public PeerReduction {
  public:
   InProcessGroup(std::shared_ptr<Job> job, Members& members, int rank)
       : ProcessGroup(rank, members.ranks(), members.name()), job_(std::move(job)), members_(members) {}
@@ -43,7 +45,27 @@ class InProcessGroup final : public ProcessGroup {
                       std::string_view tag) override {
     const Call call = Call::reduction(CallKind::kReduceScatter, elems, dtype, op, tag);
     collective(lane, {.call = call, .input = input}, [&](Rendezvous& meeting) {
-      sum(meeting, dtype, op, {rank() * elems, elems}, output);
+      const auto input = [&](int peer) { return meeting.offer(rank(), peer).input; };
+      sum(input, dtype, dtype, op, {rank() * elems, elems}, output);
+    });
+  }
+
+  void reduce_scatter_parts(Lane lane, std::span<const ReducePart> parts, DType input_dtype, void* output, DType dtype,
+                            ReduceOp op, std::string_view tag) override {
+    require(casts(input_dtype, dtype), "reduce_scatter '{}' of {} gives the same or fp32, not {}", tag,
+            loom::name(input_dtype), loom::name(dtype));
+    const Call call = Call::reduction(parts, input_dtype, dtype, op, tag);
+    const std::int64_t width = element_bytes(dtype);
+    collective(lane, {.call = call, .reduced = parts}, [&](Rendezvous& meeting) {
+      auto* to = static_cast<std::byte*>(output);
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const std::int64_t begin = std::min(parts[i].elems, rank() * parts[i].row_elems);
+        const std::int64_t elems = std::min(parts[i].elems - begin, parts[i].row_elems);
+        const auto input = [&](int peer) { return meeting.offer(rank(), peer).reduced[i].input; };
+        sum(input, input_dtype, dtype, op, {begin, elems}, to);
+        std::memset(to + elems * width, 0, static_cast<std::size_t>((parts[i].row_elems - elems) * width));
+        to += parts[i].row_elems * width;
+      }
     });
   }
 
@@ -53,7 +75,8 @@ class InProcessGroup final : public ProcessGroup {
     const auto offset = [&](const Slice& chunk) { return static_cast<std::size_t>(chunk.begin) * width; };
     collective(lane, {.call = call, .input = data}, [&](Rendezvous& meeting) {
       const Slice own = slice_of(elems, size(), rank());
-      in_step(meeting, [&] { sum(meeting, dtype, op, own, at(data, offset(own))); });
+      const auto input = [&](int peer) { return meeting.offer(rank(), peer).input; };
+      in_step(meeting, [&] { sum(input, dtype, dtype, op, own, at(data, offset(own))); });
       for (int turn = 1; turn < size(); ++turn) {
         const int peer = (rank() + turn) % size();
         const Slice theirs = slice_of(elems, size(), peer);
@@ -133,13 +156,20 @@ class InProcessGroup final : public ProcessGroup {
     meeting.meet(rank());
   }
 
-  void sum(Rendezvous& meeting, DType dtype, ReduceOp op, const Slice& chunk, void* out) {
+  // Of every member's input(member), elements `chunk`.
+  template <class Input>
+  void sum(const Input& input, DType input_dtype, DType dtype, ReduceOp op, const Slice& chunk, void* out) {
     if (chunk.elems == 0) return;
     std::vector<const void*> inputs;
     for (int peer = 0; peer < size(); ++peer) {
-      inputs.push_back(at(meeting.offer(rank(), peer).input, chunk.begin * element_bytes(dtype)));
+      inputs.push_back(at(input(peer), static_cast<std::size_t>(chunk.begin * element_bytes(input_dtype))));
     }
-    kernels::sum_in_order(dtype, inputs, sum_factor(op, size()), chunk.elems, out);
+    const double factor = sum_factor(op, size());
+    if (input_dtype == dtype) {
+      kernels::sum_in_order(dtype, inputs, factor, chunk.elems, out);
+    } else {
+      kernels::sum_in_order_as_fp32(input_dtype, inputs, factor, chunk.elems, static_cast<float*>(out));
+    }
   }
 
   const std::shared_ptr<Job> job_;

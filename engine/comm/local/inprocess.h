@@ -5,6 +5,7 @@
 //          sleep.
 // Cost     S = full bytes, N ranks; bytes read + written by each rank: all_gather (in place) 2 S (N - 1) / N;
 //          reduce_scatter S + S / N; all_reduce S + S / N + 2 S (N - 1) / N.
+// Parts    its groups are PeerReductions (peer_reduction.h).
 // Failure  The first failure of any rank fails the whole world: a wait under way ends, and every later call fails at
 //          once with that cause. A call whose members have all come is finished first, since peers may be reading each
 //          other's memory.

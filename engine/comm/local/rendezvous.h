@@ -30,6 +30,7 @@ struct Offer {
   Call call{};
   std::span<const GatherPart> parts{};       // all_gather
   std::span<const RootedPart> rooted{};      // gather, scatter
+  std::span<const ReducePart> reduced{};     // reduce_scatter_parts
   const void* input = nullptr;               // reductions, broadcast
   std::shared_ptr<SharedSegment> segment{};  // share: member 0's
   SplitChoice choice{};                      // split
