@@ -122,12 +122,8 @@ class Backward {
       if (first >= blocks_) std::fill_n(h.dk, 2 * kKeys * step_, Acc{0});
       for (std::int64_t block = first; block < blocks_; ++block) {
         if (tile == 0) pack_queries(h, block);
-        Ahead<T> ahead;
-        if (tile == 0 && block + 1 < blocks_) ask_queries(ahead, h, block + 1);
-        if (block == first && tile + 1 < tiles_) ask_keys(ahead, h, tile + 1);
-        if (tile == last_tile(block)) ask_query_gradients(ahead, h, block);
-        add_pair(h, block, tile, block == first, ahead);
-        if (tile == last_tile(block)) write_queries(h, block);
+        add_pair(h, block, tile, block == first);
+        if (tile == last_tile(block) && !writes_whole(block)) write_queries(h, block);
       }
       finish(h, tile);
     }
@@ -186,20 +182,6 @@ class Backward {
   }
   std::int64_t keys_in(std::int64_t tile) const { return std::min<std::int64_t>(kKeys, op_.keys - tile * kKeys); }
 
-  void ask_queries(Ahead<T>& ahead, const Head& h, std::int64_t block) const {
-    const std::int64_t offset = layout_.q(h.batch, h.head, block * kQueries);
-    for (const T* from : {t_.q, t_.dout, t_.out}) {
-      ahead.add(from + offset, layout_.q_row, queries_in(block), op_.head_dim);
-    }
-  }
-  void ask_keys(Ahead<T>& ahead, const Head& h, std::int64_t tile) const {
-    const std::int64_t offset = layout_.kv(h.batch, h.head / layout_.group, tile * kKeys);
-    for (const T* from : {t_.k, t_.v}) ahead.add(from + offset, layout_.kv_row, keys_in(tile), op_.head_dim);
-  }
-  void ask_query_gradients(Ahead<T>& ahead, const Head& h, std::int64_t block) const {
-    ahead.add(t_.dq + layout_.q(h.batch, h.head, block * kQueries), layout_.q_row, queries_in(block), op_.head_dim);
-  }
-
   void pack_queries(const Head& h, std::int64_t block) const {
     const std::int64_t first = block * kQueries, count = queries_in(block);
     const std::int64_t offset = layout_.q(h.batch, h.head, first);
@@ -253,11 +235,10 @@ class Backward {
     return load(lanes);
   }
 
-  void add_pair(const Head& h, std::int64_t block, std::int64_t tile, bool first, const Ahead<T>& ahead) const {
+  void add_pair(const Head& h, std::int64_t block, std::int64_t tile, bool first) const {
     const Mask mask = Mask::of(op_, block * kQueries, tile * kKeys, kKeys);
     const std::int64_t count = queries_in(block);
     for (std::int64_t row = 0; row < count; row += kScoreRows) {
-      ahead.ask(row, kScoreRows);
       const std::int64_t at = (block * kQueries + row) * packer_.line_units();
       const std::int64_t kept = kPack == 2 ? 0 : row * kKeys;
       probabilities(h, h.p + kept, mask, row, h.q_lines + at, h.lse + block * kQueries + row);
@@ -344,10 +325,49 @@ class Backward {
     };
     multiply_keys(h.p_rows, h.dout_rows, h.dv);
     multiply_keys(h.ds_rows, h.q_rows, h.dk);
+    if (tile == last_tile(block) && writes_whole(block)) {
+      multiply_wide<M, kKeys / kPack, 1>(
+          count, step_, h.ds_columns, h.k_rows, step_, keys, [&](std::int64_t row, std::int64_t column) {
+            const std::int64_t query = block * kQueries + row;
+            return QueryGradients{.before = tile == 0 ? nullptr : h.dq + query * step_ + column,
+                                  .scale = scale_,
+                                  .step = step_,
+                                  .to = t_.dq + layout_.q(h.batch, h.head, query) + column,
+                                  .to_step = layout_.q_row};
+          });
+      return;
+    }
     sum_into(h.dq + block * kQueries * step_, tile == 0, [&](auto finish) {
       multiply_wide<M, kKeys / kPack, 1>(count, step_, h.ds_columns, h.k_rows, step_, keys, finish);
     });
   }
+
+  // The last sums of a block of dQ, added to those before, times scale, rounded.
+  struct QueryGradients {
+    const Acc* before;
+    Acc scale;
+    std::int64_t step;
+    T* to;
+    std::int64_t to_step;
+
+    template <int kRows, int kVectors>
+    LOOM_INLINE void operator()(Vector<Acc> (&sum)[kRows][kVectors]) const {
+      if (before != nullptr) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+          for (int j = 0; j < kVectors; ++j) sum[i][j] += load(before + i * step + j * kWidth);
+        }
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+        for (int j = 0; j < kVectors; ++j) store_rounded(to + i * to_step + j * kWidth, sum[i][j] * scale);
+      }
+    }
+  };
+  // Whether the products of a block end where its rows and columns do.
+  bool writes_whole(std::int64_t block) const { return queries_in(block) == kQueries && op_.head_dim == step_; }
 
   // Calls multiply(finish) with sums that replace `to`, or are added to it.
   template <class Multiply>

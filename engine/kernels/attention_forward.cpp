@@ -18,7 +18,7 @@
 namespace loom::kernels::attn {
 namespace {
 
-inline constexpr int kChunkTiles = 4;
+inline constexpr int kChunkTiles = 8;
 inline constexpr int kChunk = kChunkTiles * kTile;
 
 template <class T>
@@ -28,8 +28,9 @@ class Forward {
   using Unit = typename M::Unit;
   static constexpr int kWidth = kLanes<Acc>;
   static constexpr int kTileVectors = kTile / kWidth;
-  static constexpr int kSoftRows = std::lcm(kScoreRows, kWidth);       // rows whose maxima are raised together
-  static constexpr int kHeldRows = M::kPack == 2 ? kSoftRows : kTile;  // of scores; probabilities replace them, or not
+  static constexpr int kSoftRows = std::lcm(kScoreRows, kWidth);  // rows whose maxima are raised together
+  static constexpr int kHeldRows =
+      M::kPack == 2 ? 2 * kSoftRows : kTile;  // of scores; probabilities replace them, or not
   static constexpr std::int64_t kWaveBytes = std::int64_t{1} << 20;
   static constexpr Acc kNone = -std::numeric_limits<Acc>::infinity();
 
@@ -62,13 +63,7 @@ class Forward {
     for (std::int64_t block = 0; block < blocks_; ++block) {
       for (const std::int64_t end = tiles_seen(block); packed < end; ++packed) pack_keys(kv_unit, packed, panels);
       for (std::int64_t i = 0; i < layout_.group; ++i) {
-        Ahead<T> ahead;
-        if (i + 1 < layout_.group || block + 1 < blocks_) {
-          const std::int64_t next = i + 1 < layout_.group ? i + 1 : 0;
-          ask_queries(ahead, batch, first_head + next, next == 0 ? block + 1 : block);
-        }
-        if (i == 0 && packed < tiles_) ask_keys(ahead, kv_unit, packed);
-        attend(batch, first_head + i, block, panels, ahead);
+        attend(batch, first_head + i, block, panels);
       }
     }
   }
@@ -86,13 +81,9 @@ class Forward {
       });
       const std::int64_t tasks = count * layout_.group * blocks_;
       parallel_for(tasks, [&](std::int64_t i) {
-        const auto head = [&](std::int64_t task) { return first * layout_.group + task / blocks_; };
-        // The last blocks of causal queries see the most keys: they come first.
-        const auto block = [&](std::int64_t task) { return blocks_ - 1 - task % blocks_; };
-        Ahead<T> ahead;
-        if (i + 1 < tasks) ask_queries(ahead, head(i + 1) / op_.heads, head(i + 1) % op_.heads, block(i + 1));
-        attend(head(i) / op_.heads, head(i) % op_.heads, block(i),
-               panels_at(room + i / blocks_ / layout_.group * head_units()), ahead);
+        const std::int64_t head = first * layout_.group + i / blocks_;
+        const std::int64_t block = blocks_ - 1 - i % blocks_;  // causal queries see the more keys the later they are
+        attend(head / op_.heads, head % op_.heads, block, panels_at(room + i / blocks_ / layout_.group * head_units()));
       });
     }
   }
@@ -111,7 +102,6 @@ class Forward {
     Unit* probabilities = nullptr;              // [kTile][kChunk / kPack]
     alignas(64) Acc sums[kTile * kWidth] = {};  // l, not yet added up over lanes
     alignas(64) Acc maxima[kTile];
-    alignas(64) Acc highest[kTile] = {};  // of the chunk at hand
     alignas(64) Acc rescale[kTile] = {};
   };
 
@@ -125,15 +115,6 @@ class Forward {
   std::int64_t tiles_seen(std::int64_t block) const {
     const std::int64_t end = op_.start + block * kTile + queries_in(block);
     return op_.causal ? ceil_div<std::int64_t>(std::min(op_.keys, end), kTile) : tiles_;
-  }
-
-  void ask_queries(Ahead<T>& ahead, std::int64_t batch, std::int64_t head, std::int64_t block) const {
-    ahead.add(q_ + layout_.q(batch, head, block * kTile), layout_.q_row, queries_in(block), op_.head_dim);
-  }
-  void ask_keys(Ahead<T>& ahead, std::int64_t kv_unit, std::int64_t tile) const {
-    const std::int64_t offset = layout_.kv(kv_unit / op_.kv_heads, kv_unit % op_.kv_heads, tile * kTile);
-    ahead.add(k_ + offset, layout_.kv_row, keys_in(tile), op_.head_dim);
-    ahead.add(v_ + offset, layout_.kv_row, keys_in(tile), op_.head_dim);
   }
 
   void pack_keys(std::int64_t kv_unit, std::int64_t tile, const Panels& panels) const {
@@ -165,13 +146,11 @@ class Forward {
     return block;
   }
 
-  void attend(std::int64_t batch, std::int64_t head, std::int64_t block_index, const Panels& panels,
-              Ahead<T>& ahead) const {
+  void attend(std::int64_t batch, std::int64_t head, std::int64_t block_index, const Panels& panels) const {
     const std::int64_t first_row = block_index * kTile, count = queries_in(block_index);
     const std::int64_t offset = layout_.q(batch, head, first_row);
     Block block = room();
     packer_.pack_lines(q_ + offset, layout_.q_row, count, block.q);
-    ahead.add(out_ + offset, layout_.q_row, count, op_.head_dim);
     std::fill_n(block.maxima, kTile, kNone);
     if (count < kTile) {  // rows beyond the sequence are multiplied along with their neighbours
       std::fill_n(block.scores, kHeldRows * kChunk, Acc{0});
@@ -183,25 +162,14 @@ class Forward {
       const Mask mask =
           Mask::of(op_, first_row, tile * kTile, std::min<std::int64_t>(kChunkTiles, seen - tile) * kTile);
       add_chunk(block, mask, count, panels.keys + tile * packer_.columns_units(),
-                panels.values + tile * packer_.rows_units(), tile == 0, ahead);
+                panels.values + tile * packer_.rows_units(), tile == 0);
     }
     finish(block, batch, head, first_row, count);
   }
 
-  void add_chunk(Block& block, const Mask& mask, std::int64_t count, const Unit* keys, const Unit* values, bool first,
-                 Ahead<T>& ahead) const {
-    for (std::int64_t row = 0; row < count; row += kSoftRows) {
-      const std::int64_t end = std::min(row + kSoftRows, count);
-      Acc* scores = block.scores + (M::kPack == 2 ? 0 : row * kChunk);
-      for (std::int64_t r = row; r < end; r += kScoreRows) {
-        if (first) ahead.ask(r, kScoreRows);
-        score_rows(block, mask, r, keys, scores + (r - row) * kChunk);
-      }
-      raise_maxima(block, row);
-      for (std::int64_t r = row; r < end; r += kScoreRows) {
-        soften_rows(block, mask, r, scores + (r - row) * kChunk);
-      }
-    }
+  void add_chunk(Block& block, const Mask& mask, std::int64_t count, const Unit* keys, const Unit* values,
+                 bool first) const {
+    add_probabilities(block, mask, count, keys);
     const std::int64_t step = packer_.padded_dim();
     const auto span = [&](std::int64_t row, int rows) -> Span {
       return {0, (mask.limit(row + rows - 1) + M::kPack - 1) / M::kPack};
@@ -243,55 +211,142 @@ class Forward {
     }
   };
 
-  // Scores of kScoreRows rows and the maximum of each.
-  void score_rows(Block& block, const Mask& mask, std::int64_t row, const Unit* keys, Acc* scores) const {
-    const int vectors = mask.vectors<Acc>(row + kScoreRows - 1);
-    alignas(64) Acc lanes[kScoreRows * kWidth];
-    std::fill_n(lanes, kScoreRows * kWidth, kNone);
-    for (int done = 0; done < vectors; done += kTileVectors, keys += packer_.columns_units(), scores += kTile) {
-      const int here = std::min(kTileVectors, vectors - done);
-      const auto multiply = [&]<bool kMasked>() {
-        const std::int64_t step = packer_.line_units();
-        multiply_scores<M>(packer_.column_units(), here, block.q + row * step, step, keys, [&](int first) {
-          const std::int64_t column = (done + first) * kWidth;
-          return Scores<kMasked>{.to = scores + first * kWidth,
-                                 .highest = lanes,
-                                 .scale = scale_,
-                                 .limit = row + mask.diagonal - column,
-                                 .keys = mask.keys - column};
-        });
-      };
-      mask.limit(row) >= (done + here) * kWidth ? multiply.template operator()<false>()
-                                                : multiply.template operator()<true>();
-    }
-    Vector<Acc> highest[kScoreRows];
-    for (int i = 0; i < kScoreRows; ++i) highest[i] = load(lanes + i * kWidth);
-    max_of_rows(highest, block.highest + row);
-  }
-
-  static void raise_maxima(Block& block, std::int64_t first) {
-    for (std::int64_t row = first; row < first + kSoftRows; row += kWidth) {
-      const Vector<Acc> before = load(block.maxima + row), now = max(before, load(block.highest + row));
-      store(block.maxima + row, now);
-      store(block.rescale + row, M::exp2(before - now));
+  // The scores of kSoftRows rows are made while those of the rows before become probabilities, tile by tile: products and
+  // exponentials use different parts of the processor.
+  void add_probabilities(Block& block, const Mask& mask, std::int64_t count, const Unit* keys) const {
+    alignas(64) Acc highest[kSoftRows * kWidth];
+    for (std::int64_t row = 0; row < count + kSoftRows; row += kSoftRows) {
+      std::fill_n(highest, kSoftRows * kWidth, kNone);
+      const int vectors = mask.vectors<Acc>(row + kSoftRows - 1);
+      const Unit* panel = keys;
+      for (int first = 0; first < vectors; first += kTileVectors, panel += packer_.columns_units()) {
+        for (std::int64_t r = row; r < row + kSoftRows; r += kScoreRows) {
+          const std::int64_t before = r - kSoftRows;
+          if (r < count && before >= 0 &&
+              score_and_soften(block, mask, r, first, panel, highest + (r - row) * kWidth)) {
+            continue;
+          }
+          if (r < count) score_rows(block, mask, r, first, panel, highest + (r - row) * kWidth);
+          if (before >= 0 && before < count) soften_rows(block, mask, before, first);
+        }
+      }
+      if (row < count) raise_maxima(block, row, highest);
     }
   }
 
-  // Probabilities of kScoreRows rows from their scores; zeros where only a later row of a product sees.
-  static void soften_rows(Block& block, const Mask& mask, std::int64_t row, Acc* scores) {
-    const int vectors = mask.vectors<Acc>(row + kScoreRows - 1), end = mask.vectors<Acc>(row + kScoreRows + 12);
+  static Acc* scores_of(const Block& block, std::int64_t row) { return block.scores + row % kHeldRows * kChunk; }
+
+  // kScoreRows rows of a whole tile become probabilities, a vector a step.
+  struct Soften {
+    static constexpr int kSteps = kScoreRows * kTileVectors;
+    const Acc* scores;
+    const Acc* maxima;
+    Acc* sums;
+    Unit* to;
+
+    LOOM_INLINE void operator()([[maybe_unused]] int step) const {
+#if defined(__AVX512DQ__)
+      if constexpr (sizeof(Acc) == 4) {
+        const int row = step % kScoreRows;
+        const std::int64_t at = row * kChunk + step / kScoreRows * kWidth;
+        const Vector<Acc> p = M::exp2_beside(load(scores + at) - maxima[row]);
+        store(sums + row * kWidth, load(sums + row * kWidth) + p);
+        store_probabilities(to + at / M::kPack, 0, p);
+      }
+#endif
+    }
+  };
+
+  // score_rows() of `row` and soften_rows() of kSoftRows before, at once; false where one of them is not of a whole tile.
+  bool score_and_soften([[maybe_unused]] Block& block, [[maybe_unused]] const Mask& mask,
+                        [[maybe_unused]] std::int64_t row, [[maybe_unused]] int first,
+                        [[maybe_unused]] const Unit* keys, [[maybe_unused]] Acc* highest) const {
+#if defined(__AVX512DQ__)
+    if constexpr (sizeof(Acc) == 4) {
+      const std::int64_t before = row - kSoftRows;
+      if (mask.limit(before) < (first + kTileVectors) * kWidth) return false;
+      const std::int64_t step = packer_.line_units();
+      const Scores<false> scores{
+          .to = scores_of(block, row) + first * kWidth, .highest = highest, .scale = scale_, .limit = 0, .keys = 0};
+      const Soften soften{.scores = scores_of(block, before) + first * kWidth,
+                          .maxima = block.maxima + before,
+                          .sums = block.sums + before * kWidth,
+                          .to = block.probabilities + (before * kChunk + first * kWidth) / M::kPack};
+      multiply_registers<M, kScoreRows, kTileVectors, 1>({0, packer_.column_units()}, block.q + row * step, step, keys,
+                                                         kTile, scores, soften);
+      return true;
+    }
+#endif
+    return false;
+  }
+
+  // Scores of kScoreRows rows and the tile from vector `first` on, and what they raise `highest` to.
+  void score_rows(Block& block, const Mask& mask, std::int64_t row, int first, const Unit* keys, Acc* highest) const {
+    const int vectors = std::min(kTileVectors, mask.vectors<Acc>(row + kScoreRows - 1) - first);
+    if (vectors <= 0) return;
+    const std::int64_t step = packer_.line_units();
+    const auto multiply = [&]<bool kMasked>() {
+      multiply_scores<M>(packer_.column_units(), vectors, block.q + row * step, step, keys, [&](int vector) {
+        const std::int64_t column = (first + vector) * kWidth;
+        return Scores<kMasked>{.to = scores_of(block, row) + column,
+                               .highest = highest,
+                               .scale = scale_,
+                               .limit = row + mask.diagonal - column,
+                               .keys = mask.keys - column};
+      });
+    };
+    mask.limit(row) >= (first + vectors) * kWidth ? multiply.template operator()<false>()
+                                                  : multiply.template operator()<true>();
+  }
+
+  // Of kSoftRows rows: m, the factor of what they have so far, and l times it.
+  static void raise_maxima(Block& block, std::int64_t first, const Acc* lanes) {
+    alignas(64) Acc highest[kSoftRows];
+    for (int row = 0; row < kSoftRows; row += kScoreRows) {
+      Vector<Acc> rows[kScoreRows];
+      for (int i = 0; i < kScoreRows; ++i) rows[i] = load(lanes + (row + i) * kWidth);
+      max_of_rows(rows, highest + row);
+    }
+    for (int row = 0; row < kSoftRows; row += kWidth) {
+      const Vector<Acc> before = load(block.maxima + first + row), now = max(before, load(highest + row));
+      store(block.maxima + first + row, now);
+      store(block.rescale + first + row, M::exp2(before - now));
+    }
+    for (std::int64_t row = first; row < first + kSoftRows; ++row) {
+      Acc* sums = block.sums + row * kWidth;
+      store(sums, load(sums) * block.rescale[row]);
+    }
+  }
+
+  // Probabilities of kScoreRows rows from their scores in the tile from vector `first` on; zeros where only a later row of
+  // a product sees.
+  static void soften_rows(Block& block, const Mask& mask, std::int64_t row, int first) {
+    constexpr int kMostRows = 12;  // of a product
+    const int vectors = std::min(kTileVectors, mask.vectors<Acc>(row + kScoreRows - 1) - first);
+    const int end = std::min(kTileVectors, mask.vectors<Acc>(row + kScoreRows - 1 + kMostRows) - first);
+    const Acc* scores = scores_of(block, row) + first * kWidth;
     for (std::int64_t r = row; r < row + kScoreRows; ++r, scores += kChunk) {
       const Vector<Acc> highest = broadcast(block.maxima[r]);
-      Vector<Acc> sum = load(block.sums + r * kWidth) * block.rescale[r];
-      Unit* to = block.probabilities + r * kChunk / M::kPack;
-#pragma GCC unroll 3
-      for (int j = 0; j < vectors; ++j) {
-        const Vector<Acc> p = M::exp2(load(scores + j * kWidth) - highest);
-        sum += p;
-        store_probabilities(to, j, p);
+      Unit* to = block.probabilities + (r * kChunk + first * kWidth) / M::kPack;
+      Vector<Acc> sum = load(block.sums + r * kWidth);
+      if (vectors == kTileVectors) [[likely]] {
+        Vector<Acc> p[kTileVectors];
+#pragma GCC unroll 16
+        for (int j = 0; j < kTileVectors; ++j) p[j] = M::exp2(load(scores + j * kWidth) - highest);
+#pragma GCC unroll 16
+        for (int j = 0; j < kTileVectors; ++j) {
+          sum += p[j];
+          store_probabilities(to, j, p[j]);
+        }
+      } else {
+        for (int j = 0; j < vectors; ++j) {
+          const Vector<Acc> p = M::exp2(load(scores + j * kWidth) - highest);
+          sum += p;
+          store_probabilities(to, j, p);
+        }
+        for (int j = std::max(0, vectors); j < end; ++j) store_probabilities(to, j, Vector<Acc>{});
       }
       store(block.sums + r * kWidth, sum);
-      for (int j = vectors; j < end; ++j) store_probabilities(to, j, Vector<Acc>{});
     }
   }
 

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -40,25 +39,47 @@ struct Span {
   std::int64_t end;
 };
 
-// kRows x kVectors accumulators over k in `span`, then finish(sums). A(i, k) is at a[i * row_step + k * kStep]. A function
-// of its own, which takes `finish` by value: inlined into its callers, the accumulators would not stay in registers.
-template <class M, int kRows, int kVectors, int kStep, class RowStep, class Finish>
+// Nothing beside a product.
+struct Alone {
+  static constexpr int kSteps = 0;
+  LOOM_INLINE void operator()(int /*step*/) const {}
+};
+
+// kRows x kVectors accumulators over k in `span`, then finish(sums). A(i, k) is at a[i * row_step + k * kStep]. Steps 0 ...
+// kSteps - 1 of `beside` are done between those of the product: work for the parts of the processor that it leaves idle.
+// A function of its own, which takes `beside` and `finish` by value: inlined into its callers, the accumulators would not
+// stay in registers.
+template <class M, int kRows, int kVectors, int kStep, class RowStep, class Finish, class Beside = Alone>
 [[gnu::noinline]] void multiply_registers(Span span, const typename M::Unit* a, RowStep row_step,
-                                          const typename M::Unit* b, std::int64_t b_step, Finish finish) {
+                                          const typename M::Unit* b, std::int64_t b_step, Finish finish,
+                                          Beside beside = {}) {
   using Unit = typename M::Unit;
   Vector<typename M::Acc> sum[kRows][kVectors] = {};
   a += span.begin * kStep;
   b += span.begin * b_step;
-  for (std::int64_t k = span.begin; k < span.end; ++k, a += kStep, b += b_step) {
+  std::int64_t left = span.end - span.begin;
+  const auto step = [&]() __attribute__((always_inline)) {
     Vector<Unit> right[kVectors];
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) right[j] = load(b + j * kLanes<Unit>);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const Vector<Unit> left = broadcast(a[i * row_step]);
+      const Vector<Unit> broadcasted = broadcast(a[i * row_step]);
 #pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) sum[i][j] = M::dot(sum[i][j], left, right[j]);
+      for (int j = 0; j < kVectors; ++j) sum[i][j] = M::dot(sum[i][j], broadcasted, right[j]);
     }
+    a += kStep, b += b_step;
+  };
+  if constexpr (Beside::kSteps > 0) {
+    int done = 0;
+    for (; done < Beside::kSteps && left > 0; ++done, --left) {
+      step();
+      beside(done);
+    }
+    for (; left > 0; --left) step();
+    for (; done < Beside::kSteps; ++done) beside(done);
+  } else {
+    for (; left > 0; --left) step();
   }
   finish(sum);
 }
@@ -97,6 +118,18 @@ auto add_to_scaled(Acc* out, std::int64_t step, const Acc* factors) {
     Acc* at = out + i * step + j * kLanes<Acc>;
     store(at, load(at) * factors[i] + sum);
   }};
+}
+
+// A vector rounded to T.
+template <class T, class V>
+LOOM_INLINE void store_rounded(T* to, V v) {
+  if constexpr (sizeof(T) * kLanes<T> == sizeof(V) && sizeof(v[0]) == sizeof(T)) {
+    store(to, v);
+  } else if constexpr (sizeof(V) == sizeof(simd::F32x16)) {
+    simd::store(to, (simd::F32x16)v);
+  } else {
+    for (std::size_t i = 0; i < sizeof(V) / sizeof(v[0]); ++i) to[i] = T(v[i]);
+  }
 }
 
 // Calls body(integral constant of n) for a run-time n of 1 ... kMost.
@@ -189,37 +222,6 @@ LOOM_INLINE Vector<float> masked(Vector<float> v, std::int64_t first, std::int64
 }
 #endif
 
-// ---- Asking ahead -----------------------------------------------------------------------------------------------
-
-// Rows of one head that will be read or written soon: they lie a stride apart, too far for the processor to guess. They
-// are asked for a few at a time between products, so that memory works while the arithmetic does.
-template <class T>
-class Ahead {
- public:
-  void add(const T* from, std::int64_t stride, std::int64_t count, std::int64_t dim) {
-    runs_[static_cast<std::size_t>(size_++)] = {from, stride, count, dim * static_cast<std::int64_t>(sizeof(T))};
-  }
-  // Rows first ... first + rows - 1 of each run.
-  void ask(std::int64_t first, std::int64_t rows) const {
-    constexpr std::int64_t kLine = 64;
-    for (int i = 0; i < size_; ++i) {
-      const Run& run = runs_[static_cast<std::size_t>(i)];
-      for (std::int64_t row = first; row < std::min(first + rows, run.count); ++row) {
-        const auto* bytes = reinterpret_cast<const char*>(run.from + row * run.stride);
-        for (std::int64_t at = 0; at < run.bytes; at += kLine) __builtin_prefetch(bytes + at, 0, 2);
-      }
-    }
-  }
-
- private:
-  struct Run {
-    const T* from;
-    std::int64_t stride, count, bytes;
-  };
-  std::array<Run, 8> runs_;
-  int size_ = 0;
-};
-
 // ---- Packing ----------------------------------------------------------------------------------------------------
 
 // `count` elements of memory as accumulators' type, or as they are.
@@ -311,6 +313,10 @@ class Packer {
   std::int64_t columns_units() const { return (column_units() * kTile + 15) / 16 * 16; }
   std::int64_t lines_units() const { return kTile * padded_ / kPack; }
 
+  // Whole tiles of this type lie as lines in memory already, stride / kPack units apart.
+  bool lies_as_lines([[maybe_unused]] std::int64_t stride) const {
+    return std::is_same_v<T, Element> && stride % kPack == 0 && dim_ % kPack == 0;
+  }
   // The tile of `count` rows from `from`, the rest zeros.
   void pack_lines(const T* from, std::int64_t stride, std::int64_t count, Unit* lines) const {
     auto* to = reinterpret_cast<Element*>(lines);
