@@ -20,6 +20,9 @@ namespace {
 
 inline constexpr int kChunkTiles = 8;
 inline constexpr int kChunk = kChunkTiles * kTile;
+// The largest probability of a chunk is 1, which bf16 holds exactly: rows of so few tiles take them one by one, as each
+// of their keys weighs more.
+inline constexpr std::int64_t kShortTiles = 2;
 
 template <class T>
 class Forward {
@@ -158,9 +161,9 @@ class Forward {
                 Unit{0});
     }
     const std::int64_t seen = tiles_seen(block_index);
-    for (std::int64_t tile = 0; tile < seen; tile += kChunkTiles) {
-      const Mask mask =
-          Mask::of(op_, first_row, tile * kTile, std::min<std::int64_t>(kChunkTiles, seen - tile) * kTile);
+    const std::int64_t chunk = M::kPack == 2 && seen <= kShortTiles ? 1 : kChunkTiles;
+    for (std::int64_t tile = 0; tile < seen; tile += chunk) {
+      const Mask mask = Mask::of(op_, first_row, tile * kTile, std::min(chunk, seen - tile) * kTile);
       add_chunk(block, mask, count, panels.keys + tile * packer_.columns_units(),
                 panels.values + tile * packer_.rows_units(), tile == 0);
     }
