@@ -1,7 +1,8 @@
 #include "engine/kernels/attention.h"
 
-#include <cstddef>
-#include <type_traits>
+#include <algorithm>
+#include <span>
+#include <vector>
 
 #include "engine/core/error.h"
 #include "engine/kernels/attention_impl.h"
@@ -35,38 +36,24 @@ void check_segments(const Attention& op) {
   require(begin == op.batch * op.queries, "attention segments end at {} of {} positions", begin, op.batch * op.queries);
 }
 
-// In bytes, from the tensors' beginnings.
-struct Offsets {
-  std::int64_t query = 0;
-  std::int64_t key = 0;
-  std::int64_t statistic = 0;
-};
-
-template <class Void>
-Void* add(Void* tensor, std::int64_t bytes) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const std::byte, std::byte>;
-  return tensor == nullptr ? nullptr : static_cast<Byte*>(tensor) + bytes;
-}
-
-// Calls body(attention without segments, where its tensors begin).
-template <class Body>
-void for_each_dense(const Attention& op, Body&& body) {
+// The whole as one part, or its segments.
+std::vector<attn::Part> parts_of(const Attention& op) {
   attn::Dense dense{op, op.queries};
   dense.segment_ends.reset();
-  if (!op.segment_ends) return body(dense, Offsets{});
+  if (!op.segment_ends) return {{.op = dense}};
   check_segments(op);
-  const auto element = element_bytes(op.dtype);
-  const std::int64_t statistic = op.dtype == DType::kF64 ? 8 : 4;
+  std::vector<attn::Part> parts;
   dense.batch = 1;
   std::int64_t begin = 0;
   for (const std::int64_t end : *op.segment_ends) {
     dense.queries = dense.keys = end - begin;
-    const std::int64_t row = begin / op.queries;
-    body(dense, Offsets{.query = begin * op.heads * op.head_dim * element,
-                        .key = begin * op.kv_heads * op.head_dim * element,
-                        .statistic = (row * op.heads * op.queries + begin % op.queries) * statistic});
+    parts.push_back({.op = dense,
+                     .query = begin * op.heads * op.head_dim,
+                     .key = begin * op.kv_heads * op.head_dim,
+                     .statistic = begin / op.queries * op.heads * op.queries + begin % op.queries});
     begin = end;
   }
+  return parts;
 }
 
 template <class Body>
@@ -87,29 +74,35 @@ void with_element_type(DType dtype, Body&& body) {
 
 void attention_forward(const Attention& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp) {
   if (!check(op)) return;
-  for_each_dense(op, [&](const attn::Dense& part, const Offsets& at) {
-    with_element_type(op.dtype, [&](auto element) {
-      attn::forward<decltype(element)>(part, add(q, at.query), add(k, at.key), add(v, at.key), add(out, at.query),
-                                       add(log_sum_exp, at.statistic));
-    });
-  });
+  const std::vector<attn::Part> parts = parts_of(op);
+  with_element_type(op.dtype,
+                    [&](auto element) { attn::forward<decltype(element)>(parts, q, k, v, out, log_sum_exp); });
 }
 
-void attention_backward(const Attention& op, const AttentionBackward& t) {
+void attention_backward(const Attention& op, const AttentionBackward& tensors) {
   if (!check(op)) return;
-  for_each_dense(op, [&](const attn::Dense& part, const Offsets& at) {
-    const AttentionBackward tensors{.q = add(t.q, at.query),
-                                    .k = add(t.k, at.key),
-                                    .v = add(t.v, at.key),
-                                    .out = add(t.out, at.query),
-                                    .log_sum_exp = add(t.log_sum_exp, at.statistic),
-                                    .dout = add(t.dout, at.query),
-                                    .dlog_sum_exp = add(t.dlog_sum_exp, at.statistic),
-                                    .dq = add(t.dq, at.query),
-                                    .dk = add(t.dk, at.key),
-                                    .dv = add(t.dv, at.key)};
-    with_element_type(op.dtype, [&](auto element) { attn::backward<decltype(element)>(part, tensors); });
-  });
+  const std::vector<attn::Part> parts = parts_of(op);
+  with_element_type(op.dtype, [&](auto element) { attn::backward<decltype(element)>(parts, tensors); });
 }
 
+namespace attn {
+
+std::vector<HeadTask> key_value_head_tasks(std::span<const Part> parts) {
+  constexpr std::int64_t kLeastTasks = 16;  // were all as long as the longest
+  const auto cost = [](const Part& part) { return part.op.queries * part.op.keys; };
+  std::int64_t longest = 0, total = 0;
+  std::vector<HeadTask> tasks;
+  for (const Part& part : parts) {
+    const std::int64_t heads = part.op.batch * part.op.kv_heads;
+    longest = std::max(longest, cost(part));
+    total += heads * cost(part);
+    for (std::int64_t kv_unit = 0; kv_unit < heads; ++kv_unit) tasks.push_back({&part, kv_unit});
+  }
+  if (total < kLeastTasks * longest) return {};
+  std::stable_sort(tasks.begin(), tasks.end(),
+                   [&](const HeadTask& a, const HeadTask& b) { return cost(*a.part) > cost(*b.part); });
+  return tasks;
+}
+
+}  // namespace attn
 }  // namespace loom::kernels

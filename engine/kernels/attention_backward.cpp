@@ -6,10 +6,15 @@
 #include "engine/kernels/attention_tiles.h"
 #include "engine/kernels/scratch.h"
 
-// A query head is one unit of work: key tile by key tile, and for each the query blocks that see it,
+// A query head goes from key tile to key tile, and for each through the query blocks that see it:
 //   P = 2^(scale log2(e) Q K^T - lse),  dP = dO V^T,  dS = P * (dP - delta),  delta = rowsum(dO * O) - dlse
 //   dV += P^T dO,  dK += dS^T Q,  dQ += dS K            (dQ and dK are multiplied by scale at the end)
-// With grouped heads, each query head leaves its dK and dV in fp32 and a second loop adds them in head order.
+// The first key tile sees every query block: they are packed on its way. A query block is written after the last key
+// tile that it sees.
+//
+// Work  where key/value heads are many, each is one task, which adds dK and dV of its query heads in head order. Else
+//       each query head is one, which leaves its dK and dV in memory, and a second loop adds them in head order. Both
+//       give the same bits.
 
 namespace loom::kernels::attn {
 namespace {
@@ -21,6 +26,13 @@ class Backward {
   using Unit = typename M::Unit;
   static constexpr int kWidth = kLanes<Acc>;
   static constexpr int kPack = M::kPack;
+  // Tiles of a query block and of a key tile: products of bf16 are short, so they are joined.
+  static constexpr int kBlockTiles = kPack == 2 ? 2 : 1;
+  static constexpr int kKeyTiles = kPack == 2 ? 2 : 1;
+  static constexpr int kQueries = kBlockTiles * kTile;
+  static constexpr int kKeys = kKeyTiles * kTile;
+  static constexpr int kTileVectors = kTile / kWidth;
+  static constexpr int kMostRows = 12;  // of accumulators
 
  public:
   struct Tensors {
@@ -37,67 +49,100 @@ class Backward {
         packer_(op.head_dim),
         t_(tensors),
         scale_(static_cast<Acc>(op.scale)),
-        blocks_(ceil_div<std::int64_t>(op.queries, kTile)),
-        tiles_(ceil_div<std::int64_t>(op.keys, kTile)) {}
+        step_(packer_.padded_dim()),
+        blocks_(ceil_div<std::int64_t>(op.queries, kQueries)),
+        tiles_(ceil_div<std::int64_t>(op.keys, kKeys)) {}
 
-  void run() {
-    if (layout_.group > 1) {
-      const std::int64_t elems = op_.batch * op_.heads * op_.keys * op_.head_dim;
-      static thread_local Scratch scratch;
-      head_dk_ = scratch.get<Acc>(2 * elems);
-      head_dv_ = head_dk_ + elems;
+  // All query heads of a key/value head.
+  void key_value_head(std::int64_t kv_unit) const {
+    static thread_local Scratch scratch;
+    const std::int64_t batch = kv_unit / op_.kv_heads, first = kv_unit % op_.kv_heads * layout_.group;
+    const std::int64_t elems = layout_.group > 1 ? op_.keys * op_.head_dim : 0;
+    Acc* sum_dk = scratch.get<Acc>(2 * elems);
+    Acc* sum_dv = sum_dk + elems;
+    for (std::int64_t i = 0; i < layout_.group; ++i) {
+      const bool last = i + 1 == layout_.group;
+      head(batch, first + i, [&](const Head& h, std::int64_t tile) {
+        for (std::int64_t row = 0; row < keys_in(tile); ++row) {
+          const std::int64_t at = layout_.kv(batch, first / layout_.group, tile * kKeys + row);
+          const std::int64_t sum = (tile * kKeys + row) * op_.head_dim;
+          add_row(h.dk + row * step_, scale_, i == 0, last, sum_dk + sum, t_.dk + at);
+          add_row(h.dv + row * step_, Acc{1}, i == 0, last, sum_dv + sum, t_.dv + at);
+        }
+      });
     }
-    parallel_for(op_.batch * op_.heads, [this](std::int64_t i) { head(i / op_.heads, i % op_.heads); });
-    if (layout_.group > 1) {
-      parallel_for(op_.batch * op_.kv_heads * tiles_, [this](std::int64_t i) { add_heads(i / tiles_, i % tiles_); });
+  }
+
+  void by_query_heads() const {
+    if (layout_.group == 1) {
+      return parallel_for(op_.batch * op_.heads, [this](std::int64_t i) { key_value_head(i); });
     }
+    const std::int64_t elems = op_.batch * op_.heads * op_.keys * op_.head_dim;
+    static thread_local Scratch scratch;
+    Acc* head_dk = scratch.get<Acc>(2 * elems);
+    Acc* head_dv = head_dk + elems;
+    parallel_for(op_.batch * op_.heads, [&](std::int64_t i) {
+      head(i / op_.heads, i % op_.heads, [&](const Head& h, std::int64_t tile) {
+        const std::int64_t first = layout_.head_key(h.batch, h.head, tile * kKeys);
+        for (std::int64_t row = 0; row < keys_in(tile); ++row) {
+          const std::int64_t at = first + row * op_.head_dim;
+          finish_row(h.dk + row * step_, scale_, op_.head_dim, head_dk + at);
+          finish_row(h.dv + row * step_, Acc{1}, op_.head_dim, head_dv + at);
+        }
+      });
+    });
+    parallel_for(op_.batch * op_.kv_heads * tiles_, [&](std::int64_t i) {
+      add_heads(i / tiles_, i % tiles_, head_dk, t_.dk);
+      add_heads(i / tiles_, i % tiles_, head_dv, t_.dv);
+    });
   }
 
  private:
   // Everything of one query head, packed tile by tile; and what one (query block, key tile) needs.
   struct Head {
     std::int64_t batch, head;
-    Unit *q_columns, *q_rows, *dout_columns, *dout_rows;  // blocks_ tiles each
-    Acc* dq;                                              // [blocks_ * kTile][Dp]
-    Acc *lse, *delta;                                     // [blocks_ * kTile], lse in base 2
-    Unit *k_columns, *k_rows, *v_columns;                 // one tile each
-    Acc *dk, *dv;                                         // [kTile][Dp]
-    Unit* staging;
-  };
-  struct Scores {
-    alignas(64) Acc p[kTile * kTile];
-    alignas(64) Acc ds[kTile * kTile];
-    // As bf16 pairs along the queries, and along the keys.
-    alignas(64) Unit p_rows[kPack == 2 ? kTile * kTile / 2 : 1];
-    alignas(64) Unit ds_rows[kPack == 2 ? kTile * kTile / 2 : 1];
-    alignas(64) Unit ds_columns[kPack == 2 ? kTile * kTile / 2 : 1];
+    Unit *q_lines, *q_rows, *dout_lines, *dout_rows;  // blocks_ * kBlockTiles tiles each
+    Acc* dq;                                          // [blocks_ * kQueries][Dp]
+    Acc *lse, *delta;                                 // [blocks_ * kQueries], lse in base 2
+    Unit *k_columns, *k_rows, *v_columns;             // kKeyTiles tiles each
+    Acc *dk, *dv;                                     // [kKeys][Dp]
+    Unit* lines;                                      // room for a tile
+    // P and dS: [kQueries][kKeys], or of bf16 kScoreRows rows, which become pairs along the queries and along the keys.
+    Acc *p, *ds;
+    Unit *p_rows, *ds_rows, *ds_columns;
   };
 
-  void head(std::int64_t batch, std::int64_t head_index) const {
-    Head h = room(batch, head_index);
-    pack_queries(h);
-    Scores scores;
+  // finish(head, tile) takes dk and dv of a tile.
+  template <class Finish>
+  void head(std::int64_t batch, std::int64_t head_index, const Finish& finish) const {
+    const Head h = room(batch, head_index);
     for (std::int64_t tile = 0; tile < tiles_; ++tile) {
       pack_keys(h, tile);
-      std::fill_n(h.dk, kTile * packer_.padded_dim(), Acc{0});
-      std::fill_n(h.dv, kTile * packer_.padded_dim(), Acc{0});
-      for (std::int64_t block = first_block(tile); block < blocks_; ++block) add_pair(h, scores, block, tile);
-      write_keys(h, tile);
+      const std::int64_t first = first_block(tile);
+      if (first >= blocks_) std::fill_n(h.dk, 2 * kKeys * step_, Acc{0});
+      for (std::int64_t block = first; block < blocks_; ++block) {
+        if (tile == 0) pack_queries(h, block);
+        add_pair(h, block, tile, block == first);
+        if (tile == last_tile(block) && !writes_whole(block)) write_queries(h, block);
+      }
+      finish(h, tile);
     }
-    write_queries(h);
   }
 
   // The first block with a query that sees the tile's first key.
   std::int64_t first_block(std::int64_t tile) const {
-    return op_.causal ? std::max<std::int64_t>(0, tile * kTile - op_.start) / kTile : 0;
+    return op_.causal ? std::max<std::int64_t>(0, tile * kKeys - op_.start) / kQueries : 0;
+  }
+  std::int64_t last_tile(std::int64_t block) const {
+    const std::int64_t end = op_.start + block * kQueries + queries_in(block);
+    return (op_.causal ? ceil_div<std::int64_t>(std::min(op_.keys, end), kKeys) : tiles_) - 1;
   }
 
   Head room(std::int64_t batch, std::int64_t head_index) const {
     static thread_local Scratch unit_scratch, acc_scratch;
-    const std::int64_t columns = packer_.columns_units(), rows = packer_.rows_units();
-    Unit* unit = unit_scratch.get<Unit>(2 * blocks_ * (columns + rows) + 2 * columns + rows + packer_.staging_units());
-    const std::int64_t tile_elems = kTile * packer_.padded_dim();
-    Acc* acc = acc_scratch.get<Acc>((blocks_ + 2) * tile_elems + 2 * blocks_ * kTile);
+    const std::int64_t columns = packer_.columns_units(), rows = packer_.rows_units(), lines = packer_.lines_units();
+    constexpr std::int64_t kScores = (kPack == 2 ? kScoreRows : kQueries) * kKeys;
+    constexpr std::int64_t kPairs = kPack == 2 ? kQueries * kKeys / 2 : 0;
     const auto take = [](auto*& from, std::int64_t count) {
       auto* taken = from;
       from += count;
@@ -106,52 +151,71 @@ class Backward {
     Head h{};
     h.batch = batch;
     h.head = head_index;
-    h.q_columns = take(unit, blocks_ * columns);
-    h.q_rows = take(unit, blocks_ * rows);
-    h.dout_columns = take(unit, blocks_ * columns);
-    h.dout_rows = take(unit, blocks_ * rows);
-    h.k_columns = take(unit, columns);
-    h.k_rows = take(unit, rows);
-    h.v_columns = take(unit, columns);
-    h.staging = take(unit, packer_.staging_units());
-    h.dq = take(acc, blocks_ * tile_elems);
-    h.dk = take(acc, tile_elems);
-    h.dv = take(acc, tile_elems);
-    h.lse = take(acc, blocks_ * kTile);
-    h.delta = take(acc, blocks_ * kTile);
+    const std::int64_t tiles = blocks_ * kBlockTiles;
+    Unit* unit =
+        unit_scratch.get<Unit>(2 * tiles * (lines + rows) + kKeyTiles * (2 * columns + rows) + lines + 3 * kPairs);
+    h.p_rows = take(unit, kPairs);
+    h.ds_rows = take(unit, kPairs);
+    h.ds_columns = take(unit, kPairs);
+    h.lines = take(unit, lines);
+    h.k_columns = take(unit, kKeyTiles * columns);
+    h.v_columns = take(unit, kKeyTiles * columns);
+    h.k_rows = take(unit, kKeyTiles * rows);
+    h.q_rows = take(unit, tiles * rows);
+    h.dout_rows = take(unit, tiles * rows);
+    h.q_lines = kPack == 1 ? h.q_rows : take(unit, tiles * lines);
+    h.dout_lines = kPack == 1 ? h.dout_rows : take(unit, tiles * lines);
+    Acc* acc = acc_scratch.get<Acc>((blocks_ * kQueries + 2 * kKeys) * step_ + 2 * blocks_ * kQueries + 2 * kScores);
+    h.p = take(acc, kScores);
+    h.ds = take(acc, kScores);
+    h.dk = take(acc, kKeys * step_);
+    h.dv = take(acc, kKeys * step_);
+    h.lse = take(acc, blocks_ * kQueries);
+    h.delta = take(acc, blocks_ * kQueries);
+    h.dq = take(acc, blocks_ * kQueries * step_);
+    if constexpr (kPack == 1) h.p_rows = h.p, h.ds_rows = h.ds_columns = h.ds;
     return h;
   }
 
   std::int64_t queries_in(std::int64_t block) const {
-    return std::min<std::int64_t>(kTile, op_.queries - block * kTile);
+    return std::min<std::int64_t>(kQueries, op_.queries - block * kQueries);
   }
-  std::int64_t keys_in(std::int64_t tile) const { return std::min<std::int64_t>(kTile, op_.keys - tile * kTile); }
+  std::int64_t keys_in(std::int64_t tile) const { return std::min<std::int64_t>(kKeys, op_.keys - tile * kKeys); }
 
-  void pack_queries(const Head& h) const {
-    for (std::int64_t block = 0; block < blocks_; ++block) {
-      const std::int64_t offset = layout_.q(h.batch, h.head, block * kTile), count = queries_in(block);
-      const std::int64_t columns = block * packer_.columns_units(), rows = block * packer_.rows_units();
-      pack(t_.q + offset, layout_.q_row, count, h, h.q_rows + rows, h.q_columns + columns);
-      pack(t_.dout + offset, layout_.q_row, count, h, h.dout_rows + rows, h.dout_columns + columns);
+  void pack_queries(const Head& h, std::int64_t block) const {
+    const std::int64_t first = block * kQueries, count = queries_in(block);
+    const std::int64_t offset = layout_.q(h.batch, h.head, first);
+    for (int i = 0; i < kBlockTiles; ++i) {
+      const std::int64_t left = std::clamp<std::int64_t>(count - i * kTile, 0, kTile);
+      const std::int64_t at = offset + i * kTile * layout_.q_row, tile = block * kBlockTiles + i;
+      const std::int64_t lines = tile * packer_.lines_units(), rows = tile * packer_.rows_units();
+      packer_.pack_lines(t_.q + at, layout_.q_row, left, h.q_lines + lines);
+      packer_.pack_rows(h.q_lines + lines, h.q_rows + rows);
+      packer_.pack_lines(t_.dout + at, layout_.q_row, left, h.dout_lines + lines);
+      packer_.pack_rows(h.dout_lines + lines, h.dout_rows + rows);
     }
-    std::fill_n(h.dq, blocks_ * kTile * packer_.padded_dim(), Acc{0});
-    std::fill_n(h.lse, 2 * blocks_ * kTile, Acc{0});  // delta too: padded rows give P = 1, dS = 0
-    const std::int64_t first = layout_.statistic(h.batch, h.head, 0);
-    for (std::int64_t row = 0; row < op_.queries; ++row) {
-      h.lse[row] = t_.log_sum_exp[first + row] * static_cast<Acc>(kLog2E);
-      h.delta[row] = dot_row(layout_.q(h.batch, h.head, row));
-      if (t_.dlog_sum_exp != nullptr) h.delta[row] -= t_.dlog_sum_exp[first + row];
+    const std::int64_t statistic = layout_.statistic(h.batch, h.head, first);
+    for (std::int64_t row = 0; row < kQueries; ++row) {
+      Acc &lse = h.lse[first + row], &delta = h.delta[first + row];
+      lse = delta = 0;  // padded rows give P = 1, dS = 0
+      if (row >= count) continue;
+      lse = t_.log_sum_exp[statistic + row] * static_cast<Acc>(kLog2E);
+      delta = dot_row(offset + row * layout_.q_row);
+      if (t_.dlog_sum_exp != nullptr) delta -= t_.dlog_sum_exp[statistic + row];
     }
   }
 
   void pack_keys(const Head& h, std::int64_t tile) const {
-    const std::int64_t offset = layout_.kv(h.batch, h.head / layout_.group, tile * kTile);
-    pack(t_.k + offset, layout_.kv_row, keys_in(tile), h, h.k_rows, h.k_columns);
-    packer_.pack(t_.v + offset, layout_.kv_row, keys_in(tile), h.staging, nullptr, h.v_columns);
-  }
-
-  void pack(const T* from, std::int64_t stride, std::int64_t count, const Head& h, Unit* rows, Unit* columns) const {
-    packer_.pack(from, stride, count, kPack == 1 ? rows : h.staging, rows, columns);
+    for (int i = 0; i < kKeyTiles; ++i) {
+      const std::int64_t left = std::clamp<std::int64_t>(keys_in(tile) - i * kTile, 0, kTile);
+      const std::int64_t at = layout_.kv(h.batch, h.head / layout_.group, tile * kKeys + i * kTile);
+      Unit* rows = h.k_rows + i * packer_.rows_units();
+      Unit* lines = kPack == 1 ? rows : h.lines;
+      packer_.pack_columns(t_.v + at, layout_.kv_row, left, h.lines, h.v_columns + i * packer_.columns_units());
+      packer_.pack_columns(t_.k + at, layout_.kv_row, left, h.lines, h.k_columns + i * packer_.columns_units());
+      packer_.pack_lines(t_.k + at, layout_.kv_row, left, lines);
+      packer_.pack_rows(lines, rows);
+    }
   }
 
   // rowsum(dO * O), in kWidth partial sums.
@@ -171,85 +235,82 @@ class Backward {
     return load(lanes);
   }
 
-  void add_pair(const Head& h, Scores& s, std::int64_t block, std::int64_t tile) const {
-    const Mask mask = Mask::of(op_, block * kTile, tile * kTile);
+  void add_pair(const Head& h, std::int64_t block, std::int64_t tile, bool first) const {
+    const Mask mask = Mask::of(op_, block * kQueries, tile * kKeys, kKeys);
     const std::int64_t count = queries_in(block);
-    const Unit* q = h.q_columns + block * packer_.columns_units();
-    const Unit* dout = h.dout_columns + block * packer_.columns_units();
-    const Acc* lse = h.lse + block * kTile;
-    const Acc* delta = h.delta + block * kTile;
-    for (std::int64_t row = 0; row < kTile; row += kScoreRows) {
-      if (row >= count) {
-        clear_rows(s, row);
-        continue;
-      }
-      probabilities(s, mask, row, q + row, h.k_columns, lse + row);
-      score_gradients(s, mask, row, dout + row, h.v_columns, delta + row);
+    for (std::int64_t row = 0; row < count; row += kScoreRows) {
+      const std::int64_t at = (block * kQueries + row) * packer_.line_units();
+      const std::int64_t kept = kPack == 2 ? 0 : row * kKeys;
+      probabilities(h, h.p + kept, mask, row, h.q_lines + at, h.lse + block * kQueries + row);
+      score_gradients(h, h.p + kept, h.ds + kept, mask, row, h.dout_lines + at, h.delta + block * kQueries + row);
+      if constexpr (kPack == 2) pair(h, row, vectors_read(mask, row));
     }
-    pair(s);
-    accumulate(h, s, mask, block, count);
+    accumulate(h, mask, block, tile, first, count);
   }
 
-  static void clear_rows(Scores& s, std::int64_t row) {
-    std::fill_n(s.p + row * kTile, kScoreRows * kTile, Acc{0});
-    std::fill_n(s.ds + row * kTile, kScoreRows * kTile, Acc{0});
+  // Vectors of kScoreRows rows that some row of them sees; and that a product of the rows beside them reads.
+  static int vectors_seen(const Mask& mask, std::int64_t row) { return mask.vectors<Acc>(row + kScoreRows - 1); }
+  static int vectors_read(const Mask& mask, std::int64_t row) {
+    return mask.vectors<Acc>(row + kScoreRows - 1 + kMostRows);
   }
 
-  void probabilities(Scores& s, const Mask& mask, std::int64_t row, const Unit* q, const Unit* k,
-                     const Acc* lse) const {
-    const int vectors = mask.vectors<Acc>(row + kScoreRows - 1);
+  void probabilities(const Head& h, Acc* p, const Mask& mask, std::int64_t row, const Unit* q, const Acc* lse) const {
+    const int vectors = vectors_seen(mask, row), end = vectors_read(mask, row);
     const Acc scale = scale_ * static_cast<Acc>(kLog2E);
-    Acc* p = s.p + row * kTile;
-    multiply_scores<M>(packer_.column_units(), vectors, q, k, [&](int i, int j, Vector<Acc> sum) {
-      store(p + i * kTile + j * kWidth, M::exp2(sum * scale - lse[i]));
+    multiply_tiles(vectors, q, h.k_columns, [&](int first) {
+      return Each{[=, to = p + first * kWidth](int i, int j, Vector<Acc> sum) {
+        store(to + i * kKeys + j * kWidth, M::exp2(sum * scale - lse[i]));
+      }};
     });
     for (int i = 0; i < kScoreRows; ++i) {
       const std::int64_t limit = mask.limit(row + i);
-      for (int j = static_cast<int>(std::min<std::int64_t>(limit, vectors * kWidth)) / kWidth; j < kTile / kWidth;
-           ++j) {
-        Acc* at = p + i * kTile + j * kWidth;
+      for (int j = static_cast<int>(limit / kWidth); j < end; ++j) {
+        Acc* at = p + i * kKeys + j * kWidth;
         store(at, j < vectors ? masked(load(at), j * kWidth, limit, Acc{0}) : Vector<Acc>{});
       }
     }
   }
 
-  void score_gradients(Scores& s, const Mask& mask, std::int64_t row, const Unit* dout, const Unit* v,
+  void score_gradients(const Head& h, const Acc* p, Acc* ds, const Mask& mask, std::int64_t row, const Unit* dout,
                        const Acc* delta) const {
-    const int vectors = mask.vectors<Acc>(row + kScoreRows - 1);
-    const Acc* p = s.p + row * kTile;
-    Acc* ds = s.ds + row * kTile;
-    multiply_scores<M>(packer_.column_units(), vectors, dout, v, [&](int i, int j, Vector<Acc> sum) {
-      const std::int64_t at = i * kTile + j * kWidth;
-      store(ds + at, load(p + at) * (sum - delta[i]));
+    const int vectors = vectors_seen(mask, row), end = vectors_read(mask, row);
+    multiply_tiles(vectors, dout, h.v_columns, [&](int first) {
+      return Each{[=](int i, int j, Vector<Acc> sum) {
+        const std::int64_t at = i * kKeys + (first + j) * kWidth;
+        store(ds + at, load(p + at) * (sum - delta[i]));
+      }};
     });
     for (int i = 0; i < kScoreRows; ++i) {
-      for (int j = vectors; j < kTile / kWidth; ++j) store(ds + i * kTile + j * kWidth, Vector<Acc>{});
+      for (int j = vectors; j < end; ++j) store(ds + i * kKeys + j * kWidth, Vector<Acc>{});
     }
   }
 
-  static void pair(Scores& s) {
-    if constexpr (kPack == 2) {
-      for (int row = 0; row < kTile; row += 2) {
-        for (int j = 0; j < kTile; j += kWidth) {
-          const int at = row * kTile + j, paired = row / 2 * kTile + j;
-          const Vector<Acc> low = load(s.ds + at), high = load(s.ds + at + kTile);
-          store(s.p_rows + paired, interleave_pairs(load(s.p + at), load(s.p + at + kTile)));
-          store(s.ds_rows + paired, interleave_pairs(low, high));
-          store_pairs(s.ds_columns + at / 2, low);
-          store_pairs(s.ds_columns + (at + kTile) / 2, high);
-        }
+  template <class FinishOf>
+  void multiply_tiles(int vectors, const Unit* a, const Unit* b, const FinishOf& finish) const {
+    for (int done = 0; done < vectors; done += kTileVectors, b += packer_.columns_units()) {
+      multiply_scores<M>(packer_.column_units(), std::min(kTileVectors, vectors - done), a, packer_.line_units(), b,
+                         [&](int first) { return finish(done + first); });
+    }
+  }
+
+  // kScoreRows rows as pairs.
+  static void pair(const Head& h, std::int64_t row, int vectors) {
+    for (int i = 0; i < kScoreRows; i += 2) {
+      const Acc *p = h.p + i * kKeys, *ds = h.ds + i * kKeys;
+      const std::int64_t paired = (row + i) / 2 * kKeys;
+      for (int j = 0; j < vectors * kWidth; j += kWidth) {
+        const Vector<Acc> low = load(ds + j), high = load(ds + kKeys + j);
+        store(h.p_rows + paired + j, interleave_pairs(load(p + j), load(p + kKeys + j)));
+        store(h.ds_rows + paired + j, interleave_pairs(low, high));
+        store_pairs(h.ds_columns + paired + j / 2, low);
+        store_pairs(h.ds_columns + paired + (kKeys + j) / 2, high);
       }
     }
   }
 
-  void accumulate(const Head& h, const Scores& s, const Mask& mask, std::int64_t block, std::int64_t count) const {
-    const Unit *p_rows, *ds_rows, *ds_columns;
-    if constexpr (kPack == 2) {
-      p_rows = s.p_rows, ds_rows = s.ds_rows, ds_columns = s.ds_columns;
-    } else {
-      p_rows = s.p, ds_rows = s.ds, ds_columns = s.ds;
-    }
-    const std::int64_t step = packer_.padded_dim(), rows = block * packer_.rows_units();
+  void accumulate(const Head& h, const Mask& mask, std::int64_t block, std::int64_t tile, bool first,
+                  std::int64_t count) const {
+    const std::int64_t rows = block * kBlockTiles * packer_.rows_units();
     // Key j is seen by query rows from j - diagonal + 1 on.
     const auto queries = [&](std::int64_t key, int) -> Span {
       return {std::max<std::int64_t>(0, key - mask.diagonal + 1) / kPack, (count + kPack - 1) / kPack};
@@ -257,58 +318,96 @@ class Backward {
     const auto keys = [&](std::int64_t row, int more) -> Span {
       return {0, (mask.limit(row + more - 1) + kPack - 1) / kPack};
     };
-    const auto add_to = [step](Acc* out) {
-      return [out, step](std::int64_t row, std::int64_t column, Vector<Acc> sum) {
-        Acc* at = out + row * step + column;
-        store(at, load(at) + sum);
-      };
+    const auto multiply_keys = [&](const Unit* scores, const Unit* from, Acc* to) {
+      sum_into(to, first, [&](auto finish) {
+        multiply_wide<M, 1, kKeys>(mask.keys, step_, scores, from + rows, step_, queries, finish);
+      });
     };
-    multiply_wide<M, 1, kTile>(mask.keys, step, p_rows, h.dout_rows + rows, step, queries, add_to(h.dv));
-    multiply_wide<M, 1, kTile>(mask.keys, step, ds_rows, h.q_rows + rows, step, queries, add_to(h.dk));
-    multiply_wide<M, kTile / kPack, 1>(count, step, ds_columns, h.k_rows, step, keys,
-                                       add_to(h.dq + block * kTile * step));
+    multiply_keys(h.p_rows, h.dout_rows, h.dv);
+    multiply_keys(h.ds_rows, h.q_rows, h.dk);
+    if (tile == last_tile(block) && writes_whole(block)) {
+      multiply_wide<M, kKeys / kPack, 1>(
+          count, step_, h.ds_columns, h.k_rows, step_, keys, [&](std::int64_t row, std::int64_t column) {
+            const std::int64_t query = block * kQueries + row;
+            return QueryGradients{.before = tile == 0 ? nullptr : h.dq + query * step_ + column,
+                                  .scale = scale_,
+                                  .step = step_,
+                                  .to = t_.dq + layout_.q(h.batch, h.head, query) + column,
+                                  .to_step = layout_.q_row};
+          });
+      return;
+    }
+    sum_into(h.dq + block * kQueries * step_, tile == 0, [&](auto finish) {
+      multiply_wide<M, kKeys / kPack, 1>(count, step_, h.ds_columns, h.k_rows, step_, keys, finish);
+    });
   }
 
-  void write_keys(const Head& h, std::int64_t tile) const {
-    const std::int64_t step = packer_.padded_dim();
-    for (std::int64_t row = 0; row < keys_in(tile); ++row) {
-      const std::int64_t key = tile * kTile + row;
-      if (layout_.group > 1) {
-        const std::int64_t at = layout_.head_key(h.batch, h.head, key);
-        finish_row(h.dk + row * step, scale_, op_.head_dim, head_dk_ + at);
-        copy_row(h.dv + row * step, op_.head_dim, head_dv_ + at);
-      } else {
-        const std::int64_t at = layout_.kv(h.batch, h.head, key);
-        finish_row(h.dk + row * step, scale_, op_.head_dim, t_.dk + at);
-        finish_row(h.dv + row * step, Acc{1}, op_.head_dim, t_.dv + at);
+  // The last sums of a block of dQ, added to those before, times scale, rounded.
+  struct QueryGradients {
+    const Acc* before;
+    Acc scale;
+    std::int64_t step;
+    T* to;
+    std::int64_t to_step;
+
+    template <int kRows, int kVectors>
+    LOOM_INLINE void operator()(Vector<Acc> (&sum)[kRows][kVectors]) const {
+      if (before != nullptr) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+          for (int j = 0; j < kVectors; ++j) sum[i][j] += load(before + i * step + j * kWidth);
+        }
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+        for (int j = 0; j < kVectors; ++j) store_rounded(to + i * to_step + j * kWidth, sum[i][j] * scale);
       }
     }
-  }
+  };
+  // Whether the products of a block end where its rows and columns do.
+  bool writes_whole(std::int64_t block) const { return queries_in(block) == kQueries && op_.head_dim == step_; }
 
-  void write_queries(const Head& h) const {
-    const std::int64_t step = packer_.padded_dim();
-    for (std::int64_t row = 0; row < op_.queries; ++row) {
-      finish_row(h.dq + row * step, scale_, op_.head_dim, t_.dq + layout_.q(h.batch, h.head, row));
+  // Calls multiply(finish) with sums that replace `to`, or are added to it.
+  template <class Multiply>
+  void sum_into(Acc* to, bool replaces, const Multiply& multiply) const {
+    const std::int64_t step = step_;
+    if (replaces) {
+      multiply([=](std::int64_t row, std::int64_t column) { return replace(to + row * step + column, step); });
+    } else {
+      multiply([=](std::int64_t row, std::int64_t column) { return add_to(to + row * step + column, step); });
     }
   }
 
-  // The tile of a key/value head: its query heads' dK and dV, added in head order.
-  void add_heads(std::int64_t kv_unit, std::int64_t tile) const {
+  void write_queries(const Head& h, std::int64_t block) const {
+    for (std::int64_t row = block * kQueries; row < block * kQueries + queries_in(block); ++row) {
+      finish_row(h.dq + row * step_, scale_, op_.head_dim, t_.dq + layout_.q(h.batch, h.head, row));
+    }
+  }
+
+  // factor * from onto the sum of the heads before; the last head's goes to `to`.
+  void add_row(Acc* from, Acc factor, bool first, bool last, Acc* sum, T* to) const {
+    if (first && last) return finish_row(from, factor, op_.head_dim, to);
+    if (first) return finish_row(from, factor, op_.head_dim, sum);
+    for (std::int64_t i = 0; i < op_.head_dim; ++i) from[i] *= factor;  // rounded, as add_heads() finds it
+    for (std::int64_t i = 0; i < op_.head_dim; ++i) sum[i] += from[i];
+    if (last) finish_row(sum, Acc{1}, op_.head_dim, to);
+  }
+
+  // A tile of a key/value head: what its query heads left, added in head order.
+  void add_heads(std::int64_t kv_unit, std::int64_t tile, const Acc* from, T* to) const {
     static thread_local Scratch scratch;
     const std::int64_t batch = kv_unit / op_.kv_heads, kv_head = kv_unit % op_.kv_heads;
     const std::int64_t elems = keys_in(tile) * op_.head_dim;
     Acc* sum = scratch.get<Acc>(elems);
-    for (const bool keys : {true, false}) {
-      const Acc* from = keys ? head_dk_ : head_dv_;
-      std::fill_n(sum, elems, Acc{0});
-      for (std::int64_t i = 0; i < layout_.group; ++i) {
-        const std::int64_t first = layout_.head_key(batch, kv_head * layout_.group + i, tile * kTile);
-        for (std::int64_t e = 0; e < elems; ++e) sum[e] += from[first + e];
-      }
-      T* to = (keys ? t_.dk : t_.dv) + layout_.kv(batch, kv_head, tile * kTile);
-      for (std::int64_t row = 0; row < keys_in(tile); ++row) {
-        finish_row(sum + row * op_.head_dim, Acc{1}, op_.head_dim, to + row * layout_.kv_row);
-      }
+    for (std::int64_t i = 0; i < layout_.group; ++i) {
+      const Acc* head = from + layout_.head_key(batch, kv_head * layout_.group + i, tile * kKeys);
+      for (std::int64_t e = 0; e < elems; ++e) sum[e] = i == 0 ? head[e] : sum[e] + head[e];
+    }
+    to += layout_.kv(batch, kv_head, tile * kKeys);
+    for (std::int64_t row = 0; row < keys_in(tile); ++row) {
+      finish_row(sum + row * op_.head_dim, Acc{1}, op_.head_dim, to + row * layout_.kv_row);
     }
   }
 
@@ -317,36 +416,45 @@ class Backward {
   const Packer<M, T> packer_;
   const Tensors t_;
   const Acc scale_;
+  const std::int64_t step_;    // Dp
   const std::int64_t blocks_;  // of queries
   const std::int64_t tiles_;   // of keys
-  Acc* head_dk_ = nullptr;
-  Acc* head_dv_ = nullptr;
 };
 
 }  // namespace
 
 template <class T>
-void backward(const Dense& op, const AttentionBackward& t) {
+void backward(std::span<const Part> parts, const AttentionBackward& t) {
   using Acc = typename ArithmeticOf<T>::type::Acc;
   const auto in = [](const void* tensor) { return static_cast<const T*>(tensor); };
   const auto statistic = [](const void* tensor) { return static_cast<const Acc*>(tensor); };
   const auto result = [](void* tensor) { return static_cast<T*>(tensor); };
-  Backward<T>(op, {.q = in(t.q),
-                   .k = in(t.k),
-                   .v = in(t.v),
-                   .out = in(t.out),
-                   .log_sum_exp = statistic(t.log_sum_exp),
-                   .dout = in(t.dout),
-                   .dlog_sum_exp = statistic(t.dlog_sum_exp),
-                   .dq = result(t.dq),
-                   .dk = result(t.dk),
-                   .dv = result(t.dv)})
-      .run();
+  const auto of = [&](const Part& part) {
+    const Acc* dlog_sum_exp = statistic(t.dlog_sum_exp);
+    return Backward<T>(part.op, {.q = in(t.q) + part.query,
+                                 .k = in(t.k) + part.key,
+                                 .v = in(t.v) + part.key,
+                                 .out = in(t.out) + part.query,
+                                 .log_sum_exp = statistic(t.log_sum_exp) + part.statistic,
+                                 .dout = in(t.dout) + part.query,
+                                 .dlog_sum_exp = dlog_sum_exp == nullptr ? nullptr : dlog_sum_exp + part.statistic,
+                                 .dq = result(t.dq) + part.query,
+                                 .dk = result(t.dk) + part.key,
+                                 .dv = result(t.dv) + part.key});
+  };
+  const std::vector<HeadTask> tasks = key_value_head_tasks(parts);
+  if (tasks.empty()) {
+    for (const Part& part : parts) of(part).by_query_heads();
+  }
+  parallel_for(std::ssize(tasks), [&](std::int64_t i) {
+    const HeadTask& task = tasks[static_cast<std::size_t>(i)];
+    of(*task.part).key_value_head(task.kv_unit);
+  });
 }
 
-template void backward<float>(const Dense&, const AttentionBackward&);
-template void backward<double>(const Dense&, const AttentionBackward&);
-template void backward<bf16>(const Dense&, const AttentionBackward&);
-template void backward<f16>(const Dense&, const AttentionBackward&);
+template void backward<float>(std::span<const Part>, const AttentionBackward&);
+template void backward<double>(std::span<const Part>, const AttentionBackward&);
+template void backward<bf16>(std::span<const Part>, const AttentionBackward&);
+template void backward<f16>(std::span<const Part>, const AttentionBackward&);
 
 }  // namespace loom::kernels::attn

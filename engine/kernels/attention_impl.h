@@ -1,6 +1,9 @@
 // Attention for one element type T; attention.cpp chooses T by dtype. Private to engine/kernels.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "engine/kernels/attention.h"
 
 namespace loom::kernels::attn {
@@ -45,10 +48,26 @@ struct Layout {
 inline constexpr double kLog2E = 1.4426950408889634;
 inline constexpr double kLn2 = 0.69314718055994531;
 
-template <class T>
-void forward(const Dense& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp);
+// A part of an attention that stands for itself, and where its tensors begin, in elements.
+struct Part {
+  Dense op;
+  std::int64_t query = 0;
+  std::int64_t key = 0;
+  std::int64_t statistic = 0;
+};
+
+// All query heads of one key/value head of a part.
+struct HeadTask {
+  const Part* part;
+  std::int64_t kv_unit;  // batch * kv_heads + key/value head
+};
+// Longest first; none where they are too few to share out evenly.
+std::vector<HeadTask> key_value_head_tasks(std::span<const Part> parts);
 
 template <class T>
-void backward(const Dense& op, const AttentionBackward& tensors);
+void forward(std::span<const Part> parts, const void* q, const void* k, const void* v, void* out, void* log_sum_exp);
+
+template <class T>
+void backward(std::span<const Part> parts, const AttentionBackward& tensors);
 
 }  // namespace loom::kernels::attn

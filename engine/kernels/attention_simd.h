@@ -138,6 +138,20 @@ LOOM_INLINE Vector<T> polynomial(const T (&coefficients)[kCount], Vector<T> x) {
   return sum;
 }
 
+#if defined(__AVX512DQ__)
+// As exp2() below, with coefficients that stay in memory: for loops whose registers are taken.
+template <int kCount>
+LOOM_INLINE Vector<float> exp2_from_memory(const float (&coefficients)[kCount], Vector<float> x) {
+  const float* at = coefficients;
+  asm("" : "+r"(at));  // else they were loaded once, before the loop
+  const auto fraction = (Vector<float>)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  Vector<float> sum = broadcast(at[kCount - 1]);
+#pragma GCC unroll 16
+  for (int i = kCount - 2; i >= 0; --i) sum = sum * fraction + at[i];
+  return (Vector<float>)_mm512_scalef_ps((__m512)sum, (__m512)x);
+}
+#endif
+
 // 2^x lane by lane: 0 far below the least normal number (or just below it), NaN for NaN. Precondition: x is not above
 // the largest exponent.
 template <int kCount>
@@ -167,6 +181,9 @@ struct Fp32 {
   static constexpr int kPack = 1;
   LOOM_INLINE static Vector<float> dot(Vector<float> sum, Vector<float> a, Vector<float> b) { return sum + a * b; }
   LOOM_INLINE static Vector<float> exp2(Vector<float> x) { return attn::exp2(kExp2Fine, x); }
+#if defined(__AVX512DQ__)
+  LOOM_INLINE static Vector<float> exp2_beside(Vector<float> x) { return exp2_from_memory(kExp2Fine, x); }
+#endif
 };
 
 struct Fp64 {
@@ -186,6 +203,7 @@ struct Bf16Pairs {
     return (Vector<float>)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
   }
   LOOM_INLINE static Vector<float> exp2(Vector<float> x) { return attn::exp2(kExp2Coarse, x); }
+  LOOM_INLINE static Vector<float> exp2_beside(Vector<float> x) { return exp2_from_memory(kExp2Coarse, x); }
 };
 #else
 using Bf16Pairs = Fp32;

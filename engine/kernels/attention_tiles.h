@@ -5,6 +5,7 @@
 // Layouts   of a tile X of kTile rows, in units (attention_simd.h):
 //             rows     [kTile / kPack][Dp]          row-major, kPack consecutive rows in a unit
 //             columns  [ceil(D / kPack)][kTile]     transposed, kPack consecutive columns in a unit
+//             lines    [kTile][Dp / kPack]          row-major, kPack consecutive columns in a unit; as `rows` if kPack = 1
 // Products  C[i][j] = sum over k of A(i, k) * B(k, j); B is read as vectors along j, A as single units.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_simd.h"
 #include "engine/kernels/convert.h"
+#include "engine/kernels/simd.h"
 
 namespace loom::kernels::attn {
 
@@ -37,30 +39,96 @@ struct Span {
   std::int64_t end;
 };
 
-// kRows x kVectors accumulators over k in `span`, then put(row, vector, sum). A(i, k) is at a[i * kRowStep + k *
-// kStep].
-template <class M, int kRows, int kVectors, int kRowStep, int kStep, class Put>
-LOOM_INLINE void multiply_registers(Span span, const typename M::Unit* a, const typename M::Unit* b,
-                                    std::int64_t b_step, Put&& put) {
+// Nothing beside a product.
+struct Alone {
+  static constexpr int kSteps = 0;
+  LOOM_INLINE void operator()(int /*step*/) const {}
+};
+
+// kRows x kVectors accumulators over k in `span`, then finish(sums). A(i, k) is at a[i * row_step + k * kStep]. Steps 0 ...
+// kSteps - 1 of `beside` are done between those of the product: work for the parts of the processor that it leaves idle.
+// A function of its own, which takes `beside` and `finish` by value: inlined into its callers, the accumulators would not
+// stay in registers.
+template <class M, int kRows, int kVectors, int kStep, class RowStep, class Finish, class Beside = Alone>
+[[gnu::noinline]] void multiply_registers(Span span, const typename M::Unit* a, RowStep row_step,
+                                          const typename M::Unit* b, std::int64_t b_step, Finish finish,
+                                          Beside beside = {}) {
   using Unit = typename M::Unit;
   Vector<typename M::Acc> sum[kRows][kVectors] = {};
   a += span.begin * kStep;
   b += span.begin * b_step;
-  for (std::int64_t k = span.begin; k < span.end; ++k, a += kStep, b += b_step) {
+  std::int64_t left = span.end - span.begin;
+  const auto step = [&]() __attribute__((always_inline)) {
     Vector<Unit> right[kVectors];
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) right[j] = load(b + j * kLanes<Unit>);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const Vector<Unit> left = broadcast(a[i * kRowStep]);
+      const Vector<Unit> broadcasted = broadcast(a[i * row_step]);
 #pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) sum[i][j] = M::dot(sum[i][j], left, right[j]);
+      for (int j = 0; j < kVectors; ++j) sum[i][j] = M::dot(sum[i][j], broadcasted, right[j]);
+    }
+    a += kStep, b += b_step;
+  };
+  if constexpr (Beside::kSteps > 0) {
+    int done = 0;
+    for (; done < Beside::kSteps && left > 0; ++done, --left) {
+      step();
+      beside(done);
+    }
+    for (; left > 0; --left) step();
+    for (; done < Beside::kSteps; ++done) beside(done);
+  } else {
+    for (; left > 0; --left) step();
+  }
+  finish(sum);
+}
+
+// What becomes of sums: put(row, vector, sum) for each.
+template <class Put>
+struct Each {
+  Put put;
+  template <class V, int kRows, int kVectors>
+  LOOM_INLINE void operator()(V (&sum)[kRows][kVectors]) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) put(i, j, sum[i][j]);
     }
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) put(i, j, sum[i][j]);
+};
+template <class Put>
+Each(Put) -> Each<Put>;
+
+// Rows of `out`, `step` apart: the sums replace them, or are added to them times a factor a row.
+template <class Acc>
+auto replace(Acc* out, std::int64_t step) {
+  return Each{[=](int i, int j, Vector<Acc> sum) { store(out + i * step + j * kLanes<Acc>, sum); }};
+}
+template <class Acc>
+auto add_to(Acc* out, std::int64_t step) {
+  return Each{[=](int i, int j, Vector<Acc> sum) {
+    Acc* at = out + i * step + j * kLanes<Acc>;
+    store(at, load(at) + sum);
+  }};
+}
+template <class Acc>
+auto add_to_scaled(Acc* out, std::int64_t step, const Acc* factors) {
+  return Each{[=](int i, int j, Vector<Acc> sum) {
+    Acc* at = out + i * step + j * kLanes<Acc>;
+    store(at, load(at) * factors[i] + sum);
+  }};
+}
+
+// A vector rounded to T.
+template <class T, class V>
+LOOM_INLINE void store_rounded(T* to, V v) {
+  if constexpr (sizeof(T) * kLanes<T> == sizeof(V) && sizeof(v[0]) == sizeof(T)) {
+    store(to, v);
+  } else if constexpr (sizeof(V) == sizeof(simd::F32x16)) {
+    simd::store(to, (simd::F32x16)v);
+  } else {
+    for (std::size_t i = 0; i < sizeof(V) / sizeof(v[0]); ++i) to[i] = T(v[i]);
   }
 }
 
@@ -79,11 +147,12 @@ constexpr int next_vectors(std::int64_t left) {
   return kMostVectors == 4 && (left == 5 || left == 6 || left == 9) ? 3 : kMostVectors;
 }
 
-// C[kTile][columns] from A of kRowStep, kStep and B in `rows` layout: put(row, column, sum of lanes).
-// span(first, count) is the range of k that rows first ... first + count - 1 need; rows from `rows` on are left out.
-template <class M, int kRowStep, int kStep, class SpanOf, class Put>
+// C[kTile][columns] from A of kRowStep, kStep and B in `rows` layout; finish(row, column) says what becomes of the sums
+// from there on. span(first, count) is the range of k that rows first ... first + count - 1 need; rows from `rows` on are
+// left out.
+template <class M, int kRowStep, int kStep, class SpanOf, class FinishOf>
 LOOM_INLINE void multiply_wide(std::int64_t rows, std::int64_t columns, const typename M::Unit* a,
-                               const typename M::Unit* b, std::int64_t b_step, SpanOf&& span, Put&& put) {
+                               const typename M::Unit* b, std::int64_t b_step, SpanOf&& span, FinishOf&& finish) {
   constexpr int kWidth = kLanes<typename M::Acc>;
   std::int64_t column = 0;
   while (column < columns) {
@@ -92,9 +161,9 @@ LOOM_INLINE void multiply_wide(std::int64_t rows, std::int64_t columns, const ty
       constexpr int kVectors = decltype(constant)::value;
       constexpr int kRows = rows_beside(kVectors);
       for (std::int64_t row = 0; row < rows; row += kRows) {
-        multiply_registers<M, kRows, kVectors, kRowStep, kStep>(
-            span(row, kRows), a + row * kRowStep, b + column, b_step,
-            [&](int i, int j, auto sum) { put(row + i, column + j * kWidth, sum); });
+        multiply_registers<M, kRows, kVectors, kStep>(span(row, kRows), a + row * kRowStep,
+                                                      std::integral_constant<std::int64_t, kRowStep>{}, b + column,
+                                                      b_step, finish(row, column));
       }
     });
     column += vectors * kWidth;
@@ -104,28 +173,29 @@ LOOM_INLINE void multiply_wide(std::int64_t rows, std::int64_t columns, const ty
 // Rows of scores made together.
 inline constexpr int kScoreRows = kRegisters == 32 ? 8 : 6;
 
-// kScoreRows rows of scores: `vectors` vectors of A . B, both in `columns` layout, over `units` of the head dim.
-template <class M, class Put>
-LOOM_INLINE void multiply_scores(std::int64_t units, int vectors, const typename M::Unit* a, const typename M::Unit* b,
-                                 Put&& put) {
+// kScoreRows rows of scores: `vectors` vectors of A . B, A in lines of `a_step`, B in `columns` layout, over `units` of the
+// head dim. finish(first) says what becomes of the sums from vector `first` on.
+template <class M, class FinishOf>
+LOOM_INLINE void multiply_scores(std::int64_t units, int vectors, const typename M::Unit* a, std::int64_t a_step,
+                                 const typename M::Unit* b, FinishOf&& finish) {
   constexpr int kMost = kRegisters == 32 ? 3 : 2;
   for (int first = 0; first < vectors; first += kMost) {
     with_constant<kMost>(std::min(kMost, vectors - first), [&](auto constant) {
-      multiply_registers<M, kScoreRows, decltype(constant)::value, 1, kTile>(
-          {0, units}, a, b + first * kLanes<typename M::Unit>, kTile,
-          [&](int i, int j, auto sum) { put(i, first + j, sum); });
+      multiply_registers<M, kScoreRows, decltype(constant)::value, 1>(
+          {0, units}, a, a_step, b + first * kLanes<typename M::Unit>, kTile, finish(first));
     });
   }
 }
 
-// Which scores of a tile count: row r sees columns below limit(r), which is 0 where the tile lies behind the row.
+// Which scores of a tile, or of tiles side by side, count: row r sees columns below limit(r), which is 0 where the tile
+// lies behind the row.
 struct Mask {
   std::int64_t diagonal;  // limit(r) = r + diagonal, within [0, keys]
   std::int64_t keys;      // keys of the tile inside the sequence
 
-  static Mask of(const Attention& op, std::int64_t first_row, std::int64_t first_key) {
-    const std::int64_t keys = std::min<std::int64_t>(kTile, op.keys - first_key);
-    return {op.causal ? op.start + first_row - first_key + 1 : static_cast<std::int64_t>(kTile), keys};
+  static Mask of(const Attention& op, std::int64_t first_row, std::int64_t first_key, std::int64_t columns = kTile) {
+    const std::int64_t keys = std::min<std::int64_t>(columns, op.keys - first_key);
+    return {op.causal ? op.start + first_row - first_key + 1 : columns, keys};
   }
   std::int64_t limit(std::int64_t row) const { return std::clamp<std::int64_t>(row + diagonal, 0, keys); }
   // Columns that some row of [0, row] sees, as whole vectors of T.
@@ -201,6 +271,10 @@ LOOM_INLINE void transpose_block(const std::uint32_t* from, std::int64_t from_st
 }
 #endif
 
+#if defined(__AVX512F__)
+inline constexpr std::int64_t kBlockUnits = 16;
+#endif
+
 // [kTile][step] -> [units][kTile].
 template <class Unit>
 void transpose(const Unit* from, std::int64_t step, std::int64_t units, Unit* to) {
@@ -233,21 +307,19 @@ class Packer {
   std::int64_t dim() const { return dim_; }
   std::int64_t padded_dim() const { return padded_; }
   std::int64_t column_units() const { return (dim_ + kPack - 1) / kPack; }
-  // Units of a tile in `rows` and in `columns` layout; of the room pack() works in.
+  std::int64_t line_units() const { return padded_ / kPack; }
+  // Units of a tile in each layout.
   std::int64_t rows_units() const { return kTile / kPack * padded_; }
   std::int64_t columns_units() const { return (column_units() * kTile + 15) / 16 * 16; }
-  std::int64_t staging_units() const { return kTile * padded_ / kPack; }
+  std::int64_t lines_units() const { return kTile * padded_ / kPack; }
 
-  // The tile of `count` rows from `from`, the rest zeros, in one or both layouts. `staging` may be `rows` when kPack
-  // is 1.
-  void pack(const T* from, std::int64_t stride, std::int64_t count, Unit* staging, Unit* rows, Unit* columns) const {
-    stage(from, stride, count, reinterpret_cast<Element*>(staging));
-    if (columns != nullptr) transpose(staging, padded_ / kPack, column_units(), columns);
-    if (rows != nullptr && rows != staging) pair_rows(staging, rows);
+  // Whole tiles of this type lie as lines in memory already, stride / kPack units apart.
+  bool lies_as_lines([[maybe_unused]] std::int64_t stride) const {
+    return std::is_same_v<T, Element> && stride % kPack == 0 && dim_ % kPack == 0;
   }
-
- private:
-  void stage(const T* from, std::int64_t stride, std::int64_t count, Element* to) const {
+  // The tile of `count` rows from `from`, the rest zeros.
+  void pack_lines(const T* from, std::int64_t stride, std::int64_t count, Unit* lines) const {
+    auto* to = reinterpret_cast<Element*>(lines);
     for (std::int64_t row = 0; row < kTile; ++row, to += padded_) {
       const std::int64_t filled = row < count ? dim_ : 0;
       if (row + kPrefetchRows < count) prefetch(from + (row + kPrefetchRows) * stride);
@@ -255,24 +327,56 @@ class Packer {
       for (std::int64_t i = filled; i < padded_; ++i) to[i] = Element{};
     }
   }
-  // Rows lie a stride apart, too far for the processor to guess.
-  void prefetch(const T* row) const {
-    const auto* bytes = reinterpret_cast<const char*>(row);
-    for (std::int64_t i = 0; i < dim_ * static_cast<std::int64_t>(sizeof(T)); i += 64) __builtin_prefetch(bytes + i);
-  }
-  void pair_rows(const Unit* staging, Unit* rows) const {
+  // A packed tile in another layout.
+  void pack_rows(const Unit* lines, Unit* rows) const {
     if constexpr (kPack == 2) {
-      const auto* element = reinterpret_cast<const std::uint16_t*>(staging);
+      const auto* element = reinterpret_cast<const std::uint16_t*>(lines);
       for (int pair = 0; pair < kTile / 2; ++pair, element += 2 * padded_, rows += padded_) {
         for (std::int64_t i = 0; i < padded_; ++i) {
           rows[i] = element[i] | static_cast<std::uint32_t>(element[padded_ + i]) << 16;
         }
       }
-    } else {
-      std::memcpy(rows, staging, static_cast<std::size_t>(kTile * padded_) * sizeof(Unit));
+    } else if (rows != lines) {
+      std::memcpy(rows, lines, static_cast<std::size_t>(kTile * padded_) * sizeof(Unit));
     }
   }
+  // `lines` is room to work in.
+  void pack_columns(const T* from, std::int64_t stride, std::int64_t count, Unit* lines, Unit* columns) const {
+    if (count == kTile && transposes_memory(stride)) return transpose_memory(from, stride, columns);
+    pack_lines(from, stride, count, lines);
+    transpose(lines, line_units(), column_units(), columns);
+  }
 
+ private:
+  // Whether memory holds rows of whole blocks of units already.
+  bool transposes_memory([[maybe_unused]] std::int64_t stride) const {
+#if defined(__AVX512F__)
+    if constexpr (std::is_same_v<T, Element> && sizeof(Unit) == 4) {
+      return stride % kPack == 0 && dim_ % (kBlockUnits * kPack) == 0;
+    }
+#endif
+    return false;
+  }
+  void transpose_memory([[maybe_unused]] const T* from, [[maybe_unused]] std::int64_t stride,
+                        [[maybe_unused]] Unit* to) const {
+#if defined(__AVX512F__)
+    if constexpr (std::is_same_v<T, Element> && sizeof(Unit) == 4) {
+      for (int row = 0; row < kTile; row += 16) {
+        for (int i = 16; i < 32 && row + i < kTile; ++i) prefetch(from + (row + i) * stride);
+        for (std::int64_t unit = 0; unit < column_units(); unit += kBlockUnits) {
+          transpose_block(reinterpret_cast<const std::uint32_t*>(from + row * stride + unit * kPack), stride / kPack,
+                          reinterpret_cast<std::uint32_t*>(to + unit * kTile + row), kTile);
+        }
+      }
+    }
+#endif
+  }
+
+  // Rows lie a stride apart, too far for the processor to guess.
+  void prefetch(const T* row) const {
+    const auto* bytes = reinterpret_cast<const char*>(row);
+    for (std::int64_t i = 0; i < dim_ * static_cast<std::int64_t>(sizeof(T)); i += 64) __builtin_prefetch(bytes + i);
+  }
   static constexpr std::int64_t kPrefetchRows = 12;
 
   std::int64_t dim_;
@@ -282,13 +386,10 @@ class Packer {
 // A finished row: factor * from, rounded to T.
 template <class Acc, class T>
 LOOM_INLINE void finish_row(const Acc* from, Acc factor, std::int64_t count, T* to) {
-  if constexpr (std::is_same_v<T, f16>) {
-    float scaled[64];
-    for (std::int64_t i = 0; i < count; i += 64) {
-      const std::int64_t here = std::min<std::int64_t>(64, count - i);
-      for (std::int64_t e = 0; e < here; ++e) scaled[e] = from[i + e] * factor;
-      narrow(scaled, here, to + i);
-    }
+  if constexpr (sizeof(T) == 2) {
+    std::int64_t i = 0;
+    for (; i + 16 <= count; i += 16) simd::store(to + i, simd::load<simd::F32x16>(from + i) * factor);
+    for (; i < count; ++i) to[i] = T(from[i] * factor);
   } else {
     for (std::int64_t i = 0; i < count; ++i) to[i] = T(from[i] * factor);
   }

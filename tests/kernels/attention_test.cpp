@@ -1,6 +1,7 @@
 // Promise: attention and its gradients equal softmax(scale Q K^T) V written out in double, for every dtype, head dim
 //          and grouping, for any number of queries at any position among the keys, with and without the causal mask;
-//          parts of the keys join by their log-sum-exp; the bits do not depend on the number of threads.
+//          parts of the keys join by their log-sum-exp; the bits do not depend on the number of threads, nor on the
+//          samples or segments beside.
 // World:   no ranks, or one rank with a pool of 1 to 3 threads; numbers in [-1, 1).
 
 #include "engine/kernels/attention.h"
@@ -210,6 +211,23 @@ TEST(Attention, EqualsTheNaiveFormAtAnySequenceLength) {
   }
 }
 
+// Keys are walked in chunks of 384, and tiles of bf16 in pairs: lengths on both sides of their ends.
+TEST(Attention, EqualsTheNaiveFormBeyondAChunkOfKeys) {
+  for (const DType dtype : kTypes) {
+    for (const std::int64_t seq : {384, 385, 433}) {
+      expect_equal_to_double(make(1, seq, 2, 1, 16, dtype));
+    }
+    for (const std::int64_t dim : {64, 96, 128}) {
+      expect_equal_to_double(make(1, 401, 2, 1, dim, dtype));
+      expect_equal_to_double(make(1, 401, 2, 1, dim, dtype, false));
+    }
+    Attention op = make(1, 500, 2, 1, 96, dtype);
+    op.queries = 111;
+    op.start = 377;  // queries before and behind a chunk's end, some behind all but the last keys
+    expect_equal_to_double(op, Inputs(op).with_statistics(op));
+  }
+}
+
 TEST(Attention, SharesKeyValueHeadsAmongQueryHeads) {
   for (const DType dtype : kTypes) {
     for (const bool causal : {true, false}) {
@@ -394,8 +412,9 @@ TEST(Attention, GradientsEqualFiniteDifferencesInDouble) {
 
 TEST(Attention, GivesTheSameBitsOnAnyNumberOfThreads) {
   for (const DType dtype : kTypes) {
-    for (const std::int64_t kv_heads : {2, 6}) {
-      Attention op = make(2, 130, 6, kv_heads, 32, dtype);
+    // Of few key/value heads, and of so many that each is one task.
+    for (const auto& [batch, kv_heads] : {std::pair{2, 2}, std::pair{2, 6}, std::pair{3, 6}, std::pair{9, 2}}) {
+      Attention op = make(batch, 130, 6, kv_heads, 32, dtype);
       op.queries = 70;
       op.start = 51;
       const Inputs x(op);
@@ -405,6 +424,97 @@ TEST(Attention, GivesTheSameBitsOnAnyNumberOfThreads) {
         EXPECT_TRUE(compute(op, x) == alone) << describe(op) << " threads=" << threads;
       }
     }
+  }
+}
+
+// Rows first ... first + rows - 1 of an array of rows of `row_elems`.
+TypedArray rows_of(DType dtype, const TypedArray& all, std::int64_t first, std::int64_t rows, std::int64_t row_elems) {
+  TypedArray part = TypedArray::filled(dtype, rows * row_elems, 0);
+  for (std::int64_t i = 0; i < part.count(); ++i) part.set(i, all.get(first * row_elems + i));
+  return part;
+}
+
+Inputs rows_of(const Attention& op, const Inputs& x, std::int64_t first, std::int64_t rows) {
+  Attention part = op;
+  part.batch = 1;
+  part.queries = part.keys = rows;
+  Inputs cut(part);
+  cut.q = rows_of(op.dtype, x.q, first, rows, op.heads * op.head_dim);
+  cut.k = rows_of(op.dtype, x.k, first, rows, op.kv_heads * op.head_dim);
+  cut.v = rows_of(op.dtype, x.v, first, rows, op.kv_heads * op.head_dim);
+  cut.dout = rows_of(op.dtype, x.dout, first, rows, op.heads * op.head_dim);
+  return cut;
+}
+
+// Positions first ... first + rows - 1 of the rows of a batch have the bits of a batch of their own.
+void expect_bits_of_its_own(const Attention& op, const Inputs& x, const Results& all, std::int64_t first,
+                            std::int64_t rows) {
+  Attention own = op;
+  own.batch = 1;
+  own.queries = own.keys = rows;
+  own.segment_ends = nullptr;
+  const Results r = compute(own, rows_of(op, x, first, rows));
+  const std::int64_t q_row = op.heads * op.head_dim, kv_row = op.kv_heads * op.head_dim;
+  EXPECT_TRUE(rows_of(op.dtype, all.out, first, rows, q_row) == r.out) << describe(op) << " out from " << first;
+  EXPECT_TRUE(rows_of(op.dtype, all.dq, first, rows, q_row) == r.dq) << describe(op) << " dq from " << first;
+  EXPECT_TRUE(rows_of(op.dtype, all.dk, first, rows, kv_row) == r.dk) << describe(op) << " dk from " << first;
+  EXPECT_TRUE(rows_of(op.dtype, all.dv, first, rows, kv_row) == r.dv) << describe(op) << " dv from " << first;
+  for (std::int64_t h = 0; h < op.heads; ++h) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t at = (first / op.queries * op.heads + h) * op.queries + first % op.queries + row;
+      ASSERT_EQ(all.log_sum_exp.get(at), r.log_sum_exp.get(h * rows + row)) << describe(op) << " row " << first + row;
+    }
+  }
+}
+
+// 16 key/value heads and more are shared out whole, fewer by blocks of queries.
+TEST(Attention, ASampleHasTheSameBitsAloneAndAmongMany) {
+  for (const DType dtype : kTypes) {
+    for (const std::int64_t kv_heads : {1, 2, 6}) {
+      for (const std::int64_t dim : {20, 64, 96}) {
+        const Attention op = make(17, 101, 6, kv_heads, dim, dtype);
+        const Inputs x(op);
+        const Results all = compute(op, x);
+        for (const std::int64_t sample : {0, 16}) expect_bits_of_its_own(op, x, all, sample * 101, 101);
+      }
+    }
+  }
+}
+
+TEST(Attention, ASegmentHasTheBitsOfABatchOfItsOwnOnAnyNumberOfThreads) {
+  using Ends = std::vector<std::int64_t>;
+  // Rows of 450: many short segments, and one that is nearly all there is.
+  for (const Ends& ends : {Ends{1, 49, 200, 201, 297, 450, 500, 548, 700, 900}, Ends{440, 450, 900}}) {
+    for (const DType dtype : kTypes) {
+      for (const std::int64_t kv_heads : {1, 4}) {
+        Attention op = make(2, 450, 4, kv_heads, 96, dtype);
+        op.segment_ends = std::make_shared<const Ends>(ends);
+        const Inputs x(op);
+        const Results all = compute(op, x);
+        std::int64_t begin = 0;
+        for (const std::int64_t end : ends) {
+          expect_bits_of_its_own(op, x, all, begin, end - begin);
+          begin = end;
+        }
+        for (const int threads : test::thread_counts()) {
+          test::WithThreads pool(threads);
+          EXPECT_TRUE(compute(op, x) == all) << describe(op) << " threads=" << threads;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, RefusesSegmentsThatCrossARow) {
+  Attention op = make(2, 10, 1, 1, 4, DType::kF32);
+  op.segment_ends = std::make_shared<const std::vector<std::int64_t>>(std::vector<std::int64_t>{4, 12, 20});
+  Results r(op);
+  const Inputs x(op);
+  try {
+    attention_forward(op, x.q.data(), x.k.data(), x.v.data(), r.out.data(), r.log_sum_exp.data());
+    FAIL() << "no error";
+  } catch (const InvariantError& error) {
+    EXPECT_STREQ(error.what(), "internal: attention of a segment from 4 to 12 of rows of 10");
   }
 }
 
