@@ -120,9 +120,13 @@ TEST_F(SessionTest, OneBeamIsGreedy) {
   GenerationSession session(*model_, config_);
   const BeamResult one = session.beam_search(kPrompts[0], {.beams = 1, .max_new_tokens = 8});
   EXPECT_EQ(one.generation.tokens, tokens(kPrompts[0], {.max_new_tokens = 8}));
-  const BeamResult four = session.beam_search(kPrompts[0], {.beams = 4, .length_penalty = 0, .max_new_tokens = 8});
-  const BeamResult again = session.beam_search(kPrompts[0], {.beams = 1, .length_penalty = 0, .max_new_tokens = 8});
-  EXPECT_GE(four.score, again.score);
+  // Sessions of their own: a cached prompt is rounded as it was read, token by token or at once.
+  const auto score = [&](int beams) {
+    return GenerationSession(*model_, config_)
+        .beam_search(kPrompts[0], {.beams = beams, .length_penalty = 0, .max_new_tokens = 8})
+        .score;
+  };
+  EXPECT_GE(score(4), score(1));
 }
 
 TEST_F(SessionTest, RefusesPromptsThatHaveNoPlace) {
