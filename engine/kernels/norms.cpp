@@ -81,11 +81,11 @@ void rms_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* weig
         T* out = dx + row * dim;
         const S r = rstd[row];
         const S dot = sum_packs<V>(dim, [&](std::int64_t i, auto part) {
+          prefetch_row(in + i, dim);  // in both passes, so that memory is busy in both
           return load<V>(grad + i, part) * load<V>(w + i, part) * load<V>(in + i, part);
         });
         const S mean = dot * r / static_cast<S>(dim);
         put_packs<V>(dim, out, put, [=](std::int64_t i, auto part) {
-          prefetch_row(in + i, dim);
           prefetch_row(grad + i, dim);
           const V n = load<V>(in + i, part) * r;
           const V d = load<V>(grad + i, part);
@@ -164,11 +164,11 @@ void layer_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* we
                                                auto part) { return load<V>(grad + i, part) * load<V>(w + i, part); }) /
                          static_cast<S>(dim);
         const S dot = sum_packs<V>(dim, [&](std::int64_t i, auto part) {
+          prefetch_row(in + i, dim);
           return load<V>(grad + i, part) * load<V>(w + i, part) * keep(load<V>(in + i, part) - m, part);
         });
         const S mean_gn = dot * r / static_cast<S>(dim);
         put_packs<V>(dim, out, put, [=](std::int64_t i, auto part) {
-          prefetch_row(in + i, dim);
           prefetch_row(grad + i, dim);
           const V n = (load<V>(in + i, part) - m) * r;
           const V d = load<V>(grad + i, part);
