@@ -40,9 +40,9 @@ void backward_row(std::int64_t vocab, const T* x, std::int64_t target, simd::Sca
   using V = simd::Pack<T>;
   using S = simd::Scalar<T>;
   const V at_target = simd::splat<V>(simd::to_double(x[target]));
-  simd::for_packs<V>(vocab, [&](std::int64_t i, auto part) {
+  simd::put_packs<V>(vocab, dx, put, [=](std::int64_t i, auto part) {
     simd::prefetch_ahead(x + i);
-    put(dx + i, simd::exp(simd::load<V>(x + i, part) - log_sum_exp) * row_scale, part);
+    return simd::exp_to<T>(simd::load<V>(x + i, part) - log_sum_exp) * row_scale;
   });
   put.finish();
   simd::store(dx + target, (simd::exp(at_target - log_sum_exp) - S{1}) * row_scale, simd::Part{1});

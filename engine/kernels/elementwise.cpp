@@ -94,6 +94,7 @@ void add(DType dtype, std::int64_t elems, const void* a, const void* b, void* y)
 }
 
 void scale(DType dtype, std::int64_t elems, double factor, const void* x, void* y) {
+  if (factor == 1 && x == y && is_floating(dtype)) return;
   visit_float_dtype("scale", dtype, [&]<class T>() {
     using V = simd::Pack<T>;
     const auto f = static_cast<simd::Scalar<T>>(factor);
@@ -118,12 +119,11 @@ double sum_of_squares(DType dtype, std::int64_t elems, const void* x) {
     const auto* from = static_cast<const T*>(x);
     std::vector<double> partials(static_cast<std::size_t>(ceil_div(elems, kTileElems)));
     for_pieces(elems, kTileElems, [&](std::int64_t begin, std::int64_t count) {
-      simd::DoubleSum<V> sum;
-      simd::for_packs<V>(count, [&](std::int64_t i, auto part) {
-        simd::prefetch_ahead(from + begin + i);
-        sum.add_square(simd::load<V>(from + begin + i, part));
-      });
-      partials[static_cast<std::size_t>(begin / kTileElems)] = sum.total();
+      partials[static_cast<std::size_t>(begin / kTileElems)] =
+          simd::sum_of_squares<V>(count, [at = from + begin](std::int64_t i, auto part) {
+            simd::prefetch_ahead(at + i);
+            return simd::load<V>(at + i, part);
+          });
     });
     double total = 0;
     for (double partial : partials) total += partial;

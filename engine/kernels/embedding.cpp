@@ -36,13 +36,13 @@ struct PositionsById {
   std::vector<std::int64_t> order;
 };
 
-template <class T>
-void sum_rows(const std::int64_t* positions, std::int64_t count, std::int64_t dim, const T* dout, T* row) {
+template <class T, class Put>
+void sum_rows(const std::int64_t* positions, std::int64_t count, std::int64_t dim, const T* dout, T* row, Put put) {
   using V = simd::Pack<T>;
-  simd::for_packs<V>(dim, [&](std::int64_t i, auto part) {
+  simd::put_packs<V>(dim, row, put, [=](std::int64_t i, auto part) {
     V total{};
     for (std::int64_t k = 0; k < count; ++k) total += simd::load<V>(dout + positions[k] * dim + i, part);
-    simd::store(row + i, total, part);
+    return total;
   });
 }
 
@@ -68,13 +68,17 @@ void embedding_backward(const Embedding& op, const void* ids, const void* dout, 
     check_ids(op.count, op.vocab, id);
     const PositionsById positions(op.count, op.vocab, id);
     visit_float_dtype("embedding_backward", op.dtype, [&]<class T>() {
-      for_pieces(op.vocab, rows_of_tile(op.dim), [&](std::int64_t begin, std::int64_t rows) {
-        for (std::int64_t v = begin; v < begin + rows; ++v) {
-          const std::int64_t first = positions.first[static_cast<std::size_t>(v)];
-          const std::int64_t last = positions.first[static_cast<std::size_t>(v) + 1];
-          sum_rows(positions.order.data() + first, last - first, op.dim, static_cast<const T*>(dout),
-                   static_cast<T*>(dtable) + v * op.dim);
-        }
+      auto* table = static_cast<T*>(dtable);
+      simd::with_store(simd::streams(table, op.vocab, op.dim * element_bytes(op.dtype)), [&](auto put) {
+        for_pieces(op.vocab, rows_of_tile(op.dim), [&](std::int64_t begin, std::int64_t rows) {
+          for (std::int64_t v = begin; v < begin + rows; ++v) {
+            const std::int64_t first = positions.first[static_cast<std::size_t>(v)];
+            const std::int64_t last = positions.first[static_cast<std::size_t>(v) + 1];
+            sum_rows(positions.order.data() + first, last - first, op.dim, static_cast<const T*>(dout),
+                     table + v * op.dim, put);
+          }
+          put.finish();
+        });
       });
     });
   });

@@ -13,34 +13,46 @@ constexpr double kTwoK = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  //
 constexpr double kInvSqrt2 = 1 / std::numbers::sqrt2;
 constexpr double kInvSqrt2Pi = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
 
-template <class S, class V>
+template <class T>
 struct TanhForm {
+  using S = simd::Scalar<T>;
+  using V = simd::Pack<T>;
   static constexpr S kLinear = static_cast<S>(kTwoK);
   static constexpr S kThird = static_cast<S>(kTwoK * kCubic);
 
-  static V gate(V x) { return simd::sigmoid(x * (kLinear + kThird * (x * x))); }
-  V forward(V x) const { return x * gate(x); }
+  static V twice_u(V x) { return x * (kLinear + kThird * (x * x)); }
+  V forward(V x) const {
+    if constexpr (std::is_same_v<T, bf16>) {
+      constexpr float kOne = -kLinear * simd::kLog2E, kThree = -kThird * simd::kLog2E;
+      return x * simd::coarse_reciprocal(1.0f + simd::exp2<4>(x * (kOne + kThree * (x * x))));
+    } else {
+      return x * simd::sigmoid(twice_u(x));
+    }
+  }
   V slope(V x) const {
-    const V s = gate(x);
+    const V s = simd::sigmoid_of_slope<T>(twice_u(x));
     return s + x * s * (1 - s) * (kLinear + 3 * kThird * (x * x));
   }
 };
 
-template <class S, class V>
+template <class T>
 struct ErfForm {
+  using S = simd::Scalar<T>;
+  using V = simd::Pack<T>;
+
   static V cdf(V x) { return static_cast<S>(0.5) * (1 + simd::erf(x * static_cast<S>(kInvSqrt2))); }
   V forward(V x) const { return x * cdf(x); }
-  V slope(V x) const { return cdf(x) + x * (simd::exp(x * x * static_cast<S>(-0.5)) * static_cast<S>(kInvSqrt2Pi)); }
+  V slope(V x) const {
+    return cdf(x) + x * (simd::exp_to<T>(x * x * static_cast<S>(-0.5)) * static_cast<S>(kInvSqrt2Pi));
+  }
 };
 
 template <class T, class Body>
 void with_form(GeluForm form, Body body) {
-  using S = simd::Scalar<T>;
-  using V = simd::Pack<T>;
   if (form == GeluForm::kTanh) {
-    body(TanhForm<S, V>{});
+    body(TanhForm<T>{});
   } else {
-    body(ErfForm<S, V>{});
+    body(ErfForm<T>{});
   }
 }
 

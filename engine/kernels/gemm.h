@@ -3,9 +3,12 @@
 // Storage    transpose_a: A is stored [K,M], else [M,K]; transpose_b: B is stored [N,K], else [K,N]. All dense.
 // dtypes     A and B share `ab`; fp32, bf16, fp16 and fp64. Products of bf16/fp16 are exact and accumulate in fp32; C
 //            is `ab` or fp32 (fp64 for fp64), rounded once.
-// Threads    cut into tiles by shape alone and run through parallel_for; bits do not depend on the thread count.
-// Source     gemm_onednn.cpp (libdnnl, always single-threaded in the calling thread) or gemm_eigen.cpp, chosen by
-//            linking.
+// Bits       do not depend on the number of threads. With gemm_own.cpp those of an element depend on its row of op(A),
+//            its column of op(B) and K alone; in fp32 they are the same on every processor that it has kernels for.
+// Threads    run through parallel_for.
+// Source     gemm_own.cpp (kernels for AVX2, AVX-512, AVX-512 bf16 and AMX, chosen at run time; Eigen elsewhere and for
+//            fp64), gemm_onednn.cpp (libdnnl, single-threaded in the calling thread) or gemm_eigen.cpp, chosen by
+//            linking (LOOM_GEMM).
 #pragma once
 
 #include <cstdint>
@@ -38,7 +41,7 @@ struct BatchStride {
 };
 void gemm_batched(const Gemm& op, std::int64_t batch, const BatchStride& stride, const void* a, const void* b, void* c);
 
-// "oneDNN 2.6.3" or "Eigen 3.4.0": what this program was linked with.
+// "own AVX-512 bf16", "oneDNN 2.6.3" or "Eigen 3.4.0": what multiplies here.
 std::string_view gemm_backend();
 
 }  // namespace loom::kernels

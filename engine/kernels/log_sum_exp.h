@@ -13,7 +13,8 @@
 namespace loom::kernels {
 
 // Elements that stay in the L1 cache between two passes.
-inline constexpr std::int64_t kLogSumExpBlock = 4096;
+template <class T>
+inline constexpr std::int64_t kLogSumExpBlock = 16384 / static_cast<std::int64_t>(sizeof(T));
 
 template <class I>
 void check_targets(std::int64_t rows, std::int64_t vocab, const I* targets, std::int64_t ignore_index) {
@@ -31,23 +32,34 @@ template <class T>
 simd::Scalar<T> largest(std::int64_t elems, const T* x) {
   using V = simd::Pack<T>;
   constexpr double kLowest = -std::numeric_limits<double>::infinity();
-  V top[2] = {simd::splat<V>(kLowest), simd::splat<V>(kLowest)};
+  const V lowest = simd::splat<V>(kLowest);
+  V top[4] = {lowest, lowest, lowest, lowest};
   std::int64_t i = 0;
-  for (; i + 2 * simd::lanes<V> <= elems; i += 2 * simd::lanes<V>) {
-    top[0] = simd::max(simd::load<V>(x + i), top[0]);
-    top[1] = simd::max(simd::load<V>(x + i + simd::lanes<V>), top[1]);
+  for (; i + 4 * simd::lanes<V> <= elems; i += 4 * simd::lanes<V>) {
+    for (int k = 0; k < 4; ++k) top[k] = simd::max(simd::load<V>(x + i + k * simd::lanes<V>), top[k]);
   }
-  auto result = simd::max_lanes(simd::max(top[0], top[1]));
+  for (; i + simd::lanes<V> <= elems; i += simd::lanes<V>) top[0] = simd::max(simd::load<V>(x + i), top[0]);
+  auto result = simd::max_lanes(simd::max(simd::max(top[0], top[1]), simd::max(top[2], top[3])));
   for (; i < elems; ++i) result = std::max(result, static_cast<simd::Scalar<T>>(x[i]));
   return result;
+}
+
+// exp(x) for a sum whose logarithm is kept in fp32; fp64 for fp64.
+template <class T, class V>
+LOOM_INLINE V exp_of_summand(V x) {
+  if constexpr (std::is_same_v<V, double>) {
+    return simd::exp(x);
+  } else {
+    return simd::exp2 < std::is_same_v<T, float> ? 5 : 4 > (x * simd::kLog2E);
+  }
 }
 
 template <class T>
 simd::Scalar<T> sum_of_exp(std::int64_t elems, const T* x, simd::Scalar<T> shift) {
   using V = simd::Pack<T>;
   return simd::sum_packs<V>(elems, [&](std::int64_t i, auto part) {
-    simd::prefetch_ahead(x + i, kLogSumExpBlock * static_cast<std::int64_t>(sizeof(T)));  // the next block
-    return simd::keep(simd::exp(simd::load<V>(x + i, part) - shift), part);
+    simd::prefetch_ahead(x + i, kLogSumExpBlock<T> * static_cast<std::int64_t>(sizeof(T)));  // the next block
+    return simd::keep(exp_of_summand<T>(simd::load<V>(x + i, part) - shift), part);
   });
 }
 
@@ -58,8 +70,8 @@ double log_sum_exp_of(std::int64_t vocab, const T* x) {
   constexpr double kLowest = -std::numeric_limits<double>::infinity();
   double top = kLowest;
   double sum = 0;
-  for (std::int64_t begin = 0; begin < vocab; begin += kLogSumExpBlock) {
-    const std::int64_t count = std::min(kLogSumExpBlock, vocab - begin);
+  for (std::int64_t begin = 0; begin < vocab; begin += kLogSumExpBlock<T>) {
+    const std::int64_t count = std::min(kLogSumExpBlock<T>, vocab - begin);
     const double block_top = static_cast<double>(largest(count, x + begin));
     if (block_top > top) {
       if (sum != 0) sum *= std::exp(top - block_top);

@@ -11,6 +11,7 @@ namespace {
 using simd::for_packs;
 using simd::keep;
 using simd::load;
+using simd::put_packs;
 using simd::sum_packs;
 
 template <class T>
@@ -51,9 +52,9 @@ void rms_forward(std::int64_t rows, std::int64_t dim, double eps, const T* x, co
         });
         const S r = 1 / std::sqrt(squares / static_cast<S>(dim) + static_cast<S>(eps));
         rstd[row] = r;
-        for_packs<V>(dim, [&](std::int64_t i, auto part) {
+        put_packs<V>(dim, out, put, [=](std::int64_t i, auto part) {
           prefetch_row(in + i, dim);
-          put(out + i, load<V>(in + i, part) * r * load<V>(w + i, part), part);
+          return load<V>(in + i, part) * r * load<V>(w + i, part);
         });
       }
       put.finish();
@@ -83,12 +84,13 @@ void rms_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* weig
           return load<V>(grad + i, part) * load<V>(w + i, part) * load<V>(in + i, part);
         });
         const S mean = dot * r / static_cast<S>(dim);
-        for_packs<V>(dim, [&](std::int64_t i, auto part) {
+        put_packs<V>(dim, out, put, [=](std::int64_t i, auto part) {
           prefetch_row(in + i, dim);
+          prefetch_row(grad + i, dim);
           const V n = load<V>(in + i, part) * r;
           const V d = load<V>(grad + i, part);
-          put(out + i, (d * load<V>(w + i, part) - n * mean) * r, part);
           simd::store(sums + i, load<V>(sums + i, part) + d * n, part);
+          return (d * load<V>(w + i, part) - n * mean) * r;
         });
       }
       put.finish();
@@ -125,10 +127,10 @@ void layer_forward(std::int64_t rows, std::int64_t dim, double eps, const T* x, 
         const S r = 1 / std::sqrt(squares / static_cast<S>(dim) + static_cast<S>(eps));
         statistics.mean[row] = m;
         statistics.rstd[row] = r;
-        for_packs<V>(dim, [&](std::int64_t i, auto part) {
+        put_packs<V>(dim, out, put, [=](std::int64_t i, auto part) {
           prefetch_row(in + i, dim);
           const V n = (load<V>(in + i, part) - m) * r;
-          put(out + i, n * load<V>(w + i, part) + load<V>(bias + i, part), part);
+          return n * load<V>(w + i, part) + load<V>(bias + i, part);
         });
       }
       put.finish();
@@ -165,13 +167,14 @@ void layer_backward(std::int64_t rows, std::int64_t dim, const T* x, const T* we
           return load<V>(grad + i, part) * load<V>(w + i, part) * keep(load<V>(in + i, part) - m, part);
         });
         const S mean_gn = dot * r / static_cast<S>(dim);
-        for_packs<V>(dim, [&](std::int64_t i, auto part) {
+        put_packs<V>(dim, out, put, [=](std::int64_t i, auto part) {
           prefetch_row(in + i, dim);
+          prefetch_row(grad + i, dim);
           const V n = (load<V>(in + i, part) - m) * r;
           const V d = load<V>(grad + i, part);
-          put(out + i, (d * load<V>(w + i, part) - mean_g - n * mean_gn) * r, part);
           simd::store(weight_sums + i, load<V>(weight_sums + i, part) + d * n, part);
           simd::store(bias_sums + i, load<V>(bias_sums + i, part) + d, part);
+          return (d * load<V>(w + i, part) - mean_g - n * mean_gn) * r;
         });
       }
       put.finish();

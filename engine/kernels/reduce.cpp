@@ -39,6 +39,27 @@ void sum_floats(std::span<const void* const> inputs, simd::Scalar<T> factor, std
   put.finish();
 }
 
+// The sum of two ranks needs no block of sums.
+template <class T, class Out, class Put>
+void sum_two(const T* first, const T* second, simd::Scalar<T> factor, std::int64_t elems, Out* out, Put put) {
+  using V = simd::Pack<T>;
+  simd::put_packs<V>(elems, out, put, [=](std::int64_t i, auto part) {
+    simd::prefetch_ahead(first + i);
+    simd::prefetch_ahead(second + i);
+    return (simd::load<V>(first + i, part) + simd::load<V>(second + i, part)) * factor;
+  });
+  put.finish();
+}
+
+template <class T, class Out, class Put>
+void sum_floats_of(std::span<const void* const> inputs, simd::Scalar<T> factor, std::int64_t elems, Out* out, Put put) {
+  if (inputs.size() == 2) {
+    sum_two(static_cast<const T*>(inputs[0]), static_cast<const T*>(inputs[1]), factor, elems, out, put);
+  } else {
+    sum_floats<T>(inputs, factor, elems, out, put);
+  }
+}
+
 // Wraps around on overflow, like the hardware. A factor other than 1 rounds the scaled sum to the nearest integer.
 template <class T>
 void sum_integers(std::span<const void* const> inputs, double factor, std::int64_t elems, T* out) {
@@ -63,7 +84,7 @@ void sum_in_order(DType dtype, std::span<const void* const> inputs, double facto
       const bool in_place = std::find(inputs.begin(), inputs.end(), out) != inputs.end();
       const bool streaming = !in_place && simd::streams(out, 1, elems * static_cast<std::int64_t>(sizeof(T)));
       simd::with_store(streaming, [&](auto put) {
-        sum_floats<T>(inputs, static_cast<simd::Scalar<T>>(factor), elems, static_cast<T*>(out), put);
+        sum_floats_of<T>(inputs, static_cast<simd::Scalar<T>>(factor), elems, static_cast<T*>(out), put);
       });
     } else {
       sum_integers(inputs, factor, elems, static_cast<T*>(out));
@@ -80,7 +101,7 @@ void sum_in_order_as_fp32(DType input_dtype, std::span<const void* const> inputs
   visit_dtype(input_dtype, [&]<class T>() {
     if constexpr (std::is_same_v<T, f16> || std::is_same_v<T, bf16>) {
       simd::with_store(streaming,
-                       [&](auto put) { sum_floats<T>(inputs, static_cast<float>(factor), elems, out, put); });
+                       [&](auto put) { sum_floats_of<T>(inputs, static_cast<float>(factor), elems, out, put); });
     }
   });
 }

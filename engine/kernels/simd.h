@@ -10,6 +10,7 @@
 // Rounding     to bf16 and fp16 as in engine/core/dtype.h: to nearest, ties to even, NaN stays NaN (fp16 NaNs come
 //              quiet).
 // Accuracy     exp, sigmoid, tanh and erf: a few units in the last place of fp32; NaN and infinities as in <cmath>.
+//              exp2, exp_to<bf16> and sigmoid_to<bf16> have fewer bits, as said there.
 // Portability  GCC vector extensions; what they lack is chosen by instruction set here and nowhere else.
 #pragma once
 
@@ -36,6 +37,8 @@ using F32x16 = float __attribute__((vector_size(64)));
 using I32x16 = std::int32_t __attribute__((vector_size(64)));
 using U32x16 = std::uint32_t __attribute__((vector_size(64)));
 using U16x16 = std::uint16_t __attribute__((vector_size(32)));
+using U16x32 = std::uint16_t __attribute__((vector_size(64)));
+using F32x4 = float __attribute__((vector_size(16)));
 using F32x8 = float __attribute__((vector_size(32)));
 using F64x8 = double __attribute__((vector_size(64)));
 
@@ -75,7 +78,12 @@ LOOM_INLINE V splat(double value) {
 // ---- Conversion ---------------------------------------------------------------------------------------------------
 
 LOOM_INLINE F32x16 widen(U16x16 bits, bf16 /*tag*/) {
-  return std::bit_cast<F32x16>(__builtin_convertvector(bits, U32x16) << 16);
+#if defined(__AVX512F__)
+  const auto words = std::bit_cast<U32x16>(_mm512_maskz_cvtepu16_epi32(kAll, std::bit_cast<__m256i>(bits)));
+#else
+  const auto words = __builtin_convertvector(bits, U32x16);
+#endif
+  return std::bit_cast<F32x16>(words << 16);
 }
 
 // In integers, for every value.
@@ -95,6 +103,17 @@ LOOM_INLINE U16x16 narrow(F32x16 value, bf16 /*tag*/) {
     return std::bit_cast<U16x16>(_mm512_cvtneps_pbh(v));
 #endif
   return narrow_any(value);
+}
+
+// Two packs, the first in the lower half.
+LOOM_INLINE U16x32 narrow_two(F32x16 first, F32x16 second, bf16 /*tag*/) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+  constexpr int kSubnormal = 0x20;
+  const auto a = std::bit_cast<__m512>(first), b = std::bit_cast<__m512>(second);
+  if (_kortestz_mask16_u8(_mm512_fpclass_ps_mask(a, kSubnormal), _mm512_fpclass_ps_mask(b, kSubnormal))) [[likely]]
+    return std::bit_cast<U16x32>(_mm512_cvtne2ps_pbh(b, a));
+#endif
+  return std::bit_cast<U16x32>(std::array{narrow_any(first), narrow_any(second)});
 }
 
 LOOM_INLINE F32x16 widen(U16x16 bits, f16 /*tag*/) {
@@ -122,6 +141,10 @@ LOOM_INLINE U16x16 narrow(F32x16 value, f16 /*tag*/) {
   for (int lane = 0; lane < 16; ++lane) bits[lane] = f16(value[lane]).bits;
   return bits;
 #endif
+}
+
+LOOM_INLINE U16x32 narrow_two(F32x16 first, F32x16 second, f16 tag) {
+  return std::bit_cast<U16x32>(std::array{narrow(first, tag), narrow(second, tag)});
 }
 
 // fp32 value that rounds to 16 bits as `value` itself would: truncated, with a sticky last bit (round to odd).
@@ -209,6 +232,18 @@ LOOM_INLINE void store(T* to, V value, Part part) {
   std::memcpy(static_cast<void*>(to), whole, static_cast<std::size_t>(part.count) * sizeof(T));
 }
 
+// Two packs behind one another.
+template <class T, class V>
+LOOM_INLINE void store_two(T* to, V first, V second) {
+  if constexpr (std::is_same_v<V, double> || sizeof(T) != 2) {
+    store(to, first);
+    store(to + lanes<V>, second);
+  } else {
+    const U16x32 bits = narrow_two(first, second, T{});
+    std::memcpy(static_cast<void*>(to), &bits, sizeof(bits));
+  }
+}
+
 // Asks for the line `ahead_bytes` behind `from`, which need not exist: hardware prefetchers stop at the end of a page.
 // Level 1 for a stream, level 2 for what is read again after a whole row.
 inline constexpr std::ptrdiff_t kAheadBytes = 2048;
@@ -244,8 +279,12 @@ LOOM_INLINE void stream_fence() {
 #endif
 }
 
-// How results reach memory. Each tile ends with finish().
+// How results reach memory: one pack, or two behind one another. Each tile ends with finish().
 struct CachedStore {
+  template <class T, class V>
+  LOOM_INLINE void two(T* to, V first, V second) const {
+    store_two(to, first, second);
+  }
   template <class T, class V, class Count>
   LOOM_INLINE void operator()(T* to, V value, Count count) const {
     store(to, value, count);
@@ -253,6 +292,18 @@ struct CachedStore {
   LOOM_INLINE void finish() const {}
 };
 struct StreamStore {
+  template <class T, class V>
+  LOOM_INLINE void two(T* to, V first, V second) const {
+    if constexpr (std::is_same_v<V, double>) {
+      store_two(to, first, second);
+    } else if constexpr (sizeof(T) == 4) {
+      stream_64_bytes(to, &first);
+      stream_64_bytes(to + lanes<V>, &second);
+    } else {
+      const U16x32 bits = narrow_two(first, second, T{});
+      stream_64_bytes(to, &bits);
+    }
+  }
   template <class T, class V>
   LOOM_INLINE void operator()(T* to, V value, Full) const {
     if constexpr (std::is_same_v<V, double>) {
@@ -289,12 +340,64 @@ void with_store(bool streaming, Body&& body) {
   }
 }
 
+// Writes value(i, Full or Part) to to[i] for all i < elems, four whole packs at a time while there are four: the
+// processor works on one while another waits for its results.
+template <class V, class T, class Put, class Value>
+LOOM_INLINE void put_packs(std::int64_t elems, T* to, Put put, Value&& value) {
+  std::int64_t i = 0;
+  for (; i + 4 * lanes<V> <= elems; i += 4 * lanes<V>) {
+    const V first = value(i, Full{});
+    const V second = value(i + lanes<V>, Full{});
+    const V third = value(i + 2 * lanes<V>, Full{});
+    const V fourth = value(i + 3 * lanes<V>, Full{});
+    put.two(to + i, first, second);
+    put.two(to + i + 2 * lanes<V>, third, fourth);
+  }
+  for (; i + 2 * lanes<V> <= elems; i += 2 * lanes<V>) {
+    const V first = value(i, Full{});
+    const V second = value(i + lanes<V>, Full{});
+    put.two(to + i, first, second);
+  }
+  for (; i + lanes<V> <= elems; i += lanes<V>) put(to + i, value(i, Full{}), Full{});
+  if (i < elems) put(to + i, value(i, Part{elems - i}), Part{elems - i});
+}
+
+// The same for two outputs; value(i, ...) is an array of two packs.
+template <class V, class T, class Put, class Value>
+LOOM_INLINE void put_packs(std::int64_t elems, T* to, T* beside, Put put, Value&& value) {
+  std::int64_t i = 0;
+  for (; i + 2 * lanes<V> <= elems; i += 2 * lanes<V>) {
+    const std::array<V, 2> first = value(i, Full{});
+    const std::array<V, 2> second = value(i + lanes<V>, Full{});
+    put.two(to + i, first[0], second[0]);
+    put.two(beside + i, first[1], second[1]);
+  }
+  const auto one = [&](auto part) {
+    const std::array<V, 2> last = value(i, part);
+    put(to + i, last[0], part);
+    put(beside + i, last[1], part);
+  };
+  for (; i + lanes<V> <= elems; i += lanes<V>) one(Full{});
+  if (i < elems) one(Part{elems - i});
+}
+
 // ---- Arithmetic ---------------------------------------------------------------------------------------------------
 
-// The larger; `b` where `a` is NaN.
-template <class V>
-LOOM_INLINE V max(V a, V b) {
+// The larger, the smaller; `b` where one is NaN.
+LOOM_INLINE double max(double a, double b) { return a > b ? a : b; }
+LOOM_INLINE F32x16 max(F32x16 a, F32x16 b) {
+#if defined(__AVX512F__)
+  return std::bit_cast<F32x16>(_mm512_maskz_max_ps(kAll, std::bit_cast<__m512>(a), std::bit_cast<__m512>(b)));
+#else
   return a > b ? a : b;
+#endif
+}
+LOOM_INLINE F32x16 min(F32x16 a, F32x16 b) {
+#if defined(__AVX512F__)
+  return std::bit_cast<F32x16>(_mm512_maskz_min_ps(kAll, std::bit_cast<__m512>(a), std::bit_cast<__m512>(b)));
+#else
+  return a < b ? a : b;
+#endif
 }
 
 LOOM_INLINE double sqrt(double value) { return std::sqrt(value); }
@@ -340,24 +443,81 @@ LOOM_INLINE ReducedExp reduce_exp(F32x16 x) {
   return {n, std::bit_cast<I32x16>(shifted) - std::bit_cast<std::int32_t>(kToInteger), r + r2 * tail};
 }
 
+// e^r as a minimax polynomial (2^-28).
 LOOM_INLINE F32x16 exp(F32x16 x) {
-  const F32x16 low = splat<F32x16>(-104.0);
-  const F32x16 high = splat<F32x16>(89.0);
-  x = x < low ? low : x;
-  x = x > high ? high : x;
-  const ReducedExp e = reduce_exp(x);
-  return times_power_of_two(1.0f + e.expm1_of_r, e.n, e.whole);
+  constexpr float kToInteger = 12582912.0f;
+  x = min(splat<F32x16>(89.0), max(splat<F32x16>(-104.0), x));
+  const F32x16 shifted = x * 1.44269504f + kToInteger;
+  const F32x16 n = shifted - kToInteger;
+  const F32x16 r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  const F32x16 p =
+      1.0f + r * (1.0f + r * (0.49999994f +
+                              r * (0.166665211f + r * (0.041668389f + r * (0.00836871658f + r * 0.00138145988f)))));
+  return times_power_of_two(p, n, std::bit_cast<I32x16>(shifted) - std::bit_cast<std::int32_t>(kToInteger));
 }
 LOOM_INLINE double exp(double x) { return std::exp(x); }
 
-// 1 / x for x >= 1: an estimate of 14 bits and one Newton step, within a unit in the last place.
+// 2^x for results of fewer bits than fp32: a minimax polynomial of the fraction x - floor(x), exact at whole numbers.
+// Relative error 2^-18.3 by degree 4, 2^-22.3 by degree 5, beside the rounding of x. Subnormal results where the
+// processor scales by powers of two, else 0.
+template <int kDegree>
+LOOM_INLINE F32x16 exp2(F32x16 x) {
+  static_assert(kDegree == 4 || kDegree == 5);
+#if defined(__AVX512DQ__)
+  constexpr int kToFraction = _MM_FROUND_TO_NEG_INF;  // x - floor(x), and 0 of infinity
+  const auto f = std::bit_cast<F32x16>(_mm512_maskz_reduce_ps(kAll, std::bit_cast<__m512>(x), kToFraction));
+#else
+  constexpr float kToInteger = 12582912.0f;
+  const F32x16 bounded = min(splat<F32x16>(128.0), max(splat<F32x16>(-127.0), x));
+  const F32x16 nearest = (bounded + kToInteger) - kToInteger;
+  const F32x16 whole = nearest > bounded ? nearest - 1.0f : nearest;
+  const F32x16 f = bounded - whole;
+#endif
+  F32x16 p;
+  if constexpr (kDegree == 4) {
+    p = 1.0f + f * (0.693044841f + f * (0.241280213f + f * (0.0522424728f + f * 0.0134266857f)));
+  } else {
+    p = 1.0f +
+        f * (0.693151295f + f * (0.240164444f + f * (0.0557999127f + f * (0.00901702978f + f * 0.00186713017f))));
+  }
+#if defined(__AVX512DQ__)
+  return times_power_of_two(p, x, I32x16{});  // of its floor
+#else
+  // A NaN has no whole part; p is NaN then.
+  const I32x16 exponent = __builtin_convertvector(whole == whole ? whole : F32x16{}, I32x16);
+  return p * std::bit_cast<F32x16>((exponent + 127) << 23);
+#endif
+}
+inline constexpr float kLog2E = 1.44269504f;
+
+// exp for results that are rounded to T: for bf16 within 2^-18 where |x| < 40, for others exp().
+template <class T, class V>
+LOOM_INLINE V exp_to(V x) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return exp2<4>(x * kLog2E);
+  } else {
+    return exp(x);
+  }
+}
+
+// 1 / x for x >= 1, to 14 bits and, by one Newton step, within a unit in the last place.
 LOOM_INLINE double reciprocal(double x) { return 1 / x; }
+LOOM_INLINE F32x16 coarse_reciprocal(F32x16 x) {
+#if defined(__AVX512F__)
+  return std::bit_cast<F32x16>(_mm512_maskz_rcp14_ps(kAll, std::bit_cast<__m512>(x)));
+#else
+  return 1.0f / x;
+#endif
+}
 LOOM_INLINE F32x16 reciprocal(F32x16 x) {
 #if defined(__AVX512F__)
   const auto v = std::bit_cast<__m512>(x);
-  const auto estimate = std::bit_cast<F32x16>(_mm512_maskz_rcp14_ps(kAll, v));
-  const F32x16 refined = estimate + estimate * (1.0f - x * estimate);
-  return x == splat<F32x16>(std::numeric_limits<double>::infinity()) ? F32x16{} : refined;
+  const F32x16 estimate = coarse_reciprocal(x);
+  const __mmask16 not_infinite =
+      _mm512_cmp_ps_mask(v, _mm512_set1_ps(std::numeric_limits<float>::infinity()), _CMP_NEQ_UQ);
+  const F32x16 error = 1.0f - x * estimate;
+  const auto e = std::bit_cast<__m512>(estimate);
+  return std::bit_cast<F32x16>(_mm512_maskz_fmadd_ps(not_infinite, e, std::bit_cast<__m512>(error), e));
 #else
   return 1.0f / x;
 #endif
@@ -366,6 +526,20 @@ LOOM_INLINE F32x16 reciprocal(F32x16 x) {
 template <class V>
 LOOM_INLINE V sigmoid(V x) {
   return reciprocal(1.0f + exp(-x));
+}
+// sigmoid for results that are rounded to T: for bf16 within 2^-13.9; for slopes, where it is subtracted from its like,
+// within 2^-18.
+template <class T, class V>
+LOOM_INLINE V sigmoid_to(V x) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return coarse_reciprocal(1.0f + exp2<4>(x * -kLog2E));
+  } else {
+    return sigmoid(x);
+  }
+}
+template <class T, class V>
+LOOM_INLINE V sigmoid_of_slope(V x) {
+  return reciprocal(1.0f + exp_to<T>(-x));
 }
 
 // tanh(x) = t / (t + 2) with t = e^(2x) - 1 = 2^n (e^r - 1) + (2^n - 1), which keeps its precision near 0.
@@ -422,18 +596,19 @@ LOOM_INLINE V keep(V value, Part part) {
 // The lanes' sum, by halves: lane i + lane i + 8, then + 4, + 2, + 1.
 LOOM_INLINE double sum_lanes(double value) { return value; }
 LOOM_INLINE float sum_lanes(F32x16 value) {
-  float lane[16];
-  std::memcpy(lane, &value, sizeof(value));
-  for (int half = 8; half >= 1; half /= 2) {
-    for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
-  }
-  return lane[0];
+  const auto [low, high] = std::bit_cast<std::array<F32x8, 2>>(value);
+  const auto [first, second] = std::bit_cast<std::array<F32x4, 2>>(low + high);
+  const F32x4 sum = first + second;
+  return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 LOOM_INLINE double max_lanes(double value) { return value; }
 LOOM_INLINE float max_lanes(F32x16 value) {
-  float largest = value[0];
-  for (int lane = 1; lane < 16; ++lane) largest = value[lane] > largest ? value[lane] : largest;
-  return largest;
+  const auto [low, high] = std::bit_cast<std::array<F32x8, 2>>(value);
+  const F32x8 eight = low > high ? low : high;
+  const auto [first, second] = std::bit_cast<std::array<F32x4, 2>>(eight);
+  const F32x4 four = first > second ? first : second;
+  const float even = four[0] > four[2] ? four[0] : four[2], odd = four[1] > four[3] ? four[1] : four[3];
+  return even > odd ? even : odd;
 }
 
 // Sum over i < elems of term(i, Full or Part), in four interleaved accumulators added pairwise. Terms of a Part must be
@@ -450,34 +625,36 @@ LOOM_INLINE auto sum_packs(std::int64_t elems, Term&& term) {
   return sum_lanes((total[0] + total[1]) + (total[2] + total[3]));
 }
 
-// A sum of squares in double: squares of fp32 are exact there.
-template <class V>
-class DoubleSum {
- public:
-  LOOM_INLINE void add_square(V value) {
-    if constexpr (std::is_same_v<V, double>) {
-      low_ += value * value;
-    } else {
-      const auto half = std::bit_cast<std::array<F32x8, 2>>(value);
+// Sum over i < elems of value(i, Full or Part)^2 in double, where squares of fp32 are exact; in eight interleaved
+// accumulators. Values of a Part must be zero in the missing lanes.
+template <class V, class Value>
+LOOM_INLINE double sum_of_squares(std::int64_t elems, Value&& value) {
+  if constexpr (std::is_same_v<V, double>) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < elems; ++i) sum += value(i, Full{}) * value(i, Full{});
+    return sum;
+  } else {
+    constexpr int kPacks = 4;
+    F64x8 sums[2 * kPacks] = {};
+    const auto add = [&](int k, V pack) {
+      const auto half = std::bit_cast<std::array<F32x8, 2>>(pack);
       const F64x8 a = __builtin_convertvector(half[0], F64x8);
       const F64x8 b = __builtin_convertvector(half[1], F64x8);
-      low_ += a * a;
-      high_ += b * b;
+      sums[2 * k] += a * a;
+      sums[2 * k + 1] += b * b;
+    };
+    std::int64_t i = 0;
+    for (; i + kPacks * lanes<V> <= elems; i += kPacks * lanes<V>) {
+      for (int k = 0; k < kPacks; ++k) add(k, value(i + k * lanes<V>, Full{}));
     }
-  }
-  double total() const {
-    if constexpr (std::is_same_v<V, double>) {
-      return low_;
-    } else {
-      const F64x8 sum = low_ + high_;
-      return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
+    for (; i + lanes<V> <= elems; i += lanes<V>) add(0, value(i, Full{}));
+    if (i < elems) add(1, value(i, Part{elems - i}));
+    for (int half = kPacks; half >= 1; half /= 2) {
+      for (int k = 0; k < half; ++k) sums[k] += sums[k + half];
     }
+    const F64x8 sum = sums[0];
+    return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
   }
-
- private:
-  using Sum = std::conditional_t<std::is_same_v<V, double>, double, F64x8>;
-  Sum low_{};
-  Sum high_{};
-};
+}
 
 }  // namespace loom::kernels::simd

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "engine/kernels/dispatch.h"
 #include "engine/kernels/fused.h"
 #include "engine/kernels/tiles.h"
@@ -8,7 +10,7 @@ void swiglu_forward(DType dtype, std::int64_t elems, const void* gate, const voi
   visit_float_dtype("swiglu_forward", dtype, [&]<class T>() {
     using V = simd::Pack<T>;
     map<V>(
-        elems, static_cast<T*>(y), [](V g, V u) { return g * simd::sigmoid(g) * u; }, static_cast<const T*>(gate),
+        elems, static_cast<T*>(y), [](V g, V u) { return g * simd::sigmoid_to<T>(g) * u; }, static_cast<const T*>(gate),
         static_cast<const T*>(up));
   });
 }
@@ -25,12 +27,13 @@ void swiglu_backward(DType dtype, std::int64_t elems, const void* gate, const vo
     const std::int64_t bytes = elems * static_cast<std::int64_t>(sizeof(T));
     simd::with_store(simd::streams(dgate, 1, bytes) && simd::streams(dup, 1, bytes), [&](auto put) {
       for_pieces(elems, kTileElems, [&](std::int64_t begin, std::int64_t count) {
-        simd::for_packs<V>(count, [&](std::int64_t i, auto part) {
-          const V g = simd::load<V>(g_in + begin + i, part);
-          const V d = simd::load<V>(d_in + begin + i, part);
-          const V s = simd::sigmoid(g);
-          put(dg_out + begin + i, d * simd::load<V>(u_in + begin + i, part) * s * (1.0f + g * (1.0f - s)), part);
-          put(du_out + begin + i, d * g * s, part);
+        const T *g_at = g_in + begin, *u_at = u_in + begin, *d_at = d_in + begin;
+        simd::put_packs<V>(count, dg_out + begin, du_out + begin, put, [=](std::int64_t i, auto part) {
+          const V g = simd::load<V>(g_at + i, part);
+          const V d = simd::load<V>(d_at + i, part);
+          const V s = simd::sigmoid_of_slope<T>(g);
+          const V silu = g * s;
+          return std::array{d * simd::load<V>(u_at + i, part) * (s + silu * (1.0f - s)), d * silu};
         });
         put.finish();
       });

@@ -41,9 +41,9 @@ void map(std::int64_t elems, Out* y, Op op, const In*... x) {
   const bool streaming = !in_place && simd::streams(y, 1, elems * static_cast<std::int64_t>(sizeof(Out)));
   simd::with_store(streaming, [&](auto put) {
     for_pieces(elems, kTileElems, [&](std::int64_t begin, std::int64_t count) {
-      simd::for_packs<V>(count, [&](std::int64_t i, auto part) {
-        (simd::prefetch_ahead(x + begin + i), ...);
-        put(y + begin + i, op(simd::load<V>(x + begin + i, part)...), part);
+      simd::put_packs<V>(count, y + begin, put, [op, ... from = x + begin](std::int64_t i, auto part) {
+        (simd::prefetch_ahead(from + i), ...);
+        return op(simd::load<V>(from + i, part)...);
       });
       put.finish();
     });

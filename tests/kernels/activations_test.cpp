@@ -1,5 +1,6 @@
 // Promise: SwiGLU and both forms of GELU equal their definition to the rounding of the dtype; their gradients are the
 //          derivatives.
+#include <bit>
 #include <gtest/gtest.h>
 #include <limits>
 #include <numbers>
@@ -121,6 +122,61 @@ TEST(Gelu, GradientOfEveryDtypeEqualsThatOfFp64) {
             16);
       }
     }
+  }
+}
+
+// Every finite bf16, in an array that begins with `ahead` zeros: each number's lane and pack follow from it.
+Buffer every_finite_bf16(std::size_t ahead) {
+  Doubles values(ahead, 0.0);
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto value = static_cast<float>(std::bit_cast<bf16>(static_cast<std::uint16_t>(bits)));
+    if (std::isfinite(value)) values.push_back(value);
+  }
+  return Buffer(DType::kBF16, values);
+}
+
+// Distance of bf16 neighbours at `value`.
+double bf16_unit(double value) { return std::max(std::ldexp(1.0, std::ilogb(value) - 7), 0x1p-133); }
+
+TEST(Activations, InBf16AreWithinALittleMoreThanHalfAUnitForEveryInput) {
+  const Buffer x = every_finite_bf16(0);
+  const auto elems = static_cast<std::int64_t>(x.values().size());
+  const Buffer one(DType::kBF16, Doubles(x.values().size(), 1.0));
+  Buffer silu_of(DType::kBF16, x.values().size()), gelu_of(DType::kBF16, x.values().size());
+  swiglu_forward(DType::kBF16, elems, x.data(), one.data(), silu_of.data());
+  gelu_forward(DType::kBF16, GeluForm::kTanh, elems, x.data(), gelu_of.data());
+  const Doubles at = x.values(), silu_got = silu_of.values(), gelu_got = gelu_of.values();
+  constexpr double kUnits = 0.53, kFlushed = 0x1p-120;  // a gate below the least normal number may be 0
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    const double silu_want = silu(at[i]);
+    ASSERT_NEAR(silu_got[i], silu_want, kUnits * bf16_unit(silu_want) + kFlushed) << at[i];
+    double gelu_want = 0;
+    gelu_forward(DType::kF64, GeluForm::kTanh, 1, &at[i], &gelu_want);
+    ASSERT_NEAR(gelu_got[i], gelu_want, kUnits * bf16_unit(gelu_want) + kFlushed) << at[i];
+  }
+}
+
+TEST(Activations, BitsDoNotDependOnThePlaceInTheArray) {
+  const std::size_t count = every_finite_bf16(0).values().size();
+  const auto results = [&](DType dtype, std::size_t ahead) {
+    const Buffer x(dtype, every_finite_bf16(ahead).values());
+    const auto elems = static_cast<std::int64_t>(count + ahead);
+    std::vector<std::vector<std::byte>> outputs;
+    for (int i = 0; i < 5; ++i) {
+      Buffer y(dtype, count + ahead), beside(dtype, count + ahead);
+      if (i == 0) swiglu_forward(dtype, elems, x.data(), x.data(), y.data());
+      if (i == 1) swiglu_backward(dtype, elems, x.data(), x.data(), x.data(), y.data(), beside.data());
+      if (i == 2) swiglu_backward(dtype, elems, x.data(), x.data(), x.data(), beside.data(), y.data());
+      if (i == 3) gelu_forward(dtype, GeluForm::kTanh, elems, x.data(), y.data());
+      if (i == 4) gelu_backward(dtype, GeluForm::kTanh, elems, x.data(), x.data(), y.data());
+      const auto skip = static_cast<std::ptrdiff_t>(ahead) * static_cast<std::ptrdiff_t>(element_bytes(dtype));
+      outputs.emplace_back(y.bytes().begin() + skip, y.bytes().end());
+    }
+    return outputs;
+  };
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const auto first = results(dtype, 0);
+    for (std::size_t ahead : {1u, 16u, 37u, 48u}) EXPECT_TRUE(results(dtype, ahead) == first) << name(dtype) << ahead;
   }
 }
 

@@ -8,7 +8,8 @@
 namespace loom::kernels::testing {
 namespace {
 
-constexpr std::int64_t kSizes[] = {0, 1, 15, 16, 17, 1000, 2 * 65536 + 21};
+// Packs of 16, four of them, more than one tile.
+constexpr std::int64_t kSizes[] = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 2 * 65536 + 21};
 constexpr DType kAll[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64, DType::kI8,
                           DType::kI16, DType::kI32,  DType::kI64, DType::kU8};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -154,6 +155,15 @@ TEST(SumOfSquares, IsSummedInDouble) {
   }
   const std::vector<float> huge(20, 1e30f);  // 1e60 is no fp32
   EXPECT_NEAR(sum_of_squares(DType::kF32, 20, huge.data()) / 20e60, 1, 1e-6);
+}
+
+TEST(Scale, ByOneInPlaceLeavesEveryBit) {
+  std::vector<std::uint32_t> bits{0x7fc00001u, 0x7f800001u, 0x80000000u, 0x00000001u, 0xff800000u, 0x3f800000u};
+  const std::vector<std::uint32_t> before = bits;
+  scale(DType::kF32, 6, 1, bits.data(), bits.data());
+  EXPECT_EQ(bits, before);
+  EXPECT_EQ(error_text<ModelError>([&] { scale(DType::kI32, 6, 1, bits.data(), bits.data()); }),
+            "scale takes fp32, bf16, fp16 or fp64, got int32; cast it");
 }
 
 TEST(SumOfSquares, OfANaNIsNaN) {

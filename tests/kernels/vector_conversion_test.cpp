@@ -55,6 +55,20 @@ void expect_narrowing_matches(const std::vector<float>& values) {
   }
 }
 
+// Two packs at once: the bits of one after the other.
+template <class T>
+void expect_pairs_match(const std::vector<float>& values) {
+  for (std::size_t base = 0; base + 32 <= values.size(); base += 32) {
+    const auto first = simd::load<F32x16>(values.data() + base), second = simd::load<F32x16>(values.data() + base + 16);
+    T together[32], apart[32];
+    simd::store_two(together, first, second);
+    simd::store(apart, first);
+    simd::store(apart + 16, second);
+    for (std::size_t lane = 0; lane < 32; ++lane)
+      ASSERT_EQ(together[lane].bits, apart[lane].bits) << values[base + lane];
+  }
+}
+
 // Every 16-bit number and, between it and the next, the neighbourhood of the tie.
 template <class T>
 std::vector<float> numbers_and_ties() {
@@ -82,6 +96,8 @@ TEST(VectorConversion, RoundsEveryUpperHalfWordAsTheScalarDoes) {
   }
   expect_narrowing_matches<bf16>(values);
   expect_narrowing_matches<f16>(values);
+  expect_pairs_match<bf16>(values);
+  expect_pairs_match<f16>(values);
 }
 
 TEST(VectorConversion, RoundsADoubleOnceOnItsWayToBf16) {

@@ -1,5 +1,6 @@
 // Promise: vector exp, sigmoid, tanh and erf are within a few units in the last place of the exact value, and treat NaN
 //          and infinities as <cmath> does.
+#include <bit>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -57,6 +58,62 @@ TEST(VectorMath, ErfIsWithinFourUnits) {
   const auto exact = [](double x) { return std::erf(x); };
   EXPECT_LE(worst_error(-5, 5, 200001, kErf, exact), 4);
   EXPECT_LE(worst_error(-1e-3, 1e-3, 20001, kErf, exact), 4);
+}
+
+// The largest error relative to the exact value over `count` steps of [low, high], as a power of two.
+template <class Got, class Want>
+double bits_of_error(double low, double high, int count, Got got, Want want) {
+  double worst = 0;
+  for (int i = 0; i <= count; ++i) {
+    const auto x = static_cast<float>(low + (high - low) * i / count);
+    const double exact = want(static_cast<double>(x));
+    worst = std::max(worst, std::abs(got(simd::splat<F32x16>(static_cast<double>(x)))[0] / exact - 1));
+  }
+  return std::log2(worst);
+}
+
+constexpr auto kExp2Of4 = [](F32x16 x) { return simd::exp2<4>(x); };
+constexpr auto kExp2Of5 = [](F32x16 x) { return simd::exp2<5>(x); };
+constexpr auto kExpToBf16 = [](F32x16 x) { return simd::exp_to<bf16>(x); };
+constexpr auto kSigmoidToBf16 = [](F32x16 x) { return simd::sigmoid_to<bf16>(x); };
+constexpr auto kSigmoidOfSlope = [](F32x16 x) { return simd::sigmoid_of_slope<bf16>(x); };
+
+TEST(VectorMath, ExpToBaseTwoHasTheBitsOfItsDegree) {
+  const auto exact = [](double x) { return std::exp2(x); };
+  EXPECT_LE(bits_of_error(-126, 127.9, 200001, kExp2Of4, exact), -18.3);
+  EXPECT_LE(bits_of_error(-126, 127.9, 200001, kExp2Of5, exact), -22.3);
+  for (int whole = -126; whole <= 127; ++whole) {
+    const F32x16 x = simd::splat<F32x16>(whole);
+    EXPECT_EQ(simd::exp2<4>(x)[0], std::exp2(static_cast<float>(whole)));
+    EXPECT_EQ(simd::exp2<5>(x)[0], std::exp2(static_cast<float>(whole)));
+  }
+}
+
+TEST(VectorMath, FunctionsThatRoundToBf16HaveMoreBitsThanIt) {
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  EXPECT_LE(bits_of_error(-40, 40, 200001, kExpToBf16, [](double x) { return std::exp(x); }), -17);
+  EXPECT_LE(bits_of_error(-40, 40, 200001, kSigmoidToBf16, sigmoid), -13.8);
+  EXPECT_LE(bits_of_error(-40, 40, 200001, kSigmoidOfSlope, sigmoid), -17);
+}
+
+TEST(VectorMath, FunctionsOfFewerBitsTreatInfinityAndNaNAsTheLibrary) {
+  const F32x16 low = simd::splat<F32x16>(-std::numeric_limits<double>::infinity());
+  const F32x16 high = -low;
+  for (const F32x16& nothing : {simd::exp2<4>(low), simd::exp2<5>(low), simd::exp2<4>(simd::splat<F32x16>(-1e30)),
+                                simd::sigmoid_to<bf16>(low), simd::sigmoid_of_slope<bf16>(low)}) {
+    EXPECT_EQ(nothing[0], 0.0f);
+  }
+  for (const F32x16& all : {simd::exp2<4>(high), simd::exp2<5>(high), simd::exp2<4>(simd::splat<F32x16>(1e30))}) {
+    EXPECT_EQ(all[0], kInfinity);
+  }
+  EXPECT_EQ(simd::sigmoid_of_slope<bf16>(high)[0], 1.0f);
+  F32x16 v = simd::splat<F32x16>(1.0);
+  v[3] = std::bit_cast<float>(0x7fc00001u);  // a NaN whose low bits would count as an exponent
+  for (const F32x16& result :
+       {simd::exp2<4>(v), simd::exp2<5>(v), simd::sigmoid_to<bf16>(v), simd::sigmoid_of_slope<bf16>(v)}) {
+    EXPECT_TRUE(std::isnan(result[3]));
+    EXPECT_FALSE(std::isnan(result[2]));
+  }
 }
 
 TEST(VectorMath, EndsOfTheRangeAreThoseOfTheLibrary) {

@@ -1,0 +1,14 @@
+// Products of a few rows with a matrix stored [N,K] (torch.nn.Linear forward): C^T = B . A^T, so that B, which is
+// large, is read where it stands and A, which is small, is packed. Private to engine/kernels.
+//
+// Bits  those of gemm_own(): an element is the same sum in the same order.
+#pragma once
+
+#include "engine/kernels/gemm_cut.h"
+
+namespace loom::kernels {
+
+bool takes_few_rows(const GemmKernels& kernels, const Gemm& op);
+void gemm_few_rows(const GemmKernels& kernels, const Gemm& op, int threads, const GemmOperands& operands);
+
+}  // namespace loom::kernels
