@@ -122,7 +122,9 @@ class PoolArena final : public Arena {
   }
 
   std::byte* take_pages(std::size_t size) {
-    if (std::byte* piece = free_.take(size)) return piece;
+    // What is less than this behind a piece is too little for another, and no page that can be moved.
+    const std::size_t least_rest = std::min(kHugePage, size / 4);
+    if (std::byte* piece = free_.take(size, least_rest)) return piece;
     const Interval space = take_untouched(round_up(size, kHugePage));
     // A free piece that ends where the space begins is the first part of what is asked.
     const Interval before = free_.take_ending_at(space.begin);

@@ -1,7 +1,7 @@
 // Intervals: a set of pieces of address space that do not overlap; neighbours are one piece. Private to engine/device.
 //
-// Order    by address, and by size for what fits best: the smallest piece that is large enough, of equal ones the one at
-//          the lowest address.
+// Order    by address, and by size for what fits best: of exactly that size, else the smallest piece that leaves a rest
+//          of use (`least_rest`), else the smallest that is large enough; of equal ones the one at the lowest address.
 // Threads  one at a time.
 #pragma once
 
@@ -45,9 +45,13 @@ class Intervals {
   }
 
   // The first `bytes` of the piece that fits best; null when none is large enough.
-  std::byte* take(std::size_t bytes) {
-    const auto found = by_size_.lower_bound({bytes, nullptr});
+  std::byte* take(std::size_t bytes, std::size_t least_rest = 0) {
+    auto found = by_size_.lower_bound({bytes, nullptr});
     if (found == by_size_.end()) return nullptr;
+    if (found->first != bytes) {
+      if (const auto roomy = by_size_.lower_bound({bytes + least_rest, nullptr}); roomy != by_size_.end())
+        found = roomy;
+    }
     const Interval whole = remove(by_begin_.find(found->second));
     insert({whole.begin + bytes, whole.bytes - bytes});
     return whole.begin;

@@ -117,5 +117,15 @@ TEST(Intervals, TheSmallestPieceThatIsLargeEnoughIsCut) {
   EXPECT_EQ(free.bytes(), 10u);
 }
 
+TEST(Intervals, APieceThatWouldLeaveTooSmallARestIsCutLast) {
+  std::vector<std::byte> memory(100);
+  Intervals free;
+  free.insert({memory.data(), 12});
+  free.insert({memory.data() + 20, 30});
+  EXPECT_EQ(free.take(10, 5), memory.data() + 20);  // 12 would leave 2
+  EXPECT_EQ(free.take(12, 5), memory.data());       // nothing is left of it
+  EXPECT_EQ(free.take(18, 5), memory.data() + 30);  // 2 are left of the only one
+}
+
 }  // namespace
 }  // namespace loom::device
