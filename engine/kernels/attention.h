@@ -8,8 +8,9 @@
 // Segments  with segment_ends, a query sees keys of its own segment alone, and each segment has the bits that it has as
 //           a batch of its own.
 // dtypes    fp32, bf16, fp16, fp64; log_sum_exp and its gradient fp32 (fp64 for fp64); accumulation as these.
-// Threads   tiles over (batch, head[, row block]); dk and dv of a key/value head are summed over its query heads in
-//           head order, so bits do not depend on the thread count.
+// Threads   tasks by shape alone: key/value heads of all samples and segments where they are many, the longest first,
+//           else (head[, block of queries]); dk and dv of a key/value head are summed over its query heads in head
+//           order, so bits depend neither on the thread count nor on the samples and segments beside.
 // Errors    ModelError for another dtype; InvariantError for sizes that the operators should have refused.
 #pragma once
 

@@ -8,9 +8,9 @@
 #include "engine/kernels/attention_tiles.h"
 #include "engine/kernels/scratch.h"
 
-// A block of kTile queries of a head walks the keys in chunks of kChunk with an online softmax: scores in base 2 (scale *
-// log2(e) is folded in), a running maximum m and sum l a row, and O rescaled by 2^(m_old - m_new) as the next chunk is
-// added to it. Tiles of keys are packed once for all query heads that use them.
+// A block of kTile queries of a head walks the keys in chunks of kChunk with an online softmax: scores in base 2 (scale
+// * log2(e) is folded in), a running maximum m and sum l a row, and O rescaled by 2^(m_old - m_new) as the next chunk
+// is added to it. Tiles of keys are packed once for all query heads that use them.
 //
 // Work  where key/value heads are many, each is one task, which packs a tile of keys when the first block sees it. Else
 //       two loops: over tiles of keys to pack, then over blocks of queries. Both give the same bits.
@@ -214,8 +214,8 @@ class Forward {
     }
   };
 
-  // The scores of kSoftRows rows are made while those of the rows before become probabilities, tile by tile: products and
-  // exponentials use different parts of the processor.
+  // The scores of kSoftRows rows are made while those of the rows before become probabilities, tile by tile: products
+  // and exponentials use different parts of the processor.
   void add_probabilities(Block& block, const Mask& mask, std::int64_t count, const Unit* keys) const {
     alignas(64) Acc highest[kSoftRows * kWidth];
     for (std::int64_t row = 0; row < count + kSoftRows; row += kSoftRows) {
@@ -260,7 +260,8 @@ class Forward {
     }
   };
 
-  // score_rows() of `row` and soften_rows() of kSoftRows before, at once; false where one of them is not of a whole tile.
+  // score_rows() of `row` and soften_rows() of kSoftRows before, at once; false where one of them is not of a whole
+  // tile.
   bool score_and_soften([[maybe_unused]] Block& block, [[maybe_unused]] const Mask& mask,
                         [[maybe_unused]] std::int64_t row, [[maybe_unused]] int first,
                         [[maybe_unused]] const Unit* keys, [[maybe_unused]] Acc* highest) const {
@@ -321,8 +322,8 @@ class Forward {
     }
   }
 
-  // Probabilities of kScoreRows rows from their scores in the tile from vector `first` on; zeros where only a later row of
-  // a product sees.
+  // Probabilities of kScoreRows rows from their scores in the tile from vector `first` on; zeros where only a later row
+  // of a product sees.
   static void soften_rows(Block& block, const Mask& mask, std::int64_t row, int first) {
     constexpr int kMostRows = 12;  // of a product
     const int vectors = std::min(kTileVectors, mask.vectors<Acc>(row + kScoreRows - 1) - first);

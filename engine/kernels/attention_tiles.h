@@ -5,7 +5,7 @@
 // Layouts   of a tile X of kTile rows, in units (attention_simd.h):
 //             rows     [kTile / kPack][Dp]          row-major, kPack consecutive rows in a unit
 //             columns  [ceil(D / kPack)][kTile]     transposed, kPack consecutive columns in a unit
-//             lines    [kTile][Dp / kPack]          row-major, kPack consecutive columns in a unit; as `rows` if kPack = 1
+//             lines    [kTile][Dp / kPack]          row-major, kPack columns in a unit; `rows` if kPack is 1
 // Products  C[i][j] = sum over k of A(i, k) * B(k, j); B is read as vectors along j, A as single units.
 #pragma once
 
@@ -45,10 +45,10 @@ struct Alone {
   LOOM_INLINE void operator()(int /*step*/) const {}
 };
 
-// kRows x kVectors accumulators over k in `span`, then finish(sums). A(i, k) is at a[i * row_step + k * kStep]. Steps 0 ...
-// kSteps - 1 of `beside` are done between those of the product: work for the parts of the processor that it leaves idle.
-// A function of its own, which takes `beside` and `finish` by value: inlined into its callers, the accumulators would not
-// stay in registers.
+// kRows x kVectors accumulators over k in `span`, then finish(sums). A(i, k) is at a[i * row_step + k * kStep]. Steps 0
+// ... kSteps - 1 of `beside` are done between those of the product: work for the parts of the processor that it leaves
+// idle. A function of its own, which takes `beside` and `finish` by value: inlined into its callers, the accumulators
+// would not stay in registers.
 template <class M, int kRows, int kVectors, int kStep, class RowStep, class Finish, class Beside = Alone>
 [[gnu::noinline]] void multiply_registers(Span span, const typename M::Unit* a, RowStep row_step,
                                           const typename M::Unit* b, std::int64_t b_step, Finish finish,
@@ -148,8 +148,8 @@ constexpr int next_vectors(std::int64_t left) {
 }
 
 // C[kTile][columns] from A of kRowStep, kStep and B in `rows` layout; finish(row, column) says what becomes of the sums
-// from there on. span(first, count) is the range of k that rows first ... first + count - 1 need; rows from `rows` on are
-// left out.
+// from there on. span(first, count) is the range of k that rows first ... first + count - 1 need; rows from `rows` on
+// are left out.
 template <class M, int kRowStep, int kStep, class SpanOf, class FinishOf>
 LOOM_INLINE void multiply_wide(std::int64_t rows, std::int64_t columns, const typename M::Unit* a,
                                const typename M::Unit* b, std::int64_t b_step, SpanOf&& span, FinishOf&& finish) {
@@ -173,8 +173,8 @@ LOOM_INLINE void multiply_wide(std::int64_t rows, std::int64_t columns, const ty
 // Rows of scores made together.
 inline constexpr int kScoreRows = kRegisters == 32 ? 8 : 6;
 
-// kScoreRows rows of scores: `vectors` vectors of A . B, A in lines of `a_step`, B in `columns` layout, over `units` of the
-// head dim. finish(first) says what becomes of the sums from vector `first` on.
+// kScoreRows rows of scores: `vectors` vectors of A . B, A in lines of `a_step`, B in `columns` layout, over `units` of
+// the head dim. finish(first) says what becomes of the sums from vector `first` on.
 template <class M, class FinishOf>
 LOOM_INLINE void multiply_scores(std::int64_t units, int vectors, const typename M::Unit* a, std::int64_t a_step,
                                  const typename M::Unit* b, FinishOf&& finish) {
@@ -313,10 +313,6 @@ class Packer {
   std::int64_t columns_units() const { return (column_units() * kTile + 15) / 16 * 16; }
   std::int64_t lines_units() const { return kTile * padded_ / kPack; }
 
-  // Whole tiles of this type lie as lines in memory already, stride / kPack units apart.
-  bool lies_as_lines([[maybe_unused]] std::int64_t stride) const {
-    return std::is_same_v<T, Element> && stride % kPack == 0 && dim_ % kPack == 0;
-  }
   // The tile of `count` rows from `from`, the rest zeros.
   void pack_lines(const T* from, std::int64_t stride, std::int64_t count, Unit* lines) const {
     auto* to = reinterpret_cast<Element*>(lines);
