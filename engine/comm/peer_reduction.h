@@ -1,5 +1,5 @@
-// PeerReduction: the reduce-scatter of a group whose members read each other's memory. Inputs stay where they are: no flat
-// buffer is filled, and none is needed.
+// PeerReduction: the reduce-scatter of a group whose members read each other's memory. Inputs stay where they are: no
+// flat buffer is filled, and none is needed.
 //
 // Input     parts. Member r's row of a part are its elements [r * row_elems, (r + 1) * row_elems), as far as there are
 //           so many, then zeros. The output is the rows of all parts, one after another.

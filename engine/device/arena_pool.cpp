@@ -79,8 +79,8 @@ Interval last_huge_pages(const Interval& piece, std::size_t bytes) {
   return {end - taken, taken};
 }
 
-// The pages of `from` are then those of the addresses from `to` on; `from` stays mapped, untouched. Nothing is copied. False
-// where the system cannot: before Linux 5.7, or with more mappings than it allows.
+// The pages of `from` are then those of the addresses from `to` on; `from` stays mapped, untouched. Nothing is copied.
+// False where the system cannot: before Linux 5.7, or with more mappings than it allows.
 bool move_pages(const Interval& from, std::byte* to) {
 #ifdef MREMAP_DONTUNMAP
   return mremap(from.begin, from.bytes, from.bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == to;

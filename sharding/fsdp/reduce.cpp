@@ -51,8 +51,8 @@ struct GradientParts {
   std::vector<comm::ReducePart> parts;
 };
 
-// The gradients' memory, kept alive by `owners`. One that somebody else holds may be written to while peers read it: they
-// get a copy of it.
+// The gradients' memory, kept alive by `owners`. One that somebody else holds may be written to while peers read it:
+// they get a copy of it.
 std::vector<comm::ReducePart> parts_of(const std::vector<Param*>& params, const std::vector<Tensor>& grads,
                                        std::vector<std::shared_ptr<void>>& owners) {
   std::vector<comm::ReducePart> parts;
@@ -197,8 +197,8 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
   }
 }
 
-// Null where the input is a flat buffer that ranks fill: their memory is not shared, somebody else moves the bytes, or the
-// gradients change on their way into it. The same on all ranks.
+// Null where the input is a flat buffer that ranks fill: their memory is not shared, somebody else moves the bytes, or
+// the gradients change on their way into it. The same on all ranks.
 comm::PeerReduction* peer_reduction(const ReduceContext& context, const ReducePlan& plan, DType grad_dtype,
                                     DType reduce_dtype) {
   if (context.device->dry_run() || context.comm != nullptr || context.axes.shard.size() == 1) return nullptr;

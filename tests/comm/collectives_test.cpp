@@ -39,7 +39,7 @@ float value_of(int rank, std::size_t part, std::int64_t i) {
   return static_cast<float>((rank * 7919 + static_cast<int>(part) * 31 + i * 104729 + 13) % 2003 - 1001) / 37.0f;
 }
 
-// A part of 10 elements in rows of 4 (the last row is short or empty, zeros follow), one in full rows, one of few elements.
+// A part whose last rows are short or empty (zeros follow), one in full rows, one of a single element.
 template <class T>
 void expect_parts_have_the_bits_of_rows(ProcessGroup& group, DType dtype) {
   PeerReduction* const peers = PeerReduction::of(group);

@@ -1,5 +1,5 @@
-// Promise: the arena keeps what is given back and hands it out again, in pieces of any size. Sanitizers get an arena
-// without a pool.
+// Promise: the arena keeps what is given back and hands it out again, in pieces of any size.
+// World:   an arena with a pool; sanitizers get one without.
 #include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
