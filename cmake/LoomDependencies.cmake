@@ -26,7 +26,7 @@ if(LOOM_PARALLEL STREQUAL "tbb")
 endif()
 
 if(NOT LOOM_GEMM MATCHES "^(own|onednn|eigen)$")
-  message(FATAL_ERROR "LOOM_GEMM=${LOOM_GEMM}; it is own, onednn or eigen")
+  message(FATAL_ERROR "LOOM_GEMM=${LOOM_GEMM}; it is own, onednn or eigen: cmake -DLOOM_GEMM=own ...")
 endif()
 find_package(DNNL)  # for LOOM_GEMM=onednn, and for the tests and benchmarks of that file
 if(LOOM_GEMM STREQUAL "onednn" AND NOT DNNL_FOUND)
