@@ -102,8 +102,7 @@ TEST(GemmSets, MultiplyRightAtEveryRestOfATile) {
   for (const GemmKernels* kernels : sets()) {
     for (const auto& [ab, c] : kTypes) {
       for (const std::int64_t m : {1, 6, 7, 9, 16}) {
-        for (const std::int64_t n : {1, 16, 17, 49, 65})
-          expect_right_in_all_forms(*kernels, {m, n, 19 + m}, ab, c);
+        for (const std::int64_t n : {1, 16, 17, 49, 65}) expect_right_in_all_forms(*kernels, {m, n, 19 + m}, ab, c);
       }
     }
   }
