@@ -2,7 +2,10 @@
 //          synchronisations in reduce_dtype where one is set, else in the compute dtype.
 // World:   2 ranks as threads; one block of width 4, fp32 storage, bf16 computation.
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "engine/device/recorder.h"
 #include "tests/support/toy_models.h"
@@ -77,6 +80,67 @@ TEST(ReduceDtype, LeftOutIsThatOfTheGradientAndRoundsToIt) {
       EXPECT_EQ(grad[i], as_bf16((a[k] + b[k]) / 2));
     }
   });
+}
+
+// --- Gradients that somebody else holds
+
+// Tells what happens to the gradient of its weight.
+class WatchedBlock : public test::ToyBlock {
+ public:
+  using ToyBlock::ToyBlock;
+  std::function<void(const Tensor& grad)> on_gradient;
+
+ protected:
+  nn::Value forward(const nn::Args& args) override {
+    if (on_gradient) {
+      weight.value.register_post_accumulate_hook([this](const Tensor& leaf) { on_gradient(leaf.grad()); });
+    }
+    return ToyBlock::forward(args);
+  }
+};
+
+class TwoBlocks : public nn::Module {
+ public:
+  TwoBlocks()
+      : first(register_module("first", std::make_shared<WatchedBlock>(4))),
+        second(register_module("second", std::make_shared<WatchedBlock>(4))) {}
+  std::string_view type_name() const override { return "TwoBlocks"; }
+  WatchedBlock& first;
+  WatchedBlock& second;
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return second(first(args.tensor(0))); }
+};
+
+// Shard gradients of `second`, all ranks'. With `writes`, rank 0 keeps that gradient and overwrites it before rank 1
+// comes to the reduction.
+std::vector<float> gradients_of_second(bool writes) {
+  std::vector<float> all(16);
+  const auto train = [&](RankContext& context, comm::World& world) {
+    auto model = std::make_shared<TwoBlocks>();
+    const FullyShardOptions options = test::sharded_over_all(world);
+    fully_shard(model->first, options);
+    fully_shard(model->second, options);
+    fully_shard(*model, options);
+    materialize_shards(*model);
+    nn::init_weights(*model, test::kToySeed);
+    Tensor kept;
+    if (writes && context.rank() == 0) {
+      model->second.on_gradient = [&](const Tensor& grad) { kept = grad; };
+      model->first.on_gradient = [&](const Tensor&) { kept.fill(1e30); };
+    } else if (writes) {
+      model->second.on_gradient = [](const Tensor&) { std::this_thread::sleep_for(std::chrono::milliseconds(100)); };
+    }
+    autograd::backward(ops::mean((*model)(test::toy_input(context.rank(), 2, 4))));
+    const std::vector<float> own = model->second.weight.value.grad().to_vector<float>();
+    std::copy(own.begin(), own.end(), all.begin() + context.rank() * 8);
+  };
+  run_world(2, train, {.executor = device::ExecutorKind::kThreaded});
+  return all;
+}
+
+TEST(HeldGradient, IsReducedAsItWasWhenItsGroupWasComplete) {
+  EXPECT_EQ(gradients_of_second(true), gradients_of_second(false));
 }
 
 // --- Synchronisation off
