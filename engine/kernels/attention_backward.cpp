@@ -65,7 +65,7 @@ class Backward {
       head(batch, first + i, [&](const Head& h, std::int64_t tile) {
         for (std::int64_t row = 0; row < keys_in(tile); ++row) {
           const std::int64_t at = layout_.kv(batch, first / layout_.group, tile * kKeys + row);
-          const std::int64_t sum = (tile * kKeys + row) * op_.head_dim;
+          const std::int64_t sum = elems == 0 ? 0 : (tile * kKeys + row) * op_.head_dim;
           add_row(h.dk + row * step_, scale_, i == 0, last, sum_dk + sum, t_.dk + at);
           add_row(h.dv + row * step_, Acc{1}, i == 0, last, sum_dv + sum, t_.dv + at);
         }

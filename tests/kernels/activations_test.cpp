@@ -136,7 +136,9 @@ Buffer every_finite_bf16(std::size_t ahead) {
 }
 
 // Distance of bf16 neighbours at `value`.
-double bf16_unit(double value) { return std::max(std::ldexp(1.0, std::ilogb(value) - 7), 0x1p-133); }
+double bf16_unit(double value) {
+  return value == 0 ? 0x1p-133 : std::max(std::ldexp(1.0, std::ilogb(value) - 7), 0x1p-133);
+}
 
 TEST(Activations, InBf16AreWithinALittleMoreThanHalfAUnitForEveryInput) {
   const Buffer x = every_finite_bf16(0);
