@@ -1,3 +1,4 @@
+#include <functional>
 #include <memory>
 
 #include "engine/core/parallel.h"
@@ -112,9 +113,10 @@ class Backward {
     Unit *p_rows, *ds_rows, *ds_columns;
   };
 
-  // finish(head, tile) takes dk and dv of a tile.
-  template <class Finish>
-  void head(std::int64_t batch, std::int64_t head_index, const Finish& finish) const {
+  // finish(head, tile) takes dk and dv of a tile. One function for all callers: copies of it for each of them may be
+  // contracted otherwise by the compiler, and give other bits.
+  [[gnu::noinline]] void head(std::int64_t batch, std::int64_t head_index,
+                              const std::function<void(const Head&, std::int64_t tile)>& finish) const {
     const Head h = room(batch, head_index);
     for (std::int64_t tile = 0; tile < tiles_; ++tile) {
       pack_keys(h, tile);
