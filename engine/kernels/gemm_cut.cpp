@@ -23,12 +23,6 @@ std::int64_t l2_bytes() {
   return bytes;
 }
 
-Words words_of(const Gemm& op, const GemmKernels& kernels) {
-  if (op.ab == DType::kF32) return Words::kFp32;
-  if (op.ab == DType::kF16) return Words::kFp16Widened;
-  return kernels.bf16 != nullptr && op.k % 2 == 0 ? Words::kBf16Pairs : Words::kBf16Widened;
-}
-
 // Cuts a dimension for `wanted` tasks, none of fewer than `least`; how many tasks are left for the other dimension.
 std::int64_t cut_for_tasks(std::int64_t wanted, std::int64_t least, std::int64_t multiple, Pieces& pieces) {
   const std::int64_t tasks = std::clamp<std::int64_t>(pieces.size / least, 1, wanted);
@@ -50,6 +44,12 @@ void cut_into_tasks(int threads, GemmCut& cut) {
 
 }  // namespace
 
+Words words_of(const Gemm& op, const GemmKernels& kernels) {
+  if (op.ab == DType::kF32) return Words::kFp32;
+  if (op.ab == DType::kF16) return Words::kFp16Widened;
+  return kernels.bf16 != nullptr && op.k % 2 == 0 ? Words::kBf16Pairs : Words::kBf16Widened;
+}
+
 Pieces equal_pieces(std::int64_t size, std::int64_t most, std::int64_t multiple) {
   const std::int64_t pieces = ceil_div(size, most);
   return {size, round_up(ceil_div(size, pieces), multiple)};
@@ -60,7 +60,7 @@ GemmCut cut_gemm(const Gemm& op, const GemmKernels& kernels, int threads) {
   cut.words = words_of(op, kernels);
   const bool is_of_pairs = cut.words == Words::kBf16Pairs;
   cut.tiles = is_of_pairs ? kernels.bf16 : kernels.fp32;
-  cut.packs_a = op.transpose_a || (cut.words != Words::kFp32 && !is_of_pairs);
+  cut.packs_a = op.transpose_a || !are_as_stored(cut.words);
   cut.steps = equal_pieces(is_of_pairs ? op.k / 2 : op.k, kMostSteps, 16);
   cut.rows = {op.m, op.m};
   cut.columns = {op.n, op.n};

@@ -66,6 +66,10 @@ struct GemmOperands {
   char* c = nullptr;
 };
 
+Words words_of(const Gemm& op, const GemmKernels& kernels);
+// Words are the matrix's own elements: they can be read where they stand.
+constexpr bool are_as_stored(Words words) { return words == Words::kFp32 || words == Words::kBf16Pairs; }
+
 // op.m, op.n, op.k > 0; op.ab fp32, bf16 or fp16.
 GemmCut cut_gemm(const Gemm& op, const GemmKernels& kernels, int threads);
 

@@ -46,9 +46,9 @@ void write_turned(const Gemm& op, const float* turned, std::int64_t first, std::
 }  // namespace
 
 bool takes_few_rows(const GemmKernels& kernels, const Gemm& op) {
-  const bool is_of_words = op.ab == DType::kF32 || (op.ab == DType::kBF16 && kernels.bf16 != nullptr && op.k % 2 == 0);
-  return is_of_words && op.transpose_b && !op.transpose_a && !op.accumulate && op.m <= kMostRows &&
-         op.m >= (op.ab == DType::kF32 ? kLeastRows : kLeastRowsOfBf16) && op.n >= kLeastColumns && op.n >= 2 * op.m;
+  return are_as_stored(words_of(op, kernels)) && op.transpose_b && !op.transpose_a && !op.accumulate &&
+         op.m <= kMostRows && op.m >= (op.ab == DType::kF32 ? kLeastRows : kLeastRowsOfBf16) && op.n >= kLeastColumns &&
+         op.n >= 2 * op.m;
 }
 
 void gemm_few_rows(const GemmKernels& kernels, const Gemm& op, int threads, const GemmOperands& operands) {
