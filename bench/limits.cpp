@@ -111,7 +111,7 @@ Slice slice(std::size_t elems, int thread, int threads) {
 
 double fma_peak_flops(DType dtype, int threads) {
   if (dtype == DType::kF64) return peak<FmaLoop<double>>(threads);
-  if (dtype == DType::kBF16) return peak<Bf16Loop>(threads);
+  if (dtype == DType::kBF16) return std::max(peak<Bf16Loop>(threads), peak<FmaLoop<float>>(threads));
   return peak<FmaLoop<float>>(threads);
 }
 

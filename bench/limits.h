@@ -10,8 +10,8 @@
 
 namespace loom::bench {
 
-// Multiply-adds from registers: FMA in fp32 or fp64. kBF16 uses vdpbf16ps where this program was compiled for it;
-// without it, and for kF16, it is the fp32 figure.
+// Multiply-adds from registers: FMA in fp32 or fp64. kBF16 is the better of vdpbf16ps, where this program was
+// compiled for it, and the fp32 figure, as bf16 can be widened; kF16 is the fp32 figure.
 double fma_peak_flops(DType dtype, int threads);
 
 // STREAM triad a = b + s * c, plain stores.

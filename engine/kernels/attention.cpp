@@ -73,19 +73,26 @@ void with_element_type(DType dtype, Body&& body) {
 }  // namespace
 
 void attention_forward(const Attention& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp) {
-  if (!check(op)) return;
-  const std::vector<attn::Part> parts = parts_of(op);
-  with_element_type(op.dtype,
-                    [&](auto element) { attn::forward<decltype(element)>(parts, q, k, v, out, log_sum_exp); });
+  attn::forward(op, fastest_bf16_products(), {.q = q, .k = k, .v = v, .out = out, .log_sum_exp = log_sum_exp});
 }
 
 void attention_backward(const Attention& op, const AttentionBackward& tensors) {
-  if (!check(op)) return;
-  const std::vector<attn::Part> parts = parts_of(op);
-  with_element_type(op.dtype, [&](auto element) { attn::backward<decltype(element)>(parts, tensors); });
+  attn::backward(op, fastest_bf16_products(), tensors);
 }
 
 namespace attn {
+
+void forward(const Attention& op, Bf16Products products, const ForwardTensors& tensors) {
+  if (!check(op)) return;
+  const std::vector<Part> parts = parts_of(op);
+  with_element_type(op.dtype, [&](auto element) { forward_parts<decltype(element)>(parts, products, tensors); });
+}
+
+void backward(const Attention& op, Bf16Products products, const AttentionBackward& tensors) {
+  if (!check(op)) return;
+  const std::vector<Part> parts = parts_of(op);
+  with_element_type(op.dtype, [&](auto element) { backward_parts<decltype(element)>(parts, products, tensors); });
+}
 
 std::vector<HeadTask> key_value_head_tasks(std::span<const Part> parts) {
   constexpr std::int64_t kLeastTasks = 16;  // were all as long as the longest

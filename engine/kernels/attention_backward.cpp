@@ -20,9 +20,8 @@
 namespace loom::kernels::attn {
 namespace {
 
-template <class T>
+template <class T, class M>
 class Backward {
-  using M = typename ArithmeticOf<T>::type;
   using Acc = typename M::Acc;
   using Unit = typename M::Unit;
   static constexpr int kWidth = kLanes<Acc>;
@@ -423,26 +422,24 @@ class Backward {
   const std::int64_t tiles_;   // of keys
 };
 
-}  // namespace
-
-template <class T>
-void backward(std::span<const Part> parts, const AttentionBackward& t) {
-  using Acc = typename ArithmeticOf<T>::type::Acc;
+template <class T, class M>
+void differentiate_parts(std::span<const Part> parts, const AttentionBackward& t) {
+  using Acc = typename M::Acc;
   const auto in = [](const void* tensor) { return static_cast<const T*>(tensor); };
   const auto statistic = [](const void* tensor) { return static_cast<const Acc*>(tensor); };
   const auto result = [](void* tensor) { return static_cast<T*>(tensor); };
   const auto of = [&](const Part& part) {
     const Acc* dlog_sum_exp = statistic(t.dlog_sum_exp);
-    return Backward<T>(part.op, {.q = in(t.q) + part.query,
-                                 .k = in(t.k) + part.key,
-                                 .v = in(t.v) + part.key,
-                                 .out = in(t.out) + part.query,
-                                 .log_sum_exp = statistic(t.log_sum_exp) + part.statistic,
-                                 .dout = in(t.dout) + part.query,
-                                 .dlog_sum_exp = dlog_sum_exp == nullptr ? nullptr : dlog_sum_exp + part.statistic,
-                                 .dq = result(t.dq) + part.query,
-                                 .dk = result(t.dk) + part.key,
-                                 .dv = result(t.dv) + part.key});
+    return Backward<T, M>(part.op, {.q = in(t.q) + part.query,
+                                    .k = in(t.k) + part.key,
+                                    .v = in(t.v) + part.key,
+                                    .out = in(t.out) + part.query,
+                                    .log_sum_exp = statistic(t.log_sum_exp) + part.statistic,
+                                    .dout = in(t.dout) + part.query,
+                                    .dlog_sum_exp = dlog_sum_exp == nullptr ? nullptr : dlog_sum_exp + part.statistic,
+                                    .dq = result(t.dq) + part.query,
+                                    .dk = result(t.dk) + part.key,
+                                    .dv = result(t.dv) + part.key});
   };
   const std::vector<HeadTask> tasks = key_value_head_tasks(parts);
   if (tasks.empty()) {
@@ -454,9 +451,16 @@ void backward(std::span<const Part> parts, const AttentionBackward& t) {
   });
 }
 
-template void backward<float>(std::span<const Part>, const AttentionBackward&);
-template void backward<double>(std::span<const Part>, const AttentionBackward&);
-template void backward<bf16>(std::span<const Part>, const AttentionBackward&);
-template void backward<f16>(std::span<const Part>, const AttentionBackward&);
+}  // namespace
+
+template <class T>
+void backward_parts(std::span<const Part> parts, Bf16Products products, const AttentionBackward& tensors) {
+  with_arithmetic<T>(products, [&](auto arithmetic) { differentiate_parts<T, decltype(arithmetic)>(parts, tensors); });
+}
+
+template void backward_parts<float>(std::span<const Part>, Bf16Products, const AttentionBackward&);
+template void backward_parts<double>(std::span<const Part>, Bf16Products, const AttentionBackward&);
+template void backward_parts<bf16>(std::span<const Part>, Bf16Products, const AttentionBackward&);
+template void backward_parts<f16>(std::span<const Part>, Bf16Products, const AttentionBackward&);
 
 }  // namespace loom::kernels::attn

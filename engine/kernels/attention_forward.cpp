@@ -23,9 +23,8 @@ inline constexpr int kChunk = kChunkTiles * kTile;
 // Tile by tile bf16 is a little more exact (0.4 % less error at 96 keys), and rows of so few tiles take little time.
 inline constexpr std::int64_t kShortTiles = 2;
 
-template <class T>
+template <class T, class M>
 class Forward {
-  using M = typename ArithmeticOf<T>::type;
   using Acc = typename M::Acc;
   using Unit = typename M::Unit;
   static constexpr int kWidth = kLanes<Acc>;
@@ -385,27 +384,31 @@ class Forward {
   const std::int64_t tiles_;   // of keys
 };
 
-}  // namespace
-
-template <class T>
-void forward(std::span<const Part> parts, const void* q, const void* k, const void* v, void* out, void* log_sum_exp) {
-  using Acc = typename ArithmeticOf<T>::type::Acc;
-  const typename Forward<T>::Tensors tensors{static_cast<const T*>(q), static_cast<const T*>(k),
-                                             static_cast<const T*>(v), static_cast<T*>(out),
-                                             static_cast<Acc*>(log_sum_exp)};
+template <class T, class M>
+void attend_parts(std::span<const Part> parts, const ForwardTensors& t) {
+  const typename Forward<T, M>::Tensors tensors{static_cast<const T*>(t.q), static_cast<const T*>(t.k),
+                                                static_cast<const T*>(t.v), static_cast<T*>(t.out),
+                                                static_cast<typename M::Acc*>(t.log_sum_exp)};
   const std::vector<HeadTask> tasks = key_value_head_tasks(parts);
   if (tasks.empty()) {
-    for (const Part& part : parts) Forward<T>(part, tensors).in_two_loops();
+    for (const Part& part : parts) Forward<T, M>(part, tensors).in_two_loops();
   }
   parallel_for(std::ssize(tasks), [&](std::int64_t i) {
     const HeadTask& task = tasks[static_cast<std::size_t>(i)];
-    Forward<T>(*task.part, tensors).key_value_head(task.kv_unit);
+    Forward<T, M>(*task.part, tensors).key_value_head(task.kv_unit);
   });
 }
 
-template void forward<float>(std::span<const Part>, const void*, const void*, const void*, void*, void*);
-template void forward<double>(std::span<const Part>, const void*, const void*, const void*, void*, void*);
-template void forward<bf16>(std::span<const Part>, const void*, const void*, const void*, void*, void*);
-template void forward<f16>(std::span<const Part>, const void*, const void*, const void*, void*, void*);
+}  // namespace
+
+template <class T>
+void forward_parts(std::span<const Part> parts, Bf16Products products, const ForwardTensors& tensors) {
+  with_arithmetic<T>(products, [&](auto arithmetic) { attend_parts<T, decltype(arithmetic)>(parts, tensors); });
+}
+
+template void forward_parts<float>(std::span<const Part>, Bf16Products, const ForwardTensors&);
+template void forward_parts<double>(std::span<const Part>, Bf16Products, const ForwardTensors&);
+template void forward_parts<bf16>(std::span<const Part>, Bf16Products, const ForwardTensors&);
+template void forward_parts<f16>(std::span<const Part>, Bf16Products, const ForwardTensors&);
 
 }  // namespace loom::kernels::attn

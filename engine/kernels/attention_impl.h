@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/kernels/attention.h"
+#include "engine/kernels/bf16_products.h"
 
 namespace loom::kernels::attn {
 
@@ -64,10 +65,20 @@ struct HeadTask {
 // Longest first; none where they are too few to share out evenly.
 std::vector<HeadTask> key_value_head_tasks(std::span<const Part> parts);
 
-template <class T>
-void forward(std::span<const Part> parts, const void* q, const void* k, const void* v, void* out, void* log_sum_exp);
+struct ForwardTensors {
+  const void *q, *k, *v;
+  void *out, *log_sum_exp;
+};
 
+// attention_forward() and attention_backward() with a choice of the products of bf16: for tests. Others ignore it, and
+// so does a program compiled for a processor without pairs.
+void forward(const Attention& op, Bf16Products products, const ForwardTensors& tensors);
+void backward(const Attention& op, Bf16Products products, const AttentionBackward& tensors);
+
+// `products` of T = bf16.
 template <class T>
-void backward(std::span<const Part> parts, const AttentionBackward& tensors);
+void forward_parts(std::span<const Part> parts, Bf16Products products, const ForwardTensors& tensors);
+template <class T>
+void backward_parts(std::span<const Part> parts, Bf16Products products, const AttentionBackward& tensors);
 
 }  // namespace loom::kernels::attn

@@ -2,15 +2,18 @@
 // to engine/kernels.
 //
 // Arithmetic  Fp32, Fp64: one FMA a lane. Bf16Pairs: vdpbf16ps, a lane is a pair of bf16 along the summed dim, exact
-//             products, fp32 sums; it exists only where the compiler targets AVX512-BF16.
+//             products, fp32 sums; it exists only where the compiler targets AVX512-BF16. fp16, and bf16 whose pairs
+//             are slow, are widened to Fp32.
 // Words       unit: what one lane of an operand holds (a float, a double, a pair of bf16); kPack: elements of a unit.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "engine/core/dtype.h"
+#include "engine/kernels/bf16_products.h"
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -224,18 +227,16 @@ LOOM_INLINE Vector<std::uint32_t> interleave_pairs(Vector<float> low, Vector<flo
 }
 #endif
 
-// The arithmetic that computes tensors of T.
-template <class T>
-struct ArithmeticOf {
-  using type = Fp32;
-};
-template <>
-struct ArithmeticOf<double> {
-  using type = Fp64;
-};
-template <>
-struct ArithmeticOf<bf16> {
-  using type = Bf16Pairs;
-};
+// Calls body(arithmetic) with the one that computes tensors of T.
+template <class T, class Body>
+void with_arithmetic(Bf16Products products, Body&& body) {
+  if constexpr (std::is_same_v<T, double>) {
+    body(Fp64{});
+  } else if constexpr (std::is_same_v<T, bf16> && !std::is_same_v<Bf16Pairs, Fp32>) {
+    products == Bf16Products::kPairs ? body(Bf16Pairs{}) : body(Fp32{});
+  } else {
+    body(Fp32{});
+  }
+}
 
 }  // namespace loom::kernels::attn

@@ -32,7 +32,7 @@
 namespace loom::kernels {
 
 inline constexpr int kMostPanels = 64;  // of a block of columns
-inline constexpr std::int64_t kMostPackedBytes = std::int64_t{4} << 20;
+inline constexpr std::int64_t kMostPackedBytes = std::int64_t{16} << 20;
 inline constexpr std::int64_t kMostSumBytes = std::int64_t{1} << 20;
 
 // Consecutive pieces of a dimension, the last of which may be shorter.

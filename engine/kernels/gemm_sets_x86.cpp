@@ -3,6 +3,7 @@
 
 #include <sys/syscall.h>
 
+#include "engine/kernels/bf16_products.h"
 #include "engine/kernels/gemm_kernels.h"
 
 namespace loom::kernels {
@@ -42,8 +43,10 @@ struct Found {
     if (!has_avx2) return;
     sets[count++] = &kAvx2;
     if (!has_avx512) return;
-    sets[count++] = &kAvx512;
+    const bool pairs_are_fast = fastest_bf16_products() == Bf16Products::kPairs;
+    if (pairs_are_fast) sets[count++] = &kAvx512;
     if (__builtin_cpu_supports("avx512bf16")) sets[count++] = &kAvx512AndBf16;
+    if (!pairs_are_fast) sets[count++] = &kAvx512;
     if (may_use_amx()) sets[count++] = &kAvx512AndAmx;
   }
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/kernels/attention_impl.h"
 #include "tests/kernels/typed_array.h"
 
 namespace loom::kernels {
@@ -81,23 +82,33 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-void backward(const Attention& op, const Inputs& x, Results& r) {
-  attention_backward(op, {.q = x.q.data(),
-                          .k = x.k.data(),
-                          .v = x.v.data(),
-                          .out = r.out.data(),
-                          .log_sum_exp = r.log_sum_exp.data(),
-                          .dout = x.dout.data(),
-                          .dlog_sum_exp = x.has_dlog_sum_exp ? x.dlog_sum_exp.data() : nullptr,
-                          .dq = r.dq.data(),
-                          .dk = r.dk.data(),
-                          .dv = r.dv.data()});
+AttentionBackward gradients_of(const Inputs& x, Results& r) {
+  return {.q = x.q.data(),
+          .k = x.k.data(),
+          .v = x.v.data(),
+          .out = r.out.data(),
+          .log_sum_exp = r.log_sum_exp.data(),
+          .dout = x.dout.data(),
+          .dlog_sum_exp = x.has_dlog_sum_exp ? x.dlog_sum_exp.data() : nullptr,
+          .dq = r.dq.data(),
+          .dk = r.dk.data(),
+          .dv = r.dv.data()};
 }
+void backward(const Attention& op, const Inputs& x, Results& r) { attention_backward(op, gradients_of(x, r)); }
 
 Results compute(const Attention& op, const Inputs& x) {
   Results r(op);
   attention_forward(op, x.q.data(), x.k.data(), x.v.data(), r.out.data(), r.log_sum_exp.data());
   backward(op, x, r);
+  return r;
+}
+
+Results compute_with(Bf16Products products, const Attention& op, const Inputs& x) {
+  Results r(op);
+  attn::forward(
+      op, products,
+      {.q = x.q.data(), .k = x.k.data(), .v = x.v.data(), .out = r.out.data(), .log_sum_exp = r.log_sum_exp.data()});
+  attn::backward(op, products, gradients_of(x, r));
   return r;
 }
 
@@ -178,15 +189,23 @@ double tolerance(DType dtype) {
   }
 }
 
-void expect_equal_to_double(const Attention& op, const Inputs& x) {
-  const Results r = compute(op, x);
-  const Expected e = reference(op, x);
+void expect_near(const Attention& op, const Results& r, const Expected& e) {
   const double relative = tolerance(op.dtype);
   expect_near("out", op, r.out, e.out, relative);
   expect_near("log_sum_exp", op, r.log_sum_exp, e.log_sum_exp, op.dtype == DType::kF64 ? 1e-13 : 5e-6);
   expect_near("dq", op, r.dq, e.dq, relative);
   expect_near("dk", op, r.dk, e.dk, relative);
   expect_near("dv", op, r.dv, e.dv, relative);
+}
+
+// bf16 with either of its products.
+void expect_equal_to_double(const Attention& op, const Inputs& x) {
+  const Expected e = reference(op, x);
+  if (op.dtype != DType::kBF16) return expect_near(op, compute(op, x), e);
+  for (const Bf16Products products : {Bf16Products::kPairs, Bf16Products::kWidened}) {
+    SCOPED_TRACE(products == Bf16Products::kPairs ? "pairs" : "widened");
+    expect_near(op, compute_with(products, op, x), e);
+  }
 }
 
 void expect_equal_to_double(const Attention& op) { expect_equal_to_double(op, Inputs(op)); }
