@@ -1,8 +1,6 @@
 #include "engine/core/rng.h"
 
 #include <bit>
-#include <cmath>
-#include <numbers>
 
 #include "engine/core/digest.h"
 
@@ -32,14 +30,6 @@ std::uint64_t stream_key(std::uint64_t seed, std::string_view stream) {
 }
 
 double uniform_at(std::uint64_t key, std::uint64_t index) { return philox(key, index / 4)[index % 4] * 0x1p-32; }
-
-double normal_at(std::uint64_t key, std::uint64_t index) {
-  const Philox4 bits = philox(key, index / 2);
-  const double u = (bits[0] + 1.0) * 0x1p-32;  // (0, 1]
-  const double angle = 2.0 * std::numbers::pi * bits[1] * 0x1p-32;
-  const double radius = std::sqrt(-2.0 * std::log(u));
-  return index % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle);
-}
 
 std::uint64_t permute(std::uint64_t key, std::uint64_t position, std::uint64_t n) {
   const int half_bits = (std::bit_width(n - 1) + 1) / 2;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace loom {
@@ -18,9 +19,12 @@ Philox4 philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t count
 // A 64-bit key from a seed and a name (FNV-1a, then mixed): one stream per parameter.
 std::uint64_t stream_key(std::uint64_t seed, std::string_view stream);
 
-// Element `index` of a stream: uniform in [0, 1), resolution 2^-32; standard normal (Box-Muller in double).
+// Element `index` of a stream: uniform in [0, 1), resolution 2^-32; standard normal (Box-Muller in double, the same
+// bits on every processor).
 double uniform_at(std::uint64_t key, std::uint64_t index);
 double normal_at(std::uint64_t key, std::uint64_t index);
+// to[i] = normal_at(key, first + i): together; one alone costs as much as sixteen.
+void normals_at(std::uint64_t key, std::uint64_t first, std::span<double> to);
 
 // A bijection of [0, n): position -> shuffled position. Feistel network with cycle walking; no table.
 // Precondition: position < n.

@@ -26,10 +26,11 @@ void draw(const Tensor& tensor, const BoxRuns& runs, std::uint64_t key, double s
       const std::int64_t in_run = (begin + i) % runs.elems();
       const std::int64_t first = runs.begin((begin + i) / runs.elems()) + in_run;
       const std::int64_t end = std::min(count, i + runs.elems() - in_run);
-      for (const std::int64_t start = i; i < end; ++i) {
-        values[static_cast<std::size_t>(i)] = std * normal_at(key, static_cast<std::uint64_t>(first + i - start));
-      }
+      normals_at(key, static_cast<std::uint64_t>(first),
+                 std::span(values).subspan(static_cast<std::size_t>(i), static_cast<std::size_t>(end - i)));
+      i = end;
     }
+    for (double& value : values) value *= std;
     kernels::cast(count, DType::kF64, values.data(), tensor.dtype(), bytes + begin * size);
   });
 }

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
+#include <numbers>
 #include <set>
+#include <span>
 #include <vector>
 
 namespace loom {
@@ -76,6 +78,42 @@ TEST(NormalAt, HasTheMomentsOfTheStandardNormal) {
   EXPECT_NEAR(m.mean, 0, four_sigmas(1));
   EXPECT_NEAR(m.variance, 1, four_sigmas(2));
   EXPECT_NEAR(m.fourth, 3, four_sigmas(96));  // E d^8 - (E d^4)^2 = 105 - 9
+}
+
+// Box-Muller with the C library's log, cos and sin, which differ from ours by rounding alone.
+double box_muller(std::uint64_t key, std::uint64_t index) {
+  const Philox4 bits = philox(key, index / 2);
+  const double radius = std::sqrt(-2 * std::log((bits[0] + 1.0) * 0x1p-32));
+  const double angle = 2 * std::numbers::pi * bits[1] * 0x1p-32;
+  return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
+}
+
+TEST(NormalAt, IsBoxMullerOfThePhiloxBlock) {
+  for (const char* name : {"a", "b", "c"}) {
+    const std::uint64_t key = stream_key(3, name);
+    for (std::uint64_t i = 0; i < kSamples; ++i) {
+      const double number = box_muller(key, i);
+      ASSERT_NEAR(normal_at(key, i), number, 4e-15 * std::max(1.0, std::abs(number))) << name << " " << i;
+    }
+  }
+}
+
+TEST(NormalAt, KeepsItsBitsOnEveryProcessor) {
+  EXPECT_EQ(normal_at(1, 0), 0x1.8587c51b68ab7p-2);
+  EXPECT_EQ(normal_at(1, 1), -0x1.2f6378980fee6p-2);
+  EXPECT_EQ(normal_at(stream_key(42, "layers.0.weight"), (std::uint64_t{1} << 33) + 5), 0x1.d66c228a2609bp-1);
+}
+
+TEST(NormalsAt, AreThoseOfOneAtATimeFromAnyIndex) {
+  const std::uint64_t key = stream_key(4, "normals");
+  for (const std::uint64_t first : {0u, 1u, 7u, 16u, 33u}) {
+    for (const std::size_t count : {0u, 1u, 2u, 15u, 16u, 17u, 40u}) {
+      std::vector<double> numbers(count + 1, 77.0);
+      normals_at(key, first, std::span(numbers).first(count));
+      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(numbers[i], normal_at(key, first + i)) << first << " " << i;
+      EXPECT_EQ(numbers[count], 77.0);
+    }
+  }
 }
 
 TEST(NormalAt, NeighboursAreNotCorrelated) {  // a pair shares one Philox block
