@@ -4,8 +4,8 @@
 // Model     Qwen2 architecture, d 512, 8 layers, sequence 512, 4 sequences a step and rank; one rank a core, one
 //           compute thread a rank.
 // MFU       FLOPs of the model's mathematics (2 per weight and token forward, twice that backward; attention over the
-//           causal half) over the FMA peak of as many cores, measured in the same run. Recomputation, norms, the
-//           optimizer and communication count as overhead.
+//           causal half) over the FMA peak of as many cores, measured before each round as the clock of a shared
+//           machine changes; the median round. Recomputation, norms, the optimizer and communication count as overhead.
 // Sharding  time per token of FSDP over the ranks over that of as many unsharded ranks, run in turn in the same
 //           process.
 // Check     before anything is timed: the sharded and the unsharded model have the same first loss (1e-5 in fp32, 2e-2
@@ -37,6 +37,7 @@ double model_flops_per_token(const models::DecoderConfig& c, std::int64_t parame
 struct Measured {
   double first_loss = 0;
   double seconds_per_step = 0;  // of the fastest round, slowest rank
+  double steps_per_peak = 0;    // steps per FLOP of the peak's, of the median round
 };
 
 // Every rank does the same; rank 0 measures between barriers. An unsharded rank is a job of its own.
@@ -52,16 +53,20 @@ Measured measure(int ranks, bool sharded, DType compute) {
     train::Trainer trainer(asked, given, inputs, sharded ? world : *alone);
     const double first = trainer.step().loss;
     trainer.step();
-    std::vector<double> rounds;
+    std::vector<double> rounds, of_peak;
     for (int round = 0; round < kRounds; ++round) {
       everyone->barrier(comm::kHostLane, "round");
+      const double peak = context.rank() == 0 ? fma_peak_flops(compute, ranks) : 1;
+      everyone->barrier(comm::kHostLane, "peak");
       const auto start = std::chrono::steady_clock::now();
       for (int i = 0; i < kStepsPerRound; ++i) trainer.step();
       everyone->barrier(comm::kHostLane, "round");
       rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
                        kStepsPerRound);
+      of_peak.push_back(1 / rounds.back() / peak);
     }
-    if (context.rank() == 0) result = {first, *std::min_element(rounds.begin(), rounds.end())};
+    std::nth_element(of_peak.begin(), of_peak.begin() + kRounds / 2, of_peak.end());
+    if (context.rank() == 0) result = {first, *std::min_element(rounds.begin(), rounds.end()), of_peak[kRounds / 2]};
   });
   return result;
 }
@@ -78,13 +83,12 @@ void training_step(benchmark::State& state, DType compute) {
   for (auto _ : state) {
     const Measured alone = measure(cores, false, DType::kF32);
     const Measured sharded = measure(cores, true, compute);
-    const double peak = fma_peak_flops(compute, cores);
     check_losses(state, alone, sharded, compute == DType::kF32 ? 1e-5 : 2e-2);
     const double tokens = static_cast<double>(cores) * kBatch * kSeq;
-    state.counters["mfu"] = tokens * flops / sharded.seconds_per_step / peak;
+    state.counters["mfu"] = tokens * flops * sharded.steps_per_peak;
     state.counters["tokens_per_s"] = tokens / sharded.seconds_per_step;
     if (compute == DType::kF32) {
-      state.counters["unsharded_mfu"] = tokens * flops / alone.seconds_per_step / peak;
+      state.counters["unsharded_mfu"] = tokens * flops * alone.steps_per_peak;
       state.counters["fsdp_over_unsharded"] = sharded.seconds_per_step / alone.seconds_per_step;
     }
   }

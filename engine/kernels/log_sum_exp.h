@@ -50,7 +50,8 @@ LOOM_INLINE V exp_of_summand(V x) {
   if constexpr (std::is_same_v<V, double>) {
     return simd::exp(x);
   } else {
-    return simd::exp2 < std::is_same_v<T, float> ? 5 : 4 > (x * simd::kLog2E);
+    constexpr int kDegree = std::is_same_v<T, float> ? 5 : 4;
+    return simd::exp2<kDegree>(x * simd::kLog2E);
   }
 }
 
