@@ -70,8 +70,8 @@ struct ForwardTensors {
   void *out, *log_sum_exp;
 };
 
-// attention_forward() and attention_backward() with a choice of the products of bf16: for tests. Others ignore it, and
-// so does a program compiled for a processor without pairs.
+// attention_forward() and attention_backward() with a choice of the products of bf16: tests try both. Other dtypes
+// ignore it, and so does a program compiled for a processor without pairs.
 void forward(const Attention& op, Bf16Products products, const ForwardTensors& tensors);
 void backward(const Attention& op, Bf16Products products, const AttentionBackward& tensors);
 
