@@ -37,7 +37,7 @@ double model_flops_per_token(const models::DecoderConfig& c, std::int64_t parame
 struct Measured {
   double first_loss = 0;
   double seconds_per_step = 0;  // of the fastest round, slowest rank
-  double steps_per_peak = 0;    // steps per FLOP of the peak's, of the median round
+  double steps_per_peak = 0;    // 1 / (seconds per step * FLOP/s of the peak beside it), of the median round
 };
 
 // Every rank does the same; rank 0 measures between barriers. An unsharded rank is a job of its own.

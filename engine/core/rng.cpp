@@ -3,25 +3,17 @@
 #include <bit>
 
 #include "engine/core/digest.h"
+#include "engine/core/philox_rounds.h"
 
 namespace loom {
 
 Philox4 philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high) {
-  constexpr std::uint64_t kMul0 = 0xD2511F53u;
-  constexpr std::uint64_t kMul1 = 0xCD9E8D57u;
-  auto k0 = static_cast<std::uint32_t>(key);
-  auto k1 = static_cast<std::uint32_t>(key >> 32);
-  Philox4 c{static_cast<std::uint32_t>(counter_low), static_cast<std::uint32_t>(counter_low >> 32),
-            static_cast<std::uint32_t>(counter_high), static_cast<std::uint32_t>(counter_high >> 32)};
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = kMul0 * c[0];
-    const std::uint64_t p1 = kMul1 * c[2];
-    c = {static_cast<std::uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<std::uint32_t>(p1),
-         static_cast<std::uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<std::uint32_t>(p0)};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return c;
+  constexpr std::uint64_t kLow = 0xffffffffu;
+  const std::array<std::uint64_t, 4> words = philox_rounds<std::uint64_t>(
+      key, {counter_low & kLow, counter_low >> 32, counter_high & kLow, counter_high >> 32});
+  Philox4 block;
+  for (std::size_t i = 0; i < block.size(); ++i) block[i] = static_cast<std::uint32_t>(words[i]);
+  return block;
 }
 
 std::uint64_t stream_key(std::uint64_t seed, std::string_view stream) {
