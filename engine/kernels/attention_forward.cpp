@@ -364,11 +364,14 @@ class Forward {
   void finish(Block& block, std::int64_t batch, std::int64_t head, std::int64_t first_row, std::int64_t count) const {
     const std::int64_t step = packer_.padded_dim();
     Acc* log_sum_exp = log_sum_exp_ + layout_.statistic(batch, head, first_row);
+    alignas(64) Acc sums[kTile];
+    for (int row = 0; row < kTile; ++row) sums[row] = sum_of<Acc>(load(block.sums + row * kWidth));
     for (std::int64_t row = 0; row < count; ++row) {
-      const Acc sum = sum_of<Acc>(load(block.sums + row * kWidth)), inverse = Acc{1} / sum;
-      finish_row(block.out + row * step, inverse, op_.head_dim, out_ + layout_.q(batch, head, first_row + row));
-      log_sum_exp[row] = block.maxima[row] * static_cast<Acc>(kLn2) + std::log(sum);
+      finish_row(block.out + row * step, Acc{1} / sums[row], op_.head_dim,
+                 out_ + layout_.q(batch, head, first_row + row));
     }
+    for (std::int64_t row = 0; row < count; ++row)
+      log_sum_exp[row] = block.maxima[row] * static_cast<Acc>(kLn2) + std::log(sums[row]);
   }
 
   const Dense& op_;

@@ -47,12 +47,15 @@ struct Alone {
 
 // kRows x kVectors accumulators over k in `span`, then finish(sums). A(i, k) is at a[i * row_step + k * kStep]. Steps 0
 // ... kSteps - 1 of `beside` are done between those of the product: work for the parts of the processor that it leaves
-// idle. A function of its own, which takes `beside` and `finish` by value: inlined into its callers, the accumulators
-// would not stay in registers.
+// idle. A function of its own: inlined into its callers, the accumulators would not stay in registers. It takes `beside`
+// and `finish` by reference: a copy on the stack is made of vectors wider than the words just stored there, and such a
+// load waits until all stores before it are done (4 % of the forward).
 template <class M, int kRows, int kVectors, int kStep, class RowStep, class Finish, class Beside = Alone>
 [[gnu::noinline]] void multiply_registers(Span span, const typename M::Unit* a, RowStep row_step,
-                                          const typename M::Unit* b, std::int64_t b_step, Finish finish,
-                                          Beside beside = {}) {
+                                          const typename M::Unit* b, std::int64_t b_step, const Finish& finish_there,
+                                          const Beside& beside_there = {}) {
+  const Finish finish = finish_there;  // in registers: what is stored may not change them
+  const Beside beside = beside_there;
   using Unit = typename M::Unit;
   Vector<typename M::Acc> sum[kRows][kVectors] = {};
   a += span.begin * kStep;
@@ -382,13 +385,11 @@ class Packer {
 // A finished row: factor * from, rounded to T.
 template <class Acc, class T>
 LOOM_INLINE void finish_row(const Acc* from, Acc factor, std::int64_t count, T* to) {
-  if constexpr (sizeof(T) == 2) {
-    std::int64_t i = 0;
+  std::int64_t i = 0;
+  if constexpr (sizeof(Acc) == 4) {
     for (; i + 16 <= count; i += 16) simd::store(to + i, simd::load<simd::F32x16>(from + i) * factor);
-    for (; i < count; ++i) to[i] = T(from[i] * factor);
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = T(from[i] * factor);
   }
+  for (; i < count; ++i) to[i] = T(from[i] * factor);
 }
 
 }  // namespace loom::kernels::attn

@@ -69,7 +69,8 @@ GemmCut cut_gemm(const Gemm& op, const GemmKernels& kernels, int threads) {
   constexpr std::int64_t kWord = sizeof(float);
   const std::int64_t widest = cut.tiles->widths[0];
   const std::int64_t panels = l2_bytes() * 3 / 8 / (cut.steps.length * kWord) / widest;
-  cut.block_columns = std::clamp<std::int64_t>(panels, 1, kMostPanels - 2) * widest;
+  cut.block_columns =
+      equal_pieces(cut.columns.length, std::clamp<std::int64_t>(panels, 1, kMostPanels - 2) * widest, widest).length;
   cut.sums_stay_in_c = op.c == DType::kF32 || cut.steps.count() == 1;
   std::int64_t most = cut.rows.length;
   if (cut.packs_a) {

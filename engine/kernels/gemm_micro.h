@@ -39,14 +39,12 @@ struct RegisterTile {
     }
   }
 
-  LOOM_ALWAYS_INLINE void prefetch_c(const GemmTile& t) {
-    const std::int64_t bytes = t.type == OutputType::kFp32 ? 4 : 2;
-    const char* c = static_cast<const char*>(t.c);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r, c += t.c_row * bytes) {
+  static constexpr int kLines = (kWidth * 4 + 63) / 64;  // of a row of C in fp32
+
+  template <int kFirst, int kEnd>
+  static LOOM_ALWAYS_INLINE void prefetch_c_lines(const char* row, std::int64_t c_bytes) {
 #pragma GCC unroll 4
-      for (std::int64_t line = 0; line < kWidth * 4; line += 64) __builtin_prefetch(c + line * bytes / 4, 1, 3);
-    }
+    for (int line = kFirst; line < kEnd; ++line) __builtin_prefetch(row + line * 16 * c_bytes, 1, 3);
   }
 
   // Rows 0, 3 and 6 have a pointer each; the others are one or two row strides from one of these.
@@ -73,7 +71,7 @@ struct RegisterTile {
     };
     const char *next = t.next_a, *next_too = t.next_a + t.next_row;
     std::int64_t k = t.steps;
-    for (; k >= 4; k -= 4) {
+    const auto four = [&]() __attribute__((always_inline)) {
       __builtin_prefetch(next);
       one();
       one();
@@ -81,7 +79,18 @@ struct RegisterTile {
       one();
       one();
       next += t.next_step, next_too += t.next_step;
+      k -= 4;
+    };
+    // A row of C every eight steps: all rows at once would hold the buffers that lines of B come through.
+    const std::int64_t c_bytes = t.type == OutputType::kFp32 ? 4 : 2;
+    const char* c = static_cast<const char*>(t.c);
+    for (int r = 0; r < kRows && k >= 8; ++r, c += t.c_row * c_bytes) {
+      prefetch_c_lines<0, kLines / 2>(c, c_bytes);
+      four();
+      prefetch_c_lines<kLines / 2, kLines>(c, c_bytes);
+      four();
     }
+    while (k >= 4) four();
     for (; k > 0; --k) one();
   }
 };
@@ -137,7 +146,6 @@ void multiply_tile(const GemmTile& t) {
   using F = typename Isa::F;
   RegisterTile<Isa, kRows, kVectors> tile;
   tile.clear();
-  tile.prefetch_c(t);
   tile.multiply(t);
   const bool is_whole = t.columns == tile.kWidth;
   if (t.sums != nullptr) add_sums(tile, t, is_whole);
