@@ -10,8 +10,8 @@
 // K          in equal blocks of at most kMostSteps words: a function of K and the dtype alone. So the bits of an
 //            element of C depend on its row of A, its column of B and K: not on M, N, the cut, caches, tasks or
 //            threads.
-// Columns    in equal blocks of at most kMostPanels panels and of at most three eighths of L2 at the length of the block
-//            of K. L2 is read from the system.
+// Columns    in equal blocks of at most kMostPanels panels and of at most three eighths of L2 at the length of the
+//            block of K. L2 is read from the system.
 // Rows       in blocks of all rows of the task, or of as many as kMostPackedBytes and kMostSumBytes hold.
 // Tasks      as many as threads. Columns are cut, as every task packs its own block of B; rows are cut where A is
 //            packed, and where columns are too few.

@@ -62,7 +62,8 @@ struct PackB {
   float* out = nullptr;
 };
 
-// Panels of A, one behind another, from A stored [M,K] (transposed: [K,M]). Rows that the last panel misses are zero.
+// Panels of A, one behind another, from A stored [M,K] (transposed: [K,M]). Rows that the last panel misses are zero
+// or as they were.
 struct PackA {
   Words words = Words::kFp32;
   bool transposed = false;

@@ -151,21 +151,15 @@ LOOM_ALWAYS_INLINE void copy_all_columns(const PackA& op) {
   }
 }
 
-template <class Isa, Words kWords, int kTileRows>
-LOOM_ALWAYS_INLINE void transpose_columns(const PackA& op) {
-  for (std::int64_t row = 0; row < op.rows; row += kTileRows) {
-    float* out = op.out + row * op.steps;
-    const std::int64_t some = at_most(op.rows - row, kTileRows);
+// Rows of [rows, K] become rows of `steps` words.
+template <class Isa, Words kWords>
+LOOM_ALWAYS_INLINE void copy_along_k(const PackA& op) {
+  for (std::int64_t row = 0; row < op.rows; ++row) {
     const char* from = op.a + row * op.stride;
+    float* out = op.out + row * op.steps;
     for (std::int64_t k = 0; k < op.steps; k += Isa::kLanes) {
-      typename Isa::F block[Isa::kLanes];
-      const std::int64_t steps = at_most(op.steps - k, Isa::kLanes);
-      for (std::int64_t r = 0; r < Isa::kLanes; ++r) {
-        block[r] =
-            r < some ? Isa::template along<kWords>(from + r * op.stride + k * bytes_along(kWords), steps) : Isa::zero();
-      }
-      Isa::transpose(block);
-      for (std::int64_t s = 0; s < steps; ++s) Isa::store_part(out + (k + s) * kTileRows, block[s], kTileRows);
+      const std::int64_t some = at_most(op.steps - k, Isa::kLanes);
+      Isa::store_part(out + k, Isa::template along<kWords>(from + k * bytes_along(kWords), some), some);
     }
   }
 }
@@ -213,7 +207,7 @@ void pack_b(const PackB& op) {
 template <class Isa, int kTileRows>
 void pack_a(const PackA& op) {
   visit_words(op.words, [&]<Words kWords>() {
-    op.transposed ? copy_all_columns<Isa, kWords, kTileRows>(op) : transpose_columns<Isa, kWords, kTileRows>(op);
+    op.transposed ? copy_all_columns<Isa, kWords, kTileRows>(op) : copy_along_k<Isa, kWords>(op);
   });
 }
 

@@ -121,8 +121,9 @@ GemmTile GemmTask::tile_of_rows(std::int64_t row, std::int64_t count, const Part
     tile.a_step = kWord;
   } else {
     tile.a = reinterpret_cast<const char*>(packed_a_ + row * part.steps);
-    tile.a_row = kWord * (tiles_.packs_along_k ? part.steps : 1);
-    tile.a_step = kWord * (tiles_.packs_along_k ? 1 : tiles_.rows);
+    const bool is_along_k = tiles_.packs_along_k || !op_.transpose_a;
+    tile.a_row = kWord * (is_along_k ? part.steps : 1);
+    tile.a_step = kWord * (is_along_k ? 1 : tiles_.rows);
   }
   return tile;
 }
