@@ -3,8 +3,8 @@
 // Step      what a tile multiplies at once along K: one fp32 element, or a pair of bf16 elements. A packed operand is
 //           of 32-bit words, one a step.
 // Panel     columns [n, n + width) of op(B): word (step, column) is at step * width + column. Missing columns are zero.
-//           A panel of A has the rows of one tile: word (step, row) at step * rows + row, or, for sets that read A
-//           along K, at row * steps + step.
+//           A panel of A has the rows of one tile: word (step, row) is at step * rows + row, or, where A is stored
+//           [M,K] or the set reads A along K, at row * steps + step.
 // Bits      an element of C is the sum over its steps in order, one fused multiply-add each, from zero; sums of blocks
 //           of K are added in order. fp32 gives the same bits with every set; a pair of bf16 is summed as the
 //           processor's instruction does it.
@@ -62,8 +62,8 @@ struct PackB {
   float* out = nullptr;
 };
 
-// Panels of A, one behind another, from A stored [M,K] (transposed: [K,M]). Rows that the last panel misses are zero
-// or as they were.
+// Panels of A, one behind another, from A stored [M,K] (transposed: [K,M]). Rows that the last panel misses are zero,
+// or not written where A is stored [M,K].
 struct PackA {
   Words words = Words::kFp32;
   bool transposed = false;
