@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <new>
-#include <sys/mman.h>
 #include <thread>
 #include <vector>
 
 #include "bench/limits.h"
+#include "engine/core/huge_pages.h"
 #include "engine/core/parallel.h"
 #include "engine/core/rank_context.h"
 #include "engine/core/rng.h"
@@ -27,14 +26,7 @@ struct HugePages {
   HugePages(const HugePages<U>&) {}
   bool operator==(const HugePages&) const = default;
 
-  T* allocate(std::size_t count) {
-    constexpr std::size_t kPage = std::size_t{2} << 20;
-    const std::size_t bytes = (count * sizeof(T) + kPage - 1) / kPage * kPage;
-    void* memory = std::aligned_alloc(kPage, bytes);
-    if (memory == nullptr) throw std::bad_alloc();
-    madvise(memory, bytes, MADV_HUGEPAGE);
-    return static_cast<T*>(memory);
-  }
+  T* allocate(std::size_t count) { return static_cast<T*>(allocate_huge_pages(count * sizeof(T))); }
   void deallocate(T* memory, std::size_t) { std::free(memory); }
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/core/huge_pages.h"
 #include "engine/core/rounding.h"
 #include "engine/device/arena.h"
 #include "engine/device/intervals.h"
@@ -16,7 +17,6 @@ namespace {
 
 constexpr std::size_t kAlign = 64;
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // Pieces up to this size are cut from chunks by size classes, larger ones from the arena's address space by pages.
 constexpr std::size_t kLargestSmall = std::size_t{64} << 10;
 constexpr std::size_t kChunk = std::size_t{1} << 20;

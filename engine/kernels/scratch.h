@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
-#include <sys/mman.h>
 
+#include "engine/core/huge_pages.h"
 #include "engine/core/rounding.h"
 
 namespace loom::kernels {
@@ -31,17 +31,17 @@ class Scratch {
   void grow(std::size_t least) {
     memory_.reset();
     bytes_ = 0;
-    const std::size_t align = least < kLeastHuge ? kAlign : kHugePage, bytes = round_up(least, align);
-    memory_.reset(std::aligned_alloc(align, bytes));
+    const bool huge = least >= kLeastHuge;
+    const std::size_t bytes = round_up(least, huge ? kHugePage : kAlign);
+    memory_.reset(huge ? allocate_huge_pages(bytes) : std::aligned_alloc(kAlign, bytes));
     if (!memory_) throw std::bad_alloc();
-    if (align == kHugePage) madvise(memory_.get(), bytes, MADV_HUGEPAGE);
     bytes_ = bytes;
   }
 
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
-  static constexpr std::size_t kAlign = 64, kHugePage = std::size_t{2} << 20, kLeastHuge = kHugePage / 4;
+  static constexpr std::size_t kAlign = 64, kLeastHuge = kHugePage / 4;
   std::unique_ptr<void, Free> memory_;
   std::size_t bytes_ = 0;
 };

@@ -11,12 +11,11 @@
 #include <sys/stat.h>
 
 #include "engine/core/error.h"
+#include "engine/core/huge_pages.h"
 #include "engine/core/rounding.h"
 
 namespace loom::comm {
 namespace {
-
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 class Mapping final : public SharedSegment {
  public:
