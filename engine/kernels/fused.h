@@ -18,6 +18,8 @@ struct Norm {
   std::int64_t rows = 0;
   std::int64_t dim = 0;
   double eps = 0;  // of the forward
+  // Of a backward, [rows, dim]: dx, rounded, is added to it and not written; the bits of an addition afterwards.
+  void* add_dx_to = nullptr;
 };
 
 // RMSNorm: y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps). rstd: fp32 [rows] (fp64 for fp64). The gradient of

@@ -28,12 +28,16 @@ struct Gemm {
   DType c = DType::kF32;
   bool accumulate = false;     // C += instead of C =
   const void* bias = nullptr;  // [N] in dtype `ab`, added once per row; not together with accumulate
+  // [M,N] in C's dtype, apart from C: the product, rounded as C would be, is added to it and rounded again: the bits of
+  // a product and an addition after it. C is then room for sums, and holds nothing of meaning after it. Not together
+  // with accumulate.
+  void* add_to = nullptr;
 };
 
 // m, n, k >= 0; k = 0 gives zeros (or leaves C when accumulating).
 void gemm(const Gemm& op, const void* a, const void* b, void* c);
 
-// `batch` independent products with constant strides between them (elements). No bias.
+// `batch` independent products with constant strides between them (elements). No bias, no add_to.
 struct BatchStride {
   std::int64_t a = 0;
   std::int64_t b = 0;

@@ -90,6 +90,10 @@ struct Avx2 {
     const __m128i halves = load_halves(from, count);
     return type == OutputType::kBf16 ? widen_bf16(halves) : _mm256_cvtph_ps(halves);
   }
+  static LOOM_ALWAYS_INLINE F round16(F x, OutputType type) {
+    return type == OutputType::kBf16 ? widen_bf16(to_bf16(x))
+                                     : _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
   static LOOM_ALWAYS_INLINE void store16_part(void* to, F x, std::int64_t count, OutputType type) {
     const __m128i halves = type == OutputType::kBf16 ? to_bf16(x) : _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
     if (count == kLanes) return _mm_storeu_si128(static_cast<__m128i*>(to), halves);

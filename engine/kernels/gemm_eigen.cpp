@@ -12,6 +12,7 @@ namespace loom::kernels {
 void gemm(const Gemm& op, const void* a, const void* b, void* c) {
   check_gemm(op);
   if (op.m == 0 || op.n == 0) return;
+  if (op.add_to != nullptr) return gemm_then_add(op, a, b, c, gemm);
   if (op.k == 0) return gemm_empty(op, c);
   if (op.ab == DType::kBF16 || op.ab == DType::kF16) return gemm_widened(op, a, b, c, gemm_eigen);
   gemm_eigen(op, a, b, c);

@@ -7,6 +7,7 @@
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
 #include "engine/kernels/convert.h"
+#include "engine/kernels/fused.h"
 #include "engine/kernels/gemm_tiles.h"
 
 namespace loom::kernels {
@@ -85,7 +86,7 @@ std::unique_ptr<float[]> floats(std::int64_t count) {
 }
 
 template <class Half>
-void widened(const Gemm& op, const void* a, const void* b, void* c, const Fp32Product& product) {
+void widened(const Gemm& op, const void* a, const void* b, void* c, const MatrixProduct& product) {
   const auto left = floats(op.m * op.k), right = floats(op.k * op.n);
   widen_all<Half>(a, op.m * op.k, left.get());
   widen_all<Half>(b, op.k * op.n, right.get());
@@ -115,8 +116,15 @@ void gemm_eigen(const Gemm& op, const void* a, const void* b, void* c) {
   op.ab == DType::kF64 ? multiply<double>(op, a, b, c) : multiply<float>(op, a, b, c);
 }
 
-void gemm_widened(const Gemm& op, const void* a, const void* b, void* c, const Fp32Product& product) {
+void gemm_widened(const Gemm& op, const void* a, const void* b, void* c, const MatrixProduct& product) {
   op.ab == DType::kBF16 ? widened<bf16>(op, a, b, c, product) : widened<f16>(op, a, b, c, product);
+}
+
+void gemm_then_add(const Gemm& op, const void* a, const void* b, void* c, const MatrixProduct& product) {
+  Gemm alone = op;
+  alone.add_to = nullptr;
+  product(alone, a, b, c);
+  add(op.c, op.m * op.n, op.add_to, c, op.add_to);
 }
 
 void gemm_empty(const Gemm& op, void* c) {
@@ -140,6 +148,7 @@ void check_gemm(const Gemm& op) {
   require(op.c == op.ab || (op.c == DType::kF32 && op.ab != DType::kF64), "gemm of {} writes {}{}, asked for {}",
           name(op.ab), name(op.ab), op.ab == DType::kF64 || op.ab == DType::kF32 ? "" : " or fp32", name(op.c));
   require(op.bias == nullptr || !op.accumulate, "gemm adds a bias or accumulates, not both");
+  require(op.add_to == nullptr || !op.accumulate, "gemm accumulates or adds to something else, not both");
 }
 
 }  // namespace loom::kernels

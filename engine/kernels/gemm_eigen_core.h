@@ -14,8 +14,11 @@ namespace loom::kernels {
 void gemm_eigen(const Gemm& op, const void* a, const void* b, void* c);
 
 // Widens bf16 or fp16 operands (and bias) to fp32, runs `product` in fp32 and rounds the result once to op.c.
-using Fp32Product = std::function<void(const Gemm& op, const void* a, const void* b, void* c)>;
-void gemm_widened(const Gemm& op, const void* a, const void* b, void* c, const Fp32Product& product);
+using MatrixProduct = std::function<void(const Gemm& op, const void* a, const void* b, void* c)>;
+void gemm_widened(const Gemm& op, const void* a, const void* b, void* c, const MatrixProduct& product);
+
+// `product` into C, then C added to op.add_to: for backends that do not add it within their products.
+void gemm_then_add(const Gemm& op, const void* a, const void* b, void* c, const MatrixProduct& product);
 
 // What a product with k = 0 gives: the bias or zeros, or C untouched when accumulating.
 void gemm_empty(const Gemm& op, void* c);

@@ -47,8 +47,8 @@ void write_turned(const Gemm& op, const float* turned, std::int64_t first, std::
 
 bool takes_few_rows(const GemmKernels& kernels, const Gemm& op) {
   return are_as_stored(words_of(op, kernels)) && op.transpose_b && !op.transpose_a && !op.accumulate &&
-         op.m <= kMostRows && op.m >= (op.ab == DType::kF32 ? kLeastRows : kLeastRowsOfBf16) && op.n >= kLeastColumns &&
-         op.n >= 2 * op.m;
+         op.add_to == nullptr && op.m <= kMostRows && op.m >= (op.ab == DType::kF32 ? kLeastRows : kLeastRowsOfBf16) &&
+         op.n >= kLeastColumns && op.n >= 2 * op.m;
 }
 
 void gemm_few_rows(const GemmKernels& kernels, const Gemm& op, int threads, const GemmOperands& operands) {

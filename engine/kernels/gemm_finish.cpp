@@ -20,6 +20,9 @@ void write_row(const GemmTile& t, std::int64_t row, const float* sums) {
   if (t.bias != nullptr) {
     for (std::int64_t i = 0; i < columns; ++i) values[i] += t.bias[i];
   }
+  if (t.rounds_first) {
+    for (std::int64_t i = 0; i < columns; ++i) values[i] = static_cast<float>(T(values[i]));
+  }
   if (t.adds_c) {
     for (std::int64_t i = 0; i < columns; ++i) values[i] = static_cast<float>(c[i]) + values[i];
   }

@@ -112,6 +112,10 @@ struct Avx512 {
     const __m256i halves = _mm256_maskz_loadu_epi16(first(count), from);
     return type == OutputType::kBf16 ? widen_bf16(halves) : _mm512_cvtph_ps(halves);
   }
+  static LOOM_ALWAYS_INLINE F round16(F x, OutputType type) {
+    return type == OutputType::kBf16 ? widen_bf16(to_bf16(x))
+                                     : _mm512_cvtph_ps(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
   static LOOM_ALWAYS_INLINE void store16_part(void* to, F x, std::int64_t count, OutputType type) {
     const __m256i halves = type == OutputType::kBf16 ? to_bf16(x) : _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
     if (count == kLanes) {

@@ -46,7 +46,8 @@ struct GemmTile {
   void* c = nullptr;            // may be `sums`
   std::int64_t c_row = 0;
   OutputType type = OutputType::kFp32;
-  bool adds_c = false;  // C += in place of C =; of 16-bit types only, fp32 gives C as `sums`
+  bool adds_c = false;        // C += in place of C =; an fp32 C is `sums` unless rounds_first
+  bool rounds_first = false;  // to C's type, before C is added
 };
 
 // Panels of B, one behind another, from B stored [K,N] (transposed: [N,K]).

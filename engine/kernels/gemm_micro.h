@@ -3,7 +3,8 @@
 // Isa   a class of an unnamed namespace, so that each file that includes this has its own copy, compiled for its own
 //       instruction set:
 //         F, kLanes, zero(), load(p), load_part(p, n), store(p, x), store_part(p, x, n), broadcast(p): a word for all
-//         lanes, fma(a, b, sum): words, add(x, y), load16_part(p, n, type), store16_part(p, x, n, type)
+//         lanes, fma(a, b, sum): words, add(x, y), load16_part(p, n, type), store16_part(p, x, n, type),
+//         round16(x, type): as if stored and loaded
 //       Rows of a tile: at most 8 (three pointers reach them).
 #pragma once
 
@@ -103,13 +104,14 @@ LOOM_ALWAYS_INLINE std::int64_t lanes_of(const GemmTile& t, int v) {
 }
 
 template <class Isa, int kRows, int kVectors>
-LOOM_ALWAYS_INLINE void add_sums(RegisterTile<Isa, kRows, kVectors>& tile, const GemmTile& t, bool is_whole) {
+LOOM_ALWAYS_INLINE void add_fp32(RegisterTile<Isa, kRows, kVectors>& tile, const GemmTile& t, const float* from,
+                                 std::int64_t row, bool is_whole) {
   using F = typename Isa::F;
   if (is_whole) {
-    tile.each([&](int r, int v, F x) { return Isa::add(Isa::load(t.sums + r * t.sums_row + v * Isa::kLanes), x); });
+    tile.each([&](int r, int v, F x) { return Isa::add(Isa::load(from + r * row + v * Isa::kLanes), x); });
   } else {
     tile.each([&](int r, int v, F x) {
-      return Isa::add(Isa::load_part(t.sums + r * t.sums_row + v * Isa::kLanes, lanes_of<Isa>(t, v)), x);
+      return Isa::add(Isa::load_part(from + r * row + v * Isa::kLanes, lanes_of<Isa>(t, v)), x);
     });
   }
 }
@@ -118,6 +120,7 @@ template <class Isa, int kRows, int kVectors>
 LOOM_ALWAYS_INLINE void write_fp32(RegisterTile<Isa, kRows, kVectors>& tile, const GemmTile& t, bool is_whole) {
   using F = typename Isa::F;
   float* c = static_cast<float*>(t.c);
+  if (t.adds_c) add_fp32(tile, t, c, t.c_row, is_whole);
   if (is_whole) {
     tile.each([&](int r, int v, F x) { return Isa::store(c + r * t.c_row + v * Isa::kLanes, x), x; });
   } else {
@@ -131,6 +134,7 @@ template <class Isa, int kRows, int kVectors>
 LOOM_ALWAYS_INLINE void write_16_bits(RegisterTile<Isa, kRows, kVectors>& tile, const GemmTile& t) {
   using F = typename Isa::F;
   std::uint16_t* c = static_cast<std::uint16_t*>(t.c);
+  if (t.rounds_first) tile.each([&](int, int, F x) { return Isa::round16(x, t.type); });
   if (t.adds_c) {
     tile.each([&](int r, int v, F x) {
       return Isa::add(Isa::load16_part(c + r * t.c_row + v * Isa::kLanes, lanes_of<Isa>(t, v), t.type), x);
@@ -148,7 +152,7 @@ void multiply_tile(const GemmTile& t) {
   tile.clear();
   tile.multiply(t);
   const bool is_whole = t.columns == tile.kWidth;
-  if (t.sums != nullptr) add_sums(tile, t, is_whole);
+  if (t.sums != nullptr) add_fp32(tile, t, t.sums, t.sums_row, is_whole);
   if (t.bias != nullptr) {
     tile.each(
         [&](int, int v, F x) { return Isa::add(x, Isa::load_part(t.bias + v * Isa::kLanes, lanes_of<Isa>(t, v))); });

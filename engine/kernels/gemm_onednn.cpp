@@ -280,6 +280,7 @@ bool takes_detour(DType dtype) { return dtype == DType::kF16 || (dtype == DType:
 void gemm(const Gemm& op, const void* a, const void* b, void* c) {
   check_gemm(op);
   if (op.m == 0 || op.n == 0) return;
+  if (op.add_to != nullptr) return gemm_then_add(op, a, b, c, gemm);
   if (op.k == 0) return gemm_empty(op, c);
   if (op.ab == DType::kF64) return gemm_eigen(op, a, b, c);
   if (takes_detour(op.ab)) return gemm_widened(op, a, b, c, multiply);

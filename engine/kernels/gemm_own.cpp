@@ -73,9 +73,11 @@ int threads_here() {
 }
 
 void multiply(const Gemm& op, int threads, const void* a, const void* b, void* c) {
+  const GemmKernels* const kernels = op.k == 0 || op.ab == DType::kF64 ? nullptr : best_kernels();
+  if (kernels != nullptr) return gemm_own(*kernels, op, threads, a, b, c);
+  if (op.add_to != nullptr) return gemm_then_add(op, a, b, c, gemm);
   if (op.k == 0) return gemm_empty(op, c);
   if (op.ab == DType::kF64) return gemm_eigen(op, a, b, c);
-  if (const GemmKernels* const kernels = best_kernels()) return gemm_own(*kernels, op, threads, a, b, c);
   op.ab == DType::kF32 ? gemm_eigen(op, a, b, c) : gemm_widened(op, a, b, c, gemm_eigen);
 }
 

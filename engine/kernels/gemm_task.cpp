@@ -81,7 +81,8 @@ void GemmTask::multiply_part(Span rows, Span columns, const Part& part, float* s
   const bool is_first = part.index == 0, is_last = part.index == cut_.steps.count() - 1;
   GemmTile tile;
   tile.steps = part.steps;
-  tile.c = operands_.c + (rows.begin * op_.n + columns.begin) * c_bytes_;
+  const std::int64_t offset = (rows.begin * op_.n + columns.begin) * c_bytes_;
+  tile.c = operands_.c + offset;
   tile.c_row = op_.n;
   tile.type = output_type(op_.c);
   if (op_.c == DType::kF32) {
@@ -90,6 +91,10 @@ void GemmTask::multiply_part(Span rows, Span columns, const Part& part, float* s
     tile.adds_c = is_last && op_.accumulate;
     if (!is_first) tile.sums = sums, tile.sums_row = columns.size;
     if (!is_last) tile.c = sums, tile.c_row = columns.size, tile.type = OutputType::kFp32;
+  }
+  if (is_last && op_.add_to != nullptr) {
+    tile.c = static_cast<char*>(op_.add_to) + offset;
+    tile.adds_c = tile.rounds_first = true;
   }
   if (is_last && bias_ != nullptr) tile.bias = bias_ + (columns.begin - first_column_);
   multiply_rows_with_panels(rows, part, tile);

@@ -104,6 +104,12 @@ bool will_record(std::span<const Tensor> inputs);
 void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tensor> saved, std::vector<Tensor> outputs,
             BackwardFn backward);
 
+// For the backward of an operator, before the kernel that computes `gradient` of input `input`: the sum of what other
+// consumers of the input gave, if the kernel may add to it. Who gets a defined tensor adds the gradient to it in that
+// kernel, rounded to its dtype first (the bits of an addition afterwards), keeps no handle of it, and still returns
+// `gradient`, whose bytes nobody reads. The tape records and prices the addition all the same.
+Tensor add_gradient_to(std::size_t input, const Tensor& gradient);
+
 // record() in two steps: saves before the operator computes. For operators whose saved tensors are all inputs: a
 // recompute that ends at the last tensor it needs then ends before their kernel, as PyTorch's does.
 class Recording {

@@ -22,7 +22,7 @@ struct Ready {
   }
 };
 
-class Backward {
+class Backward final : public GradientSums {
  public:
   explicit Backward(std::span<const Root> roots) {
     for (const Root& root : roots) put_root(root);
@@ -39,6 +39,21 @@ class Backward {
       ready_.pop();
       run_node(node);
     }
+  }
+
+  // Not where a second edge of the node leads to the same sum: the order of additions would change.
+  Tensor take(std::size_t input, const Tensor& gradient) override {
+    const std::vector<Edge>& edges = running_->edges;
+    const Edge& edge = edges.at(input);
+    const auto meets = [&](const Edge& other) { return other.node == edge.node && other.output == edge.output; };
+    if (!edge.node || std::ranges::count_if(edges, meets) != 1) return {};
+    const auto found = buffers_.find(edge.node.get());
+    if (found == buffers_.end() || found->second.size() <= static_cast<std::size_t>(edge.output)) return {};
+    const Tensor& sum = found->second[static_cast<std::size_t>(edge.output)];
+    if (!sum.defined() || sum.dtype() != gradient.dtype() || sum.shape() != gradient.shape()) return {};
+    if (!sum.is_owned_by(1)) return {};
+    is_added_[input] = true;
+    return sum;
   }
 
  private:
@@ -74,6 +89,8 @@ class Backward {
     buffers_.erase(node.get());
     if (grads.empty()) grads.resize(1);
     run_hooks(*node, grads);
+    running_ = node.get();
+    is_added_.assign(node->edges.size(), false);
     std::vector<Tensor> next = node->backward(grads);
     grads.clear();
     node->release_saved();
@@ -81,7 +98,7 @@ class Backward {
     for (std::size_t i = 0; i < node->edges.size(); ++i) {
       const Edge& edge = node->edges[i];
       if (!edge.node) continue;
-      put_gradient(edge, next[i]);
+      is_added_[i] ? count_added_gradient(edge, next[i]) : put_gradient(edge, next[i]);
       next[i] = Tensor{};
       if (--dependencies_[edge.node.get()] == 0) push(edge.node);
     }
@@ -110,28 +127,41 @@ class Backward {
     require(sum.dtype() == grad.dtype() && sum.shape() == grad.shape(), "gradients {} {} and {} {} meet at '{}'",
             name(sum.dtype()), to_string(sum.shape()), name(grad.dtype()), to_string(grad.shape()), edge.node->name());
     const Tensor target = sum.is_owned_by(1) ? sum : Tensor::empty(sum.shape(), sum.dtype());
-    const Cost cost{static_cast<double>(sum.numel()), 2 * sum.nbytes(), sum.nbytes()};
-    device::Device::current().launch(
-        "grad_add", cost, [&] { kernels::add(sum.dtype(), sum.numel(), sum.raw(), grad.raw(), target.raw()); });
+    launch_addition(sum, [&] { kernels::add(sum.dtype(), sum.numel(), sum.raw(), grad.raw(), target.raw()); });
     sum = target;
+  }
+
+  // The operator's kernel added it.
+  void count_added_gradient(const Edge& edge, const Tensor& grad) {
+    const Tensor& sum = buffers_.at(edge.node.get()).at(static_cast<std::size_t>(edge.output));
+    require(grad.defined() && sum.is_owned_by(1), "'{}' keeps the gradient sum that it was given to add to",
+            running_->name());
+    launch_addition(sum, [] {});
+  }
+
+  template <class Body>
+  static void launch_addition(const Tensor& sum, Body body) {
+    const device::Cost cost{static_cast<double>(sum.numel()), 2 * sum.nbytes(), sum.nbytes()};
+    device::Device::current().launch("grad_add", cost, body);
   }
 
   void push(const std::shared_ptr<Node>& node) { ready_.push({node, arrivals_++}); }
 
-  using Cost = device::Cost;
   std::vector<std::shared_ptr<Node>> roots_;  // each once, until they are in the queue
   std::priority_queue<Ready> ready_;
   std::uint64_t arrivals_ = 0;
   std::unordered_map<Node*, int> dependencies_;
   std::unordered_map<Node*, std::vector<Tensor>> buffers_;
+  const Node* running_ = nullptr;
+  std::vector<bool> is_added_;  // by edge of the node that runs
 };
 
 // The innermost task while it runs, taken off also when backward throws.
 class TaskScope {
  public:
-  TaskScope() {
+  explicit TaskScope(GradientSums& sums) {
     TapeState& state = TapeState::current();
-    state.tasks.push_back({state.next_task++, {}});
+    state.tasks.push_back({state.next_task++, &sums, {}});
   }
   ~TaskScope() { TapeState::current().tasks.pop_back(); }
   TaskScope(const TaskScope&) = delete;
@@ -148,7 +178,7 @@ void backward(const Tensor& loss, const Tensor& grad) {
 void backward(std::span<const Root> roots) {
   const NoGrad no_grad;
   Backward graph(roots);
-  const TaskScope task;
+  const TaskScope task(graph);
   graph.run();
   // A callback may queue another.
   for (std::size_t i = 0; i < TapeState::current().tasks.back().callbacks.size(); ++i) {
@@ -161,6 +191,12 @@ void queue_callback(std::function<void()> callback) {
   TapeState& state = TapeState::current();
   require(!state.tasks.empty(), "a callback was queued outside backward");
   state.tasks.back().callbacks.push_back(std::move(callback));
+}
+
+Tensor add_gradient_to(std::size_t input, const Tensor& gradient) {
+  const TapeState& state = TapeState::current();
+  require(!state.tasks.empty(), "a gradient is added outside backward");
+  return state.tasks.back().sums->take(input, gradient);
 }
 
 bool in_backward() { return !TapeState::current().tasks.empty(); }

@@ -10,8 +10,17 @@
 
 namespace loom::autograd {
 
+// A running backward, as its operators see it.
+class GradientSums {
+ public:
+  virtual ~GradientSums() = default;
+  // add_gradient_to() of the node that runs.
+  virtual Tensor take(std::size_t input, const Tensor& gradient) = 0;
+};
+
 struct GraphTask {
   std::uint64_t id = 0;
+  GradientSums* sums = nullptr;
   std::vector<std::function<void()>> callbacks;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/core/rounding.h"
+#include "engine/kernels/fused.h"
 #include "engine/kernels/gemm_amx_tile.h"
 #include "engine/kernels/gemm_cut.h"
 #include "engine/kernels/gemm_own.h"
@@ -124,6 +125,25 @@ TEST(GemmSets, MultiplyRightOverSeveralBlocksOfPackedRows) {
     expect_right(*kernels, op, Operands(op));
     op.ab = DType::kBF16, op.c = DType::kBF16, op.k = 2 * 900;
     expect_right(*kernels, op, Operands(op));
+  }
+}
+
+TEST(GemmSets, AddToAnotherTensorWithTheBitsOfTwoSteps) {
+  for (const GemmKernels* kernels : sets()) {
+    for (const auto& [ab, c] : kTypes) {
+      for (const std::int64_t k : {70, 1300}) {  // one and several blocks
+        Gemm op;
+        op.m = 45, op.n = 131, op.k = k, op.ab = ab, op.c = c;
+        const Operands x(op);
+        op.bias = x.bias.data();
+        const TypedArray alone = product(*kernels, op, x), before = TypedArray::random(c, op.m * op.n, 5);
+        TypedArray expected = before, sum = before;
+        add(c, op.m * op.n, before.data(), alone.data(), expected.data());
+        op.add_to = sum.data();
+        product(*kernels, op, x);
+        EXPECT_TRUE(sum == expected) << describe(*kernels, op);
+      }
+    }
   }
 }
 

@@ -1,5 +1,5 @@
-// Promise: gemm equals a product in double for every dtype, transposition, bias and accumulation, at any size, and its
-//          bits do not depend on the number of threads.
+// Promise: gemm equals a product in double for every dtype, transposition, bias and accumulation, at any size; its bits
+//          do not depend on the number of threads; added to another tensor it has the bits of two steps.
 // World:   no ranks, or one rank with a pool of 1 to 3 threads; numbers in [-1, 1).
 
 #include "engine/kernels/gemm.h"
@@ -14,6 +14,7 @@
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
 #include "engine/core/rank_context.h"
+#include "engine/kernels/fused.h"
 #include "tests/kernels/typed_array.h"
 
 namespace loom::kernels {
@@ -145,6 +146,29 @@ TEST(Gemm, DoesNotReadCUnlessItAccumulates) {
     const TypedArray clean = product(t, x);
     x.c = TypedArray::filled(types.c, t.op.m * t.op.n, std::nan(""));
     EXPECT_TRUE(product(t, x) == clean) << describe(t);
+  }
+}
+
+// Both in one kernel give the bits of one behind the other.
+void expect_sum_as_of_two_steps(Case t) {
+  if (t.op.accumulate) return;
+  const Operands x = operands(t);
+  const TypedArray alone = product(t, x), before = TypedArray::random(t.op.c, t.op.m * t.op.n, 5);
+  TypedArray expected = before, sum = before;
+  add(t.op.c, t.op.m * t.op.n, before.data(), alone.data(), expected.data());
+  t.op.add_to = sum.data();
+  product(t, x);
+  EXPECT_TRUE(sum == expected) << describe(t);
+}
+
+TEST(Gemm, AddsToAnotherTensorWithTheBitsOfAProductAndAnAddition) {
+  for (const Types types : kTypes) {
+    for_each_form(make(37, 53, 41, types), expect_sum_as_of_two_steps);
+    for_each_form(make(48, 96, 1300, types), expect_sum_as_of_two_steps);  // several blocks of K
+    for_each_form(make(16, 600, 70, types), expect_sum_as_of_two_steps);   // a few rows
+    for_each_form(make(5, 7, 0, types), expect_sum_as_of_two_steps);
+    test::WithThreads pool(2);
+    for_each_form(make(300, 200, 70, types), expect_sum_as_of_two_steps);
   }
 }
 

@@ -91,24 +91,44 @@ struct Gradients {
   Doubles dx, dweight, dbias;
 };
 
-Gradients rms_gradients(DType dtype, Sizes n, const Buffer& x, const Buffer& weight, const Buffer& dy) {
+Gradients rms_gradients(DType dtype, Sizes n, const Buffer& x, const Buffer& weight, const Buffer& dy,
+                        void* add_dx_to = nullptr) {
   Buffer y(dtype, static_cast<std::size_t>(n.rows * n.dim)), dx = y, dweight(dtype, static_cast<std::size_t>(n.dim));
   Buffer rstd(stat_dtype(dtype), static_cast<std::size_t>(n.rows));
   rms_norm_forward({dtype, n.rows, n.dim, kEps}, x.data(), weight.data(), y.data(), rstd.data());
-  rms_norm_backward({dtype, n.rows, n.dim}, x.data(), weight.data(), rstd.data(), dy.data(), dx.data(), dweight.data());
+  rms_norm_backward({dtype, n.rows, n.dim, 0, add_dx_to}, x.data(), weight.data(), rstd.data(), dy.data(), dx.data(),
+                    dweight.data());
   return {dx.values(), dweight.values(), {}};
 }
 
-Gradients layer_gradients(DType dtype, Sizes n, const Buffer& x, const Buffer& weight, const Buffer& dy) {
+Gradients layer_gradients(DType dtype, Sizes n, const Buffer& x, const Buffer& weight, const Buffer& dy,
+                          void* add_dx_to = nullptr) {
   const Buffer bias = normal_buffer(dtype, n.dim, 3);
   Buffer y(dtype, static_cast<std::size_t>(n.rows * n.dim)), dx = y;
   Buffer dweight(dtype, static_cast<std::size_t>(n.dim)), dbias = dweight;
   Buffer mean(stat_dtype(dtype), static_cast<std::size_t>(n.rows)), rstd = mean;
   layer_norm_forward({dtype, n.rows, n.dim, kEps}, x.data(), weight.data(), bias.data(), y.data(), mean.data(),
                      rstd.data());
-  layer_norm_backward({dtype, n.rows, n.dim}, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(),
-                      {dx.data(), dweight.data(), dbias.data()});
+  layer_norm_backward({dtype, n.rows, n.dim, 0, add_dx_to}, x.data(), weight.data(), mean.data(), rstd.data(),
+                      dy.data(), {dx.data(), dweight.data(), dbias.data()});
   return {dx.values(), dweight.values(), dbias.values()};
+}
+
+// dx added within the kernel, against dx and an addition after it.
+TEST(Norms, AddDxToASumWithTheBitsOfAnAddition) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
+    for (const Sizes n : {Sizes{3, 5}, Sizes{130, 96}}) {
+      const Buffer x = normal_buffer(dtype, n.rows * n.dim, 1), weight = normal_buffer(dtype, n.dim, 2);
+      const Buffer dy = normal_buffer(dtype, n.rows * n.dim, 4), before = normal_buffer(dtype, n.rows * n.dim, 5);
+      for (const auto gradients : {rms_gradients, layer_gradients}) {
+        const Buffer dx(dtype, gradients(dtype, n, x, weight, dy, nullptr).dx);
+        Buffer expected = before, sum = before;
+        add(dtype, n.rows * n.dim, before.data(), dx.data(), expected.data());
+        gradients(dtype, n, x, weight, dy, sum.data());
+        EXPECT_EQ(sum.values(), expected.values()) << name(dtype) << " " << n.rows << " rows";
+      }
+    }
+  }
 }
 
 constexpr Sizes kGradientSizes[] = {{3, 5}, {2, 19}, {40, 4}};
@@ -152,9 +172,9 @@ void expect_like_fp64(Run run) {
       const Buffer x = normal_buffer(dtype, n.rows * n.dim, 1);
       const Buffer weight = normal_buffer(dtype, n.dim, 2);
       const Buffer dy = normal_buffer(dtype, n.rows * n.dim, 4);
-      const Gradients got = run(dtype, n, x, weight, dy);
+      const Gradients got = run(dtype, n, x, weight, dy, nullptr);
       const Gradients want = run(DType::kF64, n, Buffer(DType::kF64, x.values()), Buffer(DType::kF64, weight.values()),
-                                 Buffer(DType::kF64, dy.values()));
+                                 Buffer(DType::kF64, dy.values()), nullptr);
       expect_close(dtype, got.dx, want.dx, 40, 16);
       expect_close(dtype, got.dweight, want.dweight, 40, 16);
       expect_close(dtype, got.dbias, want.dbias, 40, 16);

@@ -48,6 +48,64 @@ TEST(Backward, SumsOverBroadcastRows) {  // L = sum(a + b), b a row of a's three
   EXPECT_THAT(grad(b), ElementsAre(3, 3));
 }
 
+struct Weights {
+  Tensor first, second, third, norm, bias;
+};
+
+// Five consumers of one tensor, of which each but the last to run adds its gradient to a sum; its gradient. `pass`
+// stands between the tensor and each of them.
+test::Doubles gradient_of_a_shared_tensor(DType dtype, const std::function<Tensor(const Tensor&)>& pass) {
+  const auto made = [dtype](std::uint64_t stream, const Shape& shape) {
+    return leaf(test::normals(shape.numel(), stream), shape, dtype);
+  };
+  const Weights w{made(1, {8, 6}), made(2, {4, 6}), made(3, {6, 5}), made(4, {6}), made(5, {6})};
+  const Tensor x = made(6, {3, 6});
+  const Tensor shared = ops::scale(x, 1);
+  const Tensor loss = ops::add(
+      ops::add(sum(ops::linear(pass(shared), w.first)), sum(ops::rms_norm(pass(shared), w.norm, 1e-5))),
+      ops::add(ops::add(sum(ops::linear_kn(pass(shared), w.third, {})), sum(ops::linear(pass(shared), w.second))),
+               sum(ops::layer_norm(pass(shared), w.norm, w.bias, 1e-5))));
+  backward(loss);
+  return grad(x);
+}
+
+TEST(Backward, OperatorsThatAddTheirGradientToASumGiveTheBitsOfAnAddition) {
+  test::OneRank rank;
+  const auto nothing = [](const Tensor& x) { return x; };
+  const auto identity = [](const Tensor& x) {  // the tape adds where no operator does
+    return autograd::identity_with_backward("pass", {x}, [] {}).front();
+  };
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
+    EXPECT_EQ(gradient_of_a_shared_tensor(dtype, nothing), gradient_of_a_shared_tensor(dtype, identity)) << name(dtype);
+  }
+}
+
+// L = sum(x x^T + 2 x): both edges of one product lead to x's sum, after that of the scaling. d/dx of sum(x x^T), x of
+// one row, is 2 x.
+TEST(Backward, AnOperatorThatUsesATensorTwiceAddsBothGradients) {
+  test::OneRank rank;
+  const Tensor x = leaf({3, -1}, {1, 2});
+  const Tensor shared = ops::scale(x, 1);
+  backward(ops::add(sum(ops::linear(shared, shared)), sum(ops::scale(shared, 2))));
+  EXPECT_THAT(grad(x), ElementsAre(8, 0));
+}
+
+TEST(Backward, AGradientThatSomebodyHoldsIsNotAddedTo) {
+  test::OneRank rank;
+  const Tensor x = leaf({3, -1}, {1, 2}), w = leaf({1, 2}, {1, 2});
+  const Tensor shared = ops::scale(x, 1);
+  const Tensor product = ops::linear(shared, w);
+  const Tensor later = autograd::identity_with_backward("later", {shared}, [] {}).front();  // runs first
+  Tensor held;
+  later.register_hook([&](const Tensor& grad) {
+    held = grad;
+    return Tensor{};
+  });
+  backward(ops::add(sum(product), sum(later)));
+  EXPECT_THAT(test::values(held), ElementsAre(1, 1));
+  EXPECT_THAT(grad(x), ElementsAre(2, 3));
+}
+
 TEST(Backward, StartsFromAGivenGradient) {
   test::OneRank rank;
   const Tensor x = leaf({1, 2});

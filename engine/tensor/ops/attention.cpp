@@ -87,7 +87,7 @@ Grads backward(const kernels::Attention& op, Saved saved, const Tensor& dout, co
                                             .out = out.raw(),
                                             .log_sum_exp = lse.raw(),
                                             .dout = dout.raw(),
-                                            .dlog_sum_exp = dlog_sum_exp.defined() ? dlog_sum_exp.raw() : nullptr,
+                                            .dlog_sum_exp = raw_or_null(dlog_sum_exp),
                                             .dq = dq.raw(),
                                             .dk = dk.raw(),
                                             .dv = dv.raw()});

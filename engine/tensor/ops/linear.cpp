@@ -13,13 +13,19 @@
 namespace loom::ops {
 namespace {
 
+struct Extra {
+  Tensor bias{};
+  Tensor add_to{};
+};
+
 void run_gemm(std::string_view name, kernels::Gemm op, const Tensor& a, const Tensor& b, const Tensor& c,
-              const Tensor& bias = {}) {
+              const Extra& extra = {}) {
   op.ab = a.dtype();
   op.c = c.dtype();
   launch(name, gemm_cost(op, 1, a, b, c), [&] {
-    if (bias.defined()) op.bias = bias.raw();
-    if (DecodingScope::is_current() && !op.transpose_a && kernels::are_few_rows(op.m, op.ab)) {
+    op.bias = raw_or_null(extra.bias);
+    op.add_to = raw_or_null(extra.add_to);
+    if (DecodingScope::is_current() && !op.transpose_a && op.add_to == nullptr && kernels::are_few_rows(op.m, op.ab)) {
       return kernels::multiply_rows(
           {.m = op.m, .n = op.n, .k = op.k, .transposed = op.transpose_b, .dtype = op.ab, .bias = op.bias}, a.raw(),
           b.raw(), c.raw());
@@ -53,18 +59,20 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool
   const Tensor none;
   autograd::Recording recording("linear", {x, weight, bias},
                                 {weight.requires_grad() ? x : none, x.requires_grad() ? weight : none});
-  const Tensor y = autograd::compute_or_recall(autograd::Producer::kMatrixProduct, [&] {
-                     const Tensor product = Tensor::empty(with_last(x.shape(), n), x.dtype());
-                     run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, product, bias);
-                     return std::vector{product};
-                   }).front();
+  const Tensor y =
+      autograd::compute_or_recall(autograd::Producer::kMatrixProduct, [&] {
+        const Tensor product = Tensor::empty(with_last(x.shape(), n), x.dtype());
+        run_gemm("linear", {.m = m, .n = n, .k = k, .transpose_b = out_in}, x, weight, product, {.bias = bias});
+        return std::vector{product};
+      }).front();
   recording.finish(
       {y}, [m, n, k, out_in, x_shape = x.shape()](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
         const Tensor &x = saved[0], &w = saved[1], &dy = grads[0];
         Grads result(3);
         if (needs[0]) {
           result[0] = Tensor::empty(x_shape, dy.dtype());
-          run_gemm("linear_dx", {.m = m, .n = k, .k = n, .transpose_b = !out_in}, dy, w, result[0]);
+          run_gemm("linear_dx", {.m = m, .n = k, .k = n, .transpose_b = !out_in}, dy, w, result[0],
+                   {.add_to = autograd::add_gradient_to(0, result[0])});
         }
         if (needs[1]) {
           result[1] = Tensor::empty(out_in ? Shape{n, k} : Shape{k, n}, dy.dtype());

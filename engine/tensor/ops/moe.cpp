@@ -224,23 +224,22 @@ Tensor combine_tokens(const Tensor& x, const Tensor& weights, const ExpertRows& 
                             rows.token_rows.data<std::int64_t>(), y.raw());
   });
   const Tensor none;
-  autograd::record(
-      "combine_tokens", {x, weights},
-      {weights.requires_grad() ? x : none, x.requires_grad() ? weights : none, rows.row_slots}, {y},
-      [=](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
-        const Tensor &x = saved[0], &weights = saved[1], &row_slots = saved[2], &dy = grads[0];
-        Grads result(2);
-        if (needs[0]) result[0] = Tensor::empty({tokens * k, dim}, dy.dtype());
-        if (needs[1]) result[1] = Tensor::empty({tokens, k}, dy.dtype());
-        const Cost cost =
-            pass_cost(3.0 * static_cast<double>(tokens * k * dim), {x, weights, row_slots, dy}, {result[0], result[1]});
-        const auto raw = [](const Tensor& tensor) { return tensor.defined() ? tensor.raw() : nullptr; };
-        launch("combine_tokens_grad", cost, [&] {
-          kernels::combine_tokens_backward({dy.dtype(), tokens, k, dim}, raw(x), raw(weights),
-                                           row_slots.data<std::int64_t>(), dy.raw(), raw(result[0]), raw(result[1]));
-        });
-        return result;
-      });
+  autograd::record("combine_tokens", {x, weights},
+                   {weights.requires_grad() ? x : none, x.requires_grad() ? weights : none, rows.row_slots}, {y},
+                   [=](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
+                     const Tensor &x = saved[0], &weights = saved[1], &row_slots = saved[2], &dy = grads[0];
+                     Grads result(2);
+                     if (needs[0]) result[0] = Tensor::empty({tokens * k, dim}, dy.dtype());
+                     if (needs[1]) result[1] = Tensor::empty({tokens, k}, dy.dtype());
+                     const Cost cost = pass_cost(3.0 * static_cast<double>(tokens * k * dim),
+                                                 {x, weights, row_slots, dy}, {result[0], result[1]});
+                     launch("combine_tokens_grad", cost, [&] {
+                       kernels::combine_tokens_backward({dy.dtype(), tokens, k, dim}, raw_or_null(x),
+                                                        raw_or_null(weights), row_slots.data<std::int64_t>(), dy.raw(),
+                                                        raw_or_null(result[0]), raw_or_null(result[1]));
+                     });
+                     return result;
+                   });
   return y;
 }
 

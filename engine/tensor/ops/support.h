@@ -71,6 +71,8 @@ Tensor sum_to(const Tensor& grad, const Shape& shape);
 std::vector<double> kernel_values(const Tensor& x);
 inline double kernel_value(const Tensor& x) { return kernel_values(x).front(); }
 
+inline void* raw_or_null(const Tensor& x) { return x.defined() ? x.raw() : nullptr; }
+
 template <class F>
 void launch(std::string_view kernel, const Cost& cost, F&& run) {
   device::Device::current().launch(kernel, cost, std::forward<F>(run));
