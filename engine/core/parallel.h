@@ -35,5 +35,7 @@ class ComputePool {
 
 // run() on the current rank's pool; without a current rank, a plain loop.
 void parallel_for(std::int64_t tiles, const std::function<void(std::int64_t)>& body);
+// How many threads it has here.
+int parallel_threads();
 
 }  // namespace loom

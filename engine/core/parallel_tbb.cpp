@@ -90,4 +90,9 @@ void parallel_for(std::int64_t tiles, const std::function<void(std::int64_t)>& b
   for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
 }
 
+int parallel_threads() {
+  RankContext* const context = RankContext::current_or_null();
+  return context == nullptr ? 1 : context->slot<ComputePool>().compute_threads();
+}
+
 }  // namespace loom

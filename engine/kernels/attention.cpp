@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/core/parallel.h"
 #include "engine/kernels/attention_impl.h"
 
 namespace loom::kernels {
@@ -105,7 +106,7 @@ std::vector<HeadTask> key_value_head_tasks(std::span<const Part> parts) {
     total += heads * cost(part);
     for (std::int64_t kv_unit = 0; kv_unit < heads; ++kv_unit) tasks.push_back({&part, kv_unit});
   }
-  if (total < kLeastTasks * longest) return {};
+  if (parallel_threads() > 1 && total < kLeastTasks * longest) return {};
   std::stable_sort(tasks.begin(), tasks.end(),
                    [&](const HeadTask& a, const HeadTask& b) { return cost(*a.part) > cost(*b.part); });
   return tasks;

@@ -13,9 +13,9 @@
 // The first key tile sees every query block: they are packed on its way. A query block is written after the last key
 // tile that it sees.
 //
-// Work  where key/value heads are many, each is one task, which adds dK and dV of its query heads in head order. Else
-//       each query head is one, which leaves its dK and dV in memory, and a second loop adds them in head order. Both
-//       give the same bits.
+// Work  on one thread, or where key/value heads are many, each is one task, which adds dK and dV of its query heads in
+//       head order. Else each query head is one, which leaves its dK and dV in memory, and a second loop adds them in
+//       head order. Both give the same bits.
 
 namespace loom::kernels::attn {
 namespace {
@@ -33,6 +33,7 @@ class Backward {
   static constexpr int kKeys = kKeyTiles * kTile;
   static constexpr int kTileVectors = kTile / kWidth;
   static constexpr int kMostRows = 12;  // of accumulators
+  static constexpr int kProducts = 3;   // of a pair that ask for memory: those of dV, dK and dQ
 
  public:
   struct Tensors {
@@ -62,7 +63,7 @@ class Backward {
     Acc* sum_dv = sum_dk + elems;
     for (std::int64_t i = 0; i < layout_.group; ++i) {
       const bool last = i + 1 == layout_.group;
-      head(batch, first + i, [&](const Head& h, std::int64_t tile) {
+      head(batch, first + i, last, [&](const Head& h, std::int64_t tile) {
         for (std::int64_t row = 0; row < keys_in(tile); ++row) {
           const std::int64_t at = layout_.kv(batch, first / layout_.group, tile * kKeys + row);
           const std::int64_t sum = elems == 0 ? 0 : (tile * kKeys + row) * op_.head_dim;
@@ -82,7 +83,7 @@ class Backward {
     Acc* head_dk = scratch.get<Acc>(2 * elems);
     Acc* head_dv = head_dk + elems;
     parallel_for(op_.batch * op_.heads, [&](std::int64_t i) {
-      head(i / op_.heads, i % op_.heads, [&](const Head& h, std::int64_t tile) {
+      head(i / op_.heads, i % op_.heads, false, [&](const Head& h, std::int64_t tile) {
         const std::int64_t first = layout_.head_key(h.batch, h.head, tile * kKeys);
         for (std::int64_t row = 0; row < keys_in(tile); ++row) {
           const std::int64_t at = first + row * op_.head_dim;
@@ -112,22 +113,48 @@ class Backward {
     Unit *p_rows, *ds_rows, *ds_columns;
   };
 
-  // finish(head, tile) takes dk and dv of a tile. One function for all callers: copies of it for each of them may be
+  // finish(head, tile) takes dk and dv of a tile, and if `writes_keys` writes them where they belong. One function for all callers: copies of it for each of them may be
   // contracted otherwise by the compiler, and give other bits.
-  [[gnu::noinline]] void head(std::int64_t batch, std::int64_t head_index,
+  [[gnu::noinline]] void head(std::int64_t batch, std::int64_t head_index, bool writes_keys,
                               const std::function<void(const Head&, std::int64_t tile)>& finish) const {
     const Head h = room(batch, head_index);
+    Ahead ahead;
     for (std::int64_t tile = 0; tile < tiles_; ++tile) {
       pack_keys(h, tile);
       const std::int64_t first = first_block(tile);
       if (first >= blocks_) std::fill_n(h.dk, 2 * kKeys * step_, Acc{0});
       for (std::int64_t block = first; block < blocks_; ++block) {
         if (tile == 0) pack_queries(h, block);
-        add_pair(h, block, tile, block == first);
+        if (tile == 0) look_at_queries(h, block + 1, ahead);
+        if (block == std::min(first + (tile == 0), blocks_ - 1)) look_at_tiles(h, tile, writes_keys, ahead);
+        ahead.spread(kProducts * wide_steps<M>(step_, kBlockTiles * kKeyTiles * kTile / kPack));
+        add_pair(h, block, tile, block == first, ahead);
         if (tile == last_tile(block) && !writes_whole(block)) write_queries(h, block);
       }
       finish(h, tile);
     }
+  }
+
+  // What a block of queries is packed from.
+  void look_at_queries(const Head& h, std::int64_t block, Ahead& ahead) const {
+    ahead.clear();
+    if (block >= blocks_) return;
+    const std::int64_t at = layout_.q(h.batch, h.head, block * kQueries), count = queries_in(block);
+    for (const T* from : {t_.q, t_.dout, t_.out}) ahead.add(from + at, layout_.q_row, op_.head_dim, count);
+  }
+  // What is written after a tile of keys, what the next one is packed from, and the queries that it ends.
+  void look_at_tiles(const Head& h, std::int64_t tile, bool writes_keys, Ahead& ahead) const {
+    if (tile > 0) ahead.clear();
+    const auto keys = [&](const T* from, std::int64_t of) {
+      const std::int64_t at = layout_.kv(h.batch, h.head / layout_.group, of * kKeys);
+      ahead.add(from + at, layout_.kv_row, op_.head_dim, keys_in(of));
+    };
+    if (writes_keys) keys(t_.dk, tile), keys(t_.dv, tile);
+    if (tile + 1 == tiles_) return;
+    keys(t_.k, tile + 1), keys(t_.v, tile + 1);
+    const std::int64_t block = first_block(tile + 1);
+    if (block >= blocks_) return;
+    ahead.add(t_.dq + layout_.q(h.batch, h.head, block * kQueries), layout_.q_row, op_.head_dim, queries_in(block));
   }
 
   // The first block with a query that sees the tile's first key.
@@ -236,7 +263,7 @@ class Backward {
     return load(lanes);
   }
 
-  void add_pair(const Head& h, std::int64_t block, std::int64_t tile, bool first) const {
+  void add_pair(const Head& h, std::int64_t block, std::int64_t tile, bool first, Ahead& ahead) const {
     const Mask mask = Mask::of(op_, block * kQueries, tile * kKeys, kKeys);
     const std::int64_t count = queries_in(block);
     for (std::int64_t row = 0; row < count; row += kScoreRows) {
@@ -246,7 +273,7 @@ class Backward {
       score_gradients(h, h.p + kept, h.ds + kept, mask, row, h.dout_lines + at, h.delta + block * kQueries + row);
       if constexpr (kPack == 2) pair(h, row, vectors_read(mask, row));
     }
-    accumulate(h, mask, block, tile, first, count);
+    accumulate(h, mask, block, tile, first, count, ahead);
   }
 
   // Vectors of kScoreRows rows that some row of them sees; and that a product of the rows beside them reads.
@@ -310,7 +337,7 @@ class Backward {
   }
 
   void accumulate(const Head& h, const Mask& mask, std::int64_t block, std::int64_t tile, bool first,
-                  std::int64_t count) const {
+                  std::int64_t count, Ahead& ahead) const {
     const std::int64_t rows = block * kBlockTiles * packer_.rows_units();
     // Key j is seen by query rows from j - diagonal + 1 on.
     const auto queries = [&](std::int64_t key, int) -> Span {
@@ -321,14 +348,14 @@ class Backward {
     };
     const auto multiply_keys = [&](const Unit* scores, const Unit* from, Acc* to) {
       sum_into(to, first, [&](auto finish) {
-        multiply_wide<M, 1, kKeys>(mask.keys, step_, scores, from + rows, step_, queries, finish);
+        multiply_wide<M, 1, kKeys>(mask.keys, step_, scores, from + rows, step_, ahead, queries, finish);
       });
     };
     multiply_keys(h.p_rows, h.dout_rows, h.dv);
     multiply_keys(h.ds_rows, h.q_rows, h.dk);
     if (tile == last_tile(block) && writes_whole(block)) {
       multiply_wide<M, kKeys / kPack, 1>(
-          count, step_, h.ds_columns, h.k_rows, step_, keys, [&](std::int64_t row, std::int64_t column) {
+          count, step_, h.ds_columns, h.k_rows, step_, ahead, keys, [&](std::int64_t row, std::int64_t column) {
             const std::int64_t query = block * kQueries + row;
             return QueryGradients{.before = tile == 0 ? nullptr : h.dq + query * step_ + column,
                                   .scale = scale_,
@@ -339,7 +366,7 @@ class Backward {
       return;
     }
     sum_into(h.dq + block * kQueries * step_, tile == 0, [&](auto finish) {
-      multiply_wide<M, kKeys / kPack, 1>(count, step_, h.ds_columns, h.k_rows, step_, keys, finish);
+      multiply_wide<M, kKeys / kPack, 1>(count, step_, h.ds_columns, h.k_rows, step_, ahead, keys, finish);
     });
   }
 

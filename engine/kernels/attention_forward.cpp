@@ -1,4 +1,3 @@
-#include <cmath>
 #include <memory>
 #include <numeric>
 
@@ -12,8 +11,8 @@
 // * log2(e) is folded in), a running maximum m and sum l a row, and O rescaled by 2^(m_old - m_new) as the next chunk
 // is added to it. Tiles of keys are packed once for all query heads that use them.
 //
-// Work  where key/value heads are many, each is one task, which packs a tile of keys when the first block sees it. Else
-//       two loops: over tiles of keys to pack, then over blocks of queries. Both give the same bits.
+// Work  on one thread, or where key/value heads are many, each is one task, which packs a tile of keys when the first
+//       block sees it. Else two loops: over tiles of keys to pack, then over blocks of queries. Both give the same bits.
 
 namespace loom::kernels::attn {
 namespace {
@@ -64,7 +63,9 @@ class Forward {
     for (std::int64_t block = 0; block < blocks_; ++block) {
       for (const std::int64_t end = tiles_seen(block); packed < end; ++packed) pack_keys(kv_unit, packed, panels);
       for (std::int64_t i = 0; i < layout_.group; ++i) {
-        attend(batch, first_head + i, block, panels);
+        Ahead ahead;
+        look_ahead(kv_unit, i, block, packed, ahead);
+        attend(batch, first_head + i, block, panels, ahead);
       }
     }
   }
@@ -84,7 +85,10 @@ class Forward {
       parallel_for(tasks, [&](std::int64_t i) {
         const std::int64_t head = first * layout_.group + i / blocks_;
         const std::int64_t block = blocks_ - 1 - i % blocks_;  // causal queries see the more keys the later they are
-        attend(head / op_.heads, head % op_.heads, block, panels_at(room + i / blocks_ / layout_.group * head_units()));
+        Ahead ahead;
+        if (block > 0) look_at_queries(head / op_.heads, head % op_.heads, block - 1, ahead);
+        attend(head / op_.heads, head % op_.heads, block, panels_at(room + i / blocks_ / layout_.group * head_units()),
+               ahead);
       });
     }
   }
@@ -118,6 +122,32 @@ class Forward {
     return op_.causal ? ceil_div<std::int64_t>(std::min(op_.keys, end), kTile) : tiles_;
   }
 
+  // What comes after a block of query head `i` of the group, `packed` tiles of keys being packed: the same block of the
+  // next head; else the next block, and the keys that it sees first; else the first of the next key/value head, which
+  // this thread may or may not be given.
+  void look_ahead(std::int64_t kv_unit, std::int64_t i, std::int64_t block, std::int64_t packed, Ahead& ahead) const {
+    if (++i == layout_.group) {
+      i = 0;
+      if (++block == blocks_) {
+        if (++kv_unit == op_.batch * op_.kv_heads) return;
+        block = packed = 0;
+      }
+    }
+    const std::int64_t batch = kv_unit / op_.kv_heads, kv_head = kv_unit % op_.kv_heads;
+    if (i == 0) {
+      const std::int64_t at = layout_.kv(batch, kv_head, packed * kTile);
+      const std::int64_t count = std::min(op_.keys, tiles_seen(block) * kTile) - packed * kTile;
+      ahead.add(k_ + at, layout_.kv_row, op_.head_dim, count);
+      ahead.add(v_ + at, layout_.kv_row, op_.head_dim, count);
+    }
+    look_at_queries(batch, kv_head * layout_.group + i, block, ahead);
+  }
+  void look_at_queries(std::int64_t batch, std::int64_t head, std::int64_t block, Ahead& ahead) const {
+    const std::int64_t at = layout_.q(batch, head, block * kTile);
+    ahead.add(q_ + at, layout_.q_row, op_.head_dim, queries_in(block));
+    ahead.add(out_ + at, layout_.q_row, op_.head_dim, queries_in(block));
+  }
+
   void pack_keys(std::int64_t kv_unit, std::int64_t tile, const Panels& panels) const {
     static thread_local Scratch scratch;
     Unit* lines = scratch.get<Unit>(packer_.lines_units());
@@ -147,36 +177,40 @@ class Forward {
     return block;
   }
 
-  void attend(std::int64_t batch, std::int64_t head, std::int64_t block_index, const Panels& panels) const {
+  // `ahead` is what comes after it.
+  void attend(std::int64_t batch, std::int64_t head, std::int64_t block_index, const Panels& panels,
+              Ahead& ahead) const {
     const std::int64_t first_row = block_index * kTile, count = queries_in(block_index);
     const std::int64_t offset = layout_.q(batch, head, first_row);
     Block block = room();
     packer_.pack_lines(q_ + offset, layout_.q_row, count, block.q);
     std::fill_n(block.maxima, kTile, kNone);
     if (count < kTile) {  // rows beyond the sequence are multiplied along with their neighbours
-      std::fill_n(block.scores, kHeldRows * kChunk, Acc{0});
+      const std::int64_t held = M::kPack == 1 ? count : 0;
+      std::fill_n(block.scores + held * kChunk, (kHeldRows - held) * kChunk, Acc{0});
       std::fill(block.probabilities + count * kChunk / M::kPack, block.probabilities + kTile * kChunk / M::kPack,
                 Unit{0});
     }
     const std::int64_t seen = tiles_seen(block_index);
+    ahead.spread(wide_steps<M>(packer_.padded_dim(), seen * kTile / M::kPack));
     const std::int64_t chunk = M::kPack == 2 && seen <= kShortTiles ? 1 : kChunkTiles;
     for (std::int64_t tile = 0; tile < seen; tile += chunk) {
       const Mask mask = Mask::of(op_, first_row, tile * kTile, std::min(chunk, seen - tile) * kTile);
       add_chunk(block, mask, count, panels.keys + tile * packer_.columns_units(),
-                panels.values + tile * packer_.rows_units(), tile == 0);
+                panels.values + tile * packer_.rows_units(), tile == 0, ahead);
     }
     finish(block, batch, head, first_row, count);
   }
 
-  void add_chunk(Block& block, const Mask& mask, std::int64_t count, const Unit* keys, const Unit* values,
-                 bool first) const {
+  void add_chunk(Block& block, const Mask& mask, std::int64_t count, const Unit* keys, const Unit* values, bool first,
+                 Ahead& ahead) const {
     add_probabilities(block, mask, count, keys);
     const std::int64_t step = packer_.padded_dim();
     const auto span = [&](std::int64_t row, int rows) -> Span {
       return {0, (mask.limit(row + rows - 1) + M::kPack - 1) / M::kPack};
     };
     const auto multiply = [&](auto finish) {
-      multiply_wide<M, kChunk / M::kPack, 1>(count, step, block.probabilities, values, step, span, finish);
+      multiply_wide<M, kChunk / M::kPack, 1>(count, step, block.probabilities, values, step, ahead, span, finish);
     };
     if (first) {
       multiply([&](std::int64_t row, std::int64_t column) { return replace(block.out + row * step + column, step); });
@@ -370,8 +404,9 @@ class Forward {
       finish_row(block.out + row * step, Acc{1} / sums[row], op_.head_dim,
                  out_ + layout_.q(batch, head, first_row + row));
     }
-    for (std::int64_t row = 0; row < count; ++row)
-      log_sum_exp[row] = block.maxima[row] * static_cast<Acc>(kLn2) + std::log(sums[row]);
+    for (int row = 0; row < kTile; row += kWidth)
+      store(sums + row, load(block.maxima + row) * static_cast<Acc>(kLn2) + log(load(sums + row)));
+    std::copy_n(sums, count, log_sum_exp);
   }
 
   const Dense& op_;

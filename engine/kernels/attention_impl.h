@@ -62,7 +62,7 @@ struct HeadTask {
   const Part* part;
   std::int64_t kv_unit;  // batch * kv_heads + key/value head
 };
-// Longest first; none where they are too few to share out evenly.
+// Longest first; none where they are too few for the threads to share out evenly.
 std::vector<HeadTask> key_value_head_tasks(std::span<const Part> parts);
 
 struct ForwardTensors {

@@ -7,6 +7,7 @@
 // Words       unit: what one lane of an operand holds (a float, a double, a pair of bf16); kPack: elements of a unit.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -176,6 +177,27 @@ LOOM_INLINE Vector<double> exp2(const double (&coefficients)[12], Vector<double>
   const Vector<double> power = polynomial(coefficients, clamped - (shifted - 0x1.8p52));
   const Vector<std::int64_t> exponent = ((Vector<std::int64_t>)shifted - 0x4338000000000000 + 1023) << 52;
   return x < -1022.0 ? Vector<double>{} : power * (Vector<double>)exponent;
+}
+
+// Of log(1 + r) = r - r^2 / 2 + r^3 p(r) for 1 + r in [1/sqrt(2), sqrt(2)], with relative error below 2e-8 (Chebyshev
+// interpolation).
+inline constexpr float kLog[] = {0.333333313f, -0.250003070f, 0.200010449f, -0.166412816f,
+                                 0.142144963f, -0.129981831f, 0.126223192f, -0.0790274367f};
+
+// Natural logarithms of numbers from the least normal one on; infinity and NaN as they are.
+LOOM_INLINE Vector<float> log(Vector<float> x) {
+  constexpr float kLn2High = 0x1.62ep-1f, kLn2Low = 0x1.0bfbe8p-15f;  // high times an exponent is exact
+  const auto bits = (Vector<std::int32_t>)x;
+  const Vector<std::int32_t> exponent = (bits - 0x3f3504f3) >> 23;
+  const Vector<float> r = (Vector<float>)(bits - (exponent << 23)) - 1.0f;
+  const Vector<float> power = __builtin_convertvector(exponent, Vector<float>);
+  const Vector<float> tail = power * kLn2Low + r * r * (r * polynomial(kLog, r) - 0.5f);
+  const Vector<float> value = power * kLn2High + (r + tail);
+  return x < std::numeric_limits<float>::infinity() ? value : x;
+}
+LOOM_INLINE Vector<double> log(Vector<double> x) {
+  for (int i = 0; i < kLanes<double>; ++i) x[i] = std::log(x[i]);
+  return x;
 }
 
 struct Fp32 {

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "engine/kernels/attention.h"
+#include "engine/kernels/attention_prefetch.h"
 #include "engine/kernels/attention_simd.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/simd.h"
@@ -47,7 +48,7 @@ struct Alone {
 
 // kRows x kVectors accumulators over k in `span`, then finish(sums). A(i, k) is at a[i * row_step + k * kStep]. Steps 0
 // ... kSteps - 1 of `beside` are done between those of the product: work for the parts of the processor that it leaves
-// idle. A function of its own: inlined into its callers, the accumulators would not stay in registers. It takes
+// idle; or it is what to Prefetch. A function of its own: inlined into its callers, the accumulators would not stay in registers. It takes
 // `beside` and `finish` by reference: a copy on the stack is made of vectors wider than the words just stored there,
 // and such a load waits until all stores before it are done (4 % of the forward).
 template <class M, int kRows, int kVectors, int kStep, class RowStep, class Finish, class Beside = Alone>
@@ -73,7 +74,17 @@ template <class M, int kRows, int kVectors, int kStep, class RowStep, class Fini
     }
     a += kStep, b += b_step;
   };
-  if constexpr (Beside::kSteps > 0) {
+  if constexpr (std::is_same_v<Beside, Prefetch>) {
+    const char* row = beside.row;
+    for (std::int64_t i = beside.rows; i > 0; --i, row += beside.stride) {
+      for (std::int64_t at = 0; at < beside.row_bytes; at += kLineBytes) {
+        __builtin_prefetch(row + at, 0, 2);
+        for (std::int64_t n = beside.steps; n > 0; --n) step();
+        left -= beside.steps;
+      }
+    }
+    for (; left > 0; --left) step();
+  } else if constexpr (Beside::kSteps > 0) {
     int done = 0;
     for (; done < Beside::kSteps && left > 0; ++done, --left) {
       step();
@@ -150,12 +161,20 @@ constexpr int next_vectors(std::int64_t left) {
   return kMostVectors == 4 && (left == 5 || left == 6 || left == 9) ? 3 : kMostVectors;
 }
 
+// Steps of multiply_wide() over k in kTile rows and columns.
+template <class M>
+constexpr std::int64_t wide_steps(std::int64_t columns, std::int64_t k) {
+  return kTile / rows_beside(kMostVectors) * ceil_div<std::int64_t>(columns, kMostVectors * kLanes<typename M::Acc>) *
+         k;
+}
+
 // C[kTile][columns] from A of kRowStep, kStep and B in `rows` layout; finish(row, column) says what becomes of the sums
 // from there on. span(first, count) is the range of k that rows first ... first + count - 1 need; rows from `rows` on
-// are left out.
+// are left out. Rows of `ahead` are asked for on the way.
 template <class M, int kRowStep, int kStep, class SpanOf, class FinishOf>
 LOOM_INLINE void multiply_wide(std::int64_t rows, std::int64_t columns, const typename M::Unit* a,
-                               const typename M::Unit* b, std::int64_t b_step, SpanOf&& span, FinishOf&& finish) {
+                               const typename M::Unit* b, std::int64_t b_step, Ahead& ahead, SpanOf&& span,
+                               FinishOf&& finish) {
   constexpr int kWidth = kLanes<typename M::Acc>;
   std::int64_t column = 0;
   while (column < columns) {
@@ -164,9 +183,10 @@ LOOM_INLINE void multiply_wide(std::int64_t rows, std::int64_t columns, const ty
       constexpr int kVectors = decltype(constant)::value;
       constexpr int kRows = rows_beside(kVectors);
       for (std::int64_t row = 0; row < rows; row += kRows) {
-        multiply_registers<M, kRows, kVectors, kStep>(span(row, kRows), a + row * kRowStep,
+        const Span steps = span(row, kRows);
+        multiply_registers<M, kRows, kVectors, kStep>(steps, a + row * kRowStep,
                                                       std::integral_constant<std::int64_t, kRowStep>{}, b + column,
-                                                      b_step, finish(row, column));
+                                                      b_step, finish(row, column), ahead.take(steps.end - steps.begin));
       }
     });
     column += vectors * kWidth;

@@ -5,7 +5,6 @@
 
 #include "engine/core/log.h"
 #include "engine/core/parallel.h"
-#include "engine/core/rank_context.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/gemm_eigen_core.h"
 #include "engine/kernels/gemm_few_rows.h"
@@ -67,11 +66,6 @@ const GemmKernels* best_kernels() {
   return best;
 }
 
-int threads_here() {
-  RankContext* const context = RankContext::current_or_null();
-  return context == nullptr ? 1 : context->slot<ComputePool>().compute_threads();
-}
-
 void multiply(const Gemm& op, int threads, const void* a, const void* b, void* c) {
   const GemmKernels* const kernels = op.k == 0 || op.ab == DType::kF64 ? nullptr : best_kernels();
   if (kernels != nullptr) return gemm_own(*kernels, op, threads, a, b, c);
@@ -86,7 +80,7 @@ void multiply(const Gemm& op, int threads, const void* a, const void* b, void* c
 void gemm(const Gemm& op, const void* a, const void* b, void* c) {
   check_gemm(op);
   if (op.m == 0 || op.n == 0) return;
-  multiply(op, threads_here(), a, b, c);
+  multiply(op, parallel_threads(), a, b, c);
 }
 
 void gemm_batched(const Gemm& op, std::int64_t batch, const BatchStride& stride, const void* a, const void* b,
@@ -94,7 +88,7 @@ void gemm_batched(const Gemm& op, std::int64_t batch, const BatchStride& stride,
   check_gemm(op);
   if (op.m == 0 || op.n == 0) return;
   const auto in = element_bytes(op.ab), out = element_bytes(op.c);
-  const int threads = batch == 1 ? threads_here() : 1;
+  const int threads = batch == 1 ? parallel_threads() : 1;
   parallel_for(batch, [&](std::int64_t i) {
     multiply(op, threads, static_cast<const char*>(a) + i * stride.a * in,
              static_cast<const char*>(b) + i * stride.b * in, static_cast<char*>(c) + i * stride.c * out);

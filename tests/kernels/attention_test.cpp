@@ -14,6 +14,7 @@
 
 #include "engine/core/error.h"
 #include "engine/kernels/attention_impl.h"
+#include "engine/kernels/attention_simd.h"
 #include "tests/kernels/typed_array.h"
 
 namespace loom::kernels {
@@ -369,6 +370,24 @@ TEST(Attention, PartsOfTheKeysJoinByTheirLogSumExp) {
 }
 
 // Scores of 900 would overflow exp() without the running maximum.
+TEST(AttentionVectors, LogarithmsAreRightToTwoUnits) {
+  constexpr int kLanes = attn::kLanes<float>;
+  alignas(64) float x[kLanes];
+  for (float from = std::numeric_limits<float>::min(); from < 1e38f; from *= 1.37f) {
+    for (int i = 0; i < kLanes; ++i) x[i] = from * (1 + 0.37f * static_cast<float>(i) / kLanes);
+    const attn::Vector<float> y = attn::log(attn::load(x));
+    for (int i = 0; i < kLanes; ++i) {
+      const double expected = std::log(static_cast<double>(x[i]));
+      EXPECT_NEAR(y[i], expected, 2 * 0x1p-24 * std::max(std::abs(expected), 0x1p-3)) << x[i];
+    }
+  }
+  x[0] = 1, x[1] = HUGE_VALF, x[2] = std::nanf("");
+  const attn::Vector<float> y = attn::log(attn::load(x));
+  EXPECT_EQ(y[0], 0);
+  EXPECT_EQ(y[1], HUGE_VALF);
+  EXPECT_TRUE(std::isnan(y[2]));
+}
+
 TEST(Attention, StaysFiniteAndRightForLargeScores) {
   for (const float scale : {100.0f, -100.0f}) {
     Attention op = make(1, 100, 1, 1, 16, DType::kF64);
