@@ -113,8 +113,8 @@ class Backward {
     Unit *p_rows, *ds_rows, *ds_columns;
   };
 
-  // finish(head, tile) takes dk and dv of a tile, and if `writes_keys` writes them where they belong. One function for all callers: copies of it for each of them may be
-  // contracted otherwise by the compiler, and give other bits.
+  // finish(head, tile) takes dk and dv of a tile, and if `writes_keys` writes them where they belong. One function for
+  // all callers: copies of it for each of them may be contracted otherwise by the compiler, and give other bits.
   [[gnu::noinline]] void head(std::int64_t batch, std::int64_t head_index, bool writes_keys,
                               const std::function<void(const Head&, std::int64_t tile)>& finish) const {
     const Head h = room(batch, head_index);

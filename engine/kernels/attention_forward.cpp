@@ -12,7 +12,8 @@
 // is added to it. Tiles of keys are packed once for all query heads that use them.
 //
 // Work  on one thread, or where key/value heads are many, each is one task, which packs a tile of keys when the first
-//       block sees it. Else two loops: over tiles of keys to pack, then over blocks of queries. Both give the same bits.
+//       block sees it. Else two loops: over tiles of keys to pack, then over blocks of queries. Both give the same
+//       bits.
 
 namespace loom::kernels::attn {
 namespace {

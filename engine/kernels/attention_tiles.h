@@ -48,9 +48,9 @@ struct Alone {
 
 // kRows x kVectors accumulators over k in `span`, then finish(sums). A(i, k) is at a[i * row_step + k * kStep]. Steps 0
 // ... kSteps - 1 of `beside` are done between those of the product: work for the parts of the processor that it leaves
-// idle; or it is what to Prefetch. A function of its own: inlined into its callers, the accumulators would not stay in registers. It takes
-// `beside` and `finish` by reference: a copy on the stack is made of vectors wider than the words just stored there,
-// and such a load waits until all stores before it are done (4 % of the forward).
+// idle; or it is what to Prefetch. A function of its own: inlined into its callers, the accumulators would not stay in
+// registers. It takes `beside` and `finish` by reference: a copy on the stack is made of vectors wider than the words
+// just stored there, and such a load waits until all stores before it are done (4 % of the forward).
 template <class M, int kRows, int kVectors, int kStep, class RowStep, class Finish, class Beside = Alone>
 [[gnu::noinline]] void multiply_registers(Span span, const typename M::Unit* a, RowStep row_step,
                                           const typename M::Unit* b, std::int64_t b_step, const Finish& finish_there,
