@@ -120,7 +120,8 @@ template <class Isa, int kRows, int kVectors>
 LOOM_ALWAYS_INLINE void write_fp32(RegisterTile<Isa, kRows, kVectors>& tile, const GemmTile& t, bool is_whole) {
   using F = typename Isa::F;
   float* c = static_cast<float*>(t.c);
-  if (t.adds_c) [[unlikely]] add_fp32(tile, t, c, t.c_row, is_whole);
+  if (t.adds_c) [[unlikely]]
+    add_fp32(tile, t, c, t.c_row, is_whole);
   if (is_whole) {
     tile.each([&](int r, int v, F x) { return Isa::store(c + r * t.c_row + v * Isa::kLanes, x), x; });
   } else {
