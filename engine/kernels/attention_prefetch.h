@@ -49,9 +49,9 @@ class Ahead {
     steps_ = lines == 0 ? 1 : std::clamp<std::int64_t>(steps * 3 / 4 / lines, 1, kMostSteps);
   }
 
-  // As many rows as a product of `steps` steps can ask for.
+  // As many rows as a product of `steps` steps can ask for; none of an empty product, whose steps may be negative.
   Prefetch take(std::int64_t steps) {
-    if (first_ == end_) return {};
+    if (first_ == end_ || steps <= 0) return {};
     Prefetch& all = part(first_);
     Prefetch some = all;
     some.steps = steps_;
