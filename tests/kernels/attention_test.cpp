@@ -369,7 +369,6 @@ TEST(Attention, PartsOfTheKeysJoinByTheirLogSumExp) {
   }
 }
 
-// Scores of 900 would overflow exp() without the running maximum.
 TEST(AttentionVectors, LogarithmsAreRightToTwoUnits) {
   constexpr int kLanes = attn::kLanes<float>;
   alignas(64) float x[kLanes];
@@ -388,6 +387,7 @@ TEST(AttentionVectors, LogarithmsAreRightToTwoUnits) {
   EXPECT_TRUE(std::isnan(y[2]));
 }
 
+// Scores of 900 would overflow exp() without the running maximum.
 TEST(Attention, StaysFiniteAndRightForLargeScores) {
   for (const float scale : {100.0f, -100.0f}) {
     Attention op = make(1, 100, 1, 1, 16, DType::kF64);

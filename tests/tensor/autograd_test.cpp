@@ -86,7 +86,9 @@ TEST(Backward, AnOperatorThatUsesATensorTwiceAddsBothGradients) {
   test::OneRank rank;
   const Tensor x = leaf({3, -1}, {1, 2});
   const Tensor shared = ops::scale(x, 1);
-  backward(ops::add(sum(ops::linear(shared, shared)), sum(ops::scale(shared, 2))));
+  const Tensor product = ops::linear(shared, shared);
+  const Tensor scaled = ops::scale(shared, 2);  // runs first
+  backward(ops::add(sum(product), sum(scaled)));
   EXPECT_THAT(grad(x), ElementsAre(8, 0));
 }
 

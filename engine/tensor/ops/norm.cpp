@@ -20,8 +20,9 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
                      Tensor dweight = Tensor::empty(weight.shape(), weight.dtype());
                      const Tensor sum = autograd::add_gradient_to(0, dx);
                      launch("rms_norm_grad", pass_cost(10.0 * x.numel(), {x, dy, weight, rstd}, {dx, dweight}), [&] {
-                       kernels::rms_norm_backward({x.dtype(), rows, dim, 0, raw_or_null(sum)}, x.raw(), weight.raw(),
-                                                  rstd.raw(), dy.raw(), dx.raw(), dweight.raw());
+                       kernels::rms_norm_backward(
+                           {.dtype = x.dtype(), .rows = rows, .dim = dim, .add_dx_to = raw_or_null(sum)}, x.raw(),
+                           weight.raw(), rstd.raw(), dy.raw(), dx.raw(), dweight.raw());
                      });
                      return {dx, dweight};
                    });
@@ -50,8 +51,9 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
         Tensor dbias = Tensor::empty(weight.shape(), weight.dtype());
         const Tensor sum = autograd::add_gradient_to(0, dx);
         launch("layer_norm_grad", pass_cost(14.0 * x.numel(), {x, dy, weight, mean, rstd}, {dx, dweight, dbias}), [&] {
-          kernels::layer_norm_backward({x.dtype(), rows, dim, 0, raw_or_null(sum)}, x.raw(), weight.raw(), mean.raw(),
-                                       rstd.raw(), dy.raw(), {dx.raw(), dweight.raw(), dbias.raw()});
+          kernels::layer_norm_backward({.dtype = x.dtype(), .rows = rows, .dim = dim, .add_dx_to = raw_or_null(sum)},
+                                       x.raw(), weight.raw(), mean.raw(), rstd.raw(), dy.raw(),
+                                       {dx.raw(), dweight.raw(), dbias.raw()});
         });
         return {dx, dweight, dbias};
       });
