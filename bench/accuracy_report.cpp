@@ -57,7 +57,7 @@ std::string verdict(const Compared& c) {
     words.emplace_back(*c.row.out_of_memory ? "as published" : "fits, as published");
   }
   if (c.row.calibration) words.emplace_back("calibration");
-  if (c.plan.host_bound) words.emplace_back("the host decides");
+  if (c.plan.host_bound) words.emplace_back("limited by the host");
   if (!c.row.note.empty()) words.push_back(c.row.note);
   return fmt::format("{}", fmt::join(words, "; "));
 }
@@ -89,14 +89,13 @@ class Page {
   Page(const PublishedRows& all, const std::vector<Compared>& rows) : all_(all), rows_(rows) {}
 
   std::string text(const std::string& command) {
-    line("# How well the planner predicts published runs\n");
-    line("Made by `{}` from `bench/published_rows.json`; every figure below is what that command gave.\n", command);
+    line("# Plans compared with published runs\n");
+    line("`{}` made this page from `bench/published_rows.json`; every figure below is its output.\n", command);
     line(
-        "Errors are predicted against published, with their sign: +5 % is a prediction that is too fast, or too much "
-        "memory. One profile for each kind of device (`configs/devices`); rows marked *calibration* were looked at "
-        "when "
-        "figures of it were set (each profile says which figures), all others are predicted unchanged. Networks that a "
-        "source states are taken from it.\n");
+        "Errors compare predictions with published figures, with their sign: +5 % is a prediction that is too fast, or "
+        "too much memory. Each kind of device has one profile (`configs/devices`). Rows marked *calibration* helped to "
+        "set figures of the profile (each profile names these figures); all other rows are predicted unchanged. If a "
+        "source describes its network, the plan uses it.\n");
     summary();
     calibration_rows();
     order();
@@ -149,7 +148,7 @@ class Page {
     }
     add("all GPUs", gpus);
     const auto wrong = std::ranges::count_if(rows_, [](const Compared& c) { return c.wrong_about_memory(); });
-    line("\nOut of memory: {} of {} rows are called wrongly.\n", wrong, rows_.size());
+    line("\nOut of memory: {} of {} predictions are wrong.\n", wrong, rows_.size());
   }
 
   void calibration_rows() {
@@ -194,11 +193,11 @@ class Page {
     line("## Rows that are more than 15 % off\n");
     if (rows.empty()) line("None.");
     for (const Compared* c : rows) {
-      line("- {} {}: {}; {:.0f} % of the predicted step is communication that nothing hides{}", c->row.id,
+      line("- {} {}: {}; {:.0f} % of the predicted step is exposed communication{}", c->row.id,
            percent(c->speed_error()), c->row.text(), 100 * c->plan.communication_share,
-           c->plan.host_bound ? ", and the host decides" : "");
+           c->plan.host_bound ? ", and the host limits the step" : "");
     }
-    line("\nCauses, and what else is off:\n");
+    line("\nCauses, and further differences:\n");
     for (const std::string& cause : all_.causes) line("- {}", cause);
     line("");
   }

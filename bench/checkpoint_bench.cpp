@@ -6,6 +6,9 @@
 //           is that of the medians.
 // Load      the same bytes, in the page cache. Plain: one pread a tensor. Ours: .metadata, archives, checksums.
 // Stall     Saver::save() with async, of the 25 M-parameter decoder's state, over a step of it; two ranks.
+// Whole     --load of the same decoder with its optimizer, in turn with its manifest, whose checksums cover every byte,
+//           and without it, where archives have theirs; and the pass over every byte alone, each rank its share, over
+//           the rest of --load. Two ranks, in the page cache.
 // Check     what was loaded is what was saved.
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,6 +22,7 @@
 
 #include "bench/decoder_job.h"
 #include "engine/checkpoint/loader.h"
+#include "engine/checkpoint/manifest_check.h"
 #include "engine/checkpoint/saver.h"
 #include "engine/core/descriptor.h"
 #include "engine/launch/run_ranks.h"
@@ -181,7 +185,7 @@ void async_stall(benchmark::State& bench) {
     launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
       train::set_up_rank(context, asked);
       train::Trainer trainer(asked, given, inputs, world);
-      train::RunCheckpoints checkpoints(trainer, asked, world, [](const std::string&) {});
+      train::RunCheckpoints checkpoints(trainer, asked, {}, world, [](const std::string&) {});
       trainer.step();
       checkpoints.save();  // makes the plan and the memory of the copies
       checkpoints.finish();
@@ -202,7 +206,58 @@ void async_stall(benchmark::State& bench) {
   }
 }
 
+// Of the bytes that this rank holds against the manifest when all ranks see the same files.
+void sum_own_share(const fs::path& checkpoint, int rank) {
+  const auto manifest = checkpoint::manifest_of(io::DcpFolder(checkpoint)).value();
+  for (const checkpoint::FilePart& part : checkpoint::share_of(manifest, rank, kRanks)) {
+    const checkpoint::ManifestFile& file = manifest.files[part.file];
+    benchmark::DoNotOptimize(checkpoint::sum_part(checkpoint / file.name, file, part.begin, part.bytes));
+  }
+}
+
+void whole_of_load(benchmark::State& bench) {
+  for (auto _ : bench) {
+    const fs::path folder = scratch();
+    const train::PretrainCallbacks given = callbacks();
+    train::TrainArguments asked = arguments(kRanks, true, DType::kF32);
+    asked.ckpt_format = train::CheckpointFormat::kTorchDcp;
+    asked.save = asked.load = folder / "checkpoints";
+    asked.lr_decay_iters = asked.train_iters;
+    const train::TrainingInputs inputs = train::read_inputs(asked, given);
+    std::vector<double> checks, loads, without;
+    launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
+      train::set_up_rank(context, asked);
+      const auto everyone = world.everyone();
+      train::Trainer trainer(asked, given, inputs, world);
+      train::RunCheckpoints checkpoints(trainer, asked, {}, world, [](const std::string&) {});
+      trainer.step();
+      checkpoints.save();
+      checkpoints.finish();
+      const fs::path saved = *asked.load / "iter_0000001";
+      for (int round = 0; round < kRounds; ++round) {
+        everyone->barrier(comm::kHostLane, "round");  // the manifest is in its place
+        const double check_s = seconds_of([&] { sum_own_share(saved, context.rank()); });
+        const double load_s = seconds_of([&] { checkpoints.load(); });
+        const fs::path manifest = saved / checkpoint::kManifestName, aside = folder / "aside";
+        if (context.rank() == 0) fs::rename(manifest, aside);
+        everyone->barrier(comm::kHostLane, "without a manifest");
+        const double without_s = seconds_of([&] { checkpoints.load(); });
+        if (context.rank() != 0) continue;
+        fs::rename(aside, manifest);
+        checks.push_back(check_s);
+        loads.push_back(load_s);
+        without.push_back(without_s);
+      }
+    });
+    fs::remove_all(folder);
+    bench.counters["with_manifest_over_without"] = median(loads) / median(without);
+    bench.counters["sums_of_rest"] = median(checks) / (median(loads) - median(checks));
+    bench.counters["load_s"] = median(loads);
+  }
+}
+
 BENCHMARK(save_and_load)->Iterations(1)->Unit(benchmark::kSecond);
+BENCHMARK(whole_of_load)->Iterations(1)->Unit(benchmark::kSecond);
 BENCHMARK(async_stall)->Iterations(1)->Unit(benchmark::kSecond);
 
 }  // namespace

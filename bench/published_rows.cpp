@@ -5,6 +5,7 @@
 
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
+#include "engine/core/units.h"
 #include "engine/plan/planner.h"
 #include "engine/virtual_time/find_profile.h"
 #include "recompute/checkpoint.h"
@@ -13,8 +14,6 @@ namespace loom::bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 RowRecompute recompute_of(const std::string& id, const std::string& text) {
   if (text == "none") return RowRecompute::kNone;
@@ -167,8 +166,8 @@ PlannedRow planned(const PublishedRow& row, const Json& model, const plan::StepE
   result.tokens_per_s_per_device = tokens;
   result.hfu_tflops = tokens * (8 * flops.parameters + flops.attention * 4 / 3) * 1e-12;
   result.mfu = tokens * (6 * flops.parameters + flops.attention) / profile.matrix.peak_flops_per_s.at(DType::kBF16);
-  result.allocated_gib = static_cast<double>(plan.memory.peak_allocated_bytes) / kGiB;
-  result.reserved_gib = static_cast<double>(plan.memory.reserved_bytes) / kGiB;
+  result.allocated_gib = gib(plan.memory.peak_allocated_bytes);
+  result.reserved_gib = gib(plan.memory.reserved_bytes);
   result.host_bound = plan.time.host_bound();
   result.communication_share =
       static_cast<double>(plan.time.breakdown.exposed_comm_ns) / static_cast<double>(plan.time.step_ns);

@@ -1,4 +1,4 @@
-# What the project stands on (Debian packages; README.md names them with their reason).
+# Dependencies: Debian packages, each with its reason in docs/dependencies.md.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)

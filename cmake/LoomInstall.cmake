@@ -3,8 +3,10 @@
 #   find_package(Shardloom REQUIRED)                           # or in lower case: the file's name fits both
 #   target_link_libraries(mine PRIVATE shardloom::shardloom)   # every floor; or one of them: shardloom::sharding
 #   #include <shardloom/shardloom.h>                           # or one header: <shardloom/engine/nn/layers.h>
+# Component `program` is what runs: programs, configs, completion, copyright; `development`, the default, is the rest.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 
 get_property(libraries GLOBAL PROPERTY LOOM_LIBRARIES)
 get_property(programs GLOBAL PROPERTY LOOM_PROGRAMS)
@@ -15,17 +17,26 @@ target_link_libraries(loom_all INTERFACE ${libraries})
 
 install(TARGETS loom_all ${libraries} EXPORT shardloomTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(programs)
-  install(TARGETS ${programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS ${programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT program)
 endif()
 # Public headers only.
 install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")\nset(STAGE \"${CMAKE_CURRENT_BINARY_DIR}/installed\")")
 install(SCRIPT "${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake")
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_DATADIR}/shardloom")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_DATADIR}/shardloom" COMPONENT program)
+install(CODE "
+  set(SOURCE \"${PROJECT_SOURCE_DIR}\")
+  set(STAGE \"${CMAKE_CURRENT_BINARY_DIR}/installed\")
+  set(SHARE \"${CMAKE_INSTALL_DATADIR}\")
+  set(PROGRAM \"$<TARGET_FILE:shardloom>\")" COMPONENT program)
+install(SCRIPT "${CMAKE_CURRENT_LIST_DIR}/install_copyright.cmake" COMPONENT program)
+if(NOT CMAKE_CROSSCOMPILING)
+  install(SCRIPT "${CMAKE_CURRENT_LIST_DIR}/install_completions.cmake" COMPONENT program)
+endif()
 # Examples that are projects of their own.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/pretrain_transformers"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/shardloom/examples" PATTERN main.cpp EXCLUDE)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/CHANGELOG.md" "${PROJECT_SOURCE_DIR}/README.md"
-  DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/shardloom")
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/shardloom" COMPONENT program)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shardloom")
 install(EXPORT shardloomTargets NAMESPACE shardloom:: DESTINATION "${package_dir}")

@@ -3,11 +3,12 @@
 # Needs root or sudo only when something is missing. Prints one line about what it installed, nothing when all is there.
 set -euo pipefail
 
-# README.md gives the reason for each.
+# docs/dependencies.md gives the reason for each.
 run=(build-essential cmake ninja-build ccache
      libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libbiosoup-dev libjs-chart.js
-     libeigen3-dev libtbb-dev libnuma-dev libisal-dev libonig-dev libutf8proc-dev libsnappy-dev libzstd-dev zlib1g-dev liblz4-dev libopenmpi-dev openmpi-bin)
-test=(libgtest-dev libgmock-dev libbenchmark-dev chromium clang-format-14 clang-19 libclang-rt-19-dev cpio iproute2 pkgconf libdnnl-dev qemu-system-x86)
+     libeigen3-dev libtbb-dev libnuma-dev libisal-dev libonig-dev libutf8proc-dev libsnappy-dev libzstd-dev zlib1g-dev liblz4-dev libopenmpi-dev openmpi-bin
+     dpkg-dev file)
+test=(libgtest-dev libgmock-dev libbenchmark-dev chromium clang-format-14 clang-19 libclang-rt-19-dev cpio iproute2 pkgconf libdnnl-dev qemu-system-x86 zsh fish)
 
 case "${1:-}" in
   run) wanted=("${run[@]}") ;;
@@ -16,7 +17,7 @@ case "${1:-}" in
 esac
 
 if ! command -v apt-get > /dev/null; then
-  echo "$0: this is not Debian (no apt-get); install what README.md lists under 'What it stands on' by other means" >&2
+  echo "$0: this is not Debian (no apt-get); install the packages of docs/dependencies.md by other means" >&2
   exit 1
 fi
 

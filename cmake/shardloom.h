@@ -10,6 +10,7 @@
 #include "engine/nn/init.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/general.h"
 #include "models/hf/transformers_model.h"
 #include "models/hub/model_hub.h"
 #include "models/mixin/activation_swap.h"

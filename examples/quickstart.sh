@@ -37,4 +37,4 @@ for word in "$@"; do
     unset "run[i]"
   done
 done
-exec build/run/examples/shardloom train "${run[@]}" "$@"
+exec build/run/shardloom train "${run[@]}" "$@"

@@ -19,10 +19,15 @@ struct Chain {
   std::shared_ptr<BlockCall> running;
 };
 
+// The chains that a module is inside of.
+struct InsideOf {
+  std::vector<std::shared_ptr<Chain>> chains;
+};
+
 std::shared_ptr<BlockCall> begin_call(Chain& chain, const std::shared_ptr<const BlockFacts>& facts,
                                       const nn::Args& args) {
   auto before = chain.last.lock();
-  if (before != nullptr && before->number() >= facts->number) before = nullptr;
+  if (before != nullptr && before->number() > facts->number) before = nullptr;
   auto call = std::make_shared<BlockCall>(facts, args, before);
   chain.last = call;
   return call;
@@ -44,22 +49,25 @@ class RunningBlock {
 
 void wrap_block(const std::shared_ptr<Chain>& chain, const std::shared_ptr<const BlockFacts>& facts) {
   nn::Module& module = *facts->block.module;
-  const bool all_of_it = facts->rules.what != SwapWhat::kSavedInside;
-  module.wrap_call([chain, facts, all_of_it](const nn::Module::Run& inner, nn::Args args) {
+  module.wrap_call([chain, facts](const nn::Module::Run& inner, nn::Args args) {
     if (!autograd::grad_enabled()) return inner(std::move(args));
     const auto call = begin_call(*chain, facts, args);
     const RunningBlock running(*chain, call);
-    const autograd::SavedTensorHooksScope scope(call->hooks(all_of_it));
+    const autograd::SavedTensorHooksScope scope(call->hooks());
     return inner(std::move(args));
   });
 }
 
 void wrap_inside(const std::shared_ptr<Chain>& chain, nn::Module& module) {
-  module.wrap_call([chain](const nn::Module::Run& inner, nn::Args args) {
-    if (chain->running == nullptr || !autograd::grad_enabled()) return inner(std::move(args));
-    const autograd::SavedTensorHooksScope scope(chain->running->hooks(true));
-    return inner(std::move(args));
-  });
+  auto inside_of = module.attachment<InsideOf>();
+  if (inside_of == nullptr) {
+    module.attach(inside_of = std::make_shared<InsideOf>());
+    module.wrap_call([&module](const nn::Module::Run& inner, nn::Args args) {
+      const SavingInside scope(module);
+      return inner(std::move(args));
+    });
+  }
+  inside_of->chains.push_back(chain);
 }
 
 void check_block(const SwapBlock& block, SwapWhat what) {
@@ -80,6 +88,20 @@ void check_block(const SwapBlock& block, SwapWhat what) {
 }
 
 }  // namespace
+
+SavingInside::SavingInside(const nn::Module& module) {
+  const auto inside_of = module.attachment<InsideOf>();
+  if (inside_of == nullptr) return;
+  for (const auto& chain : inside_of->chains) {
+    if (chain->running == nullptr) continue;
+    chain->running->enter();
+    calls_.push_back(chain->running);
+  }
+}
+
+SavingInside::~SavingInside() {
+  for (const auto& call : calls_) call->leave();
+}
 
 bool is_swapped(const nn::Module& module) { return module.attachment<Mark>() != nullptr; }
 

@@ -11,8 +11,8 @@
 //           all of the block before (H2D stream, after what compute has done by then). Compute waits for a copy where
 //           its tensor is used.
 // Objects   every call of a block has its own record, which its saved tensors hold: any number of forwards may come
-//           before a backward. A call belongs behind the one before it when its number is larger; otherwise it begins a
-//           new forward.
+//           before a backward. A call belongs behind the one before it unless its number is smaller, which begins a new
+//           forward; calls of one number are those of a block that runs a few rows at a time (nn::chunk_mbs).
 // Order     inside out: recompute, swap, sharding. A block that is recomputed saves what its checkpoint keeps. Calls
 //           without a graph (evaluation, the first forward of a reentrant recompute around the block) swap nothing.
 // Numbers   a tensor of a block: 0, 1, ... in the order in which one call saves tensors that may leave for the first
@@ -77,5 +77,21 @@ struct SwapRules {
 void swap_activations(std::span<const SwapBlock> blocks, const SwapRules& rules);
 // Whether a module is a block of any kind.
 bool is_swapped(const nn::Module& module);
+
+class BlockCall;
+
+// While it lives, what is saved counts as saved by `module`, where that is inside a block (SwapBlock::inside) which
+// runs: for who keeps something for a module outside of its call, as recompute keeps the argument of a norm. A call of
+// the module has one of its own.
+class SavingInside {
+ public:
+  explicit SavingInside(const nn::Module& module);
+  ~SavingInside();
+  SavingInside(const SavingInside&) = delete;
+  SavingInside& operator=(const SavingInside&) = delete;
+
+ private:
+  std::vector<std::shared_ptr<BlockCall>> calls_;
+};
 
 }  // namespace loom::offload

@@ -50,12 +50,13 @@ bool BlockCall::Place::is(const Tensor& tensor) const {
          bytes == tensor.nbytes();
 }
 
-autograd::SavedTensorHooks BlockCall::hooks(bool leaves) {
-  return {[self = shared_from_this(), leaves](const Tensor& tensor) { return self->pack(tensor, leaves); },
+autograd::SavedTensorHooks BlockCall::hooks() {
+  return {[self = shared_from_this()](const Tensor& tensor) { return self->pack(tensor); },
           [self = shared_from_this()](const std::any& packed) { return self->unpack(packed); }};
 }
 
 bool BlockCall::may_leave(const Tensor& tensor) const {
+  if (facts_->rules.what == SwapWhat::kSavedInside && inside_ == 0) return false;
   const auto& storage = tensor.storage();
   if (storage->place() != loom::Place::kDevice || !storage->allocated() || tensor.nbytes() == 0) return false;
   const auto is_same = [&](const std::weak_ptr<Storage>& other) { return other.lock() == storage; };
@@ -107,10 +108,10 @@ BlockCall::Known& BlockCall::known(const Tensor& tensor) {
   return added;
 }
 
-std::any BlockCall::pack(const Tensor& tensor, bool leaves) {
+std::any BlockCall::pack(const Tensor& tensor) {
   begin_saving();
   Stays stays;
-  if (leaves && may_leave(tensor)) {
+  if (may_leave(tensor)) {
     Known& place = known(tensor);
     stays.seen = place.seen;
     auto swapped = place.swapped.lock();

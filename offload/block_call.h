@@ -30,8 +30,11 @@ class BlockCall : public std::enable_shared_from_this<BlockCall> {
   BlockCall(std::shared_ptr<const BlockFacts> facts, const nn::Args& args, const std::shared_ptr<BlockCall>& before);
 
   std::size_t number() const { return facts_->number; }
-  // The hooks for what is saved where `leaves` tensors may leave; the others stay.
-  autograd::SavedTensorHooks hooks(bool leaves);
+  // In force while the block runs.
+  autograd::SavedTensorHooks hooks();
+  // Of kSavedInside: what is saved from enter() to leave() may leave, all else stays. They nest.
+  void enter() { ++inside_; }
+  void leave() { --inside_; }
 
  private:
   // Bytes of a storage. Storages are known weakly: an address may be given out again.
@@ -51,7 +54,7 @@ class BlockCall : public std::enable_shared_from_this<BlockCall> {
   struct Stays;
 
   static Place place_of(const Tensor& tensor);
-  std::any pack(const Tensor& tensor, bool leaves);
+  std::any pack(const Tensor& tensor);
   Tensor unpack(const std::any& packed);
   bool may_leave(const Tensor& tensor) const;
   bool is_chosen(const Tensor& tensor, std::size_t ordinal) const;
@@ -68,6 +71,7 @@ class BlockCall : public std::enable_shared_from_this<BlockCall> {
   Place first_argument_;
   std::vector<std::weak_ptr<Storage>> other_arguments_;
   std::vector<Known> known_;
+  int inside_ = 0;
   bool saved_ = false;
   bool came_back_ = false;
 };

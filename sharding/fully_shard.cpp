@@ -89,6 +89,17 @@ void check_shardable(const std::vector<ParamHome>& homes) {
   }
 }
 
+// A group of a module above has cut the parameter already: it would be cut twice.
+void check_not_owned_above(const std::vector<ParamHome>& homes) {
+  for (const ParamHome& home : homes) {
+    if (home.slots.front()->holds == nn::SlotHolds::kOwn) continue;
+    config_error(
+        "fully_shard of a {}: a module above it is wrapped already and owns parameter '{}'; wrap from the inside out: "
+        "the modules below first, the root last",
+        home.wrapped_type, home.paths.front());
+  }
+}
+
 void claim(const std::vector<ParamHome>& homes) {
   for (const ParamHome& home : homes) {
     const auto taken = home.slots.front()->value.storage()->attachment<TakenBy>();
@@ -200,6 +211,7 @@ FsdpState& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardO
   for (const nn::Module* module : modules) check_wrappable(*module);
   std::vector<ParamHome> homes = collect_homes(modules, options.ignored_params);
   const ReshardAfterForward reshard = resolve_after_forward(options);
+  check_not_owned_above(homes);
   check_shardable(homes);
   claim(homes);
   std::unique_ptr<ParamGroup> group;

@@ -9,9 +9,9 @@
 //
 // Names      module and parameter paths do not change.
 // Values     are never broadcast: ranks must hold the same values before the call (or the meta device).
-// Errors     ConfigError before anything is allocated: a container without forward, a module wrapped twice, a parameter
-//            without dims, a tie that would span two groups (both paths are named); a call for a module that is not
-//            wrapped.
+// Errors     ConfigError before anything is allocated: a container without forward, a module wrapped twice or after one
+//            above it, a parameter without dims, a tie that would span two groups (both paths are named); a call for a
+//            module that is not wrapped.
 // Threads    the rank's host thread.
 // Source     PyTorch FSDP2, _fully_shard.py.
 #pragma once
@@ -115,7 +115,7 @@ nn::Value call_method(nn::Module& module, std::string_view name, nn::Args args);
 template <class... T>
 nn::Value call_method(nn::Module& module, std::string_view name, const T&... positional) {
   nn::Args args;
-  (args.positional.emplace_back(positional), ...);
+  (args.add(positional), ...);
   return call_method(module, name, std::move(args));
 }
 

@@ -16,7 +16,7 @@ Usage: bench/peers/peers.sh [OPTIONS]
   --ranks N         ranks of Shardloom and of FSDP2 (default: 2), one thread each
   --rounds N        both sides in turn so often (default: 3); ratios are of neighbouring runs, the median counts
   --steps N         timed steps of a run, after one that is not timed (default: 5)
-  --shardloom FILE  the program (default: build/release/examples/shardloom)
+  --shardloom FILE  the program (default: build/release/shardloom)
   --python FILE     a Python with torch 2.11 and transformers 5; else a virtual environment is made with both from PyPI
   --cache FOLDER    where that environment is, or will be (default: ~/.cache/shardloom/peers)
   --out FILE        lines of JSON, one a run (default: in a folder for temporary files, which is then removed)
@@ -32,7 +32,7 @@ TEXT
 wrong() { echo "bench/peers/peers.sh: $1; see bench/peers/peers.sh --help" >&2; exit 2; }
 
 shapes=d25M,d130M,qwen2.5-0.5B dtypes=fp32,bf16 peers=fsdp,eager,compile ranks=2 rounds=3 steps=5
-shardloom=$root/build/release/examples/shardloom python='' cache=${XDG_CACHE_HOME:-$HOME/.cache}/shardloom/peers out=''
+shardloom=$root/build/release/shardloom python='' cache=${XDG_CACHE_HOME:-$HOME/.cache}/shardloom/peers out=''
 while (($#)); do
   case "$1" in
     --help | -h) usage; exit 0 ;;

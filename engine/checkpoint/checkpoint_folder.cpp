@@ -1,7 +1,6 @@
 #include "engine/checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/ranges.h>
 #include <functional>
 
@@ -9,6 +8,7 @@
 #include "engine/checkpoint/verify.h"
 #include "engine/config/document.h"
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 
 namespace loom::checkpoint {
@@ -28,10 +28,9 @@ std::string trimmed(const std::string& text) {
 
 std::optional<CheckpointId> parse_tracker(const std::string& word) {
   if (word == "release") return kRelease;
-  std::int64_t iteration = -1;
-  const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), iteration);
-  if (failed != std::errc{} || end != word.data() + word.size() || iteration < 0) return std::nullopt;
-  return CheckpointId{iteration};
+  const auto iteration = parse_number<std::int64_t>(word);
+  if (!iteration || *iteration < 0) return std::nullopt;
+  return CheckpointId{*iteration};
 }
 
 // "the folder has the iterations 30, 20, 10".
@@ -107,21 +106,31 @@ Choice CheckpointFolder::exactly(std::int64_t iteration, VerifyDepth depth) cons
   config_error("{}: {}; {}", path_of(id).string(), verdict.reason, iterations_text(iterations()));
 }
 
-std::optional<Choice> CheckpointFolder::choose(std::optional<std::int64_t> requested, VerifyDepth depth) const {
-  if (requested) return exactly(*requested, depth);
-  const std::optional<CheckpointId> named = tracker();
+std::optional<Choice> CheckpointFolder::look(const std::optional<CheckpointId>& named, VerifyDepth depth,
+                                             std::vector<Choice::Passed>& passed) const {
   std::vector<CheckpointId> ids;
   if (named) ids.push_back(*named);
   for (const std::int64_t iteration : iterations()) {
     if (!named || (named->iteration && iteration < *named->iteration)) ids.push_back({iteration});
   }
-  std::vector<Choice::Passed> passed;
   if (!named && !ids.empty()) {
     passed.push_back({tracker_path(), "it is not there; the newest whole checkpoint is taken"});
   }
-  std::optional<Choice> choice = choose_from(ids, depth, passed);
-  if (!choice && named) raise_none_usable(folder_, passed);
-  return choice;
+  return choose_from(ids, depth, passed);
+}
+
+std::optional<Choice> CheckpointFolder::choose(std::optional<std::int64_t> requested, VerifyDepth depth) const {
+  if (requested) return exactly(*requested, depth);
+  for (int looks = 1;; ++looks) {
+    const std::optional<CheckpointId> named = tracker();
+    std::vector<Choice::Passed> passed;
+    std::optional<Choice> choice = look(named, depth, passed);
+    if (choice && choice->passed.empty()) return choice;
+    // Another run writes the tracker before it removes what the former tracker named.
+    if (looks < kMostLooks && tracker() != named) continue;
+    if (!choice && named) raise_none_usable(folder_, passed);
+    return choice;
+  }
 }
 
 }  // namespace loom::checkpoint

@@ -51,6 +51,9 @@ struct Choice {
   std::vector<Passed> passed;  // newest first; a line of the log each
 };
 
+// How often a folder is looked at in which another run saves: what was there may be at another place by then.
+inline constexpr int kMostLooks = 50;
+
 class CheckpointFolder {
  public:
   // The folder need not be there: then it has no checkpoints and no tracker.
@@ -73,9 +76,13 @@ class CheckpointFolder {
   // Tracker     what it names; when that is torn, the newest usable iteration below it. Newer ones were not finished,
   //             or belong to a run that was left. `release` has nothing below it. Throws when none is usable.
   // No tracker  the newest usable iteration: the first save of a run may have ended before its tracker.
+  // Pruned      where the tracker changes meanwhile, by a run that saves, and something is passed over: looks again.
   std::optional<Choice> choose(std::optional<std::int64_t> requested, VerifyDepth depth) const;
 
  private:
+  // From what the tracker names down.
+  std::optional<Choice> look(const std::optional<CheckpointId>& named, VerifyDepth depth,
+                             std::vector<Choice::Passed>& passed) const;
   std::optional<Choice> choose_from(const std::vector<CheckpointId>& ids, VerifyDepth depth,
                                     std::vector<Choice::Passed>& passed) const;
   Choice exactly(std::int64_t iteration, VerifyDepth depth) const;

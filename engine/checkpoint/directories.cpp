@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <random>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include "engine/checkpoint/manifest.h"
 #include "engine/core/descriptor.h"
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/output_target.h"
 
@@ -67,6 +67,12 @@ Entry entry_at(const fs::path& path) {
   return {.kind = Entry::Kind::kFile, .size_bytes = status.st_size};
 }
 
+std::optional<DirectoryIdentity> directory_at(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return std::nullopt;
+  return DirectoryIdentity{status.st_dev, status.st_ino};
+}
+
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -81,11 +87,9 @@ std::vector<std::string> names_in(const fs::path& folder) {
 std::optional<std::int64_t> iteration_of(const std::string& directory_name) {
   constexpr std::string_view kPrefix = "iter_";
   if (!directory_name.starts_with(kPrefix)) return std::nullopt;
-  const char* const end = directory_name.data() + directory_name.size();
-  std::int64_t iteration = -1;
-  const auto [rest, failed] = std::from_chars(directory_name.data() + kPrefix.size(), end, iteration);
-  if (failed != std::errc{} || rest != end || iteration < 0) return std::nullopt;
-  if (CheckpointId{iteration}.directory_name() != directory_name) return std::nullopt;
+  const auto iteration = parse_number<std::int64_t>(std::string_view(directory_name).substr(kPrefix.size()));
+  if (!iteration || *iteration < 0) return std::nullopt;
+  if (CheckpointId{*iteration}.directory_name() != directory_name) return std::nullopt;
   return iteration;
 }
 

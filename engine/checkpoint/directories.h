@@ -26,6 +26,15 @@ struct Entry {
 
 Entry entry_at(const std::filesystem::path& path);
 
+// Which directory a path names: of another one that is put in its place it is another number. None where there is none.
+struct DirectoryIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+
+  bool operator==(const DirectoryIdentity&) const = default;
+};
+std::optional<DirectoryIdentity> directory_at(const std::filesystem::path& path);
+
 // The names in a folder; empty where there is none. ConfigError where it cannot be read.
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 

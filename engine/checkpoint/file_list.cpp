@@ -69,7 +69,11 @@ std::vector<ManifestFile> read_files(const config::Section& document) {
   std::vector<ManifestFile> files;
   for (const config::Value& value : list->items()) files.push_back(read_file(value));
   std::set<std::string_view> names;
+  std::int64_t all_bytes = 0;
   for (const ManifestFile& file : files) {
+    if (__builtin_add_overflow(all_bytes, file.size_bytes, &all_bytes)) {
+      document.reject("files", "together they have more bytes than 63 bits count");
+    }
     if (names.insert(file.name).second) continue;
     config_error("{}: files has '{}' twice; each file stands once", list->place().key.file, shown_text(file.name));
   }

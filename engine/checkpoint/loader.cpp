@@ -13,6 +13,7 @@ namespace loom::checkpoint {
 namespace {
 
 constexpr std::string_view kOptimizerState = "optimizer.state.";
+constexpr std::string_view kWithoutState = "optimizer.without_state";
 constexpr std::size_t kShownNames = 8;
 
 // Names that do not fit, of one load.
@@ -101,7 +102,7 @@ std::pair<std::string_view, std::string_view> split_state_name(std::string_view 
 
 std::unordered_set<std::string> names_without_state(const io::DcpFolder& checkpoint) {
   std::unordered_set<std::string> names;
-  const auto value = read_value(checkpoint, "optimizer.without_state");
+  const auto value = read_value(checkpoint, kWithoutState);
   if (!value || !value->is(io::PlainValue::Kind::kList)) return names;
   for (const io::PlainValue& item : value->items()) {
     if (item.is(io::PlainValue::Kind::kText)) names.insert(item.as_text());
@@ -203,7 +204,8 @@ nn::OptimizerState read_optimizer(const io::DcpFolder& checkpoint, const nn::Opt
 }
 
 bool has_optimizer(const io::DcpFolder& checkpoint) {
-  return std::ranges::any_of(checkpoint.metadata().items,
+  return checkpoint.find(kWithoutState) != nullptr ||
+         std::ranges::any_of(checkpoint.metadata().items,
                              [](const io::DcpItem& item) { return item.name.starts_with(kOptimizerState); });
 }
 

@@ -36,6 +36,7 @@ void load_module(const io::DcpFolder& checkpoint, const nn::StateDict& module, S
 nn::OptimizerState read_optimizer(const io::DcpFolder& checkpoint, const nn::Optimizer& optimizer,
                                   Strictness strictness);
 
+// Whether an optimizer was saved, be it before its first update, when no parameter has state.
 bool has_optimizer(const io::DcpFolder& checkpoint);
 
 // None where there is no such value.

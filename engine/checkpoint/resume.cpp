@@ -5,10 +5,13 @@
 #include <fmt/ranges.h>
 
 #include "engine/checkpoint/checkpoint_folder.h"
+#include "engine/checkpoint/directories.h"
+#include "engine/checkpoint/rank_checks.h"
 #include "engine/comm/exchange.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
+#include "engine/io/folder_kind.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -23,6 +26,10 @@ constexpr std::string_view kSelf = "self";
 constexpr std::string_view kIteration = "iteration ";
 constexpr std::string_view kReleaseWord = "release";
 
+// What a rank tells the others of its reading, before the text.
+constexpr std::string_view kGone = "gone ";
+constexpr std::string_view kDamaged = "damaged ";
+
 std::string said(const CheckpointId& id) {
   return id.iteration ? fmt::format("{}{}", kIteration, *id.iteration) : std::string(kReleaseWord);
 }
@@ -30,6 +37,8 @@ std::string said(const CheckpointId& id) {
 std::string choose(const std::filesystem::path& folder, std::optional<std::int64_t> requested) {
   std::error_code error;
   if (std::filesystem::exists(folder / io::kDcpMetadataFile, error)) return std::string(kSelf);
+  const std::string other_kind = io::why_no_checkpoint(folder, io::ModelFlags::kOfTraining);
+  if (!other_kind.empty()) config_error("--load: {} {}", folder.string(), other_kind);
   const auto choice = CheckpointFolder(folder).choose(requested, VerifyDepth::kSizes);
   if (!choice) return std::string(kNone);
   for (const Choice::Passed& passed : choice->passed) {
@@ -75,18 +84,78 @@ std::optional<Resumed> parse(const std::string& text, const std::filesystem::pat
   return Resumed{CheckpointFolder(folder).path_of({iteration}), iteration, false};
 }
 
-// The damage that any rank found; empty where none did.
-std::string read_together(const Resumed& from, comm::ProcessGroup& everyone, const ReadCheckpoint& read) {
-  std::string own;
-  try {
-    read(io::DcpFolder(from.path), from);
-  } catch (const io::FileDamage& damage) {
-    own = escaped(damage.what());
+// What became of a reading, on every rank.
+struct Reading {
+  std::string problem;   // the first rank's; empty: every rank has read its part
+  bool is_gone = false;  // another run removed or replaced the checkpoint meanwhile
+};
+
+// The reading of one checkpoint, step by step: each ends on every rank with what any rank found.
+class Reader {
+ public:
+  Reader(const Resumed& from, comm::ProcessGroup& everyone)
+      : from_(from), everyone_(everyone), directory_(directory_at(from.path)) {}
+
+  // False where a rank found a problem, which is then that of the reading.
+  template <class Step>
+  bool all(const Step& step) {
+    std::string own;
+    try {
+      step();
+    } catch (const Error& error) {
+      const bool is_gone = from_.iteration && (!directory_ || directory_at(from_.path) != directory_);
+      if (!is_gone && dynamic_cast<const io::FileDamage*>(&error) == nullptr) throw;
+      own = fmt::format("{}{}", is_gone ? kGone : kDamaged, escaped(error.what()));
+    }
+    const auto lines = comm::exchange_lines(everyone_, own, kRead);
+    for (const std::string_view word : {kGone, kDamaged}) {
+      const auto bad =
+          std::ranges::find_if(lines, [&](const auto& rank) { return !rank.empty() && rank[0].starts_with(word); });
+      if (bad == lines.end()) continue;
+      reading_ = {fmt::format("{} (rank {})", bad->front().substr(word.size()),
+                              everyone_.ranks()[static_cast<std::size_t>(bad - lines.begin())]),
+                  word == kGone};
+      return false;
+    }
+    return true;
   }
-  const auto lines = comm::exchange_lines(everyone, own, kRead);
-  const auto bad = std::ranges::find_if(lines, [](const auto& rank) { return !rank.empty(); });
-  if (bad == lines.end()) return {};
-  return fmt::format("{} (rank {})", bad->front(), everyone.ranks()[static_cast<std::size_t>(bad - lines.begin())]);
+  // The same for what every rank knows alike.
+  bool is_whole(std::string problem) {
+    reading_.problem = std::move(problem);
+    return reading_.problem.empty();
+  }
+  const Reading& reading() const { return reading_; }
+
+ private:
+  const Resumed& from_;
+  comm::ProcessGroup& everyone_;
+  const std::optional<DirectoryIdentity> directory_;
+  Reading reading_;
+};
+
+// Nothing is taken of a checkpoint before all of it is known to be whole, and the same on every rank.
+Reading read_together(const Resumed& from, comm::ProcessGroup& everyone, const ReadCheckpoint& read) {
+  Reader reader(from, everyone);
+  std::optional<io::DcpFolder> checkpoint;
+  std::optional<Manifest> manifest;
+  std::string identity, sums;
+  const bool opened = reader.all([&] {
+    checkpoint.emplace(from.path);
+    manifest = manifest_of(*checkpoint);
+    if (manifest) identity = identity_of_files(from.path, *manifest);
+  });
+  if (!opened || !reader.all([&] { check_same_checkpoint(*checkpoint, manifest, everyone); })) return reader.reading();
+  if (manifest) {
+    const SharedSums shares(*manifest, identity, everyone);
+    if (!reader.all([&] { sums = shares.of_own_share(from.path); })) return reader.reading();
+    if (!reader.is_whole(shares.damage(from.path, sums))) return reader.reading();
+    checkpoint->set_verified();
+  }
+  reader.all([&] {
+    check_iteration(*checkpoint, manifest);
+    read(*checkpoint, from);
+  });
+  return reader.reading();
 }
 
 }  // namespace
@@ -94,20 +163,25 @@ std::string read_together(const Resumed& from, comm::ProcessGroup& everyone, con
 std::optional<Resumed> resume(const std::filesystem::path& folder, std::optional<std::int64_t> requested,
                               comm::ProcessGroup& everyone, const ReadCheckpoint& read) {
   auto from = parse(ask_rank_0(everyone, [&] { return choose(folder, requested); }), folder);
-  std::string damage;
-  while (from) {
-    damage = read_together(*from, everyone, read);
-    if (damage.empty()) return from;
-    if (requested || !from->iteration) break;
+  std::string problem;
+  for (int looks = 1; from; ++looks) {
+    const Reading reading = read_together(*from, everyone, read);
+    problem = reading.problem;
+    if (problem.empty()) return from;
+    if (reading.is_gone && looks < kMostLooks) {
+      from = parse(ask_rank_0(everyone, [&] { return choose(folder, requested); }), folder);
+      continue;
+    }
+    if (requested || !from->iteration || reading.is_gone) break;
     if (everyone.rank() == 0) {
-      logger().warn("{}: passed over: {}; the next older checkpoint is read", escaped(from->path.string()), damage);
+      logger().warn("{}: passed over: {}; the next older checkpoint is read", escaped(from->path.string()), problem);
     }
     const std::int64_t damaged = *from->iteration;
     from = parse(ask_rank_0(everyone, [&] { return choose_below(folder, damaged); }), folder);
   }
-  if (damage.empty()) return std::nullopt;
+  if (problem.empty()) return std::nullopt;
   config_error("--load: no whole checkpoint is in {}: {}; take another copy of it, or leave --load out to begin anew",
-               escaped(folder.string()), damage);
+               escaped(folder.string()), problem);
 }
 
 }  // namespace loom::checkpoint

@@ -4,6 +4,7 @@
 //           that has .metadata itself is a checkpoint of its own.
 // Damage    a checkpoint in which any rank finds damage while it reads (a checksum, a missing piece) is passed over by
 //           all of them, with a warning, and the next older one is read; one that was asked for by number is an error.
+// Gone      where another run removes or replaces the checkpoint while a rank reads it, all of them look again.
 // Threads   the rank's host thread; collective.
 // Errors    ConfigError, the same on every rank.
 #pragma once
@@ -24,7 +25,8 @@ struct Resumed {
   bool is_release = false;                // the weights of no run
 };
 
-// Reads one rank's part; what it throws but io::FileDamage ends the run. Called again for every candidate.
+// Reads one rank's part. An exception other than io::FileDamage ends the run, unless the checkpoint is gone. Called
+// again for every candidate.
 using ReadCheckpoint = std::function<void(const io::DcpFolder& checkpoint, const Resumed& from)>;
 
 // None where the folder has no checkpoint at all.

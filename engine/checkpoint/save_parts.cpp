@@ -143,6 +143,7 @@ void write_part(const fs::path& directory, int rank, std::span<const ManifestFil
     require(problem.empty(), "a part with the file '{}': {}", file.name, problem);
   }
   flush_files(directory, files);
+  read_back(directory, files);
   flush_directory(directory);
   write_text_durably(part_path(directory, rank),
                      fmt::format("{{\"rank\": {}, \"files\": {}}}\n", rank, files_json(files)));

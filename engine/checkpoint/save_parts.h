@@ -1,9 +1,9 @@
 // Save parts: how the ranks of a save tell rank 0 what they wrote, without a collective, so that a thread in the
 // background can do it while the ranks train.
 //
-// Part      rank R writes its files into the directory of CheckpointStore::begin(), flushes them to disk, and then puts
-//           .part_R.json beside them: their names, sizes and checksums, or the text of what failed. It appears whole or
-//           not at all. After its part a rank writes nothing more there.
+// Part      rank R writes its files into the directory of CheckpointStore::begin(), flushes them to disk, reads them
+//           back, and then puts .part_R.json beside them: their names, sizes and checksums, or the text of the error.
+//           It appears whole or not at all. After its part a rank writes nothing more there.
 // Rank 0    waits until every rank has said its part, so that nobody writes any more when it commits or abandons.
 // Full      where even the part cannot be written, an empty .part_R.failed says that much.
 // Threads   each rank's part by one thread; gather_parts by one thread of one process.
@@ -21,7 +21,7 @@
 
 namespace loom::checkpoint {
 
-// Flushes the files and says that they are all. A rank that wrote none says so too.
+// Flushes the files, reads them back, and says that they are all. A rank that wrote none says so too.
 void write_part(const std::filesystem::path& directory, int rank, std::span<const ManifestFile> files);
 
 // Says that this rank's save failed; the text is kept to 4 KiB. Never throws.

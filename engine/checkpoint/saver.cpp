@@ -144,6 +144,7 @@ class Saver::Work {
       Manifest manifest{id, gather_parts(directory_, world_, options_.patience)};
       const io::FileSum sum = io::write_dcp_metadata_file(directory_, metadata());
       manifest.files.push_back(file_of(std::string(io::kDcpMetadataFile), sum));
+      io::DcpFolder(directory_).check_headers();
       store_->commit(manifest);
     } catch (const std::exception& error) {
       error_ = error.what();

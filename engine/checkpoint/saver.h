@@ -2,6 +2,8 @@
 //
 // Files     every rank that has something to write makes __<rank>_0.distcp; rank 0 puts .metadata beside them, and the
 //           store (checkpoint_store.h) makes the whole visible at once.
+// Check     before the save is visible, every rank reads back its files' checksums, and rank 0 reads .metadata and the
+//           beginning of each part.
 // Async     save() copies this rank's boxes and returns; a thread writes the copies. A second save waits for the first.
 //           The copies stay for the next save, so a rank never holds more than one set of them.
 // Failure   a save that fails (disk full) leaves the former checkpoint whole. Every rank learns of it at the next

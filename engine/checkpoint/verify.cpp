@@ -1,29 +1,25 @@
 #include "engine/checkpoint/verify.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
+#include <cstdint>
 #include <fmt/format.h>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include "engine/checkpoint/directories.h"
+#include "engine/checkpoint/manifest_check.h"
 #include "engine/config/document.h"
-#include "engine/core/descriptor.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
-#include "engine/io/checksum.h"
-#include "engine/io/output_target.h"
 
 namespace loom::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 constexpr std::int64_t kMostManifestBytes = std::int64_t{16} << 20;  // as config::parse_json takes
+constexpr std::string_view kWriter = "its writer";
 constexpr const char* kForeignIndex = ".metadata";
 
 template <class... Args>
@@ -31,22 +27,26 @@ Verdict torn(fmt::format_string<Args...> format, Args&&... args) {
   return {.kind = Verdict::Kind::kTorn, .reason = fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// Reads a file from its beginning, piece by piece, while `use` says so. Why it cannot be read, or nothing.
-template <class Use>
-std::optional<std::string> read_pieces(const fs::path& path, Use use) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (file.get() < 0) return fmt::format("cannot be read: {}", io::reason_of(errno));
-  std::vector<std::byte> piece(kPieceBytes);
-  for (;;) {
-    const ssize_t got = ::read(file.get(), piece.data(), piece.size());
-    if (got == 0) return std::nullopt;
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fmt::format("cannot be read: {}", io::reason_of(errno));
-    if (!use(std::span(piece).first(static_cast<std::size_t>(got)))) return std::nullopt;
-  }
+Verdict without_manifest(const fs::path& directory) {
+  const Entry index = entry_at(directory / kForeignIndex);
+  if (index.kind == Entry::Kind::kNone) return torn("it has neither {} nor {}", kManifestName, kForeignIndex);
+  if (index.kind != Entry::Kind::kFile) return torn("{} {}", kForeignIndex, index.description());
+  return {.kind = Verdict::Kind::kForeign,
+          .reason = fmt::format("another program wrote it, without {}: its files are not checked", kManifestName)};
 }
 
-// `sayer` is who says the size. Nothing where all is well.
+Verdict against(const Manifest& manifest, const fs::path& directory, const CheckpointId& id, VerifyDepth depth) {
+  if (manifest.id != id) return torn("its {} is that of {}", kManifestName, manifest.id.directory_name());
+  if (const auto problem = sizes_problem(directory, manifest.files, kManifestName)) return torn("{}", *problem);
+  if (depth == VerifyDepth::kSizes) return {.kind = Verdict::Kind::kWhole, .reason = {}};
+  for (const ManifestFile& file : manifest.files) {
+    if (const auto problem = file_problem(directory, file)) return torn("{}", *problem);
+  }
+  return {.kind = Verdict::Kind::kWhole, .reason = {}};
+}
+
+}  // namespace
+
 std::optional<std::string> sizes_problem(const fs::path& directory, std::span<const ManifestFile> files,
                                          std::string_view sayer) {
   for (const ManifestFile& file : files) {
@@ -63,49 +63,48 @@ std::optional<std::string> sizes_problem(const fs::path& directory, std::span<co
   return std::nullopt;
 }
 
-// Reads no further than the size that the manifest says: the file may grow while it is read.
-std::optional<std::string> checksum_problem(const fs::path& directory, const ManifestFile& file) {
-  std::uint32_t crc = 0;
-  std::int64_t bytes = 0;
-  const auto unreadable = read_pieces(directory / file.name, [&](std::span<const std::byte> piece) {
-    crc = io::crc32c(piece, crc);
-    bytes += static_cast<std::int64_t>(piece.size());
-    return bytes <= file.size_bytes;
-  });
-  if (unreadable) return fmt::format("{} {}", shown_text(file.name), *unreadable);
-  if (bytes == file.size_bytes && crc == file.crc32c) return std::nullopt;
-  if (bytes != file.size_bytes) return fmt::format("{} changes while it is read", shown_text(file.name));
-  return fmt::format("{} has the checksum {}, but {} says {}", shown_text(file.name), hex_digits(crc), kManifestName,
-                     hex_digits(file.crc32c));
-}
-
-Verdict without_manifest(const fs::path& directory) {
-  const Entry index = entry_at(directory / kForeignIndex);
-  if (index.kind == Entry::Kind::kNone) return torn("it has neither {} nor {}", kManifestName, kForeignIndex);
-  if (index.kind != Entry::Kind::kFile) return torn("{} {}", kForeignIndex, index.description());
-  return {.kind = Verdict::Kind::kForeign,
-          .reason = fmt::format("another program wrote it, without {}: its files are not checked", kManifestName)};
-}
-
-Verdict against(const Manifest& manifest, const fs::path& directory, const CheckpointId& id, VerifyDepth depth) {
-  if (manifest.id != id) return torn("its {} is that of {}", kManifestName, manifest.id.directory_name());
-  if (const auto problem = sizes_problem(directory, manifest.files, kManifestName)) return torn("{}", *problem);
-  if (depth == VerifyDepth::kSizes) return {.kind = Verdict::Kind::kWhole, .reason = {}};
-  for (const ManifestFile& file : manifest.files) {
-    if (const auto problem = checksum_problem(directory, file)) return torn("{}", *problem);
+std::optional<std::string> read_manifest(const fs::path& directory, Manifest& manifest) {
+  const Entry written = entry_at(directory / kManifestName);
+  if (written.kind != Entry::Kind::kFile) return fmt::format("{} {}", kManifestName, written.description());
+  if (written.size_bytes > kMostManifestBytes) {
+    return fmt::format("{} has {} bytes; one of ours has at most {}", kManifestName, written.size_bytes,
+                       kMostManifestBytes);
   }
-  return {.kind = Verdict::Kind::kWhole, .reason = {}};
+  try {
+    manifest = parse_manifest(config::read_text(directory / kManifestName, "a manifest"), kManifestName);
+    return std::nullopt;
+  } catch (const ConfigError& error) {
+    return escaped(error.what());
+  }
 }
-
-}  // namespace
 
 std::optional<std::string> file_problem(const fs::path& directory, const ManifestFile& file) {
   if (auto problem = sizes_problem(directory, {&file, 1}, kManifestName)) return problem;
-  return checksum_problem(directory, file);
+  try {
+    return checksum_problem(file, sum_part(directory / file.name, file, 0, file.size_bytes));
+  } catch (const Error& unreadable) {
+    return escaped(unreadable.what());
+  }
+}
+
+std::optional<std::string> checksum_problem(const ManifestFile& file, std::uint32_t crc32c, std::string_view sayer) {
+  if (crc32c == file.crc32c) return std::nullopt;
+  return fmt::format("{} has the checksum {}, but {} says {}", shown_text(file.name), hex_digits(crc32c), sayer,
+                     hex_digits(file.crc32c));
+}
+
+void read_back(const fs::path& directory, std::span<const ManifestFile> files) {
+  for (const ManifestFile& file : files) {
+    const std::uint32_t crc32c = sum_part(directory / file.name, file, 0, file.size_bytes);
+    if (const auto problem = checksum_problem(file, crc32c, kWriter)) {
+      raise<Error>("{}: {}: what was written does not come back; look after that disk, or save to another one",
+                   directory.string(), *problem);
+    }
+  }
 }
 
 void flush_files(const fs::path& directory, std::span<const ManifestFile> files) {
-  if (const auto problem = sizes_problem(directory, files, "its writer")) {
+  if (const auto problem = sizes_problem(directory, files, kWriter)) {
     raise<Error>("{}: {}", directory.string(), *problem);
   }
   for (const ManifestFile& file : files) flush_file(directory / file.name);
@@ -116,18 +115,10 @@ Verdict verify_directory(const fs::path& directory, const CheckpointId& id, Veri
   if (place.kind != Entry::Kind::kDirectory) {
     return torn("it {}{}", place.description(), place.kind == Entry::Kind::kFile ? ", not a directory" : "");
   }
-  const Entry written = entry_at(directory / kManifestName);
-  if (written.kind == Entry::Kind::kNone) return without_manifest(directory);
-  if (written.kind != Entry::Kind::kFile) return torn("{} {}", kManifestName, written.description());
-  if (written.size_bytes > kMostManifestBytes) {
-    return torn("{} has {} bytes; one of ours has at most {}", kManifestName, written.size_bytes, kMostManifestBytes);
-  }
-  try {
-    const std::string text = config::read_text(directory / kManifestName, "a manifest");
-    return against(parse_manifest(text, kManifestName), directory, id, depth);
-  } catch (const ConfigError& error) {
-    return torn("{}", escaped(error.what()));
-  }
+  if (entry_at(directory / kManifestName).kind == Entry::Kind::kNone) return without_manifest(directory);
+  Manifest manifest;
+  if (const auto problem = read_manifest(directory, manifest)) return torn("{}", *problem);
+  return against(manifest, directory, id, depth);
 }
 
 }  // namespace loom::checkpoint

@@ -1,11 +1,11 @@
 #include "engine/cli/argument_rules.h"
 
-#include "engine/cli/host_flags.h"
-#include "engine/cli/host_optimizer_flags.h"
-#include "engine/cli/memory_flags.h"
-#include "engine/cli/recompute_flags.h"
+#include "engine/cli/host_checks.h"
+#include "engine/cli/host_optimizer_checks.h"
+#include "engine/cli/memory_checks.h"
+#include "engine/cli/recompute_checks.h"
 #include "engine/cli/schedule_rules.h"
-#include "engine/cli/swap_flags.h"
+#include "engine/cli/swap_checks.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
 
@@ -20,7 +20,7 @@ void check_weights(const ProgramArguments& a) {
 }
 
 // What belongs to adapters, where none are asked for or a folder has it.
-void check_lora(const ProgramArguments& a) {
+void check_lora(const ProgramArguments& a, Refusals& refusals) {
   const models::LoraFlags& lora = a.lora;
   const std::pair<bool, std::string_view> parts[] = {{lora.r.has_value(), "--lora-r"},
                                                      {lora.alpha.has_value(), "--lora-alpha"},
@@ -29,10 +29,10 @@ void check_lora(const ProgramArguments& a) {
                                                      {!lora.modules_to_save.empty(), "--lora-modules-to-save"}};
   for (const auto& [is_given, flag] : parts) {
     if (!is_given || lora.on()) continue;
-    config_error(
+    refusals.add(fmt::format(
         "{} is given, but no adapters are asked for; add --lora-target-modules NAME ... or --lora-load DIR, or remove "
         "it",
-        flag);
+        flag));
   }
   if (!lora.load) return;
   if (lora.target_modules.empty() && lora.modules_to_save.empty()) return;
@@ -42,18 +42,23 @@ void check_lora(const ProgramArguments& a) {
 }
 
 // Flags of an optimizer beside another one.
-void check_optimizer(const CLI::App& app, const ProgramArguments& a) {
+void check_optimizer(const Command& app, const ProgramArguments& a, Refusals& refusals) {
   const auto refuse_without = [&](std::string_view prefix, bool is_chosen, std::string_view word) {
-    for (const CLI::Option* option : app.get_options()) {
-      const std::string flag = option->get_name();
-      if (is_chosen || option->count() == 0 || !flag.starts_with(prefix)) continue;
-      config_error("{} is of --optimizer {}, which is not given; add it, or remove the flag", flag, word);
+    for (const SeenFlag& flag : app.flags()) {
+      if (is_chosen || !flag.given || !flag.name.starts_with(prefix)) continue;
+      refusals.add(
+          fmt::format("{} is of --optimizer {}, which is not given; add it, or remove the flag", flag.name, word));
     }
   };
   refuse_without("--muon-", a.optimizer == train::OptimizerKind::kMuon, "muon");
   refuse_without("--sgd-", a.optimizer == train::OptimizerKind::kSgd, "sgd");
   if (a.optimizer == train::OptimizerKind::kSgd && a.sgd_nesterov && a.sgd_momentum == 0) {
     config_error("--sgd-nesterov is given, and --sgd-momentum is 0; give a momentum above 0, or remove it");
+  }
+  if (a.optimizer == train::OptimizerKind::kSgd && a.sgd_dampening != 0 && (a.sgd_nesterov || a.sgd_momentum == 0)) {
+    config_error(
+        "--sgd-dampening is {}, and {}; remove one of the two", a.sgd_dampening,
+        a.sgd_nesterov ? "Nesterov's form (--sgd-nesterov) has none" : "--sgd-momentum is 0, so there is none");
   }
   check_limit("--muon-num-ns-steps", a.muon.steps, 100);
 }
@@ -103,28 +108,29 @@ void settle_checkpoints(ProgramArguments& a) {
   }
 }
 
-void check_sharding(const ProgramArguments& a) {
+void check_sharding(const ProgramArguments& a, Refusals& refusals) {
   if (a.fsdp2_config_path && !a.use_torch_fsdp2) {
-    config_error("--fsdp2-config-path is {}, but --use-torch-fsdp2 is not given; add it",
-                 a.fsdp2_config_path->string());
+    refusals.add(fmt::format("--fsdp2-config-path is {}, but --use-torch-fsdp2 is not given; add it",
+                             a.fsdp2_config_path->string()));
   }
   if (a.use_torch_fsdp2 && !a.fsdp2_config_path) {
-    config_error("--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE");
+    refusals.add(fmt::format("--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE"));
   }
-  if (a.fp16 && a.bf16) config_error("--fp16 and --bf16 are both given; keep one");
+  if (a.fp16 && a.bf16) return refusals.add(fmt::format("--fp16 and --bf16 are both given; keep one"));
   if (a.bf16 && !a.use_torch_fsdp2) {
-    config_error(
+    refusals.add(fmt::format(
         "--bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
         "with "
-        "param_dtype: bf16, or remove it");
+        "param_dtype: bf16, or remove it"));
   }
   if (a.fp16 && !a.use_torch_fsdp2) {
-    config_error(
+    refusals.add(fmt::format(
         "--fp16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
-        "with param_dtype: fp16, or remove it");
+        "with param_dtype: fp16, or remove it"));
   }
   if (a.print_schedule && !a.use_torch_fsdp2) {
-    config_error("--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it");
+    refusals.add(
+        fmt::format("--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it"));
   }
 }
 
@@ -157,23 +163,23 @@ void check_planned_work(const ProgramArguments& a) {
       a.global_batch_size, micro_batches, kMostPlannedMicroBatches, kMostPlannedMicroBatches * unit);
 }
 
-void settle_ranks(const CLI::App& app, bool planned, const launch::LaunchContext& context, const ForeignFlags& foreign,
+void settle_ranks(const Command& app, bool planned, const launch::Start& start, const ForeignFlags& foreign,
                   ProgramArguments& a) {
   int local_ranks = a.ranks;
-  if (!planned && context.mpi_ranks == 0) {
+  if (!planned && start.mpi_ranks == 0) {
     check_limit("--nproc-per-node", a.ranks, kMostThreadRanks,
                 ", as each is a thread; more ranks are processes (mpirun)");
   }
-  if (context.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, context, a.ranks);
+  if (start.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, start, a.ranks);
   if (foreign.worker_num && *foreign.worker_num != fmt::to_string(a.ranks)) {
     config_error("--worker-num is {}, but {} rank{} run; write --local-worker-num {} beside it, or remove it",
                  *foreign.worker_num, a.ranks, a.ranks == 1 ? "" : "s", *foreign.worker_num);
   }
-  if (!given(app, "--compute-threads")) a.compute_threads = std::max(1, context.cores / local_ranks);
+  if (!given(app, "--compute-threads")) a.compute_threads = std::max(1, start.cores / local_ranks);
 }
 
 // `most`: sequences of a step.
-void settle_batch(const CLI::App& app, std::int64_t most, ProgramArguments& a) {
+void settle_batch(const Command& app, std::int64_t most, ProgramArguments& a) {
   const std::int64_t unit = std::int64_t{a.micro_batch_size} * a.ranks;
   if (unit > most) {
     config_error("--micro-batch-size {} x {} ranks is {} sequences a step, above {}; use less", a.micro_batch_size,
@@ -196,7 +202,7 @@ constexpr const char* kFlagsOfInstructions[] = {
     "--no-cut-token", "--pad-to-multiple-of", "--no-pad-to-seq-lengths"};
 constexpr const char* kFlagsOfBytes[] = {"--held-out-fraction", "--bytes-as-tokens"};
 
-void check_parts(const CLI::App& app, const ProgramArguments& a) {
+void check_parts(const Command& app, const ProgramArguments& a) {
   const auto& [train, valid, test] = a.part_data_path;
   if (train.empty() && valid.empty() && test.empty()) return;
   if (!a.data_path.empty()) {
@@ -206,27 +212,30 @@ void check_parts(const CLI::App& app, const ProgramArguments& a) {
         : !valid.empty() ? "--valid-data-path"
                          : "--test-data-path");
   }
-  if (train.empty()) config_error("--train-data-path is missing beside those of the other parts; add it");
+  if (train.empty() && !a.skip_train)
+    config_error("--train-data-path is missing beside those of the other parts; add it");
   if (given(app, "--split")) {
     config_error("--split is for --data-path, and --train-data-path names the parts themselves; remove one of them");
   }
 }
 
-constexpr std::pair<const char*, const char*> kFlagsOfStages[] = {
-    {"--dpo-loss-type", "dpo"},          {"--dpo-beta", "dpo"},
-    {"--dpo-label-smoothing", "dpo"},    {"--ref-model", "dpo"},
-    {"--ref-logps-cache", "dpo"},        {"--placeholder-token", "prm"},
-    {"--reward-tokens", "prm"},          {"--simpo-loss-type", "simpo"},
-    {"--simpo-beta", "simpo"},           {"--gamma-beta-ratio", "simpo"},
-    {"--simpo-label-smoothing", "simpo"}};
+using data::Stage;
 
-void settle_stage(const CLI::App& app, ProgramArguments& a) {
-  const std::string stage = a.stage.value_or("");
+constexpr std::pair<const char*, Stage> kFlagsOfStages[] = {
+    {"--dpo-loss-type", Stage::kDpo},          {"--dpo-beta", Stage::kDpo},
+    {"--dpo-label-smoothing", Stage::kDpo},    {"--ref-model", Stage::kDpo},
+    {"--ref-logps-cache", Stage::kDpo},        {"--placeholder-token", Stage::kPrm},
+    {"--reward-tokens", Stage::kPrm},          {"--simpo-loss-type", Stage::kSimpo},
+    {"--simpo-beta", Stage::kSimpo},           {"--gamma-beta-ratio", Stage::kSimpo},
+    {"--simpo-label-smoothing", Stage::kSimpo}};
+
+void settle_stage(const Command& app, ProgramArguments& a, Refusals& refusals) {
   for (const auto& [flag, of] : kFlagsOfStages) {
-    if (given(app, flag) && stage != of) config_error("{} is of --stage {}; add that, or remove it", flag, of);
+    if (!given(app, flag) || a.stage == of) continue;
+    refusals.add(fmt::format("{} is of --stage {}; add that, or remove it", flag, data::word_of(of)));
   }
-  const bool preferences = stage == "dpo" || stage == "simpo";
-  const bool pairs = preferences || stage == "orm";
+  const bool pairs = a.stage && data::has_pairs(*a.stage);
+  const bool preferences = pairs && a.stage != Stage::kOrm;
   if (given(app, "--is-pairwise-dataset") && !pairs) {
     config_error("--is-pairwise-dataset is of --stage dpo, simpo and orm; add one, or remove it");
   }
@@ -234,58 +243,58 @@ void settle_stage(const CLI::App& app, ProgramArguments& a) {
     config_error("--pref-ftx is of --stage dpo and simpo; add one, or remove it");
   }
   if (pairs && a.neat_pack) config_error("--neat-pack is of --stage sft and prm: pairs are not packed; remove it");
-  if (stage == "orm" && a.sample_bytes > 0) {
+  if (a.stage == Stage::kOrm && a.sample_bytes > 0) {
     config_error("--sample-bytes is {}, and a model of --stage orm gives scores, not text; remove it", a.sample_bytes);
   }
   a.is_pairwise_dataset = pairs;
   a.numbered_samples = a.ref_logps_cache.has_value();
   a.is_instruction_dataset = a.is_instruction_dataset || a.stage.has_value();
-  a.preference = stage == "simpo" ? a.simpo : a.dpo;
+  a.preference = a.stage == Stage::kSimpo ? a.simpo : a.dpo;
   a.preference.pref_ftx = a.dpo.pref_ftx;
 }
 
 // --variable-seq-lengths is in scripts for pretraining too, where it changes nothing.
-void check_instructions(const CLI::App& app, const ProgramArguments& a) {
+void check_instructions(const Command& app, const ProgramArguments& a, Refusals& refusals) {
   if (a.eod_mask_loss && a.is_instruction_dataset) {
     config_error("--eod-mask-loss is for pretraining: with {} the labels of the data say where the loss is; remove it",
-                 a.stage ? "--stage " + *a.stage : "--is-instruction-dataset");
+                 a.stage ? fmt::format("--stage {}", data::word_of(*a.stage)) : "--is-instruction-dataset");
   }
   for (const char* flag : kFlagsOfInstructions) {
     if (given(app, flag) && !a.is_instruction_dataset) {
-      config_error("{} is for samples for fine-tuning; add --stage sft, or remove it", flag);
+      refusals.add(fmt::format("{} is for samples for fine-tuning; add --stage sft, or remove it", flag));
     }
   }
   if (a.no_cut_token && a.cut_max_seqlen) config_error("--no-cut-token and --cut-max-seqlen are both given; keep one");
 }
 
 // Flags of one kind of data beside data of the other. A program of a user's may read its data as it likes.
-void check_data(const CLI::App& app, Program program, const ProgramArguments& a) {
-  check_parts(app, a);
-  check_instructions(app, a);
+void check_data(const Command& app, Program program, const ProgramArguments& a, Refusals& refusals) {
+  refusals.of([&] { check_parts(app, a); });
+  refusals.of([&] { check_instructions(app, a, refusals); });
   if (is_users(program)) return;
   const bool bytes = data::data_kind(a) == data::DataKind::kBytes;
   if (bytes && a.data_path.empty()) return;
   if (!bytes) {
     for (const char* flag : kFlagsOfBytes) {
       if (given(app, flag)) {
-        config_error("{} is for text that is read as bytes, and the data is .bin/.idx pairs; remove it{}", flag,
-                     std::string_view(flag) == "--held-out-fraction" ? ", and write --split" : "");
+        refusals.add(fmt::format("{} is for text that is read as bytes, and the data is .bin/.idx pairs; remove it{}",
+                                 flag, std::string_view(flag) == "--held-out-fraction" ? ", and write --split" : ""));
       }
     }
     return;
   }
   for (const char* flag : kFlagsOfTokens) {
     if (given(app, flag)) {
-      config_error(
+      refusals.add(fmt::format(
           "{} is for .bin/.idx pairs, and --data-path {} is read as bytes: there is no {}.idx; make pairs with "
           "shardloom "
           "preprocess, or remove it",
-          flag, shown_text(a.data_path.front().string()), shown_text(a.data_path.front().string()));
+          flag, shown_text(a.data_path.front().string()), shown_text(a.data_path.front().string())));
     }
   }
 }
 
-void settle_output(const CLI::App& app, ProgramArguments& a) {
+void settle_output(const Command& app, ProgramArguments& a, Refusals& refusals) {
   if (a.metrics_path.empty()) a.metrics_path = a.save.value_or("") / "metrics.jsonl";
   if (!a.prompt.empty() && a.sample_bytes == 0) {
     config_error("--prompt is given, but --sample-bytes is 0, so no text is generated; give --sample-bytes N");
@@ -297,24 +306,29 @@ void settle_output(const CLI::App& app, ProgramArguments& a) {
   }
   for (const char* flag : {"--eval-iters", "--eval-interval"}) {
     const bool has_held_out = a.held_out_fraction > 0 || data::data_kind(a) == data::DataKind::kTokens;
-    if (!has_held_out && given(app, flag)) {
-      config_error(
-          "{} is given, but --held-out-fraction is 0, so no data is kept for evaluation; use a fraction above 0", flag);
+    if (!has_held_out && a.eval_iters > 0 && given(app, flag)) {
+      refusals.add(fmt::format(
+          "{} is given, but --held-out-fraction is 0, so no data is kept for evaluation; use a fraction above 0",
+          flag));
     }
   }
 }
 
 // Evaluation alone has no step to look at and nothing to save.
-void settle_skip_train(ProgramArguments& a) {
+void settle_skip_train(ProgramArguments& a, Refusals& refusals) {
   if (!a.skip_train) return;
   const std::pair<bool, std::string_view> of_steps[] = {{a.save.has_value(), "--save"},
                                                         {a.report.has_value(), "--report"},
                                                         {a.print_schedule, "--print-schedule"},
                                                         {a.profile.enabled, "--profile"},
-                                                        {!a.iterations_to_skip.empty(), "--iterations-to-skip"}};
+                                                        {!a.iterations_to_skip.empty(), "--iterations-to-skip"},
+                                                        {a.smart_swap, "--smart-swap"},
+                                                        {a.adaptive_recompute, "--adaptive-recompute-device-size"}};
   for (const auto& [is_given, flag] : of_steps) {
-    if (is_given) config_error("{} is given, but with --skip-train no step is taken; remove one of them", flag);
+    if (!is_given) continue;
+    refusals.add(fmt::format("{} is given, but with --skip-train no step is taken; remove one of them", flag));
   }
+  a.no_load_optim = true;  // and with it the schedule
   if (a.eval_iters == 0) {
     config_error("--eval-iters is 0, but with --skip-train evaluation is all there is; use at least 1");
   }
@@ -327,18 +341,16 @@ void settle_presets(ProgramArguments& a) {
   }
 }
 
-void refuse_profile_flags(const CLI::App& app) {
-  for (const CLI::Option* option : app.get_options()) {
-    const bool of_profile = !option->get_lnames().empty() && option->get_lnames().front().starts_with("profile-");
-    if (!of_profile || option->count() == 0) continue;
-    config_error("--{} is given, but --profile is not, so nothing is collected; add --profile",
-                 option->get_lnames().front());
+void refuse_profile_flags(const Command& app, Refusals& refusals) {
+  for (const SeenFlag& flag : app.flags()) {
+    if (!flag.given || !flag.name.starts_with("--profile-")) continue;
+    refusals.add(fmt::format("{} is given, but --profile is not, so nothing is collected; add --profile", flag.name));
   }
 }
 
-void settle_profile(const CLI::App& app, ProgramArguments& a) {
+void settle_profile(const Command& app, ProgramArguments& a, Refusals& refusals) {
   observe::ProfileOptions& p = a.profile;
-  if (!p.enabled) return refuse_profile_flags(app);
+  if (!p.enabled) return refuse_profile_flags(app, refusals);
   if (p.step_end <= p.step_start) {
     const bool end_given = given(app, "--profile-step-end");
     config_error("--profile-step-end is {}{}, but collection begins at --profile-step-start {}; use at least {}",
@@ -355,7 +367,7 @@ void settle_profile(const CLI::App& app, ProgramArguments& a) {
 }
 
 // Throughput is said in Megatron's line and in TensorBoard; elsewhere the flag of a launch script changes nothing.
-void settle_logging(const CLI::App& app, ProgramArguments& a) {
+void settle_logging(const Command& app, ProgramArguments& a, Refusals& refusals) {
   const bool to_tensorboard = a.tensorboard_dir && a.log_timers_to_tensorboard;
   if (a.log_throughput && a.log_format == train::LogFormat::kShort && !to_tensorboard) {
     a.log_throughput = false;
@@ -366,7 +378,8 @@ void settle_logging(const CLI::App& app, ProgramArguments& a) {
                            "--log-memory-to-tensorboard", "--log-loss-scale-to-tensorboard",
                            "--log-world-size-to-tensorboard", "--log-validation-ppl-to-tensorboard"}) {
     if (!given(app, flag)) continue;
-    config_error("{} is given, but --tensorboard-dir is not, so no scalar is written; add --tensorboard-dir DIR", flag);
+    refusals.add(fmt::format(
+        "{} is given, but --tensorboard-dir is not, so no scalar is written; add --tensorboard-dir DIR", flag));
   }
 }
 
@@ -392,28 +405,27 @@ void settle_kernels(ProgramArguments& a) {
   settle_loss_chunk(a);
   if (a.kernels == train::KernelSet::kFast) a.fused = nn::KernelOptions::fast();
   a.fused.loss_chunk_size = a.loss_chunk_size;
-  if (a.loss_chunk_size > 0 && a.stage.value_or("sft") != "sft") {
+  if (a.loss_chunk_size > 0 && a.stage.value_or(Stage::kSft) != Stage::kSft) {
     config_error("--loss-chunk-size is {}, which is for the loss of next tokens, and --stage is {}; remove it",
-                 a.loss_chunk_size, *a.stage);
+                 a.loss_chunk_size, data::word_of(*a.stage));
   }
 }
 
-void refuse_what_is_searched(const CLI::App& app, const std::string& search, const std::string& what,
+void refuse_what_is_searched(const Command& app, const std::string& search, const std::string& what,
                              const std::string& flag) {
   if (!given(app, flag)) return;
-  config_error("--fit {} searches {}, but {} is {}; remove one of them", search, what, flag,
-               app.get_option(flag)->as<std::string>());
+  config_error("--fit {} searches {}, but {} is {}; remove one of them", search, what, flag, app.text_of(flag));
 }
 
 }  // namespace
 
-int take_mpi_ranks(const CLI::App& app, const launch::LaunchContext& context, int& ranks) {
+int take_mpi_ranks(const Command& app, const launch::Start& start, int& ranks) {
   if (given(app, "--nproc-per-node")) {
     config_error("--nproc-per-node is {}, but the MPI launcher started {} ranks, one a process; leave it out", ranks,
-                 context.mpi_ranks);
+                 start.mpi_ranks);
   }
-  ranks = context.mpi_ranks;
-  return context.local_ranks(ranks);
+  ranks = start.mpi_ranks;
+  return start.local_ranks(ranks);
 }
 
 void check_sources(const ProgramArguments& a, Program program) {
@@ -424,42 +436,50 @@ void check_sources(const ProgramArguments& a, Program program) {
   if (!a.model_config && !a.init_from_hf_path) {
     config_error("no model is given; use --model-config FILE (fresh weights) or --init-from-hf-path DIR");
   }
-  if (a.data_path.empty() && a.part_data_path[0].empty() && program == Program::kShardloomTrain) {
-    config_error("no data is given; use --data-path PATH");
-  }
+  const auto& [train, valid, test] = a.part_data_path;
+  const bool has_data = !a.data_path.empty() || !train.empty() || (a.skip_train && !(valid.empty() && test.empty()));
+  if (!has_data && program == Program::kShardloomTrain) config_error("no data is given; use --data-path PATH");
 }
 
-void settle(const CLI::App& app, Program program, const launch::LaunchContext& context, const ForeignFlags& foreign,
-            ProgramArguments& a) {
-  check_limits(a);
-  settle_swapped_recompute(a);
-  settle_recompute(app, a);
-  a.without_effect = foreign.without_effect;
-  a.bf16 = foreign.bf16;
-  check_weights(a);
-  settle_stage(app, a);
-  a.variable_seq_lengths = a.is_instruction_dataset && (a.variable_seq_lengths || a.no_pad_to_seq_lengths);
-  check_lora(a);
-  check_optimizer(app, a);
-  check_memory(a);
-  check_host_optimizer(app, foreign, a);
-  check_data(app, program, a);
-  check_sharding(a);
-  settle_checkpoints(a);
-  settle_ranks(app, plans(program), context, foreign, a);
+// Ranks, batch and schedule: each needs the ones before it, and numbers that are what the command line says.
+void settle_steps(const Command& app, Program program, const launch::Start& start, const ForeignFlags& foreign,
+                  ProgramArguments& a) {
+  settle_ranks(app, plans(program), start, foreign, a);
   settle_batch(app, plans(program) ? std::numeric_limits<int>::max() : kMostBatch, a);
   if (plans(program)) check_planned_work(a);
   settle_schedule(app, a);
   settle_weight_decay(app, a);
   settle_loss_scale(app, a);
-  settle_output(app, a);
-  settle_logging(app, a);
-  settle_profile(app, a);
-  settle_skip_train(a);
-  settle_iterations_to_skip(plans(program), a);
-  settle_kernels(a);
-  settle_swap(app, plans(program), a);
-  settle_host(plans(program), context, a);
+}
+
+void settle(const Command& app, Program program, const launch::Start& start, const ForeignFlags& foreign,
+            ProgramArguments& a, Refusals& refusals) {
+  refusals.of([&] { check_limits(a); });
+  refusals.of([&] { settle_swapped_recompute(a); });
+  refusals.of([&] { settle_recompute(app, a); });
+  a.without_effect = foreign.without_effect;
+  a.model_flags = foreign.of_model;
+  a.bf16 = foreign.bf16;
+  refusals.of([&] { check_weights(a); });
+  refusals.of([&] { settle_stage(app, a, refusals); });
+  a.variable_seq_lengths = a.is_instruction_dataset && (a.variable_seq_lengths || a.no_pad_to_seq_lengths);
+  refusals.of([&] { check_lora(a, refusals); });
+  refusals.of([&] { check_optimizer(app, a, refusals); });
+  refusals.of([&] { check_memory(a); });
+  refusals.of([&] { check_host_optimizer(app, foreign, a); });
+  refusals.of([&] { check_data(app, program, a, refusals); });
+  check_sharding(a, refusals);
+  refusals.of([&] { settle_checkpoints(a); });
+  if (refusals.parsed_well()) refusals.of([&] { settle_steps(app, program, start, foreign, a); });
+  refusals.of([&] { settle_output(app, a, refusals); });
+  settle_logging(app, a, refusals);
+  if (refusals.parsed_well()) refusals.of([&] { settle_profile(app, a, refusals); });
+  refusals.of([&] { settle_skip_train(a, refusals); });
+  if (refusals.parsed_well()) refusals.of([&] { settle_iterations_to_skip(plans(program), a); });
+  refusals.of([&] { settle_kernels(a); });
+  refusals.of([&] { settle_swap(app, plans(program), a); });
+  refusals.raise();
+  settle_host(plans(program), start, a);
   settle_presets(a);
 }
 
@@ -469,7 +489,7 @@ void check(const CompareArguments& a) {
   }
 }
 
-void settle_search(const CLI::App& app, PlanArguments& a) {
+void settle_search(const Command& app, PlanArguments& a) {
   using Fit = PlanArguments::Fit;
   check_swap_search(a);
   check_memory_search(a);
@@ -486,8 +506,8 @@ void settle_search(const CLI::App& app, PlanArguments& a) {
   if (given(app, "--global-batch-size")) a.global_batch_size = a.train.global_batch_size;
 }
 
-void check_world(const CLI::App& app, int world_size) {
-  const int ranks = given(app, "--nproc-per-node") ? app.get_option("--nproc-per-node")->as<int>() : 1;
+void check_world(const Command& app, int world_size) {
+  const int ranks = given(app, "--nproc-per-node") ? std::stoi(app.text_of("--nproc-per-node")) : 1;
   if (world_size % ranks == 0) return;
   config_error("--world-size is {}, which is no multiple of --nproc-per-node {}; use {}, or leave out one of them",
                world_size, ranks, round_up(world_size, ranks));

@@ -2,13 +2,17 @@
 
 #include "engine/cli/argument_rules.h"
 #include "engine/cli/command_words.h"
+#include "engine/cli/completion.h"
 #include "engine/cli/convert_flags.h"
 #include "engine/cli/flags.h"
 #include "engine/cli/foreign_flags.h"
 #include "engine/cli/generation_flags.h"
-#include "engine/cli/host_optimizer_flags.h"
+#include "engine/cli/host_optimizer_checks.h"
 #include "engine/cli/preprocess_flags.h"
+#include "engine/cli/refusals.h"
 #include "engine/cli/training_flags.h"
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 
 namespace loom::cli {
 namespace {
@@ -20,9 +24,9 @@ constexpr const char* kProgramExample =
     "  shardloom train --model-config quickstart --data-path corpus.txt --train-iters 20 --save out\n"
     "  shardloom generate out --prompt \"template <class T>\"\n"
     "Flags of a command: shardloom train --help, and so for the others\n"
-    "Exit status: 0 done, 1 a run failed or lost an output, or compared runs differ, 2 the command line or a file is "
-    "wrong, 3 a plan does not fit, "
-    "130 or 143 stopped by SIGINT or SIGTERM\n";
+    "Exit status: 0 done; 1 a run failed or lost an output, or compared runs differ;\n"
+    "  2 the command line or a file is wrong; 3 a plan does not fit;\n"
+    "  128 + signal stopped by SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2\n";
 constexpr const char* kTrainExample =
     "Example:\n  shardloom train --model-config quickstart --data-path corpus.txt --nproc-per-node 2 \\\n"
     "    --use-torch-fsdp2 --fsdp2-config-path quickstart --train-iters 200 --save out\n";
@@ -37,8 +41,8 @@ constexpr const char* kChatExample =
     "In the chat: /clear, /save FILE, /help, /exit\n";
 constexpr const char* kCompareExample =
     "Example:\n  shardloom compare out_a out_b --tolerance 1e-5\n"
-    "Exit status: 0 the runs are the same in all steps in common, 1 they differ, 2 the command line or a file is "
-    "wrong\n";
+    "Exit status: 0 the runs are the same in all steps in common, 1 they differ,\n"
+    "  2 the command line or a file is wrong\n";
 constexpr const char* kConvertExample =
     "Flags of a conversion: shardloom convert hf-to-dcp --help, and so for the others\n"
     "Also as: shardloom mm-convert GenericDCPConverter hf_to_dcp --hf_dir DIR --dcp_dir DIR\n"
@@ -46,26 +50,33 @@ constexpr const char* kConvertExample =
 constexpr const char* kMergeExample = "Example:\n  shardloom merge --base qwen2 --adapter tuned --save qwen2-tuned\n";
 constexpr const char* kInspectExample =
     "Example:\n  shardloom inspect run\n  shardloom inspect --diff run/iter_0000100 hf_folder\n"
-    "Exit status: 0 whole, or equal with --diff; 1 something is damaged, or different; 2 the command line is wrong\n";
+    "Exit status: 0 whole, or equal with --diff; 1 something is damaged, or different;\n"
+    "  2 the command line is wrong\n";
+constexpr const char* kCompletionExample =
+    "Example:\n  source <(shardloom completion bash)      a line of ~/.bashrc\n"
+    "  source <(shardloom completion zsh)       a line of ~/.zshrc, behind compinit\n"
+    "  shardloom completion fish | source       a line of ~/.config/fish/config.fish\n";
 constexpr const char* kPreprocessExample =
     "Example:\n  shardloom preprocess --input corpus.jsonl --tokenizer-name-or-path qwen2 --append-eod \\\n"
     "    --output-prefix data/corpus --workers 4\n  shardloom preprocess alpaca_sft --input alpaca.jsonl\n"
-    "Flags may stand in a YAML file, their names with underscores: a path, or the name of a file in configs/datasets, "
-    "as "
-    "the first word\n"
+    "Flags may stand in a YAML file, their names with underscores. The first word is then its path,\n"
+    "or the name of a file in configs/datasets.\n"
     "preprocess_data is the same command\n";
 
 // The flags of training on one command.
 class TrainingFlags final : public train::ExtraArguments {
  public:
-  TrainingFlags(CLI::App& app, Program program) : app_(app), program_(program), flags_(app) {
+  // `add_first`: flags of the command that the help shows before those of training.
+  TrainingFlags(Command& app, Program program, const std::function<void(Flags&)>& add_first = {})
+      : app_(app), program_(program), flags_(app, &refused_values_) {
     values_.fused = nn::KernelOptions::pytorch();  // settled by --kernels, which is known only later
-    add_training(flags_, program, values_);
+    if (add_first) add_first(flags_);
+    add_training(app, program, values_);
     add_foreign_flags(flags_, foreign_);
-    flags_.group("Flags of this program");  // those added from outside
+    flags_.group("Flags of this program", true);  // those added from outside
   }
 
-  void group(const std::string& heading) override { flags_.group(heading); }
+  void group(const std::string& heading) override { flags_.group(heading, true); }
   void whole(const std::string& flag, std::int64_t& value, std::int64_t least, const std::string& about) override {
     make_room(flag);
     flags_.whole(flag, value, least, about);
@@ -87,30 +98,27 @@ class TrainingFlags final : public train::ExtraArguments {
     added_.emplace_back(flag, [&value] { return fmt::to_string(value); });
   }
   void example(const std::string& flags) override {
-    app_.footer(fmt::format("Example:\n  {} {}\n", app_.get_name(), flags));
+    app_.set_footer(fmt::format("Example:\n  {} {}\n", app_.name(), flags));
   }
 
-  // Flags of the command beside those of training.
-  Flags& flags() { return flags_; }
   // 0: not given.
   void set_world(int size) {
-    if (size == 0) return;
+    if (size == 0 || !refused_values_.empty()) return;
     check_world(app_, size);
     values_.ranks = size;
   }
   void set_command_line(std::vector<std::string> words) { values_.command_line = std::move(words); }
 
-  // What the parse gave that is not taken here.
-  std::vector<std::string> refused() const {
-    std::vector<std::string> texts = refused_distributed_optimizer(foreign_, values_);
-    texts.insert(texts.end(), foreign_.refused.begin(), foreign_.refused.end());
-    return texts;
-  }
-
-  // After the parse.
-  ProgramArguments settled(const launch::LaunchContext& context) {
-    if (!is_users(program_)) check_sources(values_, program_);
-    settle(app_, program_, context, foreign_, values_);
+  // After the parse. ConfigError with all that is not taken.
+  ProgramArguments settled(const launch::Start& start) {
+    std::vector<std::string> parsed = unknown_flags(app_);
+    for (const auto& lines : {refused_values_, refused_distributed_optimizer(foreign_, values_), foreign_.refused}) {
+      parsed.insert(parsed.end(), lines.begin(), lines.end());
+    }
+    if (parsed.empty()) refuse_stray_words(app_);
+    Refusals refusals(std::move(parsed));
+    if (!is_users(program_)) refusals.of([&] { check_sources(values_, program_); });
+    settle(app_, program_, start, foreign_, values_, refusals);
     for (const auto& [flag, value] : added_) values_.added_flags.emplace_back(flag, value());
     return values_;
   }
@@ -118,62 +126,67 @@ class TrainingFlags final : public train::ExtraArguments {
  private:
   // A program's own flag has a meaning, even where launch scripts have one of that name.
   void make_room(const std::string& flag) {
-    CLI::Option* foreign = app_.get_option_no_throw(flag);
-    if (foreign != nullptr && foreign->get_group().empty()) app_.remove_option(foreign);
+    app_.remove_hidden(flag);
+    if (!app_.has(flag)) return;
+    const bool own = std::ranges::find(added_, flag, [](const auto& added) { return added.first; }) != added_.end();
+    config_error("extra_args_provider adds {}, {}; choose another name", flag,
+                 own ? "which it has added already" : "which is a flag of training already");
   }
 
-  CLI::App& app_;
+  Command& app_;
   const Program program_;
+  std::vector<std::string> refused_values_;
   Flags flags_;
   ProgramArguments values_;
   ForeignFlags foreign_;
   std::vector<std::pair<std::string, std::function<std::string()>>> added_;  // read after the parse
 };
-constexpr std::size_t kHelpColumn = 46;  // where a flag's description begins
 
 // The program's parser; subcommands write into the two structs.
 class Parser {
  public:
   Parser() {
-    app_.get_formatter()->column_width(kHelpColumn);
-    app_.footer(kProgramExample);
-    train_.footer(kTrainExample);
-    generate_.footer(kGenerateExample);
-    chat_.footer(kChatExample);
-    plan_.footer(kPlanExample);
-    compare_.footer(kCompareExample);
-    convert_.footer(kConvertExample);
-    inspect_.footer(kInspectExample);
-    preprocess_.footer(kPreprocessExample);
-    merge_.footer(kMergeExample);
-    for (CLI::App* app :
-         {&app_, &train_, &plan_, &generate_, &chat_, &preprocess_, &compare_, &convert_, &inspect_, &merge_}) {
-      app->allow_extras();
-    }
-    app_.set_version_flag("--version", fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
-    add_plan(planning_.flags(), plan_values_, world_size_);
-    Flags generate(generate_);
+    app_.set_footer(kProgramExample);
+    train_.set_footer(kTrainExample);
+    generate_.set_footer(kGenerateExample);
+    chat_.set_footer(kChatExample);
+    plan_.set_footer(kPlanExample);
+    compare_.set_footer(kCompareExample);
+    convert_.set_footer(kConvertExample);
+    inspect_.set_footer(kInspectExample);
+    preprocess_.set_footer(kPreprocessExample);
+    merge_.set_footer(kMergeExample);
+    completion_.set_footer(kCompletionExample);
+    app_.set_version(fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
+    Flags generate(generate_, &refused_values_);
     add_generate(generate, generate_values_);
-    Flags chat(chat_);
+    Flags chat(chat_, &refused_values_);
     add_chat(chat, chat_values_);
-    Flags compare(compare_);
+    Flags compare(compare_, &refused_values_);
     add_compare(compare, compare_values_);
     add_inspect(inspect_, inspect_values_);
     add_merge(merge_, merge_values_);
+    Flags completion(completion_);
+    completion.group("Shell");
+    completion.text("SHELL", "{bash,zsh,fish}", shell_, "The shell that the script is for");
   }
 
-  ParsedCommand run(int argc, const char* const* argv, const launch::LaunchContext& context) {
+  ParsedCommand run(int argc, const char* const* argv, const launch::Start& start) {
     const std::vector<std::string> words =
         preprocessing_.written_out(conversions_.written_out({argv + 1, argv + argc}));
-    if (auto help = parse_words(app_, reversed_words(words, apps()))) return *help;
-    if (!app_.remaining().empty() || app_.get_subcommands().empty()) refuse_command(app_.remaining());
-    const CLI::App& chosen = *app_.get_subcommands().front();
+    if (auto help = parse_words(app_, known_words(words, apps()))) return *help;
+    if (!app_.remaining().empty() || app_.chosen() == nullptr) refuse_command(app_.remaining());
+    const Command& chosen = *app_.chosen();
     if (&chosen == &convert_) return settled_conversion();
+    if (&chosen == &completion_) {
+      refuse_extras(completion_, {});
+      return EarlyExit{0, completion_script(shell_, app_)};
+    }
     if (&chosen == &preprocess_) {
       refuse_extras(preprocess_, preprocessing_.refused());
       return preprocessing_.settled();
     }
-    refuse_extras(chosen, &chosen == &plan_ ? planning_.refused() : training_.refused());
+    if (&chosen != &train_ && &chosen != &plan_) refuse_extras(chosen, refused_values_);
     if (&chosen == &inspect_) {
       check(inspect_values_);
       return inspect_values_;
@@ -184,29 +197,29 @@ class Parser {
     }
     training_.set_command_line(words);
     planning_.set_command_line(words);
-    if (&chosen == &train_) return training_.settled(context);
+    if (&chosen == &train_) return training_.settled(start);
     if (&chosen == &plan_) return settled_plan();
     if (&chosen == &compare_) {
       check(compare_values_);
       return compare_values_;
     }
     if (&chosen == &chat_) {
-      settle(chat_, context, chat_values_);
+      settle(chat_, start, chat_values_);
       return chat_values_;
     }
-    settle(generate_, context, generate_values_);
+    settle(generate_, start, generate_values_);
     return generate_values_;
   }
 
  private:
   Apps apps() const {
     Apps apps{&train_, &plan_, &generate_, &chat_, &preprocess_, &compare_, &inspect_, &merge_};
-    for (const CLI::App* app : conversions_.apps()) apps.push_back(app);
+    for (const Command* app : conversions_.apps()) apps.push_back(app);
     return apps;
   }
 
   ConvertArguments settled_conversion() {
-    for (const CLI::App* app : conversions_.apps()) {
+    for (const Command* app : conversions_.apps()) {
       refuse_extras(*app, app->parsed() ? conversions_.refused() : std::vector<std::string>{});
     }
     refuse_extras(convert_, {});
@@ -220,25 +233,28 @@ class Parser {
     return plan_values_;
   }
 
-  CLI::App app_{"Shardloom: train sharded models and see what the sharding does.", "shardloom"};
-  CLI::App& train_ = *app_.add_subcommand("train", "Train a model on one or more ranks.");
-  CLI::App& plan_ =
-      *app_.add_subcommand("plan", "Predict memory and time of a training step on any number of devices.");
-  CLI::App& generate_ = *app_.add_subcommand("generate", "Continue a text with a trained model.");
-  CLI::App& chat_ = *app_.add_subcommand("chat", "Talk with a model: each line is a turn that it answers.");
-  CLI::App& preprocess_ = *app_.add_subcommand("preprocess", "Make token ids of files of texts or conversations.");
-  CLI::App& compare_ = *app_.add_subcommand("compare", "Compare loss and gradient norm of two runs, step by step.");
-  CLI::App& convert_ = *app_.add_subcommand("convert", "Convert weights between Hugging Face folders and checkpoints.");
-  CLI::App& inspect_ = *app_.add_subcommand("inspect", "Show what a checkpoint holds and whether it is whole.");
-  CLI::App& merge_ = *app_.add_subcommand("merge", "Add adapters to the weights of the model they were trained on.");
+  Command app_{"Shardloom: train sharded models and see what the sharding does.", "shardloom"};
+  Command& train_ = app_.add_command("train", "Train a model on one or more ranks.");
+  Command& plan_ = app_.add_command("plan", "Predict memory and time of a training step on any number of devices.");
+  Command& generate_ = app_.add_command("generate", "Continue a text with a trained model.");
+  Command& chat_ = app_.add_command("chat", "Talk with a model: each line is a turn that it answers.");
+  Command& preprocess_ = app_.add_command("preprocess", "Make token ids of files of texts or conversations.");
+  Command& compare_ = app_.add_command("compare", "Compare loss and gradient norm of two runs, step by step.");
+  Command& convert_ = app_.add_command("convert", "Convert weights between Hugging Face folders and checkpoints.");
+  Command& inspect_ = app_.add_command("inspect", "Show what a checkpoint holds and whether it is whole.");
+  Command& merge_ = app_.add_command("merge", "Add adapters to the weights of the model they were trained on.");
+  Command& completion_ = app_.add_command("completion", "Print a script that completes these commands in a shell.");
+  std::string shell_;
   ConvertFlags conversions_{convert_};
   PreprocessFlags preprocessing_{preprocess_};
   MergeArguments merge_values_;
   InspectArguments inspect_values_;
   TrainingFlags training_{train_, Program::kShardloomTrain};
-  TrainingFlags planning_{plan_, Program::kShardloomPlan};
   PlanArguments plan_values_;
   int world_size_ = 0;  // 0: not given
+  TrainingFlags planning_{plan_, Program::kShardloomPlan,
+                          [this](Flags& flags) { add_plan(flags, plan_values_, world_size_); }};
+  std::vector<std::string> refused_values_;  // of the commands below
   GenerateArguments generate_values_;
   ChatArguments chat_values_;
   CompareArguments compare_values_;
@@ -246,8 +262,8 @@ class Parser {
 
 }  // namespace
 
-ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::LaunchContext& context) {
-  return Parser().run(argc, argv, context);
+ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start) {
+  return Parser().run(argc, argv, start);
 }
 
 namespace {
@@ -259,25 +275,22 @@ class ProgramParser {
       : app_(plan ? "Predicts memory and time of a training step on any number of devices."
                   : "Trains a model on one or more ranks; with `plan` as the first word, predicts a step instead.",
              plan ? name + " plan" : name),
-        training_(app_, plan ? Program::kUsersPlan : Program::kUsersTrain) {
-    app_.get_formatter()->column_width(kHelpColumn);
-    app_.allow_extras();
-    app_.set_version_flag("--version", fmt::format("{} on Shardloom {}", name, LOOM_VERSION),
-                          "Print the version of Shardloom and end");
+        training_(app_, plan ? Program::kUsersPlan : Program::kUsersTrain, [&](Flags& flags) {
+          if (plan) add_plan(flags, plan_values_, world_size_);
+        }) {
+    app_.set_version(fmt::format("{} on Shardloom {}", name, LOOM_VERSION), "Print the version of Shardloom and end");
     training_.example("--nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config-path fsdp2_config.yaml --train-iters 20");
-    if (plan) add_plan(training_.flags(), plan_values_, world_size_);
   }
 
   train::ExtraArguments& extra() { return training_; }
 
   std::optional<EarlyExit> parse(int argc, const char* const* argv) {
-    if (auto help = parse_words(app_, reversed_words({argv + 1, argv + argc}, {&app_}))) return help;
-    refuse_extras(app_, training_.refused());
+    if (auto help = parse_words(app_, known_words({argv + 1, argv + argc}, {&app_}))) return help;
     training_.set_command_line({argv + 1, argv + argc});
     return std::nullopt;
   }
 
-  ProgramArguments settled(const launch::LaunchContext& context) { return training_.settled(context); }
+  ProgramArguments settled(const launch::Start& start) { return training_.settled(start); }
   PlanArguments settled_plan() {
     training_.set_world(world_size_);
     plan_values_.train = training_.settled({.cores = 1});
@@ -286,25 +299,29 @@ class ProgramParser {
   }
 
  private:
-  CLI::App app_;
-  TrainingFlags training_;
+  Command app_;
   PlanArguments plan_values_;
   int world_size_ = 0;  // 0: not given
+  TrainingFlags training_;
 };
 
 }  // namespace
 
 ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(train::ExtraArguments&)>& extra,
-                                      const launch::LaunchContext& context) {
+                                      const launch::Start& start) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   const bool plan = first == "plan";
   const std::filesystem::path program = argv[0];
   ProgramParser parser(program.filename().string(), plan);
-  if (extra) extra(parser.extra());
+  try {
+    if (extra) extra(parser.extra());
+  } catch (const std::invalid_argument& error) {
+    config_error("extra_args_provider: {}; name a flag '--' and a word, such as --config", shown_text(error.what()));
+  }
   if (auto help = parser.parse(plan ? argc - 1 : argc, plan ? argv + 1 : argv)) return *help;
   if (plan) return parser.settled_plan();
-  return parser.settled(context);
+  return parser.settled(start);
 }
 
 }  // namespace loom::cli

@@ -25,24 +25,14 @@
 #include "engine/checkpoint/convert/mcore.h"
 #include "engine/checkpoint/convert/merge.h"
 #include "engine/data/preprocess/options.h"
-#include "engine/launch/launch_context.h"
-#include "engine/observe/options.h"
-#include "engine/train/arguments.h"
+#include "engine/job/job.h"
+#include "engine/launch/start.h"
 #include "engine/train/callbacks.h"
 
 namespace loom::cli {
 
-// `shardloom train`, and a program of pretrain(): the job, and what of it is written down.
-struct ProgramArguments : train::TrainArguments, observe::ReportOptions {
-  observe::ProfileOptions profile;
-  int sample_bytes = 0;               // length of the text generated after training; 0 = none. `shardloom train` only
-  std::string prompt;                 // the text it continues. `shardloom train` only
-  std::int64_t total_chunk_size = 0;  // above 0: loss_chunk_size follows from it and the micro-batch
-  std::optional<std::string> ckpt_format_word;  // --ckpt-format as it was written
-  std::vector<std::string> without_effect;  // flags of launch scripts that change nothing here, as they were written
-  // The flags that a program of pretrain() added, by name, with their values as text.
-  std::vector<std::pair<std::string, std::string>> added_flags;
-};
+// `shardloom train`, and a program of pretrain(): the job.
+using ProgramArguments = job::Job;
 
 // What `shardloom generate` and `chat` have in common: a model, the ranks it is sharded over, how tokens are chosen.
 struct DecodingArguments {
@@ -141,14 +131,13 @@ using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, ChatArgu
                                    ConvertArguments, MergeArguments, InspectArguments, PreprocessArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. Throws ConfigError.
-ParsedCommand parse_arguments(int argc, const char* const* argv,
-                              const launch::LaunchContext& context = launch::LaunchContext::detect());
+ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start = launch::Start::detect());
 
 // Of a program of pretrain(): the flags of `shardloom train`, or behind the word `plan` those of `shardloom plan`,
 // except those that are its own, and what `extra` adds.
 using ParsedProgram = std::variant<ProgramArguments, PlanArguments, EarlyExit>;
 ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(train::ExtraArguments&)>& extra,
-                                      const launch::LaunchContext& context = launch::LaunchContext::detect());
+                                      const launch::Start& start = launch::Start::detect());
 
 }  // namespace loom::cli

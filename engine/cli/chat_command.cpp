@@ -14,6 +14,7 @@
 #include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/output_plan.h"
 #include "engine/train/progress.h"
 
 namespace loom::cli {
@@ -31,6 +32,17 @@ constexpr const char* kHelp =
     "//...       a line that begins with a slash\n"
     "Ctrl-C      stop the answer; a second one ends the program\n";
 
+// Refuses a file that the chat reads, whatever its name here.
+void check_saved(const ChatArguments& arguments, const std::string& file) {
+  io::OutputPlan plan;
+  plan.reads("MODEL_DIR", arguments.model_dir);
+  if (arguments.lora_load) plan.reads("--lora-load", *arguments.lora_load);
+  if (arguments.chat_template) plan.reads("--chat-template", *arguments.chat_template);
+  if (!arguments.prompt_type_path.empty()) plan.reads("--prompt-type-path", arguments.prompt_type_path);
+  plan.writes_file("/save", file);
+  plan.check();
+}
+
 // What stands behind the blanks at `at`, without those at its end.
 std::string behind_blanks(const std::string& line, std::size_t at) {
   const std::size_t begin = line.find_first_not_of(' ', at);
@@ -40,8 +52,8 @@ std::string behind_blanks(const std::string& line, std::size_t at) {
 // Rank 0: lines in, answers out.
 class Talk {
  public:
-  Talk(Chat& chat, const std::string& about, bool terminal, std::ostream& out)
-      : chat_(chat), terminal_(terminal), out_(out) {
+  Talk(Chat& chat, const ChatArguments& arguments, const std::string& about, bool terminal, std::ostream& out)
+      : chat_(chat), arguments_(arguments), terminal_(terminal), out_(out) {
     if (terminal_) out_ << about << "; /help lists the commands\n";
   }
 
@@ -128,6 +140,7 @@ class Talk {
   void save(const std::string& file) {
     if (file.empty()) config_error("/save needs a file; write /save FILE");
     try {
+      check_saved(arguments_, file);
       io::write_text(file, chat_.json());
     } catch (const Error& error) {
       return refuse(error.what());
@@ -145,6 +158,7 @@ class Talk {
   }
 
   Chat& chat_;
+  const ChatArguments& arguments_;
   const bool terminal_;  // there is somebody at it
   const bool escapes_ = train::is_terminal(STDOUT_FILENO);
   std::ostream& out_;
@@ -170,7 +184,7 @@ void run_chat(const ChatArguments& arguments, std::ostream& out) {
     Turns turns(session, world, options);
     if (world.rank() != 0) return turns.follow();
     Chat chat(arguments, config, words, prompt, turns);
-    Talk talk(chat, ranks.about(), terminal, out);
+    Talk talk(chat, arguments, ranks.about(), terminal, out);
     talk.run();
     turns.end();
     problem = talk.problem();

@@ -10,6 +10,9 @@
 #include "engine/cli/weight_flags.h"
 #include "engine/config/document.h"
 #include "engine/config/section.h"
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+#include "engine/core/spelling.h"
 
 namespace loom::cli {
 namespace {
@@ -34,11 +37,9 @@ std::string upper(std::string text) {
 }
 
 // Names of an app's flags without dashes in front: "hf-dir".
-std::vector<std::string> flag_names(const CLI::App& app) {
+std::vector<std::string> flag_names(const Command& app) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back(name);
-  }
+  for (const SeenFlag& flag : app.flags()) names.insert(names.end(), flag.long_names.begin(), flag.long_names.end());
   return names;
 }
 
@@ -74,7 +75,7 @@ void add_words(const std::string& flag, const config::Value& value, std::vector<
   }
 }
 
-std::vector<std::string> words_of_file(const CLI::App& app, const std::string& path, const std::string& command) {
+std::vector<std::string> words_of_file(const Command& app, const std::string& path, const std::string& command) {
   const std::string text = config::read_text(path, "a YAML file of flags (--config)");
   config::Value document = config::parse_yaml(text, path);
   for (const std::string& level : {std::string(kConverter), with(command, '-', '_')}) {
@@ -104,7 +105,7 @@ bool reads_environment() {
   return text == "TRUE" || text == "1" || text == "YES";
 }
 
-std::vector<std::string> words_of_environment(const CLI::App& app, const std::string& command) {
+std::vector<std::string> words_of_environment(const Command& app, const std::string& command) {
   const std::string prefix = upper(fmt::format("MM_CONVERT_{}__{}__", kConverter, with(command, '-', '_')));
   std::vector<std::string> known;
   for (const std::string& name : flag_names(app)) known.push_back(upper(with(name, '-', '_')));
@@ -166,17 +167,17 @@ void respell(std::vector<std::string>& words) {
 
 }  // namespace
 
-std::vector<const CLI::App*> ConvertFlags::apps() const {
-  std::vector<const CLI::App*> apps{&hf_to_dcp_, &dcp_to_hf_, &dcp_to_dcp_};
-  for (const CLI::App* app : mcore_.apps()) apps.push_back(app);
+std::vector<const Command*> ConvertFlags::apps() const {
+  std::vector<const Command*> apps{&hf_to_dcp_, &dcp_to_hf_, &dcp_to_dcp_};
+  for (const Command* app : mcore_.apps()) apps.push_back(app);
   return apps;
 }
 
-const CLI::App& ConvertFlags::named(const std::string& command) const {
+const Command& ConvertFlags::named(const std::string& command) const {
   std::vector<std::string> names;
-  for (const CLI::App* app : apps()) {
-    if (app->get_name() == with(command, '_', '-')) return *app;
-    names.push_back(app->get_name());
+  for (const Command* app : apps()) {
+    if (app->name() == with(command, '_', '-')) return *app;
+    names.push_back(app->name());
   }
   const auto nearest = nearest_spelling(with(command, '_', '-'), names);
   config_error("'{}' is no conversion; {}", shown_text(command),
@@ -195,8 +196,8 @@ std::vector<std::string> ConvertFlags::written_out(std::vector<std::string> word
         "convert: no conversion is given; use convert hf-to-dcp, dcp-to-hf, dcp-to-dcp, hf-to-mcore or mcore-to-hf");
   }
   if (words[1].starts_with('-')) return words;
-  const CLI::App& app = named(words[1]);
-  words[1] = app.get_name();
+  const Command& app = named(words[1]);
+  words[1] = app.name();
   std::vector<std::string> given{words[0], words[1]};
   const auto append = [&given](const std::vector<std::string>& more) {
     given.insert(given.end(), more.begin(), more.end());
@@ -207,7 +208,7 @@ std::vector<std::string> ConvertFlags::written_out(std::vector<std::string> word
   return given;
 }
 
-void ConvertFlags::add_weights(CLI::App& app, checkpoint::WeightOptions& options, Given& given) {
+void ConvertFlags::add_weights(Command& app, checkpoint::WeightOptions& options, Given& given) {
   Flags flags(app);
   flags.group("Names");
   flags.text("--dcp-prefix,--prefix", "TEXT", options.names.dcp_prefix,
@@ -222,32 +223,31 @@ void ConvertFlags::add_weights(CLI::App& app, checkpoint::WeightOptions& options
   flags.group("Values");
   add_dtype(flags, "--dtype", options.dtype);
   flags.group("Files");
-  app.add_option("--config")->type_name("FILE")->description("YAML file of these flags")->group("Files");
+  add_config_flag(flags);
   for (const std::string name : {"--trust-remote-code", "--num-workers", "--sharded"}) {
     flags.noted(name, name == "--sharded" ? 0 : 1,
                 [&given, name](const std::string&) { given.without_effect.push_back(name); });
   }
 }
 
-ConvertFlags::ConvertFlags(CLI::App& convert)
+ConvertFlags::ConvertFlags(Command& convert)
     : convert_(convert),
-      hf_to_dcp_(*convert.add_subcommand("hf-to-dcp", "A Hugging Face folder as a checkpoint.")),
-      dcp_to_hf_(*convert.add_subcommand("dcp-to-hf", "The model of a checkpoint as a Hugging Face folder.")),
-      dcp_to_dcp_(*convert.add_subcommand("dcp-to-dcp", "A checkpoint cut for another number of ranks.")),
+      hf_to_dcp_(convert.add_command("hf-to-dcp", "A Hugging Face folder as a checkpoint.")),
+      dcp_to_hf_(convert.add_command("dcp-to-hf", "The model of a checkpoint as a Hugging Face folder.")),
+      dcp_to_dcp_(convert.add_command("dcp-to-dcp", "A checkpoint cut for another number of ranks.")),
       mcore_(convert) {
-  hf_to_dcp_.footer(kHfToDcpExample);
-  dcp_to_hf_.footer(kDcpToHfExample);
-  dcp_to_dcp_.footer(kDcpToDcpExample);
-  for (CLI::App* app : {&hf_to_dcp_, &dcp_to_hf_, &dcp_to_dcp_}) app->allow_extras();
+  hf_to_dcp_.set_footer(kHfToDcpExample);
+  dcp_to_hf_.set_footer(kDcpToHfExample);
+  dcp_to_dcp_.set_footer(kDcpToDcpExample);
   Flags to_dcp(hf_to_dcp_);
   to_dcp.group("Folders");
-  to_dcp.text("--hf-dir", "DIR", import_.hf_dir, "Hugging Face folder with safetensors files");
-  to_dcp.text("--dcp-dir", "DIR", import_.dcp_dir, "Gets release/ and latest_checkpointed_iteration.txt");
+  to_dcp.text("--hf-dir,--load-dir", "DIR", import_.hf_dir, "Hugging Face folder with safetensors files");
+  to_dcp.text("--dcp-dir,--save-dir", "DIR", import_.dcp_dir, "Gets release/ and latest_checkpointed_iteration.txt");
   add_weights(hf_to_dcp_, import_, import_given_);
   Flags to_hf(dcp_to_hf_);
   to_hf.group("Folders");
-  to_hf.text("--load-dir", "DIR", export_.load_dir, "A checkpoint, or a folder of checkpoints");
-  to_hf.text("--save-dir", "DIR", export_.save_dir, "New or empty folder", "LOAD_DIR/hf_ckpt");
+  to_hf.text("--load-dir,--dcp-dir", "DIR", export_.load_dir, "A checkpoint, or a folder of checkpoints");
+  to_hf.text("--save-dir,--hf-dir", "DIR", export_.save_dir, "New or empty folder", "LOAD_DIR/hf_ckpt");
   to_hf.text("--model-assets-dir,--model-configs", "DIR", export_.model_assets_dir,
              "Folder of the model: config.json and tokenizer, which are carried over; its index says names and files");
   to_hf.text("--shard-size", "BYTES", export_given_.shard_size, "Bytes of a file at most: 5000000000, 5GB",
@@ -260,7 +260,7 @@ ConvertFlags::ConvertFlags(CLI::App& convert)
   to_dcp_again.group("Shards");
   to_dcp_again.whole("--world-size", reshard_.world_size, 1, "Files; tensors are cut along dim 0 as FSDP2 cuts them");
   to_dcp_again.toggle("--no-optim", reshard_.no_optim, "Leave the optimizer's state out");
-  dcp_to_dcp_.add_option("--config")->type_name("FILE")->description("YAML file of these flags")->group("Shards");
+  add_config_flag(to_dcp_again);
 }
 
 ConvertArguments ConvertFlags::settled() const {
@@ -287,7 +287,7 @@ ConvertArguments ConvertFlags::settled() const {
   return {options, export_given_.without_effect};
 }
 
-void add_merge(CLI::App& app, MergeArguments& values) {
+void add_merge(Command& app, MergeArguments& values) {
   Flags flags(app);
   flags.group("What");
   flags.text("--base", "DIR", values.merge.base,
@@ -307,12 +307,11 @@ void check(const MergeArguments& values) {
   need(values.merge.save, "--save", "a new folder");
 }
 
-void add_inspect(CLI::App& app, InspectArguments& values) {
+void add_inspect(Command& app, InspectArguments& values) {
   Flags flags(app);
   flags.group("What");
   flags.texts("PATH", "PATH", values.paths,
               "A checkpoint, a folder of checkpoints, a Hugging Face folder or a safetensors file; two with --diff");
-  app.get_option("PATH")->allow_extra_args();
   flags.toggle("--diff", values.diff, "Compare two, tensor by tensor; exit status 1 where they differ");
   flags.text("--filter", "TEXT", values.filter, "Only names with this in them; with * and ? a pattern of whole names");
   flags.group("Output");

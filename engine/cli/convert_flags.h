@@ -11,11 +11,11 @@
 // Errors       ConfigError with flag, file:line or variable.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "engine/cli/arguments.h"
+#include "engine/cli/command.h"
 #include "engine/cli/mcore_flags.h"
 
 namespace loom::cli {
@@ -23,11 +23,11 @@ namespace loom::cli {
 class ConvertFlags {
  public:
   // Adds the commands to `convert`.
-  explicit ConvertFlags(CLI::App& convert);
+  explicit ConvertFlags(Command& convert);
 
   // The words of a command line, with environment and file written out; other commands' stay as they are.
   std::vector<std::string> written_out(std::vector<std::string> words) const;
-  std::vector<const CLI::App*> apps() const;
+  std::vector<const Command*> apps() const;
   // What the parse gave that is not taken here.
   const std::vector<std::string>& refused() const { return mcore_.refused(); }
   // After the parse.
@@ -41,13 +41,13 @@ class ConvertFlags {
     std::vector<std::string> without_effect;
   };
 
-  const CLI::App& named(const std::string& command) const;
-  void add_weights(CLI::App& app, checkpoint::WeightOptions& options, Given& given);
+  const Command& named(const std::string& command) const;
+  void add_weights(Command& app, checkpoint::WeightOptions& options, Given& given);
 
-  CLI::App& convert_;
-  CLI::App& hf_to_dcp_;
-  CLI::App& dcp_to_hf_;
-  CLI::App& dcp_to_dcp_;
+  Command& convert_;
+  Command& hf_to_dcp_;
+  Command& dcp_to_hf_;
+  Command& dcp_to_dcp_;
   McoreFlags mcore_;
   checkpoint::HfToDcp import_;
   checkpoint::DcpToHf export_;
@@ -56,10 +56,10 @@ class ConvertFlags {
   Given export_given_;
 };
 
-void add_inspect(CLI::App& app, InspectArguments& values);
+void add_inspect(Command& app, InspectArguments& values);
 void check(const InspectArguments& values);
 
-void add_merge(CLI::App& app, MergeArguments& values);
+void add_merge(Command& app, MergeArguments& values);
 void check(const MergeArguments& values);
 
 }  // namespace loom::cli

@@ -84,10 +84,10 @@ std::vector<comm::SaidEntry> DecoderRanks::entries(std::vector<comm::SaidEntry> 
 
 void DecoderRanks::run(std::vector<comm::SaidEntry> same, std::chrono::milliseconds patience, const Main& main) const {
   const comm::CommOptions options{patience};
-  const bool processes = launch::launched_by_mpi();
-  const auto job = processes ? entries(std::move(same)) : std::vector<comm::SaidEntry>{};
+  const launch::Start start = launch::Start::detect();
+  const auto job = start.by_mpi() ? entries(std::move(same)) : std::vector<comm::SaidEntry>{};
   const launch::RankMain of_rank = [&](RankContext& context, comm::World& world) {
-    if (processes && world.size() > 1) {
+    if (start.by_mpi() && world.size() > 1) {
       comm::check_same_entries(job, *world.everyone(),
                                {.tag = "agreement on the text",
                                 .differ = "ranks do not make the same text",
@@ -100,11 +100,7 @@ void DecoderRanks::run(std::vector<comm::SaidEntry> same, std::chrono::milliseco
     models::GenerationSession session(*model, config_);
     main(session, world);
   };
-  if (processes) {
-    launch::run_mpi_rank(options, of_rank);
-  } else {
-    launch::run_ranks(arguments_.ranks, options, of_rank);
-  }
+  launch::run(start, arguments_.ranks, options, of_rank);
 }
 
 }  // namespace loom::cli

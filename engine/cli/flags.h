@@ -1,15 +1,12 @@
-// Flags: one command's flags, on CLI11. Private to engine/cli.
+// Flags: adds typed flags to a command. Private to engine/cli.
 //
-// CLI11 splits the command line and prints the help; the values are read here so that every refusal has one form:
-// flag, value, what is allowed.
+// The values are read here, so that every refusal has one form: flag, value, allowed values.
 //
-// Errors   ConfigError from the parse.
+// Errors   ConfigError from the parse; with a list of refusals, a value that is not allowed is a line of that list, and
+//          the parse goes on.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fmt/format.h>
@@ -22,77 +19,57 @@
 #include <utility>
 #include <vector>
 
-#include "engine/core/error.h"
-#include "engine/core/shown_text.h"
-#include "engine/core/spelling.h"
+#include "engine/cli/command.h"
+#include "engine/job/read_words.h"
 
 namespace loom::cli {
 
-template <class Number>
-std::optional<Number> parse_number(const std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
+// A parser takes a flag's first value as it comes, even when it is the next flag: ConfigError. Only a TEXT may begin
+// with dashes.
+void check_are_values(const Command& command, const std::string& name, const std::string& type,
+                      const std::vector<std::string>& words);
 
-// Whether the command line has the flag; false also for a flag that the command has not.
-inline bool given(const CLI::App& app, const std::string& name) {
-  const CLI::Option* option = app.get_option_no_throw(name);
-  return option != nullptr && option->count() > 0;
-}
+// Of values of a flag.
+constexpr int kAnyNumber = std::numeric_limits<std::int16_t>::max();
 
 class Flags {
  public:
-  explicit Flags(CLI::App& app) : app_(app) {}
+  // `refused`, where it is given: Command::gather_refusals().
+  explicit Flags(Command& command, std::vector<std::string>* refused = nullptr) : command_(command) {
+    if (refused != nullptr) command.gather_refusals(*refused);
+  }
 
-  // The flags added from here on are printed under this heading.
-  void group(std::string heading) { group_ = std::move(heading); }
+  // The flags added from here on are printed under this heading; in the short help too where they are common.
+  void group(std::string heading, bool common = false) {
+    group_ = std::move(heading);
+    common_ = common ? group_ : "";
+  }
 
   template <class Integer>
   void whole(const std::string& name, Integer& value, std::int64_t least, const std::string& about,
              const std::string& default_text = {}) {
     add(name, "N", default_text.empty() ? fmt::to_string(value) : default_text, about,
-        [=, &value](const std::string& text) {
-          const auto number = parse_number<Integer>(text);
-          if (!number || std::cmp_less(*number, least)) {
-            config_error("{} is {}; use a whole number of at least {}", first_name(name), shown_text(text), least);
-          }
-          value = *number;
-        });
+        [=, &value](const std::string& text) { value = job::read_whole<Integer>(first_name(name), text, least); });
   }
 
   // None unless it is given.
   void optional_whole(const std::string& name, std::optional<std::int64_t>& value, std::int64_t least,
                       const std::string& about) {
-    add(name, "N", "", about, [=, &value](const std::string& text) {
-      const auto number = parse_number<std::int64_t>(text);
-      if (!number || *number < least) {
-        config_error("{} is {}; use a whole number of at least {}", name, shown_text(text), least);
-      }
-      value = *number;
-    });
+    add(name, "N", "", about,
+        [=, &value](const std::string& text) { value = job::read_whole<std::int64_t>(first_name(name), text, least); });
   }
 
   // `allowed` says in words what `holds` tests.
   void real(const std::string& name, double& value, bool (*holds)(double), std::string_view allowed,
             const std::string& about) {
-    add(name, "X", fmt::to_string(value), about, [=, &value](const std::string& text) {
-      const auto number = parse_number<double>(text);
-      if (!number || !std::isfinite(*number) || !holds(*number))
-        config_error("{} is {}; use {}", name, shown_text(text), allowed);
-      value = *number;
-    });
+    add(name, "X", fmt::to_string(value), about,
+        [=, &value](const std::string& text) { value = job::read_real(first_name(name), text, holds, allowed); });
   }
 
   void optional_real(const std::string& name, std::optional<double>& value, bool (*holds)(double),
                      std::string_view allowed, const std::string& about) {
-    add(name, "X", "", about, [=, &value](const std::string& text) {
-      const auto number = parse_number<double>(text);
-      if (!number || !std::isfinite(*number) || !holds(*number))
-        config_error("{} is {}; use {}", name, shown_text(text), allowed);
-      value = *number;
-    });
+    add(name, "X", "", about,
+        [=, &value](const std::string& text) { value = job::read_real(first_name(name), text, holds, allowed); });
   }
 
   template <class Enum>
@@ -103,129 +80,72 @@ class Flags {
     for (const auto& [word, meaning] : choices) words.push_back(word);
     add(name, fmt::format("{{{}}}", fmt::join(words, ",")), current->first, about,
         [=, &value](const std::string& text) {
-          const auto chosen = std::ranges::find(choices, text, &std::pair<std::string, Enum>::first);
-          if (chosen == choices.end()) refuse_choice(name, text, words);
-          value = chosen->second;
+          const std::string& word = job::read_choice(first_name(name), text, words);
+          value = std::ranges::find(choices, word, &std::pair<std::string, Enum>::first)->second;
         });
   }
 
   // One of `choices` as it is written, or none.
   void optional_choice(const std::string& name, std::optional<std::string>& value,
                        const std::vector<std::string>& choices, const std::string& about) {
-    add(name, fmt::format("{{{}}}", fmt::join(choices, ",")), "", about, [=, &value](const std::string& text) {
-      if (std::ranges::find(choices, text) == choices.end()) refuse_choice(name, text, choices);
-      value = text;
-    });
+    add(name, fmt::format("{{{}}}", fmt::join(choices, ",")), "", about,
+        [=, &value](const std::string& text) { value = job::read_choice(first_name(name), text, choices); });
   }
 
   template <class Text>
-  CLI::Option* text(const std::string& name, const std::string& type, Text& value, const std::string& about,
-                    const std::string& default_text = {}) {
-    return add(name, type, default_text, about, [=, &value](const std::string& given) {
-      if (given.empty()) config_error("{} is empty; give it a value or leave it out", name);
-      value = given;
-    });
+  void text(const std::string& name, const std::string& type, Text& value, const std::string& about,
+            const std::string& default_text = {}) {
+    add(name, type, default_text, about,
+        [=, &value](const std::string& given) { value = job::read_text(first_name(name), given); });
   }
 
   // One or more: texts, or paths.
   template <class Text>
   void texts(const std::string& name, const std::string& type, std::vector<Text>& value, const std::string& about) {
-    const auto take = [name, type, &value, &app = app_](const std::vector<std::string>& given) {
-      for (const std::string& word : given) check_is_value(app, name, type, word);
-      value.assign(given.begin(), given.end());
-      return true;
-    };
-    app_.add_option(name, take, about)
-        ->type_name(type)
-        ->expected(1, std::numeric_limits<std::int16_t>::max())
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group(group_);
+    add_list(name, type, "", about,
+             [&value](const std::vector<std::string>& given) { value.assign(given.begin(), given.end()); });
   }
 
   // One or more.
   template <class Integer>
   void whole_numbers(const std::string& name, std::vector<Integer>& value, Integer least, const std::string& about) {
-    const auto take = [name, least, &value, &app = app_](const std::vector<std::string>& given) {
-      std::vector<Integer> numbers;
-      for (const std::string& word : given) {
-        check_is_value(app, name, "N", word);
-        const auto number = parse_number<Integer>(word);
-        if (!number || *number < least) {
-          config_error("{} is {}; use whole numbers of at least {}", name, shown_text(word), least);
-        }
-        numbers.push_back(*number);
-      }
-      value = std::move(numbers);
-      return true;
-    };
-    app_.add_option(name, take, about)
-        ->type_name("N")
-        ->default_str(fmt::format("{}", fmt::join(value, " ")))
-        ->expected(1, std::numeric_limits<std::int16_t>::max())
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group(group_);
+    add_list(name, "N", fmt::format("{}", fmt::join(value, " ")), about,
+             [name, least, &value](const std::vector<std::string>& given) {
+               value = job::read_numbers<Integer>(first_name(name), given, least);
+             });
   }
 
   void toggle(const std::string& name, bool& value, const std::string& about) {
-    app_.add_flag(name, value, about)->disable_flag_override()->group(group_);
+    command_.add_toggle(name, about, group_, common_, [&value](bool on) { value = on; });
   }
 
   // On, off ("!--no-..."), or not given.
   void optional_toggle(const std::string& name, std::optional<bool>& value, const std::string& about) {
-    app_.add_flag_function(
-            name, [&value](std::int64_t count) { value = count > 0; }, about)
-        ->disable_flag_override()
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-        ->group(group_);
+    command_.add_toggle(name, about, group_, common_, [&value](bool on) { value = on; });
   }
 
-  // Hands over what is given with a flag of `values` values (0 or 1); not shown in the help.
-  void noted(const std::string& name, int values, const std::function<void(const std::string& value)>& note) {
-    const auto take = [note](const std::vector<std::string>& given) {
-      note(given.empty() ? "" : given.back());
-      return true;
-    };
-    app_.add_option(name, take)->expected(values)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->group("");
+  // A flag whose text a function takes; of a repeated flag the last.
+  void taken(const std::string& name, const std::string& type, const std::string& about,
+             const std::function<void(const std::string&)>& take) {
+    add(name, type, "", about, take);
   }
+
+  // Hands over what is given with a flag of `values` values (0 or 1; -1: any number); not shown in the help.
+  void noted(const std::string& name, int values, const std::function<void(const std::string& value)>& note);
 
  private:
   static std::string first_name(const std::string& names) { return names.substr(0, names.find(',')); }
 
-  [[noreturn]] static void refuse_choice(const std::string& name, const std::string& text,
-                                         const std::vector<std::string>& words) {
-    const auto nearest = nearest_spelling(text, words);
-    config_error("{} is {}; use {}{}", first_name(name), shown_text(text), fmt::join(words, ", "),
-                 nearest ? fmt::format(" (did you mean {}?)", *nearest) : "");
-  }
+  using Take = std::function<void(const std::string&)>;
+  using TakeList = std::function<void(const std::vector<std::string>&)>;
+  void add(const std::string& name, const std::string& type, const std::string& default_text, const std::string& about,
+           const Take& take);
+  void add_list(const std::string& name, const std::string& type, const std::string& default_text,
+                const std::string& about, const TakeList& take);
 
-  // CLI11 takes a flag's first value as it comes, even when it is the next flag. Only a TEXT may begin with dashes.
-  static void check_is_value(const CLI::App& app, const std::string& name, const std::string& type,
-                             const std::string& word) {
-    const bool flag = type == "TEXT" ? app.get_option_no_throw(word) != nullptr : word.starts_with("--");
-    if (flag)
-      config_error("{} needs a value, but {} follows; give {} {}", first_name(name), word, first_name(name), type);
-  }
-
-  template <class Take>
-  CLI::Option* add(const std::string& name, const std::string& type, const std::string& default_text,
-                   const std::string& about, Take take) {
-    return app_
-        .add_option(
-            name,
-            [name, type, take, &app = app_](const std::vector<std::string>& given) {
-              for (const std::string& word : given) check_is_value(app, name, type, word);
-              take(given.back());  // of a repeated flag the last, as with argparse
-              return true;
-            },
-            about)
-        ->type_name(type)
-        ->default_str(default_text)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group(group_);
-  }
-
-  CLI::App& app_;
+  Command& command_;
   std::string group_;
+  std::string common_;  // the same, where its flags are in the short help
 };
 
 }  // namespace loom::cli

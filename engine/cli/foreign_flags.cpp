@@ -79,19 +79,9 @@ constexpr ForeignFlag kWithoutEffect[] = {
     {"--tokenizer-padding-side", 1, "right", "padding stands behind samples; write right"},
     {"--full-shuffle-instruction-dataset", 0, "",
      "is a shuffle by Python's own generator, which is not built; remove it: each epoch is shuffled"},
-    {"--num-layers", 1, kAny, ""},
-    {"--hidden-size", 1, kAny, ""},
-    {"--ffn-hidden-size", 1, kAny, ""},
-    {"--num-attention-heads", 1, kAny, ""},
     {"--group-query-attention", 0, kAny, ""},
-    {"--num-query-groups", 1, kAny, ""},
-    {"--kv-channels", 1, kAny, ""},
     {"--max-position-embeddings", 1, kAny, ""},
-    {"--vocab-size", 1, kAny, ""},
-    {"--padded-vocab-size", 1, kAny, ""},
     {"--make-vocab-size-divisible-by", 1, kAny, ""},
-    {"--rotary-base", 1, kAny, ""},
-    {"--norm-epsilon", 1, kAny, ""},
     {"--init-method-std", 1, kAny, ""},
     {"--normalization", 1, kAny, ""},
     {"--position-embedding-type", 1, kAny, ""},
@@ -111,6 +101,14 @@ constexpr ForeignFlag kWithoutEffect[] = {
     {"--lora-ckpt-filter", 0, kAny, ""},  // checkpoints of adapters have nothing else
     {"--lora-register-forward-hook", -1, kAny, ""},
     {"--qlora", 0, "", "stores the base in 4 bits, which is not built; remove it"},
+};
+
+// Held against the model's configuration (model_flags.h), and otherwise as those above.
+constexpr ForeignFlag kOfModel[] = {
+    {"--num-layers", 1, kAny, ""},          {"--hidden-size", 1, kAny, ""},       {"--ffn-hidden-size", 1, kAny, ""},
+    {"--num-attention-heads", 1, kAny, ""}, {"--num-query-groups", 1, kAny, ""},  {"--kv-channels", 1, kAny, ""},
+    {"--vocab-size", 1, kAny, ""},          {"--padded-vocab-size", 1, kAny, ""}, {"--rotary-base", 1, kAny, ""},
+    {"--norm-epsilon", 1, kAny, ""},
 };
 
 bool accepts(const ForeignFlag& flag, std::string_view value) {
@@ -152,6 +150,12 @@ void add_foreign_flags(Flags& flags, ForeignFlags& given) {
     });
   }
   add_without_effect(flags, kWithoutEffect, given.refused, given.without_effect);
+  for (const ForeignFlag& flag : kOfModel) {
+    flags.noted(std::string(flag.name), flag.values, [&](const std::string& value) {
+      given.without_effect.push_back(as_written(flag, value));
+      given.of_model.emplace_back(flag.name, value);
+    });
+  }
   flags.noted("--use-distributed-optimizer", 0, [&given](const std::string&) { given.distributed_optimizer = true; });
   flags.noted("--bf16", 0, [&given](const std::string&) { given.bf16 = true; });
   flags.noted("--worker-num", 1, [&given](const std::string& value) { given.worker_num = value; });

@@ -33,11 +33,12 @@ void add_without_effect(Flags& flags, std::span<const ForeignFlag> table, std::v
 
 // What the command line gave of them.
 struct ForeignFlags {
-  std::vector<std::string> refused;         // what to say of each, in the table's order
-  std::vector<std::string> without_effect;  // as they were written, in the table's order
-  bool bf16 = false;                        // --bf16
-  bool distributed_optimizer = false;       // --use-distributed-optimizer
-  std::optional<std::string> worker_num;    // --worker-num: ranks of the job
+  std::vector<std::string> refused;                           // what to say of each, in the table's order
+  std::vector<std::string> without_effect;                    // as they were written, in the table's order
+  std::vector<std::pair<std::string, std::string>> of_model;  // of these, those that describe the model, with values
+  bool bf16 = false;                                          // --bf16
+  bool distributed_optimizer = false;                         // --use-distributed-optimizer
+  std::optional<std::string> worker_num;                      // --worker-num: ranks of the job
 };
 
 // Adds them to a command, hidden from its help. `given` outlives the parse.

@@ -72,12 +72,12 @@ void check_beams(const GenerateArguments& a) {
   }
 }
 
-void settle_ranks(const CLI::App& app, const launch::LaunchContext& context, DecodingArguments& a) {
+void settle_ranks(const Command& app, const launch::Start& start, DecodingArguments& a) {
   int local_ranks = a.ranks;
   check_limit("--nproc-per-node", a.ranks, kMostRanks, ", as each is a thread; more ranks are processes (mpirun)");
   check_limit("--compute-threads", a.compute_threads, kMostThreads, ", best the cores of this machine");
-  if (context.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, context, a.ranks);
-  if (a.compute_threads == 0) a.compute_threads = std::max(1, context.cores / local_ranks);
+  if (start.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, start, a.ranks);
+  if (a.compute_threads == 0) a.compute_threads = std::max(1, start.cores / local_ranks);
 }
 
 void check_template(const ChatArguments& a) {
@@ -144,7 +144,7 @@ void add_chat(Flags& flags, ChatArguments& a) {
   add_running(flags, a);
 }
 
-void settle(const CLI::App& app, const launch::LaunchContext& context, GenerateArguments& a) {
+void settle(const Command& app, const launch::Start& start, GenerateArguments& a) {
   if (a.model_dir.empty()) config_error("no model is given; use shardloom generate MODEL_DIR --prompt TEXT");
   if (a.prompt.empty() && !a.prompt_file) config_error("no prompt is given; use --prompt TEXT");
   if (!a.prompt.empty() && a.prompt_file) {
@@ -152,14 +152,14 @@ void settle(const CLI::App& app, const launch::LaunchContext& context, GenerateA
   }
   check_sampling(a);
   check_beams(a);
-  settle_ranks(app, context, a);
+  settle_ranks(app, start, a);
 }
 
-void settle(const CLI::App& app, const launch::LaunchContext& context, ChatArguments& a) {
+void settle(const Command& app, const launch::Start& start, ChatArguments& a) {
   if (a.model_dir.empty()) config_error("no model is given; use shardloom chat MODEL_DIR");
   check_template(a);
   check_sampling(a);
-  settle_ranks(app, context, a);
+  settle_ranks(app, start, a);
 }
 
 }  // namespace loom::cli

@@ -12,7 +12,7 @@ void add_generate(Flags& flags, GenerateArguments& values);
 void add_chat(Flags& flags, ChatArguments& values);
 
 // After the parse of `app`.
-void settle(const CLI::App& app, const launch::LaunchContext& context, GenerateArguments& values);
-void settle(const CLI::App& app, const launch::LaunchContext& context, ChatArguments& values);
+void settle(const Command& app, const launch::Start& start, GenerateArguments& values);
+void settle(const Command& app, const launch::Start& start, ChatArguments& values);
 
 }  // namespace loom::cli

@@ -53,7 +53,7 @@ offload::HostAllocatorOptions HostPlan::memory_of(int rank_of_process) const {
 }
 
 HostPlan plan_host(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
-                   const train::TrainingInputs& inputs, const launch::LaunchContext& launched) {
+                   const train::TrainingInputs& inputs, const launch::Start& launched) {
   const int local_ranks = launched.local_ranks(arguments.ranks);
   const bool is_process = launched.mpi_ranks > 0;
   HostPlan host;

@@ -26,6 +26,6 @@ struct HostPlan {
 };
 
 HostPlan plan_host(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
-                   const train::TrainingInputs& inputs, const launch::LaunchContext& launched);
+                   const train::TrainingInputs& inputs, const launch::Start& launched);
 
 }  // namespace loom::cli

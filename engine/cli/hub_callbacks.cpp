@@ -28,7 +28,7 @@ std::shared_ptr<nn::Module> build_model(const train::TrainArguments& arguments) 
   auto model = models::ModelHub::global().build(config);
   models::freeze(*model, config);
   if (config.strict()) config.refuse_unread();
-  return arguments.stage == "orm" ? models::make_reward_model(model) : model;
+  return arguments.stage == data::Stage::kOrm ? models::make_reward_model(model) : model;
 }
 
 void check_takes_data(const models::ModelFacts& facts, const train::TrainArguments& arguments) {
@@ -85,14 +85,14 @@ std::optional<std::int64_t> padding_id(const data::TokenIds& ids) {
 }
 
 data::ForwardStep forward_step_of(const train::TrainArguments& arguments, const data::TokenIds& ids) {
-  if (arguments.stage == "orm") return train::outcome_reward_step();
-  if (arguments.stage == "prm") return train::process_reward_step(ids.rewards);
+  if (arguments.stage == data::Stage::kOrm) return train::outcome_reward_step();
+  if (arguments.stage == data::Stage::kPrm) return train::process_reward_step(ids.rewards);
   return arguments.is_pairwise_dataset ? train::preference_step(arguments.preference) : data::next_token_step;
 }
 
 std::string loss_unit_of(const train::TrainArguments& arguments) {
   if (arguments.is_pairwise_dataset) return "a pair";
-  if (arguments.stage == "prm") return "nats per label";
+  if (arguments.stage == data::Stage::kPrm) return "nats per label";
   return data::data_kind(arguments) == data::DataKind::kBytes ? "nats per byte" : "nats per token";
 }
 
@@ -109,7 +109,7 @@ void save(const std::filesystem::path& folder, const train::TrainArguments& argu
   const std::string described = models::ModelHub::global().facts(model_path(arguments)).config_json;
   std::string config = models::edited_config(config_to_save(arguments, described),
                                              {.untied = untied, .dtype = models::main_dtype(tensors)});
-  if (arguments.stage == "orm") config = models::reward_config(config, padding_id(ids));
+  if (arguments.stage == data::Stage::kOrm) config = models::reward_config(config, padding_id(ids));
   const auto experts = arguments.init_from_hf_path
                            ? models::expert_spelling(io::HfWeights(*arguments.init_from_hf_path))
                            : models::ExpertSpelling::kPerExpert;
@@ -123,7 +123,7 @@ void save(const std::filesystem::path& folder, const train::TrainArguments& argu
 train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments) {
   train::PretrainCallbacks callbacks;
   callbacks.model_provider = build_model;
-  const bool prefers = arguments.is_pairwise_dataset && arguments.stage != "orm";
+  const bool prefers = arguments.is_pairwise_dataset && arguments.stage != data::Stage::kOrm;
   callbacks.has_reference_model = prefers && arguments.preference.has_reference() && !arguments.ref_logps_cache;
   callbacks.loss_unit = loss_unit_of(arguments);
   // Read here: a model that the hub does not know, or a broken file, is the first thing that is said.

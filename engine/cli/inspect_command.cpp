@@ -1,5 +1,6 @@
 #include "engine/cli/inspect_command.h"
 
+#include "engine/checkpoint/checkpoint_folder.h"
 #include "engine/checkpoint/inspect/compare_checkpoints.h"
 #include "engine/checkpoint/inspect/inspection.h"
 #include "engine/cli/exit_status.h"
@@ -30,14 +31,18 @@ void show(const InspectArguments& arguments, const Result& result, const std::st
 
 // Damage in one of the two is no difference, nor the user's mistake.
 checkpoint::CheckpointDifference difference_of(const InspectArguments& arguments) {
-  const auto place_a = checkpoint::place_of(arguments.paths[0]);
-  const auto place_b = checkpoint::place_of(arguments.paths[1]);
-  try {
-    const checkpoint::OpenedCheckpoint a(place_a);
-    const checkpoint::OpenedCheckpoint b(place_b);
-    return checkpoint::compare(a, b, arguments.filter);
-  } catch (const ConfigError& damage) {
-    throw Error(damage.what());
+  for (int looks = 1;; ++looks) {
+    const auto place_a = checkpoint::place_of(arguments.paths[0]);
+    const auto place_b = checkpoint::place_of(arguments.paths[1]);
+    try {
+      checkpoint::OpenedCheckpoint a(place_a);
+      checkpoint::OpenedCheckpoint b(place_b);
+      return checkpoint::compare(a, b, arguments.filter);
+    } catch (const Error& damage) {
+      const bool moved = checkpoint::place_of(arguments.paths[0]).path != place_a.path ||
+                         checkpoint::place_of(arguments.paths[1]).path != place_b.path;
+      if (!moved || looks == checkpoint::kMostLooks) throw Error(damage.what());
+    }
   }
 }
 

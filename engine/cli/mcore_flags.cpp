@@ -5,6 +5,7 @@
 
 #include "engine/cli/foreign_flags.h"
 #include "engine/cli/weight_flags.h"
+#include "engine/core/parse_number.h"
 
 namespace loom::cli {
 namespace {
@@ -112,21 +113,6 @@ void take_numbers(const std::string& flag, const std::string& text, std::vector<
   }
 }
 
-// A flag whose text a function takes.
-void add_text(CLI::App& app, const std::string& group, const std::string& name, const std::string& type,
-              const std::string& about, const std::function<void(const std::string&)>& take) {
-  app.add_option(
-         name,
-         [take](const std::vector<std::string>& given) {
-           take(given.back());
-           return true;
-         },
-         about)
-      ->type_name(type)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->group(group);
-}
-
 void take_family(const std::string& word, checkpoint::ModelChecks& checks) {
   const auto* const family = std::ranges::find(kFamilies, word, &Family::name);
   if (family == kFamilies.end()) {
@@ -212,13 +198,12 @@ std::vector<std::string> McoreFlags::respelled(std::vector<std::string> words) {
   return words;
 }
 
-McoreFlags::McoreFlags(CLI::App& convert)
-    : to_mcore_(*convert.add_subcommand("hf-to-mcore", "A Hugging Face folder as a checkpoint of Megatron-core.")),
-      to_hf_(*convert.add_subcommand("mcore-to-hf", "A checkpoint of Megatron-core as a Hugging Face folder.")) {
-  to_mcore_.footer(kImportExample);
-  to_hf_.footer(kExportExample);
-  for (CLI::App* app : {&to_mcore_, &to_hf_}) {
-    app->allow_extras();
+McoreFlags::McoreFlags(Command& convert)
+    : to_mcore_(convert.add_command("hf-to-mcore", "A Hugging Face folder as a checkpoint of Megatron-core.")),
+      to_hf_(convert.add_command("mcore-to-hf", "A checkpoint of Megatron-core as a Hugging Face folder.")) {
+  to_mcore_.set_footer(kImportExample);
+  to_hf_.set_footer(kExportExample);
+  for (Command* app : {&to_mcore_, &to_hf_}) {
     Flags flags(*app);
     add_without_effect(flags, kForeign, refused_, without_effect_);
   }
@@ -235,19 +220,19 @@ void McoreFlags::add_import() {
   flags.group("Folders");
   flags.text("--load-dir,--hf-dir", "DIR", import_.load_dir, "Hugging Face folder: config.json and safetensors files");
   flags.text("--save-dir", "DIR", import_.save_dir, "Gets iter_0000001/ and latest_checkpointed_iteration.txt");
-  to_mcore_.add_option("--config")->type_name("FILE")->description("YAML file of these flags")->group("Folders");
+  add_config_flag(flags);
   flags.group("Sizes");
   flags.whole("--target-tensor-parallel-size", import_.tensor_size, 1, "Tensor ranks; divides the key-value heads");
   flags.whole("--target-pipeline-parallel-size", import_.pipeline.stages, 1, "Stages of the pipeline");
   flags.whole("--target-expert-parallel-size", import_.expert_size, 1, "Ranks that share the experts of a layer");
   flags.whole("--expert-tensor-parallel-size", import_.expert_tensor_size, 1,
               "1: experts are whole on each tensor rank", "that of --target-tensor-parallel-size");
-  add_text(to_mcore_, "Sizes", "--num-layer-list", "N,N,...", "Layers of each stage, where they are not as many each",
-           [this](const std::string& text) { take_numbers("--num-layer-list", text, import_.pipeline.layer_list); });
+  flags.taken("--num-layer-list", "N,N,...", "Layers of each stage, where they are not as many each",
+              [this](const std::string& text) { take_numbers("--num-layer-list", text, import_.pipeline.layer_list); });
   flags.optional_whole("--num-layers-per-virtual-pipeline-stage", import_.pipeline.layers_per_chunk, 1,
                        "Layers of each virtual stage");
-  add_text(to_mcore_, "Sizes", "--noop-layers", "N,N,...", "Numbers, counted from 0 with them, that hold no layer",
-           [this](const std::string& text) { take_numbers("--noop-layers", text, import_.pipeline.noop_layers); });
+  flags.taken("--noop-layers", "N,N,...", "Numbers, counted from 0 with them, that hold no layer",
+              [this](const std::string& text) { take_numbers("--noop-layers", text, import_.pipeline.noop_layers); });
   flags.optional_choice("--schedules-method", schedule_, {"dualpipev"},
                         "Each stage holds a slice from the front and one from the back");
   flags.toggle("--moe-grouped-gemm", import_.grouped_experts, "Experts of a rank as two tensors, weight1 and weight2");
@@ -268,27 +253,21 @@ void McoreFlags::add_export() {
              "The model's folder: config.json and tokenizer; its index or weights say which names there are");
   flags.text("--shard-size", "BYTES", shard_size_, "Bytes of a file of weights at most, such as 5GB",
              "the files of the index, else 5GB");
-  to_hf_.add_option("--config")->type_name("FILE")->description("YAML file of these flags")->group("Folders");
+  add_config_flag(flags);
   flags.group("Values");
   add_dtype(flags, "--dtype,--params-dtype", export_.dtype);
   add_checks(flags, export_.checks);
   std::vector<std::int64_t>& noops = import_.pipeline.noop_layers;
-  to_hf_
-      .add_option("--noop-layers",
-                  [this, &noops](const std::vector<std::string>& given) {
-                    take_numbers("--noop-layers", given.back(), noops);
-                    without_effect_.push_back("--noop-layers " + given.back());
-                    return true;
-                  })
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->group("");
+  flags.noted("--noop-layers", 1, [this, &noops](const std::string& text) {
+    take_numbers("--noop-layers", text, noops);
+    without_effect_.push_back("--noop-layers " + text);
+  });
 }
 
 void McoreFlags::add_checks(Flags& flags, checkpoint::ModelChecks& checks) {
   flags.group("Held against config.json");
-  CLI::App& app = &checks == &import_.checks ? to_mcore_ : to_hf_;
-  add_text(app, "Held against config.json", "--model-type-hf", "{llama2,qwen25,qwen3,qwen3-moe}",
-           "The family of the model", [&checks](const std::string& word) { take_family(word, checks); });
+  flags.taken("--model-type-hf", "{llama2,qwen25,qwen3,qwen3-moe}", "The family of the model",
+              [&checks](const std::string& word) { take_family(word, checks); });
   flags.optional_whole("--num-layers", checks.layers, 1, "Layers, with or without those of --noop-layers");
   flags.toggle("--add-qkv-bias", checks.qkv_bias, "Queries, keys and values have biases");
 }

@@ -10,12 +10,12 @@
 // Errors        ConfigError with flag, value and what is allowed.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/cli/arguments.h"
+#include "engine/cli/command.h"
 #include "engine/cli/flags.h"
 
 namespace loom::cli {
@@ -23,11 +23,11 @@ namespace loom::cli {
 class McoreFlags {
  public:
   // Adds the two commands to `convert`.
-  explicit McoreFlags(CLI::App& convert);
+  explicit McoreFlags(Command& convert);
 
   // The words of convert_ckpt and convert_ckpt_v2 as those of convert; others stay as they are.
   static std::vector<std::string> respelled(std::vector<std::string> words);
-  std::vector<const CLI::App*> apps() const { return {&to_mcore_, &to_hf_}; }
+  std::vector<const Command*> apps() const { return {&to_mcore_, &to_hf_}; }
   bool parsed() const { return to_mcore_.parsed() || to_hf_.parsed(); }
   // What the parse gave that is not taken here.
   const std::vector<std::string>& refused() const { return refused_; }
@@ -39,8 +39,8 @@ class McoreFlags {
   void add_export();
   void add_checks(Flags& flags, checkpoint::ModelChecks& checks);
 
-  CLI::App& to_mcore_;
-  CLI::App& to_hf_;
+  Command& to_mcore_;
+  Command& to_hf_;
   checkpoint::HfToMcore import_;
   checkpoint::McoreToHf export_;
   std::optional<std::string> schedule_;

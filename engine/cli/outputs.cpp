@@ -5,15 +5,17 @@
 #include "engine/core/error.h"
 #include "engine/io/output_plan.h"
 #include "engine/io/output_target.h"
+#include "engine/job/effective_config.h"
 #include "engine/virtual_time/find_profile.h"
 
 namespace loom::cli {
 namespace {
 
 // A program with a save_model of its own may write other names besides.
-const std::vector<std::string> kModelFiles = {"config.json", "model.safetensors"};
-const std::vector<std::string> kAdapterFiles = {"adapter_config.json", "adapter_model.safetensors"};
-const std::vector<std::string> kCheckpointFiles = {"latest_checkpointed_iteration.txt"};
+const std::vector<std::string> kModelFiles = {"config.json", "model.safetensors", job::kEffectiveConfigName};
+const std::vector<std::string> kAdapterFiles = {"adapter_config.json", "adapter_model.safetensors",
+                                                job::kEffectiveConfigName};
+const std::vector<std::string> kCheckpointFiles = {"latest_checkpointed_iteration.txt", job::kEffectiveConfigName};
 
 bool is_same_folder(const std::filesystem::path& one, const std::filesystem::path& other) {
   std::error_code error;

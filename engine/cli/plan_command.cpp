@@ -6,7 +6,9 @@
 
 #include "engine/cli/adaptive_run.h"
 #include "engine/cli/flags_without_effect.h"
+#include "engine/cli/model_flags.h"
 #include "engine/cli/outputs.h"
+#include "engine/core/wrapped.h"
 #include "engine/io/atomic_file.h"
 #include "engine/observe/report_configuration.h"
 #include "engine/observe/report_page.h"
@@ -30,9 +32,21 @@ void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json pl
   observe::write_report(*arguments.train.report, plan);
 }
 
+// The smallest world as the search counts: device by device up to a node, then by whole nodes.
+std::string world_text(int world, const virtual_time::HardwareProfile& profile) {
+  const auto node = static_cast<int>(profile.devices_per_node());
+  const std::string devices = fmt::format("{} device{}", world, world == 1 ? "" : "s");
+  if (node == 1) return devices;
+  if (world < node) return fmt::format("{}, of one node of {}", devices, node);
+  const int nodes = world / node;
+  return fmt::format("{}, {} whole node{} of {} (beyond one node, only whole nodes are tried)", devices, nodes,
+                     nodes == 1 ? "" : "s", node);
+}
+
 }  // namespace
 
 int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
+  check_model_flags(given.train);
   warn_of_flags(given.train.without_effect);
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.device);
   open_outputs(given);
@@ -55,9 +69,9 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
       out << json.dump(1) << "\n";
       return;
     }
-    if (smart_swap) out << plan::to_text(*smart_swap);
-    if (adaptive) out << plan::to_text(*adaptive);
     out << to_text(result);
+    if (smart_swap) out << "\n" << plan::to_text(*smart_swap);
+    if (adaptive) out << "\n" << plan::to_text(*adaptive);
     if (arguments.json) io::write_text(*arguments.json, json.dump(1) + "\n");
   };
   const auto trace = [&](const plan::StepEstimate& plan) {
@@ -76,8 +90,8 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
     const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;
     const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
     if (!json_only) {
-      out << fmt::format("{}: {}\n", micro_batch ? "the largest micro-batch" : "the smallest world",
-                         micro_batch ? fit.choice.micro_batch : fit.choice.world);
+      out << (micro_batch ? fmt::format("the largest micro-batch: {}\n", fit.choice.micro_batch)
+                          : wrapped("the smallest world: " + world_text(fit.choice.world, profile) + "\n", 4));
     }
     show(fit.plan);
     trace(fit.plan);

@@ -1,7 +1,7 @@
 // The preprocess command: a bar on a terminal, else lines of progress; what was dropped as warnings, and a line for
 // each pair at its end. Private to engine/cli.
 //
-// Stopped  by SIGINT or SIGTERM between two batches: nothing is left.
+// Stopped  by one of launch::kStopSignals between two batches: nothing is left.
 // Errors   ConfigError for the user's input; launch::Interrupted.
 #pragma once
 

@@ -9,6 +9,8 @@
 #include "engine/config/document.h"
 #include "engine/config/section.h"
 #include "engine/config/share_folder.h"
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "engine/data/preprocess/preprocess_rules.h"
 
 namespace loom::cli {
@@ -84,10 +86,10 @@ std::string word_of(const config::Value& value) {
 }
 
 // A value of the file as the words behind its flag; those of a flag without values stand for true.
-void add_words(const CLI::Option& option, const config::Value& value, std::vector<std::string>& words) {
+void add_words(const SeenFlag& known, const config::Value& value, std::vector<std::string>& words) {
   const std::string flag = "--" + with_dashes(value.key());
   if (value.is_null()) return;
-  if (option.get_items_expected_max() == 0) {
+  if (known.most == 0) {
     const auto given = value.is_scalar() ? value.boolean() : std::nullopt;
     if (!given) value.refuse("true or false");
     if (*given) words.push_back(flag);
@@ -103,13 +105,14 @@ void add_words(const CLI::Option& option, const config::Value& value, std::vecto
   }
 }
 
-std::vector<std::string> words_of_file(const CLI::App& app, const std::string& given) {
+std::vector<std::string> words_of_file(const Command& app, const std::string& given) {
   const std::string path = config::find_preset(given, "datasets", "preprocess: its file of flags");
   const config::Value document =
       config::parse_yaml(config::read_text(path, "a YAML file of flags of preprocess"), path);
+  const std::vector<SeenFlag> flags = app.flags();
   std::vector<std::string> known;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
+  for (const SeenFlag& flag : flags) {
+    for (const std::string& name : flag.long_names) {
       if (name != "help") known.push_back(with_underscores(name));
     }
   }
@@ -117,14 +120,17 @@ std::vector<std::string> words_of_file(const CLI::App& app, const std::string& g
   std::vector<std::string> words;
   for (const config::Value& member : document.items()) {
     if (std::ranges::find(known, with_underscores(member.key())) == known.end()) config::refuse_key(member, names);
-    add_words(*app.get_option("--" + with_dashes(member.key())), member, words);
+    const std::string name = with_dashes(member.key());
+    const auto flag = std::ranges::find_if(
+        flags, [&](const SeenFlag& f) { return std::ranges::find(f.long_names, name) != f.long_names.end(); });
+    add_words(*flag, member, words);
   }
   return words;
 }
 
 }  // namespace
 
-PreprocessFlags::PreprocessFlags(CLI::App& app) : app_(app) {
+PreprocessFlags::PreprocessFlags(Command& app) : app_(app) {
   add_files();
   add_tokenizer();
   add_conversion();
@@ -136,7 +142,7 @@ PreprocessFlags::PreprocessFlags(CLI::App& app) : app_(app) {
 
 void PreprocessFlags::add_files() {
   data::PreprocessOptions& o = values_.options;
-  Flags flags(app_);
+  Flags flags(app_, &refused_);
   flags.group("Files");
   flags.text("--input", "PATH", o.input,
              "json, jsonl, csv, txt or parquet; of a folder the files of its commonest kind. With --dataset-dir names, "
@@ -157,7 +163,7 @@ void PreprocessFlags::add_files() {
 
 void PreprocessFlags::add_tokenizer() {
   data::PreprocessOptions& o = values_.options;
-  Flags flags(app_);
+  Flags flags(app_, &refused_);
   flags.group("Tokenizer");
   flags.text("--tokenizer-name-or-path", "DIR", o.tokenizer_name_or_path, "Hugging Face folder with tokenizer.json");
   flags.choice<bool>("--tokenizer-type", hugging_face_, {{"PretrainedFromHF", true}, {"HuggingFaceTokenizer", true}},
@@ -167,7 +173,7 @@ void PreprocessFlags::add_tokenizer() {
 
 void PreprocessFlags::add_conversion() {
   data::PreprocessOptions& o = values_.options;
-  Flags flags(app_);
+  Flags flags(app_, &refused_);
   flags.group("Conversion");
   flags.text("--handler-name", "NAME", o.handler_name, "What a record becomes; docs/preprocess.md lists them",
              kDefaultHandler);
@@ -188,7 +194,7 @@ void PreprocessFlags::add_conversion() {
 
 void PreprocessFlags::add_lines() {
   data::PreprocessOptions& o = values_.options;
-  Flags flags(app_);
+  Flags flags(app_, &refused_);
   flags.group("Lengths");
   flags.optional_whole("--seq-length", o.seq_length, 2,
                        "Cut answers and prompts to it; samples that have as many ids or more are dropped");
@@ -199,7 +205,7 @@ void PreprocessFlags::add_lines() {
 
 void PreprocessFlags::add_work() {
   data::PreprocessOptions& o = values_.options;
-  Flags flags(app_);
+  Flags flags(app_, &refused_);
   flags.group("Work");
   flags.whole("--workers", o.workers, 1, "Threads that convert; the outputs are the same for any number");
   flags.whole("--n-subs", o.n_subs, 1, "Taken and checked alone: the outputs are those of 1");
@@ -208,7 +214,7 @@ void PreprocessFlags::add_work() {
 }
 
 void PreprocessFlags::add_without_effect() {
-  Flags flags(app_);
+  Flags flags(app_, &refused_);
   for (const OtherFlag& flag : kWithoutEffect) {
     const std::string name = flag.name;
     flags.noted(name, flag.values, [this, name](const std::string&) { values_.without_effect.push_back(name); });
@@ -219,7 +225,7 @@ void PreprocessFlags::add_without_effect() {
 }
 
 void PreprocessFlags::add_refused() {
-  Flags flags(app_);
+  Flags flags(app_, &refused_);
   for (const OtherFlag& flag : kRefused) {
     flags.noted(flag.name, flag.values,
                 [this, flag](const std::string&) { refused_.push_back(fmt::format("{} {}", flag.name, flag.advice)); });

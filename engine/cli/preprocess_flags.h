@@ -8,17 +8,17 @@
 // Errors   ConfigError with flag or file:line.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "engine/cli/arguments.h"
+#include "engine/cli/command.h"
 
 namespace loom::cli {
 
 class PreprocessFlags {
  public:
-  explicit PreprocessFlags(CLI::App& app);
+  explicit PreprocessFlags(Command& app);
 
   // The words of a command line, with the file written out; those of other commands stay as they are.
   std::vector<std::string> written_out(std::vector<std::string> words) const;
@@ -36,7 +36,7 @@ class PreprocessFlags {
   void add_without_effect();
   void add_refused();
 
-  CLI::App& app_;
+  Command& app_;
   PreprocessArguments values_;
   bool hugging_face_ = true;  // --tokenizer-type; there is no other
   std::vector<std::string> refused_;

@@ -7,13 +7,16 @@
 #include "engine/cli/adaptive_run.h"
 #include "engine/cli/exit_status.h"
 #include "engine/cli/host_plan.h"
+#include "engine/cli/model_flags.h"
 #include "engine/cli/outputs.h"
 #include "engine/cli/plan_command.h"
 #include "engine/cli/rank_run.h"
+#include "engine/cli/standard_streams.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
-#include "engine/launch/launch_context.h"
+#include "engine/job/agreement.h"
 #include "engine/launch/run_ranks.h"
+#include "engine/launch/start.h"
 #include "engine/launch/stop_signals.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
@@ -34,19 +37,13 @@ ObserverInputs read_observer_inputs(const ProgramArguments& arguments) {
   return inputs;
 }
 
-std::optional<int> rank_of_process() {
-  if (!launch::launched_by_mpi()) return std::nullopt;
-  return launch::LaunchContext::detect().mpi_rank;
-}
-
 // What the processes of an MPI job agree on; nothing where the ranks are threads of one.
-std::vector<comm::SaidEntry> entries_of(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
+std::vector<comm::SaidEntry> entries_of(const launch::Start& start, const ProgramArguments& arguments,
+                                        const train::PretrainCallbacks& callbacks,
                                         const train::TrainingInputs& inputs) {
-  if (!launch::launched_by_mpi()) return {};
-  std::vector<comm::SaidEntry> entries = train::job_entries(arguments, callbacks, inputs);
-  for (const auto& [flag, value] : arguments.added_flags) entries.push_back({flag, escaped(value)});
-  entries.push_back({"--sample-bytes", fmt::to_string(arguments.sample_bytes)});
-  entries.push_back({"--prompt", escaped(arguments.prompt)});
+  if (!start.by_mpi()) return {};
+  std::vector<comm::SaidEntry> entries = job::agreement_entries(arguments);
+  for (comm::SaidEntry& entry : train::job_entries(arguments, callbacks, inputs)) entries.push_back(std::move(entry));
   return entries;
 }
 
@@ -58,7 +55,7 @@ virtual_time::HardwareProfile profile_of_plans(const ProgramArguments& arguments
 // A device of limited memory: what does not fit is refused by the plan of the step, with what would help, before
 // anything is allocated. The time that remedies are ordered by is that of --report-device.
 void check_device_memory(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks) {
-  if (arguments.device_memory_mib == 0 || arguments.adaptive_recompute) return;
+  if (arguments.device_memory_mib == 0 || arguments.adaptive_recompute || arguments.skip_train) return;
   const virtual_time::HardwareProfile profile = profile_of_plans(arguments);
   plan::PlanSearch search(arguments, callbacks, profile, {.global_batch_size = arguments.global_batch_size});
   const plan::CheckedEstimate checked = search.check();
@@ -73,8 +70,8 @@ std::optional<plan::AdaptiveChoice> choose_modes(const ProgramArguments& argumen
                                                  const train::PretrainCallbacks& callbacks, std::ostream& out) {
   if (!arguments.adaptive_recompute) return std::nullopt;
   const virtual_time::HardwareProfile profile = profile_of_plans(arguments);
-  const auto choice = choose_modes(arguments, callbacks, profile, false);
-  if (rank_of_process().value_or(0) == 0) out << plan::to_text(*choice);
+  const auto choice = cli::choose_modes(arguments, callbacks, profile, false);
+  out << plan::to_text(*choice);
   return choice;
 }
 
@@ -84,7 +81,7 @@ ProgramArguments with_smart_swap(const ProgramArguments& given, const train::Pre
   if (!given.smart_swap) return given;
   const virtual_time::HardwareProfile profile = profile_of_plans(given);
   const plan::SmartSwap chosen = plan::choose_swaps(given, callbacks, profile, plan::swap_budget(given, profile));
-  if (rank_of_process().value_or(0) == 0) out << plan::to_text(chosen) << plan::to_text(chosen.exposed);
+  out << plan::to_text(chosen) << plan::to_text(chosen.exposed);
   ProgramArguments arguments = given;
   arguments.smart_swap_chosen = chosen.tensors();
   return arguments;
@@ -94,37 +91,39 @@ ProgramArguments with_smart_swap(const ProgramArguments& given, const train::Pre
 void tell_swap(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
                const train::TrainingInputs& inputs, std::ostream& out) {
   const bool by_file = inputs.fsdp2 && !inputs.fsdp2->offloaded.empty();
-  if (!arguments.report || (!arguments.swap_attention && !by_file) || rank_of_process().value_or(0) != 0) return;
+  if (!arguments.report || (!arguments.swap_attention && !by_file)) return;
   const virtual_time::HardwareProfile profile = profile_of_plans(arguments);
   out << plan::to_text(plan::estimate_step(arguments, callbacks, profile, plan::Capacity::kLifted).swaps);
 }
 
 }  // namespace
 
-void pretrain(const ProgramArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
+void pretrain(const ProgramArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& standard_out) {
   RunEnd end;
-  const ProgramArguments arguments = with_smart_swap(given, callbacks, out);
-  const auto modes = choose_modes(arguments, callbacks, out);
+  const launch::Start start = launch::Start::detect();
+  std::ostream& out = given.metrics_path == "-" ? std::cerr : standard_out;  // which then has the metrics alone
+  std::ostream silent(nullptr);
+  const bool first = start.rank().value_or(0) == 0;
+  std::ostream& first_out = first ? out : silent;
+  check_model_flags(given);
+  const ProgramArguments arguments = with_smart_swap(given, callbacks, first_out);
+  const auto modes = choose_modes(arguments, callbacks, first_out);
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit_of(modes));
   const ObserverInputs observed = read_observer_inputs(arguments);
-  tell_swap(arguments, callbacks, inputs, out);
+  if (first) tell_swap(arguments, callbacks, inputs, out);
   check_device_memory(arguments, callbacks);
-  const std::vector<io::OutputLock> locks = open_outputs(arguments, rank_of_process());
-  const std::vector<comm::SaidEntry> entries = entries_of(arguments, callbacks, inputs);
+  const launch::StopSignals signals;  // before there is a lock that a signal would leave
+  const std::vector<io::OutputLock> locks = open_outputs(arguments, start.rank());
+  const std::vector<comm::SaidEntry> entries = entries_of(start, arguments, callbacks, inputs);
   const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};
-  const launch::StopSignals signals;
-  const HostPlan host = plan_host(arguments, callbacks, inputs, launch::LaunchContext::detect());
-  const Job job{arguments, callbacks, inputs, observed, host};
+  const HostPlan host = plan_host(arguments, callbacks, inputs, start);
+  const Job job{start, arguments, callbacks, inputs, observed, host};
   const launch::RankMain main = [&](RankContext& context, comm::World& world) {
     if (!entries.empty() && world.size() > 1) train::check_same_job(entries, *world.everyone());
     RankRun(job, context, world, end, out).run();
-    if (launch::launched_by_mpi()) end.raise_stop();
+    if (start.by_mpi()) end.raise_stop();
   };
-  if (launch::launched_by_mpi()) {
-    launch::run_mpi_rank(options, main);
-  } else {
-    launch::run_ranks(arguments.ranks, options, main);
-  }
+  launch::run(start, arguments.ranks, options, main);
   end.raise_problems();
 }
 
@@ -132,7 +131,7 @@ int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& 
   return exit_status_of(std::filesystem::path(argv[0]).filename().string(), [&] {
     const ParsedProgram parsed = parse_program_arguments(argc, argv, callbacks.extra_args_provider);
     if (const auto* help = std::get_if<EarlyExit>(&parsed)) {
-      std::cout << help->text;
+      print_help(help->text);
       return help->code;
     }
     if (const auto* plan = std::get_if<PlanArguments>(&parsed)) return run_plan(*plan, callbacks, std::cout);

@@ -16,7 +16,7 @@
 //           at once. They may read what they share and must not write it.
 // Outputs   every output is made ready before the first step (outputs.h); one that is lost later (a full disk for
 //           metrics, weights that are not finite) is said at the end, with exit status 1.
-// Signals   SIGINT and SIGTERM: all ranks stop after the same step, the model of that step is saved where --save is
+// Signals   launch::kStopSignals: all ranks stop after the same step, the model of that step is saved where --save is
 //           given, exit status 128 + signal; a second one ends the process at once (engine/launch/stop_signals.h).
 // Errors    what a callback throws ends the job: ConfigError with exit status 2, anything else with 1.
 // Source    Megatron-LM, megatron/training/training.py.

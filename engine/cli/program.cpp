@@ -1,7 +1,11 @@
 #include "engine/cli/program.h"
 
+#include <exception>
 #include <iostream>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 
 #include "engine/cli/chat_command.h"
 #include "engine/cli/compare_command.h"
@@ -13,15 +17,17 @@
 #include "engine/cli/merge_command.h"
 #include "engine/cli/plan_command.h"
 #include "engine/cli/preprocess_command.h"
+#include "engine/cli/standard_streams.h"
 #include "engine/cli/train_command.h"
 #include "engine/core/error.h"
+#include "engine/launch/failure_text.h"
 
 namespace loom::cli {
 namespace {
 
 int run(const ParsedCommand& command) {
   if (const auto* help = std::get_if<EarlyExit>(&command)) {
-    std::cout << help->text;
+    print_help(help->text);
     return help->code;
   }
   if (const auto* arguments = std::get_if<ProgramArguments>(&command)) {
@@ -46,10 +52,32 @@ int run(const ParsedCommand& command) {
   return 0;
 }
 
+// What needs less memory, of commands without ranks; none where launch::failure_text() says it.
+std::optional<std::string_view> memory_advice(const ParsedCommand& command) {
+  if (std::holds_alternative<PreprocessArguments>(command)) {
+    return "use fewer --workers, or split the input into smaller files";
+  }
+  const bool has_ranks = std::holds_alternative<ProgramArguments>(command) ||
+                         std::holds_alternative<GenerateArguments>(command) ||
+                         std::holds_alternative<ChatArguments>(command);
+  if (has_ranks) return std::nullopt;
+  return "free memory on it, or use a machine that has more";
+}
+
+int run_with_advice(const ParsedCommand& command) {
+  const auto advice = memory_advice(command);
+  try {
+    return run(command);
+  } catch (const std::exception& error) {
+    if (!advice || !launch::is_out_of_memory(error)) throw;
+    throw Error(launch::out_of_memory_text(*advice));
+  }
+}
+
 }  // namespace
 
 int program_main(int argc, const char* const* argv) {
-  return exit_status_of("shardloom", [&] { return run(parse_arguments(argc, argv)); });
+  return exit_status_of("shardloom", [&] { return run_with_advice(parse_arguments(argc, argv)); });
 }
 
 }  // namespace loom::cli

@@ -9,6 +9,9 @@
 #include "engine/cli/flags_without_effect.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
+#include "engine/io/atomic_file.h"
+#include "engine/job/effective_config.h"
+#include "engine/job/saved_arguments.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/plan/plan_output.h"
 #include "models/hf/folder_files.h"
@@ -67,6 +70,7 @@ void describe(const train::TrainArguments& arguments, const train::TrainingInput
   for (const std::string& line : inputs.said) out << line << "\n";
   if (inputs.tuning.lora) out << models::describe_lora(models::sharded_module(model)) << "\n";
   warn_of_environment();
+  for (const std::string& warning : inputs.data.warnings) logger().warn("{}", warning);
   if (!inputs.fsdp2) {
     for (const std::string& line : sharding::describe_recompute(inputs.recomputed)) out << line << "\n";
     return;
@@ -103,7 +107,7 @@ std::string stop_text(int signal, std::int64_t step, const train::TrainArguments
 
 // Before anything of the rank is made.
 RankContext& set_up(RankContext& context, const Job& job) {
-  const int rank_of_process = launch::launched_by_mpi() ? 0 : context.rank();
+  const int rank_of_process = job.start.by_mpi() ? 0 : context.rank();
   launch::bind_rank(context, job.host.cores(rank_of_process));
   train::set_up_rank(context, job.arguments, job.host.memory_of(rank_of_process));
   return context;
@@ -120,7 +124,8 @@ RankRun::RankRun(const Job& job, RankContext& context, comm::World& world, RunEn
       short_log_(job.arguments.log_format == train::LogFormat::kShort),
       log_order_(short_log_ ? nullptr : world.everyone("log")),
       trainer_(job.arguments, job.callbacks, job.inputs, world),
-      checkpoints_(trainer_, job.arguments, world, [this](const std::string& line) { say(line); }),
+      checkpoints_(trainer_, job.arguments, job::saved_arguments(job.arguments), world,
+                   [this](const std::string& line) { say(line); }),
       begins_at_((tell_begin(), checkpoints_.load().value_or(0))),
       profiler_(job.arguments.profile, job.observed.profile_device,
                 {.executor = job.arguments.device_executor, .train_iters = job.arguments.train_iters}),
@@ -150,10 +155,12 @@ void RankRun::note(std::string_view text) {
 }
 
 train::ProgressOptions RankRun::progress_options() const {
+  const auto descriptor = [&] { return arguments_.metrics_path == "-" ? STDERR_FILENO : STDOUT_FILENO; };
   return {.total_steps = arguments_.train_iters,
           .first_step = std::min(begins_at_, arguments_.train_iters),
           .log_interval = arguments_.log_interval,
-          .terminal = train::is_terminal(STDOUT_FILENO) && !launch::launched_by_mpi(),
+          .terminal = train::is_terminal(descriptor()) && !job_.start.by_mpi(),
+          .columns = train::terminal_columns(descriptor()),
           .shown = first_ && short_log_,
           .loss_unit = job_.callbacks.loss_unit};
 }
@@ -175,6 +182,9 @@ void RankRun::watch() {
   }
   const train::MetricsMode mode = begins_at_ > 0 ? train::MetricsMode::kAppend : train::MetricsMode::kNew;
   if (first_) observers_.push_back(&metrics_.emplace(arguments_.metrics_path, mode));
+  if (first_ && arguments_.save) {
+    io::write_text(*arguments_.save / job::kEffectiveConfigName, job::effective_config(arguments_));
+  }
   observers_.push_back(&*progress_);
   observers_.push_back(&checkpoints_);
   observers_.push_back(&finite_);
@@ -216,6 +226,7 @@ void RankRun::write_outputs(const train::ExitDecision& ended) {
   if (first_) {
     end_.lost(metrics_->problem());
     end_.lost(finite_.problem());
+    if (ended.signal == 0) end_.lost(trainer_.problem());
   }
   end_.lost(logs_.problem());
   tell_end(ended, saved);

@@ -15,6 +15,7 @@
 #include "engine/cli/rank_logs.h"
 #include "engine/cli/run_end.h"
 #include "engine/core/rank_context.h"
+#include "engine/launch/start.h"
 #include "engine/observe/profiler.h"
 #include "engine/observe/report_run.h"
 #include "engine/observe/schedule_printer.h"
@@ -36,6 +37,7 @@ struct ObserverInputs {
 
 // What the ranks of a process share; outlives them.
 struct Job {
+  const launch::Start& start;
   const ProgramArguments& arguments;
   const train::PretrainCallbacks& callbacks;
   const train::TrainingInputs& inputs;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/cli/flags.h"
+#include "engine/core/error.h"
 
 namespace loom::cli {
 namespace {
@@ -14,7 +15,7 @@ constexpr std::string_view kLengths[] = {"--lr-decay", "--lr-warmup", "--lr-wsd-
 
 bool in_samples(const ProgramArguments& a) { return a.train_samples > 0; }
 
-void check_unit(const CLI::App& app, const ProgramArguments& a) {
+void check_unit(const Command& app, const ProgramArguments& a) {
   if (in_samples(a) && given(app, "--train-iters")) {
     config_error("--train-iters and --train-samples are both given; keep one");
   }
@@ -29,7 +30,7 @@ void check_unit(const CLI::App& app, const ProgramArguments& a) {
   }
 }
 
-void settle_length(const CLI::App& app, ProgramArguments& a) {
+void settle_length(const Command& app, ProgramArguments& a) {
   if (!in_samples(a)) {
     if (!given(app, "--lr-decay-iters")) a.lr_decay_iters = a.train_iters;
     return;
@@ -69,7 +70,7 @@ void check_warmup(ProgramArguments& a) {
   }
 }
 
-void check_wsd(const CLI::App& app, const ProgramArguments& a) {
+void check_wsd(const Command& app, const ProgramArguments& a) {
   const std::string flag = fmt::format("--lr-wsd-decay-{}", in_samples(a) ? "samples" : "iters");
   if (a.lr_decay_style != train::LrDecayStyle::kWsd) {
     for (const std::string& name : {flag, std::string("--lr-wsd-decay-style")}) {
@@ -100,7 +101,30 @@ void check_limit(std::string_view flag, std::int64_t value, std::int64_t most, s
   if (value > most) config_error("{} is {}; use at most {}{}", flag, value, most, why);
 }
 
-void settle_schedule(const CLI::App& app, ProgramArguments& a) {
+namespace {
+
+// Evaluation alone has no schedule: what the command line says of one is of the run that trained. How long that is,
+// says which samples are evaluated.
+void drop_schedule(ProgramArguments& a) {
+  const train::TrainerOptions none;
+  if (in_samples(a)) a.train_iters = std::max<std::int64_t>(1, a.train_samples / a.global_batch_size);
+  a.train_samples = a.lr_decay_samples = a.lr_warmup_samples = a.lr_wsd_decay_samples = 0;
+  a.lr_decay_iters = a.train_iters;
+  a.lr_warmup_iters = a.lr_wsd_decay_iters = 0;
+  a.lr_warmup_fraction.reset();
+  a.lr_warmup_init = none.lr_warmup_init;
+  a.lr = none.lr;
+  a.min_lr = none.min_lr;
+  a.lr_decay_style = none.lr_decay_style;
+  a.weight_decay_incr_style = none.weight_decay_incr_style;
+  a.start_weight_decay.reset();
+  a.end_weight_decay.reset();
+}
+
+}  // namespace
+
+void settle_schedule(const Command& app, ProgramArguments& a) {
+  if (a.skip_train) return drop_schedule(a);
   check_unit(app, a);
   settle_length(app, a);
   if (a.min_lr > a.lr) config_error("--min-lr is {}, above --lr {}; use at most --lr", a.min_lr, a.lr);
@@ -111,7 +135,8 @@ void settle_schedule(const CLI::App& app, ProgramArguments& a) {
   }
 }
 
-void settle_weight_decay(const CLI::App& app, ProgramArguments& a) {
+void settle_weight_decay(const Command& app, ProgramArguments& a) {
+  if (a.skip_train) return;
   const bool constant = a.weight_decay_incr_style == train::WeightDecayIncrStyle::kConstant;
   for (const char* flag : {"--start-weight-decay", "--end-weight-decay"}) {
     if (given(app, flag) != constant) continue;
@@ -130,13 +155,13 @@ void settle_weight_decay(const CLI::App& app, ProgramArguments& a) {
   }
 }
 
-void settle_loss_scale(const CLI::App& app, ProgramArguments& a) {
+void settle_loss_scale(const Command& app, ProgramArguments& a) {
   const bool adapts = a.fp16 && !a.loss_scale.constant;
   for (const char* flag :
        {"--loss-scale", "--initial-loss-scale", "--min-loss-scale", "--loss-scale-window", "--hysteresis"}) {
     const bool has_effect = adapts || (a.fp16 && std::string_view(flag) == "--loss-scale");
     if (has_effect || !given(app, flag)) continue;
-    a.without_effect.push_back(fmt::format("{} {}", flag, app.get_option(flag)->as<std::string>()));
+    a.without_effect.push_back(fmt::format("{} {}", flag, app.text_of(flag)));
   }
   if (adapts && a.loss_scale.minimum > a.loss_scale.initial) {
     config_error("--min-loss-scale is {}, above --initial-loss-scale {}; use at most that", a.loss_scale.minimum,

@@ -8,11 +8,11 @@
 // Errors   ConfigError in one line: flag, value, what is allowed.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string_view>
 
 #include "engine/cli/arguments.h"
+#include "engine/cli/command.h"
 
 namespace loom::cli {
 
@@ -21,9 +21,9 @@ constexpr std::int64_t kMostSteps = 4'294'967'295;
 void check_limit(std::string_view flag, std::int64_t value, std::int64_t most, std::string_view why = "");
 
 // After the batch is known.
-void settle_schedule(const CLI::App& app, ProgramArguments& values);
-void settle_weight_decay(const CLI::App& app, ProgramArguments& values);
-void settle_loss_scale(const CLI::App& app, ProgramArguments& values);
+void settle_schedule(const Command& app, ProgramArguments& values);
+void settle_weight_decay(const Command& app, ProgramArguments& values);
+void settle_loss_scale(const Command& app, ProgramArguments& values);
 // After everything that looks at single steps. A plan has none to skip.
 void settle_iterations_to_skip(bool planned, ProgramArguments& values);
 

@@ -21,6 +21,17 @@ void secure_standard_streams() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
+void print_help(std::string_view text) {
+  std::cout.flush();
+  while (!text.empty()) {  // past the stream, which keeps what a closed pipe did not take
+    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno != EPIPE) std::cout.setstate(std::ios::badbit);
+    if (written < 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
 std::optional<std::string> standard_output_problem() {
   errno = 0;
   std::cout.flush();

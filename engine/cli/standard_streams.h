@@ -7,11 +7,15 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace loom::cli {
 
 // First of all in a program.
 void secure_standard_streams();
+
+// Prints it. A reader that has closed the pipe has read enough of it: `shardloom train --help | head`.
+void print_help(std::string_view text);
 
 // Last of all: flushes standard output; "standard output: cannot write: No space left on device; ..." where something
 // printed was lost.

@@ -82,12 +82,13 @@ data::TokenIds text_ids(const train::TrainArguments& a, std::int64_t vocab_size)
 data::DataLoaders text_data_loaders(const train::TrainArguments& a, const data::TokenIds& ids) {
   if (data::data_kind(a) == data::DataKind::kBytes) return data::byte_data_loaders(a);
   const data::SampleCounts counts = data::sample_counts({.train_samples = a.train_samples,
+                                                         .skip_train = a.skip_train,
                                                          .train_iters = a.train_iters,
                                                          .eval_interval = a.eval_interval,
                                                          .eval_iters = a.eval_iters,
                                                          .global_batch_size = a.global_batch_size});
   if (data::data_kind(a) == data::DataKind::kTokens) return data::token_data_loaders(a, ids, counts);
-  if (a.stage == "prm") return data::process_reward_data_loaders(a, ids, counts, a.global_batch_size);
+  if (a.stage == data::Stage::kPrm) return data::process_reward_data_loaders(a, ids, counts, a.global_batch_size);
   if (a.is_pairwise_dataset) return data::preference_data_loaders(a, ids, counts, a.global_batch_size);
   return data::instruction_data_loaders(a, ids, counts, a.global_batch_size);
 }

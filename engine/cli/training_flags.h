@@ -3,17 +3,16 @@
 
 #include "engine/cli/arguments.h"
 #include "engine/cli/flags.h"
+#include "engine/job/key.h"
 
 namespace loom::cli {
 
-// Whose command line it is: `shardloom train` has a few flags that other programs of pretrain() have not.
-enum class Program { kShardloomTrain, kShardloomPlan, kUsersTrain, kUsersPlan };
+using job::is_users;
+using job::plans;
+using job::Program;
 
-inline bool is_users(Program program) { return program == Program::kUsersTrain || program == Program::kUsersPlan; }
-inline bool plans(Program program) { return program == Program::kShardloomPlan || program == Program::kUsersPlan; }
-
-// All flags of training on one command.
-void add_training(Flags& flags, Program program, ProgramArguments& values);
+// The keys of the job that the program has, as flags of a command.
+void add_training(Command& command, Program program, job::Job& job);
 // Those of a plan beside them; `world_size` stays 0 where it is not given.
 void add_plan(Flags& flags, PlanArguments& values, int& world_size);
 void add_compare(Flags& flags, CompareArguments& values);

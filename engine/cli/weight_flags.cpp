@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/core/parse_number.h"
+
 namespace loom::cli {
 
 void add_dtype(Flags& flags, const std::string& names, std::optional<DType>& dtype) {
@@ -33,6 +35,10 @@ std::uint64_t parse_size(const std::string& text) {
         shown_text(text));
   }
   return bytes;
+}
+
+void add_config_flag(Flags& flags) {
+  flags.taken("--config", "FILE", "YAML file of these flags", [](const std::string&) {});
 }
 
 void need(const std::filesystem::path& value, const char* command, const char* flag, const char* what) {

@@ -16,6 +16,9 @@ namespace loom::cli {
 // `names`: "--dtype", with other names behind commas.
 void add_dtype(Flags& flags, const std::string& names, std::optional<DType>& dtype);
 
+// --config FILE, which was taken out of the words before the parse.
+void add_config_flag(Flags& flags);
+
 // Bytes of --shard-size: "5000000000", "5GB", "200MiB".
 std::uint64_t parse_size(const std::string& text);
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fmt/ranges.h>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 
 namespace loom::config {
@@ -15,14 +15,6 @@ namespace {
 
 constexpr std::array<std::string_view, 9> kTrue = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"};
 constexpr std::array<std::string_view, 9> kFalse = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"};
-
-template <class T>
-std::optional<T> parsed(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
   return std::ranges::find(words, text) != words.end();
@@ -54,7 +46,7 @@ std::optional<std::int64_t> Value::whole() const {
   if (!is_scalar() || style_ != Style::kPlain) return std::nullopt;
   const std::string_view digits = std::string_view(scalar_).substr(scalar_.starts_with('-') ? 1 : 0);
   if (digits.size() > 1 && digits.front() == '0') return std::nullopt;  // octal to Python's YAML
-  return parsed<std::int64_t>(scalar_);
+  return parse_number<std::int64_t>(scalar_);
 }
 
 std::optional<double> Value::number() const {
@@ -63,9 +55,9 @@ std::optional<double> Value::number() const {
   if (is_one_of(scalar_, {".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"})) return kInfinity;
   if (is_one_of(scalar_, {"-.inf", "-.Inf", "-.INF"})) return -kInfinity;
   if (is_one_of(scalar_, {".nan", ".NaN", ".NAN"})) return std::numeric_limits<double>::quiet_NaN();
-  // from_chars also takes the words inf and nan, which are texts in YAML.
+  // parse_number also takes the words inf and nan, which are texts in YAML.
   if (scalar_.find_first_of("0123456789") == std::string::npos) return std::nullopt;
-  return parsed<double>(scalar_);
+  return parse_number<double>(scalar_);
 }
 
 const Value* Value::find(std::string_view key) const {

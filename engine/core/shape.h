@@ -24,6 +24,18 @@ class Shape {
   const std::vector<std::int64_t>& sizes() const { return sizes_; }
   bool operator==(const Shape&) const = default;
 
+  // Names of other libraries, each with two meanings: the compiler says which of the names above to use.
+  template <bool kUse = false>
+  int size() const {
+    static_assert(kUse, "a Shape has no size(): use shape.ndim() for the dims, shape.numel() for the elements");
+    return ndim();
+  }
+  template <bool kUse = false>
+  int rank() const {
+    static_assert(kUse, "a Shape has no rank(), which is a process here: use shape.ndim() for the dims");
+    return ndim();
+  }
+
  private:
   std::vector<std::int64_t> sizes_;
 };

@@ -2,25 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 
 namespace loom::data {
 namespace {
 
 constexpr std::size_t kMostSets = 32766;  // Megatron numbers them in 16 bits
-
-std::optional<double> number_in(const std::string& word) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  return value;
-}
 
 // numpy's sum of a contiguous array: eight sums side by side up to 128 values, halves above.
 double pairwise_sum(std::span<const double> values) {
@@ -96,7 +89,7 @@ DataBlend parse_blend(const std::string& flag, const std::vector<std::string>& w
   if (words.empty()) config_error("{}: it names no data set; give the prefix of a .bin/.idx pair", flag);
   std::vector<std::optional<double>> weights;
   if (words.size() % 2 == 0) {
-    for (std::size_t i = 0; i < words.size(); i += 2) weights.push_back(number_in(words[i]));
+    for (std::size_t i = 0; i < words.size(); i += 2) weights.push_back(parse_number<double>(words[i]));
   }
   const auto has_value = [](const std::optional<double>& weight) { return weight.has_value(); };
   const auto numbers = static_cast<std::size_t>(std::ranges::count_if(weights, has_value));

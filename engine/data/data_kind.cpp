@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <charconv>
 #include <system_error>
 
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 #include "engine/data/options.h"
 #include "engine/data/sft_files.h"
@@ -20,12 +20,7 @@ bool is_there(const fs::path& path) {
 
 bool is_prefix(const fs::path& word) { return is_there(io::idx_path(word)) || is_there(io::bin_path(word)); }
 
-bool is_weight(const fs::path& path) {
-  const std::string word = path.string();
-  double number = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error == std::errc{} && end == word.data() + word.size() && !is_prefix(path);
-}
+bool is_weight(const fs::path& path) { return parse_number<double>(path.string()) && !is_prefix(path); }
 
 fs::path input_ids_of(const fs::path& word) {
   return io::idx_path(packed_prefix(word, keys_of(AnswerKind::kOnly).input_ids));

@@ -1,11 +1,11 @@
 #include "engine/data/data_split.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 
 namespace loom::data {
@@ -19,12 +19,9 @@ constexpr std::string_view kBetween = ",;:/ \t[]()";
 }
 
 double number_of(const std::string& text, std::string_view word) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size()) {
-    refuse(text, fmt::format("'{}' is no number", word));
-  }
-  return value;
+  const auto number = parse_number<double>(word);
+  if (!number) refuse(text, fmt::format("'{}' is no number", word));
+  return *number;
 }
 
 std::vector<double> numbers_of(const std::string& text) {

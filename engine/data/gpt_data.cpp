@@ -36,9 +36,13 @@ class Opener {
  public:
   explicit Opener(const GptDataOptions& options) : options_(options) {}
 
-  BlendedDataset open(const Source& source) const {
+  // None for a part of evaluation that --split leaves nothing of.
+  std::optional<BlendedDataset> open(const Source& source) const {
     const Samples samples = options_.samples[place_of(source.split)];
     if (samples) require(*samples >= 0, "{} samples of {}", *samples, name_of(source.split));
+    if (samples.value_or(0) > 0 && source.split != DataSplit::kTrain && source.one_distribution && is_empty(source)) {
+      return std::nullopt;
+    }
     // A weight in front of one pair makes a blend of it only where the parts are cut from it.
     const bool plain = source.pairs.size() == 1 && (!source.weights || !source.one_distribution);
     if (plain) return BlendedDataset(set_of(source, source.pairs.front(), samples));
@@ -46,6 +50,17 @@ class Opener {
   }
 
  private:
+  // With weights each pair gives samples, and each has to have some. Without them pairs give what they have, whole
+  // samples of one epoch.
+  bool is_empty(const Source& source) const {
+    const auto has_sample = [&](const Pair& pair) {
+      const std::int64_t tokens = tokens_of(*pair, source.share);
+      return source.weights || source.pairs.size() == 1 ? tokens > 0 : tokens > options_.sample.seq_length;
+    };
+    return source.weights ? !std::ranges::all_of(source.pairs, has_sample)
+                          : std::ranges::none_of(source.pairs, has_sample);
+  }
+
   GptDataset set_of(const Source& source, const Pair& pair, Samples samples) const {
     return {pair, source.split, source.share, samples, options_.sample, cache_of(*pair)};
   }
@@ -177,7 +192,7 @@ GptData open_gpt_data(const GptDataOptions& options) {
     for (const DataSplit split : kDataSplits) {
       const auto& share = shares[place_of(split)];
       if (share && options.wanted[place_of(split)])
-        data[place_of(split)].emplace(opener.open({split, *share, "--data-path", pairs, options.blend->weights}));
+        data[place_of(split)] = opener.open({split, *share, "--data-path", pairs, options.blend->weights});
     }
     return data;
   }
@@ -185,7 +200,7 @@ GptData open_gpt_data(const GptDataOptions& options) {
     const auto& blend = options.blends[place_of(split)];
     if (!blend || !options.wanted[place_of(split)]) continue;
     const std::vector<Pair> pairs = pairs_of(*blend);
-    data[place_of(split)].emplace(opener.open({split, {}, flag_of(split), pairs, blend->weights, false}));
+    data[place_of(split)] = opener.open({split, {}, flag_of(split), pairs, blend->weights, false});
   }
   return data;
 }

@@ -1,6 +1,7 @@
 // GptData: training, validation and test samples of .bin/.idx pairs, as --data-path and its kin name them.
 //
-// One distribution   `blend` is cut by `split`; a part whose weight is 0 is absent.
+// One distribution   `blend` is cut by `split`; a part whose weight is 0 is absent, and so is one of evaluation that
+//                    has no token, or of a blend with weights one in which a pair has none.
 // One for each part  `blends` (--train-data-path, --valid-data-path, --test-data-path): each whole, and no `split`.
 // One pair           without a weight: its samples as they come.
 // Several            with weights: of N samples each gives ceil(N * w), of ceil(ceil(N * w) * 1.005) that are made; the

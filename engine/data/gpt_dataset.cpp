@@ -107,6 +107,10 @@ std::vector<std::int32_t> segment_lengths(std::span<const std::int32_t> attend_f
   return lengths;
 }
 
+std::int64_t tokens_of(const io::IndexedDataset& pair, const SplitShare& share) {
+  return tokens_in(pair, range_of(share, pair.sequence_count()));
+}
+
 GptDataset::GptDataset(std::shared_ptr<const io::IndexedDataset> pair, DataSplit split, const SplitShare& share,
                        std::optional<std::int64_t> samples, const GptSampleOptions& options, const IndexCache& cache)
     : pair_(std::move(pair)), options_(options), pad_(pad_in_use(options)) {

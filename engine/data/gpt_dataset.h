@@ -55,6 +55,9 @@ struct GptSampleRow {
 // The segments of a sample, within which positions attend each other: {3, 5} of attend_from 0 0 0 3 3 3 3 3.
 std::vector<std::int32_t> segment_lengths(std::span<const std::int32_t> attend_from);
 
+// Tokens of a share of a pair.
+std::int64_t tokens_of(const io::IndexedDataset& pair, const SplitShare& share);
+
 class GptDataset {
  public:
   // `samples`: at least so many; none: those of one epoch.

@@ -12,6 +12,8 @@ SftData open_sft_data(const SftDataOptions& options) {
                         const SplitShare& share) {
     const auto& samples = options.samples[place_of(split)];
     if (samples && *samples <= 0) return;
+    const bool is_empty = range_of(share, files->line_count()).size() == 0;
+    if (is_empty && options.prefix && split != DataSplit::kTrain && samples) return;
     data[place_of(split)].emplace(flag, files, split, share, samples, options.sample, cache);
   };
   if (options.prefix) {

@@ -1,7 +1,8 @@
 // SftData: training, validation and test samples of data for supervised fine-tuning, as --data-path and its kin name
 // it.
 //
-// One distribution   one prefix, cut by `split`; a part whose weight is 0 is absent.
+// One distribution   one prefix, cut by `split`; a part whose weight is 0 is absent, and one
+//                    of evaluation that has no line while samples of it are wanted.
 // One for each part  `prefixes` (--train-data-path, --valid-data-path, --test-data-path): each whole, and no `split`.
 // Threads            opening is safe from several threads and processes at once; samples are constant.
 // Errors             ConfigError with the flag and the files.

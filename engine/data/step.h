@@ -62,7 +62,10 @@ struct DataLoaders {
   // With it, the loss of a step is the mean over the scored tokens of all its micro-batches on all ranks: each one's
   // loss weighs as many as it has. Without it, each micro-batch weighs the same.
   CountTokens count_tokens = {};
-  std::string about = {};  // one line on the data, printed at the start
+  std::string about = {};                  // one line on the data, printed at the start
+  std::vector<std::string> warnings = {};  // a line each, for one rank to print
+  // Where sample `number` of `train` lies, for messages: "line 7 of data/alpaca". None: the number is all there is.
+  std::function<std::string(std::int64_t number)> place = {};
   // Where it is there, batches of the loaders have "numbers", a list of whole numbers: those of their samples.
   std::optional<NumberedSamples> numbered = {};
 };

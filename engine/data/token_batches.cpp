@@ -110,17 +110,25 @@ DataLoader loader_of(std::shared_ptr<const Samples> samples, const DataOptions& 
 }
 
 template <class Samples>
-DataLoader loader_of(std::optional<Samples>& of, const DataOptions& options) {
-  if (!of) return {};
-  return loader_of(std::make_shared<const Samples>(std::move(*of)), options);
+std::shared_ptr<const Samples> shared(std::optional<Samples>& samples) {
+  return samples ? std::make_shared<const Samples>(std::move(*samples)) : nullptr;
 }
-
-// --- process rewards
 
 std::string place_of_line(const SftDataset& samples, std::int64_t sample) {
   return fmt::format("line {} of {}", samples.line_index()[static_cast<std::size_t>(sample)],
                      escaped(samples.files().prefix().string()));
 }
+
+using Place = std::function<std::string(std::int64_t number)>;
+
+// A sample of token ids runs through several documents.
+Place place_in(const std::shared_ptr<const BlendedDataset>&) { return {}; }
+Place place_in(const std::shared_ptr<const SftDataset>& samples) {
+  if (samples == nullptr) return {};
+  return [samples](std::int64_t number) { return place_of_line(*samples, number % samples->sample_count()); };
+}
+
+// --- process rewards
 
 // Leaves the labels of a row that count.
 void keep_rewards(std::span<const std::int32_t> tokens, std::span<std::int32_t> targets, const TokenIds& ids,
@@ -147,9 +155,9 @@ void keep_rewards(std::span<const std::int32_t> tokens, std::span<std::int32_t> 
       where(), labels, *ids.placeholder);
 }
 
-DataLoader process_reward_loader(std::optional<SftDataset>& of, const DataOptions& options, const TokenIds& ids) {
-  if (!of) return {};
-  const auto samples = std::make_shared<const SftDataset>(std::move(*of));
+DataLoader process_reward_loader(const std::shared_ptr<const SftDataset>& samples, const DataOptions& options,
+                                 const TokenIds& ids) {
+  if (samples == nullptr) return {};
   return [samples, rows = loader_of(samples, options), ids](std::span<const std::int64_t> numbers) {
     Batch batch = rows(numbers);
     const std::vector<std::int64_t> own = within(numbers, samples->sample_count());
@@ -272,23 +280,67 @@ class AllPairs {
   std::int64_t count_ = 0;
 };
 
-// Of the three parts, each of which loader(place) opens.
-template <class Loader>
-DataLoaders loaders_of(const Loader& loader, const DataOptions& options, std::string about) {
-  DataLoaders loaders{.about = std::move(about)};
-  loaders.train = loader(place_of(DataSplit::kTrain));
-  loaders.valid = loader(place_of(DataSplit::kValid));
-  loaders.test = loader(place_of(DataSplit::kTest));
-  if (loaders.train) return loaders;
+// A pair weighs the same however many tokens it has; one whose answers have none teaches nothing.
+TokenCounts count_pairs(const Batch& batch) {
+  const TokenCounts tokens = count_targets(batch);
+  return {tokens.scored > 0 ? batch["targets"].shape()[0] / 2 : 0, tokens.all};
+}
+
+// What a job asks of its data.
+struct Job {
+  const DataOptions& options;
+  const SampleCounts& counts;
+};
+
+// "--split 969,30,1 leaves nothing of --data-path data/pair for valid and test; ..."
+template <class Samples>
+std::vector<std::string> warnings_of_empty(const PerSplit<std::optional<Samples>>& parts, const Job& job) {
+  if (job.options.data_path.empty()) return {};
+  const std::string split = job.options.split.value_or(GptDataOptions{}.split);
+  const auto shares = parse_split(split);
+  std::vector<std::string_view> empty;
+  for (const DataSplit part : kDataSplits) {
+    const std::size_t at = place_of(part);
+    if (shares[at] && job.counts[at] > 0 && !parts[at]) empty.push_back(name_of(part));
+  }
+  if (empty.empty()) return {};
+  return {fmt::format(
+      "--split {} leaves nothing of --data-path {} for {}, since the data is small; there is no evaluation on {}, give "
+      "it more in --split, or --valid-data-path and --test-data-path beside --train-data-path",
+      split, escaped(job.options.data_path.back().string()), fmt::join(empty, " and "), fmt::join(empty, " and "))};
+}
+
+// A part's batches, and the samples that they are of.
+template <class Samples>
+struct Opened {
+  DataLoader loader;
+  std::shared_ptr<const Samples> samples;
+};
+
+// Of the three parts, each of which open(place) opens.
+template <class Samples, class Open>
+DataLoaders loaders_of(const PerSplit<std::optional<Samples>>& parts, const Open& open, const Job& job,
+                       std::string about) {
+  DataLoaders loaders{.about = std::move(about), .warnings = warnings_of_empty(parts, job)};
+  Opened<Samples> train = open(place_of(DataSplit::kTrain));
+  loaders.place = place_in(train.samples);
+  loaders.train = std::move(train.loader);
+  loaders.valid = open(place_of(DataSplit::kValid)).loader;
+  loaders.test = open(place_of(DataSplit::kTest)).loader;
+  const DataOptions& options = job.options;
+  if (loaders.train || job.counts[place_of(DataSplit::kTrain)] == 0) return loaders;
   config_error("{}: no sample for train; give it a share in --split, or --train-data-path",
                options.data_path.empty() ? "--train-data-path" : "--data-path");
 }
 
 // Whose loss is a mean over tokens.
 template <class Samples>
-DataLoaders counted_loaders_of(PerSplit<std::optional<Samples>> parts, const DataOptions& options, std::string about) {
-  DataLoaders loaders =
-      loaders_of([&](std::size_t part) { return loader_of(parts[part], options); }, options, std::move(about));
+DataLoaders counted_loaders_of(PerSplit<std::optional<Samples>> parts, const Job& job, std::string about) {
+  const auto open = [&](std::size_t part) -> Opened<Samples> {
+    const auto samples = shared(parts[part]);
+    return {samples == nullptr ? DataLoader{} : loader_of(samples, job.options), samples};
+  };
+  DataLoaders loaders = loaders_of(parts, open, job, std::move(about));
   loaders.count_tokens = count_targets;
   return loaders;
 }
@@ -357,8 +409,8 @@ std::string about(const PerSplit<std::optional<Samples>>& data, std::string_view
 }
 
 std::string pairs_text(const GptData& data, std::int64_t seq_length) {
-  const auto& train = data[place_of(DataSplit::kTrain)];
-  const std::size_t pairs = train ? train->sets().size() : 0;
+  std::size_t pairs = 0;
+  for (const auto& part : data) pairs = part && pairs == 0 ? part->sets().size() : pairs;
   return fmt::format("{} tokens from {} pair{}", seq_length, pairs, pairs == 1 ? "" : "s");
 }
 
@@ -445,8 +497,8 @@ NumberedSamples numbered_pairs(SftDataOptions sft) {
 
 SampleCounts sample_counts(const RunLength& run) {
   const std::int64_t batch = run.global_batch_size;
-  const std::int64_t train =
-      run.train_samples > 0 ? run.train_samples : product("--train-iters", run.train_iters, batch);
+  std::int64_t train = run.train_samples > 0 ? run.train_samples : product("--train-iters", run.train_iters, batch);
+  if (run.skip_train) train = 0;
   const std::int64_t evaluation = product("--eval-iters", run.eval_iters, batch);
   return {train, product("--eval-interval", run.train_iters / run.eval_interval + 1, evaluation), evaluation};
 }
@@ -455,7 +507,7 @@ DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, 
   check_ids(options, ids);
   GptData data = open_gpt_data(gpt_options(options, ids, counts));
   std::string text = about(data, pairs_text(data, options.seq_length));
-  return counted_loaders_of(std::move(data), options, std::move(text));
+  return counted_loaders_of(std::move(data), {options, counts}, std::move(text));
 }
 
 DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
@@ -463,7 +515,7 @@ DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds&
   check_ids(options, ids);
   SftData data = open_sft_data(sft_options(options, ids, counts, global_batch_size));
   std::string text = about(data, fmt::format("up to {} tokens for fine-tuning", options.seq_length));
-  return counted_loaders_of(std::move(data), options, std::move(text));
+  return counted_loaders_of(std::move(data), {options, counts}, std::move(text));
 }
 
 DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
@@ -473,12 +525,16 @@ DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& 
   auto [chosen, rejected] = open_pairs(sft);
   std::string text = about(chosen, fmt::format("up to {} tokens with two answers", options.seq_length));
   const PerSplit<std::int64_t> first = first_numbers(sft);
-  const auto loader = [&](std::size_t part) {
-    PairParts parts{.lengths = options.stage == "orm", .first_number = {}};
+  const bool scores = options.stage == Stage::kOrm;
+  const Job job{options, counts};
+  const auto open = [&](std::size_t part) -> Opened<SftDataset> {
+    PairParts parts{.lengths = scores, .first_number = {}};
     if (options.numbered_samples) parts.first_number = first[part];
-    return pair_loader(answers_of(chosen[part], rejected[part]), parts);
+    const AnswerSets answers = answers_of(chosen[part], rejected[part]);
+    return {pair_loader(answers, parts), answers.chosen};
   };
-  DataLoaders loaders = loaders_of(loader, options, std::move(text));
+  DataLoaders loaders = loaders_of(chosen, open, job, std::move(text));
+  if (!scores) loaders.count_tokens = count_pairs;  // a score is of the whole answer, whatever its labels
   if (options.numbered_samples) loaders.numbered = numbered_pairs(std::move(sft));
   return loaders;
 }
@@ -490,8 +546,12 @@ DataLoaders process_reward_data_loaders(const DataOptions& options, const TokenI
   sft.sample.labels_in_place = true;
   SftData data = open_sft_data(sft);
   std::string text = about(data, fmt::format("up to {} tokens with process rewards", options.seq_length));
-  DataLoaders loaders = loaders_of([&](std::size_t part) { return process_reward_loader(data[part], options, ids); },
-                                   options, std::move(text));
+  const Job job{options, counts};
+  const auto open = [&](std::size_t part) -> Opened<SftDataset> {
+    const auto samples = shared(data[part]);
+    return {process_reward_loader(samples, options, ids), samples};
+  };
+  DataLoaders loaders = loaders_of(data, open, job, std::move(text));
   loaders.count_tokens = count_targets;
   return loaders;
 }

@@ -37,6 +37,7 @@ using SampleCounts = PerSplit<std::int64_t>;
 
 struct RunLength {
   std::int64_t train_samples = 0;  // 0: train_iters global batches
+  bool skip_train = false;         // none
   std::int64_t train_iters = 1;
   std::int64_t eval_interval = 1;
   std::int64_t eval_iters = 0;

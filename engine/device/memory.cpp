@@ -1,13 +1,13 @@
 #include "engine/device/memory.h"
 
 #include "engine/core/error.h"
+#include "engine/core/units.h"
 #include "engine/device/ledger.h"
 
 namespace loom::device {
 namespace {
 
 constexpr std::int64_t kRoundingBytes = 512;
-constexpr double kMiB = 1024.0 * 1024.0;
 
 constexpr std::array<std::string_view, kMemCategories> kNames{
     "shard", "gather_buffer", "unsharded", "gradient", "reduce_buffer", "optimizer_state", "activation", "temporary"};
@@ -96,14 +96,14 @@ void DeviceMemory::raise_out_of_memory(std::int64_t bytes, std::string_view what
   const MemStats stats = this->stats();
   std::string table;
   const auto line = [&](std::string_view name, std::int64_t in_use) {
-    if (in_use > 0) table += fmt::format("\n  {:<16}{:>12.1f} MiB", name, in_use / kMiB);
+    if (in_use > 0) table += fmt::format("\n  {:<16}{:>12.1f} MiB", name, mib(in_use));
   };
   for (std::size_t c = 0; c < kMemCategories; ++c) line(kNames[c], stats.by_category[c]);
   if (table.empty()) table = " nothing";
   line("reserved", stats.allocator.reserved_bytes);
   const std::int64_t capacity = capacity_bytes();
-  raise<OutOfMemoryError>("{} needs {:.1f} MiB, the device has {:.1f} of {:.1f} MiB free; in use:{}", what,
-                          bytes / kMiB, (capacity - stats.allocator.reserved_bytes) / kMiB, capacity / kMiB, table);
+  raise<OutOfMemoryError>("{} needs {:.1f} MiB, the device has {:.1f} of {:.1f} MiB free; in use:{}", what, mib(bytes),
+                          mib(capacity - stats.allocator.reserved_bytes), mib(capacity), table);
 }
 
 }  // namespace loom::device

@@ -8,6 +8,17 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // the library counts the bytes of CRC-32C in an int
 
+// The product of two polynomials modulo that of CRC-32C; the bit of x^0 is the highest.
+std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+  constexpr std::uint32_t kReflected = 0x82F63B78;
+  std::uint32_t product = 0;
+  for (std::uint32_t bit = 1U << 31; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = (b & 1) != 0 ? (b >> 1) ^ kReflected : b >> 1;
+  }
+  return product;
+}
+
 }  // namespace
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before) {
@@ -24,6 +35,17 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
     bytes = bytes.subspan(piece.size());
   }
   return ~crc;
+}
+
+// The first sum moves up by the bits of the second part: times x^(8 second_bytes), by squares.
+std::uint32_t crc32c_of_both(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) {
+  std::uint32_t power = 1U << 23;  // x^8
+  std::uint32_t moved = first;
+  for (std::uint64_t bytes = second_bytes; bytes > 0; bytes >>= 1) {
+    if ((bytes & 1) != 0) moved = multiply(power, moved);
+    power = multiply(power, power);
+  }
+  return moved ^ second;
 }
 
 }  // namespace loom::io

@@ -4,7 +4,7 @@
 // crc32c   of TensorBoard's event files and of checkpoints: polynomial 0x1EDC6F41, the same way.
 // Pieces   `before` is the checksum of the bytes in front; 0 where there are none.
 // Threads  safe from any number of threads.
-// Source   Intel ISA-L, crc.h.
+// Source   Intel ISA-L, crc.h; zlib, crc32_combine(), for sums of two parts.
 #pragma once
 
 #include <cstddef>
@@ -15,5 +15,7 @@ namespace loom::io {
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before = 0);
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
+// Of bytes that were summed in two parts, each from 0; `second_bytes` is the length of the second.
+std::uint32_t crc32c_of_both(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
 
 }  // namespace loom::io

@@ -174,7 +174,7 @@ void DcpFolder::check_part(const DcpItem& item, const DcpPiece& piece) const {
                                piece.length));
 }
 
-// Each piece has bytes of its own: otherwise a small file could claim any number of large tensors.
+// Each piece has bytes of its own, or is the same box of a tensor under another name.
 void DcpFolder::check_parts_differ() const {
   std::vector<std::pair<const DcpPiece*, const DcpItem*>> parts;
   for (const DcpItem& item : metadata_.items) {
@@ -185,6 +185,7 @@ void DcpFolder::check_parts_differ() const {
     const auto& [before, item] = parts[i - 1];
     const auto& [piece, other] = parts[i];
     if (before->file != piece->file || before->begin + before->length <= piece->begin) continue;
+    if (are_tied(*item, *other) && *before == *piece) continue;
     throw FileDamage(fmt::format("{}: offset {}: the bytes of '{}' and '{}' overlap",
                                  files_[piece->file]->file.path().string(), piece->begin, shown_text(item->name),
                                  shown_text(other->name)));
@@ -255,7 +256,7 @@ void DcpFolder::read_piece(const DcpItem& item, const DcpPiece& piece, const Off
   const FileSlice source(*file.reader, file.file, piece.begin, piece.length);
   const TorchTensor tensor(source);
   check_kind(item, piece, tensor.dtype(), tensor.shape());
-  const bool verify = std::ranges::all_of(at, [](std::int64_t begin) { return begin == 0; });
+  const bool verify = !verified_ && std::ranges::all_of(at, [](std::int64_t begin) { return begin == 0; });
   tensor.read_box(at, shape, to, verify);
 }
 
@@ -279,6 +280,22 @@ void DcpFolder::read_box(const DcpItem& item, const Offset& offset, const Shape&
     std::vector<std::byte> part(part_bytes);
     read_piece(item, piece, box->offset, box->shape, part);
     scatter(part, at, box->shape, shape, element, to);
+  }
+}
+
+void DcpFolder::check_headers() const {
+  for (const DcpItem& item : metadata_.items) {
+    for (const DcpPiece& piece : item.pieces) {
+      OpenFile& file = file_of(piece);
+      if (file.tensors) continue;  // its header was read when it was opened
+      const FileSlice source(*file.reader, file.file, piece.begin, piece.length);
+      if (!item.is_tensor) {
+        read_torch_value(source);
+        continue;
+      }
+      const TorchTensor tensor(source);
+      check_kind(item, piece, tensor.dtype(), tensor.shape());
+    }
   }
 }
 

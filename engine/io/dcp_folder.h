@@ -4,6 +4,8 @@
 //            the safetensors files of HuggingFaceStorageWriter, whose headers say which box of a tensor each holds
 //            (DCP_SHARDING_INFO).
 // Opening    reads `.metadata` and looks at the files' sizes. Tensors are read when asked for.
+// Ties       names of one tensor may share its bytes: then dtype, shape and all boxes are equal. Any other overlap is
+//            damage.
 // Reading    any box of a tensor, whatever pieces it was saved in; of other bytes only what a checksum needs.
 // Checksums  a piece whose first element is in the box is read whole and its checksum compared: where ranks read
 //            disjoint boxes, every piece is verified once. Safetensors files have none.
@@ -41,6 +43,11 @@ class DcpFolder {
   // The elements [offset[d], offset[d] + shape[d]) of a tensor, row-major, in its dtype. Precondition: a tensor of this
   // checkpoint, a box of it, and `to` as large as that.
   void read_box(const DcpItem& item, const Offset& offset, const Shape& shape, std::span<std::byte> to) const;
+  // All bytes were held against checksums of whole files: from here on pieces are read without comparing their own.
+  void set_verified() { verified_ = true; }
+  // Reads how every part of every file begins. FileDamage where one is not the tensor or the value that `.metadata` has
+  // there.
+  void check_headers() const;
   // Precondition: an item that is no tensor.
   PlainValue value(const DcpItem& item) const;
 
@@ -57,6 +64,7 @@ class DcpFolder {
   void check_kind(const DcpItem& item, const DcpPiece& piece, DType dtype, const Shape& shape) const;
 
   const std::filesystem::path folder_;
+  bool verified_ = false;
   DcpMetadata metadata_;
   std::vector<std::unique_ptr<OpenFile>> files_;  // as metadata_.files
   mutable const OpenFile* reading_ = nullptr;     // the one whose descriptor is open

@@ -406,6 +406,11 @@ void write_path(PickleWriter& out, const DcpItem& item) {
 
 }  // namespace
 
+bool are_tied(const DcpItem& item, const DcpItem& other) {
+  return item.is_tensor && other.is_tensor && item.dtype == other.dtype && item.shape == other.shape &&
+         !item.pieces.empty() && item.pieces.front().length > 0 && item.pieces == other.pieces;
+}
+
 const DcpItem* DcpMetadata::find(std::string_view name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &items[found->second];

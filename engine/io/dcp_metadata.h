@@ -36,6 +36,8 @@ struct DcpPiece {
   std::size_t file = 0;  // in DcpMetadata::files
   std::uint64_t begin = 0;
   std::uint64_t length = 0;
+
+  bool operator==(const DcpPiece&) const = default;
 };
 
 struct DcpItem {
@@ -46,6 +48,9 @@ struct DcpItem {
   Shape shape;
   std::vector<DcpPiece> pieces;
 };
+
+// Whether two items are names of one tensor, whose bytes are stored once.
+bool are_tied(const DcpItem& item, const DcpItem& other);
 
 struct DcpMetadata {
   std::vector<std::string> files;  // names in the checkpoint's folder

@@ -6,6 +6,7 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
+#include "engine/io/folder_kind.h"
 #include "engine/io/json_text.h"
 
 namespace loom::io {
@@ -78,6 +79,7 @@ std::set<std::string> shards_of(const fs::path& index_path) {
 
 HfWeights::HfWeights(const fs::path& folder) : folder_(folder) {
   std::error_code ignored;
+  if (const std::string why = why_no_model(folder); !why.empty()) config_error("{} {}", folder.string(), why);
   if (!fs::is_directory(folder, ignored)) config_error("{}: no such folder of weights", folder.string());
   if (fs::exists(folder / kSingleFile, ignored)) {
     const SafetensorsFile& file = shards_.try_emplace(kSingleFile, folder / kSingleFile).first->second;

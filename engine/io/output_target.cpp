@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <sys/stat.h>
 #include <system_error>
 
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 
 namespace loom::io {
 namespace {
@@ -23,10 +23,7 @@ constexpr int kMostLinks = 40;  // as the kernel follows
 std::optional<int> descriptor_of(const fs::path& folder, const std::string& name) {
   std::error_code error;
   if (folder != fs::canonical("/proc/self/fd", error) || error) return std::nullopt;
-  int number = -1;
-  const auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (failed != std::errc{} || end != name.data() + name.size()) return std::nullopt;
-  return number;
+  return parse_number<int>(name);
 }
 
 OutputTarget target_at(const fs::path& at, mode_t mode, const fs::path& shown) {
@@ -40,6 +37,7 @@ OutputTarget target_at(const fs::path& at, mode_t mode, const fs::path& shown) {
 }  // namespace
 
 OutputTarget resolve_output(const fs::path& path) {
+  if (path == "-") return {.kind = OutputTarget::Kind::kDescriptor, .path = "/dev/stdout", .descriptor = STDOUT_FILENO};
   fs::path at = path;
   for (int links = 0; links <= kMostLinks; ++links) {
     std::error_code error;

@@ -3,8 +3,8 @@
 // File        a regular file, or none yet. Symbolic links are followed to their end, so that a link stays and what it
 //             points to is written; a link to nothing names the file to make.
 // Stream      a character device or a FIFO: written straight, never replaced.
-// Descriptor  a path that names an open file of this process (/dev/stdout, /dev/fd/63 of `>(command)`): written
-//             straight, behind what is there.
+// Descriptor  a path that names an open file of this process (/dev/stdout, /dev/fd/63 of `>(command)`), or "-",
+//             standard output: written straight, behind what is there.
 // Errors      ConfigError for a folder, a block device, a socket, and links that lead in a circle.
 #pragma once
 

@@ -36,12 +36,26 @@ struct PositionsById {
   std::vector<std::int64_t> order;
 };
 
-template <class T, class Put>
+// The value that a T holds after it was stored there.
+template <class T, class V>
+V rounded_to(V value) {
+  if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>) {
+    return simd::widen(simd::narrow(value, T{}), T{});
+  } else {
+    return value;
+  }
+}
+
+// The sum of some rows' gradients, rounded to T once or after each row.
+template <bool kRoundsEach, class T, class Put>
 void sum_rows(const std::int64_t* positions, std::int64_t count, std::int64_t dim, const T* dout, T* row, Put put) {
   using V = simd::Pack<T>;
   simd::put_packs<V>(dim, row, put, [=](std::int64_t i, auto part) {
     V total{};
-    for (std::int64_t k = 0; k < count; ++k) total += simd::load<V>(dout + positions[k] * dim + i, part);
+    for (std::int64_t k = 0; k < count; ++k) {
+      total += simd::load<V>(dout + positions[k] * dim + i, part);
+      if constexpr (kRoundsEach) total = rounded_to<T>(total);
+    }
     return total;
   });
 }
@@ -74,8 +88,9 @@ void embedding_backward(const Embedding& op, const void* ids, const void* dout, 
           for (std::int64_t v = begin; v < begin + rows; ++v) {
             const std::int64_t first = positions.first[static_cast<std::size_t>(v)];
             const std::int64_t last = positions.first[static_cast<std::size_t>(v) + 1];
-            sum_rows(positions.order.data() + first, last - first, op.dim, static_cast<const T*>(dout),
-                     table + v * op.dim, put);
+            const auto sum = op.rounds_each_sum ? sum_rows<true, T, decltype(put)> : sum_rows<false, T, decltype(put)>;
+            sum(positions.order.data() + first, last - first, op.dim, static_cast<const T*>(dout), table + v * op.dim,
+                put);
           }
           put.finish();
         });

@@ -120,9 +120,11 @@ struct Embedding {
   std::int64_t vocab = 0;
   std::int64_t dim = 0;
   DType id_dtype = DType::kI64;
+  bool rounds_each_sum = false;  // of a backward: the sum is rounded after each row, as PyTorch's operator on CPUs does
 };
 void embedding_forward(const Embedding& op, const void* ids, const void* table, void* out);
-// dtable [vocab, dim] = 0, then rows added in id order, accumulated in fp32 (fp64), rounded once.
+// dtable [vocab, dim] = 0, then rows added in id order, accumulated in fp32 (fp64), rounded once without
+// rounds_each_sum.
 void embedding_backward(const Embedding& op, const void* ids, const void* dout, void* dtable);
 
 }  // namespace loom::kernels

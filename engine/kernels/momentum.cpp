@@ -52,12 +52,13 @@ void sgd(const Sgd& op, void* weight, const void* grad, void* buffer) {
     visit_float_dtype("sgd gradient", op.grad_dtype, [&]<class G>() {
       const auto* g = static_cast<const G*>(grad);
       const S lr = static_cast<S>(op.lr), momentum = static_cast<S>(op.momentum),
-              decay = static_cast<S>(op.weight_decay);
+              decay = static_cast<S>(op.weight_decay), share = static_cast<S>(1 - op.dampening);
       for_all_packs<V>(op.elems, [&](std::int64_t at, auto part) {
         const V old = simd::load<V>(w + at, part);
         V step = simd::load<V>(g + at, part) + old * decay;
         if (kept != nullptr) {
-          const V moved = op.first ? step : simd::load<V>(kept + at, part) * momentum + step;
+          const V added = op.dampening == 0 ? step : step * share;
+          const V moved = op.first ? step : simd::load<V>(kept + at, part) * momentum + added;
           simd::store(kept + at, moved, part);
           step = op.nesterov ? step + moved * momentum : moved;
         }

@@ -13,7 +13,7 @@
 
 namespace loom::kernels {
 
-// torch.optim.SGD: d = grad + weight_decay * weight; buffer = first ? d : momentum * buffer + d;
+// torch.optim.SGD: d = grad + weight_decay * weight; buffer = first ? d : momentum * buffer + (1 - dampening) * d;
 // weight -= lr * (nesterov ? d + momentum * buffer : buffer). With momentum 0 the buffer is null, and d is the step.
 struct Sgd {
   DType dtype = DType::kF32;
@@ -21,6 +21,7 @@ struct Sgd {
   std::int64_t elems = 0;
   double lr = 0;
   double momentum = 0;
+  double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;
   bool first = false;

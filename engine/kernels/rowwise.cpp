@@ -1,6 +1,8 @@
 #include "engine/kernels/rowwise.h"
 
 #include <cstring>
+#include <type_traits>
+#include <vector>
 
 #include "engine/kernels/dispatch.h"
 #include "engine/kernels/log_sum_exp.h"
@@ -16,18 +18,26 @@ void for_each_row(std::int64_t rows, std::int64_t cols, Body&& body) {
   });
 }
 
-template <class T>
-void softmax_row(std::int64_t cols, const T* x, simd::Scalar<T>* y) {
+// `numbers` has room for the row in statistics; it may be y.
+template <class T, class Y>
+void softmax_row(std::int64_t cols, const T* x, simd::Scalar<T>* numbers, Y* y) {
   using V = simd::Pack<T>;
   const simd::Scalar<T> top = largest(cols, x);
   const auto sum = simd::sum_packs<V>(cols, [&](std::int64_t i, auto part) {
     const V e = simd::exp(simd::load<V>(x + i, part) - top);
-    simd::store(y + i, e, part);
+    simd::store(numbers + i, e, part);
     return simd::keep(e, part);
   });
   const auto factor = 1 / sum;
-  simd::for_packs<V>(cols,
-                     [&](std::int64_t i, auto part) { simd::store(y + i, simd::load<V>(y + i, part) * factor, part); });
+  simd::for_packs<V>(
+      cols, [&](std::int64_t i, auto part) { simd::store(y + i, simd::load<V>(numbers + i, part) * factor, part); });
+}
+
+// body with the type of y: that of statistics, or T.
+template <class T, class Body>
+void visit_result(DType dtype, DType y_dtype, Body&& body) {
+  if (y_dtype == dtype) return body.template operator()<T>();
+  body.template operator()<simd::Scalar<T>>();
 }
 
 }  // namespace
@@ -56,25 +66,39 @@ void row_fill(DType dtype, std::int64_t rows, std::int64_t cols, double factor, 
   });
 }
 
-void softmax_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y) {
+void softmax_forward(DType dtype, DType y_dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y) {
   visit_float_dtype("softmax_forward", dtype, [&]<class T>() {
-    for_each_row(rows, cols, [&](std::int64_t row) {
-      softmax_row(cols, static_cast<const T*>(x) + row * cols, static_cast<simd::Scalar<T>*>(y) + row * cols);
+    using S = simd::Scalar<T>;
+    visit_result<T>(dtype, y_dtype, [&]<class Y>() {
+      for_each_row(rows, cols, [&](std::int64_t row) {
+        const T* in = static_cast<const T*>(x) + row * cols;
+        Y* out = static_cast<Y*>(y) + row * cols;
+        if constexpr (std::is_same_v<Y, S>) {
+          softmax_row(cols, in, out, out);
+        } else {
+          thread_local std::vector<S> numbers;
+          if (static_cast<std::int64_t>(numbers.size()) < cols) numbers.resize(static_cast<std::size_t>(cols));
+          softmax_row(cols, in, numbers.data(), out);
+        }
+      });
     });
   });
 }
 
-void softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* y, const void* dy, void* dx) {
+void softmax_backward(DType dtype, DType y_dtype, std::int64_t rows, std::int64_t cols, const void* y, const void* dy,
+                      void* dx) {
   visit_float_dtype("softmax_backward", dtype, [&]<class T>() {
     using V = simd::Pack<T>;
-    for_each_row(rows, cols, [&](std::int64_t row) {
-      const auto* p = static_cast<const simd::Scalar<T>*>(y) + row * cols;
-      const auto* d = static_cast<const simd::Scalar<T>*>(dy) + row * cols;
-      T* out = static_cast<T*>(dx) + row * cols;
-      const auto dot = simd::sum_packs<V>(
-          cols, [&](std::int64_t i, auto part) { return simd::load<V>(p + i, part) * simd::load<V>(d + i, part); });
-      simd::for_packs<V>(cols, [&](std::int64_t i, auto part) {
-        simd::store(out + i, (simd::load<V>(d + i, part) - dot) * simd::load<V>(p + i, part), part);
+    visit_result<T>(dtype, y_dtype, [&]<class Y>() {
+      for_each_row(rows, cols, [&](std::int64_t row) {
+        const auto* p = static_cast<const Y*>(y) + row * cols;
+        const auto* d = static_cast<const Y*>(dy) + row * cols;
+        T* out = static_cast<T*>(dx) + row * cols;
+        const auto dot = simd::sum_packs<V>(
+            cols, [&](std::int64_t i, auto part) { return simd::load<V>(p + i, part) * simd::load<V>(d + i, part); });
+        simd::for_packs<V>(cols, [&](std::int64_t i, auto part) {
+          simd::store(out + i, (simd::load<V>(d + i, part) - dot) * simd::load<V>(p + i, part), part);
+        });
       });
     });
   });

@@ -20,10 +20,11 @@ void row_sum(DType dtype, DType out_dtype, std::int64_t rows, std::int64_t cols,
 // y[r, :] = factor * x[r]; x [rows] in statistics.
 void row_fill(DType dtype, std::int64_t rows, std::int64_t cols, double factor, const void* x, void* y);
 
-// y = softmax of each row, in statistics. Backward: dx = (dy - sum(dy * y)) * y with y and dy in statistics, dx in
-// `dtype`.
-void softmax_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y);
-void softmax_backward(DType dtype, std::int64_t rows, std::int64_t cols, const void* y, const void* dy, void* dx);
+// y = softmax of each row. Backward: dx = (dy - sum(dy * y)) * y. y and dy are in `y_dtype`, statistics or `dtype`;
+// x and dx in `dtype`.
+void softmax_forward(DType dtype, DType y_dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y);
+void softmax_backward(DType dtype, DType y_dtype, std::int64_t rows, std::int64_t cols, const void* y, const void* dy,
+                      void* dx);
 
 // y = x - log(sum(exp(x))) of each row. Backward: dx = dy - exp(y) * sum(dy).
 void log_softmax_forward(DType dtype, std::int64_t rows, std::int64_t cols, const void* x, void* y);

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 #include "engine/launch/affinity.h"
 
@@ -18,11 +18,8 @@ constexpr int kMostCores = 1 << 16;
 constexpr int kMostRanks = 1 << 16;
 
 std::optional<int> small_number(std::string_view text, int below) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool digits = !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-  if (!digits || error != std::errc{} || end != text.data() + text.size() || number >= below) return std::nullopt;
-  return number;
+  const auto number = parse_number<int>(text);
+  return number && text.front() != '-' && *number < below ? number : std::nullopt;
 }
 
 // "4-7"

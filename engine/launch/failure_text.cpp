@@ -30,14 +30,20 @@ std::string of_system(const std::system_error& error) {
 std::string failure_text(const std::exception& error) {
   if (const auto* files = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) return of_files(*files);
   if (const auto* system = dynamic_cast<const std::system_error*>(&error)) return of_system(*system);
-  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  const bool length = dynamic_cast<const std::length_error*>(&error) != nullptr;
-  if (memory || length) {
-    return rank_prefix() +
-           "the machine has no memory left for what was asked; use fewer ranks (--nproc-per-node), a smaller "
-           "--micro-batch-size or --seq-length, or a smaller model";
+  if (is_out_of_memory(error)) {
+    return out_of_memory_text(
+        "use fewer ranks (--nproc-per-node), a smaller --micro-batch-size or --seq-length, or a smaller model");
   }
   return error.what();
+}
+
+bool is_out_of_memory(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+         dynamic_cast<const std::length_error*>(&error) != nullptr;
+}
+
+std::string out_of_memory_text(std::string_view advice) {
+  return fmt::format("{}the machine has no memory left for what was asked; {}", rank_prefix(), advice);
 }
 
 }  // namespace loom::launch

@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -76,6 +75,9 @@ void run_ranks(int ranks, const comm::CommOptions& options, const RankMain& main
   outcomes.rethrow(shared.first_failed());
 }
 
-bool launched_by_mpi() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr; }
+void run(const Start& start, int ranks, const comm::CommOptions& options, const RankMain& main) {
+  if (start.by_mpi()) return run_mpi_rank(options, main);
+  run_ranks(ranks, options, main);
+}
 
 }  // namespace loom::launch

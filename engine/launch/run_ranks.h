@@ -5,6 +5,7 @@
 
 #include "engine/comm/process_group.h"
 #include "engine/core/rank_context.h"
+#include "engine/launch/start.h"
 
 namespace loom::launch {
 
@@ -16,14 +17,14 @@ using RankMain = std::function<void(RankContext&, comm::World&)>;
 // consequence). A rank that returns is not waited for: a peer that would is told at once.
 void run_ranks(int ranks, const comm::CommOptions& options, const RankMain& main);
 
-// True under mpirun (or srun): OMPI_COMM_WORLD_SIZE or PMI_SIZE is set.
-bool launched_by_mpi();
-
 // Runs `main` as this process's one rank of MPI_COMM_WORLD and waits for the others' end (a wait with a deadline like
 // any other). A failing rank tells the others on a second communicator; all who learn of it say on stderr what they
 // know, and the job ends with a non-zero exit code: this does not return then. An Interrupted (stop_signals.h) that
 // `main` throws on every rank is no failure: it is rethrown when all ranks have come to it. Call once a process. Throws
 // ConfigError in a build without MPI (mpi_absent.cpp).
 void run_mpi_rank(const comm::CommOptions& options, const RankMain& main);
+
+// One of the two, as the process was started; `ranks` are those of run_ranks().
+void run(const Start& start, int ranks, const comm::CommOptions& options, const RankMain& main);
 
 }  // namespace loom::launch

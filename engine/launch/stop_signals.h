@@ -1,8 +1,12 @@
-// StopSignals: SIGINT and SIGTERM as a request that the run notices between two steps, instead of the process's end.
+// StopSignals: signals that end a program, as a request that the run notices between two steps, instead of the
+// process's end.
 //
+// Which    kStopSignals: SIGTERM; SIGINT; SIGHUP, of a session that ends; SIGUSR1 and SIGUSR2, with which batch systems
+//          warn before they kill.
 // First    is noted; one line on stderr says so at once.
-// Second   at least a second later: ends the process at once, as if nothing had been installed. (Launchers send a
-//          signal to the process and to its group, which is one request.)
+// Second   of the same signal, at least a second later: ends the process at once, as if nothing had been installed.
+//          (Launchers send a signal to the process and to its group, which is one request; a batch system warns with
+//          one signal and repeats the request with another one.)
 // Ignored  a signal that was ignored before (nohup, a shell's background job) stays ignored.
 // Scope    of the process; one object at a time. What was installed before comes back at its end.
 // Source   Megatron-LM, --exit-signal-handler.
@@ -16,6 +20,9 @@
 
 namespace loom::launch {
 
+// Where ranks have several, the first one here is that of the run.
+inline constexpr std::array kStopSignals{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+
 class StopSignals {
  public:
   StopSignals();
@@ -27,8 +34,7 @@ class StopSignals {
   static int received();
 
  private:
-  static constexpr std::array kSignals{SIGINT, SIGTERM};
-  std::array<struct sigaction, kSignals.size()> before_{};
+  std::array<struct sigaction, kStopSignals.size()> before_{};
 };
 
 // "SIGTERM".

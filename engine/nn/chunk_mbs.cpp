@@ -6,6 +6,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
+#include "engine/nn/batch_rows.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/general.h"
 
@@ -24,9 +25,7 @@ template <class... T>
 class Cut {
  public:
   Cut(const ChunkMbsOptions& options, Args& args) : options_(options) {
-    for (const std::int64_t index : options.chunk_arg_indexs) arguments_.push_back(&positional(args, index));
-    for (const std::string& name : options.chunk_kwarg_names) arguments_.push_back(&named(args, name));
-    for (Value* argument : arguments_) argument->collect_tensors(wholes_);
+    for (const Value* argument : named_arguments(args)) argument->collect_tensors(wholes_);
     if (wholes_.empty()) refuse(options.path, "the arguments to cut hold no tensor; name others");
     batch_ = rows_of(wholes_.front());
     for (const Tensor& whole : wholes_) {
@@ -38,24 +37,36 @@ class Cut {
 
   std::int64_t batch() const { return batch_; }
 
-  void split() {
+  // The call holds its pieces from now on, and `args` only their shapes in place of the wholes.
+  void split(Args& args) {
     for (std::int64_t begin = 0; begin < batch_; begin += options_.chunk_mbs) {
       sizes_.push_back(std::min(options_.chunk_mbs, batch_ - begin));
     }
     for (const Tensor& whole : wholes_) pieces_.push_back(ops::split(whole, sizes_, 0));
     wholes_.clear();
+    for (Value* argument : named_arguments(args)) {
+      *argument = argument->map_tensors([](const Tensor& whole) { return Tensor::meta(whole.shape(), whole.dtype()); });
+    }
   }
   const std::vector<std::int64_t>& sizes() const { return sizes_; }
 
-  // Puts piece `number` into the places of the call.
-  void put(std::size_t number) {
+  // Piece `number` of the call; `others` may be null.
+  Args piece(Args args, std::size_t number, const BatchRows* others) {
+    if (others != nullptr) others->keep(args, static_cast<std::int64_t>(number) * options_.chunk_mbs, sizes_[number]);
     std::size_t place = 0;
-    for (Value* argument : arguments_) {
+    for (Value* argument : named_arguments(args)) {
       *argument = argument->map_tensors([&](const Tensor&) { return std::move(pieces_[place++][number]); });
     }
+    return args;
   }
 
  private:
+  std::vector<Value*> named_arguments(Args& args) const {
+    std::vector<Value*> arguments;
+    for (const std::int64_t index : options_.chunk_arg_indexs) arguments.push_back(&positional(args, index));
+    for (const std::string& name : options_.chunk_kwarg_names) arguments.push_back(&named(args, name));
+    return arguments;
+  }
   Value& positional(Args& args, std::int64_t index) const {
     if (index < static_cast<std::int64_t>(args.positional.size())) {
       return args.positional[static_cast<std::size_t>(index)];
@@ -71,7 +82,6 @@ class Cut {
   static std::int64_t rows_of(const Tensor& tensor) { return tensor.shape().ndim() == 0 ? 1 : tensor.shape()[0]; }
 
   const ChunkMbsOptions& options_;
-  std::vector<Value*> arguments_;
   std::vector<Tensor> wholes_;
   std::int64_t batch_ = 0;
   std::vector<std::int64_t> sizes_;
@@ -115,14 +125,13 @@ void chunk_mbs(Module& module, const ChunkMbsOptions& options) {
     config_error("chunk_mbs of '{}' is {}; use at least 1 row", options.path, options.chunk_mbs);
   }
   module.attach(std::make_shared<Mark>());
-  module.wrap_call([options](const Module::Run& inner, Args args) {
+  module.wrap_call([options, others = module.attachment<BatchRows>()](const Module::Run& inner, Args args) {
     Cut cut(options, args);
     if (cut.batch() <= options.chunk_mbs) return inner(std::move(args));
-    cut.split();
+    cut.split(args);
     std::vector<Value> results;
     for (std::size_t piece = 0; piece < cut.sizes().size(); ++piece) {
-      cut.put(piece);
-      results.push_back(inner(args));
+      results.push_back(inner(cut.piece(args, piece, others.get())));
     }
     return joined(options, results, cut.sizes());
   });

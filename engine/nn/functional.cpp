@@ -9,6 +9,19 @@ namespace {
 const KernelOptions& options() { return RankContext::current().slot<KernelOptions>(); }
 }  // namespace
 
+Tensor embedding(const Tensor& ids, const Tensor& table) {
+  return options().fused_others ? ops::embedding(ids, table) : ops::composed::embedding(ids, table);
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  return options().fused_others ? ops::layer_norm(x, weight, bias, eps)
+                                : ops::composed::layer_norm(x, weight, bias, eps);
+}
+
+Tensor gelu(const Tensor& x, ops::Gelu form) {
+  return options().fused_others ? ops::gelu(x, form) : ops::composed::gelu(x, form);
+}
+
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   return options().fused_rmsnorm ? ops::rms_norm(x, weight, eps) : ops::composed::rms_norm(x, weight, eps);
 }
@@ -31,6 +44,12 @@ Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, doub
                          const ops::SegmentEnds& ends) {
   return options().flash_attn ? ops::segment_attention(q, k, v, scale, ends)
                               : ops::composed::segment_attention(q, k, v, scale, ends);
+}
+
+Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
+                       const ops::SegmentEnds& ends) {
+  if (!options().flash_attn) return ops::composed::plain_attention(q, k, v, scale, causal, ends);
+  return ends ? ops::segment_attention(q, k, v, scale, ends) : ops::attention(q, k, v, scale, causal);
 }
 
 ops::AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,

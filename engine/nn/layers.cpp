@@ -35,7 +35,7 @@ Value Conv1D::forward(const Args& args) { return ops::linear_kn(args.tensor(0), 
 
 Embedding::Embedding(std::int64_t vocab, std::int64_t dim, double init_std)
     : weight(register_parameter("weight", {vocab, dim}, Init::normal(init_std))) {}
-Value Embedding::forward(const Args& args) { return ops::embedding(args.tensor(0), weight.value); }
+Value Embedding::forward(const Args& args) { return functional::embedding(args.tensor(0), weight.value); }
 
 RMSNorm::RMSNorm(std::int64_t dim, double eps) : weight(register_parameter("weight", {dim}, Init::ones())), eps_(eps) {}
 Value RMSNorm::forward(const Args& args) { return functional::rms_norm(args.tensor(0), weight.value, eps_); }
@@ -46,7 +46,9 @@ LayerNorm::LayerNorm(std::int64_t dim, double eps)
     : weight(register_parameter("weight", {dim}, Init::ones())),
       bias(register_parameter("bias", {dim}, Init::zeros())),
       eps_(eps) {}
-Value LayerNorm::forward(const Args& args) { return ops::layer_norm(args.tensor(0), weight.value, bias.value, eps_); }
+Value LayerNorm::forward(const Args& args) {
+  return functional::layer_norm(args.tensor(0), weight.value, bias.value, eps_);
+}
 
 TiedLinear::TiedLinear(const ParamSlot& shared) : weight(register_tied("weight", shared)) {}
 Value TiedLinear::forward(const Args& args) {

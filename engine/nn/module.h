@@ -116,7 +116,7 @@ class Module {
   template <class... T>
   Value operator()(T&&... arguments) {
     Args args;
-    (args.positional.emplace_back(std::forward<T>(arguments)), ...);
+    (args.add(std::forward<T>(arguments)), ...);
     return call(std::move(args));
   }
   Value call(Args args);

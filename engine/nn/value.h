@@ -84,10 +84,25 @@ class Value {
   std::variant<std::monostate, Tensor, bool, std::int64_t, double, std::string, ValueList, ValueDict> held_;
 };
 
+// What a module can be called with. A pointer would become a flag.
+template <class T>
+concept IsArgument = std::is_constructible_v<Value, T> &&
+    (!std::is_pointer_v<std::decay_t<T>> || std::is_convertible_v<T, const char*>);
+
 struct Args {
   ValueList positional;
   ValueDict named;
 
+  // One more positional argument.
+  template <class T>
+  void add(T&& argument) {
+    static_assert(
+        IsArgument<T>,
+        "a module takes tensors, bool, int, std::int64_t, double, text, lists and dicts of these, and structs "
+        "with 'nn::Value to_value() const' (engine/nn/value.h): give '*p' instead of a pointer p, and "
+        "'static_cast<std::int64_t>(n)' instead of an integer n of another type");
+    if constexpr (IsArgument<T>) positional.emplace_back(std::forward<T>(argument));
+  }
   // Positional argument i as a tensor. Throws ModelError when there are fewer.
   const Tensor& tensor(std::size_t i) const;
   // A named argument, or none.

@@ -135,11 +135,12 @@ class EventList {
   Reduced reduced_;                    // of the last reduction marked
 };
 
-// Groups that were gathered between the two events, and waited for there too.
+// Groups that were gathered between the two events, and waited for there too; not the root's, which nobody can list:
+// where its parameters are gathered again for backward, that is behind the prefetch of the module that ran last.
 std::size_t used_before(std::span<const ScheduleEvent> events) {
   std::size_t used = 0;
   for (std::size_t i = 0; i < events.size(); ++i) {
-    if (events[i].token != "AG") continue;
+    if (events[i].token != "AG" || events[i].group.empty()) continue;
     const auto waited = [&](const ScheduleEvent& event) {
       return event.token == "W" && event.group == events[i].group;
     };

@@ -7,8 +7,9 @@
 #include <optional>
 
 #include "engine/core/error.h"
+#include "engine/core/units.h"
+#include "engine/core/wrapped.h"
 #include "engine/plan/config_changes.h"
-#include "engine/plan/units.h"
 #include "engine/train/inputs.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/parallelize.h"
@@ -241,6 +242,27 @@ std::string range_of(const std::vector<std::string>& paths, std::size_t begin, i
   return count == 1 ? first : fmt::format("{} to {}", first, paths[begin + static_cast<std::size_t>(count) - 1]);
 }
 
+struct Units {
+  Unit bytes, time;
+};
+
+Units units_of(const AdaptiveChoice& choice) {
+  std::int64_t bytes = 0, time = 0;
+  for (const AdaptedClass& of : choice.classes) {
+    for (const ModeCost& cost : of.costs) {
+      bytes = std::max(bytes, cost.saved_bytes);
+      time = std::max(time, cost.added_ns);
+    }
+  }
+  return {.bytes = unit_of_bytes(bytes), .time = unit_of_time(time)};
+}
+
+std::string row(std::string_view mode, std::string_view modules, std::string_view saves, std::string_view costs,
+                std::string_view which) {
+  constexpr std::size_t kWhichColumn = 58;
+  return wrapped(fmt::format("  {:<22}{:>9}{:>12}{:>11}  {}\n", mode, modules, saves, costs, which), kWhichColumn);
+}
+
 }  // namespace
 
 void apply_modes(const std::vector<AdaptedModule>& modules, Fsdp2Config& config) {
@@ -278,24 +300,25 @@ nlohmann::ordered_json to_json(const AdaptiveChoice& choice) {
 }
 
 std::string to_text(const AdaptiveChoice& choice) {
-  std::string text =
-      fmt::format("adaptive recompute for {:.1f} MiB\n  {:<24}{:>8}{:>14}{:>14}  {}\n", mib(choice.budget_bytes),
-                  "mode", "modules", "saves MiB", "costs ms", "which; bytes and time are of one module");
+  const Units units = units_of(choice);
+  std::string text = fmt::format("adaptive recompute for {}\n", memory_text(choice.budget_bytes)) +
+                     row("mode", "modules", fmt::format("saves {}", units.bytes.name),
+                         fmt::format("costs {}", units.time.name), "which; bytes and time are of one module");
   for (const AdaptedClass& of : choice.classes) {
     std::size_t begin = 0;
     for (const KeepMode mode : kPlaces) {
       const int count = of.counts[index_of(mode)];
       const ModeCost& cost = of.costs[index_of(mode)];
       if (count == 0 && cost.saved_bytes <= 0) continue;
-      text += fmt::format("  {:<24}{:>8}{:>14.2f}{:>14.3f}  {}\n", name(mode), count, mib(cost.saved_bytes),
-                          ms(cost.added_ns), range_of(of.paths, begin, count));
+      text += row(name(mode), std::to_string(count), figure(cost.saved_bytes, units.bytes),
+                  figure(cost.added_ns, units.time), range_of(of.paths, begin, count));
       begin += static_cast<std::size_t>(count);
     }
   }
-  return text + fmt::format("  peak allocated {:.1f} MiB instead of {:.1f}, step {:.3f} ms instead of {:.3f}\n",
-                            mib(choice.chosen.memory.peak_allocated_bytes),
-                            mib(choice.all_kept.memory.peak_allocated_bytes), ms(choice.chosen.time.step_ns),
-                            ms(choice.all_kept.time.step_ns));
+  return text + fmt::format("  peak allocated {} instead of {}, step {} instead of {}\n",
+                            memory_text(choice.chosen.memory.peak_allocated_bytes),
+                            memory_text(choice.all_kept.memory.peak_allocated_bytes),
+                            time_text(choice.chosen.time.step_ns), time_text(choice.all_kept.time.step_ns));
 }
 
 }  // namespace loom::plan

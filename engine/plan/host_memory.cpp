@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include "engine/comm/simulated/simulated.h"
+#include "engine/core/units.h"
 #include "engine/device/device.h"
 #include "engine/device/pinned_bytes.h"
 #include "engine/nn/functional.h"
 #include "engine/plan/dry_reads_of_plan.h"
-#include "engine/plan/units.h"
 #include "engine/train/trainer.h"
 
 namespace loom::plan {

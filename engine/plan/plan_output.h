@@ -1,6 +1,9 @@
 // A plan for people (a table on the terminal) and for programs (JSON). The same figures in both.
 //
-// Units    in the names of JSON keys: _bytes, _ns, _per_s; shares (mfu) are of 1. The table has GiB, ms and percent.
+// Units    in the names of JSON keys: _bytes, _ns, _per_s; shares (mfu) are of 1. In text: what fits the size
+//          (engine/core/units.h).
+// Text     at most kTextColumns a line (engine/core/wrapped.h). What is planned comes first, then whether it fits and
+//          how fast it is, then the tables.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +14,7 @@
 
 namespace loom::plan {
 
-// What the pools of an allocator hold, in MiB; a line each, indented by two.
+// What the pools of an allocator hold; a line each, indented by two.
 std::string pool_table(const std::vector<device::PoolStats>& pools);
 std::string to_text(const StepEstimate& plan);
 nlohmann::ordered_json to_json(const StepEstimate& plan);

@@ -8,7 +8,8 @@
 #include <optional>
 
 #include "engine/core/error.h"
-#include "engine/plan/units.h"
+#include "engine/core/units.h"
+#include "engine/core/wrapped.h"
 
 namespace loom::plan {
 namespace {
@@ -129,6 +130,45 @@ std::vector<SwapChoice> first_of(const std::vector<Candidate>& candidates, std::
       std::ceil(mib(least.memory.peak_reserved_bytes)));
 }
 
+struct Row {
+  std::size_t tensors = 0;
+  std::int64_t bytes = 0, idle_ns = 0, exposed_ns = 0;
+};
+
+std::map<std::string, Row> rows_of(const SmartSwap& swap) {
+  std::map<std::string, Row> rows;
+  for (const SwapChoice& choice : swap.chosen) {
+    Row& row = rows[choice.block];
+    row.idle_ns = row.tensors == 0 ? choice.idle_ns : std::min(row.idle_ns, choice.idle_ns);
+    ++row.tensors;
+    row.bytes += choice.bytes;
+  }
+  for (const SwapEstimate& exposed : swap.exposed) rows[exposed.block].exposed_ns = exposed.exposed_ns;
+  return rows;
+}
+
+// In the order of `exposed`.
+std::string module_table(const SmartSwap& swap) {
+  std::map<std::string, Row> rows = rows_of(swap);
+  std::size_t width = 8;
+  std::int64_t bytes = 0, idle_ns = 0, exposed_ns = 0;
+  for (const auto& [block, row] : rows) {
+    width = std::max(width, block.size() + 2);
+    bytes = std::max(bytes, row.bytes);
+    idle_ns = std::max(idle_ns, row.idle_ns);
+    exposed_ns = std::max(exposed_ns, row.exposed_ns);
+  }
+  const Unit of_bytes = unit_of_bytes(bytes), of_idle = unit_of_time(idle_ns), of_exposed = unit_of_time(exposed_ns);
+  std::string text = fmt::format("  {:<{}}{:>8}{:>10}{:>10}{:>12}\n", "module", width, "tensors", of_bytes.name,
+                                 fmt::format("idle {}", of_idle.name), fmt::format("exposed {}", of_exposed.name));
+  for (const SwapEstimate& exposed : swap.exposed) {
+    const Row& row = rows[exposed.block];
+    text += fmt::format("  {:<{}}{:>8}{:>10}{:>10}{:>12}\n", exposed.block, width, row.tensors,
+                        figure(row.bytes, of_bytes), figure(row.idle_ns, of_idle), figure(row.exposed_ns, of_exposed));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<offload::ChosenTensors> SmartSwap::tensors() const { return tensors_of(chosen); }
@@ -171,31 +211,12 @@ SmartSwap choose_swaps(const train::TrainArguments& arguments, const train::Pret
 }
 
 std::string to_text(const SmartSwap& swap) {
-  std::string text = fmt::format("smart swap: a step has to fit {:.1f} MiB and needs {:.1f} MiB without swap",
-                                 mib(swap.budget_bytes), mib(swap.unswapped_bytes));
+  std::string text = fmt::format("smart swap: a step has to fit {} and needs {} without swap",
+                                 memory_text(swap.budget_bytes), memory_text(swap.unswapped_bytes));
   if (swap.chosen.empty()) return text + ": nothing is swapped\n";
-  text += fmt::format("; {} of {} tensors are swapped, and it needs {:.1f} MiB\n", swap.chosen.size(), swap.candidates,
-                      mib(swap.swapped_bytes));
-  struct Row {
-    std::size_t tensors = 0;
-    std::int64_t bytes = 0, idle_ns = 0;
-  };
-  std::map<std::string, Row> rows;
-  std::size_t width = 8;
-  for (const SwapChoice& choice : swap.chosen) {
-    Row& row = rows[choice.block];
-    row.idle_ns = row.tensors == 0 ? choice.idle_ns : std::min(row.idle_ns, choice.idle_ns);
-    ++row.tensors;
-    row.bytes += choice.bytes;
-    width = std::max(width, choice.block.size() + 2);
-  }
-  text += fmt::format("  {:<{}}{:>8}{:>10}{:>10}{:>12}\n", "module", width, "tensors", "MiB", "idle ms", "exposed ms");
-  for (const SwapEstimate& exposed : swap.exposed) {
-    const Row& row = rows[exposed.block];
-    text += fmt::format("  {:<{}}{:>8}{:>10.2f}{:>10.3f}{:>12.3f}\n", exposed.block, width, row.tensors, mib(row.bytes),
-                        ms(row.idle_ns), ms(exposed.exposed_ns));
-  }
-  return text;
+  text += fmt::format("; {} of {} tensors are swapped, and it needs {}\n", swap.chosen.size(), swap.candidates,
+                      memory_text(swap.swapped_bytes));
+  return wrapped(text, 2) + module_table(swap);
 }
 
 nlohmann::ordered_json to_json(const SmartSwap& swap) {

@@ -5,7 +5,8 @@
 #include <optional>
 #include <unordered_map>
 
-#include "engine/plan/units.h"
+#include "engine/core/units.h"
+#include "engine/core/wrapped.h"
 
 namespace loom::plan {
 namespace {
@@ -96,7 +97,7 @@ class Sums {
   bool in_forward_ = false;
 };
 
-// In one line, and nothing where swap is cheaper everywhere.
+// In one sentence, and nothing where swap is cheaper everywhere.
 std::string advice(const std::vector<SwapEstimate>& swaps) {
   SwapEstimate cheaper;
   std::size_t count = 0;
@@ -108,10 +109,10 @@ std::string advice(const std::vector<SwapEstimate>& swaps) {
   }
   if (count == 0) return "";
   return fmt::format(
-      "  recompute is cheaper than swap for {} of {} blocks ('{}'{}): compute waits {:.3f} ms a step for their copies, "
-      "and "
-      "computing the same again takes {:.3f} ms; list them in recompute_modules instead\n",
-      count, swaps.size(), cheaper.block, count == 1 ? "" : ", ...", ms(cheaper.exposed_ns), ms(cheaper.recompute_ns));
+      "  recompute is cheaper than swap for {} of {} blocks ('{}'{}): compute waits {} a step for their copies, and "
+      "computing the same again takes {}; list them in recompute_modules instead\n",
+      count, swaps.size(), cheaper.block, count == 1 ? "" : ", ...", time_text(cheaper.exposed_ns),
+      time_text(cheaper.recompute_ns));
 }
 
 }  // namespace
@@ -129,12 +130,11 @@ std::string to_text(const std::vector<SwapEstimate>& swaps) {
     sum.out_bytes += swap.out_bytes;
     sum.exposed_ns += swap.exposed_ns;
   }
-  return fmt::format(
-             "  swap: {} tensor{} of {} block{}, {:.3f} GiB to the host and back; compute waits {:.3f} ms for their "
-             "copies\n",
-             sum.copies, sum.copies == 1 ? "" : "s", swaps.size(), swaps.size() == 1 ? "" : "s", gib(sum.out_bytes),
-             ms(sum.exposed_ns)) +
-         advice(swaps);
+  const std::string text =
+      fmt::format("  swap: {} tensor{} of {} block{}, {} to the host and back; compute waits {} for their copies\n",
+                  sum.copies, sum.copies == 1 ? "" : "s", swaps.size(), swaps.size() == 1 ? "" : "s",
+                  memory_text(sum.out_bytes), time_text(sum.exposed_ns));
+  return wrapped(text + advice(swaps), 4);
 }
 
 }  // namespace loom::plan

@@ -80,6 +80,7 @@ struct TrainerOptions : EndOptions, HostOptimizerOptions {
   double clip_grad = 1.0;                            // largest gradient norm; 0 = no clipping
   OptimizerKind optimizer = OptimizerKind::kAdam;
   double sgd_momentum = 0.9;
+  double sgd_dampening = 0.0;
   bool sgd_nesterov = false;
   sharding::MuonOptions muon = {};
   double adam_beta1 = 0.9;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <fmt/format.h>
 
 namespace loom::train {
@@ -10,8 +11,10 @@ namespace {
 bool divides(std::int64_t interval, std::int64_t iteration) { return interval > 0 && iteration % interval == 0; }
 
 ExitDecision end_by_signal(const EndOptions& options, int signal) {
-  if (signal == SIGTERM && options.exit_signal_handler) {
-    return {.reason = EndReason::kSignal, .signal = 0, .text = "exiting program after receiving SIGTERM."};
+  if (signal != SIGINT && options.exit_signal_handler) {
+    return {.reason = EndReason::kSignal,
+            .signal = 0,
+            .text = fmt::format("exiting program after receiving SIG{}.", ::sigabbrev_np(signal))};
   }
   return {.reason = EndReason::kSignal, .signal = signal, .text = {}};
 }

@@ -3,7 +3,7 @@
 //
 // Order    as in Megatron-LM; what comes first decides:
 //          1. the last step        save, end.
-//          2. a signal             save, end. With exit_signal_handler, SIGTERM is a regular end.
+//          2. a signal             save, end. With exit_signal_handler a regular end, but for SIGINT.
 //          3. save_interval        save.
 //          4. exit_duration        save unless 3 did, end.
 //          5. exit_interval        save unless 3 did, end.
@@ -22,7 +22,7 @@ struct EndOptions {
   std::int64_t save_interval = 0;    // save after every iteration that this divides
   std::int64_t exit_interval = 0;    // end after the first iteration that this divides
   double exit_duration_in_mins = 0;  // end after the first iteration later than this
-  bool exit_signal_handler = false;  // SIGTERM: save and end with status 0
+  bool exit_signal_handler = false;  // a signal, but for SIGINT: save and end with status 0
 };
 
 // Why a run ends; kLastStep is the only end that is not early.
@@ -31,7 +31,7 @@ enum class EndReason : std::uint8_t { kGoesOn, kLastStep, kSignal, kDuration, kI
 struct StepOutcome {
   std::int64_t iteration = 0;  // that is done
   std::int64_t train_iters = 0;
-  int signal = 0;              // SIGTERM or SIGINT that any rank had; 0: none
+  int signal = 0;              // one of launch::kStopSignals that any rank had; 0: none
   bool time_is_up = false;     // on any rank
   double elapsed_minutes = 0;  // on this rank: for the text only
   bool just_saved = false;     // the iteration is saved already

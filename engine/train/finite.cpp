@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <fmt/format.h>
+#include <limits>
 #include <span>
 
 namespace loom::train {
@@ -37,6 +38,8 @@ std::optional<std::string> not_finite(double value) {
   if (std::isfinite(value)) return std::nullopt;
   return std::isnan(value) ? "NaN" : "Inf";
 }
+
+double without_nan_sign(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
 void FiniteWatch::step_done(const StepMetrics& metrics) {
   ++steps_;

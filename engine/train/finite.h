@@ -19,6 +19,8 @@ bool all_finite(const Tensor& tensor);
 
 // "NaN" or "Inf", as Megatron has them; none for a finite value.
 std::optional<std::string> not_finite(double value);
+// The value; NaN without the sign that processors give it, which would be printed.
+double without_nan_sign(double value);
 
 class FiniteWatch final : public StepObserver {
  public:

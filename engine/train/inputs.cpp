@@ -110,8 +110,9 @@ sharding::ResolvedFsdp2Config resolve(const TrainArguments& arguments, nn::Modul
 void check_evaluates(const TrainArguments& arguments, const data::DataLoaders& data) {
   if (!arguments.skip_train || data.valid || data.test) return;
   config_error(
-      "--skip-train evaluates only, but there is no data for it; give --held-out-fraction above 0, or a valid or test "
-      "loader");
+      "--skip-train evaluates only, but there is no data for it{}{}; give --held-out-fraction above 0 (text), "
+      "--valid-data-path or a larger share in --split (.bin/.idx pairs), or a valid or test loader",
+      data.warnings.empty() ? "" : ": ", fmt::join(data.warnings, "; "));
 }
 
 // The file as it is.
@@ -226,7 +227,8 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
     models::check_weights(sharded, *inputs.reference_weights);
   }
   inputs.data = callbacks.train_valid_test_datasets_provider(arguments);
-  if (!inputs.data.train) config_error("train_valid_test_datasets_provider returned no train loader");
+  if (!inputs.data.train && !arguments.skip_train)
+    config_error("train_valid_test_datasets_provider returned no train loader");
   check_device_memory(arguments, inputs);
   check_evaluates(arguments, inputs.data);
   return inputs;

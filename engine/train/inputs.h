@@ -19,7 +19,7 @@
 namespace loom::train {
 
 struct TrainingInputs {
-  data::DataLoaders data;                              // with a train loader
+  data::DataLoaders data;                              // with a train loader, unless --skip-train
   std::optional<io::HfWeights> weights;                // --init-from-hf-path
   std::optional<io::HfWeights> reference_weights;      // --ref-model; none: those that training starts from
   std::optional<sharding::Fsdp2Config> fsdp2_config;   // --use-torch-fsdp2

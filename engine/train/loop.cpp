@@ -8,11 +8,11 @@ namespace loom::train {
 namespace {
 
 void evaluate_only(Trainer& trainer, const data::DataLoaders& data, const std::vector<StepObserver*>& observers) {
-  const std::optional<double> held_out_loss = trainer.evaluate(data.valid);
-  const std::optional<double> test_loss = trainer.evaluate(data.test);
+  const std::optional<Evaluation> held_out = trainer.evaluate(data.valid);
+  const std::optional<Evaluation> test = trainer.evaluate(data.test);
   for (StepObserver* observer : observers) {
-    if (held_out_loss) observer->evaluated(trainer.state().step, *held_out_loss);
-    observer->run_done(test_loss);
+    if (held_out) observer->evaluated(trainer.state().step, *held_out);
+    observer->run_done(test);
   }
 }
 
@@ -21,6 +21,12 @@ std::int64_t last_trained_iteration(const TrainerOptions& options) {
   std::int64_t last = options.train_iters;
   while (std::ranges::binary_search(options.iterations_to_skip, last)) --last;
   return last;
+}
+
+void add_evaluation(StepMetrics& metrics, std::optional<Evaluation> held_out) {
+  if (!held_out) return;
+  metrics.held_out_loss = held_out->loss;
+  metrics.held_out_reports = std::move(held_out->reports);
 }
 
 double elapsed_minutes(const LoopHooks& hooks) { return hooks.elapsed_minutes ? hooks.elapsed_minutes() : 0.0; }
@@ -61,14 +67,14 @@ ExitDecision run_steps(Trainer& trainer, const TrainerOptions& options, const da
     if (done == last) trainer.skip_iterations();
     decision = decide(trainer, options, hooks);
     const bool evaluates = done == last || done % options.eval_interval == 0;
-    if (evaluates && decision.reason != EndReason::kSignal) metrics.held_out_loss = trainer.evaluate(data.valid);
+    if (evaluates && decision.reason != EndReason::kSignal) add_evaluation(metrics, trainer.evaluate(data.valid));
     for (StepObserver* observer : observers) observer->step_done(metrics);
     if (decision.save && hooks.save) hooks.save(trainer.state().step);
   }
   trainer.set_stop_request({});
   if (decision.reason == EndReason::kLastStep) {
-    const std::optional<double> test_loss = trainer.evaluate(data.test);
-    for (StepObserver* observer : observers) observer->run_done(test_loss);
+    const std::optional<Evaluation> test = trainer.evaluate(data.test);
+    for (StepObserver* observer : observers) observer->run_done(test);
   } else {
     for (StepObserver* observer : observers) observer->run_stopped();
   }

@@ -31,6 +31,7 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const TrainerOptions& options, nn:
     case OptimizerKind::kSgd:
       return std::make_unique<nn::Sgd>(std::move(groups), nn::SgdOptions{.lr = options.lr,
                                                                          .momentum = options.sgd_momentum,
+                                                                         .dampening = options.sgd_dampening,
                                                                          .weight_decay = weight_decay,
                                                                          .nesterov = options.sgd_nesterov});
     case OptimizerKind::kMuon:

@@ -60,7 +60,7 @@ void MegatronLog::step_done(const StepMetrics& metrics) {
   if (metrics.step % options_.log_interval == 0) out_ << line(metrics) + "\n" << std::flush;
   if (!metrics.held_out_loss) return;
   const bool last = metrics.step == options_.train_iters;
-  print_evaluation(last ? " on validation set" : "", *metrics.held_out_loss);
+  print_evaluation(last ? " on validation set" : "", *metrics.held_out_loss, metrics.held_out_reports);
 }
 
 void MegatronLog::count(const StepMetrics& metrics) {
@@ -102,16 +102,17 @@ std::string MegatronLog::losses() const {
   return text;
 }
 
-void MegatronLog::print_evaluation(std::string_view place, double loss) {
-  const std::string text = fmt::format(" validation loss at iteration {}{} | {} value: {:.6E} | {} PPL: {:.6E} | ",
-                                       step_, place, kLossName, loss, kLossName, std::exp(std::min(20.0, loss)));
+void MegatronLog::print_evaluation(std::string_view place, double loss, const Reports& reports) {
+  std::string text = fmt::format(" validation loss at iteration {}{} | {} value: {:.6E} | {} PPL: {:.6E} | ", step_,
+                                 place, kLossName, loss, kLossName, std::exp(std::min(20.0, loss)));
+  for (const auto& [name, value] : reports) text += fmt::format("{} value: {:.6E} | ", name, value);
   const std::string dashes(text.size() + 1, '-');
   out_ << dashes + "\n" + text + "\n" + dashes + "\n" << std::flush;
 }
 
-void MegatronLog::evaluated(std::int64_t step, double held_out_loss) {
+void MegatronLog::evaluated(std::int64_t step, const Evaluation& held_out) {
   step_ = step;
-  print_evaluation(" on validation set", held_out_loss);
+  print_evaluation(" on validation set", held_out.loss, held_out.reports);
 }
 
 MegatronMemoryLine::MegatronMemoryLine(std::int64_t log_interval, std::function<MemoryFigures()> memory,
@@ -133,8 +134,8 @@ void MegatronMemoryLine::step_done(const StepMetrics& metrics) {
        << std::flush;
 }
 
-void MegatronLog::run_done(std::optional<double> test_loss) {
-  if (test_loss) print_evaluation(" on test set", *test_loss);
+void MegatronLog::run_done(const std::optional<Evaluation>& test) {
+  if (test) print_evaluation(" on test set", test->loss, test->reports);
 }
 
 }  // namespace loom::train

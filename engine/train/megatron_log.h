@@ -11,7 +11,7 @@
 //             elapsed time and as skipped. The learning rate is that of the next step.
 // Evaluation  " validation loss at iteration N | lm loss value: {:.6E} | lm loss PPL: {:.6E} | " between two lines of
 //             dashes; PPL = exp(min(20, loss)). "at iteration N on validation set" after the last step, "at iteration N
-//             on test set" for the test data.
+//             on test set" for the test data. Figures of the loss function follow: " NAME value: {:.6E} |".
 // Begin, end  "[after dataloaders are built] datetime: 2026-11-21 22:45:37 ", "done with setup ...", "training ..." (or
 //             "skipping training (--skip-train is on) ..."), "[before the start of training step] datetime: ... "; at
 //             the end "[after training is done] datetime: ... ". The first rank prints these.
@@ -62,14 +62,14 @@ class MegatronLog final : public StepObserver {
   void begin_step(std::int64_t step) override;
   void end_step(std::int64_t step) override;
   void step_done(const StepMetrics& metrics) override;
-  void evaluated(std::int64_t step, double held_out_loss) override;
-  void run_done(std::optional<double> test_loss) override;
+  void evaluated(std::int64_t step, const Evaluation& held_out) override;
+  void run_done(const std::optional<Evaluation>& test) override;
 
  private:
   void count(const StepMetrics& metrics);
   std::string line(const StepMetrics& metrics);
   std::string losses() const;
-  void print_evaluation(std::string_view place, double loss);
+  void print_evaluation(std::string_view place, double loss, const Reports& reports);
 
   const MegatronLogOptions options_;
   std::ostream& out_;

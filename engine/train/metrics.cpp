@@ -40,20 +40,25 @@ class Line {
     json_["tokens_per_second"] = number("tokens_per_second", metrics.tokens_per_second);
     json_["peak_memory_bytes"] = Json::object();
     for (const auto& [category, bytes] : metrics.peak_memory_bytes) json_["peak_memory_bytes"][category] = bytes;
-    if (metrics.held_out_loss) json_["held_out_loss"] = number("held_out_loss", *metrics.held_out_loss);
+    json_["peak_host_memory_bytes"] = metrics.peak_host_memory_bytes;
+    if (metrics.held_out_loss) add({*metrics.held_out_loss, metrics.held_out_reports});
     for (const auto& [name, value] : metrics.reports) json_["reports"][name] = number(name, value);
   }
 
   // An evaluation without training.
-  Line(std::int64_t step, double held_out_loss) {
+  Line(std::int64_t step, const Evaluation& held_out) {
     json_["step"] = step;
-    json_["held_out_loss"] = number("held_out_loss", held_out_loss);
+    add(held_out);
   }
 
   std::string text() const { return json_.dump() + '\n'; }
   const std::vector<std::string>& not_finite() const { return not_finite_; }
 
  private:
+  void add(const Evaluation& held_out) {
+    json_["held_out_loss"] = number("held_out_loss", held_out.loss);
+    for (const auto& [name, value] : held_out.reports) json_["held_out_reports"][name] = number(name, value);
+  }
   Json number(std::string_view name, double value) {
     if (std::isfinite(value)) return value;
     not_finite_.push_back(fmt::format("{} is {}", name, value));
@@ -156,8 +161,8 @@ void MetricsWriter::write(const StepMetrics& metrics) {
   append(metrics.step, line.text());
 }
 
-void MetricsWriter::evaluated(std::int64_t step, double held_out_loss) {
-  const Line line(step, held_out_loss);
+void MetricsWriter::evaluated(std::int64_t step, const Evaluation& held_out) {
+  const Line line(step, held_out);
   warn_of_values(step, line.not_finite());
   append(step, line.text());
 }

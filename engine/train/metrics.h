@@ -1,8 +1,9 @@
 // MetricsWriter: metrics.jsonl, one JSON object a line and step.
 //
 // Line      {"step": 1, "loss": 5.5, "grad_norm": 1.2, "lr": 0.0003, "tokens_per_second": 12000.0,
-//           "peak_memory_bytes": {"activation": 1048576, ...}, "held_out_loss": 5.6}; the last key only where
-//           evaluated. Where the loss function reports figures of its own, "reports": {"name": 1.5} is the last key.
+//           "peak_memory_bytes": {"activation": 1048576, ...}, "peak_host_memory_bytes": 0, "held_out_loss": 5.6}; the
+//           last key only where evaluated. Where the loss function reports figures of its own, "reports": {"name": 1.5}
+//           is the last key, and "held_out_reports", of the same form, follows "held_out_loss".
 //           Under a loss scale, "loss_scale": 65536.0 follows "lr", and "skipped": true follows that in a step without
 //           update, whose "grad_norm" is null without a warning.
 //           A number that is not finite is null, and one warning is logged for all of a run. Keys always come in this
@@ -39,7 +40,7 @@ class MetricsWriter final : public StepObserver {
 
   void write(const StepMetrics& metrics);
   // {"step": 0, "held_out_loss": 5.6}: an evaluation without training.
-  void evaluated(std::int64_t step, double held_out_loss) override;
+  void evaluated(std::int64_t step, const Evaluation& held_out) override;
   void step_done(const StepMetrics& metrics) override { write(metrics); }
 
   // Which steps are missing and why, when the run is over; none where every line was written.

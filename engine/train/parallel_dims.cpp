@@ -55,4 +55,11 @@ bool ParallelDims::reports(int rank) const {
   return rank == (degrees_.pp - 1) * data_size() * degrees_.cp * degrees_.tp;
 }
 
+void mean_over(const comm::Axis& axis, std::span<double> values) {
+  if (axis.size() == 1) return;
+  axis.group().all_reduce(comm::kHostLane, values.data(), static_cast<std::int64_t>(values.size()), DType::kF64,
+                          comm::ReduceOp::sum(), "loss");
+  for (double& value : values) value /= axis.size();
+}
+
 }  // namespace loom::train

@@ -13,6 +13,7 @@
 //            dp_replicate 2 x dp_shard 2 = 4, but 8 ranks run; give degrees whose product is 8
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "engine/comm/mesh.h"
@@ -48,5 +49,8 @@ class ParallelDims {
  private:
   const ParallelDegrees degrees_;
 };
+
+// Replaces each value by its mean over the ranks of the axis. Collective.
+void mean_over(const comm::Axis& axis, std::span<double> values);
 
 }  // namespace loom::train

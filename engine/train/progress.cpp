@@ -6,8 +6,10 @@
 #include <biosoup/progress_bar.hpp>
 #include <fmt/format.h>
 #include <sstream>
+#include <sys/ioctl.h>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 
 namespace loom::train {
 namespace {
@@ -39,6 +41,11 @@ struct Progress::Bar {
 
 bool is_terminal(int fd) { return ::isatty(fd) == 1; }
 
+std::size_t terminal_columns(int fd) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : ProgressOptions{}.columns;
+}
+
 Progress::Progress(const ProgressOptions& options, std::ostream& out, MonotonicClock clock)
     : options_(options),
       out_(out),
@@ -55,17 +62,29 @@ Progress::~Progress() {
   if (drawn_width_ > 0) out_ << '\n' << std::flush;
 }
 
-void Progress::update(std::int64_t steps_done, double loss, double tokens_per_second) {
+void Progress::update(std::int64_t steps_done, double loss, double tokens_per_second, const Reports& reports) {
   if (!options_.shown) return;
   bar_->advance_to(std::min(steps_done, options_.total_steps));
   if (!due(steps_done)) return;
-  const std::string text = fmt::format("{}/{}  loss {:.4f}  {:.0f} tokens/s  {} left", steps_done, options_.total_steps,
-                                       loss, tokens_per_second, time_left(steps_done));
-  if (options_.terminal) {
-    draw(bar_->text() + ' ' + text);
-  } else {
-    out_ << "step " << text << '\n' << std::flush;
+  if (!options_.terminal) {
+    out_ << "step " << line(steps_done, loss, tokens_per_second, reports) << '\n' << std::flush;
+    return;
   }
+  const std::string bar = bar_->text() + ' ';
+  Reports shown = reports;
+  std::string text = line(steps_done, loss, tokens_per_second, shown);
+  for (; !shown.empty() && bar.size() + text.size() >= options_.columns;
+       text = line(steps_done, loss, tokens_per_second, shown)) {
+    shown.pop_back();
+  }
+  draw(bar + text);
+}
+
+std::string Progress::line(std::int64_t steps_done, double loss, double tokens_per_second,
+                           const Reports& reports) const {
+  std::string text = fmt::format("{}/{}  loss {:.4f}", steps_done, options_.total_steps, loss);
+  for (const auto& [name, value] : reports) text += fmt::format("  {} {:.4f}", escaped(name), value);
+  return text + fmt::format("  {:.0f} tokens/s  {} left", tokens_per_second, time_left(steps_done));
 }
 
 void Progress::note(std::string_view line) {
@@ -101,24 +120,30 @@ void Progress::erase() {
   drawn_ns_ -= kRedrawInterval_ns;  // the next update draws at once
 }
 
-std::string Progress::evaluation(const std::string& what, double loss) const {
-  return fmt::format("{} {:.4f}{}{}", what, loss, options_.loss_unit.empty() ? "" : " ", options_.loss_unit);
+std::string Progress::evaluation(const std::string& what, double loss, const Reports& reports) const {
+  std::string text =
+      fmt::format("{} {:.4f}{}{}", what, loss, options_.loss_unit.empty() ? "" : " ", options_.loss_unit);
+  for (const auto& [name, value] : reports) text += fmt::format(", {} {:.4f}", escaped(name), value);
+  return text;
 }
 
 void Progress::step_done(const StepMetrics& metrics) {
-  update(metrics.step, metrics.loss, metrics.tokens_per_second);
+  update(metrics.step, metrics.loss, metrics.tokens_per_second, metrics.reports);
   if (!metrics.held_out_loss) return;
-  note(evaluation(fmt::format("step {}: held-out loss", metrics.step), *metrics.held_out_loss));
+  note(evaluation(fmt::format("step {}: held-out loss", metrics.step), *metrics.held_out_loss,
+                  metrics.held_out_reports));
 }
 
 void Progress::skipped(std::int64_t step) {
   note(fmt::format("step {}: skipped (--iterations-to-skip); its data is consumed, nothing is trained", step));
 }
 
-void Progress::evaluated(std::int64_t, double held_out_loss) { note(evaluation("held-out loss", held_out_loss)); }
+void Progress::evaluated(std::int64_t, const Evaluation& held_out) {
+  note(evaluation("held-out loss", held_out.loss, held_out.reports));
+}
 
-void Progress::run_done(std::optional<double> test_loss) {
-  if (test_loss) note(evaluation("test loss", *test_loss));
+void Progress::run_done(const std::optional<Evaluation>& test) {
+  if (test) note(evaluation("test loss", test->loss, test->reports));
 }
 
 }  // namespace loom::train

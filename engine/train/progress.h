@@ -5,6 +5,8 @@
 // Plain     step 12/100  loss 3.1416  12345 tokens/s  1:23 left
 //           every log_interval steps, and at the last one. For files and pipes, and under an MPI launcher, which hands
 //           on whole lines and shows a terminal to the program even where it has none.
+// Reports   of the loss function stand behind the loss, in their order: "loss 3.1416  accuracy 0.5000"; on a terminal
+//           as many as fit into its width.
 // Left      the average time of this run's steps, times the number of steps to come.
 // Threads   one thread at a time. Every rank may hold one; only the one made with `shown` prints.
 #pragma once
@@ -22,12 +24,15 @@ namespace loom::train {
 
 // Whether a person watches this file descriptor (isatty).
 bool is_terminal(int fd);
+// Its width; 80 where it does not say.
+std::size_t terminal_columns(int fd);
 
 struct ProgressOptions {
   std::int64_t total_steps = 1;
   std::int64_t first_step = 0;    // steps done before this run (resumed training)
   std::int64_t log_interval = 1;  // steps between plain lines
   bool terminal = false;          // is_terminal(of the stream)
+  std::size_t columns = 80;       // of the terminal
   bool shown = true;              // rank 0 only
   std::string loss_unit = {};     // "nats per byte", printed behind the losses of evaluations
 };
@@ -42,11 +47,11 @@ class Progress final : public StepObserver {
   Progress& operator=(const Progress&) = delete;
 
   // After each step; `steps_done` counts from the start of training and grows.
-  void update(std::int64_t steps_done, double loss, double tokens_per_second);
+  void update(std::int64_t steps_done, double loss, double tokens_per_second, const Reports& reports = {});
   void skipped(std::int64_t step) override;
   void step_done(const StepMetrics& metrics) override;
-  void evaluated(std::int64_t step, double held_out_loss) override;
-  void run_done(std::optional<double> test_loss) override;
+  void evaluated(std::int64_t step, const Evaluation& held_out) override;
+  void run_done(const std::optional<Evaluation>& test) override;
   // A line of its own, say of an evaluation; the bar moves below it.
   void note(std::string_view line);
 
@@ -54,7 +59,8 @@ class Progress final : public StepObserver {
   struct Bar;
 
   bool due(std::int64_t steps_done) const;
-  std::string evaluation(const std::string& what, double loss) const;
+  std::string evaluation(const std::string& what, double loss, const Reports& reports) const;
+  std::string line(std::int64_t steps_done, double loss, double tokens_per_second, const Reports& reports) const;
   std::string time_left(std::int64_t steps_done) const;
   void draw(const std::string& line);
   void erase();

@@ -1,7 +1,6 @@
 #include "engine/train/run_checkpoints.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <fmt/ranges.h>
 #include <set>
@@ -12,7 +11,6 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
-#include "engine/train/same_job.h"
 #include "models/hub/config_reader.h"
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora.h"
@@ -32,46 +30,8 @@ const std::string kScaler = "grad_scaler";
 const std::string kSpikes = "spikes";
 const std::string kLora = "lora";
 
-// Flags that say how to go on, when to save and when to end: a run is the same with others.
-bool is_of_one_start(const comm::SaidEntry& entry) {
-  constexpr std::string_view kBeginnings[] = {"--override-", "--use-checkpoint-", "--save",           "--exit-",
-                                              "--eval-",     "--skip-train",      "--ref-logps-cache"};
-  return std::ranges::any_of(kBeginnings, [&](std::string_view begin) { return entry.key.starts_with(begin); });
-}
-
-std::vector<comm::SaidEntry> saved_arguments(const TrainArguments& arguments) {
-  std::vector<comm::SaidEntry> entries = hyper_parameters(arguments);
-  std::erase_if(entries, is_of_one_start);
-  return entries;
-}
-
-// "--global-batch-size" -> "global_batch_size"
-std::string key_of(std::string flag) {
-  flag.erase(0, flag.find_first_not_of('-'));
-  std::ranges::replace(flag, '-', '_');
-  return flag;
-}
-
-// As Python would have it in its arguments.
-PlainValue argument_value(const std::string& text) {
-  if (text == "none") return {};
-  if (text == "the flag") return PlainValue::boolean(true);
-  const char* const end = text.data() + text.size();
-  std::int64_t whole = 0;
-  if (const auto read = std::from_chars(text.data(), end, whole); read.ec == std::errc{} && read.ptr == end) {
-    return PlainValue::whole(whole);
-  }
-  double real = 0;
-  if (const auto read = std::from_chars(text.data(), end, real); read.ec == std::errc{} && read.ptr == end) {
-    return PlainValue::real(real);
-  }
-  return PlainValue::text(text);
-}
-
-void add_arguments(checkpoint::State& state, const TrainArguments& arguments) {
-  for (const comm::SaidEntry& entry : saved_arguments(arguments)) {
-    state.add({kArgs, key_of(entry.key)}, argument_value(entry.value));
-  }
+void add_arguments(checkpoint::State& state, const SavedArguments& arguments) {
+  for (const SavedArgument& argument : arguments) state.add({kArgs, name_of(argument)}, argument.value);
 }
 
 void add_schedule(checkpoint::State& state, const ScheduleState& schedule) {
@@ -228,7 +188,9 @@ std::map<std::string, double> options_in(const io::DcpFolder& checkpoint, std::s
   if (const auto nesterov = checkpoint::read_value(checkpoint, group + "nesterov");
       nesterov && nesterov->is(PlainValue::Kind::kBool)) {
     options["nesterov"] = nesterov->as_bool() ? 1.0 : 0.0;
+    if (!options.contains("ns_steps")) options["dampening"] = number(checkpoint, group + "dampening").value_or(0);
   }
+  if (!options.empty()) options["lr_mult"] = number(checkpoint, group + "lr_mult").value_or(1);
   return options;
 }
 
@@ -236,7 +198,10 @@ std::map<std::string, double> options_in(const io::DcpFolder& checkpoint, std::s
 std::string flag_of(const std::string& option, OptimizerKind kind) {
   const std::string_view family = kind == OptimizerKind::kMuon ? "muon" : "sgd";
   if (option == "ns_steps") return "--muon-num-ns-steps";
-  if (option == "momentum" || option == "nesterov") return fmt::format("--{}-{}", family, option);
+  if (option == "lr_mult") return "--muon-scalar-lr divided by --lr";
+  if (option == "momentum" || option == "nesterov" || option == "dampening") {
+    return fmt::format("--{}-{}", family, option);
+  }
   return "--adam-" + option;
 }
 
@@ -265,6 +230,7 @@ std::vector<nn::GroupState> continued_groups(const io::DcpFolder& checkpoint, co
   std::vector<nn::GroupState> groups = optimizer.state_dict().groups;
   std::set<std::string> differences;
   for (std::size_t i = 0; i < groups.size(); ++i) {
+    groups[i].options.emplace("lr_mult", 1);
     for (const auto& [name, saved] : options_in(checkpoint, i)) {
       const auto own = groups[i].options.find(name);
       if (own == groups[i].options.end() || own->second == saved) continue;
@@ -283,27 +249,26 @@ std::vector<nn::GroupState> continued_groups(const io::DcpFolder& checkpoint, co
       escaped(checkpoint.folder().string()), fmt::join(differences, "; "));
 }
 
-std::string shown_argument(const PlainValue& value) {
-  if (value.is(PlainValue::Kind::kNone)) return "none";
-  if (value.is(PlainValue::Kind::kText)) return shown_text(value.as_text());
-  return value.is(PlainValue::Kind::kBool) && value.as_bool() ? "the flag" : value.repr();
-}
-
 // Flags that are not what they were; the schedule's are an error elsewhere.
-void warn_of_other_arguments(const io::DcpFolder& checkpoint, const TrainArguments& arguments) {
+void warn_of_other_arguments(const io::DcpFolder& checkpoint, const SavedArguments& arguments) {
   std::vector<std::string> changed;
-  for (const comm::SaidEntry& entry : saved_arguments(arguments)) {
-    const auto saved = checkpoint::read_value(checkpoint, fmt::format("{}.{}", kArgs, key_of(entry.key)));
-    if (!saved || *saved == argument_value(entry.value)) continue;
-    changed.push_back(fmt::format("{} is {} (was {})", entry.key, entry.value, shown_argument(*saved)));
+  for (const SavedArgument& own : arguments) {
+    const auto saved = checkpoint::read_value(checkpoint, fmt::format("{}.{}", kArgs, name_of(own)));
+    if (!saved || is_same_argument(*saved, own.value)) continue;
+    changed.push_back(fmt::format("{} is {} (was {})", own.flag, shown_argument(own.value), shown_argument(*saved)));
   }
   if (!changed.empty()) logger().warn("the run goes on with other flags: {}", fmt::join(changed, ", "));
 }
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(Trainer& trainer, const TrainArguments& arguments, comm::World& world, Say say)
-    : trainer_(trainer), arguments_(arguments), everyone_(world.everyone("checkpoints")), say_(std::move(say)) {
+RunCheckpoints::RunCheckpoints(Trainer& trainer, const TrainArguments& arguments, SavedArguments saved,
+                               comm::World& world, Say say)
+    : trainer_(trainer),
+      arguments_(arguments),
+      saved_arguments_(std::move(saved)),
+      everyone_(world.everyone("checkpoints")),
+      say_(std::move(say)) {
   if (models::lora_of(trainer.sharded_module()) != nullptr) base_digest_ = base_digest(trainer);
   if (!arguments.save || arguments.ckpt_format != CheckpointFormat::kTorchDcp) return;
   checkpoint::SaverOptions options;
@@ -334,7 +299,7 @@ checkpoint::State RunCheckpoints::state() const {
   if (!arguments_.no_save_rng) add_rng(state, trainer_.state(), trainer_.dims(), everyone_->rank());
   if (spikes_ != nullptr) add_spikes(state, spikes_->state());
   add_position(state, trainer_.state());
-  add_arguments(state, arguments_);
+  add_arguments(state, saved_arguments_);
   return state;
 }
 
@@ -427,7 +392,7 @@ void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Res
   const checkpoint::Strictness strictness = arguments_.dist_ckpt_strictness;
   read_weights(checkpoint, strictness);
   if (arguments_.finetune || from.is_release) return;
-  if (everyone_->rank() == 0) warn_of_other_arguments(checkpoint, arguments_);
+  if (everyone_->rank() == 0 && !arguments_.skip_train) warn_of_other_arguments(checkpoint, saved_arguments_);
   if (!arguments_.no_load_optim) {
     nn::Optimizer& optimizer = trainer_.optimizer();
     if (!checkpoint::has_optimizer(checkpoint)) {
@@ -460,7 +425,9 @@ std::optional<std::int64_t> RunCheckpoints::load() {
           folder);
     }
     say(fmt::format("WARNING: could not find the metadata file {}/latest_checkpointed_iteration.txt", folder));
-    say("    will not load any checkpoints and will start from random");
+    const io::HfWeights* weights = loaded_weights(trainer_.inputs(), trainer_.model());
+    say(fmt::format("    will not load any checkpoints and will start from {}",
+                    weights == nullptr ? "random" : "the weights of " + escaped(weights->folder().string())));
     return std::nullopt;
   }
   say(fmt::format("  successfully loaded checkpoint from {} [ t 1/1, p 1/1 ] at iteration {}", folder,

@@ -21,6 +21,7 @@
 
 #include "engine/checkpoint/resume.h"
 #include "engine/checkpoint/saver.h"
+#include "engine/train/saved_arguments.h"
 #include "engine/train/spikes.h"
 #include "engine/train/step_observer.h"
 #include "engine/train/trainer.h"
@@ -31,8 +32,8 @@ class RunCheckpoints final : public StepObserver {
  public:
   using Say = std::function<void(const std::string& line)>;
 
-  // `say` gets the lines of rank 0. The references outlive it.
-  RunCheckpoints(Trainer& trainer, const TrainArguments& arguments, comm::World& world, Say say);
+  // `saved`: what checkpoints keep below args.*. `say` gets the lines of rank 0. The references outlive it.
+  RunCheckpoints(Trainer& trainer, const TrainArguments& arguments, SavedArguments saved, comm::World& world, Say say);
   ~RunCheckpoints() override;
 
   // What --load asks for, into the trainer; what it begins with, or none where the run begins anew.
@@ -63,6 +64,7 @@ class RunCheckpoints final : public StepObserver {
 
   Trainer& trainer_;
   const TrainArguments& arguments_;
+  const SavedArguments saved_arguments_;
   const std::shared_ptr<comm::ProcessGroup> everyone_;
   const Say say_;
   std::unique_ptr<checkpoint::Saver> saver_;

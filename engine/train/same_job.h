@@ -1,15 +1,17 @@
 // same_job: what ranks that are processes must have alike to train one model, and their agreement on it before the
 // first step. Threads of one process share their arguments and inputs and need none.
 //
-// Compared       the flags that steer the computation; every scalar of the model's configuration, by value, not by
-//                spelling; each parameter's path, shape, type and whether it is trained; of loaded weights, each
-//                tensor's first and last 4 KiB; the data (data/content.h), or for data without --data-path the first
-//                micro-batch.
-// Not compared   paths, and what each rank may have for itself: threads, executor, deadline, logs, profiles.
+// Compared       every scalar of the model's configuration, by value, not by spelling; each parameter's path, shape,
+//                type and whether it is trained; of loaded weights, the reference model's too, each tensor's first and
+//                last 4 KiB; all of an adapter and of the tokenizer; the data (data/content.h), or for data without
+//                --data-path the first micro-batch. The command line adds its flags (job/agreement.h), and a
+//                checkpoint is compared when it is opened (checkpoint/resume.h).
+// Not compared   the paths of these: what lies there is.
 // Errors         ConfigError, the same on every rank, that names the flag, key or file and who has what
 //                (comm/same_entries.h).
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "engine/comm/same_entries.h"
@@ -22,12 +24,9 @@ namespace loom::train {
 std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
                                          const TrainingInputs& inputs);
 
-// Of these, the flags that steer the computation, with their values: what a checkpoint says of its run.
-std::vector<comm::SaidEntry> hyper_parameters(const TrainArguments& arguments);
-
 // What tells weights and adapters of two processes apart: each tensor by name, size and digest of its ends (of adapters
-// all bytes).
-void add_weights(std::vector<comm::SaidEntry>& entries, const io::HfWeights& weights);
+// all bytes). `of` begins their keys.
+void add_weights(std::vector<comm::SaidEntry>& entries, const io::HfWeights& weights, std::string_view of = "weights");
 void add_adapter(std::vector<comm::SaidEntry>& entries, const models::AdapterFolder& folder);
 
 // Collective, and the first of a job: it has the same size on every rank, whatever the entries are.

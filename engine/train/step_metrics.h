@@ -12,6 +12,15 @@
 
 namespace loom::train {
 
+// Figures of the loss function, by name.
+using Reports = std::vector<std::pair<std::string, double>>;
+
+// Of an evaluation: means over its batches.
+struct Evaluation {
+  double loss = 0.0;
+  Reports reports = {};
+};
+
 struct StepMetrics {
   std::int64_t step = 0;  // optimizer steps done, this one included
   double loss = 0.0;      // mean over the global batch
@@ -25,8 +34,10 @@ struct StepMetrics {
   std::int64_t samples_skipped = 0;   // of these, those of --iterations-to-skip
   double tokens_per_second = 0.0;     // of the whole job
   std::vector<std::pair<std::string, std::int64_t>> peak_memory_bytes = {};  // of the device, by category
+  std::int64_t peak_host_memory_bytes = 0;  // of tensors that rank 0 keeps on the host, since its start
   std::optional<double> held_out_loss = {};
-  std::vector<std::pair<std::string, double>> reports = {};  // of the loss function, by name
+  Reports held_out_reports = {};  // with held_out_loss
+  Reports reports = {};
 };
 
 }  // namespace loom::train

@@ -30,10 +30,10 @@ class StepObserver {
   virtual void skipped(std::int64_t /*step*/) {}
   // What metrics.jsonl says of the step.
   virtual void step_done(const StepMetrics& /*metrics*/) {}
-  // With --skip-train, in the place of steps: the loss on the held-out data after `step` steps of runs before.
-  virtual void evaluated(std::int64_t /*step*/, double /*held_out_loss*/) {}
-  // After the last evaluation; the loss on the test data, where there is any.
-  virtual void run_done(std::optional<double> /*test_loss*/) {}
+  // With --skip-train, in the place of steps: what the held-out data gave after `step` steps of runs before.
+  virtual void evaluated(std::int64_t /*step*/, const Evaluation& /*held_out*/) {}
+  // After the last evaluation; what the test data gave, where there is any.
+  virtual void run_done(const std::optional<Evaluation>& /*test*/) {}
   // The run ended early, in order: a signal, --exit-interval, --exit-duration-in-mins.
   virtual void run_stopped() {}
 };

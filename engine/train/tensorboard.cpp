@@ -38,7 +38,7 @@ void TensorBoard::step_done(const StepMetrics& metrics) {
   samples_ = metrics.samples_consumed;
   if (step_ % options_.tensorboard_log_interval == 0) add_step(metrics);
   if (step_ % options_.log_interval == 0) add_timers();
-  if (metrics.held_out_loss) add_validation(*metrics.held_out_loss);
+  if (metrics.held_out_loss) add_validation({*metrics.held_out_loss, metrics.held_out_reports});
   flush_when_due();
 }
 
@@ -80,18 +80,19 @@ void TensorBoard::add_timers() {
   if (options_.log_throughput) add("throughput", run_.flops_per_rank() / (seconds * 1e12), step_);
 }
 
-void TensorBoard::add_validation(double loss) {
+void TensorBoard::add_validation(const Evaluation& held_out) {
   const std::string tag = std::string(kLossName) + " validation";
-  add_twice(tag, loss);
-  if (options_.log_validation_ppl_to_tensorboard) add_twice(tag + " ppl", std::exp(std::min(20.0, loss)));
+  add_twice(tag, held_out.loss);
+  if (options_.log_validation_ppl_to_tensorboard) add_twice(tag + " ppl", std::exp(std::min(20.0, held_out.loss)));
+  for (const auto& [name, value] : held_out.reports) add_twice(name + " validation", value);
 }
 
-void TensorBoard::evaluated(std::int64_t step, double held_out_loss) {
+void TensorBoard::evaluated(std::int64_t step, const Evaluation& held_out) {
   step_ = step;
-  add_validation(held_out_loss);
+  add_validation(held_out);
 }
 
-void TensorBoard::run_done(std::optional<double>) { flush(); }
+void TensorBoard::run_done(const std::optional<Evaluation>&) { flush(); }
 
 void TensorBoard::run_stopped() { flush(); }
 

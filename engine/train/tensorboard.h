@@ -56,8 +56,8 @@ class TensorBoard final : public StepObserver {
   void begin_step(std::int64_t step) override;
   void end_step(std::int64_t step) override;
   void step_done(const StepMetrics& metrics) override;
-  void evaluated(std::int64_t step, double held_out_loss) override;
-  void run_done(std::optional<double> test_loss) override;
+  void evaluated(std::int64_t step, const Evaluation& held_out) override;
+  void run_done(const std::optional<Evaluation>& test) override;
   void run_stopped() override;
 
   const std::filesystem::path& file() const;
@@ -70,7 +70,7 @@ class TensorBoard final : public StepObserver {
   void add_step(const StepMetrics& metrics);
   void add_memory();
   void add_timers();
-  void add_validation(double loss);
+  void add_validation(const Evaluation& held_out);
   void flush_when_due();
   void flush();
 

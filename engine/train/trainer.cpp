@@ -3,31 +3,31 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <fmt/ranges.h>
-#include <unordered_set>
 
-#include "engine/comm/exchange.h"
 #include "engine/core/error.h"
+#include "engine/core/log.h"
 #include "engine/core/parallel.h"
 #include "engine/core/rng.h"
 #include "engine/core/rng_state.h"
 #include "engine/data/byte_dataset.h"
+#include "engine/device/device.h"
+#include "engine/launch/stop_signals.h"
 #include "engine/nn/functional.h"
-#include "engine/nn/optim/gradients.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/finite.h"
-#include "engine/train/make_optimizer.h"
 #include "engine/train/model_folder.h"
+#include "engine/train/not_finite.h"
 #include "engine/train/reference_model.h"
 #include "engine/train/sharded_model.h"
+#include "engine/train/update.h"
+#include "engine/train/users_code.h"
 #include "models/hf/hf_folder.h"
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/full_parameters.h"
-#include "sharding/fully_shard.h"
 #include "sharding/reuse_fp32.h"
 
 namespace loom::train {
@@ -48,8 +48,6 @@ std::vector<std::pair<std::string, std::int64_t>> peaks_by_category(const device
   return peaks;
 }
 
-void mark(device::MarkKind kind) { device::Device::current().log().add_mark({.kind = kind}); }
-
 Tensor cast_to(const Tensor& tensor, DType dtype) {
   if (tensor.dtype() == dtype) return tensor;
   const Tensor cast = Tensor::host(tensor.shape(), dtype, "saved");
@@ -58,8 +56,7 @@ Tensor cast_to(const Tensor& tensor, DType dtype) {
 }
 
 // A rank's mean over its micro-batches, each by its weight in the loss.
-void add_reports(std::vector<std::pair<std::string, double>>& sums,
-                 const std::vector<std::pair<std::string, double>>& reports, double weight) {
+void add_reports(Reports& sums, const Reports& reports, double weight) {
   if (sums.empty()) {
     sums = reports;
     for (auto& [name, value] : sums) value *= weight;
@@ -74,20 +71,18 @@ void add_reports(std::vector<std::pair<std::string, double>>& sums,
 }
 
 // 20 bits that depend on the names and their order.
-double number_of_names(const std::vector<std::pair<std::string, double>>& reports) {
+double number_of_names(const Reports& reports) {
   std::uint64_t key = 0;
   for (const auto& [name, value] : reports) key = stream_key(key, name);
   return static_cast<double>(key >> 44);
 }
 
-// Where an error ends the run.
-std::string what_is_kept(const TrainArguments& arguments) {
-  if (!arguments.save) return "nothing is saved";
-  return fmt::format("nothing is saved, and {} keeps what it held", arguments.save->string());
+// The token ids of a batch; of one without, those of its samples.
+double tokens_of(const data::Batch& batch, std::size_t samples, std::int64_t seq_length) {
+  const nn::Value& ids = batch.find("input_ids");
+  return ids.is_tensor() ? static_cast<double>(ids.tensor().numel())
+                         : static_cast<double>(samples) * static_cast<double>(seq_length);
 }
-
-// What a rank may ask the others to stop for; where several do, the first one here.
-constexpr std::array kStopSignals{SIGTERM, SIGINT};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -117,9 +112,13 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       loss_axis_(dims_.loss_axis(mesh_)),
       model_(provide_tuned_model(arguments, callbacks, inputs.tuning)),
       sharded_(models::sharded_module(*model_)),
-      schedule_(schedule_of(arguments)),
       micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
-      state_{.seed = arguments.seed} {
+      state_{.seed = arguments.seed},
+      watched_train_([this](std::span<const std::int64_t> samples) {
+        data::Batch batch = inputs_.data.train(samples);
+        tokens_ += tokens_of(batch, samples.size(), arguments_.seq_length);
+        return batch;
+      }) {
   RngState::current() = {stream_key(arguments.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
   if (!callbacks.has_reference_model) provide_reference(world);
   shard_and_fill(*model_, inputs_.weights, arguments_, inputs_, world);
@@ -130,11 +129,15 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
         inputs.tuning.lora->where, sharded_.type_name(), model_->type_name());
   }
   if (callbacks.has_reference_model) provide_reference(world);
-  optimizer_ = make_optimizer();
+  update_ = std::make_unique<Update>(Update::Of{.arguments = arguments,
+                                                .model = *model_,
+                                                .sharded = sharded_,
+                                                .saved = saved_module(),
+                                                .is_sharded = inputs.fsdp2.has_value(),
+                                                .loss_axis = loss_axis_,
+                                                .rank = rank_});
   if (arguments.reuse_fp32_param) sharding::split_shards(*model_);
-  if (!arguments.fp16) return;
-  scaler_.emplace(arguments.loss_scale);
-  if (scaler_->dynamic()) state_.loss_scale = scaler_->state();
+  update_->restore(state_);
 }
 
 Trainer::~Trainer() {
@@ -152,6 +155,10 @@ void Trainer::provide_reference(comm::World& world) {
   }
 }
 
+nn::Optimizer& Trainer::optimizer() { return update_->optimizer(); }
+
+ScheduleState Trainer::schedule_state() const { return state_of(update_->schedule(), state_.schedule_samples); }
+
 std::string Trainer::base_model() const {
   const io::HfWeights* loaded = loaded_weights(inputs_, *model_);
   return loaded == nullptr ? std::string{} : loaded->folder().string();
@@ -159,19 +166,6 @@ std::string Trainer::base_model() const {
 
 nn::Module& Trainer::saved_module() {
   return sharded_.parameters().size() == model_->parameters().size() ? sharded_ : *model_;
-}
-
-std::unique_ptr<nn::Optimizer> Trainer::make_optimizer() {
-  nn::ParameterGroups groups = nn::make_parameter_groups(saved_module(), grouping_of(arguments_));
-  std::unordered_set<const void*> sharded;
-  for (const Tensor& parameter : sharded_.parameters()) sharded.insert(parameter.id());
-  for (const nn::ParameterGroup& group : groups) {
-    decays_.push_back(!group.weight_decay);
-    for (const nn::OptimizedParameter& parameter : group.parameters) {
-      if (!sharded.contains(parameter.value.id())) beside_.push_back(parameter.value);
-    }
-  }
-  return train::make_optimizer(arguments_, saved_module(), std::move(groups), schedule_.weight_decay.at(0));
 }
 
 void Trainer::set_state(const TrainState& state) {
@@ -190,15 +184,14 @@ void Trainer::set_state(const TrainState& state) {
     config_error("--seed is {}, but the run that is to go on was started with {}; use --seed {}", arguments_.seed,
                  state.seed, state.seed);
   }
-  const bool scaled = scaler_ && scaler_->dynamic();
-  if (scaled && state.loss_scale) scaler_->set_state(*state.loss_scale);
-  state_ = state;
-  state_.loss_scale = scaled ? std::optional(scaler_->state()) : std::nullopt;
+  TrainState restored = state;
+  update_->restore(restored);
+  state_ = restored;
   RngState::current().next = state.draws;
 }
 
 void Trainer::load_schedule(const ScheduleState& saved) {
-  schedule_ = continued_schedule(saved, arguments_);
+  update_->set_schedule(continued_schedule(saved, arguments_));
   state_.schedule_samples = saved.num_steps;
 }
 
@@ -207,10 +200,11 @@ std::vector<std::int64_t> Trainer::rows_of(std::int64_t first_sample, std::int64
                          arguments_.micro_batch_size, index);
 }
 
-data::Loss Trainer::forward(data::DataIterator data) {
-  data::ForwardResult result = callbacks_.forward_step(data, *model_);
+data::Loss Trainer::forward(data::DataIterator data, std::string_view place) {
+  data::ForwardResult result =
+      run_users_code("forward_step", place, [&] { return callbacks_.forward_step(data, *model_); });
   if (!result.loss_func) config_error("forward_step returned no loss_func; return {{output, loss_func}}");
-  data::Loss loss = result.loss_func(std::move(result.output));
+  data::Loss loss = run_users_code("loss_func", place, [&] { return result.loss_func(std::move(result.output)); });
   if (!loss.loss.defined() || loss.loss.numel() != 1) {
     config_error("loss_func returned {}; return one element, the mean over the micro-batch",
                  loss.loss.defined() ? "a tensor " + to_string(loss.loss.shape()) : "no tensor");
@@ -227,10 +221,9 @@ Trainer::StepData Trainer::data_of_step() {
   if (inputs_.data.count_tokens) return counted_data_of_step();
   StepData data;
   for (std::int64_t index = 0; index < micro_batches_; ++index) {
-    data.micro_batches.emplace_back(inputs_.data.train, rows_of(state_.samples_consumed, index));
+    data.micro_batches.emplace_back(watched_train_, rows_of(state_.samples_consumed, index));
     data.weights.push_back(1.0 / static_cast<double>(micro_batches_));
   }
-  data.tokens = static_cast<double>(arguments_.global_batch_size) * arguments_.seq_length;
   return data;
 }
 
@@ -247,15 +240,29 @@ Trainer::StepData Trainer::counted_data_of_step() {
     sums[1] += static_cast<double>(counts.all);
     data.micro_batches.emplace_back(std::move(batch));
   }
-  mean_over_ranks(sums);
+  mean_over(loss_axis_, sums);
+  check_counted(sums[0]);
   for (double& weight : data.weights) weight = sums[0] > 0 ? weight / sums[0] : 0.0;
-  data.tokens = sums[1] * loss_axis_.size();
+  tokens_ = sums[1];
   return data;
+}
+
+// Of a step of all ranks, before its forward.
+void Trainer::check_counted(double scored) {
+  if (scored > 0) return uncounted_.note_counted();
+  const std::int64_t first = state_.samples_consumed;
+  const bool one = arguments_.global_batch_size == 1;
+  std::string samples = one ? fmt::format("sample {}", first)
+                            : fmt::format("samples {} to {}", first, first + arguments_.global_batch_size - 1);
+  if (inputs_.data.place) samples += fmt::format(" ({}{})", inputs_.data.place(first), one ? "" : " first");
+  const std::string warning = uncounted_.note_uncounted(state_.step + 1, samples, what_is_kept(arguments_));
+  if (reports()) logger().warn("{}", warning);
 }
 
 double Trainer::micro_batch(data::DataIterator data, double weight, Reports& reports) {
   begin_phase("forward");
-  data::Loss result = forward(std::move(data));
+  data::Loss result =
+      forward(std::move(data), fmt::format("iteration {} of {}", state_.step + 1, arguments_.train_iters));
   add_reports(reports, result.reports, weight);
   Tensor loss = std::move(result.loss);
   if (!loss.requires_grad()) {
@@ -263,39 +270,15 @@ double Trainer::micro_batch(data::DataIterator data, double weight, Reports& rep
   }
   if (weight != 1.0) loss = ops::scale(loss, weight);
   const double value = loss.item();
-  check_finite(value, "local forward loss calculation");
-  if (scaler_) loss = ops::scale(ops::cast(loss, DType::kF32), scaler_->scale());
-  mark(device::MarkKind::kBackward);
+  const auto bad = not_finite(value);
+  if (bad && arguments_.check_for_nan_in_loss_and_grad) {
+    raise_not_finite({*bad, "local forward loss calculation"}, state_.step + 1, arguments_);
+  }
+  loss = update_->scaled(loss);
+  device::Device::current().log().add_mark({.kind = device::MarkKind::kBackward});
   begin_phase("backward");
   autograd::backward(loss);
   return value;
-}
-
-void Trainer::mean_over_ranks(std::span<double> values) {
-  if (loss_axis_.size() == 1) return;
-  loss_axis_.group().all_reduce(comm::kHostLane, values.data(), static_cast<std::int64_t>(values.size()), DType::kF64,
-                                comm::ReduceOp::sum(), "loss");
-  for (double& value : values) value /= loss_axis_.size();
-}
-
-void Trainer::check_finite(double value, std::string_view what) const {
-  const auto found = not_finite(value);
-  if (!found || !arguments_.check_for_nan_in_loss_and_grad) return;
-  raise_not_finite(*found, what, "");
-}
-
-// Every rank has the same norm, and so all of them come to the exchange.
-void Trainer::check_grad_norm(double norm) const {
-  const auto found = not_finite(norm);
-  if (!found || !arguments_.check_for_nan_in_loss_and_grad) return;
-  raise_not_finite(*found, "grad norm", first_bad_gradient());
-}
-
-void Trainer::raise_not_finite(std::string_view found, std::string_view what, const std::string& where) const {
-  raise<Error>(
-      "found {} in {}{}: iteration {} of {}; {}; look at the data, lower --lr or --clip-grad, or go on regardless with "
-      "--no-check-for-nan-in-loss-and-grad",
-      found, what, where, state_.step + 1, arguments_.train_iters, what_is_kept(arguments_));
 }
 
 // The figures travel together, with the request to stop. With reports come a number of their names and its square:
@@ -308,9 +291,11 @@ void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
   if (!metrics.reports.empty()) means.insert(means.end(), {names, names * names});
   const std::size_t request = means.size();
   add_request(means);
-  mean_over_ranks(means);
-  metrics.loss = means[0];
-  for (std::size_t i = 0; i < metrics.reports.size(); ++i) metrics.reports[i].second = means[i + 1];
+  mean_over(loss_axis_, means);
+  metrics.loss = without_nan_sign(means[0]);
+  for (std::size_t i = 0; i < metrics.reports.size(); ++i) {
+    metrics.reports[i].second = without_nan_sign(means[i + 1]);
+  }
   agreed_stop_ = agreed_on(std::span(means).subspan(request));
   if (metrics.reports.empty() || (means[numbers] == names && means[numbers + 1] == names * names)) return;
   std::vector<std::string> said;
@@ -325,72 +310,18 @@ void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
 void Trainer::add_request(std::vector<double>& means) const {
   if (!stop_request_) return;
   const StopRequest own = stop_request_();
-  for (const int signal : kStopSignals) means.push_back(own.signal == signal ? 1.0 : 0.0);
+  for (const int signal : launch::kStopSignals) means.push_back(own.signal == signal ? 1.0 : 0.0);
   means.push_back(own.time_is_up ? 1.0 : 0.0);
 }
 
 StopRequest Trainer::agreed_on(std::span<const double> means) {
   StopRequest agreed;
   if (means.empty()) return agreed;
-  for (std::size_t i = 0; i < kStopSignals.size() && agreed.signal == 0; ++i) {
-    if (means[i] > 0) agreed.signal = kStopSignals[i];
+  for (std::size_t i = 0; i < launch::kStopSignals.size() && agreed.signal == 0; ++i) {
+    if (means[i] > 0) agreed.signal = launch::kStopSignals[i];
   }
   agreed.time_is_up = means.back() > 0;
   return agreed;
-}
-
-// Of the gradients as backward left them, the same bits on every rank.
-double Trainer::unclipped_norm() {
-  if (inputs_.fsdp2) return sharding::grad_norm(sharded_);
-  return std::sqrt(nn::gradient_sum_of_squares(optimizer_->parameters()));
-}
-
-// Takes the loss scale out of the gradients too; `norm` is without it.
-void Trainer::clip(double norm) {
-  const std::vector<Tensor> clipped = inputs_.fsdp2 ? sharded_.parameters() : optimizer_->parameters();
-  if (!scaler_) {
-    if (arguments_.clip_grad > 0) nn::clip_gradients(clipped, norm, arguments_.clip_grad);
-    return;
-  }
-  const double unscale = 1.0 / scaler_->scale();
-  const double factor = arguments_.clip_grad > 0 ? std::min(1.0, arguments_.clip_grad / (norm + 1e-6)) : 1.0;
-  nn::scale_gradients(clipped, factor * unscale);
-  if (inputs_.fsdp2) nn::scale_gradients(beside_, unscale);
-}
-
-// Whether a gradient of any rank is NaN or Inf. The norm is over all ranks; what is beside the sharded part has none.
-bool Trainer::overflows(double norm) {
-  double found = std::isfinite(norm) ? 0.0 : 1.0;
-  if (beside_.empty()) return found > 0;
-  if (!std::isfinite(nn::gradient_sum_of_squares(beside_))) found = 1.0;
-  mean_over_ranks({&found, 1});
-  return found > 0;
-}
-
-// An overflow that a smaller scale may heal is no error.
-void Trainer::check_overflow(double norm) const {
-  if (!arguments_.check_for_nan_in_loss_and_grad || !scaler_->at_its_end()) return;
-  raise<Error>(
-      "found {} in grad norm: iteration {} of {}, at the loss scale {}, which is {}; {}; {}, look at the data, write "
-      "param_dtype: bf16 with --bf16, or skip each such update with --no-check-for-nan-in-loss-and-grad",
-      not_finite(norm).value_or("NaN or Inf"), state_.step + 1, arguments_.train_iters, scaler_->scale(),
-      scaler_->dynamic() ? "as low as --min-loss-scale allows" : "constant", what_is_kept(arguments_),
-      scaler_->dynamic() ? "lower --min-loss-scale" : "lower --loss-scale");
-}
-
-void Trainer::update() {
-  optimizer_->set_lr(schedule_.lr.at(state_.schedule_samples));
-  const double weight_decay = schedule_.weight_decay.at(state_.schedule_samples);
-  for (std::size_t group = 0; group < decays_.size(); ++group) {
-    if (decays_[group]) optimizer_->groups()[group].weight_decay = weight_decay;
-  }
-  mark(device::MarkKind::kOptimizer);
-  {
-    std::optional<sharding::JoinedShards> joined;
-    if (arguments_.reuse_fp32_param) joined.emplace(*model_);
-    optimizer_->step();
-  }
-  state_.schedule_samples += arguments_.global_batch_size;
 }
 
 void Trainer::skip_iterations() {
@@ -403,49 +334,13 @@ void Trainer::skip_iterations() {
   }
 }
 
-// Which gradient is not finite: the first one, in the order of the parameters, that any rank has. Collective.
-std::string Trainer::first_bad_gradient() const {
-  std::string own;
-  std::size_t number = 0;
-  for (const nn::ParameterGroup& group : std::as_const(*optimizer_).groups()) {
-    for (const nn::OptimizedParameter& parameter : group.parameters) {
-      ++number;
-      if (own.empty() && !std::isfinite(nn::gradient_sum_of_squares({parameter.value}))) {
-        own = fmt::format("{:012d} '{}' on rank {}", number, parameter.path, rank_);
-      }
-    }
-  }
-  if (loss_axis_.size() > 1) {
-    for (const auto& said : comm::exchange_lines(loss_axis_.group(), own, "gradients that are not finite")) {
-      if (!said.empty() && (own.empty() || said.front() < own)) own = said.front();
-    }
-  }
-  return own.empty() ? "" : fmt::format(", first in the gradient of {}", own.substr(own.find(' ') + 1));
-}
-
-// Where nothing that the norm says keeps gradients from the optimizer, each of those that come to the host is used when
-// it has landed; to sum them up first would be to wait for the last.
-bool Trainer::updates_before_norm() const {
-  return !waits_in_backward(arguments_) && arguments_.clip_grad == 0 && !scaler_ &&
-         !arguments_.check_for_nan_in_loss_and_grad;
-}
-
-void Trainer::clip_and_update(StepMetrics& metrics) {
-  const double norm = unclipped_norm();
-  metrics.grad_norm = scaler_ ? norm / scaler_->scale() : norm;
-  metrics.skipped = scaler_ && overflows(norm);
-  if (metrics.skipped) return check_overflow(norm);
-  check_grad_norm(metrics.grad_norm);
-  clip(metrics.grad_norm);
-  update();
-}
-
 StepMetrics Trainer::step() {
   const std::int64_t step = state_.step;
   for (StepObserver* observer : observers_) observer->begin_step(step);
   const auto start = std::chrono::steady_clock::now();
   device::DeviceMemory& memory = device::Device::current().memory();
   memory.reset_peaks();
+  tokens_ = 0;
   StepMetrics metrics;
   metrics.step = step + 1;
   double loss = 0.0;
@@ -455,50 +350,48 @@ StepMetrics Trainer::step() {
   }
   mean_of_step(loss, metrics);
   begin_phase("optimizer");
-  metrics.lr = schedule_.lr.at(state_.schedule_samples);
-  if (updates_before_norm()) {
-    update();
-    metrics.grad_norm = unclipped_norm();
-  } else {
-    clip_and_update(metrics);
-  }
-  optimizer_->zero_grad();
-  if (scaler_) {
-    scaler_->update(metrics.skipped);
-    if (scaler_->dynamic()) state_.loss_scale = scaler_->state();
-    metrics.loss_is_scaled = true;
-    metrics.loss_scale = scaler_->scale();
-  }
+  update_->take(state_, metrics);
   begin_phase("end");
   state_.step += 1;
   state_.samples_consumed += arguments_.global_batch_size;
   state_.draws = RngState::current().next;
-  metrics.next_lr = schedule_.lr.at(state_.schedule_samples);
   metrics.samples_consumed = state_.samples_consumed;
   metrics.samples_skipped = state_.samples_skipped;
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
+  metrics.peak_host_memory_bytes = device::Device::current().host_memory().stats().peak_bytes;
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->end_step(step);
-  metrics.tokens_per_second = data.tokens / seconds_since(start);
+  metrics.tokens_per_second = tokens_ * dims_.data_size() / seconds_since(start);
   return metrics;
 }
 
-std::optional<double> Trainer::evaluate(const data::DataLoader& loader) {
+std::optional<Evaluation> Trainer::evaluate(const data::DataLoader& loader) {
   if (!loader || arguments_.eval_iters == 0) return std::nullopt;
   const autograd::NoGrad no_grad;
   model_->eval();
   const std::int64_t count = arguments_.eval_iters * micro_batches_;
-  std::array<double, 2> sums{};  // of the weighted losses, and of the weights
+  const std::string place = fmt::format("the evaluation after iteration {}", state_.step);
+  std::vector<double> sums(2);  // of the weighted losses, and of the weights; then of the weighted reports
+  Reports reports;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t first_sample = i / micro_batches_ * arguments_.global_batch_size;
-    data::Batch batch = loader(rows_of(first_sample, i % micro_batches_));
+    data::Batch batch =
+        run_users_code("the data loader", place, [&] { return loader(rows_of(first_sample, i % micro_batches_)); });
     const auto& count = inputs_.data.count_tokens;
     const double weight = count ? static_cast<double>(count(batch).scored) : 1.0;
-    sums[0] += weight * forward(data::DataIterator(std::move(batch))).loss.item();
+    const data::Loss loss = forward(data::DataIterator(std::move(batch)), place);
+    sums[0] += weight * loss.loss.item();
     sums[1] += weight;
+    add_reports(reports, loss.reports, weight);
   }
   model_->train();
-  mean_over_ranks(sums);
-  return sums[1] > 0 ? sums[0] / sums[1] : 0.0;
+  for (const auto& [name, sum] : reports) sums.push_back(sum);
+  mean_over(loss_axis_, sums);
+  if (sums[1] == 0) {
+    if (this->reports()) logger().warn("step {}: the evaluation counts no token, and has no loss", state_.step);
+    return std::nullopt;
+  }
+  for (std::size_t i = 0; i < reports.size(); ++i) reports[i].second = without_nan_sign(sums[i + 2] / sums[1]);
+  return Evaluation{without_nan_sign(sums[0] / sums[1]), std::move(reports)};
 }
 
 std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {

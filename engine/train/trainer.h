@@ -1,20 +1,17 @@
 // Trainer: one rank's training run.
 //
 // Step      for every micro-batch: forward_step and loss_func of the callbacks, loss / micro-batches, backward,
-//           reduction (every micro-batch is reduced); then the global gradient norm, clipping, AdamW.
+//           reduction (every micro-batch is reduced); then update.h.
 // Batch     data rank r of D (parallel_dims.h) takes rows [r * B / D, (r + 1) * B / D) of every global batch B
 //           (byte_dataset.h): the curve does not depend on D, up to rounding.
 // Loss      mean over the global batch, the same on every rank: of its micro-batches, or of its scored tokens where the
 //           loaders count them (data::DataLoaders::count_tokens).
-// Finite    with check_for_nan_in_loss_and_grad, a loss of this rank or a gradient norm that is NaN or Inf is an Error
-//           before the optimizer changes anything; the other ranks end with it.
+// Finite    with check_for_nan_in_loss_and_grad, a loss of this rank that is NaN or Inf is an Error; the other ranks
+//           end with it.
 // fp16      the loss is multiplied by the loss scale (loss_scaler.h) before backward, the gradients are divided by it
-//           where they are clipped. A gradient that overflows on any rank leaves out the update on all of them: samples
-//           and iteration are counted, the schedules stay. At a scale that cannot fall it is an Error, with
-//           check_for_nan_in_loss_and_grad.
+//           where they are clipped. A step whose update is left out counts its samples and its iteration.
 // Offload   with offload_to_cpu gradients are squared and used in the order in which they land on the host, unless
-//           PyTorch's order of events is kept (waits_in_backward, inputs.h). Without clipping, loss scale and
-//           check_for_nan_in_loss_and_grad the optimizer uses them before their norm is known. The bits are the same.
+//           PyTorch's order of events is kept (waits_in_backward, inputs.h). The bits are the same.
 // Position  is state(), a value; nothing else of a step depends on the steps before but weights and optimizer state.
 // Threads   the rank's host thread.
 #pragma once
@@ -28,23 +25,26 @@
 #include <vector>
 
 #include "engine/comm/mesh.h"
-#include "engine/device/device.h"
 #include "engine/nn/module.h"
-#include "engine/nn/optim/optimizer.h"
 #include "engine/train/inputs.h"
-#include "engine/train/loss_scaler.h"
-#include "engine/train/metrics.h"
 #include "engine/train/optimizer_schedule.h"
 #include "engine/train/parallel_dims.h"
 #include "engine/train/step_observer.h"
 #include "engine/train/train_state.h"
+#include "engine/train/uncounted_steps.h"
 #include "offload/host_allocator.h"
+
+namespace loom::nn {
+class Optimizer;
+}
 
 namespace loom::train {
 
+class Update;
+
 // What a rank asks the others to stop for, and what all of them agreed on.
 struct StopRequest {
-  int signal = 0;           // SIGTERM or SIGINT, or 0
+  int signal = 0;           // one of launch::kStopSignals, or 0
   bool time_is_up = false;  // --exit-duration-in-mins is over
 };
 
@@ -64,8 +64,9 @@ class Trainer {
   // Passes over the iterations of --iterations-to-skip that come next: their samples are consumed, and weights,
   // optimizer, schedules and random numbers stay. Tells the observers of each.
   void skip_iterations();
-  // Mean loss over the first --eval-iters global batches of a loader, from its sample 0 on; none for an empty one.
-  std::optional<double> evaluate(const data::DataLoader& loader);
+  // Means over the first --eval-iters global batches of a loader, from its sample 0 on; none for an empty one, and,
+  // with a warning, where no token of them counts.
+  std::optional<Evaluation> evaluate(const data::DataLoader& loader);
   // Writes the model folder; of a model with adapters, peft's folder of these alone. Collective; the rank that reports
   // writes. Weights that are not finite are not written, so that nothing good is replaced: that rank then gets the text
   // that says so.
@@ -77,6 +78,9 @@ class Trainer {
   // Of the last step, the same on every rank: what any rank asked for when the losses were averaged.
   StopRequest agreed_stop() const { return agreed_stop_; }
 
+  // Where all steps counted no token: what there is to say at the end, the same on every rank (uncounted_steps.h).
+  std::optional<std::string> problem() const { return uncounted_.problem(); }
+
   // What there is to say of the trainer's making, for one rank to print.
   const std::vector<std::string>& said() const { return said_; }
 
@@ -87,7 +91,7 @@ class Trainer {
   // What the weights' names are relative to: the model or a part of it. Its state dict is
   // sharding::local_state_dict(sharded_module()).
   nn::Module& sharded_module() { return sharded_; }
-  nn::Optimizer& optimizer() { return *optimizer_; }
+  nn::Optimizer& optimizer();
   // What a checkpoint holds: sharded_module(), or the model where it trains something beside that. The optimizer's
   // paths are relative to it.
   nn::Module& saved_module();
@@ -103,41 +107,28 @@ class Trainer {
 
   // The schedule of a checkpoint, between steps: continued_schedule() says which holds from now on, and it goes on
   // where the checkpoint's stood.
-  ScheduleState schedule_state() const { return state_of(schedule_, state_.schedule_samples); }
+  ScheduleState schedule_state() const;
   void load_schedule(const ScheduleState& saved);
 
  private:
-  using Reports = std::vector<std::pair<std::string, double>>;
   void provide_reference(comm::World& world);
-  std::unique_ptr<nn::Optimizer> make_optimizer();
   // The samples of this rank's micro-batch number `index` of the step that begins at `first_sample`.
   std::vector<std::int64_t> rows_of(std::int64_t first_sample, std::int64_t index) const;
-  data::Loss forward(data::DataIterator data);
+  // `place`: of the run, for what the program's callbacks throw.
+  data::Loss forward(data::DataIterator data, std::string_view place);
   // What a rank's micro-batches of a step are, and how much the loss of each weighs.
   struct StepData {
     std::vector<data::DataIterator> micro_batches;
-    std::vector<double> weights;  // their sum, averaged over the ranks, is 1
-    double tokens = 0;            // of the step, on all ranks
+    std::vector<double> weights;  // their sum, averaged over the ranks, is 1; all 0 where no token counts
   };
   StepData data_of_step();
   StepData counted_data_of_step();
+  void check_counted(double scored);
   double micro_batch(data::DataIterator data, double weight, Reports& reports);
   void begin_phase(std::string_view phase);
-  void mean_over_ranks(std::span<double> values);
   void mean_of_step(double loss, StepMetrics& metrics);
-  double unclipped_norm();
-  void clip(double norm);
-  bool overflows(double norm);
-  void check_overflow(double norm) const;
-  void update();
-  bool updates_before_norm() const;
-  void clip_and_update(StepMetrics& metrics);
   void add_request(std::vector<double>& means) const;
   static StopRequest agreed_on(std::span<const double> means);
-  void check_finite(double value, std::string_view what) const;
-  void check_grad_norm(double norm) const;
-  std::string first_bad_gradient() const;
-  [[noreturn]] void raise_not_finite(std::string_view found, std::string_view what, const std::string& where) const;
   bool reports() const { return dims_.reports(rank_); }
 
   const TrainArguments& arguments_;
@@ -151,13 +142,12 @@ class Trainer {
   nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
   std::shared_ptr<nn::Module> reference_;  // null: forward_step asks for none, or its values are there
   std::vector<std::string> said_;
-  std::unique_ptr<nn::Optimizer> optimizer_;
-  std::vector<bool> decays_;    // by group of the optimizer: its weight decay is the schedule's
-  std::vector<Tensor> beside_;  // what the optimizer updates beside the parameters of sharded_
-  OptimizerSchedule schedule_;
-  std::optional<LossScaler> scaler_;  // of --fp16
-  std::int64_t micro_batches_;        // per rank and step
+  std::unique_ptr<Update> update_;
+  std::int64_t micro_batches_;  // per rank and step
   TrainState state_;
+  const data::DataLoader watched_train_;  // the training data, whose tokens are added up in tokens_
+  double tokens_ = 0;                     // of the step, on this rank
+  UncountedSteps uncounted_;
   std::vector<StepObserver*> observers_;
   std::function<StopRequest()> stop_request_;
   StopRequest agreed_stop_;

@@ -19,7 +19,7 @@ if [ -z "${SHARDLOOM:-}" ]; then
   bash cmake/install_packages.sh run
   cmake --preset run -Wno-dev > /dev/null
   cmake --build --preset run
-  SHARDLOOM=$PWD/build/run/examples/shardloom
+  SHARDLOOM=$PWD/build/run/shardloom
 fi
 mkdir -p "$work"
 step() { printf '\n== %s\n' "$*"; }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/core/error.h"
+#include "engine/nn/batch_rows.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
 #include "models/decoder/decoder_families.h"
@@ -63,6 +64,47 @@ const nn::Value& optional_argument(const nn::Args& args, std::size_t i) {
   static const nn::Value none;
   return i < args.positional.size() ? args.positional[i] : none;
 }
+
+namespace {
+
+// Of a call with hidden states or ids as the first argument, or with inputs_embeds.
+std::int64_t sequence_length(const nn::Args& args) {
+  const nn::Value& embeddings = args.find("inputs_embeds");
+  return (embeddings.is_none() ? args.tensor(0) : embeddings.tensor()).shape()[1];
+}
+
+// Ends of segments, counted from the first position that is kept.
+nn::Value ends_within(const nn::ValueList& ends, std::int64_t first, std::int64_t count) {
+  nn::ValueList kept;
+  for (const nn::Value& end : ends) {
+    const std::int64_t at = end.number() - first;
+    if (at > 0 && at <= count) kept.emplace_back(at);
+  }
+  return kept;
+}
+
+void keep_rows(nn::Args& args, std::int64_t begin, std::int64_t rows) {
+  const std::int64_t length = sequence_length(args);
+  const auto keep_ends = [&](nn::Value& ends) {
+    if (!ends.is_none()) ends = ends_within(ends.list(), begin * length, rows * length);
+  };
+  for (std::size_t i = 1; i < args.positional.size(); ++i) {
+    nn::Value& value = args.positional[i];
+    if (!value.is_tensor()) {
+      keep_ends(value);
+    } else if (value.tensor().shape().ndim() == 3) {  // tables [S,D] are those of every row
+      value = value.tensor().rows(begin, rows);
+    }
+  }
+  for (auto& [name, value] : args.named) {
+    if (name == "position_ids") value = value.tensor().rows(begin, rows);
+    if (name == "actual_seq_len") keep_ends(value);
+  }
+}
+
+}  // namespace
+
+void attach_batch_rows(nn::Module& module) { module.attach(std::make_shared<nn::BatchRows>(nn::BatchRows{keep_rows})); }
 
 double attention_scale(const DecoderConfig& config) { return 1.0 / std::sqrt(static_cast<double>(config.head_dim)); }
 

@@ -47,6 +47,10 @@ Tensor run_layer(nn::Module& layer, const LayerOptions& options, T&&... argument
   return layer(std::forward<T>(arguments)..., options.actual_seq_len).tensor();
 }
 
+// Says what else of the call of a decoder, a layer or its attention goes with the rows of the batch (nn::BatchRows):
+// tables of position_ids, and actual_seq_len, whose ends count from the first row that is kept.
+void attach_batch_rows(nn::Module& module);
+
 // 1 / sqrt(D).
 double attention_scale(const DecoderConfig& config);
 

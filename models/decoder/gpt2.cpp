@@ -40,7 +40,9 @@ class Gpt2Attention final : public nn::Module {
         c_attn_(register_module("c_attn",
                                 std::make_shared<nn::Conv1D>(c.hidden_size, 3 * c.hidden_size, c.initializer_range))),
         c_proj_(
-            register_module("c_proj", std::make_shared<nn::Conv1D>(c.hidden_size, c.hidden_size, residual_std(c)))) {}
+            register_module("c_proj", std::make_shared<nn::Conv1D>(c.hidden_size, c.hidden_size, residual_std(c)))) {
+    attach_batch_rows(*this);
+  }
   std::string_view type_name() const override { return "GPT2Attention"; }
 
  protected:
@@ -52,8 +54,7 @@ class Gpt2Attention final : public nn::Module {
       return c_proj_(join_heads(ops::cached_attention(q, k, v, scale_, *cache)));
     return c_proj_(join_heads(core_attention(
         *this, {q, k, v}, [scale = scale_, ends = segment_ends(optional_argument(args, 1))](const auto& qkv) {
-          return ends ? nn::functional::segment_attention(qkv[0], qkv[1], qkv[2], scale, ends)
-                      : nn::functional::attention(qkv[0], qkv[1], qkv[2], scale);
+          return nn::functional::plain_attention(qkv[0], qkv[1], qkv[2], scale, /*causal=*/true, ends);
         })));
   }
 
@@ -77,7 +78,7 @@ class Gpt2Mlp final : public nn::Module {
  protected:
   Value forward(const Args& args) override {
     return activated(
-        *this, {c_fc_(args.tensor(0))}, [](const auto& x) { return ops::gelu(x[0], ops::Gelu::kTanh); },
+        *this, {c_fc_(args.tensor(0))}, [](const auto& x) { return nn::functional::gelu(x[0], ops::Gelu::kTanh); },
         [this](const Tensor& x) { return c_proj_(x).tensor(); });
   }
 
@@ -92,7 +93,9 @@ class Gpt2Block final : public nn::Module {
       : ln_1_(register_module("ln_1", norm(c))),
         attn_(register_module("attn", std::make_shared<Gpt2Attention>(c))),
         ln_2_(register_module("ln_2", norm(c))),
-        mlp_(register_module("mlp", std::make_shared<Gpt2Mlp>(c))) {}
+        mlp_(register_module("mlp", std::make_shared<Gpt2Mlp>(c))) {
+    attach_batch_rows(*this);
+  }
   std::string_view type_name() const override { return "GPT2Block"; }
 
  protected:
@@ -124,6 +127,7 @@ class Gpt2Model final : public nn::Module {
         ln_f_(register_module("ln_f", norm(c))) {
     for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) h_.append(std::make_shared<Gpt2Block>(c));
     h_.attach(std::make_shared<LayerList>(LayerList{"attn", "mlp"}));
+    attach_batch_rows(*this);
   }
   std::string_view type_name() const override { return "GPT2Model"; }
 

@@ -1,11 +1,14 @@
 #include "models/decoder/layer_parts.h"
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "engine/core/error.h"
 #include "engine/tensor/autograd.h"
 #include "models/decoder/layer_recompute.h"
+#include "offload/activation_swap.h"
 #include "recompute/checkpoint.h"
 #include "recompute/discarding.h"
 
@@ -144,6 +147,19 @@ bool has_layer_recompute(const nn::Module& model, const RecomputedModule& choice
   return false;
 }
 
+bool is_recomputed_whole(const nn::Module& model, const std::string& path) {
+  for (std::size_t end = path.size(); end != std::string::npos && end > 0; end = path.rfind('.', end - 1)) {
+    const nn::Module* module = model.find(path.substr(0, end));
+    if (module != nullptr && recompute::is_checkpointed(*module)) return true;
+  }
+  const Place<const nn::Module> at(model, path);
+  const auto groups = at.names == nullptr ? nullptr : at.list->attachment<LayerGroups>();
+  if (groups == nullptr) return false;
+  return std::ranges::any_of(groups->by_first, [&](const auto& group) {
+    return group.first <= at.index && at.index < group.first + group.second.layers;
+  });
+}
+
 Tensor run_layers(nn::ModuleList& layers, Args args,
                   const std::function<Tensor(std::size_t layer, const Args& args)>& run) {
   const auto groups = layers.attachment<LayerGroups>();
@@ -186,9 +202,13 @@ Tensor activated(const nn::Module& owner, const std::vector<Tensor>& inputs, con
 Tensor normed(const nn::Module& layer, const nn::Child<nn::Module>& norm, const Tensor& x, const TensorFn& consumer) {
   const auto recomputed = layer.attachment<RecomputedNorms>();
   if (recomputed == nullptr) return consumer(norm(x));
+  std::optional<offload::SavingInside> argument_of(std::in_place, *norm);
   return recompute::run_discarding(
       recomputed->path + " (norms)", [&norm](const Args& args) { return norm(args.tensor(0)); }, args_of({x}),
-      [&](const Tensor& output) -> Value { return consumer(output); });
+      [&](const Tensor& output) -> Value {
+        argument_of.reset();
+        return consumer(output);
+      });
 }
 
 }  // namespace loom::models

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct LayerList {
 void apply_layer_recompute(nn::Module& model, const sharding::RecomputedModule& choice);
 // Whether that was done.
 bool has_layer_recompute(const nn::Module& model, const sharding::RecomputedModule& choice);
+// Whether nothing inside the module at `path` is kept: it, a module above it, or a group of layers that it is in is
+// recomputed whole.
+bool is_recomputed_whole(const nn::Module& model, const std::string& path);
 
 using TensorFn = std::function<Tensor(const Tensor&)>;
 using TensorsFn = std::function<Tensor(const std::vector<Tensor>&)>;

@@ -35,6 +35,7 @@ class Attention final : public NamedModule {
         k_proj_(register_module("k_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
         v_proj_(register_module("v_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
         o_proj_(register_module("o_proj", projection(c, heads_ * c.head_dim, c.hidden_size, c.attention_output_bias))) {
+    attach_batch_rows(*this);
     if (!c.qk_norm) return;
     q_norm_ = register_module("q_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
     k_norm_ = register_module("k_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
@@ -115,7 +116,9 @@ class DecoderLayer final : public NamedModule {
         self_attn_(register_module("self_attn", std::make_shared<Attention>(c))),
         mlp_(register_module("mlp", make_mlp(c, index))),
         input_layernorm_(register_module("input_layernorm", norm(c))),
-        post_attention_layernorm_(register_module("post_attention_layernorm", norm(c))) {}
+        post_attention_layernorm_(register_module("post_attention_layernorm", norm(c))) {
+    attach_batch_rows(*this);
+  }
 
  protected:
   Value forward(const Args& args) override {
@@ -155,6 +158,7 @@ DecoderModel::DecoderModel(const DecoderConfig& c)
                                                                           c.max_position_embeddings, c.rope_theta))) {
   for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers_.append(std::make_shared<DecoderLayer>(c, i));
   layers_.attach(std::make_shared<LayerList>(LayerList{"self_attn", "mlp"}));
+  attach_batch_rows(*this);
 }
 
 Tensor DecoderModel::embeddings(const Args& args) {

@@ -15,7 +15,8 @@ using AngleFunction = double (*)(double);
 double cosine(double angle) { return std::cos(angle); }
 double sine(double angle) { return std::sin(angle); }
 
-// The table of `function` at the positions 0, 1, ..., rows - 1: [rows, head_dim].
+// The table of `function` at the positions 0, 1, ..., rows - 1: [rows, head_dim]. Frequencies and angles are rounded to
+// fp32 where Hugging Face's rotary embedding has them as tensors.
 Tensor make_table(std::int64_t rows, std::int64_t dim, double theta, AngleFunction function) {
   const Tensor table = Tensor::empty({rows, dim}, DType::kF32, device::MemCategory::kActivation, "rotary table");
   const device::Cost cost{.flops = static_cast<double>(table.numel()), .written_bytes = table.nbytes()};
@@ -23,9 +24,11 @@ Tensor make_table(std::int64_t rows, std::int64_t dim, double theta, AngleFuncti
     const std::int64_t half = dim / 2;
     auto* values = table.data<float>();
     for (std::int64_t i = 0; i < half; ++i) {
-      const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
+      const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
+      const float frequency = 1.0f / static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
       for (std::int64_t s = 0; s < rows; ++s) {
-        const auto value = static_cast<float>(function(static_cast<double>(s) * frequency));
+        const float angle = static_cast<float>(s) * frequency;
+        const auto value = static_cast<float>(function(static_cast<double>(angle)));
         values[s * dim + i] = values[s * dim + half + i] = value;
       }
     }

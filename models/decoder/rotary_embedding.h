@@ -1,7 +1,7 @@
 // RotaryEmbedding: the module that owns the rotary tables, cos and sin, without parameters. Private to models.
 //
-// Layout   Hugging Face's: [S, D] with the D / 2 angles twice, angle(s, i) = s * theta^(-2 i / D). Computed in double,
-//          kept in fp32.
+// Layout   Hugging Face's: [S, D] with the D / 2 angles twice, angle(s, i) = s * theta^(-2 i / D). The exponents, the
+//          frequencies and the angles are rounded to fp32, as they are there; so are the cosines and sines.
 // Call     (hidden [B,S,...]) -> [cos, sin], each [S, D]: fp32 where the rank's rope is fused, rounded to hidden's
 //          dtype where it is composed. With position_ids int32 [B,S] as second argument: those of these positions, each
 //          [B, S, D]. ModelError for a position that is negative or not below S; not below the third argument where

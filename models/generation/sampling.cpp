@@ -20,18 +20,27 @@ void check(const SamplingOptions& options) {
   require(options.repetition_penalty > 0.0, "repetition_penalty is {}", options.repetition_penalty);
 }
 
-// The index of the largest logit, after checking all of them.
+bool is_choosable(float logit) { return !std::isnan(logit) && logit != std::numeric_limits<float>::infinity(); }
+
+// The index of the largest logit of a model, after checking all of them.
 std::size_t largest(std::span<const float> logits) {
   require(!logits.empty(), "no logits to choose from");
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
-      raise<Error>("logit {} of {} is {}: the model has diverged; train with a smaller learning rate", i, logits.size(),
-                   logits[i]);
-    }
+  const auto bad = std::ranges::find_if_not(logits, is_choosable);
+  if (bad != logits.end()) {
+    raise<Error>("logit {} of {} is {}: the model has diverged; train with a smaller learning rate",
+                 bad - logits.begin(), logits.size(), std::isnan(*bad) ? "nan" : "inf");
   }
   const auto best = static_cast<std::size_t>(std::ranges::max_element(logits) - logits.begin());
   if (std::isinf(logits[best])) raise<Error>("all {} logits are -inf: no token is allowed", logits.size());
   return best;
+}
+
+// The same after the penalty, which alone can have made them what they must not be.
+std::size_t largest_penalized(std::span<const float> logits, double penalty) {
+  const auto best = static_cast<std::size_t>(std::ranges::max_element(logits) - logits.begin());
+  if (std::ranges::all_of(logits, is_choosable) && !std::isinf(logits[best])) return best;
+  config_error("the repetition penalty is {}, with which logits leave the range of fp32 ({}); use one nearer to 1",
+               penalty, std::numeric_limits<float>::max());
 }
 
 // The logits after the penalty: `storage` where there is one.
@@ -122,8 +131,9 @@ std::int32_t choose_token(std::span<const float> given, const SamplingOptions& o
                           std::uint64_t position, std::span<const std::int32_t> row) {
   check(options);
   std::vector<float> storage;
+  const std::size_t likeliest = largest(given);
   const std::span<const float> logits = penalized(given, options.repetition_penalty, row, storage);
-  const std::size_t best = largest(logits);
+  const std::size_t best = storage.empty() ? likeliest : largest_penalized(logits, options.repetition_penalty);
   if (options.temperature == 0.0) return static_cast<std::int32_t>(best);
   const Choices choices = choices_of(logits, best, options);
   std::vector<double> cumulative;
@@ -140,8 +150,9 @@ std::vector<double> next_token_probabilities(std::span<const float> given, const
                                              std::span<const std::int32_t> row) {
   check(options);
   std::vector<float> storage;
+  const std::size_t likeliest = largest(given);
   const std::span<const float> logits = penalized(given, options.repetition_penalty, row, storage);
-  const std::size_t best = largest(logits);
+  const std::size_t best = storage.empty() ? likeliest : largest_penalized(logits, options.repetition_penalty);
   std::vector<double> probabilities(logits.size(), 0.0);
   if (options.temperature == 0.0) {
     probabilities[best] = 1.0;

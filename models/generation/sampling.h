@@ -11,6 +11,7 @@
 //              min_p   those with at least min_p times the likeliest one's probability
 // Draw         number `position` of the stream `key` (loom::uniform_at): the same text for the same seed, whoever asks.
 // Errors       Error when a logit is NaN or +infinity, or when all are -infinity (masked): the model has diverged.
+//              ConfigError where the penalty makes them so.
 // Threads      any.
 #pragma once
 

@@ -4,6 +4,7 @@
 
 #include "engine/config/document.h"
 #include "engine/core/shown_text.h"
+#include "engine/io/folder_kind.h"
 
 namespace loom::models {
 namespace {
@@ -49,6 +50,7 @@ ConfigReader ConfigReader::from_yaml(std::string_view text, std::string_view fil
 
 ConfigReader ConfigReader::load(const std::filesystem::path& path) {
   std::error_code unreadable;  // shows when it is read
+  if (const std::string why = io::why_no_model(path); !why.empty()) config_error("{} {}", escaped(path.string()), why);
   if (std::filesystem::is_directory(path, unreadable)) return load(path / "config.json");
   const std::string extension = path.extension().string();
   if (unreadable && unreadable != std::errc::no_such_file_or_directory) {

@@ -1,6 +1,7 @@
 #include "models/internvl/internvl.h"
 
 #include "engine/core/error.h"
+#include "engine/nn/functional.h"
 #include "engine/nn/layers.h"
 #include "engine/nn/path_aliases.h"
 #include "engine/tensor/ops.h"
@@ -48,7 +49,7 @@ class Projector final : public NamedModule {
   Value forward(const Args& args) override {
     const Tensor features = ops::cast(args.tensor(0), layer_norm_.weight.value.dtype());
     const Tensor hidden = linear_1_(layer_norm_(features));
-    return linear_2_(ops::gelu(hidden, ops::Gelu::kErf));
+    return linear_2_(nn::functional::gelu(hidden, ops::Gelu::kErf));
   }
 
  private:
@@ -123,7 +124,7 @@ class ForConditionalGeneration final : public InternVL {
  public:
   explicit ForConditionalGeneration(const InternVLConfig& c)
       : InternVL("InternVLForConditionalGeneration"),
-        text_(c.text),
+        config_(c),
         model_(register_module("model", std::make_shared<Model>(c))),
         lm_head_(register_module("lm_head", make_lm_head(c.text, model_.embedding()))) {
     register_tower({"vision_tower", {"model.vision_tower"}});
@@ -133,6 +134,7 @@ class ForConditionalGeneration final : public InternVL {
     if (c.vision.freeze) freeze_tower("vision_tower");
     if (c.freeze_text) freeze_tower("language_model");
   }
+  std::string config_json() const override { return to_json(config_); }
 
  protected:
   Value forward_cached(const Args& args) override {
@@ -146,7 +148,7 @@ class ForConditionalGeneration final : public InternVL {
         config_error("{} was called with {} and past_key_values; it takes no {} then", type_name(), name, name);
       }
     }
-    const KeptLogits kept(args, args.tensor(0).shape(), text_);
+    const KeptLogits kept(args, args.tensor(0).shape(), config_.text);
     return lm_head_(kept.of(model_.call(std::move(inner))));
   }
 
@@ -156,7 +158,7 @@ class ForConditionalGeneration final : public InternVL {
   }
 
  private:
-  const DecoderConfig text_;
+  const InternVLConfig config_;
   Model& model_;
   nn::Child<nn::Module> lm_head_;
 };

@@ -125,8 +125,8 @@ class Attention final : public NamedModule {
       q = q_norm_(q).tensor();
       k = k_norm_(k).tensor();
     }
-    return projection_layer_(join_heads(nn::functional::attention(split_heads(q, heads_), split_heads(k, heads_),
-                                                                  split_heads(v, heads_), scale_, /*causal=*/false)));
+    return projection_layer_(join_heads(nn::functional::plain_attention(
+        split_heads(q, heads_), split_heads(k, heads_), split_heads(v, heads_), scale_, /*causal=*/false)));
   }
 
  private:
@@ -148,7 +148,7 @@ class Mlp final : public NamedModule {
         fc2_(register_module("fc2", linear(c, c.intermediate_size, c.hidden_size))) {}
 
  protected:
-  Value forward(const Args& args) override { return fc2_(ops::gelu(fc1_(args.tensor(0)), ops::Gelu::kErf)); }
+  Value forward(const Args& args) override { return fc2_(nn::functional::gelu(fc1_(args.tensor(0)), ops::Gelu::kErf)); }
 
  private:
   nn::Child<nn::Module> fc1_;

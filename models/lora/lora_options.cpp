@@ -1,10 +1,9 @@
 #include "models/lora/lora_options.h"
 
 #include <cmath>
-#include <regex>
 
 #include "engine/core/error.h"
-#include "engine/core/shown_text.h"
+#include "engine/regex/regex.h"
 
 namespace loom::models {
 namespace {
@@ -12,13 +11,10 @@ namespace {
 // As peft reads rank_pattern and alpha_pattern: a key is a regex of the path or of its end behind a dot.
 template <class T>
 T value_of(std::string_view path, const std::map<std::string, T>& patterns, T otherwise, const std::string& where) {
+  regex::RegexScratch scratch;
   for (const auto& [key, value] : patterns) {
-    try {
-      if (std::regex_match(std::string(path), std::regex("(.*\\.)?(" + key + ")"))) return value;
-    } catch (const std::regex_error& error) {
-      config_error("{}: the pattern {} of rank_pattern or alpha_pattern is no regex: {}", where, shown_text(key),
-                   error.what());
-    }
+    const regex::FullMatch regex(key, where + ": a key of rank_pattern or alpha_pattern", "(.*\\.)?");
+    if (regex.matches(path, scratch)) return value;
   }
   return otherwise;
 }

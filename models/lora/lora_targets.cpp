@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fmt/ranges.h>
-#include <regex>
 #include <set>
 
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
+#include "engine/regex/regex.h"
 #include "models/lora/lora_linear.h"
 
 namespace loom::models {
@@ -32,6 +32,21 @@ bool is_or_ends_with(std::string_view path, std::string_view entry) {
 
 bool is_below(std::string_view path, std::string_view above) {
   return path == above || (path.starts_with(above) && path[above.size()] == '.');
+}
+
+// Whether `entry` is `path`, each {*} of it standing for any characters.
+bool is_starred(std::string_view path, std::string_view entry) {
+  std::size_t star = entry.find(kStar);
+  if (!path.starts_with(entry.substr(0, star))) return false;
+  path.remove_prefix(star);
+  for (entry.remove_prefix(star + kStar.size()); (star = entry.find(kStar)) != std::string_view::npos;
+       entry.remove_prefix(star + kStar.size())) {
+    const std::string_view part = entry.substr(0, star);
+    const std::size_t at = path.find(part);
+    if (at == std::string_view::npos) return false;
+    path.remove_prefix(at + part.size());
+  }
+  return path.ends_with(entry);
 }
 
 // Megatron's names, and Hugging Face's of the families: those of the first list that the model has.
@@ -62,7 +77,7 @@ class Targets {
     read_megatron_names();
     std::set<std::string> found;
     if (options_.target_regex) {
-      add_matches(*options_.target_regex, *options_.target_regex, found);
+      add_matches(*options_.target_regex, found);
     } else {
       for (const std::string& entry : Paths(options_.target_modules)) add_entry(entry, found);
     }
@@ -125,18 +140,12 @@ class Targets {
   }
 
   void add_starred(const std::string& entry, std::set<std::string>& found) {
-    std::string regex;
-    for (std::size_t i = 0; i < entry.size();) {
-      if (entry.compare(i, kStar.size(), kStar) == 0) {
-        regex += ".*";
-        i += kStar.size();
-      } else {
-        if (std::string_view("\\^$.|?*+()[]{}").find(entry[i]) != std::string_view::npos) regex += '\\';
-        regex += entry[i++];
-      }
-    }
     std::set<std::string> matched;
-    add_matches(regex, entry, matched);
+    for (const auto& [path, module] : modules_) {
+      if (!is_starred(path, entry)) continue;
+      check_linear(entry, path, *module);
+      matched.insert(path);
+    }
     if (matched.empty()) refuse_entry(entry);
     // peft knows no such entries: whole paths say the same.
     auto& names = options_.target_modules;
@@ -146,17 +155,13 @@ class Targets {
     found.merge(matched);
   }
 
-  void add_matches(const std::string& text, const std::string& shown, std::set<std::string>& found) const {
-    try {
-      const std::regex regex(text);
-      for (const auto& [path, module] : modules_) {
-        if (!std::regex_match(path, regex)) continue;
-        check_linear(shown, path, *module);
-        found.insert(path);
-      }
-    } catch (const std::regex_error& error) {
-      config_error("{}: the target modules are {}, which is no regex: {}", options_.where, shown_text(shown),
-                   error.what());
+  void add_matches(const std::string& pattern, std::set<std::string>& found) const {
+    const regex::FullMatch regex(pattern, options_.where + ": the regex of the target modules");
+    regex::RegexScratch scratch;
+    for (const auto& [path, module] : modules_) {
+      if (!regex.matches(path, scratch)) continue;
+      check_linear(pattern, path, *module);
+      found.insert(path);
     }
   }
 
@@ -196,9 +201,7 @@ class Targets {
     while (!path.empty()) {
       const std::size_t dot = path.find('.');
       const std::string_view part = path.substr(0, dot);
-      std::int64_t number = 0;
-      const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
-      if (error == std::errc{} && end == part.data() + part.size()) layer = number;
+      layer = parse_number<std::int64_t>(part).value_or(layer);
       path = dot == std::string_view::npos ? std::string_view{} : path.substr(dot + 1);
     }
     return std::ranges::find(options_.layers_to_transform, layer) != options_.layers_to_transform.end();

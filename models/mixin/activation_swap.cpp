@@ -5,6 +5,7 @@
 #include <map>
 
 #include "engine/core/error.h"
+#include "models/decoder/layer_parts.h"
 #include "recompute/checkpoint.h"
 #include "sharding/fully_shard.h"
 #include "sharding/parallelize.h"
@@ -46,11 +47,12 @@ nn::Module& child_of(const SwapBlock& layer, const std::string& word) {
       word, layer.path, layer.module->type_name(), names_of_children(*layer.module));
 }
 
-void refuse_recomputed(const SwapBlock& layer, std::string_view what) {
-  if (!recompute::is_checkpointed(*layer.module)) return;
+void refuse_recomputed(const nn::Module& model, const SwapBlock& layer, std::string_view what) {
+  if (!is_recomputed_whole(model, layer.path)) return;
   config_error(
-      "{} swaps what is saved inside '{}', which is recomputed as a whole, so that nothing inside it is kept; leave it "
-      "out of recompute_modules, or list it in activation_offload_modules instead",
+      "{} swaps what is saved inside '{}', which is recomputed as a whole, so that nothing inside it is kept; do not "
+      "recompute it whole (recompute_modules, --recompute-granularity full), or list it in activation_offload_modules "
+      "instead",
       what, layer.path);
 }
 
@@ -125,7 +127,7 @@ std::vector<SwapBlock> blocks_by_path(nn::Module& model, const std::vector<shard
 
 void swap_attention(nn::Module& model, const std::vector<std::string>& words) {
   const std::vector<SwapBlock> layers = attention_blocks(model, words);
-  for (const SwapBlock& layer : layers) refuse_recomputed(layer, "--swap-attention");
+  for (const SwapBlock& layer : layers) refuse_recomputed(model, layer, "--swap-attention");
   offload::swap_activations(layers, {.what = SwapWhat::kSavedInside, .pin_memory = true});
 }
 

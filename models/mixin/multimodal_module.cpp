@@ -56,6 +56,17 @@ bool MultiModalModule::is_frozen(std::string_view name) {
   return true;
 }
 
+namespace {
+
+// What to do without an argument that a flag gives.
+std::string_view flag_of(std::string_view argument) {
+  if (argument == "position_ids") return "; remove --reset-position-ids or --neat-pack";
+  if (argument == "actual_seq_len") return "; remove --reset-attention-mask or --neat-pack";
+  return argument == "targets" ? "; remove --loss-chunk-size" : "";
+}
+
+}  // namespace
+
 nn::Value MultiModalModule::forward_cached(const nn::Args&) {
   config_error("{} was called with past_key_values, which it does not take; call it with all tokens", type_name());
 }
@@ -71,10 +82,7 @@ nn::Value MultiModalModule::forward(const nn::Args& args) {
   for (const auto& [name, value] : args.named) {
     if (name == "pixel_values") continue;
     config_error("{} was called with {}, which it does not take; of named arguments it takes pixel_values alone{}",
-                 type_name(), name,
-                 name == "position_ids"     ? "; remove --reset-position-ids"
-                 : name == "actual_seq_len" ? "; remove --reset-attention-mask"
-                                            : "");
+                 type_name(), name, flag_of(name));
   }
   const nn::Value& pixels = args.positional.size() == 2 ? args.positional[1] : named;
   return forward_multimodal(args.tensor(0), pixels.is_none() ? nullptr : &pixels.tensor());

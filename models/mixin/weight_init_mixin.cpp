@@ -6,6 +6,8 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
+#include "engine/core/log.h"
+#include "engine/core/rank_context.h"
 #include "engine/tensor/autograd.h"
 
 namespace loom::models {
@@ -15,6 +17,20 @@ bool is_norm(const nn::Module& module) {
   std::string name(module.type_name());
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
   return name.find("norm") != std::string::npos;
+}
+
+std::string in_words(const nn::Init& init) {
+  switch (init.kind) {
+    case nn::Init::Kind::kNormal:
+      return fmt::format("N(0, {}^2)", init.std);
+    case nn::Init::Kind::kOnes:
+      return "1";
+    case nn::Init::Kind::kZeros:
+      return "0";
+    case nn::Init::Kind::kConstant:
+      break;
+  }
+  return fmt::format("{}", init.value);
 }
 
 bool has(const nn::ParamSlot& slot, std::string_view word) { return slot.name.find(word) != std::string::npos; }
@@ -35,31 +51,43 @@ void WeightInitMixin::init_weights(std::uint64_t seed, const nn::KeptValues& kep
         "a class inherits WeightInitMixin without nn::Module; write 'class M : public nn::Module, public "
         "WeightInitMixin'");
   }
-  Run run{seed, {}};
+  Run run{seed, {}, {}};
   for (auto& [path, slot] : model->named_slots()) {
     if (!kept.contains(slot->value.id())) run.first_path.emplace(slot->value.id(), path);
   }
   struct Running {
-    const Run*& current;
+    Run*& current;
     ~Running() { current = nullptr; }
   } const running{run_};
   run_ = &run;
   const autograd::NoGrad no_grad;
   std::unordered_set<nn::Module*> seen;
   visit_children_first(*model, seen, [this](nn::Module& module) { _init_weights(module, kStd); });
+  if (run.overruled.empty() || RankContext::current().rank() != 0) return;
+  logger().warn(
+      "WeightInitMixin: {}{}; override _init_weights() to keep what is registered, or leave the mixin out: each "
+      "parameter is then drawn as it is registered",
+      run.overruled.front(),
+      run.overruled.size() == 1 ? "" : fmt::format(" (the first of {} such parameters)", run.overruled.size()));
 }
 
 void WeightInitMixin::_init_weights(nn::Module& module, double std) {
   const bool norm = is_norm(module);
   for (const auto& slot : module.own_parameters()) {
-    if (has(*slot, "bias")) {
-      zeros_(*slot);
-    } else if (norm && has(*slot, "weight")) {
-      ones_(*slot);
-    } else {
-      normal_(*slot, std);
-    }
+    write(*slot, has(*slot, "bias")             ? nn::Init::zeros()
+                 : norm && has(*slot, "weight") ? nn::Init::ones()
+                                                : nn::Init::normal(std));
   }
+}
+
+void WeightInitMixin::write(nn::ParamSlot& slot, const nn::Init& rule) {
+  const std::string* path = path_of(slot);
+  if (path == nullptr) return;
+  const std::string is = in_words(rule), was = in_words(slot.init);
+  if (is != was)
+    run_->overruled.push_back(fmt::format("'{}' is registered with {}, and {} is written", *path, was, is));
+  if (rule.kind == nn::Init::Kind::kNormal) return normal_(slot, rule.std);
+  rule.kind == nn::Init::Kind::kOnes ? ones_(slot) : zeros_(slot);
 }
 
 const std::string* WeightInitMixin::path_of(const nn::ParamSlot& slot) const {

@@ -5,6 +5,8 @@
 // Rules      weight of a class with "norm" in its name (any case): 1; a parameter with "bias" in its name: 0; every
 //            other one: N(0, std^2). An embedding's padding row is drawn like the others.
 // Order      without grad, children before their parent, each module once.
+// Warning    what a parameter was registered with (the init_std of a layer) does not count; where the rules write
+//            something else, rank 0 logs one warning that names the first such parameter.
 // Override   _init_weights for modules of your own; call the base for the rest. normal_, zeros_ and ones_ write a slot.
 // Values     by global element index (engine/nn/init.h): they do not depend on ranks, replicas or the device.
 // Without    a model without this mixin gets the rule each parameter was registered with (nn::Init).
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "engine/nn/init.h"
 #include "engine/nn/module.h"
@@ -44,11 +47,13 @@ class WeightInitMixin {
   struct Run {
     std::uint64_t seed = 0;
     std::unordered_map<const void*, std::string> first_path;  // of parameters that are to be written
+    std::vector<std::string> overruled;                       // by the rules: what was registered, and what is written
   };
+  void write(nn::ParamSlot& slot, const nn::Init& rule);
   // Its first path; none for values that are kept. ConfigError outside of init_weights().
   const std::string* path_of(const nn::ParamSlot& slot) const;
 
-  const Run* run_ = nullptr;
+  Run* run_ = nullptr;
 };
 
 }  // namespace loom::models

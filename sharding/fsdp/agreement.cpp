@@ -4,6 +4,7 @@
 
 #include "engine/comm/exchange.h"
 #include "engine/core/error.h"
+#include "engine/core/shown_path.h"
 #include "sharding/fsdp/fsdp_state.h"
 
 namespace loom::sharding {
@@ -46,7 +47,7 @@ std::vector<std::string> describe_for_agreement(const std::vector<FsdpState*>& s
     lines.push_back(fmt::format(
         "group '{}' (param_dtype {}, reduce_dtype {}, reshard_after_forward {}, {} forward and {} "
         "backward prefetches{})",
-        state->path(), dtype_name(policy.param_dtype), dtype_name(policy.reduce_dtype),
+        shown_path(state->path()), dtype_name(policy.param_dtype), dtype_name(policy.reduce_dtype),
         group == nullptr ? "none" : group->switches().reshard_after_forward.text(), state->forward_prefetch().size(),
         state->backward_prefetch().size(), group == nullptr ? "" : group->describe_comm()));
     if (group == nullptr) continue;

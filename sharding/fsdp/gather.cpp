@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
+#include "engine/core/shown_path.h"
 #include "engine/kernels/fused.h"
 #include "sharding/lanes.h"
 
@@ -32,7 +33,7 @@ class BufferedGather final : public Gather {
     const device::PoolScope pool(device_.memory(), StreamId::kGatherCopyIn);
     const std::vector<Tensor> inputs = inputs_on_device();
     buffer_ = comm_buffer(comm_.get(), CommBufferUse::kGatherOutput, group_->size() * input_bytes_, DType::kU8,
-                          MemCategory::kGatherBuffer, "gather of '" + path_ + "'");
+                          MemCategory::kGatherBuffer, "gather of '" + shown_path(path_) + "'");
     auto* base = static_cast<std::byte*>(buffer_.raw());
     std::vector<std::function<void()>> work;
     if (base != nullptr) {
@@ -106,7 +107,8 @@ class BufferedGather final : public Gather {
       dtype = param->compute_dtype();
     }
     if (!dtype) return {};
-    Tensor flat = Tensor::empty({elems}, *dtype, MemCategory::kGatherBuffer, "gather inputs of '" + path_ + "'");
+    Tensor flat =
+        Tensor::empty({elems}, *dtype, MemCategory::kGatherBuffer, "gather inputs of '" + shown_path(path_) + "'");
     std::vector<std::function<void()>> work;
     auto* to = static_cast<std::byte*>(flat.raw());
     for (const Param* param : params_) {
@@ -224,7 +226,8 @@ class SharedGather final : public Gather {
       Place& place = places_[i];
       std::shared_ptr<std::byte> memory(segment_, place.full);
       param.unsharded().storage()->adopt(device_.memory().adopt(memory, group_->size() * input_bytes(param),
-                                                                MemCategory::kUnsharded, "gather of '" + path_ + "'"));
+                                                                MemCategory::kUnsharded,
+                                                                "gather of '" + shown_path(path_) + "'"));
       // Issued in every gather, as the in-place layout issues it: that memory is shared is an affair of this machine,
       // and the emulated device copies. Only the work is left out where the rows are there already.
       if (!input_on_host(param)) copied_bytes += input_bytes(param);

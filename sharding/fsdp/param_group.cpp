@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_path.h"
 #include "engine/tensor/autograd.h"
 
 namespace loom::sharding {
@@ -32,7 +33,7 @@ void ParamGroup::lazy_init(const std::string& path, CommContext& comm) {
     if (!param->padded_shard().storage()->allocated()) {
       config_error(
           "parameter '{}' of group '{}' has no values yet; initialise or load the weights before the first forward",
-          param->path(), path_);
+          param->path(), shown_path(path_));
     }
     param->guard_shard(path_);
   }
@@ -113,7 +114,8 @@ void ParamGroup::check_dtypes() const {
     if (param->original_dtype() != first->original_dtype() || param->reduce_dtype() != first->reduce_dtype()) {
       config_error(
           "group '{}' mixes trained parameters of {} ('{}') and {} ('{}'); wrap them apart or give them one dtype",
-          path_, name(first->original_dtype()), first->path(), name(param->original_dtype()), param->path());
+          shown_path(path_), name(first->original_dtype()), first->path(), name(param->original_dtype()),
+          param->path());
     }
   }
 }
@@ -127,7 +129,7 @@ void ParamGroup::check_place(const Param& param) const {
         "parameter '{}' of group '{}' is on the device, but offload_to_cpu keeps its shard on the host; keep the "
         "tensor that "
         "fully_shard() put there and give it memory with materialize_shards()",
-        param.path(), path_);
+        param.path(), shown_path(path_));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/comm/peer_reduction.h"
 #include "engine/core/error.h"
+#include "engine/core/shown_path.h"
 #include "engine/kernels/fused.h"
 #include "engine/nn/optim/landing.h"
 #include "sharding/lanes.h"
@@ -323,7 +324,7 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   ReduceState state;
   Comm* const comm = ranks > 1 ? context.comm.get() : nullptr;
   GradientParts gradients{peer_reduction(context, plan, grad_dtype, reduce_dtype), grad_dtype, {}};
-  const std::string what = fmt::format("reduction of '{}'", context.path);
+  const std::string what = fmt::format("reduction of '{}'", shown_path(context.path));
   state.input = gradients.group != nullptr ? accounted_only(device, ranks * row_elems, reduce_dtype, what)
                                            : comm_buffer(comm, CommBufferUse::kReduceInput, ranks * row_elems,
                                                          reduce_dtype, MemCategory::kReduceBuffer, what);
@@ -344,12 +345,11 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   const device::PoolScope pool(device.memory(), StreamId::kReduceScatter);
   const Tensor gradient = keeps ? Tensor{}
                                 : Tensor::empty({row_elems}, original_dtype, MemCategory::kGradient,
-                                                fmt::format("gradient shards of '{}'", context.path));
+                                                fmt::format("gradient shards of '{}'", shown_path(context.path)));
   const bool in_place = !keeps && comm == nullptr && reduce_dtype == original_dtype;
-  const Tensor reduced = in_place
-                             ? gradient
-                             : comm_buffer(comm, CommBufferUse::kReduceOutput, row_elems, reduce_dtype,
-                                           MemCategory::kReduceBuffer, fmt::format("reduction of '{}'", context.path));
+  const Tensor reduced = in_place ? gradient
+                                  : comm_buffer(comm, CommBufferUse::kReduceOutput, row_elems, reduce_dtype,
+                                                MemCategory::kReduceBuffer, what);
   owners.push_back(state.input.storage()->keep_alive());
   owners.push_back(reduced.storage()->keep_alive());
   std::vector<Addition> additions;

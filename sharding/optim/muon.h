@@ -11,7 +11,8 @@
 //             that is applied after it; gathers and scatters on the gather stream.
 // Memory      a momentum beside each shard; while a step runs this rank's rows of up to three rounds in bf16, two whole
 //             updates that it owns, and what orthogonalized() needs for the largest one.
-// The rest    AdamW with the learning rate and weight decay of its groups.
+// The rest    AdamW with the learning rate and weight decay of its groups; MuonOptions::scalar_lr gives it a rate of
+//             its own.
 // State       "momentum_buffer" of hidden matrices, AdamW's of the others.
 // Errors      ConfigError when it is made: shards in host memory (offload_to_cpu), a matrix of which the ranks of its
 //             shard axis have a part only, fp16 parameters.

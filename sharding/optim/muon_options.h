@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace loom::sharding {
 
@@ -19,6 +20,9 @@ struct MuonOptions {
   MuonCoefficients coefficients = MuonCoefficients::kSimple;
   MuonScale scale = MuonScale::kSpectral;
   double extra_scale = 0.2;
+  // Largest learning rate of what is no hidden matrix, which AdamW updates; none: that of the matrices. It follows
+  // their schedule: at each step both have the same share of their largest rate.
+  std::optional<double> scalar_lr = {};
 };
 
 }  // namespace loom::sharding

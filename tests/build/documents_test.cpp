@@ -1,12 +1,15 @@
-// Promise: links of the documents lead to files; both READMEs have the same commands and tables and name every page;
-//          names in docs/from-python.md stand in the headers beside them, and texts that docs/troubleshooting.md
-//          quotes in the sources.
+// Promise: links of the documents lead to files and headings; docs/index.md names every page; both READMEs have the
+//          same commands and links and show a model that is compiled; docs/dependencies.md has the packages that are
+//          installed. Headers have the names that docs/from-python.md gives beside them, and sources the texts that
+//          docs/troubleshooting.md quotes.
 // World:   this checkout.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
+#include <iterator>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -17,6 +20,7 @@
 namespace loom::build_test {
 namespace {
 
+using ::testing::Contains;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using Texts = std::vector<std::string>;
@@ -33,8 +37,7 @@ Texts lines_of(const std::string& page) {
 Texts pages() {
   const Texts docs{"docs"};
   Texts found = files_below(kRoot, docs, {".md"});
-  found.emplace_back("README.md");
-  found.emplace_back("README.zh.md");
+  for (const char* page : {"README.md", "README.zh.md", "SECURITY.md"}) found.emplace_back(page);
   return found;
 }
 
@@ -81,16 +84,41 @@ Texts part_of(const std::string& page, Part part) {
   return lines;
 }
 
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
 // --- Links
 
-TEST(Documents, LinksLeadToFiles) {
+// The targets of a page's links, in their order.
+Texts links_of(const std::string& page) {
+  return between(fmt::format("{}", fmt::join(part_of(page, Part::kProse), "\n")), "](", ")");
+}
+
+// "data.pkl, twice" is "datapkl-twice" in a link: GitHub's rule for ASCII.
+std::string anchor_of(const std::string& heading) {
+  std::string anchor;
+  for (const char c : heading.substr(heading.find_first_not_of("# "))) {
+    if (is_word(c) || c == '-') anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (c == ' ') anchor += '-';
+  }
+  return anchor;
+}
+
+bool has_heading(const std::string& page, const std::string& anchor) {
+  return std::ranges::any_of(part_of(page, Part::kProse), [&](const std::string& line) {
+    return line.starts_with('#') && anchor_of(line) == anchor;
+  });
+}
+
+TEST(Documents, LinksLeadToFilesAndHeadings) {
   Texts problems;
   for (const std::string& page : pages()) {
-    for (const std::string& target :
-         between(fmt::format("{}", fmt::join(part_of(page, Part::kProse), "\n")), "](", ")")) {
-      const std::string file = target.substr(0, target.find('#'));
-      if (file.empty() || file.find("://") != std::string::npos) continue;
-      if (!std::filesystem::exists((kRoot / page).parent_path() / file)) {
+    for (const std::string& target : links_of(page)) {
+      if (target.find("://") != std::string::npos) continue;
+      const std::size_t hash = std::min(target.find('#'), target.size());
+      const auto file =
+          hash == 0 ? std::filesystem::path(page) : std::filesystem::path(page).parent_path() / target.substr(0, hash);
+      if (!std::filesystem::exists(kRoot / file) ||
+          (hash < target.size() && !has_heading(file, target.substr(hash + 1)))) {
         problems.push_back(fmt::format("{}: the link to {} leads nowhere", page, target));
       }
     }
@@ -98,16 +126,16 @@ TEST(Documents, LinksLeadToFiles) {
   EXPECT_THAT(problems, IsEmpty());
 }
 
-TEST(Documents, AreAllNamedInBothReadmes) {
+TEST(Documents, AreAllNamedInTheIndex) {
+  const Texts links = links_of("docs/index.md");
   Texts problems;
   for (const std::string& page : pages()) {
-    if (!page.starts_with("docs/")) continue;
-    for (const char* readme : {"README.md", "README.zh.md"}) {
-      if (read_text(kRoot / readme).find("](" + page + ")") != std::string::npos) continue;
-      problems.push_back(fmt::format("{} does not link {}", readme, page));
-    }
+    if (!page.starts_with("docs/") || page == "docs/index.md") continue;
+    const auto linked = std::ranges::count(links, page.substr(std::string("docs/").size()));
+    if (linked != 1) problems.push_back(fmt::format("docs/index.md links {} {} times, not once", page, linked));
   }
   EXPECT_THAT(problems, IsEmpty());
+  EXPECT_THAT(links_of("README.md"), Contains("docs/index.md"));
 }
 
 // --- The README in two languages
@@ -127,22 +155,70 @@ TEST(Documents, BothReadmesHaveTheSameCommands) {
   EXPECT_EQ(commands_of("README.zh.md"), commands_of("README.md"));
 }
 
-TEST(Documents, BothReadmesHaveTheSameTables) {
-  const auto first_cells = [](const std::string& page) {
-    Texts firsts;
-    for (const std::string& line : lines_of(page)) {
-      const Texts cells = cells_of(line);
-      if (!cells.empty() && cells[0].starts_with('`')) firsts.push_back(cells[0]);
+TEST(Documents, BothReadmesHaveTheSameLinks) {
+  Texts links = links_of("README.md");
+  Texts others = links_of("README.zh.md");
+  ASSERT_GT(links.size(), 5u);
+  ASSERT_EQ(others.size(), links.size());
+  EXPECT_EQ(links[0], "README.zh.md");
+  EXPECT_EQ(others[0], "README.md");
+  links[0] = others[0];
+  EXPECT_EQ(others, links);
+}
+
+// The C++ of a page.
+Texts model_of(const std::string& page) {
+  Texts lines;
+  bool inside = false;
+  for (std::string& line : lines_of(page)) {
+    if (line.starts_with("```")) {
+      inside = line == "```cpp";
+    } else if (inside) {
+      lines.push_back(std::move(line));
     }
-    return firsts;
-  };
-  ASSERT_THAT(first_cells("README.md"), Not(IsEmpty()));
-  EXPECT_EQ(first_cells("README.zh.md"), first_cells("README.md"));
+  }
+  return lines;
+}
+
+TEST(Documents, TheModelOfTheReadmeIsCompiled) {
+  const Texts model = model_of("README.md");
+  EXPECT_EQ(model, lines_of("tests/build/consumer/readme_model.cpp"));
+  EXPECT_LT(model.size(), 25u);
+}
+
+// --- docs/dependencies.md
+
+// "cmake", "ninja-build", ... of `name=(cmake ninja-build ...)`.
+std::set<std::string> installed(const std::string& name) {
+  const Texts lists = between(read_text(kRoot / "cmake/install_packages.sh"), "\n" + name + "=(", ")");
+  std::istringstream words(lists.empty() ? "" : lists[0]);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+// The packages in the first cells of the table below a heading.
+std::set<std::string> listed(const std::string& heading) {
+  std::set<std::string> packages;
+  bool inside = false;
+  for (const std::string& line : lines_of("docs/dependencies.md")) {
+    if (line.starts_with("## ")) inside = line == heading;
+    const Texts cells = cells_of(line);
+    if (!inside || cells.empty()) continue;
+    for (const std::string& code : code_in(cells[0])) {
+      std::istringstream words(code);
+      packages.insert(std::istream_iterator<std::string>(words), {});
+    }
+  }
+  return packages;
+}
+
+TEST(Dependencies, AreThePackagesThatAreInstalled) {
+  EXPECT_THAT(installed("run"), Not(IsEmpty()));
+  EXPECT_EQ(listed("## The program"), installed("run"));
+  EXPECT_THAT(installed("test"), Not(IsEmpty()));
+  EXPECT_EQ(listed("## Tests and benchmarks"), installed("test"));
 }
 
 // --- docs/from-python.md
-
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 bool has_word(const std::string& text, const std::string& word) {
   for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {

@@ -3,31 +3,8 @@
 # threads and under MPI; and everything runs where the source tree and the build are not.
 # cmake -DBUILD=<build folder> -DCONSUMER=<project> -DCXX=<compiler> -DLAUNCHER=<ccache or empty> -DMPIRUN=<mpirun or empty>
 #   -DPROGRAMS=<installed programs> -DSOURCE=<source tree> -DVERSION=<of the project> -P ...
-string(RANDOM LENGTH 8 suffix)
-set(WORK "/tmp/shardloom_installed_${suffix}")  # outside of the tree, which is hidden below
-file(MAKE_DIRECTORY "${WORK}")
+include("${CMAKE_CURRENT_LIST_DIR}/installed.cmake")
 set(prefix "${WORK}/prefix")
-
-function(fail text)
-  file(REMOVE_RECURSE "${WORK}")
-  message(FATAL_ERROR "${text}")
-endfunction()
-
-function(run)
-  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
-  if(NOT code EQUAL 0)
-    list(JOIN ARGN " " command)
-    fail("${command}\nended with ${code}:\n${output}")
-  endif()
-  set(output "${output}" PARENT_SCOPE)
-endfunction()
-
-function(expect pattern)
-  if(NOT output MATCHES "${pattern}")
-    fail("'${pattern}' is not in:\n${output}")
-  endif()
-endfunction()
-
 run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${prefix}")
 function(build project folder)
   run("${CMAKE_COMMAND}" -S "${project}" -B "${folder}" -G Ninja -DCMAKE_BUILD_TYPE=Release
@@ -63,16 +40,7 @@ endif()
 set(example "${prefix}/share/shardloom/examples/pretrain_transformers")
 build("${example}" "${WORK}/example")
 
-# From here on the source tree and the build are hidden, where the machine lets a process do so.
-set(hidden "")
-execute_process(COMMAND unshare --mount --map-root-user true RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)
-if(code EQUAL 0)
-  file(COPY "${CMAKE_CURRENT_LIST_DIR}/without.sh" DESTINATION "${WORK}")
-  set(hidden unshare --mount --map-root-user sh "${WORK}/without.sh" "${SOURCE}" "${BUILD}" --)
-  run(${hidden} sh -c "test ! -e '${SOURCE}/CMakeLists.txt' && test ! -e '${BUILD}/CMakeCache.txt'")
-else()
-  message(STATUS "unshare is refused here: the programs run outside of the source tree, but could still see it")
-endif()
+hide_tree()
 file(COPY "${SOURCE}/tests/reference/training/qwen2_w4_fp32" DESTINATION "${WORK}")
 file(COPY "${SOURCE}/README.md" DESTINATION "${WORK}")
 
@@ -120,6 +88,14 @@ if(MPIRUN)
     fail("the loss after 20 steps is ${loss_threads} on threads and ${loss_processes} on processes")
   endif()
 endif()
+# The model of the README trains and is planned.
+set(small "${WORK}/build/readme_model")
+set(small_flags --data-path README.md --seq-length 32 --micro-batch-size 4 --use-torch-fsdp2 --fsdp2-config-path own.yaml)
+run(${hidden} "${small}" ${small_flags} --train-iters 2 --nproc-per-node 2)
+expect("ByteModel of [0-9]+ parameters on 2 ranks")
+run(${hidden} "${small}" plan ${small_flags} --world-size 64 --device h200)
+expect("64 x h200")
+
 # A device profile by name, from a program that lies outside of the package.
 run(${hidden} "${own}" ${flags} --train-iters 1 --nproc-per-node 1 --report report.html --report-device h200)
 file(REMOVE_RECURSE "${WORK}")

@@ -15,6 +15,7 @@
 #include "engine/device/device.h"
 #include "engine/io/safetensors.h"
 #include "engine/launch/run_ranks.h"
+#include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
@@ -27,6 +28,7 @@ struct Case {
   fs::path checkpoint;
   fs::path model;
   fs::path optimizer;
+  fs::path description;  // case.json; it may be missing
 };
 
 // How a tensor is cut: `rows` x `columns` boxes, each on `replicas` ranks.
@@ -157,7 +159,29 @@ void compare_written(const Case& c, const fs::path& written, Found& found) {
   }
 }
 
+// The pieces that the checkpoint has are those that its description lists.
+void compare_chunks(const Case& c) {
+  using Box = std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>;
+  if (!fs::exists(c.description)) return;
+  const test::CaseJson description = test::read_case(c.description);
+  const io::DcpFolder folder(c.checkpoint);
+  if (description.contains("model_chunks")) {
+    for (const auto& [name, chunks] : description.at("model_chunks").items()) {
+      std::vector<Box> listed = chunks.get<std::vector<Box>>(), found;
+      const io::DcpItem* item = folder.find(name);
+      if (item == nullptr) throw std::runtime_error(fmt::format("'{}' is listed, and is not in the checkpoint", name));
+      for (const io::DcpPiece& piece : item->pieces) found.emplace_back(piece.offset, piece.shape.sizes());
+      std::ranges::sort(listed);
+      std::ranges::sort(found);
+      if (found != listed) throw std::runtime_error(fmt::format("'{}' is in other pieces than those listed", name));
+    }
+  }
+  // How it was made, in words and as PyTorch shows it.
+  description.check_all_read({"beside", "chunk_form", "exact", "mesh", "placements", "steps"});
+}
+
 void run_case(const Case& c, test::ParityReport& report) {
+  compare_chunks(c);
   const Wholes wholes(c);
   std::string detail;
   for (const Cut& cut : kCuts) {
@@ -181,6 +205,19 @@ void run_case(const Case& c, test::ParityReport& report) {
   report.passed(c.name, fmt::format("{} tensors bit for bit, read and written back: {}", wholes.count(), detail));
 }
 
+void run_folder(const std::string& name, const fs::path& path, test::ParityReport& report) {
+  if (fs::exists(path / ".metadata")) {
+    run_case({name, path, path.string() + ".model.safetensors", path.string() + ".optim.safetensors",
+              path.string() + ".case.json"},
+             report);
+  } else if (fs::exists(path / "checkpoint" / ".metadata")) {
+    run_case({name, path / "checkpoint", path / "model.safetensors", path / "optim.safetensors", path / "case.json"},
+             report);
+  } else if (fs::exists(path / "curve.json")) {
+    report.skipped(name, "a curve, which training_parity runs");
+  }
+}
+
 int run(const fs::path& folder) {
   test::ParityReport report;
   std::vector<fs::path> entries;
@@ -189,12 +226,10 @@ int run(const fs::path& folder) {
   for (const fs::path& path : entries) {
     const std::string name = path.filename().string();
     if (!fs::is_directory(path)) continue;
-    if (fs::exists(path / ".metadata")) {
-      run_case({name, path, path.string() + ".model.safetensors", path.string() + ".optim.safetensors"}, report);
-    } else if (fs::exists(path / "checkpoint" / ".metadata")) {
-      run_case({name, path / "checkpoint", path / "model.safetensors", path / "optim.safetensors"}, report);
-    } else if (fs::exists(path / "curve.json")) {
-      report.skipped(name, "a curve, which training_parity runs");
+    try {
+      run_folder(name, path, report);
+    } catch (const std::exception& error) {
+      report.failed(name, error.what());
     }
   }
   return report.finish();

@@ -9,6 +9,7 @@
 
 #include "engine/checkpoint/checkpoint_folder.h"
 #include "engine/core/error.h"
+#include "engine/io/dcp_file_writer.h"
 #include "engine/io/dcp_folder.h"
 #include "models/decoder/expert_weights.h"
 #include "tests/checkpoint/weight_folders.h"
@@ -196,6 +197,24 @@ TEST(Convert, RefusesTwoTensorsOfOneName) {
   EXPECT_FALSE(fs::exists(folder / "dcp"));
 }
 
+// Same sizes, whole in itself, and of another checkpoint: the manifest alone tells.
+TEST(Convert, RefusesAFileThatIsNotTheManifests) {
+  const fs::path folder = fresh_folder();
+  for (const auto& [name, first] : {std::pair("one", 0.0F), {"two", 5.0F}}) {
+    to_dcp(hf_folder(folder / name / "hf", kUntied, {counting("w", {5, 2}, first)}), folder / name / "dcp");
+  }
+  const fs::path file = "dcp/release/__0_0.distcp";
+  fs::copy_file(folder / "two" / file, folder / "one" / file, fs::copy_options::overwrite_existing);
+  const auto text = ::testing::MatchesRegex(
+      ".*/one/dcp/release: __0_0.distcp has the checksum [0-9a-f]{8}, but shardloom_manifest.json says [0-9a-f]{8}; a "
+      "file is damaged, or of another checkpoint");
+  const fs::path dcp = folder / "one/dcp", out = folder / "out";
+  EXPECT_THAT(message_of<io::FileDamage>([&] { to_hf(dcp, out, folder / "one/hf"); }), text);
+  EXPECT_THAT(message_of<io::FileDamage>([&] { convert(DcpToDcp{.load_dir = dcp, .save_dir = out, .world_size = 2}); }),
+              text);
+  EXPECT_FALSE(fs::exists(out));
+}
+
 TEST(Convert, RefusesACheckpointWithoutAModel) {
   const fs::path folder = fresh_folder();
   const fs::path model = hf_folder(folder / "model", kUntied, two_matrices());
@@ -237,17 +256,38 @@ TEST(Ties, GiveBothNamesWhereTheIndexHasBoth) {
   EXPECT_EQ(written.at("lm_head.weight"), written.at("model.embed_tokens.weight"));
 }
 
-TEST(Ties, AreRefusedWhereTheValuesDiffer) {
+// What was trained untied is exported so, whether the assets name their weights or not, and config.json says it.
+TEST(Ties, AreTwoTensorsWhereTheValuesDiffer) {
   const fs::path folder = fresh_folder();
   const fs::path dcp = tied_checkpoint(folder, 1);
   write_file(folder / "assets/config.json", kTied);
-  EXPECT_EQ(
-      message_of<ConfigError>([&] { to_hf(dcp, folder / "hf", folder / "assets"); }),
-      (dcp / "release").string() +
-          ": 'model.lm_head.weight' and 'model.model.embed_tokens.weight' are one tensor by tie_word_embeddings of " +
-          (folder / "assets").string() +
-          ", but have different values; set it to false there and add the name to the index, if the model was "
-          "trained untied");
+  hf_folder(folder / "named", kTied, {counting("model.embed_tokens.weight", {4, 2})});
+  write_file(folder / "indexed/config.json",
+             R"({"model_type": "llama", "text_config": {"tie_word_embeddings": true}})");
+  write_file(folder / "indexed/model.safetensors.index.json",
+             R"({"weight_map": {"model.embed_tokens.weight": "model-00001-of-00001.safetensors"}})");
+  for (const char* assets : {"assets", "named", "indexed"}) {
+    const fs::path hf = folder / "hf" / assets;
+    to_hf(dcp, hf, folder / assets);
+    const auto written =
+        contents(hf / (std::string(assets) == "indexed" ? "model-00001-of-00001.safetensors" : "model.safetensors"));
+    EXPECT_EQ(written.size(), 2u) << assets;
+    EXPECT_NE(written.at("lm_head.weight"), written.at("model.embed_tokens.weight")) << assets;
+    const auto config = nlohmann::json::parse(read_file(hf / "config.json"));
+    EXPECT_EQ(config.at("tie_word_embeddings"), false) << assets;
+    const auto text = config.find("text_config");
+    EXPECT_TRUE(text == config.end() || text->at("tie_word_embeddings") == false) << assets;
+  }
+}
+
+TEST(Ties, OfTheMappingAreRefusedWhereTheValuesDiffer) {
+  const fs::path folder = fresh_folder();
+  const fs::path dcp = tied_checkpoint(folder, 1);
+  const fs::path model = hf_folder(folder / "model", kTied, {counting("model.embed_tokens.weight", {4, 2})});
+  DcpToHf options;
+  options.ties = {{"lm_head.weight", "model.embed_tokens.weight"}};
+  const std::string error = message_of<ConfigError>([&] { to_hf(dcp, folder / "hf", model, options); });
+  EXPECT_TRUE(error.find("not expected 'model.lm_head.weight'") != std::string::npos) << error;
 }
 
 TEST(Ties, OfTheMappingAreBothInTheCheckpointAndOneOfThemComesBack) {
@@ -398,6 +438,32 @@ TEST(Reshard, CutsRowsAsFsdp2Does) {
   EXPECT_EQ(fs::file_size(folder / "four/release/__3_0.distcp"), 0u);
 }
 
+TEST(Reshard, KeepsATiedTensorsBytesOnce) {
+  const fs::path folder = fresh_folder();
+  {
+    fs::create_directories(folder / "tied");
+    io::DcpFileWriter writer(folder / "tied/__0_0.distcp");
+    const std::vector<float> rows{1, 2, 3, 4, 5, 6};
+    io::DcpItem item{"model.a", {"model", "a"}, true, DType::kF32, {3, 2}, {}};
+    item.pieces = {
+        writer.tensor(item.dtype, item.shape, [&](const io::ByteSink& sink) { sink(std::as_bytes(std::span(rows))); })};
+    item.pieces[0].offset = {0, 0};
+    writer.finish();
+    io::DcpMetadata metadata;
+    metadata.files = {"__0_0.distcp"};
+    metadata.items = {item, item};
+    metadata.items[1].name = "model.b";
+    metadata.items[1].path = {"model", "b"};
+    io::write_dcp_metadata_file(folder / "tied", metadata);
+  }
+  const Converted done = convert(DcpToDcp{.load_dir = folder / "tied", .save_dir = folder / "two", .world_size = 2});
+  EXPECT_EQ(done.tensors, 2);
+  EXPECT_EQ(done.bytes, 24u);
+  const io::DcpFolder two(folder / "two/release");
+  EXPECT_TRUE(io::are_tied(*two.find("model.a"), *two.find("model.b")));
+  EXPECT_EQ(all_tensors(folder / "two/release"), all_tensors(folder / "tied"));
+}
+
 TEST(Reshard, LeavesTheOptimizerOutAndKeepsTheIteration) {
   const fs::path folder = fresh_folder();
   fs::create_directories(folder / "run");
@@ -493,8 +559,8 @@ TEST(Damage, OfAPieceIsFoundWhileConverting) {
   bytes[bytes.find(values)] ^= 1;
   write_file(file, bytes);
   EXPECT_THAT(message_of<io::FileDamage>([&] { to_hf(folder / "dcp", folder / "hf", model); }),
-              ::testing::HasSubstr("__0_0.distcp: offset "));
-  EXPECT_THAT(names_in(folder / "hf"), IsEmpty());
+              ::testing::ContainsRegex("__0_0.distcp has the checksum [0-9a-f]{8}, but shardloom_manifest.json says "));
+  EXPECT_FALSE(fs::exists(folder / "hf"));
 }
 
 }  // namespace

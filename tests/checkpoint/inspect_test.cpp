@@ -140,6 +140,15 @@ TEST(Inspect, FindsDamageByTheManifest) {
               HasSubstr("DAMAGED: __0_0.distcp has 1000 bytes, but shardloom_manifest.json says"));
 }
 
+TEST(Inspect, FindsAFolderWithTheNameOfAnother) {
+  const fs::path folder = fresh_folder();
+  to_dcp(kReference / "logits/qwen2", folder / "dcp");
+  fs::rename(folder / "dcp/release", folder / "iter_0000003");
+  const Inspection inspection = inspect(folder / "iter_0000003");
+  EXPECT_TRUE(inspection.damaged());
+  EXPECT_THAT(to_text(inspection, false), HasSubstr("its shardloom_manifest.json is that of release; "));
+}
+
 TEST(Inspect, FindsAFileThatTheManifestDoesNotHave) {
   const fs::path path = two_rank_checkpoint(fresh_folder() / "iter_0000003");
   write_file(path / kManifestName, to_json(Manifest{{3}, {}}));
@@ -177,8 +186,8 @@ TEST(Inspect, FindsATruncatedSafetensorsFile) {
 // --- two of them
 
 CheckpointDifference compared(const fs::path& a, const fs::path& b, const std::string& filter = {}) {
-  const OpenedCheckpoint opened_a(place_of(a));
-  const OpenedCheckpoint opened_b(place_of(b));
+  OpenedCheckpoint opened_a(place_of(a));
+  OpenedCheckpoint opened_b(place_of(b));
   return compare(opened_a, opened_b, filter);
 }
 
@@ -188,6 +197,17 @@ TEST(Diff, FindsAFolderEqualToItsCheckpoint) {
   const CheckpointDifference difference = compared(folder / "dcp", kReference / "logits/qwen2");
   EXPECT_TRUE(difference.empty());
   EXPECT_EQ(to_text(difference), "51 tensors are equal, 0 differ, 0 are only in A, 0 only in B; 0 values differ\n");
+}
+
+TEST(Diff, ComparesNothingWithAFileThatIsNotTheManifests) {
+  const fs::path folder = fresh_folder();
+  to_dcp(kReference / "logits/qwen2", folder / "dcp");
+  const fs::path file = folder / "dcp/release/__0_0.distcp";
+  std::string bytes = read_file(file);
+  bytes.back() ^= 1;
+  write_file(file, bytes);
+  EXPECT_THAT(message_of<ConfigError>([&] { compared(folder / "dcp", kReference / "logits/qwen2"); }),
+              HasSubstr("__0_0.distcp has the checksum "));
 }
 
 TEST(Diff, DoesNotMindHowTensorsAreCut) {

@@ -100,6 +100,17 @@ TEST(Manifest, RefusesOtherDocuments) {
   EXPECT_THAT(refusal(R"({"format_version": 1, "iteration": 1, "files": ["a"]})"), StartsWith("m.json: files[0]"));
 }
 
+TEST(Manifest, RefusesMoreBytesThanThereAre) {
+  const std::string file = R"({"name": "A", "size_bytes": 9223372036854775807, "crc32c": "00000000"})";
+  const auto of = [](const std::string& files) {
+    return R"({"format_version": 1, "iteration": 1, "files": [)" + files + "]}";
+  };
+  EXPECT_EQ(parse_manifest(of(file), "m.json").files.front().size_bytes, INT64_MAX);
+  std::string other = file;
+  other.replace(other.find('A'), 1, "B");
+  EXPECT_THAT(refusal(of(file + ", " + other)), EndsWith("together they have more bytes than 63 bits count"));
+}
+
 TEST(Manifest, RefusesAFileThatStandsTwice) {
   const std::string entry = R"({"name": "a", "size_bytes": 1, "crc32c": "00000000"})";
   EXPECT_EQ(refusal(R"({"format_version": 1, "iteration": 1, "files": [)" + entry + ", " + entry + "]}"),

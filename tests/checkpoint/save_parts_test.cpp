@@ -52,6 +52,18 @@ TEST(SaveParts, OfAllRanksMakeOneCheckpoint) {
   EXPECT_EQ(names_in(store.folder().path_of({10})).size(), 9u) << "files and manifest, no parts";
 }
 
+TEST(SaveParts, AreNotSaidOfAFileThatDoesNotComeBackAsItWasWritten) {
+  const fs::path directory = fresh_folder();
+  const std::vector<ManifestFile> files = rank_files(directory, 2);
+  write_file(directory / files[0].name, "xyx");  // as the disk gives it back
+  EXPECT_EQ(message_of<Error>([&] { write_part(directory, 2, files); }),
+            fmt::format("{}: __2_0.distcp has the checksum {}, but its writer says {}: what was written does not come "
+                        "back; look after that disk, or save to another one",
+                        directory.string(), hex_digits(io::crc32c(std::as_bytes(std::span("xyx", 3)))),
+                        hex_digits(files[0].crc32c)));
+  EXPECT_THAT(names_in(directory), ElementsAre("__2_0.distcp"));
+}
+
 TEST(SaveParts, OfARankWithoutFilesCountToo) {
   const fs::path directory = fresh_folder();
   write_part(directory, 0, rank_files(directory, 0));

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sstream>
 
 #include "engine/core/error.h"
 #include "tests/support/files.h"
@@ -12,13 +13,17 @@
 namespace loom::cli {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Le;
 using ::testing::Not;
 using ::testing::Pair;
+using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-const launch::LaunchContext kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
+const launch::Start kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
 using Words = std::vector<std::string>;
 
 Words operator+(Words words, const Words& more) {
@@ -26,7 +31,7 @@ Words operator+(Words words, const Words& more) {
   return words;
 }
 
-ParsedCommand parsed(const Words& words, const launch::LaunchContext& context = kEightCores) {
+ParsedCommand parsed(const Words& words, const launch::Start& context = kEightCores) {
   std::vector<const char*> argv = {"shardloom"};
   for (const std::string& word : words) argv.push_back(word.c_str());
   return parse_arguments(static_cast<int>(argv.size()), argv.data(), context);
@@ -38,7 +43,7 @@ Words with_model_and_data(const Words& more) {
   return words;
 }
 
-ProgramArguments train(const Words& more, const launch::LaunchContext& context = kEightCores) {
+ProgramArguments train(const Words& more, const launch::Start& context = kEightCores) {
   return std::get<ProgramArguments>(parsed(with_model_and_data(more), context));
 }
 
@@ -48,7 +53,7 @@ GenerateArguments generate(const Words& more) {
   return std::get<GenerateArguments>(parsed(words));
 }
 
-std::string refusal(const Words& words, const launch::LaunchContext& context = kEightCores) {
+std::string refusal(const Words& words, const launch::Start& context = kEightCores) {
   try {
     parsed(words, context);
   } catch (const ConfigError& error) {
@@ -323,7 +328,7 @@ TEST(ProgramArguments, RanksShareTheCores) {
 }
 
 TEST(ProgramArguments, AnMpiLauncherSetsTheRanks) {
-  const launch::LaunchContext two_nodes{.cores = 8, .mpi_ranks = 8, .mpi_local_ranks = 4};
+  const launch::Start two_nodes{.cores = 8, .mpi_ranks = 8, .mpi_local_ranks = 4};
   const ProgramArguments a = train({}, two_nodes);
   EXPECT_EQ(a.ranks, 8);
   EXPECT_EQ(a.compute_threads, 2);
@@ -555,9 +560,25 @@ TEST(ProgramArguments, HaveTheProgramsOwnFlags) {
   EXPECT_EQ(program_refusal({"--image-sise", "1"}, extra), "unknown flag --image-sise; did you mean --image-size?");
 }
 
+TEST(ProgramArguments, AFlagThatIsThereAlreadyIsRefused) {
+  double lr = 1;
+  std::string name = "a";
+  bool flip = false;
+  EXPECT_EQ(program_refusal({}, [&](train::ExtraArguments& flags) { flags.real("--lr", lr, "Rate"); }),
+            "extra_args_provider adds --lr, which is a flag of training already; choose another name");
+  EXPECT_EQ(program_refusal({},
+                            [&](train::ExtraArguments& flags) {
+                              flags.text("--tower", name, "Tower");
+                              flags.toggle("--tower", flip, "Tower too");
+                            }),
+            "extra_args_provider adds --tower, which it has added already; choose another name");
+  EXPECT_THAT(program_refusal({}, [&](train::ExtraArguments& flags) { flags.text("--", name, "Nothing"); }),
+              AllOf(HasSubstr("extra_args_provider: "), HasSubstr("; name a flag '--' and a word, such as --config")));
+}
+
 TEST(ProgramArguments, HaveNotWhatOnlyShardloomTrainReads) {
   for (const char* flag : {"--model-config", "--sample-bytes", "--prompt"}) {
-    EXPECT_EQ(program_refusal({flag, "1"}), fmt::format("unknown flag {}; see my_pretrain --help", flag));
+    EXPECT_EQ(program_refusal({flag, "1"}), fmt::format("unknown flag {}; see my_pretrain --help all", flag));
   }
 }
 
@@ -633,14 +654,14 @@ TEST(GenerateArguments, APromptIsTakenAsItIsWritten) {
 }
 
 TEST(GenerateArguments, RanksShareTheCoresAndMpiCountsThem) {
-  const auto on = [](const Words& more, const launch::LaunchContext& context) {
+  const auto on = [](const Words& more, const launch::Start& context) {
     return std::get<GenerateArguments>(parsed(Words{"generate", "out", "--prompt", "a"} + more, context));
   };
   EXPECT_EQ(on({}, kEightCores).ranks, 1);
   EXPECT_EQ(on({}, kEightCores).compute_threads, 8);
   EXPECT_EQ(on({"--nproc-per-node", "2"}, kEightCores).compute_threads, 4);
   EXPECT_EQ(on({"--nproc-per-node", "2", "--compute-threads", "3"}, kEightCores).compute_threads, 3);
-  const launch::LaunchContext mpi{.cores = 8, .mpi_ranks = 4, .mpi_local_ranks = 2};
+  const launch::Start mpi{.cores = 8, .mpi_ranks = 4, .mpi_local_ranks = 2};
   EXPECT_EQ(on({}, mpi).ranks, 4);
   EXPECT_EQ(on({}, mpi).compute_threads, 4);
 }
@@ -715,10 +736,46 @@ TEST(Help, ListsTheCommandsAndEndsWithZero) {
   }
 }
 
+// The lines of a text.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream from(text);
+  for (std::string line; std::getline(from, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Help, IsShortUnlessAllOfItIsWanted) {
+  for (const char* command : {"train", "plan"}) {
+    SCOPED_TRACE(command);
+    const std::string brief = std::get<EarlyExit>(parsed({command, "--help"})).text;
+    EXPECT_THAT(brief, AllOf(HasSubstr("Common flags:\n  --model-config FILE"),
+                             HasSubstr(fmt::format("All flags: shardloom {} --help all\n", command))));
+    EXPECT_THAT(brief, Not(HasSubstr("--adam-eps")));
+    EXPECT_LE(lines_of(brief).size(), 50U);
+    const std::string whole = std::get<EarlyExit>(parsed({command, "--help", "all"})).text;
+    EXPECT_THAT(whole, HasSubstr("--adam-eps"));
+    for (const std::string& text : {brief, whole}) EXPECT_THAT(lines_of(text), Each(SizeIs(Le(100U))));
+  }
+}
+
+TEST(Help, OfPlanBeginsWithItsOwnFlags) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"plan", "--help"}, {"plan", "-h", "all"}}) {
+    const std::string text = std::get<EarlyExit>(parsed(words)).text;
+    EXPECT_LT(text.find("--world-size"), text.find("--model-config"));
+  }
+}
+
+TEST(Help, OfAUsersProgramShowsItsFlagsInShort) {
+  std::int64_t size = 32;
+  const auto extra = [&](train::ExtraArguments& flags) { flags.whole("--image-size", size, 1, "Pixels of a side"); };
+  EXPECT_THAT(std::get<EarlyExit>(parsed_program({"--help"}, extra)).text,
+              AllOf(HasSubstr("Flags of this program:\n  --image-size N=32"), HasSubstr("my_pretrain --help all")));
+}
+
 TEST(Help, OfTrainHasGroupsDefaultsAndAnExample) {
-  const EarlyExit help = std::get<EarlyExit>(parsed({"train", "--help"}));
+  const EarlyExit help = std::get<EarlyExit>(parsed({"train", "--help", "all"}));
   EXPECT_EQ(help.code, 0);
-  for (const char* part : {"Model (one of the first two):",
+  for (const char* part : {"Model:",
                            "Data:",
                            "Batch and schedule:",
                            "Optimizer:",
@@ -796,10 +853,10 @@ TEST(ProfileFlags, AreRefusedWithoutProfile) {
 }
 
 TEST(ProfileFlags, BelongToPretrainProgramsAndNotToPlans) {
-  const std::string plan = std::get<EarlyExit>(parsed({"plan", "--help"})).text;
+  const std::string plan = std::get<EarlyExit>(parsed({"plan", "--help", "all"})).text;
   EXPECT_THAT(plan, Not(HasSubstr("--profile")));
-  for (const std::string& help : {std::get<EarlyExit>(parsed({"train", "--help"})).text,
-                                  std::get<EarlyExit>(parsed_program({"--help"}, {})).text}) {
+  for (const std::string& help : {std::get<EarlyExit>(parsed({"train", "--help", "all"})).text,
+                                  std::get<EarlyExit>(parsed_program({"--help", "all"}, {})).text}) {
     for (const char* part :
          {"Profile (ui.perfetto.dev opens it):", "--profile-step-start N=10", "--profile-ranks N=0",
           "--profile-level {level0,level1,level2}=level0", "--profile-save-path DIR=./profile_dir"}) {
@@ -931,7 +988,7 @@ TEST(RecomputeFlags, AreMegatronsAndMindSpeeds) {
   EXPECT_FALSE(none.recompute_layers.any());
   EXPECT_THAT(none.megatron_recompute_flags, ::testing::IsEmpty());
   EXPECT_EQ(none.recompute_every, 0);
-  EXPECT_THAT(std::get<EarlyExit>(parsed({"train", "--help"})).text, HasSubstr("--recompute-granularity"));
+  EXPECT_THAT(std::get<EarlyExit>(parsed({"train", "--help", "all"})).text, HasSubstr("--recompute-granularity"));
 }
 
 TEST(RecomputeFlags, ThatDoNotGoTogetherAreRefused) {
@@ -1054,10 +1111,10 @@ TEST(Version, IsPrinted) {
 }
 
 TEST(Help, OfPlanHasGroupsDefaultsAndAnExample) {
-  const EarlyExit help = std::get<EarlyExit>(parsed({"plan", "--help"}));
+  const EarlyExit help = std::get<EarlyExit>(parsed({"plan", "--help", "all"}));
   EXPECT_EQ(help.code, 0);
-  for (const char* part : {"Model (one of the first two):", "Sharding:", "Plan:", "--seq-length N=128", "--json FILE",
-                           "Example:\n  shardloom plan "}) {
+  for (const char* part :
+       {"Model:", "Sharding:", "Plan:", "--seq-length N=128", "--json FILE", "Example:\n  shardloom plan "}) {
     EXPECT_THAT(help.text, HasSubstr(part));
   }
 }
@@ -1069,6 +1126,47 @@ TEST(Help, OfGenerateHasAnExample) {
     EXPECT_THAT(help.text, HasSubstr(part));
   }
   EXPECT_THAT(help.text, HasSubstr("Example:\n  shardloom generate "));
+}
+
+// Both say that nothing is evaluated.
+TEST(Evaluation, OfNothingMayBeSaidTwice) {
+  const ProgramArguments a = train({"--eval-iters", "0", "--held-out-fraction", "0", "--eval-interval", "5"});
+  EXPECT_EQ(a.eval_iters, 0);
+  EXPECT_EQ(a.held_out_fraction, 0);
+}
+
+TEST(SkipTrain, TakesTheScheduleOfAnyRun) {
+  const ProgramArguments a = train({"--skip-train", "--lr-warmup-iters", "500", "--lr-decay-style", "WSD", "--min-lr",
+                                    "1", "--train-iters", "50", "--weight-decay-incr-style", "linear"});
+  EXPECT_EQ(a.train_iters, 50);
+  EXPECT_EQ(a.lr_warmup_iters, 0);
+  EXPECT_TRUE(a.no_load_optim);
+  EXPECT_EQ(train({"--skip-train", "--train-samples", "64", "--global-batch-size", "4"}).train_iters, 16);
+  EXPECT_EQ(
+      std::get<ProgramArguments>(parsed({"train", "--model-config", "m.yaml", "--test-data-path", "p", "--skip-train"}))
+          .part_data_path[2],
+      std::vector<std::string>{"p"});
+}
+
+TEST(Mistakes, AreSaidTogetherButNotThoseThatFollowFromAnother) {
+  EXPECT_EQ(
+      refusal(with_model_and_data({"--nproc-per-node", "x", "--global-batch-size", "3", "--micro-batch-size", "2",
+                                   "--tensorboard-queue-size", "3", "--fp16"})),
+      "the command line has 3 mistakes:\n"
+      "  --nproc-per-node is x; use a whole number of at least 1\n"
+      "  --fp16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
+      "with param_dtype: fp16, or remove it\n"
+      "  --tensorboard-queue-size is given, but --tensorboard-dir is not, so no scalar is written; add "
+      "--tensorboard-dir DIR");
+  EXPECT_EQ(refusal(with_model_and_data({"--bf16", "--use-torch-fsdp", "--tensorboard-queue-size", "0"})),
+            "2 flags are not taken:\n"
+            "  unknown flag --use-torch-fsdp; did you mean --use-torch-fsdp2?\n"
+            "  --tensorboard-queue-size is 0; use a whole number of at least 1");
+  EXPECT_EQ(refusal({"generate", "out", "--prompt", "a", "--top-k", "x", "--seed", "y", "--tpo-p", "1"}),
+            "3 flags are not taken:\n"
+            "  unknown flag --tpo-p; did you mean --top-p?\n"
+            "  --top-k is x; use a whole number of at least 0\n"
+            "  --seed is y; use a whole number of at least 0");
 }
 
 // --- What is refused
@@ -1090,16 +1188,16 @@ INSTANTIATE_TEST_SUITE_P(
     Commands, BadCommandLine,
     ::testing::Values(
         Bad{{},
-            "no command is given; use shardloom train, plan, generate, chat, preprocess, compare, convert, merge or "
-            "inspect (--help "
+            "no command is given; use shardloom train, plan, generate, chat, preprocess, compare, convert, merge, "
+            "inspect or completion (--help "
             "lists "
             "their flags)"},
         Bad{{"trian"}, "'trian' is not a command; did you mean train?"},
         Bad{{"evaluate"},
-            "'evaluate' is not a command; use train, plan, generate, chat, preprocess, compare, convert, merge or "
-            "inspect"},
+            "'evaluate' is not a command; use train, plan, generate, chat, preprocess, compare, convert, merge, "
+            "inspect or completion"},
         Bad{{"--lr", "1"},
-            "'--lr' is not a command; use train, plan, generate, chat, preprocess, compare, convert, merge or inspect"},
+            "'--lr' is not a command; use train, plan, generate, chat, preprocess, compare, convert, merge, inspect or completion"},
         Bad{{"generate", "out"}, "no prompt is given; use --prompt TEXT"},
         Bad{{"generate", "--prompt", "a"}, "no model is given; use shardloom generate MODEL_DIR --prompt TEXT"},
         Bad{{"generate", "out", "more", "--prompt", "a"}, "'more' belongs to no flag; see shardloom generate --help"},
@@ -1135,7 +1233,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--micro-batchsize", "2"}),
             "unknown flag --micro-batchsize; did you mean --micro-batch-size?"},
         Bad{with_model_and_data({"--lrr=1"}), "unknown flag --lrr; did you mean --lr?"},
-        Bad{with_model_and_data({"--num-laiers", "4"}), "unknown flag --num-laiers; see shardloom train --help"},
+        Bad{with_model_and_data({"--num-laiers", "4"}), "unknown flag --num-laiers; see shardloom train --help all"},
         Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2", "--log-params-norm",
                                  "--lrr", "2"}),
             "4 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
@@ -1154,7 +1252,7 @@ INSTANTIATE_TEST_SUITE_P(
             "--fsdp2-config-path is ful_shard, neither a file nor a preset; did you mean full_shard? presets are "
             "frozen_base, full_shard, full_shard_gpt2, full_shard_tied, hybrid, multimodal_ignored_vision, offload, "
             "quickstart, zero2"},
-        Bad{with_model_and_data({"-x"}), "unknown flag -x; see shardloom train --help"},
+        Bad{with_model_and_data({"-x"}), "unknown flag -x; see shardloom train --help all"},
         Bad{with_model_and_data({"--lr"}), "--lr needs a value, but nothing follows; see --help"},
         Bad{with_model_and_data({"--lr", "--seed", "1"}), "--lr needs a value, but --seed follows; give --lr X"},
         Bad{with_model_and_data({"--save", "--seed", "1"}),
@@ -1186,7 +1284,7 @@ INSTANTIATE_TEST_SUITE_P(
             "--micro-batch-size is 0; use a whole number of at least 1"},
         Bad{with_model_and_data({"--seq-length", "1.5"}), "--seq-length is 1.5; use a whole number of at least 1"},
         Bad{with_model_and_data({"--seq-length", "99999999999"}),
-            "--seq-length is 99999999999; use a whole number of at least 1"},
+            "--seq-length is 99999999999; use a whole number from 1 to 2147483647"},
         Bad{with_model_and_data({"--train-iters", "many"}), "--train-iters is many; use a whole number of at least 1"},
         Bad{with_model_and_data({"--nproc-per-node", "0"}), "--nproc-per-node is 0; use a whole number of at least 1"},
         Bad{with_model_and_data({"--seed", "-1"}), "--seed is -1; use a whole number of at least 0"},
@@ -1352,13 +1450,13 @@ TEST(ProgramArguments, BindRanksToCoresAsMsrunAndTorchNpuAreTold) {
   const auto map = train({"--bind-core", R"({"device0": ["0-1"], "device1": ["2-3"]})"}).affinity;
   EXPECT_EQ(map.mode, launch::AffinityMode::kRange);
   EXPECT_THAT(map.cores_of_rank, ElementsAre(Pair(0, ElementsAre(0, 1)), Pair(1, ElementsAre(2, 3))));
-  const launch::LaunchContext npu{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0, .affinity_conf = "2,npu0:0-3"};
+  const launch::Start npu{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0, .affinity_conf = "2,npu0:0-3"};
   EXPECT_EQ(train({}, npu).affinity.mode, launch::AffinityMode::kCores);
   EXPECT_EQ(train({"--numa-device", "h200"}).numa_device, "h200");
 }
 
 TEST(CommandLine, RanksAreBoundInOneWay) {
-  const launch::LaunchContext npu{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0, .affinity_conf = "1"};
+  const launch::Start npu{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0, .affinity_conf = "1"};
   EXPECT_EQ(refusal(with_model_and_data({"--bind-core", "True"}), npu),
             "--bind-core is True, and CPU_AFFINITY_CONF in the environment is 1; keep one of them");
 }
@@ -1403,6 +1501,16 @@ INSTANTIATE_TEST_SUITE_P(
             "--sgd-nesterov is of --optimizer sgd, which is not given; add it, or remove the flag"},
         Bad{with_model_and_data({"--optimizer", "sgd", "--sgd-nesterov", "--sgd-momentum", "0"}),
             "--sgd-nesterov is given, and --sgd-momentum is 0; give a momentum above 0, or remove it"},
+        Bad{with_model_and_data({"--optimizer", "sgd", "--sgd-nesterov", "--sgd-dampening", "0.5"}),
+            "--sgd-dampening is 0.5, and Nesterov's form (--sgd-nesterov) has none; remove one of the two"},
+        Bad{with_model_and_data({"--optimizer", "sgd", "--sgd-momentum", "0", "--sgd-dampening", "0.5"}),
+            "--sgd-dampening is 0.5, and --sgd-momentum is 0, so there is none; remove one of the two"},
+        Bad{with_model_and_data({"--optimizer", "sgd", "--sgd-dampening", "1.5"}),
+            "--sgd-dampening is 1.5; use a number from 0 to 1"},
+        Bad{with_model_and_data({"--optimizer", "sgd", "--muon-scalar-lr", "1e-3"}),
+            "--muon-scalar-lr is of --optimizer muon, which is not given; add it, or remove the flag"},
+        Bad{with_model_and_data({"--optimizer", "muon", "--muon-scalar-lr", "0"}),
+            "--muon-scalar-lr is 0; use a number above 0"},
         Bad{with_model_and_data({"--optimizer", "lion"}),
             "--optimizer is lion; use adam, adamw, sgd, muon, adamw_swap (did you mean muon?)"},
         Bad{with_model_and_data({"--optimizer", "muon", "--muon-num-ns-steps", "1000"}),

@@ -90,6 +90,31 @@ TEST_F(ChatProgram, SavesTheConversationAsJson) {
   EXPECT_EQ(saved.at("messages")[2].at("content").get<std::string>() + "\n", outcome.out);
 }
 
+TEST_F(ChatProgram, SavesOverNothingThatItReads) {
+  const std::string config = folder.read("out/config.json");
+  folder.write("own.jinja", kTemplate);
+  std::filesystem::create_symlink("out/config.json", folder.path("link.json"));
+  std::filesystem::create_hard_link(folder.path("out/model.safetensors"), folder.path("hard.json"));
+  const std::string weights = folder.read("hard.json");
+  const Outcome outcome = chat(
+      "/save out/config.json\n/save link.json\n/save out/../hard.json\n/save own.jinja\n/save out\n/save talk.json\n",
+      {"--chat-template", "own.jinja"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  for (const char* said :
+       {"shardloom: line 1: /save: out/config.json is also read by MODEL_DIR and would be lost; give another path\n",
+        "shardloom: line 2: /save: link.json is also read by MODEL_DIR and would be lost; give another path\n",
+        "shardloom: line 3: /save: out/../hard.json is also read by MODEL_DIR and would be lost; give another path\n",
+        "shardloom: line 4: /save: own.jinja is also read by --chat-template and would be lost; give another path\n",
+        "shardloom: line 6: 0 turns written to talk.json\n"}) {
+    EXPECT_THAT(outcome.err, HasSubstr(said));
+  }
+  EXPECT_THAT(outcome.err, HasSubstr("shardloom: 5 lines of 6 were refused"));
+  EXPECT_EQ(folder.read("out/config.json"), config);
+  EXPECT_EQ(folder.read("hard.json"), weights);
+  EXPECT_EQ(folder.read("own.jinja"), kTemplate);
+  EXPECT_EQ(chat("3 times\n").exit_code, 0);
+}
+
 TEST_F(ChatProgram, SaysWhatACommandCannotAndGoesOn) {
   const Outcome outcome = chat("/sav x\n/wat\n/clear all\n/save\n/save none/x.json\n/help\n3 times\n");
   EXPECT_EQ(outcome.exit_code, 1);

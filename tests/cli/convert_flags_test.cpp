@@ -65,6 +65,17 @@ TEST(ConvertFlags, TakeTheNamesOfOtherConverters) {
   EXPECT_THAT(given.without_effect, ElementsAre("--num-workers", "--sharded"));
 }
 
+TEST(ConvertFlags, TakeEachOthersNamesOfFolders) {
+  const auto import =
+      conversion<checkpoint::HfToDcp>({"convert", "hf-to-dcp", "--load-dir", "hf", "--save-dir", "dcp"});
+  EXPECT_EQ(import.hf_dir, "hf");
+  EXPECT_EQ(import.dcp_dir, "dcp");
+  const auto exported = conversion<checkpoint::DcpToHf>(
+      {"convert", "dcp-to-hf", "--dcp-dir", "dcp", "--hf-dir", "new", "--model-assets-dir", "hf"});
+  EXPECT_EQ(exported.load_dir, "dcp");
+  EXPECT_EQ(exported.save_dir, "new");
+}
+
 TEST(ConvertFlags, ReadSizesWithTheirUnits) {
   const auto size = [](const std::string& text) {
     return conversion<checkpoint::DcpToHf>(kExport + Words{"--shard-size", text}).shard_bytes;

@@ -115,6 +115,15 @@ TEST_F(FirstUse, Gpt2IsTrainedByItsFileAndTheErrorSaysWhich) {
   done(run + Words{"full_shard_gpt2"});
 }
 
+TEST_F(FirstUse, TheShippedPresetsPlanTheShippedModelWithoutAPrefetchOutOfOrder) {
+  for (const char* preset : {"quickstart", "full_shard", "hybrid", "zero2", "offload"}) {
+    const Outcome outcome = done({"plan", "--model-config", "quickstart", "--use-torch-fsdp2", "--fsdp2-config", preset,
+                                  "--world-size", "16", "--json", "-"});
+    const auto plan = nlohmann::json::parse(outcome.out);
+    EXPECT_THAT(plan.at("warnings").dump(), Not(HasSubstr("out of order"))) << preset;
+  }
+}
+
 TEST_F(FirstUse, AFileOfTheUsersOwnGetsNoAdviceOnOurs) {
   folder.write("fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: [model.layer]\n");
   EXPECT_THAT(folder.run(kFourSteps).err, Not(HasSubstr("configs/fsdp2")));
@@ -135,11 +144,10 @@ TEST_F(FirstUse, SkipTrainEvaluatesWhatTrainingDid) {
 }
 
 TEST_F(FirstUse, SkipTrainNeedsDataToEvaluate) {
-  expect_refusal(
-      {"train", "--model-config", "model.yaml", "--data-path", "data", "--seq-length", "16", "--skip-train",
-       "--held-out-fraction", "0"},
-      "--skip-train evaluates only, but there is no data for it; give --held-out-fraction above 0, or a valid "
-      "or test loader");
+  expect_refusal({"train", "--model-config", "model.yaml", "--data-path", "data", "--seq-length", "16", "--skip-train",
+                  "--held-out-fraction", "0"},
+                 "--skip-train evaluates only, but there is no data for it; give --held-out-fraction above 0 (text), "
+                 "--valid-data-path or a larger share in --split (.bin/.idx pairs), or a valid or test loader");
 }
 
 // --- A published folder

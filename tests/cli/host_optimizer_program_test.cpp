@@ -51,6 +51,19 @@ TEST(SwappedOptimizers, MoveTheMomentsToTheHostInThePlan) {
   }
 }
 
+TEST(SwappedOptimizers, ShowTheirHostMemoryInTheMetrics) {
+  const ProgramFolder folder;
+  const auto host_bytes = [&](const Words& flags) {
+    curve(folder, kFourSteps + flags);
+    return folder.metrics("run.jsonl").back().at("peak_host_memory_bytes").get<std::int64_t>();
+  };
+  const auto elements = plan_of_four(folder, {}).at("parameters").get<std::int64_t>() / 2;  // of a shard, two ranks
+  EXPECT_EQ(host_bytes({}), 0);
+  for (const Words& flags : kSwapped) EXPECT_EQ(host_bytes(flags), 2 * 4 * elements) << flags[0];
+  folder.write("fsdp2.yaml", folder.read("fsdp2.yaml") + "offload_to_cpu: true\n");
+  EXPECT_EQ(host_bytes({}), 4 * 4 * elements) << "shards, gradients and two moments";
+}
+
 TEST(OffloadedOptimizer, IsHiddenInThePlanUnlessBackwardWaits) {
   const ProgramFolder folder;
   folder.write("fsdp2.yaml",

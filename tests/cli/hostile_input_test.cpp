@@ -133,7 +133,7 @@ TEST_F(HostileInput, EscapesAndLinesOfFilesFlagsAndPathsStayText) {
                        plan("model.yaml", {"--world-size", "\x1b[2J\nshardloom: all is well"}),
                        plan("model.yaml", {"--device", "\x1b[2J\nshardloom: all is well"}),
                        Words{"\x1b[2J\nshardloom: all is well"},
-                       Words{"plan", "--\x1b[2J\nshardloom: all is well"}};
+                       plan("model.yaml", {"--\x1b[2J\nshardloom: all is well"})};
   for (const Words& words : all) {
     const Outcome outcome = folder.run(words);
     EXPECT_EQ(outcome.exit_code, 2) << outcome.err;

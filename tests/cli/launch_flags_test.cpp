@@ -160,12 +160,13 @@ TEST_F(LaunchFlags, AMindSpeedScriptTrainsAndNamesWhatChangesNothing) {
                                            "--no-gradient-accumulation-fusion",
                                            "--save-interval",
                                            "100"});
-  EXPECT_EQ(outcome.err,
-            "warning: without effect here: --num-workers 8, --use-mcore-models, "
-            "--num-layers 2, --hidden-size 16, --normalization RMSNorm, --position-embedding-type rope, --swiglu, "
-            "--attention-dropout 0, --hidden-dropout 0.0, --no-load-optim, --no-load-rng, --save-interval 100, "
-            "--no-save-optim, --no-save-rng; the model is what its configuration says, and "
-            "nothing is saved or loaded without --save and --load\n");
+  EXPECT_EQ(
+      outcome.err,
+      "warning: without effect here: --num-workers 8, --use-mcore-models, "
+      "--normalization RMSNorm, --position-embedding-type rope, --swiglu, --attention-dropout 0, "
+      "--hidden-dropout 0.0, --num-layers 2, --hidden-size 16, --no-load-optim, --no-load-rng, --save-interval 100, "
+      "--no-save-optim, --no-save-rng; the model is what its configuration says, and "
+      "nothing is saved or loaded without --save and --load\n");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(folder.metrics("metrics.jsonl").size(), 2u);
 }
@@ -180,6 +181,56 @@ TEST_F(LaunchFlags, AllThatAreNotTakenAreNamedInOneRun) {
       "  --tokenizer-type is GPT2BPETokenizer; only tokenizers of Hugging Face's are read; write PretrainedFromHF, and "
       "--tokenizer-name-or-path DIR with a tokenizer.json\n");
   EXPECT_EQ(outcome.exit_code, 2);
+}
+
+// What is refused by its name, by its value and by what stands beside it.
+TEST_F(LaunchFlags, ThatAreWrongEachInItsOwnWayAreNamedInOneRun) {
+  const Outcome outcome = folder.run(kTrain + Words{"--model-config", "model.yaml", "--ckpt-format", "torch", "--bf16",
+                                                    "--mm-tool", "t.json", "--muon-momentum", "0.9"});
+  EXPECT_EQ(
+      outcome.err,
+      "shardloom: the command line has 4 mistakes:\n"
+      "  --ckpt-format is torch; use torch_dcp, hf, torch_dist\n"
+      "  --mm-tool is not a flag here; the flags of --profile are its profiler; remove it\n"
+      "  --muon-momentum is of --optimizer muon, which is not given; add it, or remove the flag\n"
+      "  --bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
+      "with param_dtype: bf16, or remove it\n");
+  EXPECT_EQ(outcome.exit_code, 2);
+}
+
+// A misspelt flag is said once, without what only follows from it.
+TEST_F(LaunchFlags, ThatFollowFromAMisspeltOneAreNotNamed) {
+  const Outcome outcome = folder.run(kTrain + Words{"--modle-config", "model.yaml"});
+  EXPECT_EQ(outcome.err, "shardloom: unknown flag --modle-config; did you mean --model-config?\n");
+}
+
+TEST_F(LaunchFlags, ThatDescribeAnotherModelThanTheConfigurationAreRefusedWithBothPlaces) {
+  const Words words = kTrain + Words{"--model-config", "model.yaml", "--train-iters", "1"};
+  const Words same{"--num-layers",          "2",   "--hidden-size",       "16",  "--ffn-hidden-size", "24",
+                   "--num-attention-heads", "2",   "--num-query-groups",  "1",   "--kv-channels",     "8",
+                   "--vocab-size",          "256", "--padded-vocab-size", "256", "--norm-epsilon",    "1e-6"};
+  EXPECT_EQ(folder.run(words + same).exit_code, 0);
+  const Outcome outcome = folder.run(words + Words{"--num-layers", "40", "--hidden-size", "16", "--kv-channels", "64"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(
+      outcome.err,
+      "shardloom: --num-layers is 40 on the command line, and num_hidden_layers is 2 in model.yaml:5:20; "
+      "--kv-channels is 64 on the command line, and hidden_size / num_attention_heads is 8 in model.yaml:3:14; the "
+      "model is what its configuration says: give the same value, remove the flag, or change the file\n");
+  for (const auto& [flag, key] : {std::pair("--hidden-size", "hidden_size"),
+                                  {"--ffn-hidden-size", "intermediate_size"},
+                                  {"--num-attention-heads", "num_attention_heads"},
+                                  {"--num-query-groups", "num_key_value_heads"},
+                                  {"--vocab-size", "vocab_size"},
+                                  {"--padded-vocab-size", "vocab_size"},
+                                  {"--norm-epsilon", "rms_norm_eps"}}) {
+    const Outcome other = folder.run(words + Words{flag, "3"});
+    EXPECT_EQ(other.exit_code, 2) << flag;
+    EXPECT_THAT(other.err, HasSubstr(fmt::format("{} is 3 on the command line, and {} is ", flag, key)));
+  }
+  const Outcome plan = folder.run({"plan", "--model-config", "model.yaml", "--num-layers", "40"});
+  EXPECT_EQ(plan.exit_code, 2);
+  EXPECT_THAT(plan.err, HasSubstr("--num-layers is 40 on the command line, and num_hidden_layers is 2"));
 }
 
 TEST_F(LaunchFlags, VariablesOfNpuScriptsAreNamed) {

@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Ended {
   std::vector<std::string> curve;
@@ -192,14 +193,28 @@ TEST(FourTimesTheMemory, IsRefusedWithoutThemAndTheFirstRemedyWorks) {
   const Outcome refused = folder.run(limited);
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr("of 96.0 MiB free; in use:\n  shard "));
+  EXPECT_THAT(refused.err, Not(HasSubstr("\\n"))) << "lines, not their escapes";
   std::smatch found;
-  ASSERT_TRUE(
-      std::regex_search(refused.err, found, std::regex("it would fit with\n  (.*) \\(saves [0-9.]+ GiB, step ")))
+  ASSERT_TRUE(std::regex_search(refused.err, found,
+                                std::regex("\n  it would fit with\n    ([^(]*) \\(saves [0-9.]+ MiB, step ")))
       << refused.err;
   EXPECT_FALSE(std::filesystem::exists(folder.path("metrics.jsonl"))) << "nothing has begun";
-  const Words flags = apply_remedy(folder, found.str(1));
+  const Words flags = apply_remedy(folder, std::regex_replace(found.str(1), std::regex("\n +"), " "));
   const Outcome works = folder.run(limited + flags);
   EXPECT_EQ(works.exit_code, 0) << found.str(1) << works.err;
+}
+
+// 16 bytes a parameter of ever more ranks, of which a host of the profile has eight.
+TEST(FourTimesTheMemory, TheSmallestWorldSaysItsWholeNodes) {
+  const ProgramFolder folder = large_folder();
+  Words plan = kLarge;
+  plan.front() = "plan";
+  plan = plan + Words{"--fit", "world-size", "--device", "h200", "--device-memory"};
+  EXPECT_THAT(folder.run(plan + Words{"1000"}).out,
+              ::testing::StartsWith("the smallest world: 1 device, of one node of 8\n"));
+  EXPECT_THAT(folder.run(plan + Words{"200"}).out,
+              ::testing::StartsWith("the smallest world: 24 devices, 3 whole nodes of 8 (beyond one node, only whole "
+                                    "nodes are tried)\n"));
 }
 
 TEST(FourTimesTheMemory, AdaptiveRecomputeChoosesForARun) {
@@ -210,7 +225,7 @@ TEST(FourTimesTheMemory, AdaptiveRecomputeChoosesForARun) {
   const Ended adapted = train(
       folder, kLarge + Words{"--adaptive-recompute-device-swap", "--device-memory", std::to_string(needed * 4 / 5)});
   EXPECT_TRUE(adapted.same_bits(plain));
-  EXPECT_THAT(adapted.out, ContainsRegex("adaptive recompute for [0-9]+\\.0 MiB\n  mode "));
+  EXPECT_THAT(adapted.out, ContainsRegex("adaptive recompute for [0-9]+\\.00 MiB\n  mode "));
   EXPECT_LE(peak_bytes(folder), (needed * 4 / 5) << 20);
 }
 

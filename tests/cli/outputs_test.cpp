@@ -124,7 +124,7 @@ TEST(Save, OverAModelInShardsLeavesOneModel) {
   folder.write("out/notes.txt", "mine");
   ASSERT_EQ(folder.run(kRun + Words{"--save", "out"}).exit_code, 0);
   EXPECT_THAT(names_in(folder.path("out")),
-              ElementsAre("config.json", "metrics.jsonl", "model.safetensors", "notes.txt"));
+              ElementsAre("config.json", "effective_config.yaml", "metrics.jsonl", "model.safetensors", "notes.txt"));
 }
 
 TEST(Metrics, OfAnEarlierRunAreKept) {
@@ -149,7 +149,8 @@ TEST(Save, IsLockedWhileARunWritesThere) {
   EXPECT_THAT(second.err, EndsWith("); wait for its end, or give another path\n"));
   first.send(SIGTERM);
   EXPECT_EQ(first.end().exit_code, 143);
-  EXPECT_THAT(names_in(folder.path("out")), ElementsAre("config.json", "metrics.jsonl", "model.safetensors"));
+  EXPECT_THAT(names_in(folder.path("out")),
+              ElementsAre("config.json", "effective_config.yaml", "metrics.jsonl", "model.safetensors"));
 }
 
 // --- Values that are not finite
@@ -191,6 +192,8 @@ TEST_F(Diverged, GoesOnWhereThatIsAskedForAndStillKeepsTheGoodModel) {
   EXPECT_THAT(outcome.out, Not(HasSubstr("model written")));
   EXPECT_EQ(folder.read("out/model.safetensors"), weights);
   EXPECT_EQ(folder.metrics("diverged.jsonl").size(), 4u);
+  EXPECT_THAT(outcome.out, HasSubstr("loss nan"));  // without the sign that the processor gives it
+  EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr("-nan")));
 }
 
 // --- Data that changes

@@ -82,7 +82,7 @@ class Pretrain : public ::testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
-    const launch::LaunchContext context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
+    const launch::Start context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
     return std::get<ProgramArguments>(parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context));
   }
   Words two_ranks(const Words& more) const {
@@ -448,12 +448,16 @@ TEST_F(Pretrain, ABatchNamesWhatItHas) {
             "the batch has no 'input_ids'; it has ids, targets; give it in the DataLoader, or ask for what is there");
 }
 
-TEST_F(Pretrain, WhatACallbackThrowsEndsTheJob) {
+TEST_F(Pretrain, WhatACallbackThrowsOnOneRankEndsTheJobWithItsRank) {
   train::PretrainCallbacks callbacks = kCallbacks;
-  callbacks.forward_step = [](data::DataIterator&, nn::Module&) -> data::ForwardResult {
-    throw std::runtime_error("no GPU");
+  callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) {
+    if (RankContext::current().rank() == 1) throw std::runtime_error("no GPU");
+    return forward_step(data, model);
   };
-  EXPECT_EQ(test::message_of<std::runtime_error>([&] { run(two_ranks({"--train-iters", "1"}), callbacks); }), "no GPU");
+  EXPECT_EQ(test::message_of<std::runtime_error>([&] {
+              run(two_ranks({"--train-iters", "1"}), callbacks);
+            }),
+            "[rank 1] forward_step threw an exception in iteration 1 of 1: no GPU");
 }
 
 // --- As a main
@@ -539,7 +543,8 @@ TEST_F(Pretrain, AsAMainReturnsTheExitStatus) {
     throw std::runtime_error("no GPU");
   };
   std::filesystem::remove(metrics_path);
-  EXPECT_EQ(main_with(one_step, failing), (Outcome{1, "tiny: no GPU\n"}));
+  EXPECT_EQ(main_with(one_step, failing),
+            (Outcome{1, "tiny: [rank 0] forward_step threw an exception in iteration 1 of 1: no GPU\n"}));
 }
 
 // Two inputs, which no model of the hub has.
@@ -601,7 +606,7 @@ TEST_F(Pretrain, PlansAProgramOfTwoInputsAndALossOfItsOwn) {
   test::write_file(folder / "pairs.yaml", "sharding_size: auto\nsub_modules_to_wrap: [embed, side, head]\n");
   const auto [status, out, error] = plan({});
   EXPECT_EQ(status, 0) << error;
-  EXPECT_THAT(out, ::testing::StartsWith("PairLm of 0.000 G parameters on 64 x h200, micro-batch 1 x 3 of 1 tokens\n"
+  EXPECT_THAT(out, ::testing::StartsWith("PairLm of 96 parameters on 64 x h200, micro-batch 1 x 3 of 1 tokens\n"
                                          "1 x 64: shards over 64, replicates over 1\n"));
   EXPECT_THAT(batches, ElementsAre(3));
   const auto json = nlohmann::json::parse(test::read_file(folder / "plan.json"));

@@ -48,7 +48,7 @@ TEST(ProgramMain, PlansAModelThatThisProgramRegistered) {
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(program_main(static_cast<int>(words.size()), words.data()), 0);
   EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              ::testing::StartsWith("Twin of 0.000 G parameters on 512 x h200"));
+              ::testing::StartsWith("Twin of 4.096 K parameters on 512 x h200"));
   const auto plan = nlohmann::json::parse(test::read_file(json));
   EXPECT_EQ(plan["parameters"], 2 * 64 * 32);
   EXPECT_EQ(plan["mode"], "1 x 512: shards over 512, replicates over 1");

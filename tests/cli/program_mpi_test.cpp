@@ -121,6 +121,27 @@ TEST(Mpi, ASignalToOneRankStopsAllAfterTheSameStepAndSavesTheModel) {
   EXPECT_EQ(folder.run({"generate", "out", "--prompt", "3", "--max-new-tokens", "2"}).exit_code, 0);
 }
 
+// mpirun hands SIGUSR1 on; a session that ends reaches the ranks themselves.
+TEST(Mpi, AWarningOrTheEndOfTheSessionSavesTheModel) {
+  for (const auto& [signal, name, status] : {std::tuple(SIGUSR1, "SIGUSR1", 138), {SIGHUP, "SIGHUP", 129}}) {
+    const ProgramFolder folder;
+    const Words run = with_value(kFourSteps, "--train-iters", "1000000") + Words{"--save", "out"};
+    StartedProgram mpirun = folder.start(run, kMpirun);
+    ASSERT_TRUE(mpirun.wait_for_steps("out/metrics.jsonl", 2));
+    const auto ranks = children_of(mpirun.pid());
+    ASSERT_EQ(ranks.size(), 2u);
+    ASSERT_EQ(::kill(signal == SIGUSR1 ? mpirun.pid() : ranks.front(), signal), 0);
+    const Outcome outcome = mpirun.end();
+    EXPECT_EQ(outcome.exit_code, status);
+    EXPECT_THAT(outcome.err,
+                HasSubstr(fmt::format("shardloom: stopped by {} after step {} of 1000000; the model of that step is in "
+                                      "out\n",
+                                      name, folder.metrics("out/metrics.jsonl").size())));
+    EXPECT_FALSE(std::filesystem::exists(folder.path("out/.shardloom.lock")));
+    EXPECT_EQ(folder.run({"generate", "out", "--prompt", "3", "--max-new-tokens", "2"}).exit_code, 0);
+  }
+}
+
 // One process is killed while the others train or save; the launcher ends them.
 TEST(Mpi, ARunWhoseRanksAreKilledGoesOnAsIfTheyHadNotBeen) {
   const ProgramFolder folder;
@@ -200,8 +221,43 @@ TEST_F(MpiJob, WithDifferentFlagsIsRefusedBeforeItsFirstStep) {
   expect_difference(kTwoProcesses + Words{"--kernels", "pytorch"},
                     kTwoProcesses + Words{"--kernels", "pytorch", "--use-flash-attn"},
                     "--use-flash-attn: rank 0 has none, rank 1 has the flag");
-  expect_difference(kTwoProcesses + Words{"--save", "out"}, kTwoProcesses,
-                    "--save: rank 0 has the flag, rank 1 has none");
+  expect_difference(kTwoProcesses + Words{"--save", "out"}, kTwoProcesses, "--save: rank 0 has out, rank 1 has none");
+}
+
+TEST_F(MpiJob, WhereOneRankLoadsOrSavesOtherwiseItIsRefusedBeforeItsFirstStep) {
+  const Words save{"--save", "out", "--save-interval", "2"}, load{"--load", "run"};
+  ASSERT_EQ(
+      folder.run(with_value(kFourSteps, "--train-iters", "2") + Words{"--save", "run", "--save-interval", "2"}, kMpirun)
+          .exit_code,
+      0);
+  std::filesystem::remove(folder.path("metrics.jsonl"));
+  expect_difference(kTwoProcesses, kTwoProcesses + load, "--load: rank 0 has none, rank 1 has the flag");
+  for (const char* flag : {"--no-load-optim", "--finetune"}) {
+    expect_difference(kTwoProcesses + load, kTwoProcesses + load + Words{flag},
+                      std::string(flag) + ": rank 0 has none, rank 1 has the flag");
+  }
+  expect_difference(kTwoProcesses + save, kTwoProcesses + save + Words{"--async-save"},
+                    "--async-save: rank 0 has none, rank 1 has the flag");
+  expect_difference(kTwoProcesses + save, kTwoProcesses + with_value(save, "--save", "other"),
+                    "--save: rank 0 has out, rank 1 has other");
+}
+
+// As nodes with disks of their own have it: each rank's folder is whole, and of another run.
+TEST_F(MpiJob, RanksThatLoadDifferentRunsAreRefused) {
+  for (const char* seed : {"1", "2"}) {
+    const Words saved{"--save", std::string("run") + seed, "--save-interval", "2", "--seed", seed};
+    ASSERT_EQ(folder.run(with_value(kFourSteps, "--train-iters", "2") + saved, kMpirun).exit_code, 0);
+  }
+  const Outcome outcome = run(kTwoProcesses + Words{"--load", "run1"}, kTwoProcesses + Words{"--load", "run2"});
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_NE(outcome.exit_code, 124) << "it hung";
+  for (const char* text :
+       {"--load: ranks do not read the same checkpoint in run1/iter_0000002: file __0_0.distcp: rank 0 has ",
+        "--load: ranks do not read the same checkpoint in run2/iter_0000002: file __0_0.distcp: rank 0 has ",
+        "; put one and the same checkpoint where every rank reads it\n"}) {
+    EXPECT_THAT(outcome.err, HasSubstr(text));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path("metrics.jsonl"))) << "nothing is trained";
 }
 
 TEST_F(MpiJob, WithADifferentScalarOfTheModelIsRefusedByItsName) {
@@ -224,7 +280,7 @@ TEST_F(MpiJob, WithDataOfOneOtherByteIsRefusedWithSizeAndDigest) {
   const Outcome outcome = run(kTwoProcesses, other);
   EXPECT_NE(outcome.exit_code, 0);
   EXPECT_NE(outcome.exit_code, 124) << "it hung";
-  EXPECT_THAT(outcome.err, HasSubstr("ranks do not train the same: --data-path: rank 0 has "));
+  EXPECT_THAT(outcome.err, HasSubstr("ranks do not train the same: --data-path, content: rank 0 has "));
   EXPECT_THAT(outcome.err, HasSubstr(" bytes in 6 files with the digest "));
 }
 

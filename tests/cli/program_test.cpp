@@ -77,9 +77,10 @@ TEST(Train, WritesTheKeysOfMetricsInTheirOrder) {
     for (const auto& [key, value] : object.items()) names.push_back(key);
     return names;
   };
-  EXPECT_THAT(keys(lines[0]), ElementsAre("step", "loss", "grad_norm", "lr", "tokens_per_second", "peak_memory_bytes"));
+  EXPECT_THAT(keys(lines[0]), ElementsAre("step", "loss", "grad_norm", "lr", "tokens_per_second", "peak_memory_bytes",
+                                          "peak_host_memory_bytes"));
   EXPECT_THAT(keys(lines[3]), ElementsAre("step", "loss", "grad_norm", "lr", "tokens_per_second", "peak_memory_bytes",
-                                          "held_out_loss"));
+                                          "peak_host_memory_bytes", "held_out_loss"));
   EXPECT_THAT(keys(lines[0].at("peak_memory_bytes")),
               ElementsAre("shard", "gather_buffer", "unsharded", "gradient", "reduce_buffer", "optimizer_state",
                           "activation", "temporary", "total"));

@@ -1,6 +1,8 @@
-// Promise: SIGINT, SIGTERM and the --exit flags end a run in order: all ranks after the same step, every line of
+// Promise: the stop signals and the --exit flags end a run in order: all ranks after the same step, every line of
 //          metrics whole, the model of that step saved where --save is given; exit status 128 + signal, or 0.
 // World:   the built program; ranks as threads; a run of a million steps. program_mpi_test has ranks as processes.
+#include <pty.h>
+
 #include <gmock/gmock.h>
 
 #include "tests/support/program.h"
@@ -46,6 +48,83 @@ TEST(Sigterm, WithTheHandlerIsARegularEnd) {
   EXPECT_EQ(outcome.err, "SIGTERM: the run ends after this step; a second SIGTERM ends it at once\n");
   EXPECT_THAT(outcome.out, EndsWith("model written to out\nexiting program after receiving SIGTERM.\n"));
   EXPECT_EQ(folder.run({"generate", "out", "--prompt", "3", "--max-new-tokens", "2"}).exit_code, 0);
+}
+
+// What a run with --save leaves beside its model: no lock, no temporary.
+std::vector<std::string> hidden_files(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with('.') || name.find("tmp") != std::string::npos) names.push_back(name);
+  }
+  return names;
+}
+
+TEST(StopSignals, EndTheRunWithASaveAndLeaveNoLock) {
+  for (const auto& [signal, name, status] :
+       {std::tuple(SIGHUP, "SIGHUP", 129), {SIGUSR1, "SIGUSR1", 138}, {SIGUSR2, "SIGUSR2", 140}}) {
+    const ProgramFolder folder;
+    StartedProgram run = folder.start(kLongRun + Words{"--save", "out", "--save-interval", "1000000"});
+    ASSERT_TRUE(run.wait_for_steps("out/metrics.jsonl", 2));
+    run.send(signal);
+    const Outcome outcome = run.end();
+    EXPECT_EQ(outcome.exit_code, status);
+    const auto steps = folder.metrics("out/metrics.jsonl").size();
+    EXPECT_THAT(outcome.err,
+                HasSubstr(fmt::format("shardloom: stopped by {} after step {} of 1000000; the checkpoint of "
+                                      "that step is in out\n",
+                                      name, steps)));
+    EXPECT_THAT(hidden_files(folder.path("out")), ::testing::IsEmpty()) << name;
+    EXPECT_EQ(folder.read("out/latest_checkpointed_iteration.txt"), fmt::to_string(steps));
+  }
+}
+
+TEST(StopSignals, WithTheHandlerAreARegularEnd) {
+  const ProgramFolder folder;
+  StartedProgram run = folder.start(kLongRun + Words{"--save", "out", "--exit-signal-handler"});
+  ASSERT_TRUE(run.wait_for_steps("out/metrics.jsonl", 1));
+  run.send(SIGUSR1);
+  const Outcome outcome = run.end();
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, EndsWith("model written to out\nexiting program after receiving SIGUSR1.\n"));
+}
+
+// A ssh session that is closed: the terminal is gone, and what is printed there fails.
+TEST(Sighup, OfATerminalThatIsClosedEndsTheRunWithASave) {
+  const ProgramFolder folder;
+  Words words = Words{SHARDLOOM_PROGRAM} + kLongRun + Words{"--save", "out"};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  int terminal = -1;
+  const pid_t pid = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (pid == 0) {
+    if (::chdir(folder.path("").c_str()) == 0) ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  const auto has_steps = [&] { return std::ranges::count(folder.read("out/metrics.jsonl"), '\n') >= 2; };
+  EXPECT_TRUE(StartedProgram::wait_until(has_steps));
+  ::close(terminal);
+  int status = 0;
+  const bool ended = StartedProgram::wait_until([&] { return ::waitpid(pid, &status, WNOHANG) == pid; });
+  if (!ended) ::kill(pid, SIGKILL);
+  ASSERT_TRUE(ended && WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 129);
+  EXPECT_TRUE(std::filesystem::exists(folder.path("out/model.safetensors")));
+  EXPECT_THAT(hidden_files(folder.path("out")), ::testing::IsEmpty());
+}
+
+TEST(Sighup, ThatNohupIgnoresDoesNotEndTheRun) {
+  const ProgramFolder folder;
+  StartedProgram run = folder.start(kLongRun, {"/usr/bin/nohup"});
+  ASSERT_TRUE(run.wait_for_steps("metrics.jsonl", 1));
+  run.send(SIGHUP);
+  const auto before = folder.metrics("metrics.jsonl").size();
+  EXPECT_TRUE(run.wait_for_steps("metrics.jsonl", static_cast<int>(before) + 3));
+  run.send(SIGTERM);
+  const Outcome outcome = run.end();
+  EXPECT_EQ(outcome.exit_code, 143);
+  EXPECT_THAT(outcome.err, ::testing::Not(HasSubstr("SIGHUP")));
 }
 
 TEST(Sigint, WithTheHandlerStillHasItsStatus) {

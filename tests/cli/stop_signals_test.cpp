@@ -1,5 +1,5 @@
-// Promise: a signal is noted and ends nothing; a second one, when the first is a second old, ends the process at once;
-//          what was ignored stays ignored.
+// Promise: a signal is noted and ends nothing; a second one of its kind, when the first is a second old, ends the
+//          process at once; what was ignored stays ignored.
 #include "engine/launch/stop_signals.h"
 
 #include <chrono>
@@ -28,6 +28,27 @@ TEST(StopSignalsDeathTest, EndsTheProcessAtASecondRequest) {
     std::exit(0);
   };
   EXPECT_EXIT(twice(), ::testing::KilledBySignal(SIGTERM), "SIGTERM: the run ends after this step");
+}
+
+// A batch system warns with SIGUSR1 and sends SIGTERM a minute later, while the model is still written.
+TEST(StopSignalsDeathTest, TakesAnotherSignalForTheSameRequest) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto warned = [] {
+    const StopSignals signals;
+    std::raise(SIGUSR1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    std::raise(SIGTERM);
+    std::exit(StopSignals::received() == SIGUSR1 ? 7 : 8);
+  };
+  EXPECT_EXIT(warned(), ::testing::ExitedWithCode(7), "SIGUSR1: the run ends after this step");
+}
+
+TEST(StopSignals, NotesEachOfItsSignals) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+    const StopSignals signals;
+    std::raise(signal);
+    EXPECT_EQ(StopSignals::received(), signal);
+  }
 }
 
 TEST(StopSignals, LeavesIgnoredSignalsIgnoredAndPutsBackWhatWasThere) {

@@ -31,6 +31,33 @@ TEST(StandardOutput, ThatIsAClosedPipeDoesNotEndTheRun) {
   EXPECT_EQ(folder.metrics("metrics.jsonl").size(), 4u);
 }
 
+TEST(StandardOutput, OfHelpMayBeClosedByAReaderWhoHasReadEnough) {
+  const ProgramFolder folder;
+  for (const Words& words : {Words{"--help"}, Words{"train", "--help"}, Words{"convert", "--help"}}) {
+    const Outcome outcome = folder.run_shell(R"((sleep 0.2; "$0" "$@"; exit $?) | true; exit ${PIPESTATUS[0]})", words);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_THAT(outcome.err, IsEmpty());
+  }
+  const Outcome full = folder.run_shell(R"(exec "$0" "$@" > /dev/full)", {"train", "--help"});
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_THAT(full.err, HasSubstr("standard output: cannot write: No space left on device"));
+}
+
+TEST(Metrics, ToADashAreStandardOutputAlone) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(kRun + Words{"--metrics-path", "-", "--log-interval", "1"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("step 4/4  loss "));
+  folder.write("copy.jsonl", outcome.out);
+  const auto lines = folder.metrics("copy.jsonl");  // every line is JSON
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines.back().at("step"), 4);
+  EXPECT_FALSE(std::filesystem::exists(folder.path("-")));
+  const Outcome report = folder.run(kRun + Words{"--metrics-path", "-", "--report", "r.html"});
+  EXPECT_EQ(report.exit_code, 2);
+  EXPECT_THAT(report.err, HasSubstr("--metrics-path: - is not a regular file, but --report reads the metrics back"));
+}
+
 TEST(StandardOutput, ThatIsFullIsSaidByPlansToo) {
   const ProgramFolder folder;
   const Outcome outcome = folder.run_shell(

@@ -2,6 +2,7 @@
 //          and micro-batches; a run goes on where it stopped; what does not fit is said before anything is built.
 // World:   the built program; pairs of documents of 1 to 40 ids that end in EOD, a tokenizer of 2000 ids.
 #include <cmath>
+#include <cstring>
 #include <gmock/gmock.h>
 
 #include "engine/io/indexed_writer.h"
@@ -103,6 +104,22 @@ TEST_F(TokenData, TheLossIsTheMeanOverTheTokensThatCountWhateverTheRanksAndMicro
   EXPECT_NE(losses(run + Words{"--nproc-per-node", "1", "--micro-batch-size", "4"}, "plain.jsonl"), whole);
 }
 
+TEST_F(TokenData, ModulesThatRunAFewRowsAtATimeKeepPositionsAndSegments) {
+  const Words whole_batch = run + masked + Words{"--nproc-per-node", "1", "--micro-batch-size", "4"};
+  const auto whole = losses(whole_batch, "whole.jsonl");
+  const std::string file = folder.read("fsdp2.yaml");
+  for (const char* modules : {"model.layers.{*}", "model.layers.{*}.self_attn", "model"}) {
+    for (const char* rows : {"1", "3"}) {
+      folder.write("fsdp2.yaml", fmt::format("{}chunk_mbs_modules: [\"{}\"]\nchunk_mbs: {}\n", file, modules, rows));
+      const auto chunked = losses(whole_batch, "chunked.jsonl");
+      ASSERT_EQ(chunked.size(), whole.size()) << modules;
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        EXPECT_NEAR(chunked[i], whole[i], 2e-6 * whole[i]) << modules << " by " << rows << ", step " << i;
+      }
+    }
+  }
+}
+
 TEST_F(TokenData, ARunGoesOnWhereItStoppedToTheBit) {
   const Words saving = run + masked + Words{"--nproc-per-node", "2", "--save-interval", "3"};
   ASSERT_EQ(folder.run(saving + Words{"--save", "whole"}).exit_code, 0);
@@ -174,6 +191,80 @@ TEST_F(TokenData, AnIndexThatLiesIsRefusedWithItsFile) {
   EXPECT_THAT(refused(run + Words{"--nproc-per-node", "1"}), HasSubstr("a_text_document.idx"));
 }
 
+// --- Parts of which --split leaves nothing
+
+// Ten documents: 969,30,1 gives all of them to training.
+TEST_F(TokenData, APartOfWhichTheSplitLeavesNothingIsNotEvaluatedAndSaidOnce) {
+  write_pair(folder.path("small_text_document"), 10, 100);
+  Words words = with_value(run, "--data-path", "small_text_document");
+  words.erase(std::find(words.begin(), words.end(), "--split"), std::find(words.begin(), words.end(), "--seq-length"));
+  const Outcome outcome = folder.run(words + Words{"--nproc-per-node", "2"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err,
+            "warning: --split 969,30,1 leaves nothing of --data-path small_text_document for valid and test, since the "
+            "data is small; there is no evaluation on valid and test, give it more in --split, or --valid-data-path "
+            "and --test-data-path beside --train-data-path\n");
+  const auto lines = folder.metrics("metrics.jsonl");
+  ASSERT_EQ(lines.size(), 6U);
+  for (const auto& line : lines) EXPECT_FALSE(line.contains("held_out_loss"));
+  EXPECT_THAT(
+      refused(words + Words{"--nproc-per-node", "1", "--skip-train"}),
+      HasSubstr("--skip-train evaluates only, but there is no data for it: --split 969,30,1 leaves nothing of "));
+}
+
+// The part that was evaluated in training, by itself: with the length of the run, which says which samples those are.
+TEST_F(TokenData, SkipTrainNeedsNeitherAScheduleNorAPartForTraining) {
+  const Words saving = run + Words{"--nproc-per-node", "1", "--save", "out", "--save-interval", "6"} +
+                       Words{"--lr-decay-style", "cosine", "--lr-warmup-iters", "2", "--min-lr", "0.001"};
+  ASSERT_EQ(folder.run(saving).exit_code, 0);
+  const double trained = folder.metrics("out/metrics.jsonl").back().at("held_out_loss");
+  Words words = run + Words{"--nproc-per-node", "1", "--load", "out", "--skip-train", "--metrics-path", "e.jsonl"};
+  words.erase(std::find(words.begin(), words.end(), "--lr"),
+              std::find(words.begin(), words.end(), "--global-batch-size"));
+  const auto held_out = [&](const Words& more) -> double {
+    std::filesystem::remove(folder.path("e.jsonl"));
+    const Outcome outcome = folder.run(more);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+    return folder.metrics("e.jsonl").at(0).at("held_out_loss");
+  };
+  EXPECT_EQ(held_out(words), trained);
+  // A schedule that the run could not have: a warm-up longer than it, another decay.
+  EXPECT_EQ(held_out(words + Words{"--lr-warmup-iters", "500", "--lr-decay-style", "WSD"}), trained);
+  EXPECT_EQ(held_out(with_value(words, "--split", "0,20,0") + Words{"--lr", "0.5"}) > 0, true);
+  Words alone = words;
+  alone.erase(std::find(alone.begin(), alone.end(), "--split"), std::find(alone.begin(), alone.end(), "--seq-length"));
+  *std::find(alone.begin(), alone.end(), "--data-path") = "--valid-data-path";
+  EXPECT_GT(held_out(alone), 0);
+}
+
+// --- Steps that count no token
+
+// Ids that are no tokens are padding, and padding does not count.
+TEST_F(TokenData, OfIdsThatAreAllMinusOneEndsWithAnError) {
+  io::IndexedWriter writer(folder.path("none_text_document"), io::IndexedDtype::kI32);
+  for (int document = 0; document < 60; ++document) {
+    writer.add_sequence(std::vector<std::int32_t>(20, -1));
+    writer.end_document();
+  }
+  writer.commit();
+  const Words none = with_value(run, "--data-path", "none_text_document") + Words{"--nproc-per-node", "2"};
+  const Outcome few = folder.run(none);
+  EXPECT_EQ(few.exit_code, 1);
+  EXPECT_THAT(few.err,
+              testing::StartsWith("warning: step 1 counts no token, and has the loss 0 and no gradient: no label "
+                                  "of samples 0 to 3 counts\n"));
+  EXPECT_THAT(few.err, HasSubstr("warning: step 3: the evaluation counts no token, and has no loss\n"));
+  EXPECT_THAT(few.err, HasSubstr("shardloom: the run is done, but none of its 6 steps counted a token, so nothing was "
+                                 "learnt; look at the labels of the data (-100 does not count), and whether "
+                                 "--seq-length cuts the answers away\n"));
+  const Outcome many = folder.run(with_value(none, "--train-iters", "30") + Words{"--save", "out"});
+  EXPECT_EQ(many.exit_code, 1);
+  EXPECT_THAT(many.err, HasSubstr("steps 1 to 10 count no token, so nothing is learnt; step 10 has samples 36 to 39; "
+                                  "nothing is saved, and out keeps what it held; look at the labels of the data"));
+  EXPECT_EQ(folder.metrics("out/metrics.jsonl").size(), 9U);
+}
+
 // --- From files of text or of instructions, by the program alone
 
 TEST_F(TokenData, OfAFolderOfTextFilesIsThreeCommands) {
@@ -238,6 +329,8 @@ TEST_F(Instructions, HaveTheLossOfEachSampleAloneHoweverTheyArePacked) {
   ASSERT_EQ(lines % 2, 0) << "two ranks share the lines";
   expect_same(all_of("packed") + Words{"--neat-pack", "--nproc-per-node", "2"}, "packed, two ranks");
   expect_same(all_of("packed", "2") + one + Words{"--neat-pack"}, "packed, two lines a micro-batch");
+  folder.write("fsdp2.yaml", folder.read("fsdp2.yaml") + "chunk_mbs_modules: [\"model.layers.{*}\"]\nchunk_mbs: 1\n");
+  expect_same(all_of("packed", "2") + one + Words{"--neat-pack"}, "packed, a line at a time in a layer");
 }
 
 TEST_F(Instructions, SeeEachOtherOnlyWhereTheyArePackedWithoutNumbers) {
@@ -252,6 +345,38 @@ TEST_F(Instructions, SeeEachOtherOnlyWhereTheyArePackedWithoutNumbers) {
   EXPECT_THAT(refused(all_of("packed") + one),
               HasSubstr("--data-path packed: attention_mask of line 0 numbers the samples of the line, which would see "
                         "each other; give --neat-pack"));
+}
+
+// Labels of a pair, from its first line on, become -100.
+void forget_labels(const std::filesystem::path& prefix, std::int64_t lines) {
+  const io::IndexedDataset pair(prefix);
+  std::int64_t tokens = 0;
+  for (std::int64_t line = 0; line < lines; ++line) tokens += pair.length(line);
+  const std::string path = prefix.string() + ".bin";
+  std::string bytes = read_file(path);
+  const std::vector<std::int32_t> none(static_cast<std::size_t>(tokens), -100);
+  ASSERT_LE(tokens * 4, std::ssize(bytes));
+  std::memcpy(bytes.data(), none.data(), none.size() * 4);
+  write_file(path, bytes);
+}
+
+TEST_F(Instructions, WithoutLabelsAreWarnedOfWithTheLineAndFailWhereAllAre) {
+  preprocess("apart");
+  const auto lines = io::IndexedDataset(folder.path("apart_packed_labels_document")).sequence_count();
+  const Words each =
+      with_value(with_value(all_of("apart"), "--global-batch-size", "1"), "--train-iters", fmt::to_string(lines)) +
+      Words{"--nproc-per-node", "1"};
+  forget_labels(folder.path("apart_packed_labels_document"), 1);
+  const Outcome one = folder.run(each);
+  EXPECT_EQ(one.exit_code, 0);
+  EXPECT_EQ(one.err,
+            "warning: step 1 counts no token, and has the loss 0 and no gradient: no label of sample 0 (line 0 of "
+            "apart) counts\n");
+  EXPECT_EQ(folder.metrics("metrics.jsonl").size(), static_cast<std::size_t>(lines));
+  forget_labels(folder.path("apart_packed_labels_document"), lines);
+  const Outcome all = folder.run(with_value(each, "--train-iters", "3"));
+  EXPECT_EQ(all.exit_code, 1);
+  EXPECT_THAT(all.err, HasSubstr("none of its 3 steps counted a token, so nothing was learnt"));
 }
 
 TEST_F(Instructions, NeedTheirStageAndTheirFlags) {
@@ -320,6 +445,33 @@ TEST_F(Preferences, BeginAtLn2AndLearnTheSameOnAnyNumberOfRanks) {
   const auto resumed = folder.metrics("out/metrics.jsonl");
   ASSERT_EQ(resumed.size(), one.size());
   EXPECT_NEAR(resumed.back().at("loss").get<double>(), one.back(), 1e-5);
+}
+
+TEST_F(Preferences, WithoutLabelsTeachNothingAndEndWithAnError) {
+  for (const char* key : {"chosen_labels", "rejected_labels"}) {
+    const auto prefix = folder.path(fmt::format("pairs_packed_{}_document", key));
+    forget_labels(prefix, io::IndexedDataset(prefix).sequence_count());
+  }
+  const Outcome outcome = folder.run(stage("dpo") + Words{"--nproc-per-node", "1"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("none of its 6 steps counted a token"));
+}
+
+// What the loss function reports stands beside the loss, in the lines of steps and of evaluations.
+TEST_F(Preferences, SayTheirFiguresInTheLinesOfStepsAndOfEvaluations) {
+  const Words words = with_value(stage("dpo"), "--split", "1,1,0") +
+                      Words{"--eval-iters", "1", "--nproc-per-node", "1", "--log-interval", "1"};
+  const Outcome outcome = folder.run(words);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto last = folder.metrics("metrics.jsonl").back();
+  EXPECT_THAT(outcome.out, HasSubstr(fmt::format(
+                               "step 6/6  loss {:.4f}  rewards/chosen {:.4f}  rewards/rejected {:.4f}",
+                               last.at("loss").get<double>(), last.at("reports").at("rewards/chosen").get<double>(),
+                               last.at("reports").at("rewards/rejected").get<double>())));
+  EXPECT_THAT(outcome.out, HasSubstr(fmt::format("step 6: held-out loss {:.4f} a pair, rewards/chosen {:.4f}, ",
+                                                 last.at("held_out_loss").get<double>(),
+                                                 last.at("held_out_reports").at("rewards/chosen").get<double>())));
+  EXPECT_EQ(last.at("held_out_reports").size(), last.at("reports").size());
 }
 
 TEST_F(Preferences, OfSimPOHaveNoReference) {

@@ -1,6 +1,7 @@
 // Promise: expressions and statements of chat templates give what Jinja2 gives; what a template may use up is bounded;
 //          and what is wrong is refused with the line.
 // World:   templates in a string; tests/interop/chat_agrees.py compares more of them with Jinja2 itself.
+#include <ctime>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,6 +87,9 @@ TEST(ChatLanguage, RefusesWhereAndWhat) {
 
 // --- Hostile templates
 
+// A run of all the work takes about one, and several under a sanitizer.
+constexpr double kMostSeconds = 20;
+
 TEST(ChatLimits, WorkIsBounded) {
   ChatOptions options;
   options.most_work = 100'000;
@@ -98,6 +102,36 @@ TEST(ChatLimits, WorkIsBounded) {
   options.most_output_bytes = 1000;
   EXPECT_EQ(refusal("{% for i in range(300) %}{{ i }};{% endfor %}", options),
             "t.jinja:1: the template writes more than 1000 bytes; does it end?");
+}
+
+// Each of them took minutes or gigabytes within its work.
+TEST(ChatLimits, WorkIsPaidBeforeItIsDone) {
+  const std::string doubled =
+      "{% set ns = namespace(s='a') %}{% for i in range(20) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
+  const std::string loop = "{% for i in range(100000) %}";
+  const std::string pairs =
+      "{% set ns = namespace(d={}) %}{% for i in range(8000) %}{% set ns.d = dict(ns.d, **{'k' ~ i: i}) %}{% endfor %}";
+  for (const std::string& body :
+       {std::string("{{ ([1] * 10 ** 10) | length }}"), std::string("{{ ('x' * 10 ** 10) | length }}"),
+        std::string("{{ 'x'.center(10 ** 10) | length }}"),
+        doubled + loop + "{% if ns.s.find(ns.s[:500000] ~ 'b') > 0 %}{% endif %}{% endfor %}",
+        doubled + loop + "{% if ns.s.rfind('b' ~ ns.s[:500000]) > 0 %}{% endif %}{% endfor %}",
+        doubled + loop + "{% if (ns.s[:500000] ~ 'b') in ns.s %}{% endif %}{% endfor %}",
+        doubled + loop + "{% if ns.s.isalpha() or ns.s is lower %}{% endif %}{% endfor %}",
+        doubled + loop + "{% if ns.s | wordcount %}{% endif %}{% endfor %}",
+        doubled + loop + "{% if ns.s.strip(ns.s) %}{% endif %}{% endfor %}",
+        doubled + loop + "{% if ns.s | int %}{% endif %}{% endfor %}",
+        doubled + "{% set t = ns.s ~ '' %}" + loop + "{% if t is sameas(ns.s) %}{% endif %}{% endfor %}",
+        doubled + "{% set d = {ns.s ~ 'a': 1, ns.s ~ 'b': 2} %}" + loop +
+            "{% if d[ns.s ~ 'c'] %}{% endif %}{% endfor %}",
+        pairs + loop + "{% if dict(**ns.d) %}{% endif %}{% endfor %}",
+        pairs + loop + "{% if namespace(ns.d) %}{% endif %}{% endfor %}",
+        loop + "{% for j in range(100000) %}{% set x = namespace() %}{% endfor %}{% endfor %}",
+        loop + "{% for j in range(100000) %}{% macro m() %}{% endmacro %}{% endfor %}{% endfor %}"}) {
+    const std::clock_t before = std::clock();
+    EXPECT_THAT(refusal(body), HasSubstr("the template does more than 50000000 units of work")) << body;
+    EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, kMostSeconds) << body;
+  }
 }
 
 TEST(ChatLimits, DepthIsBounded) {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "engine/core/shown_text.h"
 #include "engine/data/chat_template/chat_template.h"
+#include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+using Case = test::BasicCaseJson<Json>;
 
 std::string read_text(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -24,7 +25,7 @@ std::string read_text(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-data::ChatTemplate template_of(const fs::path& folder, const Json& file) {
+data::ChatTemplate template_of(const fs::path& folder, const Case& file) {
   data::TokenTexts tokens;
   for (const char* name : {"bos_token", "eos_token"}) {
     if (file.contains(name) && !file.at(name).is_null()) tokens.emplace(name, file.at(name).get<std::string>());
@@ -38,12 +39,12 @@ struct Outcome {
   std::string text;
 };
 
-Outcome outcome_of(const data::ChatTemplate& chat, const Json& conversations, const Json& file, const Json& rendering) {
+Outcome outcome_of(const data::ChatTemplate& chat, const Json& conversations, const Case& file, const Case& rendering) {
   data::ChatOptions options;
   if (rendering.at("tools").get<bool>()) options.tools = conversations.at("tools");
   options.add_generation_prompt = rendering.at("add_generation_prompt").get<bool>();
-  options.variables = rendering.at("variables");
-  options.variables.update(file.at("fixed_variables"));
+  options.variables = rendering.at("variables").raw();
+  options.variables.update(file.at("fixed_variables").raw());
   const Json& messages =
       conversations.at(rendering.at("in").get<std::string>()).at(rendering.at("index").get<std::size_t>());
   try {
@@ -56,11 +57,11 @@ Outcome outcome_of(const data::ChatTemplate& chat, const Json& conversations, co
 }
 
 // What is wrong with a rendering; empty when nothing is.
-std::string problem_of(const Outcome& outcome, const Json& rendering) {
+std::string problem_of(const Outcome& outcome, const Case& rendering) {
   if (rendering.contains("error_other")) return outcome.kind == "rendered" ? "is rendered, and Python refused" : "";
   const std::string kind = rendering.contains("error") ? "error" : "rendered";
   if (outcome.kind != kind) return fmt::format("gives {} '{}'", outcome.kind, shown_text(outcome.text));
-  const auto& expected = rendering.at(kind).get_ref<const std::string&>();
+  const auto expected = rendering.at(kind).get<std::string>();
   if (outcome.text == expected) return "";
   const auto at = static_cast<std::size_t>(std::ranges::mismatch(outcome.text, expected).in1 - outcome.text.begin());
   return fmt::format("differs at byte {}: '{}', expected '{}'", at,
@@ -68,11 +69,11 @@ std::string problem_of(const Outcome& outcome, const Json& rendering) {
                      shown_text(expected.substr(std::min(at, expected.size()), 60)));
 }
 
-void run_case(const fs::path& path, const Json& file, const Json& conversations, test::ParityReport& report) {
+void run_case(const fs::path& path, const Case& file, const Json& conversations, test::ParityReport& report) {
   const std::string name = path.stem().string();
   const auto chat = template_of(path.parent_path(), file);
   std::size_t refused = 0;
-  for (const Json& rendering : file.at("renderings")) {
+  for (const Case& rendering : file.at("renderings").elements()) {
     const std::string problem = problem_of(outcome_of(chat, conversations, file, rendering), rendering);
     if (!problem.empty()) {
       return report.failed(
@@ -83,6 +84,7 @@ void run_case(const fs::path& path, const Json& file, const Json& conversations,
     refused += rendering.contains("rendered") ? 0 : 1;
   }
   if (file.at("renderings").empty()) return report.failed(name, "it has no renderings");
+  file.check_all_read({"exact", "error_other"});  // Python's own words for its refusal
   report.passed(name, fmt::format("{} renderings, {} of them refused", file.at("renderings").size(), refused));
 }
 
@@ -96,7 +98,7 @@ int run(const fs::path& folder) {
   std::ranges::sort(files);
   for (const auto& path : files) {
     try {
-      const Json file = Json::parse(read_text(path));
+      const Case file = test::read_case<Json>(path);
       if (file.contains("renderings")) run_case(path, file, conversations, report);
     } catch (const std::exception& error) {
       report.failed(path.stem().string(), error.what());

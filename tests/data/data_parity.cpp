@@ -5,14 +5,13 @@
 // gpt/CASE/           the data sets of case.json are opened by the ways of the program, twice: the indices are built,
 //                     then read from their cache. Ranges, tokens, epochs, indices, blends and the listed samples are
 //                     those of case.json and expected.safetensors.
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/core/error.h"
 #include "engine/data/gpt_data.h"
 #include "engine/io/indexed_writer.h"
 #include "engine/io/safetensors.h"
+#include "tests/support/case_json.h"
 #include "tests/support/exact_files.h"
 #include "tests/support/parity_report.h"
 
@@ -22,9 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::bytes_of;
+using test::CaseJson;
 using test::check;
 using test::Differs;
-using test::read_json;
+using test::read_case;
 using test::Scratch;
 
 // --- indexed/
@@ -35,37 +35,41 @@ std::vector<std::int32_t> sequence(const io::IndexedDataset& pair, std::int64_t 
   return tokens;
 }
 
-void compare_reading(const io::IndexedDataset& pair, const json& right) {
+void compare_reading(const io::IndexedDataset& pair, const CaseJson& right) {
   check(right.at("dtype") == io::name_of(pair.dtype()), "dtype {}", io::name_of(pair.dtype()));
   check(right.at("sequences") == pair.sequence_count(), "{} sequences", pair.sequence_count());
   check(right.at("documents") == pair.document_count(), "{} documents", pair.document_count());
-  check(!right.contains("tokens") || right["tokens"] == pair.token_count(), "{} tokens", pair.token_count());
+  check(!right.contains("tokens") || right.at("tokens") == pair.token_count(), "{} tokens", pair.token_count());
   for (std::int64_t i = 0; i <= pair.document_count(); ++i) {
-    check(right.at("document_index").at(i) == pair.document_begin(i), "entry {} of the document index", i);
+    check(right.at("document_index").at(static_cast<std::size_t>(i)) == pair.document_begin(i),
+          "entry {} of the document index", i);
   }
   for (std::int64_t i = 0; i < pair.sequence_count(); ++i) {
-    check(right.at("lengths").at(i) == pair.length(i), "the length of sequence {}", i);
+    check(right.at("lengths").at(static_cast<std::size_t>(i)) == pair.length(i), "the length of sequence {}", i);
     if (!right.contains("tokens_by_sequence")) continue;
-    check(right["tokens_by_sequence"].at(i) == json(sequence(pair, i)), "the tokens of sequence {}", i);
+    check(right.at("tokens_by_sequence").at(static_cast<std::size_t>(i)) == json(sequence(pair, i)),
+          "the tokens of sequence {}", i);
   }
 }
 
-void write_sequences(const json& right, io::IndexedWriter& writer) {
+void write_sequences(const CaseJson& right, io::IndexedWriter& writer) {
   const auto ends = right.at("document_index").get<std::vector<std::int64_t>>();
   for (std::size_t d = 1; d < ends.size(); ++d) {
     for (std::int64_t i = ends[d - 1]; i < ends[d]; ++i) {
-      writer.add_sequence(right.at("tokens_by_sequence").at(i).get<std::vector<std::int32_t>>());
+      writer.add_sequence(
+          right.at("tokens_by_sequence").at(static_cast<std::size_t>(i)).get<std::vector<std::int32_t>>());
     }
     writer.end_document();
   }
 }
 
-void compare_writing(const fs::path& prefix, const io::IndexedDataset& pair, const json& right) {
+void compare_writing(const fs::path& prefix, const io::IndexedDataset& pair, const CaseJson& right) {
   const Scratch scratch("data_parity");
   const fs::path again = scratch.path() / "again";
   io::IndexedWriter writer(again, pair.dtype());
   if (right.contains("merged_from")) {
-    for (const std::string name : right["merged_from"]) writer.add_all(io::IndexedDataset(prefix.parent_path() / name));
+    for (const std::string& name : right.at("merged_from").get<std::vector<std::string>>())
+      writer.add_all(io::IndexedDataset(prefix.parent_path() / name));
   } else {
     write_sequences(right, writer);
   }
@@ -75,44 +79,39 @@ void compare_writing(const fs::path& prefix, const io::IndexedDataset& pair, con
 }
 
 std::string run_pair(const fs::path& described) {
-  const json right = read_json(described);
+  const CaseJson right = read_case(described);
   const fs::path prefix = fs::path(described).replace_extension();
   const io::IndexedDataset pair(prefix);
   compare_reading(pair, right);
   compare_writing(prefix, pair, right);
+  right.check_all_read({"vocab", "eod"});  // what the ids were drawn from
   return fmt::format("{} sequences, {} tokens of {}", pair.sequence_count(), pair.token_count(),
                      io::name_of(pair.dtype()));
 }
 
 // --- gpt/
 
-data::GptDataOptions options_of(const json& c, const fs::path& folder, const fs::path& cache) {
+data::GptDataOptions options_of(const CaseJson& c, const fs::path& folder, const fs::path& cache) {
   data::GptDataOptions options;
   options.blend.emplace();
-  for (const std::string prefix : c.at("data")) options.blend->prefixes.push_back(folder / prefix);
-  if (!c.at("weights").is_null()) options.blend->weights = c["weights"].get<std::vector<double>>();
-  options.split = c.at("split");
+  for (const std::string& prefix : c.at("data").get<std::vector<std::string>>())
+    options.blend->prefixes.push_back(folder / prefix);
+  if (!c.at("weights").is_null()) options.blend->weights = c.at("weights").get<std::vector<double>>();
+  options.split = c.at("split").get<std::string>();
   for (std::size_t i = 0; i < options.samples.size(); ++i) {
-    if (!c.at("sizes").at(i).is_null()) options.samples[i] = c["sizes"][i].get<std::int64_t>();
+    if (!c.at("sizes").at(i).is_null()) options.samples[i] = c.at("sizes").at(i).get<std::int64_t>();
   }
   data::GptSampleOptions& sample = options.sample;
   sample.seq_length = c.at("seq_length");
   sample.seed = c.at("seed");
   sample.eod = c.at("eod");
   sample.pad = c.at("pad");
-  for (const auto& [name, value] : c.at("options").items()) {
-    if (name == "reset_position_ids") {
-      sample.reset_position_ids = value;
-    } else if (name == "reset_attention_mask") {
-      sample.reset_attention_mask = value;
-    } else if (name == "eod_mask_loss") {
-      sample.eod_mask_loss = value;
-    } else if (name == "drop_last_partial_validation_sequence") {
-      sample.drop_last_partial_validation = value;
-    } else {
-      check(false, "the option {} is not known", name);
-    }
-  }
+  const CaseJson given = c.at("options");
+  sample.reset_position_ids = given.value("reset_position_ids", sample.reset_position_ids);
+  sample.reset_attention_mask = given.value("reset_attention_mask", sample.reset_attention_mask);
+  sample.eod_mask_loss = given.value("eod_mask_loss", sample.eod_mask_loss);
+  sample.drop_last_partial_validation =
+      given.value("drop_last_partial_validation_sequence", sample.drop_last_partial_validation);
   options.cache_path = cache;
   return options;
 }
@@ -147,7 +146,7 @@ class Expected {
   std::set<std::string> left_;
 };
 
-void compare_set(const data::GptDataset& set, const std::string& prefix, const json& right, std::int32_t pad,
+void compare_set(const data::GptDataset& set, const std::string& prefix, const CaseJson& right, std::int32_t pad,
                  Expected& expected) {
   check(right.at("samples") == set.sample_count(), "{}: {} samples", prefix, set.sample_count());
   check(right.at("sequences") == json({set.range().begin, set.range().end}), "{}: sequences [{}, {})", prefix,
@@ -161,7 +160,7 @@ void compare_set(const data::GptDataset& set, const std::string& prefix, const j
   expected.compare(prefix + ".shuffle_index", DType::kI64, set.shuffle_index());
 }
 
-void compare_samples(const data::BlendedDataset& part, const std::string& name, const json& listed,
+void compare_samples(const data::BlendedDataset& part, const std::string& name, const CaseJson& listed,
                      std::int64_t seq_length, Expected& expected) {
   std::vector<std::int32_t> tokens, labels, positions, attend_from;
   std::vector<float> loss_mask;
@@ -171,7 +170,7 @@ void compare_samples(const data::BlendedDataset& part, const std::string& name, 
   loss_mask.resize(all);
   for (std::size_t i = 0; i < listed.size(); ++i) {
     const auto row = [&](auto& values) { return std::span(values).subspan(i * length, length); };
-    part.fill(listed[i], {row(tokens), row(labels), row(loss_mask), row(positions), row(attend_from)});
+    part.fill(listed.at(i), {row(tokens), row(labels), row(loss_mask), row(positions), row(attend_from)});
   }
   const auto compare = [&](const char* what, DType dtype, auto values) {
     expected.compare(fmt::format("{}.samples.{}", name, what), dtype, values);
@@ -183,27 +182,27 @@ void compare_samples(const data::BlendedDataset& part, const std::string& name, 
   compare("loss_mask", DType::kF32, std::span<const float>(loss_mask));
 }
 
-void compare_blend(const data::BlendedDataset& part, const std::string& name, const json& right, std::int32_t pad,
+void compare_blend(const data::BlendedDataset& part, const std::string& name, const CaseJson& right, std::int32_t pad,
                    Expected& expected) {
-  const json& sources = right.at("sources");
+  const CaseJson sources = right.at("sources");
   check(sources.size() == part.sets().size(), "{}: {} sets", name, part.sets().size());
   check(right.at("weights") == json(part.weights()), "{}: its weights", name);
   check(right.at("samples") == part.sample_count(), "{}: {} samples", name, part.sample_count());
   for (std::size_t k = 0; k < sources.size(); ++k) {
-    compare_set(part.sets()[k], fmt::format("{}.{}", name, k), sources[k], pad, expected);
+    compare_set(part.sets()[k], fmt::format("{}.{}", name, k), sources.at(k), pad, expected);
   }
   const std::vector<std::int32_t> wide(part.dataset_index().begin(), part.dataset_index().end());
   expected.compare(name + ".dataset_index", DType::kI32, std::span<const std::int32_t>(wide));
   expected.compare(name + ".dataset_sample_index", DType::kI64, part.dataset_sample_index());
 }
 
-std::string compare_case(const json& c, const data::GptDataOptions& options, Expected& expected) {
+std::string compare_case(const CaseJson& c, const data::GptDataOptions& options, Expected& expected) {
   const data::GptData data = data::open_gpt_data(options);
   const std::int32_t pad = data::pad_in_use(options.sample);
   std::string detail;
   for (const data::DataSplit split : data::kDataSplits) {
     const std::string name(data::name_of(split));
-    const json& right = c.at("splits").at(name);
+    const CaseJson right = c.at("splits").at(name);
     const auto& part = data[data::place_of(split)];
     check(part.has_value() == !right.is_null(), "the part {} is {}", name, part ? "there" : "absent");
     if (!part) continue;
@@ -213,7 +212,7 @@ std::string compare_case(const json& c, const data::GptDataOptions& options, Exp
       check(part->sets().size() == 1 && part->dataset_index().empty(), "{}: {} sets", name, part->sets().size());
       compare_set(part->sets().front(), name, right, pad, expected);
     }
-    const json& listed = right.at("listed");
+    const CaseJson listed = right.at("listed");
     if (!listed.empty()) compare_samples(*part, name, listed, options.sample.seq_length, expected);
     detail += fmt::format("{}{} {} samples", detail.empty() ? "" : ", ", name, part->sample_count());
   }
@@ -222,13 +221,15 @@ std::string compare_case(const json& c, const data::GptDataOptions& options, Exp
 }
 
 std::string run_case(const fs::path& folder) {
-  const json c = read_json(folder / "case.json");
+  const CaseJson c = read_case(folder / "case.json");
   const Scratch scratch("data_parity");
   const data::GptDataOptions options = options_of(c, folder.parent_path().parent_path(), scratch.path());
   Expected built(folder / "expected.safetensors");
   compare_case(c, options, built);
   Expected cached(folder / "expected.safetensors");
-  return compare_case(c, options, cached);
+  std::string detail = compare_case(c, options, cached);
+  c.check_all_read({"exact", "requested"});  // of a set: the samples say what came of it
+  return detail;
 }
 
 // --- both

@@ -198,16 +198,30 @@ TEST(Split, RefusesWhatIsNone) {
   EXPECT_THAT(message("1.2.3"), HasSubstr("'1.2.3' is no number"));
 }
 
-TEST(GptData, APartWithoutATokenIsAnErrorIfItIsAskedFor) {
+TEST(GptData, APartOfEvaluationWithoutATokenIsAbsentAndOneOfTrainingAnError) {
   const fs::path prefix = write_even_pair(fresh_folder() / "p", 10, 100);
   const GptData unasked = open_gpt_data(options_of({prefix}, 8, {10, 0, 0}, "969,30,1"));
   EXPECT_EQ(unasked[1]->sample_count(), 0);
+  const GptData asked = open_gpt_data(options_of({prefix}, 8, {10, 5, 5}, "969,30,1"));
+  EXPECT_EQ(asked[0]->sample_count(), 124);
+  EXPECT_FALSE(asked[1]);
+  EXPECT_FALSE(asked[2]);
   EXPECT_EQ(message_of<ConfigError>([&] {
-              open_gpt_data(options_of({prefix}, 8, {10, 5, 0}, "969,30,1"));
+              open_gpt_data(options_of({prefix}, 8, {5, 5, 0}, "1,99,0"));
             }),
             "--data-path " + prefix.string() +
-                ": 5 samples are asked of its part for valid, sequences [10, 10) of 10, which has no token; give that "
+                ": 5 samples are asked of its part for train, sequences [0, 0) of 10, which has no token; give that "
                 "part more in --split, or ask for no sample of it");
+}
+
+// With weights every pair gives its share; without them what there is of each is enough.
+TEST(GptData, APartOfABlendIsAbsentWhereAPairThatMustGiveHasNone) {
+  const fs::path folder = fresh_folder();
+  const std::string small = write_even_pair(folder / "small", 10, 100),
+                    large = write_even_pair(folder / "large", 400, 100);
+  EXPECT_FALSE(open_gpt_data(options_of({"1", small, "1", large}, 8, {10, 5, 0}, "969,30,1"))[1]);
+  EXPECT_TRUE(open_gpt_data(options_of({small, large}, 8, {10, 5, 0}, "969,30,1"))[1]);
+  EXPECT_FALSE(open_gpt_data(options_of({small, small}, 8, {10, 5, 0}, "969,30,1"))[1]);
 }
 
 TEST(GptData, RefusesSeedsOfMoreThan32BitsAndTooManySamples) {

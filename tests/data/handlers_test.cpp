@@ -337,6 +337,14 @@ TEST_F(Handlers, RefuseFlagsThatDoNotFit) {
   options_.json_keys = {"a", "a"};
   EXPECT_EQ(refusal(), "--json-keys names 'a' twice; keep one");
   use("GeneralPretrainHandler");
+  options_.json_keys = {"../../x"};
+  EXPECT_EQ(refusal(),
+            "--json-keys has '../../x', which would be a part of a file's name and has a '/'; rename the column");
+  use("GeneralPretrainHandler");
+  options_.json_keys = {std::string("a\0b", 3)};
+  EXPECT_EQ(refusal(),
+            "--json-keys has 'a\\x00b', which would be a part of a file's name and has a '\\0'; rename the column");
+  use("GeneralPretrainHandler");
   options_.append_eod = true;
   ids_.eos = std::nullopt;
   EXPECT_EQ(refusal(),

@@ -5,14 +5,13 @@
 // sequences are those of case.json, the bytes those of the case's folder where it has them, and the numbers of dropped
 // records those of the tool: too long, and roles out of order.
 #include <fmt/ranges.h>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/cli/arguments.h"
 #include "engine/core/error.h"
 #include "engine/data/preprocess/preprocess.h"
 #include "engine/io/indexed_dataset.h"
+#include "tests/support/case_json.h"
 #include "tests/support/exact_files.h"
 #include "tests/support/parity_report.h"
 
@@ -22,14 +21,15 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::bytes_of;
+using test::CaseJson;
 using test::check;
 using test::Differs;
 using test::Scratch;
 
 // The command line as the tool had it, OUT filled in.
-data::PreprocessOptions options_of(const json& c, const fs::path& out) {
+data::PreprocessOptions options_of(const CaseJson& c, const fs::path& out) {
   std::vector<std::string> words{"shardloom", "preprocess"};
-  for (const std::string word : c.at("arguments")) {
+  for (const std::string& word : c.at("arguments").get<std::vector<std::string>>()) {
     words.push_back(word.starts_with("OUT/") ? (out / word.substr(4)).string() : word);
   }
   std::vector<const char*> argv;
@@ -59,18 +59,18 @@ void compare_ones(const io::IndexedDataset& pair, const std::string& name, std::
   compare_sequence(pair, name, i, json(std::vector<std::int32_t>(length.get<std::size_t>(), 1)));
 }
 
-std::int64_t compare_pair(const fs::path& prefix, const std::string& name, const json& right) {
+std::int64_t compare_pair(const fs::path& prefix, const std::string& name, const CaseJson& right) {
   const io::IndexedDataset pair(prefix);
   check(pair.dtype() == io::IndexedDtype::kI32, "{}: it is {}", name, io::name_of(pair.dtype()));
   std::vector<std::int64_t> documents;
   for (std::int64_t i = 0; i <= pair.document_count(); ++i) documents.push_back(pair.document_begin(i));
   check(right.at("documents") == json(documents), "{}: its document index is {}", name, fmt::join(documents, " "));
   const bool ones = right.contains("all_ones");
-  const json& sequences = right.at(ones ? "all_ones" : "sequences");
+  const CaseJson sequences = right.at(ones ? "all_ones" : "sequences");
   check(std::cmp_equal(sequences.size(), pair.sequence_count()), "{}: {} sequences instead of {}", name,
         pair.sequence_count(), sequences.size());
   for (std::int64_t i = 0; i < pair.sequence_count(); ++i) {
-    (ones ? compare_ones : compare_sequence)(pair, name, i, sequences.at(static_cast<std::size_t>(i)));
+    (ones ? compare_ones : compare_sequence)(pair, name, i, sequences.at(static_cast<std::size_t>(i)).raw());
   }
   return pair.token_count();
 }
@@ -81,7 +81,7 @@ std::int64_t dropped(const data::PreprocessSummary& summary, data::DropReason re
 }
 
 // Where samples are packed, the tool counts what it drops otherwise.
-void compare_drops(const json& c, const data::PreprocessOptions& options, const data::PreprocessSummary& summary) {
+void compare_drops(const CaseJson& c, const data::PreprocessOptions& options, const data::PreprocessSummary& summary) {
   if (options.pack) return;
   const std::int64_t too_long = dropped(summary, data::DropReason::kTooLong);
   check(c.at("skipped_for_length") == too_long, "{} samples are too long", too_long);
@@ -89,7 +89,7 @@ void compare_drops(const json& c, const data::PreprocessOptions& options, const 
   check(c.at("warned_records") == out_of_order, "{} records have roles out of order", out_of_order);
 }
 
-std::string compare_refusal(const json& c, const fs::path& out) {
+std::string compare_refusal(const CaseJson& c, const fs::path& out) {
   try {
     data::run_preprocess(options_of(c, out));
   } catch (const ConfigError& error) {
@@ -100,11 +100,18 @@ std::string compare_refusal(const json& c, const fs::path& out) {
 }
 
 std::string run_case(const fs::path& folder) {
-  std::ifstream stream(folder / "case.json");
-  const json c = json::parse(stream);
+  const CaseJson c = test::read_case(folder / "case.json");
   const Scratch scratch("preprocess_parity");
   const fs::path& out = scratch.path();
-  if (c.at("exit") != "success") return compare_refusal(c, out);
+  // Words for people, and a fact about the reference.
+  test::Commentary commentary{"error", "first_decoded", "cut_differs_in_integers"};
+  if (!(c.at("exit") == "success")) {
+    std::string detail = compare_refusal(c, out);
+    check(c.at("files").empty() && c.at("content").empty(), "the tool refused, and left files");
+    commentary.insert(commentary.end(), {"skipped_for_length", "warned_records"});
+    c.check_all_read(std::move(commentary));
+    return detail;
+  }
   const data::PreprocessOptions options = options_of(c, out);
   const data::PreprocessSummary summary = data::run_preprocess(options);
   const auto files = c.at("files").get<std::set<std::string>>();
@@ -116,6 +123,8 @@ std::string run_case(const fs::path& folder) {
     if (fs::exists(folder / file)) check(bytes_of(out / file) == bytes_of(folder / file), "{}: its bytes", file);
   }
   compare_drops(c, options, summary);
+  if (options.pack) commentary.insert(commentary.end(), {"skipped_for_length", "warned_records"});
+  c.check_all_read(std::move(commentary));
   return fmt::format("{} files, {} ids", files.size(), tokens);
 }
 

@@ -161,7 +161,7 @@ TEST_F(PairBatches, HaveTheLengthOfEachAnswer) {
   write("set", 3, 10);
   const std::vector<std::int64_t> two = {1, 2};
   EXPECT_TRUE(open({3, 0, 0}).train(two).find("lengths").is_none());
-  options.stage = "orm";
+  options.stage = Stage::kOrm;
   EXPECT_THAT(numbers_of(open({3, 0, 0}).train(two).at("lengths")), ElementsAre(3, 4, 4, 5));
   options.seq_length = 4;
   options.cut_max_seqlen = true;

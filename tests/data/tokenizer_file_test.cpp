@@ -16,16 +16,15 @@ namespace fs = std::filesystem;
 using test::added_token;
 using test::byte_level_json;
 using test::fresh_folder;
-using test::Json;
 using test::tokenizer_of;
 using test::write_file;
 using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
 // The message about a file in which `value` stands at `pointer` (/model/type).
-std::string refusal(const char* pointer, const Json& value) {
-  Json json = byte_level_json();
-  json[Json::json_pointer(pointer)] = value;
+std::string refusal(const char* pointer, const test::Json& value) {
+  test::Json json = byte_level_json();
+  json[test::Json::json_pointer(pointer)] = value;
   return test::message_of<ConfigError>([&] { tokenizer_of(json); });
 }
 
@@ -35,10 +34,10 @@ TEST(TokenizerFile, NamesWhatIsNotRead) {
       refusal("/normalizer", {{"type", "Nmt"}}),
       "tokenizer.json: normalizer.type is \"Nmt\"; use NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or "
       "Sequence");
-  EXPECT_EQ(
-      refusal("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", Json::array({{{"type", "Whitespace"}}})}}),
-      "tokenizer.json: pre_tokenizer.pretokenizers[0].type is \"Whitespace\"; use ByteLevel, Split, Digits, "
-      "Metaspace or Sequence");
+  EXPECT_EQ(refusal("/pre_tokenizer",
+                    {{"type", "Sequence"}, {"pretokenizers", test::Json::array({{{"type", "Whitespace"}}})}}),
+            "tokenizer.json: pre_tokenizer.pretokenizers[0].type is \"Whitespace\"; use ByteLevel, Split, Digits, "
+            "Metaspace or Sequence");
   EXPECT_EQ(refusal("/post_processor", {{"type", "BertProcessing"}}),
             "tokenizer.json: post_processor.type is \"BertProcessing\"; use ByteLevel, TemplateProcessing or Sequence");
   EXPECT_EQ(refusal("/decoder", {{"type", "CTC"}}),
@@ -68,30 +67,31 @@ TEST(TokenizerFile, NamesTokensAndMergesThatDoNotFit) {
             "tokenizer.json: model.merges[1] is \"c b\"; the vocabulary has no token 'cb'");
   EXPECT_EQ(refusal("/model/merges/1", "abc"),
             "tokenizer.json: model.merges[1] is \"abc\"; use two tokens with one space between them, or a list of two");
-  EXPECT_EQ(refusal("/model/merges/1", Json::array({"a"})),
+  EXPECT_EQ(refusal("/model/merges/1", test::Json::array({"a"})),
             "tokenizer.json: model.merges[1] is a list; use a list of two tokens");
   EXPECT_EQ(refusal("/model/unk_token", "<unk>"),
             "tokenizer.json: model.unk_token is \"<unk>\"; the vocabulary has no token '<unk>'");
 }
 
 TEST(TokenizerFile, NamesAddedTokensThatDoNotFit) {
-  EXPECT_EQ(refusal("/added_tokens", Json::array({added_token(300, "<a>")})),
+  EXPECT_EQ(refusal("/added_tokens", test::Json::array({added_token(300, "<a>")})),
             "tokenizer.json: added_tokens[0].id is 300; '<a>' is not in the vocabulary, and the next free id is 260; "
             "write 260");
-  EXPECT_EQ(refusal("/added_tokens", Json::array({added_token(260, "abc")})),
+  EXPECT_EQ(refusal("/added_tokens", test::Json::array({added_token(260, "abc")})),
             "tokenizer.json: added_tokens[0].id is 260; 'abc' is in the vocabulary as 258; write 258");
-  EXPECT_EQ(refusal("/added_tokens", Json::array({added_token(260, "<a>"), added_token(261, "<a>")})),
+  EXPECT_EQ(refusal("/added_tokens", test::Json::array({added_token(260, "<a>"), added_token(261, "<a>")})),
             "tokenizer.json: added_tokens[1].content is \"<a>\"; it is given twice; keep one");
-  EXPECT_EQ(refusal("/added_tokens", Json::array({added_token(260, "")})),
+  EXPECT_EQ(refusal("/added_tokens", test::Json::array({added_token(260, "")})),
             "tokenizer.json: added_tokens[0].content is \"\"; an empty token is nowhere; take it out");
 }
 
 TEST(TokenizerFile, NamesPatternsThatAreNone) {
-  const Json split = {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}, {"invert", false}};
+  const test::Json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}, {"invert", false}};
   EXPECT_EQ(refusal("/pre_tokenizer", split),
-            "tokenizer.json: pre_tokenizer.pattern.Regex is '(a', which Oniguruma does not compile: end pattern with "
-            "unmatched parenthesis");
-  Json odd = split;
+            "tokenizer.json: pre_tokenizer.pattern.Regex is '(a', which is no regular expression: end pattern with "
+            "unmatched parenthesis; correct it");
+  test::Json odd = split;
   odd["pattern"] = {{"String", "x"}};
   odd["behavior"] = "Halved";
   EXPECT_EQ(refusal("/pre_tokenizer", odd),
@@ -126,13 +126,14 @@ TEST(TokenizerFile, IsFoundInItsFolder) {
 class SpecialIdFiles : public ::testing::Test {
  protected:
   SpecialIdFiles() {
-    Json json = byte_level_json();
-    json["added_tokens"] = Json::array({added_token(260, "<s>"), added_token(261, "</s>"), added_token(262, "<end>")});
+    test::Json json = byte_level_json();
+    json["added_tokens"] =
+        test::Json::array({added_token(260, "<s>"), added_token(261, "</s>"), added_token(262, "<end>")});
     tokenizer_.emplace(tokenizer_of(json));
   }
   SpecialIds read() { return read_special_ids(folder_, *tokenizer_); }
-  void config(const Json& json) { write_file(folder_ / "tokenizer_config.json", json.dump()); }
-  void generation(const Json& json) { write_file(folder_ / "generation_config.json", json.dump()); }
+  void config(const test::Json& json) { write_file(folder_ / "tokenizer_config.json", json.dump()); }
+  void generation(const test::Json& json) { write_file(folder_ / "generation_config.json", json.dump()); }
   std::string refusal() {
     const std::string text = test::message_of<ConfigError>([&] { read(); });
     return text.substr(folder_.string().size() + 1);
@@ -144,7 +145,7 @@ class SpecialIdFiles : public ::testing::Test {
 
 TEST_F(SpecialIdFiles, AreReadInTheirOrder) {
   EXPECT_EQ(read().eos, std::nullopt);
-  generation({{"bos_token_id", 260}, {"eos_token_id", Json::array({262, 261})}, {"pad_token_id", 262}});
+  generation({{"bos_token_id", 260}, {"eos_token_id", test::Json::array({262, 261})}, {"pad_token_id", 262}});
   EXPECT_EQ(read().eos, 262);
   write_file(folder_ / "special_tokens_map.json", R"({"eos_token": {"content": "</s>"}})");
   EXPECT_EQ(read().eos, 261);
@@ -173,8 +174,8 @@ TEST_F(SpecialIdFiles, ThatDoNotFitTheTokenizerAreRefused) {
       refusal(),
       "tokenizer_config.json: added_tokens_decoder.262.content is \"</s>\"; tokenizer.json gives it the id 261; the "
       "two files are of different tokenizers");
-  config(Json::object());
-  generation({{"eos_token_id", Json::array({260, 263})}});
+  config(test::Json::object());
+  generation({{"eos_token_id", test::Json::array({260, 263})}});
   EXPECT_EQ(refusal(), "generation_config.json: eos_token_id[1] is 263; use a whole number from 0 to 262");
 }
 

@@ -3,11 +3,10 @@
 // Every subfolder of DIR with an encodings.json is a case: a list of {text, ids, decoded}. Encoding each text without
 // added special tokens gives its ids, decoding these gives `decoded`, at once and token by token; all exactly.
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "engine/core/shown_text.h"
 #include "engine/data/tokenizer/tokenizer.h"
+#include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
@@ -22,12 +21,13 @@ struct Encoding {
 };
 
 std::vector<Encoding> read_encodings(const std::filesystem::path& file) {
-  std::ifstream stream(file);
+  const test::CaseJson entries = test::read_case(file);
   std::vector<Encoding> encodings;
-  for (const auto& entry : nlohmann::json::parse(stream)) {
+  for (const test::CaseJson& entry : entries.elements()) {
     encodings.push_back(
         {entry.at("text").get<std::string>(), entry.at("ids").get<Ids>(), entry.at("decoded").get<std::string>()});
   }
+  entries.check_all_read();
   return encodings;
 }
 

@@ -23,8 +23,11 @@ using test::byte_level_json;
 using test::Json;
 using test::llama_json;
 using test::tokenizer_of;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 using Ids = std::vector<TokenId>;
 
@@ -111,8 +114,85 @@ TEST(TokenizerPieces, OfAPatternThatBacktracksWithoutEndAreRefused) {
       {"type", "Split"}, {"pattern", {{"Regex", "(?:a|a|aa)+$"}}}, {"behavior", "Isolated"}, {"invert", false}};
   const auto tokenizer = tokenizer_of(json);
   EXPECT_EQ(test::message_of<ConfigError>([&] { tokenizer.encode(std::string(64, 'a') + "!"); }),
-            "tokenizer.json: pre_tokenizer.pattern.Regex: Oniguruma gave up on a text of 65 bytes, at byte 0 or after: "
-            "retry-limit-in-match over; simplify the pattern");
+            "tokenizer.json: pre_tokenizer.pattern.Regex is '(?:a|a|aa)+$', which takes too much work on a text of 65 "
+            "bytes, at byte 0 or after: retry-limit-in-match over; simplify the pattern");
+}
+
+// Each piece is short, and each search within its retries.
+TEST(TokenizerPieces, OfManyCostlySearchesAreRefused) {
+  Json json = byte_level_json();
+  json["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"Regex", "(?:a|aa)+\\d| "}}}, {"behavior", "Isolated"}, {"invert", false}};
+  const auto tokenizer = tokenizer_of(json);
+  std::string text;
+  for (int i = 0; i < 10'000; ++i) text += std::string(28, 'a') + " ";
+  EXPECT_THAT(
+      test::message_of<ConfigError>([&] { tokenizer.encode(text); }),
+      AllOf(StartsWith("tokenizer.json: pre_tokenizer.pattern.Regex is '(?:a|aa)+\\d| ', which takes too much work"),
+            HasSubstr("it reads the same text again and again")));
+}
+
+// --- Normalizers
+
+Json with_normalizers(Json normalizers) {
+  Json json = byte_level_json();
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}};
+  return json;
+}
+
+Json replace_step(const char* text, const std::string& content) {
+  return {{"type", "Replace"}, {"pattern", {{"String", text}}}, {"content", content}};
+}
+
+// A run of them took a time that grew with its square.
+TEST(TokenizerNormalizer, PutsAnyNumberOfMarksInOrder) {
+  constexpr int kMarks = 300'000;
+  std::string text = "a", above, below;
+  for (int i = 0; i < kMarks; ++i) {
+    text += i % 2 == 0 ? "\u0307" : "\u0323";
+    (i % 2 == 0 ? above : below) += i % 2 == 0 ? "\u0307" : "\u0323";
+  }
+  // The dot below, of class 220, comes before the dot above, of class 230; the first of each joins the letter.
+  const auto composed = tokenizer_of(with_normalizers(Json::array({{{"type", "NFC"}}})));
+  const auto decomposed = tokenizer_of(with_normalizers(Json::array({{{"type", "NFD"}}})));
+  EXPECT_EQ(composed.decode(composed.encode(text)) == "\u1ea1" + below.substr(2) + above, true);
+  EXPECT_EQ(decomposed.decode(decomposed.encode(text)) == "a" + below + above, true);
+}
+
+TEST(TokenizerNormalizer, MakesNoTextWithoutEnd) {
+  Json doubling = Json::array();
+  for (int i = 0; i < 60; ++i) doubling.push_back(replace_step("a", "aa"));
+  const auto doubled = tokenizer_of(with_normalizers(doubling));
+  EXPECT_EQ(
+      test::message_of<ConfigError>([&] { doubled.encode("aa"); }),
+      "tokenizer.json: normalizer.normalizers[19] makes more than 1048704 bytes of a text; shorten its content, or "
+      "take it out");
+  const auto tokenizer = tokenizer_of(with_normalizers(Json::array({replace_step("a", std::string(100'000, 'b'))})));
+  EXPECT_EQ(tokenizer.encode("aaa").size(), 300'000u);
+  EXPECT_THAT(test::message_of<ConfigError>([&] { tokenizer.encode(std::string(1'000, 'a')); }),
+              HasSubstr("makes more than 1112576 bytes of a text"));
+
+  Json decoding = byte_level_json();
+  decoding["decoder"] = {{"type", "Sequence"}, {"decoders", doubling}};
+  const auto decoder = tokenizer_of(decoding);
+  EXPECT_THAT(test::message_of<ConfigError>([&] { decoder.decode(Ids{'a'}); }),
+              StartsWith("tokenizer.json: decoder.decoders[20] makes more than"));
+}
+
+TEST(TokenizerNormalizer, HasNoMoreThanAThousandSteps) {
+  const Json lowercase = {{"type", "Lowercase"}};
+  EXPECT_EQ(tokenizer_of(with_normalizers(Json(1000, lowercase))).encode("A"), Ids{'a'});
+  const auto refused = [&](const char* part, const char* list, const Json& step) {
+    Json json = byte_level_json();
+    json[part] = {{"type", "Sequence"}, {list, Json(1001, step)}};
+    return test::message_of<ConfigError>([&] { tokenizer_of(json); });
+  };
+  EXPECT_EQ(refused("normalizer", "normalizers", lowercase),
+            "tokenizer.json: normalizer.normalizers[1000]: more than 1000 steps come together; take some out");
+  EXPECT_EQ(refused("pre_tokenizer", "pretokenizers", {{"type", "Digits"}}),
+            "tokenizer.json: pre_tokenizer.pretokenizers[1000]: more than 1000 steps come together; take some out");
+  EXPECT_EQ(refused("decoder", "decoders", {{"type", "Fuse"}}),
+            "tokenizer.json: decoder.decoders[1000]: more than 1000 steps come together; take some out");
 }
 
 TEST(Tokenizer, MergesByRankAndLeftmostFirst) {

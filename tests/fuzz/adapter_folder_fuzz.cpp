@@ -1,5 +1,6 @@
-// Folders of adapters: adapter_config.json beside adapter_model.safetensors. An input that begins with '{' is the
-// configuration beside good weights; another is the weights beside a good configuration.
+// Folders of adapters, and their regexes on a path: adapter_config.json beside adapter_model.safetensors. An input that
+// begins with '{' is the configuration beside good weights; another is the weights beside a good configuration.
+#include "engine/regex/regex.h"
 #include "models/lora/adapter_folder.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -29,6 +30,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::written(models::kAdapterConfigFile, is_config ? text : kConfig);
     fuzz::written(models::kAdapterWeightsFile, is_config ? weights() : std::string(text));
     const models::AdapterFolder folder(fuzz::scratch_folder());
+    if (const auto& pattern = folder.options().target_regex) {
+      regex::RegexScratch scratch;
+      regex::FullMatch(*pattern, "target_modules").matches("model.layers.11.self_attn.q_proj", scratch);
+    }
     for (const auto& pair : folder.pairs()) {
       if (pair.a->shape[0] != pair.b->shape[1]) fuzz::found("halves of two ranks", pair.path);
       if (pair.a->shape[0] != folder.options().rank_of(pair.path)) fuzz::found("a rank of another file", pair.path);

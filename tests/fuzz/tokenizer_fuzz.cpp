@@ -1,7 +1,17 @@
-// tokenizer.json, and texts on which it is used: the input is the file, then a zero byte, then a text.
+// tokenizer.json, and texts on which it is used: the input is the file, then a zero byte, then a text. The text is also
+// encoded many times over, within the time of an input: what a pattern or a normalizer costs must not grow with its
+// square.
 #include "engine/core/shown_text.h"
 #include "engine/data/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
+
+namespace {
+
+constexpr std::size_t kLongText = 20'000;
+// Of a text of at most kLongText + 4096 bytes: 1 MiB + 64 for each byte, added tokens and all.
+constexpr std::size_t kMostIds = (std::size_t{1} << 20U) + 65 * (kLongText + 4096);
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace loom;
@@ -14,6 +24,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const data::TokenId id : ids) {
       if (id < 0 || id >= tokenizer.id_limit()) fuzz::found("an id without a place", text);
     }
+    std::string longer;
+    while (longer.size() < kLongText && !text.empty()) longer += text;
+    if (tokenizer.encode(longer).size() > kMostIds) fuzz::found("more ids than a bounded text has", text);
     const std::string decoded = tokenizer.decode(ids);
     if (invalid_utf8(decoded)) fuzz::found("decoded to what is no UTF-8", "");
     data::TokenStream stream(tokenizer);

@@ -1,6 +1,6 @@
 """What `shardloom generate` continues is what transformers' generate() continues, token for token.
 
-    python3 tests/interop/generation_agrees.py build/release/examples/shardloom [--speed]
+    python3 tests/interop/generation_agrees.py build/release/shardloom [--speed]
 
 Makes folders of random models with transformers (Qwen2, Llama, Qwen3, GPT-2), whose vocabulary are the 256 bytes, and
 compares greedy texts, texts with a repetition penalty, and beams; and a chat of three turns with apply_chat_template()

@@ -2,7 +2,7 @@
 
 python preprocess_beside.py PROGRAM JSONL TOKENIZER [ROUNDS]        needs: pip install tokenizers numpy
 
-PROGRAM is build/release/examples/shardloom, JSONL a file of records with a column `text`, TOKENIZER a Hugging Face
+PROGRAM is build/release/shardloom, JSONL a file of records with a column `text`, TOKENIZER a Hugging Face
 folder. The peer reads lines with json, encodes 1000 at a time with encode_batch_fast on 2 threads, and writes numpy
 arrays. Both run as processes of their own, one after the other, ROUNDS times (3); times are those of whole processes, by
 the clock and of the processor. Ends with 1 where the files differ.

@@ -13,7 +13,7 @@
 #include "engine/io/torch_file.h"
 #include "tests/support/files.h"
 
-namespace loom::io::test {
+namespace loom::io::testing {
 
 using loom::test::fresh_folder;
 using loom::test::message_of;
@@ -80,4 +80,4 @@ inline PlainValue value_of(std::string_view archive) {
   return read_torch_value(MemorySource(bytes_of(archive), "v.pt"));
 }
 
-}  // namespace loom::io::test
+}  // namespace loom::io::testing

@@ -29,6 +29,17 @@ TEST(Checksum, GoesOnBehindEarlierBytes) {
   EXPECT_EQ(crc32c(bytes_of("56789"), crc32c(bytes_of("1234"))), 0xE3069283u);
 }
 
+TEST(Checksum, OfTwoPartsIsThatOfTheWhole) {
+  const std::string whole = "123456789";
+  for (std::size_t cut = 0; cut <= whole.size(); ++cut) {
+    const std::string first = whole.substr(0, cut), second = whole.substr(cut);
+    EXPECT_EQ(crc32c_of_both(crc32c(bytes_of(first)), crc32c(bytes_of(second)), second.size()), 0xE3069283u) << cut;
+  }
+  const std::string zeros(std::size_t{3} << 20, '\0');
+  EXPECT_EQ(crc32c_of_both(crc32c(bytes_of(whole)), crc32c(bytes_of(zeros)), zeros.size()),
+            crc32c(bytes_of(whole + zeros)));
+}
+
 // Around the size of its buffer, 1 MiB.
 TEST(SummedFile, KnowsTheSizeAndChecksumOfWhatItWrote) {
   const auto path = test::fresh_folder() / "file";

@@ -14,7 +14,7 @@ namespace loom::io {
 namespace {
 
 using namespace std::string_literals;
-using namespace loom::io::test;
+using namespace loom::io::testing;
 namespace fs = std::filesystem;
 
 template <class T>
@@ -324,6 +324,61 @@ TEST(DcpFolder, PiecesHaveBytesOfTheirOwn) {
             fmt::format("{}: 'w' should take {} bytes at offset 4611686018427387904, but the file has {}; it is cut "
                         "short",
                         file, good.pieces[0].length, fs::file_size(file)));
+}
+
+// A tied tensor is saved once under all its names.
+TEST(DcpFolder, NamesOfOneTensorMayShareItsBytes) {
+  const fs::path path = fresh_folder();
+  const DcpMetadata written = write_checkpoint(path);
+  const DcpItem w = written.items[0];
+  const auto beside_w = [&](const DcpItem& tied) {
+    DcpMetadata metadata = written;
+    metadata.items.push_back(tied);
+    metadata.items.back().name = "tied";
+    fs::remove(path / ".metadata");
+    write_dcp_metadata_file(path, metadata);
+    return path;
+  };
+  const DcpFolder folder(beside_w(w));
+  EXPECT_EQ(box_of<std::int32_t>(folder, "tied", {0, 1}, {2, 2}), (std::vector<std::int32_t>{1, 2, 5, 6}));
+  EXPECT_TRUE(are_tied(*folder.find("w"), *folder.find("tied")));
+  EXPECT_FALSE(are_tied(*folder.find("w"), *folder.find("note")));
+  const std::string file = (path / "__3_0.distcp").string();
+  const std::string refusal = file + ": offset 0: the bytes of 'w' and 'tied' overlap";
+  DcpItem other = w;
+  other.dtype = DType::kF32;
+  EXPECT_EQ(opening_error(beside_w(other)), refusal);
+  other = w;
+  other.shape = {1, 2};
+  other.pieces = {w.pieces[0]};
+  EXPECT_EQ(opening_error(beside_w(other)), refusal);
+  other = w;
+  std::swap(other.pieces[0].offset, other.pieces[1].offset);
+  EXPECT_EQ(opening_error(beside_w(other)), refusal);
+  other = w;
+  other.pieces[0].begin += 8;
+  other.pieces[0].length -= 8;
+  EXPECT_EQ(opening_error(beside_w(other)), fmt::format("{}: offset 8: the bytes of 'w' and 'tied' overlap", file));
+}
+
+// What a save reads back before it says that it is one.
+TEST(DcpFolder, HeadersAreHeldAgainstTheMetadataWithoutTheContent) {
+  const fs::path path = fresh_folder();
+  DcpMetadata metadata = write_checkpoint(path);
+  const std::string file = (path / "__3_0.distcp").string();
+  const auto error = [&] {
+    fs::remove(path / ".metadata");
+    write_dcp_metadata_file(path, metadata);
+    return message_of<FileDamage>([&] { DcpFolder(path).check_headers(); });
+  };
+  DcpFolder(path).check_headers();
+  DcpFolder(golden("dcp")).check_headers();
+  metadata.items[0].dtype = DType::kF32;
+  EXPECT_EQ(error(), file + ": offset 0: 'w' is int32 [1, 2] here, but .metadata says fp32 [1, 2]");
+  metadata.items[0].dtype = DType::kI32;
+  std::swap(metadata.items[0].pieces[3].begin, metadata.items[1].pieces[0].begin);
+  std::swap(metadata.items[0].pieces[3].length, metadata.items[1].pieces[0].length);
+  EXPECT_TRUE(error().starts_with(file + ": offset ")) << error();
 }
 
 TEST(DcpFolder, AMetadataFileLargerThanAnyIsRefused) {

@@ -9,7 +9,7 @@ namespace loom::io {
 namespace {
 
 using namespace std::string_literals;
-using namespace loom::io::test;
+using namespace loom::io::testing;
 
 // "model.w" [4, 2] in two pieces and the value "step", in two files.
 DcpMetadata sample() {

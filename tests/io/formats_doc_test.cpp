@@ -15,7 +15,7 @@ namespace loom::io {
 namespace {
 
 using namespace std::string_literals;
-using namespace loom::io::test;
+using namespace loom::io::testing;
 using Row = std::vector<std::string>;
 
 // The rows of the table whose head begins with this cell, code marks removed.

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace loom::io::test {
+namespace loom::io::testing {
 
 // Thrift's compact protocol, fields in rising order.
 class ThriftText {
@@ -134,4 +134,4 @@ inline std::string parquet_text(const ColumnText& column) {
                                 .list(4, {group}));
 }
 
-}  // namespace loom::io::test
+}  // namespace loom::io::testing

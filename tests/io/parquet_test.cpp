@@ -17,7 +17,7 @@ namespace loom::io {
 namespace {
 
 using namespace std::string_literals;
-using namespace loom::io::test;
+using namespace loom::io::testing;
 using loom::test::fresh_folder;
 using loom::test::message_of;
 using loom::test::read_file;

@@ -12,7 +12,7 @@ namespace loom::io {
 namespace {
 
 using namespace std::string_literals;
-using namespace loom::io::test;
+using namespace loom::io::testing;
 
 bool any_class(std::string_view, std::string_view) { return true; }
 

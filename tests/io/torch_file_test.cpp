@@ -13,7 +13,7 @@ namespace loom::io {
 namespace {
 
 using namespace std::string_literals;
-using namespace loom::io::test;
+using namespace loom::io::testing;
 
 // What _rebuild_tensor_v2 is given.
 struct TensorPickle {

@@ -13,7 +13,7 @@ namespace loom::io {
 namespace {
 
 using namespace std::string_literals;
-using namespace loom::io::test;
+using namespace loom::io::testing;
 
 // One entry, each figure as it stands in the file; what is not set is right.
 struct Entry {

@@ -14,7 +14,7 @@
 #include "engine/core/parallel.h"
 #include "engine/core/rank_context.h"
 #include "engine/device/device.h"
-#include "engine/launch/launch_context.h"
+#include "engine/launch/start.h"
 #include "tests/support/files.h"
 
 namespace loom::launch {
@@ -239,7 +239,7 @@ class LaunchedBy : public ::testing::Test {
 
 TEST_F(LaunchedBy, NobodyThreadsAreTheRanks) {
   set("CPU_AFFINITY_CONF", "1,npu0:0-0");
-  const LaunchContext context = LaunchContext::detect();
+  const Start context = Start::detect();
   EXPECT_EQ(context.affinity_conf, "1,npu0:0-0");
   EXPECT_EQ(context.local_ranks(4), 4);
   EXPECT_EQ(context.mpi_local_rank, 0);
@@ -250,7 +250,7 @@ TEST_F(LaunchedBy, OpenMpiSaysItsLocalRank) {
   set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
   set("OMPI_COMM_WORLD_RANK", "5");
   set("OMPI_COMM_WORLD_LOCAL_RANK", "3");
-  const LaunchContext context = LaunchContext::detect();
+  const Start context = Start::detect();
   EXPECT_EQ(context.local_ranks(8), 4);
   EXPECT_EQ(context.mpi_local_rank, 3);
 }
@@ -259,7 +259,7 @@ TEST_F(LaunchedBy, ALauncherThatTellsNoLocalRankFillsMachinesInOrder) {
   set("PMI_SIZE", "8");
   set("PMI_RANK", "5");
   set("MPI_LOCALNRANKS", "4");
-  EXPECT_EQ(LaunchContext::detect().mpi_local_rank, 1);
+  EXPECT_EQ(Start::detect().mpi_local_rank, 1);
 }
 
 // --- threads

@@ -5,8 +5,6 @@
 // measured where they differ by more than 2 %. A line per row: its worst phase, then the signed errors of all phases in
 // the order of the file's phases. The figures of mx_rows.json are rounded to 0.01 GiB, which is allowed for.
 #include <fmt/format.h>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "tests/memory/plain_llama_run.h"
 #include "tests/memory/reference_run.h"
@@ -15,7 +13,7 @@
 namespace loom {
 namespace {
 
-using nlohmann::json;
+using test::CaseJson;
 
 constexpr double kAllocatedTolerance = 0.01;
 constexpr double kReservedTolerance = 0.05;
@@ -53,7 +51,7 @@ constexpr ReferencePhase kReferencePhases[] = {
     {"reserved_bytes", &test::PhaseBytes::reserved, kReservedTolerance},
 };
 
-Figures reference_figures(const json& row) {
+Figures reference_figures(const CaseJson& row) {
   test::ReferenceRun run(test::ReferenceRow::from_json(row));
   test::PhaseBytes bytes;
   for (int step = 0; step < kSteps; ++step) bytes = run.step();
@@ -85,7 +83,7 @@ constexpr MxPhase kMxPhases[] = {
 };
 constexpr double kMxRounding = 0.01 * kGiB;
 
-Figures mx_figures(const json& row, const json& models) {
+Figures mx_figures(const CaseJson& row, const CaseJson& models) {
   test::PlainLlamaRun run(test::PlainLlamaRow::from_json(row, models));
   const test::StepBytes first = run.step();
   test::StepBytes last;
@@ -130,19 +128,21 @@ void report_row(const std::string& name, const Figures& figures, test::ParityRep
 }
 
 int run(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  const json content = json::parse(file);
-  const bool mx = content.is_object();
-  const json& rows = mx ? content.at("rows") : content;
+  const CaseJson content = test::read_case(path);
+  const bool mx = !content.is_array();
+  if (mx && !(content.at("kind") == "plain_llama_steps")) config_error("kind is {}", content.at("kind").dump());
+  const CaseJson rows = mx ? content.at("rows") : content;
   std::vector<Figures> all;
   test::ParityReport report;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    all.push_back(mx ? mx_figures(rows[i], content.at("models")) : reference_figures(rows[i]));
-    const std::string name =
-        mx ? fmt::format("{:45}", test::PlainLlamaRow::from_json(rows[i], content.at("models")).text())
-           : fmt::format("{:2} {:33}", i, test::ReferenceRow::from_json(rows[i]).name());
-    report_row(name, all.back(), report);
+    const CaseJson row = rows.at(i);
+    all.push_back(mx ? mx_figures(row, content.at("models")) : reference_figures(row));
+    const std::string name = mx ? fmt::format("{:45}", test::PlainLlamaRow::from_json(row, content.at("models")).text())
+                                : fmt::format("{:2} {:33}", i, test::ReferenceRow::from_json(row).name());
+    const std::string unread = row.unread({"params", "fwd_bwd_opt_ms", "step_ms"});  // times: time_parity
+    unread.empty() ? report_row(name, all.back(), report) : report.failed(name, unread);
   }
+  if (mx) content.check_all_read({"units", "rows"});
   check_order(all, report);
   return report.finish();
 }

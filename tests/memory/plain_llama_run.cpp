@@ -20,11 +20,11 @@ recompute::Keep keep_of(const std::string& recompute, bool compiled) {
 
 }  // namespace
 
-PlainLlamaRow PlainLlamaRow::from_json(const nlohmann::json& row, const nlohmann::json& models) {
+PlainLlamaRow PlainLlamaRow::from_json(const CaseJson& row, const CaseJson& models) {
   PlainLlamaRow r;
-  r.name = row.at("name");
-  r.model = row.at("model");
-  const nlohmann::json& dims = models.at(r.model);
+  r.name = row.at("name").get<std::string>();
+  r.model = row.at("model").get<std::string>();
+  const CaseJson dims = models.at(r.model);
   r.config = {.layers = dims.at("layers"),
               .hidden = dims.at("hidden"),
               .heads = dims.at("heads"),

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/comm/process_group.h"
@@ -14,6 +13,7 @@
 #include "engine/nn/optim/adamw.h"
 #include "recompute/checkpoint.h"
 #include "tests/memory/plain_llama.h"
+#include "tests/support/case_json.h"
 
 namespace loom::test {
 
@@ -31,7 +31,7 @@ struct PlainLlamaRow {
   bool offload_to_cpu = false;
 
   // `models`: dimensions by name.
-  static PlainLlamaRow from_json(const nlohmann::json& row, const nlohmann::json& models);
+  static PlainLlamaRow from_json(const CaseJson& row, const CaseJson& models);
   std::string text() const;
 };
 

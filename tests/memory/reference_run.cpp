@@ -43,7 +43,7 @@ models::DecoderConfig config_of(const std::string& model, std::int64_t seq) {
 
 }  // namespace
 
-ReferenceRow ReferenceRow::from_json(const nlohmann::json& row) {
+ReferenceRow ReferenceRow::from_json(const CaseJson& row) {
   ReferenceRow r;
   r.model = row.at("model");
   r.world = row.at("world");

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "engine/device/device.h"
 #include "engine/nn/module.h"
 #include "engine/nn/optim/adamw.h"
+#include "tests/support/case_json.h"
 
 namespace loom::test {
 
@@ -33,7 +33,7 @@ struct ReferenceRow {
   DType reduce_dtype = DType::kF32;
   bool offload_to_cpu = false;
 
-  static ReferenceRow from_json(const nlohmann::json& row);
+  static ReferenceRow from_json(const CaseJson& row);
   std::string name() const;
 };
 

@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "engine/device/recorder.h"
 #include "engine/virtual_time/profile_file.h"
@@ -33,9 +31,9 @@ double step_ms(const device::Recording& recording, const virtual_time::TimeModel
 
 double worst_of(const std::vector<double>& errors) { return *std::ranges::max_element(errors); }
 
-int compare(const nlohmann::json& content, const virtual_time::TimeModel& model) {
+int compare(const test::CaseJson& content, const virtual_time::TimeModel& model) {
   std::vector<double> errors, offloaded;
-  for (const nlohmann::json& json : content.at("rows")) {
+  for (const test::CaseJson& json : content.at("rows").elements()) {
     const auto row = test::PlainLlamaRow::from_json(json, content.at("models"));
     test::PlainLlamaRun run(row);
     run.step();  // brings the optimizer's state
@@ -66,8 +64,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    std::ifstream file(argv[2]);
-    return compare(nlohmann::json::parse(file),
+    return compare(test::read_case(argv[2]),
                    virtual_time::TimeModel(test::without_links(virtual_time::load_profile(argv[1]))));
   } catch (const std::exception& error) {
     fmt::print(stderr, "step_time_parity: {}\n", error.what());

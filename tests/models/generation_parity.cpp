@@ -1,15 +1,13 @@
 // generation_parity DIR: tokens, beams and distributions are those of transformers' generate().
 //
-// Every subfolder of DIR with a case.json is a case; config.json and model.safetensors are those of the folder of the
-// same name in DIR/../logits. Each case runs on 1 rank, and sharded over 2 and 4 ranks of threads: greedy with a cache
+// Every subfolder of DIR with a case.json is a case; config.json and model.safetensors are those of its `base`, a
+// folder of DIR/../logits. Each case runs on 1 rank, and sharded over 2 and 4 ranks of threads: greedy with a cache
 // and without, end tokens, repetition penalty, the batch of all prompts, beams, the distributions of sampling (1e-5),
 // logits read with a cache in pieces against those of one call (1e-5), and a text that is drawn, which has to be the
 // same on every number of ranks, with a cache and without.
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/io/safetensors.h"
@@ -20,23 +18,22 @@
 #include "models/generation/session.h"
 #include "models/hf/hf_folder.h"
 #include "models/mixin/fsdp2_mixin.h"
+#include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 #include "tests/support/world.h"
 
 namespace loom {
 namespace {
 
-using Json = nlohmann::json;
+using test::CaseJson;
 using Tokens = std::vector<std::int32_t>;
 using models::GenerationSession;
 
-constexpr double kProbabilityTolerance = 1e-5;
 constexpr double kLogitsTolerance = 1e-5;
-constexpr double kScoreTolerance = 1e-4;
 
 struct Case {
   std::filesystem::path folder, base;
-  Json json;
+  CaseJson json;
 };
 
 // What one rank found.
@@ -63,7 +60,7 @@ struct Findings {
   }
 };
 
-std::vector<std::int32_t> ids_of(const Json& json) {
+std::vector<std::int32_t> ids_of(const CaseJson& json) {
   if (json.is_number()) return {json.get<std::int32_t>()};
   return json.get<std::vector<std::int32_t>>();
 }
@@ -100,7 +97,7 @@ class Run {
   }
 
   void greedy() {
-    for (const Json& one : case_.json.at("greedy")) {
+    for (const CaseJson& one : case_.json.at("greedy").elements()) {
       const Tokens prompt = one.at("prompt");
       found_.tokens("greedy", made(prompt, options()), one.at("tokens"));
       found_.tokens("greedy without cache", made(prompt, options(false)), one.at("tokens"));
@@ -108,7 +105,7 @@ class Run {
   }
 
   void stopping() {
-    for (const Json& one : case_.json.at("stopping")) {
+    for (const CaseJson& one : case_.json.at("stopping").elements()) {
       models::DecodingOptions stopping = options();
       stopping.end_token_ids = ids_of(one.at("eos_token_id"));
       found_.tokens("stopping", made(one.at("prompt"), stopping), one.at("tokens"));
@@ -116,7 +113,7 @@ class Run {
   }
 
   void penalty() {
-    for (const Json& one : case_.json.at("penalty")) {
+    for (const CaseJson& one : case_.json.at("penalty").elements()) {
       models::DecodingOptions penalized = options();
       penalized.sampling.repetition_penalty = one.at("repetition_penalty");
       found_.tokens("penalty", made(one.at("prompt"), penalized), one.at("tokens"));
@@ -126,7 +123,7 @@ class Run {
   // Once through the session, and once as a left-padded and a right-padded prompt of the model itself.
   void batch() {
     std::vector<Tokens> prompts, expected = case_.json.at("left_padded_batch").at("tokens");
-    for (const Json& one : case_.json.at("greedy")) prompts.push_back(one.at("prompt"));
+    for (const CaseJson& one : case_.json.at("greedy").elements()) prompts.push_back(one.at("prompt"));
     session_.clear();
     const auto rows = session_.generate(prompts, options());
     for (std::size_t b = 0; b < rows.size(); ++b) {
@@ -176,7 +173,7 @@ class Run {
   }
 
   void beams() {
-    for (const Json& one : case_.json.at("beam_search")) {
+    for (const CaseJson& one : case_.json.at("beam_search").elements()) {
       session_.clear();
       const Tokens prompt = one.at("prompt");
       const models::BeamResult result = session_.beam_search(prompt, {.beams = one.at("num_beams"),
@@ -192,8 +189,8 @@ class Run {
 
   void distributions() {
     const io::SafetensorsFile file(case_.folder / "probabilities.safetensors");
-    for (const Json& one : case_.json.at("distributions")) {
-      const Json& set = one.at("settings");
+    for (const CaseJson& one : case_.json.at("distributions").elements()) {
+      const CaseJson set = one.at("settings");
       const models::SamplingOptions sampling{.temperature = set.value("temperature", 1.0),
                                              .top_k = set.value("top_k", std::int64_t{0}),
                                              .top_p = set.value("top_p", 1.0),
@@ -207,22 +204,26 @@ class Run {
       Tokens unread = row;
       const autograd::NoGrad no_grad;
       std::size_t at = 0;
+      Tokens kept;  // tokens with a probability, of each step
       for (const std::int32_t taken : one.at("tokens_taken").get<Tokens>()) {
+        kept.push_back(0);
         const Tensor logits = model_.call({{Tensor::from(unread, {1, std::ssize(unread)})},
                                            {{"past_key_values", cache.to_value()}, {"logits_to_keep", 1}}});
         for (const double p : models::next_token_probabilities(logits.to_vector<float>(), sampling, row)) {
           const double q = expected.at(at++);
+          kept.back() += p > 0 ? 1 : 0;
           Findings::worse(found_.worst_probability, q == 0 ? (p == 0 ? 0 : INFINITY) : std::abs(p - q));
         }
         row.push_back(taken);
         unread = {taken};
       }
+      found_.tokens("the number of tokens kept", kept, one.at("kept"));
     }
   }
 
   // Of a prompt and its text, read in pieces of 1 to 7 tokens, against one call without a cache.
   void logits() {
-    const Json& one = case_.json.at("greedy").front();
+    const CaseJson one = case_.json.at("greedy").at(0);
     Tokens row = one.at("prompt");
     for (const std::int32_t token : one.at("tokens").get<Tokens>()) row.push_back(token);
     const autograd::NoGrad no_grad;
@@ -247,7 +248,7 @@ class Run {
       sampled.sampling = {.temperature = 0.9, .top_k = 40, .top_p = 0.95};
       sampled.seed = 7;
       sampled.max_new_tokens = 24;
-      found_.drawn.push_back(made(case_.json.at("greedy").front().at("prompt"), sampled));
+      found_.drawn.push_back(made(case_.json.at("greedy").at(0).at("prompt"), sampled));
     }
   }
 
@@ -278,8 +279,14 @@ Findings run_on_rank(const Case& of, comm::World& world) {
   return Run(*model, config, of).all();
 }
 
+// What the rows of the batch are, and how safe an equality is.
+const test::Commentary kCommentary{"rows", "row_equals_single", "smallest_gap_of_best_two_logits",
+                                   "smallest_distance_to_top_p"};
+
 void run_case(const Case& of, test::ParityReport& report) {
   std::vector<Tokens> drawn;
+  const CaseJson tolerance = of.json.at("tolerance");
+  if (!(tolerance.at("tokens") == "equal")) config_error("the tolerance of tokens is not 'equal'");
   for (const int ranks : {1, 2, 4}) {
     const std::string name =
         fmt::format("{} on {} rank{}", of.folder.filename().string(), ranks, ranks == 1 ? "" : "s");
@@ -291,13 +298,15 @@ void run_case(const Case& of, test::ParityReport& report) {
       bool same_draws = true;
       for (const Findings& rank : of_ranks) same_draws = same_draws && rank.drawn == drawn;
       const bool agrees = found.all > 0 && found.equal == found.all && same_draws &&
-                          found.worst_probability <= kProbabilityTolerance && found.worst_logit <= kLogitsTolerance &&
-                          found.worst_score <= kScoreTolerance;
+                          found.worst_probability <= tolerance.at("probabilities").get<double>() &&
+                          found.worst_logit <= kLogitsTolerance &&
+                          found.worst_score <= tolerance.at("beam_score").get<double>();
       const std::string detail = fmt::format(
           "{} of {} texts equal, worst probability {:.1e}, beam score {:.1e}, logits with cache {:.1e}, drawn text "
           "{}{}",
           found.equal, found.all, found.worst_probability, found.worst_score, found.worst_logit,
           same_draws ? "the same" : "DIFFERS", found.first_wrong);
+      of.json.check_all_read(kCommentary);
       agrees ? report.passed(name, detail) : report.failed(name, detail);
     } catch (const std::exception& error) {
       report.failed(name, error.what());
@@ -308,8 +317,13 @@ void run_case(const Case& of, test::ParityReport& report) {
 int run(const std::filesystem::path& folder) {
   test::ParityReport report;
   for (const auto& case_folder : test::case_folders(folder, "case.json")) {
-    std::ifstream stream(case_folder / "case.json");
-    run_case({case_folder, folder / ".." / "logits" / case_folder.filename(), Json::parse(stream)}, report);
+    try {
+      const CaseJson file = test::read_case(case_folder / "case.json");
+      const std::filesystem::path base = file.at("base").get<std::string>();
+      run_case({case_folder, folder / ".." / "logits" / base.filename(), file}, report);
+    } catch (const std::exception& error) {
+      report.failed(case_folder.filename().string(), error.what());
+    }
   }
   return report.finish();
 }

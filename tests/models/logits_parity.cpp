@@ -5,8 +5,6 @@
 // kernel grains. A model_type that is not built is a skip.
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
@@ -18,6 +16,7 @@
 #include "models/generation/generation.h"
 #include "models/generation/sampling.h"
 #include "models/hf/hf_folder.h"
+#include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
@@ -46,11 +45,12 @@ struct Reference {
 
 Reference read_reference(const std::filesystem::path& folder) {
   const io::SafetensorsFile file(folder / "logits.safetensors");
-  std::ifstream stream(folder / "greedy.json");
-  const auto greedy = nlohmann::json::parse(stream);
-  return {to_host(file.at("input_ids")), to_host(file.at("logits")).to_vector<float>(),
-          greedy.at("prompt_tokens").get<std::size_t>(),
-          greedy.at("greedy").get<std::vector<std::vector<std::int32_t>>>()};
+  const test::CaseJson greedy = test::read_case(folder / "greedy.json");
+  Reference reference{to_host(file.at("input_ids")), to_host(file.at("logits")).to_vector<float>(),
+                      greedy.at("prompt_tokens").get<std::size_t>(),
+                      greedy.at("greedy").get<std::vector<std::vector<std::int32_t>>>()};
+  greedy.check_all_read();
+  return reference;
 }
 
 double worst_difference(nn::Module& model, const Reference& reference) {

@@ -9,10 +9,8 @@
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
@@ -29,12 +27,13 @@
 #include "models/lora/lora.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
+#include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
 namespace {
 
-using nlohmann::json;
+using test::CaseJson;
 
 constexpr double kLoss = 2e-5;
 constexpr double kGradNorm = 1e-4;
@@ -83,7 +82,7 @@ Values adapter_of(const std::filesystem::path& file) {
 
 class Run {
  public:
-  Run(const std::filesystem::path& folder, const json& curve, const Grain& grain, RankContext& context,
+  Run(const std::filesystem::path& folder, const CaseJson& curve, const Grain& grain, RankContext& context,
       comm::World& world)
       : folder_(folder), curve_(curve), world_(world), everyone_(world.everyone()) {
     device::Device::install(context, {});
@@ -96,7 +95,8 @@ class Run {
     sharding::materialize_shards(*model_);
     models::load_weights(*model_, io::HfWeights(folder));
     models::fill_adapters(*model_, 1);
-    const json& o = curve.at("optimizer");
+    const CaseJson o = curve.at("optimizer");
+    if (!(o.value("name", std::string("AdamW")) == "AdamW")) config_error("its optimizer is {}", o.at("name").dump());
     clip_ = o.at("clip_grad").get<double>();
     optimizer_ = std::make_unique<nn::AdamW>(nn::make_parameter_groups(*model_),
                                              nn::AdamWOptions{.lr = o.at("lr").get<double>(),
@@ -128,7 +128,7 @@ class Run {
  private:
   // What the curve says of the adapter is what its folder says.
   void check_lora(const models::LoraOptions& options) const {
-    const json& lora = curve_.at("lora");
+    const CaseJson lora = curve_.at("lora");
     if (lora.at("r").get<std::int64_t>() != options.r || lora.at("alpha").get<double>() != options.alpha ||
         lora.at("dropout").get<double>() != options.dropout) {
       config_error("{}: curve.json and adapter_init/ are of different adapters", folder_.string());
@@ -191,7 +191,7 @@ class Run {
   }
 
   const std::filesystem::path folder_;
-  const json& curve_;
+  const CaseJson& curve_;
   comm::World& world_;
   const std::shared_ptr<comm::ProcessGroup> everyone_;
   std::shared_ptr<nn::Module> model_;
@@ -219,13 +219,13 @@ struct Verdict {
   std::string text;
 };
 
-Verdict compare(const Results& results, const json& curve, const Values& final_adapter, const Values& of_one_rank) {
+Verdict compare(const Results& results, const CaseJson& curve, const Values& final_adapter, const Values& of_one_rank) {
   if (!results.base_error.empty()) return {false, results.base_error};
   if (results.loss.size() != curve.size() || curve.empty()) return {false, "another number of steps"};
   double loss = 0, grad_norm = 0;
   for (std::size_t i = 0; i < curve.size(); ++i) {
-    const double norm = curve[i].at("grad_norm").get<double>();
-    loss = std::max(loss, std::abs(results.loss[i] - curve[i].at("loss").get<double>()));
+    const double norm = curve.at(i).at("grad_norm").get<double>();
+    loss = std::max(loss, std::abs(results.loss[i] - curve.at(i).at("loss").get<double>()));
     grad_norm = std::max(grad_norm, std::abs(results.grad_norm[i] - norm) / norm);
   }
   const double adapter = worst(results.adapter, final_adapter);
@@ -240,8 +240,8 @@ Verdict compare(const Results& results, const json& curve, const Values& final_a
 }
 
 void run_case(const std::filesystem::path& folder, test::ParityReport& report) {
-  std::ifstream stream(folder / "curve.json");
-  const json curve = json::parse(stream);
+  const CaseJson curve = test::read_case(folder / "curve.json");
+  test::check_steps(curve.at("curve"));
   const Values final_adapter = adapter_of(folder / "adapter_final.safetensors");
   const auto scratch = std::filesystem::temp_directory_path() / fmt::format("lora_parity_{}", ::getpid());
   Values of_one_rank;
@@ -249,6 +249,11 @@ void run_case(const std::filesystem::path& folder, test::ParityReport& report) {
     for (const Grain& grain : kGrains) {
       const std::string name =
           fmt::format("{}, {} rank{}, {}", folder.filename().string(), ranks, ranks == 1 ? "" : "s", grain.name);
+      const std::int64_t batch = io::SafetensorsFile(folder / "tokens.safetensors").at("tokens").shape[1];
+      if (batch % ranks != 0) {
+        report.skipped(name, fmt::format("its batch of {} does not divide by {} ranks", batch, ranks));
+        continue;
+      }
       Results of_first;
       launch::run_ranks(ranks, {std::chrono::minutes(2)}, [&](RankContext& context, comm::World& world) {
         Results results = Run(folder, curve, grain, context, world).train(scratch);
@@ -256,6 +261,7 @@ void run_case(const std::filesystem::path& folder, test::ParityReport& report) {
       });
       if (of_one_rank.empty()) of_one_rank = of_first.adapter;
       const Verdict verdict = compare(of_first, curve.at("curve"), final_adapter, of_one_rank);
+      curve.check_all_read({"world"});  // the curve is that of any number of ranks
       verdict.agrees ? report.passed(name, verdict.text) : report.failed(name, verdict.text);
     }
   }

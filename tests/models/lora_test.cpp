@@ -25,10 +25,12 @@
 namespace loom::models {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 constexpr const char* kQwen2 =
     R"({"model_type": "qwen2", "vocab_size": 32, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,
@@ -95,13 +97,42 @@ TEST(LoraTargets, ARegexIsOfTheWholePath) {
   options.target_regex = "q_proj";
   EXPECT_THAT(refusal(kQwen2, options), HasSubstr("the target modules q_proj match no module"));
   options.target_regex = "(";
-  EXPECT_THAT(refusal(kQwen2, options), HasSubstr("which is no regex"));
+  EXPECT_THAT(refusal(kQwen2, options),
+              HasSubstr("the regex of the target modules is '(', which is no regular expression: end pattern with "
+                        "unmatched parenthesis; correct it"));
+  options.target_regex = "([a-z_.0-9]+)+!";
+  EXPECT_THAT(
+      refusal(kQwen2, options),
+      AllOf(HasSubstr("the regex of the target modules is '([a-z_.0-9]+)+!', which takes too much work on 'model."),
+            HasSubstr("; simplify the pattern")));
+  options.target_regex = std::string(100'000, '(');
+  EXPECT_THAT(refusal(kQwen2, options), HasSubstr("has 100000 bytes; a pattern may have 8192"));
+  // What ms-swift writes for models with images.
+  options.target_regex = R"(^(?!.*mlp)(?P<layers>model\.layers).*\.(?:q_proj|up_proj)$)";
+  EXPECT_THAT(adapted(kQwen2, options),
+              ElementsAre("model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj"));
+}
+
+TEST(LoraTargets, PatternsOfRanksAreBounded) {
+  LoraOptions options;
+  options.where = "adapter_config.json";
+  options.rank_pattern = {{"([a-z_.0-9]+)+!", 3}};
+  EXPECT_THAT(
+      test::message_of<ConfigError>([&] { options.rank_of("model.layers.0.self_attn.q_proj"); }),
+      StartsWith("adapter_config.json: a key of rank_pattern or alpha_pattern is '([a-z_.0-9]+)+!', which takes "
+                 "too much work on 'model.layers.0.self_attn.q_proj'"));
+  options.rank_pattern = {{"^model.layers.1", 5}, {"q_proj", 7}};
+  EXPECT_EQ(options.rank_of("model.layers.0.self_attn.q_proj"), 7);
+  EXPECT_EQ(options.rank_of("model.layers.1"), 5);
+  EXPECT_EQ(options.rank_of("tower.model.layers.1"), options.r);
 }
 
 TEST(LoraTargets, BracesCrossDots) {
   test::TestRank rank;
   const auto lora = add_lora(*model_of(kQwen2), on({"model.layers.{*}.q_proj"}));
   EXPECT_THAT(lora->adapted, ElementsAre("model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj"));
+  EXPECT_THAT(adapted(kQwen2, on({"{*}.1.{*}.{*}_proj{*}"})), SizeIs(7));
+  EXPECT_THAT(refusal(kQwen2, on({"model.layers.{*}.self_attn.q_proj{*}q_proj"})), HasSubstr("matches no module"));
   // peft, which does not know braces, gets the paths.
   EXPECT_EQ(lora->options.target_modules, lora->adapted);
 }

@@ -1,5 +1,5 @@
 // Promise: rotary tables are Hugging Face's, in the precision of the grain, made when first needed.
-// World:   theta 100, head dim 4: angles s * 100^0 = s and s * 100^(-2/4) = s / 10, each twice.
+// World:   theta 100, head dim 4: angles s * 100^0 = s and s * 100^(-2/4) = s * 0.1 in fp32, each twice.
 #include "models/decoder/rotary_embedding.h"
 
 #include <cmath>
@@ -28,7 +28,7 @@ TEST_F(RotaryEmbeddingTest, HoldsCosinesAndSinesOfPositionTimesFrequencyTwice) {
   ASSERT_EQ(list[0].tensor().shape(), (Shape{6, 4}));
   for (std::size_t s = 0; s < 6; ++s) {
     for (std::size_t d = 0; d < 4; ++d) {
-      const double angle = static_cast<double>(s) / (d % 2 == 0 ? 1.0 : 10.0);
+      const double angle = static_cast<float>(s) * (d % 2 == 0 ? 1.0f : 0.1f);
       EXPECT_EQ(cos[4 * s + d], static_cast<float>(std::cos(angle))) << s << " " << d;
       EXPECT_EQ(sin[4 * s + d], static_cast<float>(std::sin(angle))) << s << " " << d;
     }

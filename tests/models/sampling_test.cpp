@@ -133,9 +133,24 @@ TEST(ChooseToken, SaysThatTheModelHasDiverged) {
   };
   EXPECT_EQ(error({0.0f, std::nanf("")}),
             "logit 1 of 2 is nan: the model has diverged; train with a smaller learning rate");
+  EXPECT_EQ(error({0.0f, -std::nanf("")}),
+            "logit 1 of 2 is nan: the model has diverged; train with a smaller learning rate");
   EXPECT_EQ(error({kInfinity, 0.0f}),
             "logit 0 of 2 is inf: the model has diverged; train with a smaller learning rate");
   EXPECT_EQ(error({-kInfinity, -kInfinity}), "all 2 logits are -inf: no token is allowed");
+}
+
+TEST(ChooseToken, BlamesThePenaltyWhereThatAloneMadeALogitTooLarge) {
+  const std::vector<float> logits{3.0f, 1.0f};
+  const std::vector<std::int32_t> row{0};
+  for (const double penalty : {1e-300, 1e-39}) {
+    EXPECT_EQ(
+        test::message_of<ConfigError>([&] { choose_token(logits, {.repetition_penalty = penalty}, kKey, 0, row); }),
+        fmt::format("the repetition penalty is {}, with which logits leave the range of fp32 (3.4028235e+38); use "
+                    "one nearer to 1",
+                    penalty));
+  }
+  EXPECT_EQ(choose_token(logits, {.repetition_penalty = 1e30}, kKey, 0, row), 1);
 }
 
 }  // namespace

@@ -190,9 +190,10 @@ TEST(WeightsNeverInitialised, AreNamedWithTheirGroupWhenSharded) {
     const auto plan =
         sharding::resolve_fsdp2(model, own_config(test::kWrapLayers), 1, sharding::GatherLayout::kBuffered);
     sharding::parallelize(model, plan, world);
-    EXPECT_EQ(test::message_of<ConfigError>([&] { model(input()); }),
-              "parameter 'embed.weight' of group '' has no values yet; initialise or load the weights before the first "
-              "forward");
+    EXPECT_EQ(
+        test::message_of<ConfigError>([&] { model(input()); }),
+        "parameter 'embed.weight' of group '(root)' has no values yet; initialise or load the weights before the first "
+        "forward");
   });
 }
 

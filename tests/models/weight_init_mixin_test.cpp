@@ -13,6 +13,7 @@
 #include "sharding/fully_shard.h"
 #include "tests/models/own_models.h"
 #include "tests/support/files.h"
+#include "tests/support/logged.h"
 #include "tests/support/world.h"
 
 namespace loom::models {
@@ -117,6 +118,40 @@ TEST(InitWeights, AnOverrideHasTheLastWord) {
     EXPECT_THAT(values_of(model, "head.weight"), Each(1.0f));
     EXPECT_FALSE(is_drawn(values_of(model, "embed.weight")));  // of standard deviation 5
   });
+}
+
+TEST(InitWeights, WhatALayerWasRegisteredWithIsNotOverruledInSilence) {
+  const test::Logged logged;
+  test::run_world(2, [](RankContext&, comm::World& world) {
+    Initialised model;  // embedding, head and three blocks have weights of std 0.5
+    model.fully_shard(world, own_config("sharding_size: auto\n"), {.weights = {.seed = 9}});
+  });
+  EXPECT_EQ(logged.text(),
+            "warning: WeightInitMixin: 'embed.weight' is registered with N(0, 0.5^2), and N(0, 0.02^2) is written (the "
+            "first of 5 such parameters); override _init_weights() to keep what is registered, or leave the mixin out: "
+            "each parameter is then drawn as it is registered\n");
+}
+
+// Its layers say what the rules say.
+class AsTheRules final : public nn::Module, public WeightInitMixin {
+ public:
+  AsTheRules() {
+    register_module("up", std::make_shared<nn::Linear>(4, 4, true, WeightInitMixin::kStd));
+    register_module("norm", std::make_shared<nn::LayerNorm>(4, 1e-5));
+  }
+  std::string_view type_name() const override { return "AsTheRules"; }
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return args.tensor(0); }
+};
+
+TEST(InitWeights, NothingIsLoggedWhereRulesAndLayersAgree) {
+  const test::Logged logged;
+  test::run_world(1, [](RankContext&, comm::World&) {
+    AsTheRules model;
+    init_on_device(model, {.seed = 3});
+  });
+  EXPECT_EQ(logged.text(), "");
 }
 
 TEST(InitWeights, EveryRankDrawsItsRowsOfTheSameWhole) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "engine/nn/batch_rows.h"
 #include "engine/nn/init.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/autograd.h"
@@ -98,6 +99,20 @@ TEST(ChunkMbs, NamedArgumentsAndResultsInListsAndDictsAreCutAndJoined) {
   const Value joined = model->call(whole);
   expect_near(joined["y"].tensor().to_vector<float>(), expected["y"].tensor().to_vector<float>(), 3);
   EXPECT_EQ(joined["x"].list()[0].tensor().to_vector<float>(), batch(3).to_vector<float>());
+}
+
+// What belongs to the rows is put in by the module, unless the user names it.
+TEST(ChunkMbs, AModuleSaysWhatElseGoesWithItsRows) {
+  test::OneRank rank;
+  const auto model = made();
+  const Args whole{{batch(5)}, {{"shift", batch(5, 2)}}};
+  const std::vector<float> expected = model->call(whole)["y"].tensor().to_vector<float>();
+  model->attach(std::make_shared<BatchRows>(BatchRows{[](Args& args, std::int64_t begin, std::int64_t rows) {
+    args.named.front().second = args.named.front().second.tensor().rows(begin, rows);
+  }}));
+  chunk_mbs(*model, {.path = "feed", .chunk_mbs = 2});
+  expect_near(model->call(whole)["y"].tensor().to_vector<float>(), expected, 2);
+  EXPECT_THAT(model->rows, ElementsAre(5, 2, 2, 1));
 }
 
 std::string refusal(const ChunkMbsOptions& options, const Args& args) {

@@ -24,6 +24,7 @@ class KernelChoice : public ::testing::Test {
     functional::swiglu(x, x);
     functional::rope(x, table, table);
     functional::attention(x, x, x, 0.5);
+    functional::gelu(x, ops::Gelu::kTanh);
     std::vector<std::string> found;
     for (const test::Issued& entry : test::issued(recorder.recording())) found.push_back(entry.name);
     return found;
@@ -33,13 +34,14 @@ class KernelChoice : public ::testing::Test {
 };
 
 TEST_F(KernelChoice, TheFastGrainIsTheDefault) {
-  EXPECT_THAT(kernels({}), ::testing::ElementsAre("rms_norm", "swiglu", "rope", "attention"));
+  EXPECT_THAT(kernels({}), ::testing::ElementsAre("rms_norm", "swiglu", "rope", "attention", "gelu"));
 }
 
 TEST_F(KernelChoice, ThePytorchGrainHasNoFusedKernel) {
   const auto found = kernels(KernelOptions::pytorch());
-  for (const char* fused : {"rms_norm", "swiglu", "rope", "attention"}) EXPECT_THAT(found, Not(Contains(fused)));
-  for (const char* piece : {"rsqrt", "silu", "rotate_half", "softmax"}) EXPECT_THAT(found, Contains(piece));
+  for (const char* fused : {"rms_norm", "swiglu", "rope", "attention", "gelu"})
+    EXPECT_THAT(found, Not(Contains(fused)));
+  for (const char* piece : {"rsqrt", "silu", "rotate_half", "softmax", "cube"}) EXPECT_THAT(found, Contains(piece));
 }
 
 TEST_F(KernelChoice, EachFlagTurnsItsOwnOperator) {

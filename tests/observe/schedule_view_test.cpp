@@ -18,6 +18,7 @@
 namespace loom::observe {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -60,6 +61,7 @@ struct Setting {
   sharding::GatherLayout layout = sharding::GatherLayout::kBuffered;
   bool skips_last = false;
   bool own_last = false;
+  bool reshards_root = false;  // a root stays whole unless this says otherwise
   std::function<void(Shifts&)> prepare = [](Shifts&) {};
 };
 
@@ -73,6 +75,7 @@ ScheduleView second_step(const Setting& setting) {
     options.axes = sharding::FsdpAxes::over(world, 2);
     options.layout = setting.layout;
     for (std::size_t i = 0; i < 2; ++i) sharding::fully_shard(model.items[i], options);
+    if (setting.reshards_root) options.reshard_after_forward = true;
     sharding::fully_shard(model, options);
     sharding::materialize_shards(model);
     nn::init_weights(model, 1);
@@ -270,6 +273,16 @@ TEST(WastedPrefetch, IsOneThatComesBeforeItsTurn) {
                                  "\nprefetch of items.1 (event {}) came out of order: it was used at event {}, after "
                                  "1 group gathered later; list the modules in the order in which they run\n",
                                  wasted.issued, wasted.ended)));
+}
+
+// items.1 returns what the root returns: its hook prefetches items.0, then the root's gathers its own parameters.
+TEST(WastedPrefetch, IsNoneThatARootOvertakesInBackward) {
+  const ScheduleView view =
+      second_step({.reshards_root = true, .prepare = [](Shifts& model) {
+                     sharding::set_modules_to_backward_prefetch(model.items[1], {&model.items[0]});
+                   }});
+  EXPECT_THAT(to_text(view), ContainsRegex("AG +items.0 .*prefetched\n.*\n.*AG +\\(root\\) "));
+  EXPECT_THAT(view.wasted, IsEmpty());
 }
 
 }  // namespace

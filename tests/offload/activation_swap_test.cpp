@@ -8,8 +8,12 @@
 
 #include "engine/core/error.h"
 #include "engine/device/recorder.h"
+#include "engine/nn/chunk_mbs.h"
+#include "engine/nn/init.h"
+#include "engine/nn/layers.h"
 #include "engine/tensor/ops/composed.h"
 #include "recompute/checkpoint.h"
+#include "recompute/discarding.h"
 #include "tests/support/files.h"
 #include "tests/support/issued.h"
 #include "tests/support/one_rank.h"
@@ -35,6 +39,7 @@ struct Scene {
   Kind kind = Kind::kPlain;
   std::optional<SwapWhat> what = {};  // none: nothing is swapped
   bool pin_memory = false;
+  std::optional<std::int64_t> rows_at_a_time = {};
   ExecutorKind executor = ExecutorKind::kInline;
   std::shared_ptr<device::HostAllocator> allocator = nullptr;
 };
@@ -66,6 +71,9 @@ class Chain {
     }
     if (scene.what) {
       swap_activations(blocks_of(*chain_, *scene.what), {.what = *scene.what, .pin_memory = scene.pin_memory});
+    }
+    for (std::size_t i = 0; i < chain_->layers.size() && scene.rows_at_a_time; ++i) {
+      nn::chunk_mbs(chain_->layers[i], {.path = "block", .chunk_mbs = *scene.rows_at_a_time});
     }
   }
 
@@ -151,6 +159,18 @@ TEST(SwappedInputs, LeaveTheDeviceButForTheLastBlock) {
     const Kept swapped = kept(with(scene, SwapWhat::kFirstArgument));
     EXPECT_EQ(kept(scene).device - swapped.device, 4 * kTensorBytes);
     EXPECT_EQ(swapped.host, 4 * kTensorBytes);
+  }
+}
+
+// A piece leaves when the next one, of its block or of the next, saves. On the device each of the three pieces of a
+// block takes the 512 bytes that an allocation is rounded up to.
+TEST(SwappedInputs, LeaveTheDeviceInPiecesToo) {
+  for (const Kind kind : {Kind::kReentrant, Kind::kRecorded}) {
+    const Scene scene{.blocks = 5, .kind = kind, .rows_at_a_time = 3};
+    const Kept swapped = kept(with(scene, SwapWhat::kFirstArgument));
+    EXPECT_EQ(kept(scene).device - swapped.device, 4 * 3 * 512);
+    EXPECT_EQ(swapped.host, 4 * kTensorBytes);
+    EXPECT_TRUE(same_bits(trained(with(scene, SwapWhat::kFirstArgument)), trained(scene)));
   }
 }
 
@@ -247,6 +267,60 @@ TEST(ACheckpointedParent, MayHaveSwappedBlocks) {
     };
     EXPECT_TRUE(same_bits(values(true), values(false)));
   }
+}
+
+// linear(norm(x)), of which the norm's result is dropped and computed again.
+class Dropping final : public nn::Module {
+ public:
+  Dropping()
+      : norm(register_module("norm", std::make_shared<nn::RMSNorm>(kWidth, 1e-6))),
+        linear(register_module("linear", std::make_shared<nn::Linear>(kWidth, kWidth, false, 0.5))) {}
+  std::string_view type_name() const override { return "Dropping"; }
+  nn::Child<nn::RMSNorm> norm;
+  nn::Child<nn::Linear> linear;
+
+ protected:
+  nn::Value forward(const nn::Args& args) override {
+    std::optional<SavingInside> argument_of(std::in_place, *norm);
+    return recompute::run_discarding(
+        "dropping", [this](const nn::Args& again) { return norm(again.tensor(0)); }, args,
+        [&](const Tensor& output) {
+          argument_of.reset();
+          return linear(output);
+        });
+  }
+};
+
+// Of what is recomputed, the argument leaves alone: nothing else is kept.
+TEST(SavedTensors, OfModulesThatRunAgainAreNotSwapped) {
+  std::vector<std::string> copied;
+  const auto gradients = [&](bool swap) {
+    test::OneRank rank;
+    std::vector<std::shared_ptr<Dropping>> chain(3);
+    std::vector<SwapBlock> blocks;
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+      chain[i] = std::make_shared<Dropping>();
+      nn::materialize(*chain[i]);
+      nn::init_weights(*chain[i], i);
+      blocks.push_back(
+          {.path = std::to_string(i), .module = chain[i].get(), .inside = {&*chain[i]->norm, &*chain[i]->linear}});
+    }
+    if (swap) swap_activations(blocks, {.what = SwapWhat::kSavedInside});
+    const device::Recorder recorder(rank.device());
+    nn::Value x = test::toy_input(0, kRows, kWidth);
+    for (const auto& block : chain) x = (*block)(x.tensor());
+    autograd::backward(ops::mean(x));
+    if (swap) copied = copies(recorder.recording());
+    std::vector<double> values;
+    for (const auto& block : chain) {
+      for (const auto& [path, gradient] : test::gradients(*block)) {
+        values.insert(values.end(), gradient.begin(), gradient.end());
+      }
+    }
+    return values;
+  };
+  EXPECT_TRUE(same_bits(gradients(true), gradients(false)));
+  EXPECT_THAT(copied, ElementsAre("swap_d2h 0", "swap_d2h 1", "swap_h2d 1", "swap_h2d 0"));
 }
 
 // --- What stays

@@ -87,6 +87,7 @@ TEST(OutputsPage, HasEveryKeyOfMetrics) {
   }
   metrics.peak_memory_bytes.emplace_back("total", 1);  // as the trainer does: tests/cli/program_test.cpp
   metrics.held_out_loss = 2.5;
+  metrics.held_out_reports.emplace_back("NAME", 1.5);
   metrics.loss_is_scaled = metrics.skipped = true;
   metrics.reports.emplace_back("NAME", 1.5);
   const auto path = test::fresh_folder() / "metrics.jsonl";
@@ -110,6 +111,7 @@ TEST(LogsPage, HasEveryTagOfTensorBoard) {
                            {.flops_per_rank = [] { return 1.0; }, .memory = [] { return train::MemoryFigures{}; }});
   train::StepMetrics metrics{.step = 1, .samples_consumed = 8, .samples_skipped = 4, .held_out_loss = 1.0};
   metrics.reports.emplace_back("NAME", 1.5);
+  metrics.held_out_reports.emplace_back("NAME", 1.5);
   board.step_done(metrics);
   board.run_done({});
   Names tags;
@@ -160,10 +162,11 @@ TEST(OutputsPage, HasEveryKeyOfASweep) {
 }
 
 TEST(OutputsPage, HasEveryExitStatus) {
-  expect_on_the_page(
-      {"0", std::to_string(cli::kExitFailed), std::to_string(cli::kExitUsage), std::to_string(cli::kExitDoesNotFit),
-       std::to_string(cli::kExitSignal + SIGINT), std::to_string(cli::kExitSignal + SIGTERM)},
-      "Exit status");
+  expect_on_the_page({"0", std::to_string(cli::kExitFailed), std::to_string(cli::kExitUsage),
+                      std::to_string(cli::kExitDoesNotFit), std::to_string(cli::kExitSignal + SIGINT),
+                      std::to_string(cli::kExitSignal + SIGTERM), std::to_string(cli::kExitSignal + SIGHUP),
+                      std::to_string(cli::kExitSignal + SIGUSR1), std::to_string(cli::kExitSignal + SIGUSR2)},
+                     "Exit status");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
+#include "engine/core/units.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/planner.h"
 #include "tests/plan/small_plan.h"
@@ -147,7 +148,7 @@ TEST(CacheFlushes, AreCountedAndNamed) {
   EXPECT_EQ(free.memory.cache_flushes, 0);
   EXPECT_TRUE(free.memory.flushes.empty());
   EXPECT_EQ(to_json(free)["memory"]["flushes"], nlohmann::json::array());
-  EXPECT_THAT(to_text(free), HasSubstr(": fits; reserved at the end "));
+  EXPECT_THAT(to_text(free), HasSubstr("\nfits: peak reserved "));
   EXPECT_THAT(to_text(free), ::testing::Not(HasSubstr("emptied its cache")));
   std::optional<StepEstimate> tight;
   for (std::int64_t memory = free.memory.peak_reserved_bytes; memory > free.memory.peak_allocated_bytes;
@@ -163,7 +164,7 @@ TEST(CacheFlushes, AreCountedAndNamed) {
   ASSERT_TRUE(tight) << "some memory between what is allocated and what is reserved must make the cache go";
   std::int64_t count = 0;
   const std::string text = to_text(*tight);
-  EXPECT_THAT(text, HasSubstr(": fits, with its cache emptied on the way; reserved at the end "));
+  EXPECT_THAT(text, HasSubstr("\nfits, with its cache emptied on the way: peak reserved "));
   EXPECT_THAT(text, HasSubstr("  the allocator emptied its cache "));
   for (const CacheFlush& flush : tight->memory.flushes) {
     count += flush.count;
@@ -192,9 +193,8 @@ TEST(FrozenParameters, AreCounted) {
   EXPECT_GT(plan.trained_parameters, 0);
   EXPECT_EQ(to_json(plan)["trained_parameters"], plan.trained_parameters);
   EXPECT_THAT(to_text(plan),
-              HasSubstr(fmt::format("\n{:.3f} G parameters are trained, {:.3f} G are frozen\n",
-                                    static_cast<double>(plan.trained_parameters) * 1e-9,
-                                    static_cast<double>(plan.parameters - plan.trained_parameters) * 1e-9)));
+              HasSubstr(fmt::format("\n{} parameters are trained, {} are frozen\n", count_text(plan.trained_parameters),
+                                    count_text(plan.parameters - plan.trained_parameters))));
 }
 
 // The file of a frozen base freezes nothing by itself: the plan says so.

@@ -91,18 +91,18 @@ TEST(SwapEstimate, CountsForwardsOfTheSwappedModulesAlone) {
   EXPECT_EQ(costs[0].exposed_ns, 20);
 }
 
-TEST(SwapEstimate, IsOneLineAndOneOfAdvice) {
+TEST(SwapEstimate, IsASentenceAndOneOfAdvice) {
   EXPECT_EQ(to_text(std::vector<SwapEstimate>{}), "");
   const SwapEstimate hidden{
       .block = "a", .copies = 1, .out_bytes = 1 << 29, .exposed_ns = 0, .recompute_ns = 5'000'000};
   const SwapEstimate exposed{
       .block = "b", .copies = 3, .out_bytes = 1 << 29, .exposed_ns = 3'000'000, .recompute_ns = 1'500'000};
   EXPECT_EQ(to_text({hidden}),
-            "  swap: 1 tensor of 1 block, 0.500 GiB to the host and back; compute waits 0.000 ms for their copies\n");
+            "  swap: 1 tensor of 1 block, 512.00 MiB to the host and back; compute waits 0 ns for their copies\n");
   EXPECT_EQ(to_text({hidden, exposed}),
-            "  swap: 4 tensors of 2 blocks, 1.000 GiB to the host and back; compute waits 3.000 ms for their copies\n"
-            "  recompute is cheaper than swap for 1 of 2 blocks ('b'): compute waits 3.000 ms a step for their copies, "
-            "and computing the same again takes 1.500 ms; list them in recompute_modules instead\n");
+            "  swap: 4 tensors of 2 blocks, 1.00 GiB to the host and back; compute waits 3.00 ms for their copies\n"
+            "  recompute is cheaper than swap for 1 of 2 blocks ('b'): compute waits 3.00 ms a step for their\n"
+            "    copies, and computing the same again takes 1.50 ms; list them in recompute_modules instead\n");
 }
 
 }  // namespace

@@ -48,8 +48,8 @@ TEST(Agreement, OfTheConfiguration) {
     chain->operator()(test::toy_input(0, 3, 4));
   });
   for (const std::string& text : texts) {
-    EXPECT_THAT(text, AllOf(HasSubstr("rank 0 has group ''"), HasSubstr("reshard_after_forward true"),
-                            HasSubstr("rank 1 has group ''"), HasSubstr("reshard_after_forward false")));
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 0 has group '(root)'"), HasSubstr("reshard_after_forward true"),
+                            HasSubstr("rank 1 has group '(root)'"), HasSubstr("reshard_after_forward false")));
   }
 }
 

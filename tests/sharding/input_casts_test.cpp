@@ -36,12 +36,12 @@ class Recorder final : public nn::Module {
 };
 
 // A root without parameters of its own around two recorders.
-class Pair final : public nn::Module {
+class TwoModules final : public nn::Module {
  public:
-  Pair()
+  TwoModules()
       : wrapped(register_module("wrapped", std::make_shared<Recorder>(true))),
         plain(register_module("plain", std::make_shared<Recorder>(false))) {}
-  std::string_view type_name() const override { return "Pair"; }
+  std::string_view type_name() const override { return "TwoModules"; }
   Recorder& wrapped;
   Recorder& plain;
   DType seen = DType::kBool;
@@ -97,7 +97,7 @@ TEST(InputCasts, AreOffWithCastForwardInputsFalse) {
 
 TEST(InputCasts, HappenInAWrappedModuleWithoutParametersWhichMayBeTheRoot) {
   run_world(2, [](RankContext&, comm::World& world) {
-    Pair model;
+    TwoModules model;
     const FullyShardOptions options = in_bf16(world);
     fully_shard(model.wrapped, options);
     fully_shard(model, options);
@@ -113,7 +113,7 @@ TEST(InputCasts, HappenInAWrappedModuleWithoutParametersWhichMayBeTheRoot) {
 
 TEST(InputCasts, DoNotHappenInModulesThatAreNotWrapped) {
   run_world(2, [](RankContext&, comm::World& world) {
-    Pair model;
+    TwoModules model;
     const FullyShardOptions options = in_bf16(world);
     fully_shard(model.wrapped, options);
     fully_shard(model, options);

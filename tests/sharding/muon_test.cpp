@@ -200,6 +200,25 @@ TEST(Muon, GoesOnBitForBitFromItsState) {
   }
 }
 
+// AdamW's first step moves each element by its rate, but for the decay of the embedding and the output layer.
+TEST(Muon, GivesTheRestItsOwnRateOnTheSameSchedule) {
+  run_world(1, [](RankContext&, comm::World& world) {
+    for (const double share : {1.0, 0.5}) {  // of the largest rate
+      const auto model = made(world, GatherLayout::kFast);
+      Muon muon(*model, groups_of(*model), {.scalar_lr = 0.002}, kAdamW);
+      EXPECT_EQ(muon.groups()[0].lr, 0.02);
+      EXPECT_DOUBLE_EQ(*muon.groups()[2].lr, 0.002);
+      muon.set_lr(0.02 * share);
+      const Weights before = weights_of(*model);
+      train_step(*model, muon, 0);
+      const Weights after = weights_of(*model);
+      for (std::size_t i = 0; i < 5; ++i) {
+        EXPECT_NEAR(std::abs(after.at("norm.weight")[i] - before.at("norm.weight")[i]), 0.002 * share, 1e-6);
+      }
+    }
+  });
+}
+
 TEST(Muon, RefusesShardsInHostMemory) {
   run_world(1, [](RankContext&, comm::World& world) {
     const auto model = made(world, GatherLayout::kFast, true);

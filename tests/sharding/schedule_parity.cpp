@@ -6,8 +6,6 @@
 // with the executor that belongs to each. Ranks are threads.
 #include <algorithm>
 #include <fmt/ranges.h>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
@@ -22,6 +20,7 @@
 #include "sharding/fsdp/model_tree.h"
 #include "sharding/fully_shard.h"
 #include "sharding/parallelize.h"
+#include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 #include "tests/support/schedule_models.h"
 #include "tests/support/schedule_tokens.h"
@@ -90,19 +89,20 @@ Tokens split(const std::string& text) {
 }
 
 Case read_case(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  const json content = json::parse(stream);
-  const json& scenario = content.at("scenario");
+  const test::CaseJson content = test::read_case(file);
+  const test::CaseJson scenario = content.at("scenario");
   Case c;
   c.name = file.stem().string();
-  c.model = scenario.at("model");
+  c.model = scenario.at("model").get<std::string>();
   c.layers = scenario.value("n", c.layers);
-  c.world = scenario.value("world", c.world);
+  c.world = scenario.value("world", content.value("world", c.world));
+  if (content.value("world", c.world) != c.world) config_error("world is not the {} of its scenario", c.world);
   c.iterations = scenario.value("iters", c.iterations);
   c.accum = scenario.value("accum", c.accum);
   c.frozen = scenario.value("frozen", c.frozen);
-  c.yaml = yaml_text(scenario.at("yaml"));
+  c.yaml = yaml_text(scenario.at("yaml").raw());
   c.expected = comparable(split(content.at("last_iteration")));
+  content.check_all_read({"first_iteration"});  // the last one is compared
   return c;
 }
 

@@ -24,6 +24,21 @@ TEST(FullyShard, TwiceOnOneModuleIsRefused) {
   });
 }
 
+TEST(FullyShard, BelowAWrappedModuleIsRefused) {
+  run_world(2, [](RankContext&, comm::World& world) {
+    const FullyShardOptions options = test::sharded_over_all(world);
+    test::ToyChain chain(4, 2);
+    fully_shard(chain, options);
+    EXPECT_EQ(
+        message_of<ConfigError>([&] { fully_shard(chain.block(1), options); }),
+        "fully_shard of a ToyBlock: a module above it is wrapped already and owns parameter 'weight'; wrap from the "
+        "inside out: the modules below first, the root last");
+    materialize_shards(chain);  // what was wrapped before goes on as it was
+    nn::init_weights(chain, test::kToySeed);
+    EXPECT_EQ(chain(test::toy_input(0, 4, 4)).tensor().shape(), (Shape{4, 4}));
+  });
+}
+
 TEST(FullyShard, OfAListIsRefused) {
   run_world(2, [](RankContext&, comm::World& world) {
     const FullyShardOptions options = test::sharded_over_all(world);
@@ -107,9 +122,9 @@ TEST(FullyShard, AParameterLeftWithoutValuesIsNamedAtTheFirstForward) {
   run_world(2, [](RankContext&, comm::World& world) {
     test::ToyBlock block(4);
     fully_shard(block, test::sharded_over_all(world));
-    EXPECT_EQ(
-        message_of<ConfigError>([&] { block(test::toy_input(0, 2, 4)); }),
-        "parameter 'weight' of group '' has no values yet; initialise or load the weights before the first forward");
+    EXPECT_EQ(message_of<ConfigError>([&] { block(test::toy_input(0, 2, 4)); }),
+              "parameter 'weight' of group '(root)' has no values yet; initialise or load the weights before the first "
+              "forward");
   });
 }
 
@@ -132,9 +147,10 @@ TEST(FullyShard, TrainedParametersOfTwoDtypesInOneGroupAreRefused) {
     fully_shard(model, test::sharded_over_all(world));
     materialize_shards(model);
     nn::init_weights(model, 1);
-    EXPECT_EQ(message_of<ConfigError>([&] { model(test::toy_input(0, 2, 4)); }),
-              "group '' mixes trained parameters of fp64 ('wide') and fp32 ('narrow'); wrap them apart or give them "
-              "one dtype");
+    EXPECT_EQ(
+        message_of<ConfigError>([&] { model(test::toy_input(0, 2, 4)); }),
+        "group '(root)' mixes trained parameters of fp64 ('wide') and fp32 ('narrow'); wrap them apart or give them "
+        "one dtype");
   });
 }
 

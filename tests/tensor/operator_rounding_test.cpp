@@ -67,6 +67,54 @@ TEST(ComposedRounding, SoftmaxRoundsItsFp32ResultOnce) {
   EXPECT_THAT(test::values(ops::softmax(half(Doubles(kX.begin(), kX.begin() + 8), {8}))), ElementsAreArray(expected));
 }
 
+TEST(ComposedRounding, TheGradientOfAnEmbeddingRoundsAfterEachRow) {
+  test::OneRank rank;
+  const Tensor ids = test::ids({0, 0, 0});
+  const Doubles rows{1.0, 0x1p-8, 0x1p-8};  // half a unit of 1, which ties to 1; together they are a whole one
+  const auto sum = [&](auto&& embedding) {
+    const Tensor table = test::leaf({0}, {1, 1}, DType::kBF16);
+    autograd::backward(embedding(ids, table), half(rows, {3, 1}));
+    return test::grad(table).front();
+  };
+  EXPECT_EQ(sum([](const Tensor& i, const Tensor& t) { return ops::composed::embedding(i, t); }), 1.0);
+  EXPECT_EQ(sum([](const Tensor& i, const Tensor& t) { return ops::embedding(i, t); }), 1.0 + 0x1p-7);
+}
+
+TEST(ComposedRounding, GeluRoundsAfterEachOfItsPieces) {
+  test::OneRank rank;
+  Doubles expected;
+  for (const double x : kX) {
+    const double cube = rounded(rounded(x * x) * x);
+    const double inner = rounded(0.7978845608 * rounded(x + rounded(0.044715 * cube)));
+    expected.push_back(rounded(rounded(0.5 * x) * rounded(1 + rounded(std::tanh(inner)))));
+  }
+  EXPECT_THAT(test::values(ops::composed::gelu(half(kX, {24}), ops::Gelu::kTanh)), ElementsAreArray(expected));
+}
+
+TEST(ComposedRounding, LayerNormKeepsItsStatisticsInTheInputsDtypeForBackward) {
+  test::OneRank rank;
+  const Doubles ones(8, 1.0);
+  const auto slope = [&](auto&& norm) {
+    const Tensor x = test::leaf(Doubles(kX.begin(), kX.begin() + 8), {1, 8}, DType::kBF16);
+    autograd::backward(norm(x, half(ones, {8}), half(Doubles(8), {8})),
+                       half(Doubles(kY.begin(), kY.begin() + 8), {1, 8}));
+    return test::grad(x);
+  };
+  double mean = 0, squares = 0, products = 0, sum = 0;
+  for (std::size_t i = 0; i < 8; ++i) mean += kX[i] / 8;
+  for (std::size_t i = 0; i < 8; ++i) squares += (kX[i] - mean) * (kX[i] - mean) / 8;
+  const double m = rounded(mean), r = rounded(1 / std::sqrt(squares + 1e-5));
+  for (std::size_t i = 0; i < 8; ++i) sum += kY[i] / 8, products += kY[i] * (kX[i] - m) * r / 8;
+  Doubles expected;
+  for (std::size_t i = 0; i < 8; ++i) expected.push_back(rounded(r * (kY[i] - sum - (kX[i] - m) * r * products)));
+  const auto composed = [](const Tensor& x, const Tensor& w, const Tensor& b) {
+    return ops::composed::layer_norm(x, w, b, 1e-5);
+  };
+  const auto fused = [](const Tensor& x, const Tensor& w, const Tensor& b) { return ops::layer_norm(x, w, b, 1e-5); };
+  EXPECT_THAT(slope(composed), ElementsAreArray(expected));
+  EXPECT_NE(slope(fused), expected);
+}
+
 TEST(CausalMask, LeavesExactlyNothingAboveTheDiagonal) {
   test::OneRank rank;
   for (DType dtype : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {

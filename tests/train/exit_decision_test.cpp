@@ -65,11 +65,13 @@ TEST(ExitDecision, ASignalSavesAndEndsWithItsStatus) {
   expect(decide_exit({}, outcome), true, EndReason::kSignal, "", SIGINT);
 }
 
-TEST(ExitDecision, WithTheHandlerSigtermIsARegularEnd) {
+TEST(ExitDecision, WithTheHandlerASignalOfTheSystemIsARegularEnd) {
   const EndOptions options{.exit_signal_handler = true};
   StepOutcome outcome = after(7);
   outcome.signal = SIGTERM;
   expect(decide_exit(options, outcome), true, EndReason::kSignal, "exiting program after receiving SIGTERM.");
+  outcome.signal = SIGHUP;
+  expect(decide_exit(options, outcome), true, EndReason::kSignal, "exiting program after receiving SIGHUP.");
   outcome.signal = SIGINT;  // a person's: its status says so
   expect(decide_exit(options, outcome), true, EndReason::kSignal, "", SIGINT);
 }

@@ -1,11 +1,14 @@
 // Promise: all ranks save after the same iterations and end after the same one, also where one rank alone got the
-//          signal or has a clock that is ahead.
+//          signal or has a clock that is ahead; what a callback throws is an error with rank and place.
 // World:   2 ranks as threads; a model that learns token -> (3 token + 1) mod 8; at most 12 steps.
 #include "engine/train/loop.h"
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdexcept>
 
 #include "engine/core/error.h"
 #include "engine/launch/run_ranks.h"
@@ -60,12 +63,15 @@ data::ForwardResult forward_step(data::DataIterator& data, nn::Module& model) {
 struct Seen final : StepObserver {
   std::vector<std::string> events;
   ExitDecision end;
+  double tokens_per_second = 0;
+  std::optional<std::string> problem;
 
   void step_done(const StepMetrics& metrics) override {
+    tokens_per_second = metrics.tokens_per_second;
     if (metrics.held_out_loss) events.push_back(fmt::format("held out {}", metrics.step));
     events.push_back(fmt::format("step {}", metrics.step));
   }
-  void run_done(std::optional<double> test_loss) override { events.push_back(test_loss ? "tested" : "done"); }
+  void run_done(const std::optional<Evaluation>& test) override { events.push_back(test ? "tested" : "done"); }
   void run_stopped() override { events.push_back("stopped"); }
 
   // "save 2, save 4"; nothing else.
@@ -109,6 +115,7 @@ class Loop : public ::testing::Test {
                       .elapsed_minutes = {}};
       change(context.rank(), hooks);
       own.end = run_steps(trainer, arguments, inputs.data, {&own}, hooks);
+      own.problem = trainer.problem();
     });
     return seen;
   }
@@ -209,6 +216,62 @@ TEST_F(Loop, EvaluationAloneSavesNothing) {
   }
 }
 
+// The step took at most what the whole run did.
+TEST_F(Loop, TokensASecondAreThoseOfTheBatches) {
+  constexpr std::int64_t kTokens = 1 << 18;  // of a sample, whatever --seq-length says
+  arguments.train_iters = 1;
+  callbacks.train_valid_test_datasets_provider = [](const TrainArguments&) {
+    return data::DataLoaders{.train = [](std::span<const std::int64_t> samples) {
+      data::Batch batch = batch_of(samples);
+      const Shape shape{static_cast<std::int64_t>(samples.size()), kTokens};
+      batch.values.emplace_back("input_ids", Tensor::host(shape, DType::kI32, "input_ids"));
+      return batch;
+    }};
+  };
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<Seen> seen = run();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (const Seen& rank : seen) EXPECT_GE(rank.tokens_per_second * seconds, 4 * kTokens);
+}
+
+// --- Steps that count no token
+
+TEST_F(Loop, AStepThatCountsNoTokenIsNoErrorUnlessTenComeInARow) {
+  std::atomic<std::int64_t> counted_from = 0, counted_to = 0;  // samples
+  callbacks.train_valid_test_datasets_provider = [&](const TrainArguments&) {
+    data::DataLoaders loaders{.train = [](std::span<const std::int64_t> samples) {
+      data::Batch batch = batch_of(samples);
+      batch.values.emplace_back("first", samples.front());
+      return batch;
+    }};
+    loaders.valid = loaders.train;
+    loaders.count_tokens = [&](const data::Batch& batch) {
+      const std::int64_t first = batch.at("first").number();
+      const bool counts = counted_from <= first && first < counted_to;
+      return data::TokenCounts{counts ? 2 : 0, 2};
+    };
+    return loaders;
+  };
+  counted_to = 4;  // the first step of twelve, and the evaluation
+  arguments.eval_iters = 1;
+  arguments.eval_interval = 20;
+  EXPECT_THAT(test::message_of<Error>([&] { run(); }),
+              HasSubstr("steps 2 to 11 count no token, so nothing is learnt; step 11 has samples 40 to 43; nothing is "
+                        "saved; look at the labels of the data"));
+  arguments.train_iters = 10;
+  for (const Seen& rank : run()) {
+    EXPECT_EQ(rank.problem, std::nullopt);
+    EXPECT_THAT(rank.events, ::testing::Contains("held out 10"));
+  }
+  counted_from = 4;
+  counted_to = 8;
+  arguments.train_iters = 1;
+  for (const Seen& rank : run()) {
+    EXPECT_EQ(rank.problem.value_or("").find("none of its 1 step counted a token"), 0U);
+    EXPECT_THAT(rank.events, ElementsAre("step 1", "save 1", "done")) << "an evaluation without a token has no loss";
+  }
+}
+
 TEST_F(Loop, ASaveThatFailsEndsTheRun) {
   arguments.save_interval = 2;
   const std::string text = test::message_of<Error>([&] {
@@ -217,6 +280,37 @@ TEST_F(Loop, ASaveThatFailsEndsTheRun) {
     });
   });
   EXPECT_THAT(text, HasSubstr("cannot save step 2"));
+}
+
+// Throws on rank 1 from the given call on.
+data::ForwardStep throwing_from(int call) {
+  return [call, calls = std::make_shared<std::atomic<int>>(0)](data::DataIterator& data, nn::Module& model) {
+    if (RankContext::current().rank() == 1 && ++*calls >= call) throw std::out_of_range("no such picture");
+    return forward_step(data, model);
+  };
+}
+
+TEST_F(Loop, WhatACallbackThrowsIsSaidWithRankAndIteration) {
+  callbacks.forward_step = throwing_from(3);
+  EXPECT_THAT(test::message_of<std::exception>([&] { run(); }),
+              HasSubstr("[rank 1] forward_step threw an exception in iteration 3 of 12: no such picture"));
+  callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) -> data::ForwardResult {
+    return {forward_step(data, model).output, [](const nn::Value&) -> data::Loss { throw std::runtime_error("odd"); }};
+  };
+  EXPECT_THAT(test::message_of<std::exception>([&] { run(); }),
+              HasSubstr("loss_func threw an exception in iteration 1 of 12: odd"));
+}
+
+TEST_F(Loop, WhatACallbackThrowsInAnEvaluationIsSaidSo) {
+  arguments.eval_interval = 2;
+  arguments.eval_iters = 1;
+  callbacks.forward_step = throwing_from(3);
+  callbacks.train_valid_test_datasets_provider = [](const TrainArguments&) {
+    return data::DataLoaders{.train = batch_of, .valid = batch_of};
+  };
+  EXPECT_THAT(
+      test::message_of<std::exception>([&] { run(); }),
+      HasSubstr("[rank 1] forward_step threw an exception in the evaluation after iteration 2: no such picture"));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora.h"
 #include "sharding/full_parameters.h"
+#include "tests/train/saved_arguments_of.h"
 #include "tests/train/tiny_trainers.h"
 
 namespace loom::train {
@@ -45,7 +46,7 @@ class LoraRunTest : public TinyTrainers {
     launch::run_ranks(ranks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
       set_up_rank(context, arguments);
       Trainer trainer(arguments, callbacks, inputs, world);
-      RunCheckpoints checkpoints(trainer, arguments, world, [](const std::string&) {});
+      RunCheckpoints checkpoints(trainer, arguments, saved_arguments_of(arguments), world, [](const std::string&) {});
       checkpoints.load();
       while (trainer.state().step < last) {
         const StepMetrics metrics = trainer.step();

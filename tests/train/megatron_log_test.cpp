@@ -164,7 +164,7 @@ TEST_F(MegatronLine, OfEvaluationsStandsBetweenDashes) {
   step(log, evaluated);
   EXPECT_THAT(taken(), HasSubstr("\n validation loss at iteration 3 on validation set | lm loss value: 1.000000E+02 | "
                                  "lm loss PPL: 4.851652E+08 | \n"));
-  log.run_done(0.0);
+  log.run_done(Evaluation{0.0});
   EXPECT_THAT(taken(),
               HasSubstr("\n validation loss at iteration 3 on test set | lm loss value: 0.000000E+00 | lm loss "
                         "PPL: 1.000000E+00 | \n"));
@@ -172,7 +172,7 @@ TEST_F(MegatronLine, OfEvaluationsStandsBetweenDashes) {
 
 TEST_F(MegatronLine, OfEvaluationAloneNamesTheStepsOfRunsBefore) {
   MegatronLog log = this->log({.train_iters = 3, .log_interval = 1});
-  log.evaluated(7, 1);
+  log.evaluated(7, {1});
   EXPECT_THAT(taken(), HasSubstr("\n validation loss at iteration 7 on validation set | "));
 }
 

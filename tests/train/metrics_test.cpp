@@ -28,12 +28,14 @@ StepMetrics step(std::int64_t number) {
           .lr = 0.0003,
           .tokens_per_second = 12000.0,
           .peak_memory_bytes = {{"shard", 4096}, {"activation", 5'000'000'000}},
+          .peak_host_memory_bytes = 8192,
           .held_out_loss = std::nullopt};
 }
 
-constexpr const char* kStepOne = R"({"step":1,"loss":2.5,"grad_norm":0.75,"lr":0.0003,"tokens_per_second":12000.0,)"
-                                 R"("peak_memory_bytes":{"shard":4096,"activation":5000000000}})"
-                                 "\n";
+constexpr const char* kStepOne =
+    R"({"step":1,"loss":2.5,"grad_norm":0.75,"lr":0.0003,"tokens_per_second":12000.0,)"
+    R"("peak_memory_bytes":{"shard":4096,"activation":5000000000},"peak_host_memory_bytes":8192})"
+    "\n";
 
 TEST(MetricsWriter, SaysTheLossScaleAndWhichStepWasSkippedWithoutAWarning) {
   const auto path = fresh_folder() / "metrics.jsonl";
@@ -49,10 +51,10 @@ TEST(MetricsWriter, SaysTheLossScaleAndWhichStepWasSkippedWithoutAWarning) {
   writer.write(metrics);
   EXPECT_EQ(read_file(path),
             R"({"step":1,"loss":2.5,"grad_norm":0.75,"lr":0.0003,"loss_scale":32768.0,"tokens_per_second":12000.0,)"
-            R"("peak_memory_bytes":{}})"
+            R"("peak_memory_bytes":{},"peak_host_memory_bytes":8192})"
             "\n"
             R"({"step":1,"loss":2.5,"grad_norm":null,"lr":0.0003,"loss_scale":32768.0,"skipped":true,)"
-            R"("tokens_per_second":12000.0,"peak_memory_bytes":{}})"
+            R"("tokens_per_second":12000.0,"peak_memory_bytes":{},"peak_host_memory_bytes":8192})"
             "\n");
   EXPECT_EQ(logged.text(), "");
 }

@@ -5,12 +5,10 @@
 // base, a folder of DIR/../training, are trained with its optimizer and schedule on 1, 2 and 4 ranks, fully sharded;
 // the losses, gradient norms, the first step's gradients and updates and the last weights must agree within the
 // tolerances that the file names.
+#include <array>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
@@ -18,23 +16,25 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/orthogonalize.h"
 #include "engine/train/lr_schedule.h"
 #include "engine/train/make_optimizer.h"
 #include "models/decoder/decoder.h"
 #include "models/hf/hf_folder.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
+#include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
 namespace loom {
 namespace {
 
-using nlohmann::json;
+using test::CaseJson;
 
 constexpr double kRelative = 1e-12;
 
 template <class Style>
-Style style_of(const json& word) {
+Style style_of(const CaseJson& word) {
   if (word.is_null()) return Style{};
   for (const auto& [known, style] : train::style_words<Style>()) {
     if (word == known) return style;
@@ -42,9 +42,9 @@ Style style_of(const json& word) {
   config_error("the style {} is not known", word.dump());
 }
 
-std::int64_t count_of(const json& number) { return number.is_null() ? 0 : number.get<std::int64_t>(); }
+std::int64_t count_of(const CaseJson& number) { return number.is_null() ? 0 : number.get<std::int64_t>(); }
 
-train::LrSchedule learning_rate(const json& a) {
+train::LrSchedule learning_rate(const CaseJson& a) {
   return {.max_lr = a.at("max_lr"),
           .min_lr = a.at("min_lr"),
           .style = style_of<train::LrDecayStyle>(a.at("lr_decay_style")),
@@ -55,25 +55,25 @@ train::LrSchedule learning_rate(const json& a) {
           .wsd_decay_steps = count_of(a.at("wsd_decay_steps"))};
 }
 
-train::WeightDecaySchedule weight_decay(const json& a) {
+train::WeightDecaySchedule weight_decay(const CaseJson& a) {
   return {.start = a.at("start_wd"),
           .end = a.at("end_wd"),
           .style = style_of<train::WeightDecayIncrStyle>(a.at("wd_incr_style")),
           .incr_steps = a.at("wd_incr_steps")};
 }
 
-std::string name_of(const json& a, std::size_t index) {
+std::string name_of(const CaseJson& a, std::size_t index) {
   std::string name = fmt::format("schedule {}: {}", index, a.at("lr_decay_style").get<std::string>());
-  if (!a.at("lr_wsd_decay_style").is_null()) name += " " + a.at("lr_wsd_decay_style").get<std::string>();
+  if (!a.at("lr_wsd_decay_style").is_null()) name.append(" ").append(a.at("lr_wsd_decay_style").get<std::string>());
   return fmt::format("{}, weight decay {}", name, a.at("wd_incr_style").get<std::string>());
 }
 
 // The worst relative difference over the steps, and its step.
 template <class Schedule>
-std::pair<double, std::size_t> worst(const Schedule& schedule, const json& expected) {
+std::pair<double, std::size_t> worst(const Schedule& schedule, const CaseJson& expected) {
   std::pair<double, std::size_t> found{0, 0};
   for (std::size_t step = 0; step < expected.size(); ++step) {
-    const double right = expected[step];
+    const double right = expected.at(step);
     const double difference = std::abs(schedule.at(static_cast<std::int64_t>(step)) - right);
     const double relative = difference == 0 ? 0 : difference / std::abs(right);
     if (!(relative <= found.first)) found = {relative, step + 1};
@@ -81,8 +81,8 @@ std::pair<double, std::size_t> worst(const Schedule& schedule, const json& expec
   return found;
 }
 
-void run_schedule(const json& c, std::size_t index, test::ParityReport& report) {
-  const json& a = c.at("arguments");
+void run_schedule(const CaseJson& c, std::size_t index, test::ParityReport& report) {
+  const CaseJson a = c.at("arguments");
   const std::string name = name_of(a, index);
   if (c.at("lr").empty() || c.at("lr").size() != c.at("weight_decay").size()) {
     return report.failed(name, "it has no steps, or not as many rates as weight decays");
@@ -91,58 +91,87 @@ void run_schedule(const json& c, std::size_t index, test::ParityReport& report) 
   const auto [decay, decay_step] = worst(weight_decay(a), c.at("weight_decay"));
   const std::string detail = fmt::format("{} steps, learning rate {:.1e} (step {}), weight decay {:.1e} (step {})",
                                          c.at("lr").size(), lr, lr_step, decay, decay_step);
+  if (const std::string unread = c.unread(); !unread.empty()) return report.failed(name, unread);
   lr <= kRelative&& decay <= kRelative ? report.passed(name, detail) : report.failed(name, detail);
 }
 
 // --- curves
 
+// Muon's iteration and step, and AdamW for the rest.
+void read_muon(const CaseJson& optimizer, train::TrainerOptions& options) {
+  options.optimizer = train::OptimizerKind::kMuon;
+  options.muon.momentum = optimizer.at("momentum");
+  options.muon.nesterov = optimizer.at("nesterov");
+  options.muon.steps = optimizer.at("ns_steps");
+  const std::string adjust = optimizer.at("adjust_lr_fn");
+  if (adjust != "match_rms_adamw" && adjust != "original") config_error("adjust_lr_fn {} is not known", adjust);
+  if (adjust == "original") {
+    options.muon.scale = sharding::MuonScale::kShapeScaling;
+    options.muon.extra_scale = 1;
+  }
+  const ops::NewtonSchulz iteration = ops::newton_schulz(options.muon.steps);
+  if (optimizer.at("ns_coefficients").get<std::array<double, 3>>() != iteration.coefficients.front()) {
+    config_error("ns_coefficients {} are not those of --muon-coefficient-type simple",
+                 optimizer.at("ns_coefficients").dump());
+  }
+  if (!(optimizer.at("eps") == iteration.eps)) config_error("eps of Muon is {}", optimizer.at("eps").dump());
+  const CaseJson rest = optimizer.at("rest");
+  options.muon.scalar_lr = rest.at("lr").get<double>();
+  if (!(rest.at("weight_decay") == options.weight_decay)) {
+    config_error("weight_decay is {}, and {} of the rest; this program has one for both", options.weight_decay,
+                 rest.at("weight_decay").dump());
+  }
+}
+
 // What a curve.json's optimizer is, as options of a run. Throws ConfigError for what this program does not know.
-train::TrainerOptions options_of(const json& scenario) {
-  const json& optimizer = scenario.at("optimizer");
+train::TrainerOptions options_of(const CaseJson& scenario) {
+  const CaseJson optimizer = scenario.at("optimizer");
   train::TrainerOptions options;
   const std::string name = optimizer.at("name");
-  const json& adam = name == "Muon" ? optimizer.at("rest") : optimizer;
+  const CaseJson adam = name == "Muon" ? optimizer.at("rest") : optimizer;
   if (name != "SGD") {
-    options.adam_beta1 = adam.at("betas")[0];
-    options.adam_beta2 = adam.at("betas")[1];
+    options.adam_beta1 = adam.at("betas").at(0);
+    options.adam_beta2 = adam.at("betas").at(1);
     options.adam_eps = adam.at("eps");
   }
   options.lr = optimizer.at("lr");
   options.weight_decay = optimizer.at("weight_decay");
   options.clip_grad = scenario.at("clip_grad");
-  options.no_weight_decay_on_norms_and_biases = optimizer.contains("no_decay") || name == "Muon";
+  options.no_weight_decay_on_norms_and_biases = optimizer.value("no_decay", name == "Muon");
   if (name == "SGD") {
     options.optimizer = train::OptimizerKind::kSgd;
     options.sgd_momentum = optimizer.at("momentum");
+    options.sgd_dampening = optimizer.value("dampening", 0.0);
     options.sgd_nesterov = optimizer.at("nesterov");
   } else if (name == "Muon") {
-    options.optimizer = train::OptimizerKind::kMuon;
-    options.muon.momentum = optimizer.at("momentum");
-    options.muon.nesterov = optimizer.at("nesterov");
-    options.muon.steps = optimizer.at("ns_steps");
-    const std::string adjust = optimizer.at("adjust_lr_fn");
-    if (adjust != "match_rms_adamw" && adjust != "original") config_error("adjust_lr_fn {} is not known", adjust);
-    if (adjust == "original") {
-      options.muon.scale = sharding::MuonScale::kShapeScaling;
-      options.muon.extra_scale = 1;
-    }
+    read_muon(optimizer, options);
   } else if (name != "AdamW") {
     config_error("the optimizer {} is not known", name);
   }
   return options;
 }
 
-// The files do not name the least rate: it is that of the last step, which lies behind the decay.
-train::LrSchedule schedule_of(const json& file, const train::TrainerOptions& options) {
-  const json& scenario = file.at("scenario");
+// By the names of the schedules' arguments. A file without min_lr has it as the rate of its last step, which lies
+// behind the decay.
+train::LrSchedule schedule_of(const CaseJson& file, const train::TrainerOptions& options) {
+  const CaseJson scenario = file.at("scenario");
   train::LrSchedule schedule{.max_lr = options.lr, .min_lr = 0, .style = train::LrDecayStyle::kConstant};
   schedule.decay_steps = 1 << 20;
   if (!scenario.contains("schedule")) return schedule;
-  const json& given = scenario.at("schedule");
+  const CaseJson given = scenario.at("schedule");
   schedule.style = style_of<train::LrDecayStyle>(given.at("lr_decay_style"));
   schedule.warmup_steps = given.at("lr_warmup_steps");
   schedule.decay_steps = given.at("lr_decay_steps");
-  schedule.min_lr = file.at("curve").back().at("lr");
+  schedule.init_lr = given.value("init_lr", schedule.init_lr);
+  schedule.min_lr = given.value("min_lr", file.at("curve").back().at("lr").get<double>());
+  if (given.value("max_lr", options.lr) != options.lr) config_error("max_lr is not the optimizer's lr");
+  if (given.contains("lr_wsd_decay_style")) {
+    schedule.wsd_style = style_of<train::WsdDecayStyle>(given.at("lr_wsd_decay_style"));
+  }
+  if (given.contains("wsd_decay_steps")) schedule.wsd_decay_steps = count_of(given.at("wsd_decay_steps"));
+  if (schedule.style == train::LrDecayStyle::kWsd && schedule.wsd_decay_steps == 0) {
+    config_error("the schedule is WSD, and wsd_decay_steps is missing");
+  }
   return schedule;
 }
 
@@ -159,7 +188,7 @@ struct Curve {
 
 class Run {
  public:
-  Run(const std::filesystem::path& base, const json& file, RankContext& context, comm::World& world)
+  Run(const std::filesystem::path& base, const CaseJson& file, RankContext& context, comm::World& world)
       : tokens_(base / "tokens.safetensors"),
         options_(options_of(file.at("scenario"))),
         schedule_(schedule_of(file, options_)),
@@ -264,7 +293,7 @@ struct Check {
     text += fmt::format("{}{} {:.1e} ({})", text.empty() ? "" : ", ", what, value, where);
   }
   // Relative to the reference; where that is 0, absolute.
-  void add_norms(std::string_view what, const json& expected, const Norms& actual, double tolerance) {
+  void add_norms(std::string_view what, const CaseJson& expected, const Norms& actual, double tolerance) {
     double worst = expected.size() == actual.size() ? 0 : INFINITY;
     std::string where = "-";
     for (const auto& [path, right] : expected.items()) {
@@ -278,12 +307,12 @@ struct Check {
   }
 };
 
-Check compare(const json& file, const Curve& actual) {
-  const json& tolerance = file.at("tolerance");
+Check compare(const CaseJson& file, const Curve& actual) {
+  const CaseJson tolerance = file.at("tolerance");
   Check check;
   double loss = 0, norm = 0, lr = 0;
   for (std::size_t i = 0; i < actual.loss.size(); ++i) {
-    const json& expected = file.at("curve")[i];
+    const CaseJson expected = file.at("curve").at(i);
     const double right_norm = expected.at("grad_norm");
     loss = std::max(loss, std::abs(actual.loss[i] - expected.at("loss").get<double>()));
     norm = std::max(norm, std::abs(actual.grad_norm[i] - right_norm) / right_norm);
@@ -302,33 +331,55 @@ Check compare(const json& file, const Curve& actual) {
   return check;
 }
 
+Curve trained(const std::filesystem::path& base, const CaseJson& file, int ranks) {
+  const auto steps = static_cast<std::int64_t>(file.at("curve").size());
+  Curve curve;
+  launch::run_ranks(ranks, {std::chrono::seconds(120)}, [&](RankContext& context, comm::World& world) {
+    Curve own = Run(base, file, context, world).train(steps);
+    if (context.rank() == 0) curve = std::move(own);
+  });
+  return curve;
+}
+
 void run_curve(const std::filesystem::path& folder, test::ParityReport& report) {
-  std::ifstream stream(folder / "curve.json");
-  const json file = json::parse(stream);
-  const json& scenario = file.at("scenario");
+  const CaseJson file = test::read_case(folder / "curve.json");
+  const CaseJson scenario = file.at("scenario");
   const auto base = folder.parent_path().parent_path() / "training" /
                     std::filesystem::path(scenario.at("base").get<std::string>()).filename();
-  const auto steps = static_cast<std::int64_t>(file.at("curve").size());
+  test::check_steps(file.at("curve"));
+  if (scenario.value("steps", file.at("curve").size()) != file.at("curve").size()) {
+    config_error("steps is {}, and the curve has {}", scenario.at("steps").dump(), file.at("curve").size());
+  }
+  const std::int64_t batch = io::SafetensorsFile(base / "tokens.safetensors").at("tokens").shape[1];
   for (const int ranks : {1, 2, 4}) {
     const std::string name = fmt::format("{}, {} {}", folder.filename().string(), ranks, ranks == 1 ? "rank" : "ranks");
-    Curve curve;
-    launch::run_ranks(ranks, {std::chrono::seconds(120)}, [&](RankContext& context, comm::World& world) {
-      Curve own = Run(base, file, context, world).train(steps);
-      if (context.rank() == 0) curve = std::move(own);
-    });
-    const Check check = compare(file, curve);
-    check.agrees ? report.passed(name, check.text) : report.failed(name, check.text);
+    if (batch % ranks != 0) {
+      report.skipped(name, fmt::format("its batch of {} does not divide by {} ranks", batch, ranks));
+      continue;
+    }
+    const Check check = compare(file, trained(base, file, ranks));
+    const std::string unread = file.unread();
+    check.agrees&& unread.empty() ? report.passed(name, check.text)
+                                  : report.failed(name, unread.empty() ? check.text : unread);
   }
 }
 
 int run(const std::filesystem::path& folder) {
   test::ParityReport report;
   const std::vector<std::filesystem::path> curves = test::case_folders(folder, "curve.json");
-  if (std::ifstream stream(folder / "schedules.json"); stream) {
-    const json schedules = json::parse(stream).at("schedules");
-    for (std::size_t i = 0; i < schedules.size(); ++i) run_schedule(schedules[i], i, report);
+  if (std::filesystem::exists(folder / "schedules.json")) {
+    const CaseJson file = test::read_case(folder / "schedules.json");
+    const CaseJson schedules = file.at("schedules");
+    for (std::size_t i = 0; i < schedules.size(); ++i) run_schedule(schedules.at(i), i, report);
+    file.check_all_read({"schedules", "tolerance"});  // in words
   }
-  for (const auto& curve : curves) run_curve(curve, report);
+  for (const auto& curve : curves) {
+    try {
+      run_curve(curve, report);
+    } catch (const std::exception& error) {
+      report.failed(curve.filename().string(), error.what());
+    }
+  }
   return report.finish();
 }
 

@@ -34,6 +34,37 @@ TEST(ProgressInKeptOutput, PrintsALineEveryIntervalAndAtTheEnd) {
             "step 5/5  loss 1.0000  1000 tokens/s  0:00 left\n");
 }
 
+TEST(ProgressInKeptOutput, HasTheFiguresOfTheLossFunctionInStepsAndEvaluations) {
+  Screen screen;
+  Progress progress({.total_steps = 2, .loss_unit = "a pair"}, screen.out, screen.clock());
+  screen.now_ns += kSecond;
+  progress.step_done({.step = 1,
+                      .loss = 0.5,
+                      .tokens_per_second = 10,
+                      .held_out_loss = 0.25,
+                      .held_out_reports = {{"accuracy", 0.75}},
+                      .reports = {{"accuracy", 1}, {"margin", -2}}});
+  progress.run_done(Evaluation{0.125, {{"accuracy", 0.5}}});
+  EXPECT_EQ(screen.out.str(),
+            "step 1/2  loss 0.5000  accuracy 1.0000  margin -2.0000  10 tokens/s  0:01 left\n"
+            "step 1: held-out loss 0.2500 a pair, accuracy 0.7500\n"
+            "test loss 0.1250 a pair, accuracy 0.5000\n");
+}
+
+// A line that is wrapped could not be drawn over.
+TEST(ProgressOnATerminal, HasAsManyFiguresOfTheLossFunctionAsFit) {
+  const Reports reports{{"accuracy", 1}, {"margin", -2}};
+  const auto drawn = [&](std::size_t columns) {
+    Screen screen;
+    Progress progress({.total_steps = 2, .terminal = true, .columns = columns}, screen.out, screen.clock());
+    progress.update(2, 0.5, 10, reports);
+    return screen.out.str();
+  };
+  EXPECT_EQ(drawn(80), "\r[==] 2/2  loss 0.5000  accuracy 1.0000  margin -2.0000  10 tokens/s  0:00 left");
+  EXPECT_EQ(drawn(70), "\r[==] 2/2  loss 0.5000  accuracy 1.0000  10 tokens/s  0:00 left");
+  EXPECT_EQ(drawn(40), "\r[==] 2/2  loss 0.5000  10 tokens/s  0:00 left");
+}
+
 TEST(ProgressInKeptOutput, CountsHoursAndTheStepsOfThisRunOnly) {
   Screen screen;
   Progress progress({.total_steps = 1000, .first_step = 500, .log_interval = 10}, screen.out, screen.clock());

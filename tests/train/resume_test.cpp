@@ -104,8 +104,8 @@ TEST_F(Resume, EvaluationDropsNothingAndTrainingGoesOnDropping) {
   for (const double dropout : {0.0, 0.5}) {
     callbacks.model_provider = [=](const TrainArguments&) { return std::make_shared<TinyLm>(dropout); };
     on_each_rank([&](int rank, Trainer& trainer) {
-      const double loss = trainer.evaluate(batch_of).value();
-      EXPECT_EQ(trainer.evaluate(batch_of).value(), loss);
+      const double loss = trainer.evaluate(batch_of).value().loss;
+      EXPECT_EQ(trainer.evaluate(batch_of).value().loss, loss);
       trainer.step();
       EXPECT_EQ(trainer.state().draws, dropout == 0 ? 0 : 4 * 4) << "4 samples of 4 numbers a rank";
       if (rank == 0) evaluated[dropout].push_back(loss);
@@ -123,10 +123,10 @@ TEST_F(Resume, EvaluationBeginsAtSampleZeroAndDoesNotMoveTheState) {
       return batch_of(samples);
     };
     trainer.set_state({.step = 1, .samples_consumed = 100, .seed = arguments.seed});
-    const auto first = trainer.evaluate(loader);
+    const double first = trainer.evaluate(loader).value().loss;
     EXPECT_EQ(read.size(), 8u);  // half of two batches of 8
     EXPECT_LT(*read.rbegin(), 16);
-    EXPECT_EQ(trainer.evaluate(loader), first);
+    EXPECT_EQ(trainer.evaluate(loader).value().loss, first);
     EXPECT_EQ(trainer.state().samples_consumed, 100);
   });
 }

@@ -11,6 +11,7 @@
 #include "engine/checkpoint/checkpoint_folder.h"
 #include "engine/core/error.h"
 #include "tests/support/logged.h"
+#include "tests/train/saved_arguments_of.h"
 #include "tests/train/tiny_trainers.h"
 
 namespace loom::train {
@@ -48,7 +49,7 @@ class RunCheckpointsTest : public TinyTrainers {
     launch::run_ranks(ranks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
       set_up_rank(context, arguments);
       Trainer trainer(arguments, callbacks, inputs, world);
-      RunCheckpoints checkpoints(trainer, arguments, world,
+      RunCheckpoints checkpoints(trainer, arguments, saved_arguments_of(arguments), world,
                                  [&](const std::string& line) { result.lines.push_back(line); });
       checkpoints.load();
       while (trainer.state().step < last) {
@@ -118,6 +119,35 @@ TEST_F(RunCheckpointsTest, EveryOptimizerGoesOnBitForBit) {
       EXPECT_EQ(rest.weights, whole.weights) << ranks;
     }
   }
+}
+
+TEST_F(RunCheckpointsTest, SgdGoesOnWithItsDampening) {
+  arguments.optimizer = OptimizerKind::kSgd;
+  arguments.sgd_dampening = 0.25;
+  const RunResult whole = whole_run(2);
+  save_at(2, {3});
+  const RunResult rest = go_on(2);
+  EXPECT_THAT(rest.losses, ElementsAre(whole.losses[3], whole.losses[4], whole.losses[5]));
+  EXPECT_EQ(rest.weights, whole.weights);
+  arguments.sgd_dampening = 0;
+  EXPECT_THAT(refusal(2), HasSubstr("--sgd-dampening is 0, and 0.25 in the checkpoint"));
+  arguments.use_checkpoint_opt_param_scheduler = true;
+  EXPECT_EQ(go_on(2).weights, whole.weights);
+}
+
+TEST_F(RunCheckpointsTest, MuonGoesOnWithTheRateOfTheRest) {
+  arguments.optimizer = OptimizerKind::kMuon;
+  const RunResult of_one_rate = whole_run(2);
+  arguments.muon.scalar_lr = arguments.lr / 4;
+  const RunResult whole = whole_run(2);
+  EXPECT_NE(whole.weights, of_one_rate.weights);
+  save_at(2, {3});
+  const RunResult rest = go_on(2);
+  EXPECT_EQ(rest.weights, whole.weights);
+  arguments.muon.scalar_lr.reset();
+  EXPECT_THAT(refusal(2), HasSubstr("--muon-scalar-lr divided by --lr is 1, and 0.25 in the checkpoint"));
+  arguments.use_checkpoint_opt_param_scheduler = true;
+  EXPECT_EQ(go_on(2).weights, whole.weights);
 }
 
 TEST_F(RunCheckpointsTest, AnotherOptimizersCheckpointIsRefused) {
@@ -216,7 +246,7 @@ TEST_F(RunCheckpointsTest, KeepsWhatSpikesAreMeasuredBy) {
     launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
       set_up_rank(context, arguments);
       Trainer trainer(arguments, callbacks, inputs, world);
-      RunCheckpoints checkpoints(trainer, arguments, world, [](const std::string&) {});
+      RunCheckpoints checkpoints(trainer, arguments, saved_arguments_of(arguments), world, [](const std::string&) {});
       SpikeWatch spikes(true, true);
       use(checkpoints, spikes, trainer);
     });
@@ -269,6 +299,52 @@ TEST_F(RunCheckpointsTest, OtherFlagsOfTheComputationAreNamedWithBothValues) {
   const test::Logged logged;
   go_on(2);
   EXPECT_EQ(logged.text(), "warning: the run goes on with other flags: --clip-grad is 0.5 (was 1)\n");
+}
+
+// Each with its own type, whatever word a message has for it.
+TEST_F(RunCheckpointsTest, ArgumentsAreSavedWithTheirTypes) {
+  arguments.lr = 1;
+  arguments.split = "1";
+  arguments.freeze = {"none"};
+  arguments.iterations_to_skip = {5};
+  arguments.overlap_cpu_optimizer = false;
+  const auto saved = [&](const std::string& name) {
+    for (const SavedArgument& argument : saved_arguments_of(arguments)) {
+      if (name_of(argument) == name) return argument.value;
+    }
+    ADD_FAILURE() << name;
+    return io::PlainValue();
+  };
+  using io::PlainValue;
+  EXPECT_EQ(saved("lr"), PlainValue::real(1));
+  EXPECT_EQ(saved("global_batch_size"), PlainValue::whole(8));
+  EXPECT_EQ(saved("split"), PlainValue::text("1"));
+  EXPECT_EQ(saved("stage"), PlainValue());
+  EXPECT_EQ(saved("freeze"), PlainValue::list({PlainValue::text("none")}));
+  EXPECT_EQ(saved("iterations_to_skip"), PlainValue::list({PlainValue::whole(5)}));
+  EXPECT_EQ(saved("fp16"), PlainValue::boolean(false));
+  EXPECT_EQ(saved("use_torch_fsdp2"), PlainValue::boolean(true));
+  EXPECT_EQ(saved("overlap_cpu_optimizer_d2h_h2d"), PlainValue::boolean(false));
+  EXPECT_EQ(saved("loss_scale"), PlainValue());
+}
+
+// As they were saved before: None for False, a whole number for 1.0, one text for a list.
+TEST_F(RunCheckpointsTest, ArgumentsOfAnEarlierCheckpointMeanWhatTheyMeant) {
+  using io::PlainValue;
+  const PlainValue list = PlainValue::list({PlainValue::text("a"), PlainValue::text("b")});
+  for (const auto& [before, now] :
+       {std::pair(PlainValue(), PlainValue::boolean(false)),
+        std::pair(PlainValue::boolean(true), PlainValue::boolean(true)),
+        std::pair(PlainValue::whole(1), PlainValue::real(1)),
+        std::pair(PlainValue::text("false"), PlainValue::boolean(false)), std::pair(PlainValue::text("a b"), list),
+        std::pair(PlainValue::whole(5), PlainValue::list({PlainValue::whole(5)})),
+        std::pair(PlainValue::text(""), PlainValue()), std::pair(PlainValue::whole(1), PlainValue::text("1"))}) {
+    EXPECT_TRUE(is_same_argument(before, now)) << before.repr() << " " << now.repr();
+  }
+  EXPECT_FALSE(is_same_argument(PlainValue(), PlainValue::boolean(true)));
+  EXPECT_FALSE(is_same_argument(PlainValue::whole(2), PlainValue::real(1)));
+  EXPECT_FALSE(is_same_argument(PlainValue::text("a c"), list));
+  EXPECT_FALSE(is_same_argument(PlainValue::text("true"), PlainValue::boolean(false)));
 }
 
 TEST_F(RunCheckpointsTest, AnotherSeedIsAnErrorUnlessTheNumbersAreNotLoaded) {

@@ -1,5 +1,5 @@
-// Promise: processes that would not train the same model the same way are told which flag, key or datum differs and who
-//          has what, with one text on every rank; what each may have for itself is not compared.
+// Promise: processes that would not train the same model on the same data are told which key or datum differs and who
+//          has what, with one text on every rank (the flags: tests/job/agreement_test.cpp).
 // World:   2 ranks as threads, each with the entries of a process of its own; a model of one linear layer.
 #include "engine/train/same_job.h"
 
@@ -87,63 +87,7 @@ class OfProcesses : public ::testing::TestWithParam<Difference> {};
 INSTANTIATE_TEST_SUITE_P(
     Differences, OfProcesses,
     ::testing::Values(
-        Difference{"--seed: rank 0 has 1234, rank 1 has 7", [](Process& p) { p.arguments.seed = 7; }},
-        Difference{"--seq-length: rank 0 has 128, rank 1 has 64", [](Process& p) { p.arguments.seq_length = 64; }},
-        Difference{"--micro-batch-size: rank 0 has 2, rank 1 has 1; 'ids' of the first micro-batch: rank 0 has the "
-                   "digest DIGEST, rank 1 has the digest DIGEST",
-                   [](Process& p) { p.arguments.micro_batch_size = 1; }},
-        Difference{"--global-batch-size: rank 0 has 2, rank 1 has 4",
-                   [](Process& p) { p.arguments.global_batch_size = 4; }},
-        Difference{"--train-iters: rank 0 has 4, rank 1 has 5", [](Process& p) { p.arguments.train_iters = 5; }},
-        Difference{"--swap-optimizer: rank 0 has none, rank 1 has the flag",
-                   [](Process& p) { p.arguments.swap_optimizer = true; }},
-        Difference{"--optimizer: rank 0 has adam, rank 1 has adamw_swap",
-                   [](Process& p) { p.arguments.optimizer = OptimizerKind::kAdamSwap; }},
-        Difference{"--overlap-cpu-optimizer-d2h-h2d: rank 0 has none, rank 1 has false",
-                   [](Process& p) { p.arguments.overlap_cpu_optimizer = false; }},
-        Difference{"--eval-interval: rank 0 has 100, rank 1 has 3", [](Process& p) { p.arguments.eval_interval = 3; }},
-        Difference{"--eval-iters: rank 0 has 10, rank 1 has 3", [](Process& p) { p.arguments.eval_iters = 3; }},
-        Difference{"--held-out-fraction: rank 0 has 0.05, rank 1 has 0.5",
-                   [](Process& p) { p.arguments.held_out_fraction = 0.5; }},
-        Difference{"--lr: rank 0 has 0.0003, rank 1 has 0.1", [](Process& p) { p.arguments.lr = 0.1; }},
-        Difference{"--min-lr: rank 0 has 0, rank 1 has 1e-05", [](Process& p) { p.arguments.min_lr = 1e-5; }},
-        Difference{"--lr-decay-style: rank 0 has linear, rank 1 has cosine",
-                   [](Process& p) { p.arguments.lr_decay_style = LrDecayStyle::kCosine; }},
-        Difference{"--lr-decay-iters: rank 0 has 4, rank 1 has 3", [](Process& p) { p.arguments.lr_decay_iters = 3; }},
-        Difference{"--lr-warmup-iters: rank 0 has 0, rank 1 has 1",
-                   [](Process& p) { p.arguments.lr_warmup_iters = 1; }},
-        Difference{"--lr-warmup-fraction: rank 0 has none, rank 1 has 0.25",
-                   [](Process& p) { p.arguments.lr_warmup_fraction = 0.25; }},
-        Difference{"--lr-wsd-decay-style: rank 0 has exponential, rank 1 has minus_sqrt",
-                   [](Process& p) { p.arguments.lr_wsd_decay_style = WsdDecayStyle::kMinusSqrt; }},
-        Difference{"--train-samples: rank 0 has 0, rank 1 has 64", [](Process& p) { p.arguments.train_samples = 64; }},
-        Difference{"--iterations-to-skip: rank 0 has none, rank 1 has 2",
-                   [](Process& p) { p.arguments.iterations_to_skip = {2}; }},
-        Difference{"--override-opt_param-scheduler: rank 0 has none, rank 1 has the flag",
-                   [](Process& p) { p.arguments.override_opt_param_scheduler = true; }},
-        Difference{"--weight-decay-incr-style: rank 0 has constant, rank 1 has linear",
-                   [](Process& p) { p.arguments.weight_decay_incr_style = WeightDecayIncrStyle::kLinear; }},
-        Difference{"--end-weight-decay: rank 0 has none, rank 1 has 0.5",
-                   [](Process& p) { p.arguments.end_weight_decay = 0.5; }},
-        Difference{"--fp16: rank 0 has none, rank 1 has the flag", [](Process& p) { p.arguments.fp16 = true; }},
-        Difference{"--hysteresis: rank 0 has 2, rank 1 has 3",
-                   [](Process& p) { p.arguments.loss_scale.hysteresis = 3; }},
-        Difference{"--weight-decay: rank 0 has 0.01, rank 1 has 0.1",
-                   [](Process& p) { p.arguments.weight_decay = 0.1; }},
-        Difference{"--no-weight-decay-on-norms-and-biases: rank 0 has none, rank 1 has the flag",
-                   [](Process& p) { p.arguments.no_weight_decay_on_norms_and_biases = true; }},
-        Difference{"--clip-grad: rank 0 has 1, rank 1 has 0.5", [](Process& p) { p.arguments.clip_grad = 0.5; }},
-        Difference{"--adam-beta1: rank 0 has 0.9, rank 1 has 0.8", [](Process& p) { p.arguments.adam_beta1 = 0.8; }},
-        Difference{"--adam-beta2: rank 0 has 0.999, rank 1 has 0.95",
-                   [](Process& p) { p.arguments.adam_beta2 = 0.95; }},
-        Difference{"--adam-eps: rank 0 has 1e-08, rank 1 has 1e-06", [](Process& p) { p.arguments.adam_eps = 1e-6; }},
-        Difference{"--kernels: rank 0 has fast, rank 1 has pytorch",
-                   [](Process& p) { p.arguments.kernels = KernelSet::kPytorch; }},
-        Difference{"--use-flash-attn: rank 0 has the flag, rank 1 has none",
-                   [](Process& p) { p.arguments.fused.flash_attn = false; }},
-        Difference{"--save: rank 0 has none, rank 1 has the flag", [](Process& p) { p.arguments.save = "out"; }},
-        Difference{"--downcast-to-bf16: rank 0 has none, rank 1 has the flag",
-                   [](Process& p) { p.arguments.downcast_to_bf16 = true; }},
+        Difference{"--bf16: rank 0 has none, rank 1 has the flag", [](Process& p) { p.arguments.bf16 = true; }},
         Difference{"parameters: rank 0 lists 'head.weight [8, 4] fp32', rank 1 does not; parameters: rank 1 lists "
                    "'head.weight [8, 6] fp32', rank 0 does not",
                    [](Process& p) { p.width = 6; }},
@@ -161,16 +105,6 @@ TEST_P(OfProcesses, IsNamedToEveryRank) {
     }
   }
   EXPECT_THAT(texts, Each(in_frame(GetParam().text)));
-}
-
-TEST(SameJob, MayHaveItsOwnThreadsPathsAndDeadlines) {
-  Process other = common();
-  other.arguments.compute_threads = 7;
-  other.arguments.device_executor = device::ExecutorKind::kInline;
-  other.arguments.distributed_timeout_minutes = 3;
-  other.arguments.metrics_path = "other.jsonl";
-  other.arguments.log_interval = 3;
-  EXPECT_THAT(ends(common(), other), Each(""));
 }
 
 TEST(SameJob, ComparesTheModelsConfigurationByValue) {
@@ -192,6 +126,17 @@ TEST(SameJob, ComparesTheModelsConfigurationByValue) {
   EXPECT_THAT(ends(first, second), Each(in_frame("model act: rank 0 has \"silu\", rank 1 has \"a\\tb\\nc\"")));
 }
 
+TEST(SameJob, ComparesTheTokenizersBytes) {
+  const auto folder = test::fresh_folder();
+  Process first = common(), second = common();
+  first.arguments.tokenizer_name_or_path = test::write_file(folder / "a" / "tokenizer.json", "{}").parent_path();
+  second.arguments.tokenizer_name_or_path = test::write_file(folder / "b" / "tokenizer.json", "{}").parent_path();
+  EXPECT_THAT(ends(first, second), Each(""));
+  test::write_file(folder / "b" / "tokenizer.json", "[]");
+  EXPECT_THAT(ends(first, second), Each(::testing::StartsWith("ranks do not train the same: tokenizer.json: rank 0 has "
+                                                              "2 bytes in 1 files with the digest ")));
+}
+
 TEST(SameJob, ComparesEveryByteOfTheData) {
   const auto folder = test::fresh_folder();
   test::write_file(folder / "a" / "1.txt", "some text");
@@ -205,8 +150,9 @@ TEST(SameJob, ComparesEveryByteOfTheData) {
   second.arguments.data_path = {folder / "b"};
   const auto texts = ends(first, second);
   EXPECT_EQ(texts[0], texts[1]);
-  EXPECT_THAT(texts[0], ::testing::StartsWith("ranks do not train the same: --data-path: rank 0 has 18 bytes in 2 "
-                                              "files with the digest "));
+  EXPECT_THAT(texts[0],
+              ::testing::StartsWith("ranks do not train the same: --data-path, content: rank 0 has 18 bytes in 2 "
+                                    "files with the digest "));
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ struct Told final : StepObserver {
     done.push_back(metrics.step);
     if (metrics.held_out_loss) evaluated_after.push_back(metrics.step);
   }
-  void run_done(std::optional<double>) override { ++ends; }
+  void run_done(const std::optional<Evaluation>&) override { ++ends; }
 
   std::vector<std::int64_t> begun, passed_over, done, evaluated_after;
   int ends = 0;

@@ -143,7 +143,7 @@ TEST_F(TensorBoardFile, IsWrittenWhenTheQueueIsFullOrTwoMinutesOld) {
 }
 
 TEST_F(TensorBoardFile, OfAnEvaluationAloneHasItsLoss) {
-  open().evaluated(7, 1.5);
+  open().evaluated(7, {1.5});
   EXPECT_THAT(scalars_of_a_whole_run(), ElementsAre("lm loss validation 7 1.5"));
 }
 

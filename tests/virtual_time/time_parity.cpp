@@ -17,8 +17,6 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "engine/device/recorder.h"
 #include "engine/virtual_time/profile_file.h"
@@ -70,7 +68,7 @@ struct Result {
   }
 };
 
-Result predict(const nlohmann::json& json, const virtual_time::TimeModel& model) {
+Result predict(const test::CaseJson& json, const virtual_time::TimeModel& model) {
   Result result{.row = test::ReferenceRow::from_json(json), .measured = json.at("fwd_bwd_opt_ms").get<PhaseTimes>()};
   test::ReferenceRun run(result.row);
   run.step();  // brings the optimizer's state
@@ -144,9 +142,8 @@ int main(int argc, char** argv) {
   }
   try {
     const virtual_time::TimeModel model(test::without_links(virtual_time::load_profile(argv[1])));
-    std::ifstream file(argv[2]);
     std::vector<Result> results;
-    for (const nlohmann::json& row : nlohmann::json::parse(file)) results.push_back(predict(row, model));
+    for (const test::CaseJson& row : test::read_case(argv[2]).elements()) results.push_back(predict(row, model));
     return judge(results) ? 0 : 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "time_parity: {}\n", error.what());

@@ -61,7 +61,8 @@ const config::Value* Assets::find(std::string_view key) const {
 
 std::optional<bool> Assets::ties_embeddings() const {
   const config::Value* value = find("tie_word_embeddings");
-  return value == nullptr ? std::nullopt : value->boolean();
+  if (value != nullptr) return value->boolean();
+  return model_type() == "gpt2" ? std::optional(true) : std::nullopt;
 }
 
 std::optional<std::int64_t> Assets::experts() const {

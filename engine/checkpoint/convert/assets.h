@@ -27,7 +27,7 @@ class Assets {
   const std::optional<std::vector<std::string>>& names() const { return names_; }
   // The file of each name; empty without an index.
   const std::map<std::string, std::string>& files() const { return files_; }
-  // tie_word_embeddings; none where config.json does not say.
+  // tie_word_embeddings, which is true for a GPT-2 that does not say; none where config.json of another does not.
   std::optional<bool> ties_embeddings() const;
   // Experts of a layer; none where config.json does not say.
   std::optional<std::int64_t> experts() const;

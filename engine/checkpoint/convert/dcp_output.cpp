@@ -3,8 +3,10 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/checkpoint/verify.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
+#include "engine/io/dcp_folder.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -64,6 +66,8 @@ std::filesystem::path DcpOutput::commit() {
   end_file();
   const io::FileSum sum = io::write_dcp_metadata_file(directory_, metadata_);
   manifest_.files.push_back({std::string(io::kDcpMetadataFile), static_cast<std::int64_t>(sum.size_bytes), sum.crc32c});
+  read_back(directory_, manifest_.files);
+  io::DcpFolder(directory_).check_headers();
   store_.commit(manifest_);
   directory_.clear();
   return store_.folder().path_of(id_);

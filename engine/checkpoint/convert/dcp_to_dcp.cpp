@@ -1,8 +1,12 @@
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "engine/checkpoint/convert/convert.h"
 #include "engine/checkpoint/convert/dcp_output.h"
 #include "engine/checkpoint/convert/find_checkpoint.h"
+#include "engine/checkpoint/manifest_check.h"
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
 #include "engine/io/output_plan.h"
@@ -11,10 +15,11 @@ namespace loom::checkpoint {
 namespace {
 
 // One item of the new checkpoint, and where it is read.
-struct Entry {
+struct CopiedItem {
   const io::DcpItem* from = nullptr;
   const SourceTensor* tensor = nullptr;  // null: a value
   io::DcpItem item;
+  std::optional<std::size_t> tied_to;  // an earlier entry, whose bytes it shares
 };
 
 // A rank's rows of dim 0, as torch.chunk cuts them: every rank the same number, the last ones fewer or none.
@@ -46,11 +51,12 @@ class Reshard {
       }
       io::DcpItem copy = item;
       copy.pieces.clear();
-      entries_.push_back({&item, item.is_tensor ? list.find(item.name) : nullptr, std::move(copy)});
-      if (item.is_tensor) {
-        ++done_.tensors;
-        done_.bytes += entries_.back().tensor->size_bytes();
-      }
+      const SourceTensor* tensor = item.is_tensor ? list.find(item.name) : nullptr;
+      const auto tied_to = tensor == nullptr ? std::nullopt : earlier_name_of(item);
+      entries_.push_back({&item, tensor, std::move(copy), tied_to});
+      if (tensor == nullptr) continue;
+      ++done_.tensors;
+      if (!tied_to) done_.bytes += tensor->size_bytes();
     }
     done_.files = world_;
   }
@@ -61,15 +67,28 @@ class Reshard {
       output.begin_file();
       for (std::size_t i = 0; i < entries_.size(); ++i) write_share(output, i, rank, copy);
     }
-    for (Entry& entry : entries_) output.add(std::move(entry.item));
+    for (CopiedItem& entry : entries_) {
+      if (entry.tied_to) entry.item.pieces = entries_[*entry.tied_to].item.pieces;
+    }
+    for (CopiedItem& entry : entries_) output.add(std::move(entry.item));
     done_.path = output.commit();
     return done_;
   }
 
  private:
+  // Precondition: the entry of `item` is the next one.
+  std::optional<std::size_t> earlier_name_of(const io::DcpItem& item) {
+    if (item.pieces.empty()) return std::nullopt;
+    const io::DcpPiece& first = item.pieces.front();
+    const auto [found, is_new] = by_place_.emplace(std::pair(first.file, first.begin), entries_.size());
+    if (is_new || !io::are_tied(*entries_[found->second].from, item)) return std::nullopt;
+    return found->second;
+  }
+
   // What cannot be cut is written once; the ranks take turns.
   void write_share(DcpOutput& output, std::size_t number, int rank, TensorCopy& copy) {
-    Entry& entry = entries_[number];
+    CopiedItem& entry = entries_[number];
+    if (entry.tied_to) return;
     const bool turn = static_cast<int>(number % static_cast<std::size_t>(world_)) == rank;
     if (entry.tensor == nullptr) {
       if (rank == 0) output.value(entry.item, folder_.value(*entry.from));
@@ -87,15 +106,14 @@ class Reshard {
 
   const io::DcpFolder& folder_;
   const int world_;
-  std::vector<Entry> entries_;
+  std::vector<CopiedItem> entries_;
+  std::map<std::pair<std::size_t, std::uint64_t>, std::size_t> by_place_;  // entries by file and begin of their bytes
   Converted done_;
 };
 
-}  // namespace
-
-Converted convert(const DcpToDcp& options, const CopyWatcher& watcher) {
-  const FoundCheckpoint found = find_checkpoint(options.load_dir, "--load-dir");
-  const io::DcpFolder folder(found.path);
+Converted convert_found(const DcpToDcp& options, const FoundCheckpoint& found, const CopyWatcher& watcher) {
+  io::DcpFolder folder(found.path);
+  check_whole(folder);
   const TensorList list = tensors_of(folder);
   Reshard reshard(folder, list, options);
   io::OutputPlan plan;
@@ -106,6 +124,13 @@ Converted convert(const DcpToDcp& options, const CopyWatcher& watcher) {
   plan.prepare();
   DcpOutput output("--save-dir", options.save_dir, found.id);
   return reshard.write(output, watcher);
+}
+
+}  // namespace
+
+Converted convert(const DcpToDcp& options, const CopyWatcher& watcher) {
+  return read_found(options.load_dir, "--load-dir",
+                    [&](const FoundCheckpoint& found) { return convert_found(options, found, watcher); });
 }
 
 }  // namespace loom::checkpoint

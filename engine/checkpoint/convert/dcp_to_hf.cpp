@@ -12,6 +12,7 @@
 #include "engine/checkpoint/convert/names.h"
 #include "engine/checkpoint/convert/tensor_compare.h"
 #include "engine/checkpoint/convert/whole_folder.h"
+#include "engine/checkpoint/manifest_check.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/io/output_plan.h"
@@ -26,14 +27,20 @@ bool is_equal(const SourceTensor& a, const SourceTensor& b) {
   return a.dtype == b.dtype && a.shape == b.shape && compare(a, b).elements == 0;
 }
 
-// Names in the checkpoint that stand for one tensor: target, source.
-std::vector<std::pair<std::string, std::string>> ties_of(const DcpToHf& options, const Assets& assets,
-                                                         const TensorList& model) {
-  std::vector<std::pair<std::string, std::string>> ties;
+using Tie = std::pair<std::string, std::string>;  // target, source
+
+// The user's, by names of the checkpoint.
+std::vector<Tie> ties_of(const DcpToHf& options) {
+  std::vector<Tie> ties;
   for (const auto& [target, source] : options.ties) {
     ties.emplace_back(options.names.to_dcp(target), options.names.to_dcp(source));
   }
-  if (assets.ties_embeddings() == false) return ties;
+  return ties;
+}
+
+// The output layer and the embedding, which may be one tensor; none where config.json says that they are not.
+std::optional<Tie> embedding_tie(const DcpToHf& options, const Assets& assets, const TensorList& model) {
+  if (assets.ties_embeddings() == false) return std::nullopt;
   std::set<std::string> heads;
   std::set<std::string> embeddings;
   const auto look = [&](const std::string& name) {
@@ -44,8 +51,8 @@ std::vector<std::pair<std::string, std::string>> ties_of(const DcpToHf& options,
   if (assets.names()) {
     for (const std::string& name : *assets.names()) look(options.names.to_dcp(name));
   }
-  if (heads.size() == 1 && embeddings.size() == 1) ties.emplace_back(*heads.begin(), *embeddings.begin());
-  return ties;
+  if (heads.size() != 1 || embeddings.size() != 1) return std::nullopt;
+  return Tie(*heads.begin(), *embeddings.begin());
 }
 
 // Which tensors of the checkpoint the Hugging Face folder gets, under which names.
@@ -56,8 +63,18 @@ class Export {
         assets_(assets),
         model_(model),
         checkpoint_(std::move(checkpoint)),
-        ties_(ties_of(options, assets, model)),
-        fused_(options.fused_linear_names) {}
+        ties_(ties_of(options)),
+        fused_(options.fused_linear_names) {
+    const auto tie = embedding_tie(options, assets, model);
+    if (!tie || std::ranges::find(ties_, *tie) != ties_.end()) return;
+    const SourceTensor* const head = model.find(tie->first);
+    const SourceTensor* const embedding = model.find(tie->second);
+    if (head != nullptr && embedding != nullptr && !is_equal(*head, *embedding)) {
+      untied_ = tie;
+    } else {
+      ties_.push_back(*tie);
+    }
+  }
 
   std::vector<OutputTensor> outputs() {
     if (assets_.names()) {
@@ -71,6 +88,8 @@ class Export {
     fused_.refuse_unmet(checkpoint_, model_.names());
     return std::move(outputs_);
   }
+  // The model was trained with an output layer of its own, and config.json does not say so.
+  bool is_untied() const { return untied_.has_value(); }
 
  private:
   // --- the assets say which names there are
@@ -109,21 +128,15 @@ class Export {
   // A second name of a tensor that is written is left out, as long as it has the same values.
   void check_unused(const SourceTensor& tensor) {
     if (used_.contains(tensor.name)) return;
+    if (untied_ && (tensor.name == untied_->first || tensor.name == untied_->second)) {
+      return add(tensor, options_.names.to_hf(tensor.name).value_or(options_.names.hf_prefix + tensor.name));
+    }
     for (const auto& [target, source] : ties_) {
       if (tensor.name != target && tensor.name != source) continue;
       const SourceTensor* other = model_.find(tensor.name == target ? source : target);
-      if (other != nullptr && used_.contains(other->name) && is_tied(tensor, *other)) return;
+      if (other != nullptr && used_.contains(other->name) && is_equal(tensor, *other)) return;
     }
     mismatch_.unexpected.push_back(tensor.name);
-  }
-
-  bool is_tied(const SourceTensor& tensor, const SourceTensor& other) const {
-    if (is_equal(tensor, other)) return true;
-    if (assets_.ties_embeddings() != true) return false;
-    config_error(
-        "{}: 'model.{}' and 'model.{}' are one tensor by tie_word_embeddings of {}, but have different values; set "
-        "it to false there and add the name to the index, if the model was trained untied",
-        checkpoint_, shown_text(tensor.name), shown_text(other.name), options_.model_assets_dir.string());
   }
 
   // --- they do not
@@ -145,7 +158,7 @@ class Export {
     if (assets_.ties_embeddings() != true && options_.ties.empty()) return false;
     return std::ranges::any_of(ties_, [&](const auto& tie) {
       const SourceTensor* source = tie.first == tensor.name ? model_.find(tie.second) : nullptr;
-      return source != nullptr && is_tied(tensor, *source);
+      return source != nullptr && is_equal(tensor, *source);
     });
   }
 
@@ -197,7 +210,8 @@ class Export {
   const Assets& assets_;
   const TensorList& model_;
   const std::string checkpoint_;
-  const std::vector<std::pair<std::string, std::string>> ties_;
+  std::vector<Tie> ties_;
+  std::optional<Tie> untied_;  // the two have different values
   FusedNames fused_;
   std::map<std::string, std::pair<const SourceTensor*, models::ExpertPart>> expert_parts_;
   std::set<std::string> used_;
@@ -226,26 +240,31 @@ void open_output(const DcpToHf& options, const FoundCheckpoint& found) {
   plan.prepare();
 }
 
-}  // namespace
-
-Converted convert(const DcpToHf& options, const CopyWatcher& watcher) {
-  const FoundCheckpoint found = find_checkpoint(options.load_dir, "--load-dir");
+Converted convert_found(const DcpToHf& options, const FoundCheckpoint& found, const CopyWatcher& watcher) {
   const Assets assets(options.model_assets_dir);
-  const io::DcpFolder folder(found.path);
+  io::DcpFolder folder(found.path);
+  check_whole(folder);
   const TensorList model = model_of(folder, found.path);
   const auto adapter_config = adapter_config_of(folder);
-  const Shards shards =
-      adapter_config
-          ? Shards{{models::kAdapterWeightsFile, adapter_outputs(options, assets, model, found.path)}}
-          : shards_of(Export(options, assets, model, found.path.string()).outputs(), options.shard_bytes, assets);
+  Export exported(options, assets, model, found.path.string());
+  const Shards shards = adapter_config
+                            ? Shards{{models::kAdapterWeightsFile, adapter_outputs(options, assets, model, found.path)}}
+                            : shards_of(exported.outputs(), options.shard_bytes, assets);
   open_output(options, found);
   const auto add_adapter_config = [&](const std::filesystem::path& made) {
     write_adapter_config(made, *adapter_config, found.path);
   };
   Converted done = adapter_config ? write_whole_folder(options.save_dir, shards, watcher, add_adapter_config)
-                                  : write_hf_folder(options.save_dir, shards, assets, watcher);
+                                  : write_hf_folder(options.save_dir, shards, assets, watcher, exported.is_untied());
   done.left_out = static_cast<std::int64_t>(folder.metadata().items.size() - model.tensors().size());
   return done;
+}
+
+}  // namespace
+
+Converted convert(const DcpToHf& options, const CopyWatcher& watcher) {
+  return read_found(options.load_dir, "--load-dir",
+                    [&](const FoundCheckpoint& found) { return convert_found(options, found, watcher); });
 }
 
 }  // namespace loom::checkpoint

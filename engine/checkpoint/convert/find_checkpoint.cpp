@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <fmt/ranges.h>
+#include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "engine/checkpoint/checkpoint_folder.h"
@@ -10,6 +12,7 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/io/dcp_folder.h"
+#include "engine/io/folder_kind.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -56,12 +59,17 @@ FoundCheckpoint find_checkpoint(const fs::path& given, const std::string& flag) 
   }
   if (has_metadata(given)) return {given, id_of(given)};
   const CheckpointFolder folder(given);
-  const std::vector<CheckpointId> ids = checkpoints_in(folder);
-  if (const auto named = folder.tracker()) {
-    if (std::ranges::find(ids, *named) != ids.end()) return {folder.path_of(*named), *named};
-    config_error("{}: {} names {}, which is not there; {}", flag, folder.tracker_path().string(),
-                 named->directory_name(), list_of(names_in(given)));
+  std::optional<CheckpointId> named = folder.tracker();
+  std::vector<CheckpointId> ids = checkpoints_in(folder);
+  for (int looks = 1; named && std::ranges::find(ids, *named) == ids.end(); ++looks) {
+    const std::optional<CheckpointId> missing = std::exchange(named, folder.tracker());
+    if (named == missing || looks == kMostLooks) {
+      config_error("{}: {} names {}, which is not there; {}", flag, folder.tracker_path().string(),
+                   missing->directory_name(), list_of(names_in(given)));
+    }
+    ids = checkpoints_in(folder);
   }
+  if (named) return {folder.path_of(*named), *named};
   if (ids.size() == 1) return {folder.path_of(ids.front()), ids.front()};
   if (ids.size() > 1) {
     std::vector<std::string> names;
@@ -77,6 +85,11 @@ FoundCheckpoint find_checkpoint(const fs::path& given, const std::string& flag) 
       "{}: {} is no checkpoint: it has neither .metadata, nor safetensors files, nor checkpoints (release, "
       "iter_0000010) below it; {}",
       flag, given.string(), list_of(names));
+}
+
+void refuse_other_kind(const fs::path& given, const std::string& flag) {
+  const std::string why = io::why_no_checkpoint(given, io::ModelFlags::kNone);
+  if (!why.empty()) config_error("{}: {} {}", flag, given.string(), why);
 }
 
 }  // namespace loom::checkpoint

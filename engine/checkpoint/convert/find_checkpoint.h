@@ -8,7 +8,8 @@
 
 #include <filesystem>
 
-#include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/checkpoint_folder.h"
+#include "engine/core/error.h"
 
 namespace loom::checkpoint {
 
@@ -19,5 +20,23 @@ struct FoundCheckpoint {
 
 // `flag` begins the messages ("--load-dir"). Nothing of the checkpoint is read.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& given, const std::string& flag);
+
+// ConfigError with the next step for a folder that is no checkpoint of torch.distributed.checkpoint.
+void refuse_other_kind(const std::filesystem::path& given, const std::string& flag);
+
+// What `read` makes of the checkpoint that `given` means. Another run that saves there may remove it meanwhile: where
+// `read` fails and `given` means another checkpoint by then, that one is read.
+template <class Read>
+auto read_found(const std::filesystem::path& given, const std::string& flag, const Read& read) {
+  refuse_other_kind(given, flag);
+  for (int looks = 1;; ++looks) {
+    const FoundCheckpoint found = find_checkpoint(given, flag);
+    try {
+      return read(found);
+    } catch (const Error&) {
+      if (looks == kMostLooks || find_checkpoint(given, flag).path == found.path) throw;
+    }
+  }
+}
 
 }  // namespace loom::checkpoint

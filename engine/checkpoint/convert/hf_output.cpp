@@ -70,7 +70,12 @@ Shards shards_of(std::vector<OutputTensor> outputs, std::optional<std::uint64_t>
     return cut(std::move(outputs), shard_bytes.value_or(kDefaultShardBytes));
   }
   Shards shards;
-  for (OutputTensor& output : outputs) shards[assets.files().at(output.name)].push_back(std::move(output));
+  std::string last_file;
+  for (const auto& [name, file] : assets.files()) last_file = std::max(last_file, file);
+  for (OutputTensor& output : outputs) {
+    const auto named = assets.files().find(output.name);
+    shards[named == assets.files().end() ? last_file : named->second].push_back(std::move(output));
+  }
   return shards;
 }
 
@@ -97,11 +102,11 @@ Converted write_whole_folder(const std::filesystem::path& save_dir, const Shards
 }
 
 Converted write_hf_folder(const std::filesystem::path& save_dir, const Shards& shards, const Assets& assets,
-                          const CopyWatcher& watcher) {
+                          const CopyWatcher& watcher, bool untied) {
   return write_whole_folder(save_dir, shards, watcher, [&](const std::filesystem::path& folder) {
     const bool is_single = shards.size() == 1 && shards.begin()->first == "model.safetensors";
     if (!is_single) write_index(folder, shards);
-    assets.carry_to(folder, main_dtype(shards));
+    assets.carry_to(folder, main_dtype(shards), untied);
   });
 }
 

@@ -23,7 +23,7 @@ namespace loom::checkpoint {
 using Shards = std::map<std::string, std::vector<OutputTensor>>;
 
 // Files of at most `shard_bytes` (one tensor at least); none: those of the assets' index, or else kDefaultShardBytes.
-// Precondition: the index names every tensor.
+// A tensor that the index does not name is in the last file.
 Shards shards_of(std::vector<OutputTensor> outputs, std::optional<std::uint64_t> shard_bytes, const Assets& assets);
 
 // Writes the files of weights, and what `finish` adds to the folder that is being made. The folder, of --save-dir, is
@@ -31,8 +31,9 @@ Shards shards_of(std::vector<OutputTensor> outputs, std::optional<std::uint64_t>
 Converted write_whole_folder(const std::filesystem::path& save_dir, const Shards& shards, const CopyWatcher& watcher,
                              const std::function<void(const std::filesystem::path& folder)>& finish);
 
-// That of a model: with the index, and the assets' files.
+// The folder of a model: with the index and the assets' files. With `untied`, config.json declares the output layer and
+// the embedding as two tensors.
 Converted write_hf_folder(const std::filesystem::path& save_dir, const Shards& shards, const Assets& assets,
-                          const CopyWatcher& watcher);
+                          const CopyWatcher& watcher, bool untied = false);
 
 }  // namespace loom::checkpoint

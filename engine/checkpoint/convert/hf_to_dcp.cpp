@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "engine/checkpoint/convert/convert.h"
 #include "engine/checkpoint/convert/dcp_output.h"
+#include "engine/checkpoint/convert/expert_tensors.h"
 #include "engine/checkpoint/convert/names.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
@@ -24,25 +26,32 @@ class Import {
       : options_(options), list_(list), fused_(options.fused_linear_names) {}
 
   FileTensors outputs() {
-    for (const SourceTensor& tensor : list_.tensors()) add(tensor, tensor.name);
+    const FusedExperts experts = fused_experts(list_);
+    for (const SourceTensor& tensor : list_.tensors()) {
+      if (!experts.taken.contains(tensor.name)) add(tensor, tensor.name);
+    }
+    for (const OutputTensor& fused : experts.tensors) put(fused, fused.parts.front().from->file);
     for (const auto& [target, source] : options_.ties) add_tie(target, source);
     fused_.refuse_unmet(options_.hf_dir.string(), list_.names());
     return std::move(outputs_);
   }
 
  private:
-  void add(const SourceTensor& tensor, const std::string& hf_name) {
-    OutputTensor output = whole(tensor, options_.names.to_dcp(hf_name));
-    if (tensor.shape.ndim() == 3 && fused_.has(hf_name)) {
-      output.shape = {tensor.shape[0] * tensor.shape[1], tensor.shape[2]};
+  void add(const SourceTensor& tensor, const std::string& hf_name) { put(whole(tensor, hf_name), tensor.file); }
+
+  // A tensor under its Hugging Face name.
+  void put(OutputTensor output, const std::string& file) {
+    const std::string hf_name = std::exchange(output.name, options_.names.to_dcp(output.name));
+    if (output.shape.ndim() == 3 && fused_.has(hf_name)) {
+      output.shape = {output.shape[0] * output.shape[1], output.shape[2]};
     }
-    if (options_.dtype && is_floating(tensor.dtype)) output.dtype = *options_.dtype;
+    if (options_.dtype && is_floating(output.dtype)) output.dtype = *options_.dtype;
     const auto [former, is_new] = taken_.emplace(output.name, hf_name);
     if (!is_new) {
       config_error("--dcp-prefix and --hf-prefix: '{}' and '{}' would both be 'model.{}' in the checkpoint",
                    shown_text(former->second), shown_text(hf_name), shown_text(output.name));
     }
-    outputs_[tensor.file].push_back(std::move(output));
+    outputs_[file].push_back(std::move(output));
   }
 
   void add_tie(const std::string& target, const std::string& source) {

@@ -1,10 +1,12 @@
 #include "engine/checkpoint/inspect/compare_checkpoints.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
 
+#include "engine/checkpoint/convert/expert_tensors.h"
 #include "engine/checkpoint/inspect/inspection.h"
 #include "engine/core/shown_text.h"
 
@@ -17,6 +19,21 @@ TensorList comparable(const OpenedCheckpoint& one, const OpenedCheckpoint& other
   if (one.dcp() == nullptr || other.dcp() != nullptr) return one.tensors();
   TensorList model = below(one.tensors(), kModel);
   return model.tensors().empty() ? one.tensors() : model;
+}
+
+// A checkpoint has all names of a tied tensor, a Hugging Face folder one of them: the tensor of `others` that `name` of
+// `opened` stands for. Null where there is none.
+const SourceTensor* counterpart(const OpenedCheckpoint& opened, const std::string& name, const TensorList& others) {
+  if (const SourceTensor* same = others.find(name)) return same;
+  if (opened.dcp() == nullptr) return nullptr;
+  const io::DcpMetadata& metadata = opened.dcp()->metadata();
+  const io::DcpItem* own = metadata.find(fmt::format("{}{}", kModel, name));
+  if (own == nullptr) return nullptr;
+  for (const io::DcpItem& item : metadata.items) {
+    if (!item.name.starts_with(kModel) || !io::are_tied(*own, item)) continue;
+    if (const SourceTensor* tied = others.find(item.name.substr(kModel.size()))) return tied;
+  }
+  return nullptr;
 }
 
 std::optional<TensorDifference> difference_of(const SourceTensor& a, const SourceTensor& b) {
@@ -75,13 +92,16 @@ nlohmann::ordered_json json_number(double value) {
 
 }  // namespace
 
-CheckpointDifference compare(const OpenedCheckpoint& a, const OpenedCheckpoint& b, const std::string& filter) {
-  const TensorList of_a = comparable(a, b);
-  const TensorList of_b = comparable(b, a);
+CheckpointDifference compare(OpenedCheckpoint& a, OpenedCheckpoint& b, const std::string& filter) {
+  a.check_whole();
+  b.check_whole();
+  const TensorList names_of_a = comparable(a, b);
+  const TensorList of_b = with_experts_as_in(comparable(b, a), names_of_a);
+  const TensorList of_a = with_experts_as_in(names_of_a, of_b);
   CheckpointDifference found;
   for (const SourceTensor& tensor : of_a.tensors()) {
     if (!matches(tensor.name, filter)) continue;
-    const SourceTensor* other = of_b.find(tensor.name);
+    const SourceTensor* other = counterpart(a, tensor.name, of_b);
     if (other == nullptr) {
       found.only_a.push_back(tensor.name);
     } else if (auto difference = difference_of(tensor, *other)) {
@@ -91,7 +111,8 @@ CheckpointDifference compare(const OpenedCheckpoint& a, const OpenedCheckpoint& 
     }
   }
   for (const SourceTensor& tensor : of_b.tensors()) {
-    if (matches(tensor.name, filter) && of_a.find(tensor.name) == nullptr) found.only_b.push_back(tensor.name);
+    if (matches(tensor.name, filter) && counterpart(b, tensor.name, of_a) == nullptr)
+      found.only_b.push_back(tensor.name);
   }
   add_values(a, b, filter, found);
   return found;

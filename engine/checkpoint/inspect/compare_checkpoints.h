@@ -43,7 +43,7 @@ struct CheckpointDifference {
   bool empty() const { return only_a.empty() && only_b.empty() && tensors.empty() && values.empty(); }
 };
 
-CheckpointDifference compare(const OpenedCheckpoint& a, const OpenedCheckpoint& b, const std::string& filter = {});
+CheckpointDifference compare(OpenedCheckpoint& a, OpenedCheckpoint& b, const std::string& filter = {});
 
 std::string to_text(const CheckpointDifference& difference);
 nlohmann::ordered_json to_json(const CheckpointDifference& difference);

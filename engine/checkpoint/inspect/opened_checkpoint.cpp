@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/checkpoint/convert/find_checkpoint.h"
+#include "engine/checkpoint/manifest_check.h"
 
 namespace loom::checkpoint {
 
@@ -19,6 +20,9 @@ CheckpointPlace place_of(const fs::path& given) {
   if (has_weights && !fs::exists(given / io::kDcpMetadataFile, error)) {
     return {given, CheckpointPlace::Kind::kHuggingFace};
   }
+  const fs::path adapters = given / "adapter_model.safetensors";
+  if (fs::exists(adapters, error)) return {adapters, CheckpointPlace::Kind::kSafetensors};
+  refuse_other_kind(given, "PATH");
   return {find_checkpoint(given, "PATH").path, CheckpointPlace::Kind::kDcp};
 }
 
@@ -49,6 +53,10 @@ OpenedCheckpoint::OpenedCheckpoint(CheckpointPlace place) : place_(std::move(pla
       tensors_ = tensors_of(*file_);
       break;
   }
+}
+
+void OpenedCheckpoint::check_whole() {
+  if (dcp_) checkpoint::check_whole(*dcp_);
 }
 
 }  // namespace loom::checkpoint

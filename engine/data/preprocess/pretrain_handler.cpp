@@ -50,6 +50,10 @@ class PretrainHandler : public Handler {
     std::set<std::string> seen;
     for (const std::string& key : keys_) {
       if (key.empty()) config_error("--json-keys has an empty name; name the columns of the texts");
+      if (key.find_first_of(std::string_view("/\0", 2)) != std::string::npos) {
+        config_error("--json-keys has '{}', which would be a part of a file's name and has a '{}'; rename the column",
+                     shown_text(key), key.find('/') == std::string::npos ? "\\0" : "/");
+      }
       if (!seen.insert(key).second) config_error("--json-keys names '{}' twice; keep one", shown_text(key));
     }
   }

@@ -1,11 +1,11 @@
 #include "engine/data/records/csv_reader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 #include "engine/data/records/csv_rows.h"
 #include "engine/io/json_text.h"
@@ -45,20 +45,18 @@ bool is_number(std::string_view text) {
 }
 
 template <class Number>
-bool parse(std::string_view text, Number& value) {
+std::optional<Number> parse(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
+  return parse_number<Number>(text);
 }
 
 Type type_of(std::string_view text) {
   if (text.empty()) return Type::kEmpty;
   if (!is_number(text)) return Type::kText;
-  std::int64_t integer = 0;
-  if (parse(text, integer)) return Type::kInteger;
-  double real = 0;
-  const bool is_real = text.find_first_of(".eE") != std::string_view::npos;
-  return is_real && parse(text, real) && std::isfinite(real) ? Type::kReal : Type::kText;
+  if (parse<std::int64_t>(text)) return Type::kInteger;
+  if (text.find_first_of(".eE") == std::string_view::npos) return Type::kText;
+  const auto real = parse<double>(text);
+  return real && std::isfinite(*real) ? Type::kReal : Type::kText;
 }
 
 Columns columns_of(const CsvRow& header, const std::string& file) {
@@ -108,11 +106,13 @@ Columns read_columns(CsvPieces& pieces) {
 }
 
 nlohmann::ordered_json value_of(const std::string& text, Type type) {
-  std::int64_t integer = 0;
-  double real = 0;
   if (text.empty()) return nullptr;
-  if (type == Type::kInteger && parse(text, integer)) return integer;
-  if (type == Type::kReal && parse(text, real)) return real;
+  if (type == Type::kInteger) {
+    if (const auto number = parse<std::int64_t>(text)) return *number;
+  }
+  if (type == Type::kReal) {
+    if (const auto number = parse<double>(text)) return *number;
+  }
   return text;
 }
 

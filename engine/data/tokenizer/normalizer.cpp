@@ -3,9 +3,9 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <array>
+#include <functional>
 #include <iterator>
-#include <memory>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -56,29 +56,70 @@ bool is_unknown_there(char32_t code) {
   return span != std::end(kUnknownThere) && span->first <= code;
 }
 
-std::string mapped_part(std::string_view text, int options) {
-  utf8proc_uint8_t* made = nullptr;
-  const auto bytes =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                   &made, static_cast<utf8proc_option_t>(options));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(made, &std::free);
-  if (bytes < 0)
-    throw Error(fmt::format("cannot normalize a text of {} bytes: {}", text.size(), utf8proc_errmsg(bytes)));
-  return {reinterpret_cast<const char*>(made), static_cast<std::size_t>(bytes)};
-}
+// A text by its characters, decomposed, put in order and composed. utf8proc_map() does the same, but moves each mark
+// past its neighbours one by one.
+class Mapping {
+ public:
+  explicit Mapping(int options) : options_(options) {}
+
+  void add(char32_t code) {
+    constexpr std::size_t kLongest = 18;  // of U+FDFA
+    std::array<utf8proc_int32_t, kLongest> parts{};
+    const auto count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(), kLongest, option(), &boundary_);
+    require(count >= 0 && count <= std::ssize(parts), "U+{:04X} is decomposed to {}", std::uint32_t{code}, count);
+    codes_.insert(codes_.end(), parts.begin(), parts.begin() + count);
+  }
+  // Appends what was added to `text`, and begins again.
+  void flush(std::string& text) {
+    put_in_order();
+    if ((options_ & UTF8PROC_COMPOSE) != 0) {
+      const auto count = utf8proc_normalize_utf32(codes_.data(), std::ssize(codes_), option());
+      require(count >= 0, "{} characters are composed to {}", codes_.size(), count);
+      codes_.resize(static_cast<std::size_t>(count));
+    }
+    for (const utf8proc_int32_t code : codes_) append_character(text, static_cast<char32_t>(code));
+    codes_.clear();
+  }
+
+ private:
+  utf8proc_option_t option() const { return static_cast<utf8proc_option_t>(options_); }
+
+  static int order_of(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
+
+  // Marks between two characters that are none: by their combining class.
+  void put_in_order() {
+    for (auto at = codes_.begin(); at != codes_.end();) {
+      if (order_of(*at) == 0) {
+        ++at;
+        continue;
+      }
+      const auto end = std::find_if(at, codes_.end(), [](utf8proc_int32_t code) { return order_of(code) == 0; });
+      std::ranges::stable_sort(at, end, std::less{}, order_of);
+      at = end;
+    }
+  }
+
+  int options_;
+  int boundary_ = 0;
+  std::vector<utf8proc_int32_t> codes_;
+};
 
 std::string mapped(std::string_view text, int options) {
   std::string made;
-  std::size_t begin = 0;
+  Mapping mapping(options);
   for (std::size_t at = 0; at < text.size();) {
     const Character character = character_at(text, at);
     if (is_unknown_there(character.code)) {
-      made.append(mapped_part(text.substr(begin, at - begin), options)).append(text.substr(at, character.bytes));
-      begin = at + character.bytes;
+      mapping.flush(made);
+      made.append(text.substr(at, character.bytes));
+    } else {
+      mapping.add(character.code);
     }
     at += character.bytes;
   }
-  return made.append(mapped_part(text.substr(begin), options));
+  mapping.flush(made);
+  return made;
 }
 
 }  // namespace
@@ -94,19 +135,40 @@ Pattern read_pattern(const JsonNode& node) {
   return Pattern::regex(regex->as_text(), regex->where());
 }
 
-std::string replaced(std::string_view text, const Pattern& pattern, std::string_view content, RegexScratch& scratch) {
+std::size_t most_bytes_made_of(std::size_t bytes) { return (std::size_t{1} << 20U) + 64 * bytes; }
+
+void check_steps(const JsonNode& node, std::size_t steps) {
+  constexpr std::size_t kMostSteps = 1000;
+  if (steps >= kMostSteps)
+    config_error("{}: more than {} steps come together; take some out", node.where(), kMostSteps);
+}
+
+Replacement::Replacement(const JsonNode& node)
+    : pattern(read_pattern(node.at("pattern"))), content(node.text("content")), where(node.where()) {
+  node.allow_only({"type", "pattern", "content"});
+}
+
+std::string Replacement::applied_to(std::string_view text, std::size_t most, RegexScratch& scratch) const {
   std::string made;
   std::size_t done = 0;
+  const auto add = [&](std::string_view part) {
+    if (part.size() > most - made.size()) {
+      config_error("{} makes more than {} bytes of a text; shorten its content, or take it out", where, most);
+    }
+    made.append(part);
+  };
   pattern.each_match(text, scratch, [&](Range match) {
-    made.append(text.substr(done, match.begin - done)).append(content);
+    add(text.substr(done, match.begin - done));
+    add(content);
     done = match.end;
   });
-  made.append(text.substr(done));
+  add(text.substr(done));
   return made;
 }
 
 void Normalizer::add(const JsonNode& node) {
   const std::string type = node.type();
+  check_steps(node, steps_.size());
   if (type == "Sequence") {
     node.allow_only({"type", "normalizers"});
     for (const JsonNode& step : node.at("normalizers").as_list()) add(step);
@@ -123,8 +185,7 @@ void Normalizer::add(const JsonNode& node) {
     node.allow_only({"type", "prepend"});
     steps_.emplace_back(Prepend{node.text("prepend")});
   } else if (type == "Replace") {
-    node.allow_only({"type", "pattern", "content"});
-    steps_.emplace_back(Replace{read_pattern(node.at("pattern")), node.text("content")});
+    steps_.emplace_back(Replacement(node));
   } else if (type == "Strip") {
     node.allow_only({"type", "strip_left", "strip_right"});
     steps_.emplace_back(Strip{node.at("strip_left").as_flag(), node.at("strip_right").as_flag()});
@@ -134,14 +195,17 @@ void Normalizer::add(const JsonNode& node) {
 }
 
 std::string Normalizer::apply(std::string_view text, RegexScratch& scratch) const {
+  const std::size_t most = most_bytes_made_of(text.size());
   std::string made(text);
   for (const Step& step : steps_) {
-    made = std::visit([&](const auto& each) { return changed(each, std::move(made), scratch); }, step);
+    const auto* replacement = std::get_if<Replacement>(&step);
+    made = replacement ? replacement->applied_to(made, most, scratch)
+                       : std::visit([&](const auto& each) { return changed(each, std::move(made)); }, step);
   }
   return made;
 }
 
-std::string Normalizer::changed(const Form& form, std::string text, RegexScratch&) {
+std::string Normalizer::changed(const Form& form, std::string text) {
   switch (form) {
     case Form::kNfc:
       return stays_in_nfc(text) ? std::move(text) : mapped(text, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
@@ -155,7 +219,7 @@ std::string Normalizer::changed(const Form& form, std::string text, RegexScratch
   return text;
 }
 
-std::string Normalizer::changed(const Lowercase&, std::string text, RegexScratch&) {
+std::string Normalizer::changed(const Lowercase&, std::string text) {
   constexpr char32_t kCapitalIWithDot = 0x130;  // the one character whose lower case is two
   std::string made;
   for (std::size_t at = 0; at < text.size();) {
@@ -170,15 +234,13 @@ std::string Normalizer::changed(const Lowercase&, std::string text, RegexScratch
   return made;
 }
 
-std::string Normalizer::changed(const Prepend& step, std::string text, RegexScratch&) {
+std::string Normalizer::changed(const Prepend& step, std::string text) {
   return text.empty() ? text : step.text + text;
 }
 
-std::string Normalizer::changed(const Replace& step, std::string text, RegexScratch& scratch) {
-  return replaced(text, step.pattern, step.content, scratch);
-}
+std::string Normalizer::changed(const Replacement&, std::string text) { return text; }
 
-std::string Normalizer::changed(const Strip& step, std::string text, RegexScratch&) {
+std::string Normalizer::changed(const Strip& step, std::string text) {
   std::size_t begin = 0;
   std::size_t end = text.size();
   while (step.left && begin < end && is_white_space(character_at(text, begin).code)) {

@@ -1,8 +1,10 @@
 // Normalizer: how tokenizer.json changes a text before it is cut. Private to engine/data.
 //
 // Read     NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Sequence, null.
+// Bounds   1000 steps; of a text of n bytes Replace makes at most 1 MiB + 64 n. Time and memory grow with the text's
+//          length times the steps, whatever is in it.
 // Threads  as a constant; a RegexScratch belongs to one thread.
-// Errors   ConfigError with file and key for another type.
+// Errors   ConfigError with file and key for another type, and where a bound is reached.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,18 @@
 #include "engine/data/tokenizer/splitter.h"
 
 namespace loom::data {
+
+// {"type": "Replace", "pattern": PATTERN, "content": TEXT}, of normalizers and decoders.
+struct Replacement {
+  explicit Replacement(const JsonNode& node);
+
+  // `text` with the content for each match. ConfigError where that has more than `most` bytes.
+  std::string applied_to(std::string_view text, std::size_t most, RegexScratch& scratch) const;
+
+  Pattern pattern;
+  std::string content;
+  std::string where;
+};
 
 class Normalizer {
  public:
@@ -31,22 +45,18 @@ class Normalizer {
   struct Prepend {
     std::string text;
   };
-  struct Replace {
-    Pattern pattern;
-    std::string content;
-  };
   struct Strip {
     bool left = true;
     bool right = true;
   };
-  using Step = std::variant<Form, Lowercase, Prepend, Replace, Strip>;
+  using Step = std::variant<Form, Lowercase, Prepend, Replacement, Strip>;
 
   void add(const JsonNode& node);
-  static std::string changed(const Form& form, std::string text, RegexScratch& scratch);
-  static std::string changed(const Lowercase& step, std::string text, RegexScratch& scratch);
-  static std::string changed(const Prepend& step, std::string text, RegexScratch& scratch);
-  static std::string changed(const Replace& step, std::string text, RegexScratch& scratch);
-  static std::string changed(const Strip& step, std::string text, RegexScratch& scratch);
+  static std::string changed(const Form& form, std::string text);
+  static std::string changed(const Lowercase& step, std::string text);
+  static std::string changed(const Prepend& step, std::string text);
+  static std::string changed(const Replacement& step, std::string text);
+  static std::string changed(const Strip& step, std::string text);
 
   std::vector<Step> steps_;
 };
@@ -54,7 +64,9 @@ class Normalizer {
 // {"String": TEXT} or {"Regex": PATTERN}.
 Pattern read_pattern(const JsonNode& node);
 
-// `text` with each match of `pattern` put for `content`.
-std::string replaced(std::string_view text, const Pattern& pattern, std::string_view content, RegexScratch& scratch);
+// How many bytes the steps of a file may make of a text.
+std::size_t most_bytes_made_of(std::size_t bytes);
+// Refuses a part of the file that has as many steps as it may have, and `node` besides.
+void check_steps(const JsonNode& node, std::size_t steps);
 
 }  // namespace loom::data

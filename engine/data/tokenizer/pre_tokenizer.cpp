@@ -63,6 +63,7 @@ void cut_metaspaces(const Metaspace& space, std::string_view text, const Visit& 
 
 void PreTokenizer::add(const JsonNode& node) {
   const std::string type = node.type();
+  check_steps(node, steps_.size());
   if (byte_level_) node.refuse("nothing is read after ByteLevel; put ByteLevel last");
   if (type == "Sequence") {
     node.allow_only({"type", "pretokenizers"});

@@ -11,10 +11,14 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/data/tokenizer/regex.h"
 #include "engine/data/tokenizer/word_pattern.h"
+#include "engine/regex/regex.h"
 
 namespace loom::data {
+
+using regex::Range;
+using regex::Regex;
+using regex::RegexScratch;
 
 enum class Behavior : std::uint8_t { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 

@@ -56,6 +56,7 @@ TextDecoder::TextDecoder(const JsonNode& node) {
 
 void TextDecoder::add(const JsonNode& node) {
   const std::string type = node.type();
+  check_steps(node, steps_.size());
   if (type == "Sequence") {
     node.allow_only({"type", "decoders"});
     for (const JsonNode& step : node.at("decoders").as_list()) add(step);
@@ -63,8 +64,7 @@ void TextDecoder::add(const JsonNode& node) {
     node.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     steps_.emplace_back(ByteLevel{});
   } else if (type == "Replace") {
-    node.allow_only({"type", "pattern", "content"});
-    steps_.emplace_back(Replace{read_pattern(node.at("pattern")), node.text("content")});
+    steps_.emplace_back(Replacement(node));
   } else if (type == "ByteFallback") {
     node.allow_only({"type"});
     steps_.emplace_back(ByteFallback{});
@@ -88,6 +88,7 @@ void TextDecoder::add(const JsonNode& node) {
 DecodeRun::DecodeRun(const TextDecoder& decoder) : decoder_(decoder), states_(decoder.steps().size()) {}
 
 std::string DecodeRun::push(std::string_view token) {
+  pushed_ += token.size();
   push(0, token);
   return std::exchange(text_, {});
 }
@@ -136,8 +137,8 @@ void DecodeRun::take(const TextDecoder::ByteLevel&, std::size_t index, std::stri
   state.held.erase(0, certain);
 }
 
-void DecodeRun::take(const TextDecoder::Replace& step, std::size_t index, std::string_view token) {
-  push(index + 1, token.empty() ? std::string() : replaced(token, step.pattern, step.content, scratch_));
+void DecodeRun::take(const Replacement& step, std::size_t index, std::string_view token) {
+  push(index + 1, token.empty() ? std::string() : step.applied_to(token, most_bytes_made_of(pushed_), scratch_));
 }
 
 void DecodeRun::end_bytes(std::size_t index) {

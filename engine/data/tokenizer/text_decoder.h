@@ -1,6 +1,7 @@
 // TextDecoder: the steps by which tokenizer.json turns tokens into text. Private to engine/data.
 //
 // Read     ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, Sequence; null puts a space between tokens.
+// Bounds   1000 steps; of tokens of n bytes Replace makes at most 1 MiB + 64 n at once.
 // Threads  TextDecoder as a constant; a DecodeRun belongs to one thread.
 // Errors   ConfigError with file and key for another type.
 #pragma once
@@ -23,10 +24,6 @@ class TextDecoder {
 
   struct Spaced {};
   struct ByteLevel {};
-  struct Replace {
-    Pattern pattern;
-    std::string content;
-  };
   struct ByteFallback {};
   struct Fuse {};
   // At most this many of `content` at the two ends of each token; of the whole text after Fuse or ByteLevel.
@@ -35,7 +32,7 @@ class TextDecoder {
     std::size_t start = 0;
     std::size_t stop = 0;
   };
-  using Step = std::variant<Spaced, ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace>;
+  using Step = std::variant<Spaced, ByteLevel, Replacement, ByteFallback, Fuse, Strip, Metaspace>;
 
   const std::vector<Step>& steps() const { return steps_; }
 
@@ -66,7 +63,7 @@ class DecodeRun {
   void finish(std::size_t step);
   void take(const TextDecoder::Spaced& step, std::size_t index, std::string_view token);
   void take(const TextDecoder::ByteLevel& step, std::size_t index, std::string_view token);
-  void take(const TextDecoder::Replace& step, std::size_t index, std::string_view token);
+  void take(const Replacement& step, std::size_t index, std::string_view token);
   void take(const TextDecoder::ByteFallback& step, std::size_t index, std::string_view token);
   void take(const TextDecoder::Fuse& step, std::size_t index, std::string_view token);
   void take(const TextDecoder::Strip& step, std::size_t index, std::string_view token);
@@ -76,6 +73,7 @@ class DecodeRun {
   const TextDecoder& decoder_;
   std::vector<State> states_;
   std::string text_;
+  std::size_t pushed_ = 0;  // bytes
   RegexScratch scratch_;
 };
 

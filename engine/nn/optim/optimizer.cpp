@@ -110,7 +110,7 @@ std::vector<Tensor> Optimizer::parameters() const {
 }
 
 void Optimizer::set_lr(double lr) {
-  for (ParameterGroup& group : groups_) group.lr = lr;
+  for (ParameterGroup& group : groups_) group.lr = lr * group.lr_mult;
 }
 
 void Optimizer::check_paths(std::string_view verb) const {
@@ -129,6 +129,7 @@ OptimizerState Optimizer::state_dict() const {
   for (const ParameterGroup& group : groups_) {
     GroupState& saved = state.groups.emplace_back(GroupState{paths_of(group), options(group)});
     saved.options["lr"] = group.lr.value();
+    if (group.lr_mult != 1) saved.options["lr_mult"] = group.lr_mult;
     saved.options["weight_decay"] = group.weight_decay.value();
     for (const OptimizedParameter& parameter : group.parameters) {
       ParameterState own = state_of(parameter);
@@ -212,6 +213,8 @@ void Optimizer::load_state_dict(const OptimizerState& state) {
     if (!state.groups.empty()) {
       const std::map<std::string, double>& options = state.groups[i].options;
       group.lr = options.at("lr");
+      const auto lr_mult = options.find("lr_mult");
+      group.lr_mult = lr_mult == options.end() ? 1 : lr_mult->second;
       group.weight_decay = options.at("weight_decay");
       set_options(group, options);
     }

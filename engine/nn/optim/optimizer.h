@@ -35,6 +35,7 @@ struct ParameterGroup {
   std::optional<double> lr = {};
   std::optional<double> weight_decay = {};
   bool hidden_matrices = false;  // as GroupOptions::hidden_matrices_apart made it
+  double lr_mult = 1;            // Megatron's: set_lr() and the optimizer's own rate give the group lr times this
 };
 
 using ParameterGroups = std::vector<ParameterGroup>;
@@ -92,7 +93,7 @@ class Optimizer {
   const ParameterGroups& groups() const { return groups_; }
   // Of all groups, in their order.
   std::vector<Tensor> parameters() const;
-  // Of all groups.
+  // Of all groups, each times its lr_mult.
   void set_lr(double lr);
 
   // Throw ConfigError for an optimizer of parameters without paths.

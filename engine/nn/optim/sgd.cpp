@@ -12,6 +12,9 @@ Sgd::Sgd(ParameterGroups groups, const SgdOptions& options) : Optimizer(std::mov
   if (options.nesterov && options.momentum == 0) {
     config_error("SGD: Nesterov's form needs a momentum above 0");
   }
+  if (options.nesterov && options.dampening != 0) {
+    config_error("SGD: Nesterov's form needs dampening 0, and it is {}", options.dampening);
+  }
   for (ParameterGroup& group : this->groups()) {
     if (!group.lr) group.lr = options.lr;
     if (!group.weight_decay) group.weight_decay = options.weight_decay;
@@ -24,6 +27,7 @@ void Sgd::update(const Tensor& parameter, const Tensor& grad, const ParameterGro
                   .elems = parameter.numel(),
                   .lr = group.lr.value(),
                   .momentum = options_.momentum,
+                  .dampening = options_.dampening,
                   .weight_decay = group.weight_decay.value(),
                   .nesterov = options_.nesterov};
   Tensor buffer;
@@ -68,11 +72,13 @@ ParameterState Sgd::make_state(const ParameterGroup&, const OptimizedParameter& 
 }
 
 std::map<std::string, double> Sgd::options(const ParameterGroup&) const {
-  return {{"momentum", options_.momentum}, {"nesterov", options_.nesterov ? 1.0 : 0.0}};
+  return {
+      {"momentum", options_.momentum}, {"dampening", options_.dampening}, {"nesterov", options_.nesterov ? 1.0 : 0.0}};
 }
 
 void Sgd::set_options(const ParameterGroup&, const std::map<std::string, double>& options) {
   options_.momentum = options.at("momentum");
+  options_.dampening = options.at("dampening");
   options_.nesterov = options.at("nesterov") != 0;
 }
 

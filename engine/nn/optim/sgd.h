@@ -1,10 +1,11 @@
-// SGD, as torch.optim.SGD: momentum, Nesterov's form, weight decay added to the gradient.
+// SGD, as torch.optim.SGD: momentum with dampening, Nesterov's form, weight decay added to the gradient.
 //
 // Parameters  as AdamW's.
 // State       "momentum_buffer"; none without momentum. In fp32, fp64 for fp64 parameters, made at the first step that
 //             has a gradient.
 // Where       on the device for tensors of the device; on the CPU for tensors of the host.
-// Source      torch/optim/sgd.py, with dampening 0.
+// Errors      ConfigError when it is made: Nesterov's form without momentum or with dampening.
+// Source      torch/optim/sgd.py.
 #pragma once
 
 #include <map>
@@ -19,8 +20,9 @@ namespace loom::nn {
 struct SgdOptions {
   double lr = 1e-3;
   double momentum = 0;
+  double dampening = 0;  // of the gradient on its way into the momentum, but for the first
   double weight_decay = 0;
-  bool nesterov = false;  // needs momentum
+  bool nesterov = false;  // needs momentum, and no dampening
 };
 
 class Sgd final : public Optimizer {

@@ -171,6 +171,26 @@ Tensor neg(const Tensor& x) {
   return y;
 }
 
+// Backward is grad * (3 * x^2), each product rounded.
+Tensor cube(const Tensor& x) {
+  Tensor y = product(x, x);
+  launch("cube", pass_cost(static_cast<double>(x.numel()), {x, y}, {y}), [&] {
+    kernels::visit_float_dtype("cube", x.dtype(), [&]<class T>() {
+      const auto times = [](auto u, auto v) { return u * v; };
+      T* to = y.data<T>();
+      kernels::map<kernels::simd::Pack<T>>(x.numel(), to, times, static_cast<const T*>(to),
+                                           static_cast<const T*>(x.data<T>()));
+    });
+  });
+  autograd::record("cube", {x}, {x}, {y}, [](Saved saved, const Grads& grads, const Needs&) -> Grads {
+    const Tensor square = product(saved[0], saved[0]);
+    const Tensor slope = map_elements(
+        "cube_grad", 1, [](auto v) { return 3.0f * v; }, square);
+    return {product(grads[0], slope)};
+  });
+  return y;
+}
+
 Tensor silu(const Tensor& x) {
   Tensor y = map_elements(
       "silu", 4, [](auto v) { return v / (1.0f + kernels::simd::exp(-v)); }, x);

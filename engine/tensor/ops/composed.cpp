@@ -2,8 +2,12 @@
 // frees the piece before, as it does there.
 #include "engine/tensor/ops/composed.h"
 
+#include <cmath>
+#include <numbers>
+
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/blocks.h"
+#include "engine/tensor/ops/general.h"
 #include "engine/tensor/ops/support.h"
 
 namespace loom::ops::composed {
@@ -14,6 +18,20 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   const Tensor variance = mean_square(hidden);
   hidden = mul_rows(hidden, rsqrt_eps(variance, eps));
   return mul(cast(hidden, x.dtype()), weight);
+}
+
+// 0.5 * x * (1.0 + tanh(sqrt(2.0 / pi) * (x + 0.044715 * pow(x, 3.0)))); the order of the pieces is that of their
+// gradients' sum.
+Tensor gelu(const Tensor& x, Gelu form) {
+  if (form == Gelu::kErf) return ops::gelu(x, form);
+  const Tensor half = ops::scale(x, 0.5);
+  Tensor inner = cube(x);
+  inner = ops::scale(inner, 0.044715);
+  inner = add(x, inner);
+  inner = ops::scale(inner, std::sqrt(2.0 / std::numbers::pi));
+  inner = tanh(inner);
+  inner = add_scalar(inner, 1.0);
+  return mul(half, inner);
 }
 
 Tensor swiglu(const Tensor& gate, const Tensor& up) {
@@ -31,19 +49,25 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
 
 namespace {
 
-AttentionResult attend(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
-                       std::optional<std::int64_t> start, bool with_log_sum_exp, const SegmentEnds& ends = {}) {
-  const std::int64_t first = check_attention(q, k, v, causal, start);
+// The masked scores; k and v become as many heads as q has.
+Tensor scores(const Tensor& q, Tensor& k, Tensor& v, double scale, bool causal, std::int64_t first,
+              const SegmentEnds& ends) {
   const std::int64_t times = q.shape()[2] / k.shape()[2];
   const Tensor queries = swap_dims_1_2(q);
-  const Tensor keys = repeat_kv(swap_dims_1_2(k), times);
-  const Tensor values = repeat_kv(swap_dims_1_2(v), times);
-  Tensor weights = bmm(queries, keys, true);
+  k = repeat_kv(swap_dims_1_2(k), times);
+  v = repeat_kv(swap_dims_1_2(v), times);
+  Tensor weights = bmm(queries, k, true);
   weights = ops::scale(weights, scale);
-  if (causal) weights = causal_mask(weights, first, ends);
+  return causal ? causal_mask(weights, first, ends) : weights;
+}
+
+AttentionResult attend(const Tensor& q, Tensor k, Tensor v, double scale, bool causal,
+                       std::optional<std::int64_t> start, bool with_log_sum_exp, const SegmentEnds& ends = {}) {
+  const std::int64_t first = check_attention(q, k, v, causal, start);
+  Tensor weights = scores(q, k, v, scale, causal, first, ends);
   const Tensor normaliser = with_log_sum_exp ? log_sum_exp(weights) : Tensor{};
   weights = softmax(weights);
-  return {swap_dims_1_2(bmm(weights, values, false)), normaliser};
+  return {swap_dims_1_2(bmm(weights, v, false)), normaliser};
 }
 
 }  // namespace
@@ -57,6 +81,16 @@ Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, doub
   check_attention(q, k, v, true, {});
   if (ends) check_segments(q, k, *ends);
   return attend(q, k, v, scale, true, {}, false, ends).out;
+}
+
+Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
+                       const SegmentEnds& ends) {
+  const std::int64_t first = check_attention(q, k, v, causal, {});
+  if (ends) check_segments(q, k, *ends);
+  Tensor keys = k, values = v;
+  Tensor weights = scores(q, keys, values, scale, causal, first, ends);
+  weights = plain_softmax(weights);
+  return swap_dims_1_2(bmm(weights, values, false));
 }
 
 AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,

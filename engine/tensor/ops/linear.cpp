@@ -95,7 +95,9 @@ Tensor linear_kn(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return linear_op(x, weight, bias, false);
 }
 
-Tensor embedding(const Tensor& ids, const Tensor& table) {
+namespace {
+
+Tensor embedding_op(const Tensor& ids, const Tensor& table, bool rounds_each_sum) {
   check_model(table.shape().ndim() == 2, "embedding: table {}; a table is [rows, dim]", to_string(table.shape()));
   const std::int64_t vocab = table.shape()[0];
   const std::int64_t dim = table.shape()[1];
@@ -106,17 +108,23 @@ Tensor embedding(const Tensor& ids, const Tensor& table) {
     kernels::embedding_forward({table.dtype(), ids.numel(), vocab, dim, ids.dtype()}, ids.raw(), table.raw(), y.raw());
   });
   autograd::record("embedding", {table}, {ids}, {y},
-                   [shape = table.shape()](Saved saved, const Grads& grads, const Needs&) -> Grads {
+                   [shape = table.shape(), rounds_each_sum](Saved saved, const Grads& grads, const Needs&) -> Grads {
                      const Tensor &ids = saved[0], &dy = grads[0];
                      Tensor dtable = Tensor::empty(shape, dy.dtype());
                      launch("embedding_grad", pass_cost(static_cast<double>(dy.numel()), {ids, dy}, {dtable}), [&] {
-                       kernels::embedding_backward({dy.dtype(), ids.numel(), shape[0], shape[1], ids.dtype()},
-                                                   ids.raw(), dy.raw(), dtable.raw());
+                       kernels::embedding_backward(
+                           {dy.dtype(), ids.numel(), shape[0], shape[1], ids.dtype(), rounds_each_sum}, ids.raw(),
+                           dy.raw(), dtable.raw());
                      });
                      return {dtable};
                    });
   return y;
 }
+
+}  // namespace
+
+Tensor embedding(const Tensor& ids, const Tensor& table) { return embedding_op(ids, table, false); }
+Tensor composed::embedding(const Tensor& ids, const Tensor& table) { return embedding_op(ids, table, true); }
 
 namespace {
 

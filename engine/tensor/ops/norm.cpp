@@ -1,5 +1,7 @@
+#include "engine/kernels/dispatch.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/composed.h"
 #include "engine/tensor/ops/support.h"
 
 namespace loom::ops {
@@ -29,7 +31,18 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   return y;
 }
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+namespace {
+
+// The numbers as `dtype` holds them.
+void round_to(DType dtype, const Tensor& statistics) {
+  if (statistics.dtype() == dtype) return;
+  kernels::visit_float_dtype("layer_norm", dtype, [&]<class T>() {
+    auto* values = statistics.data<float>();
+    for (std::int64_t i = 0; i < statistics.numel(); ++i) values[i] = static_cast<float>(T(values[i]));
+  });
+}
+
+Tensor layer_norm_op(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, bool rounds_statistics) {
   check_vector("layer_norm", x, weight);
   check_vector("layer_norm", x, bias);
   const std::int64_t rows = row_count(x);
@@ -41,6 +54,9 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   launch("layer_norm", pass_cost(7.0 * x.numel(), {x, weight, bias}, {y, mean, rstd}), [&] {
     kernels::layer_norm_forward({x.dtype(), rows, dim, eps}, x.raw(), weight.raw(), bias.raw(), y.raw(), mean.raw(),
                                 rstd.raw());
+    if (!rounds_statistics) return;
+    round_to(x.dtype(), mean);
+    round_to(x.dtype(), rstd);
   });
   autograd::record(
       "layer_norm", {x, weight, bias}, {x, weight, mean, rstd}, {y},
@@ -58,6 +74,15 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
         return {dx, dweight, dbias};
       });
   return y;
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  return layer_norm_op(x, weight, bias, eps, false);
+}
+Tensor composed::layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  return layer_norm_op(x, weight, bias, eps, true);
 }
 
 Tensor swiglu(const Tensor& gate, const Tensor& up) {

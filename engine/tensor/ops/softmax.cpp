@@ -46,22 +46,30 @@ void add_mask(const Tensor& scores, Tensor& masked, std::int64_t start, const Se
 
 }  // namespace
 
-Tensor softmax_in_statistics(const Tensor& x) {
+namespace {
+
+// In `result`: x's dtype, or that of statistics.
+Tensor softmax_as(const Tensor& x, DType result) {
   const std::int64_t rows = row_count(x);
   const std::int64_t cols = x.shape()[-1];
-  Tensor y = Tensor::empty(x.shape(), accumulation_dtype(x.dtype()));
+  Tensor y = Tensor::empty(x.shape(), result);
   launch("softmax", pass_cost(5.0 * static_cast<double>(x.numel()), {x}, {y}),
-         [&] { kernels::softmax_forward(x.dtype(), rows, cols, x.raw(), y.raw()); });
+         [&] { kernels::softmax_forward(x.dtype(), y.dtype(), rows, cols, x.raw(), y.raw()); });
   autograd::record("softmax", {x}, {y}, {y},
                    [rows, cols, dtype = x.dtype()](Saved saved, const Grads& grads, const Needs&) -> Grads {
                      const Tensor &y = saved[0], &dy = grads[0];
                      Tensor dx = Tensor::empty(y.shape(), dtype);
-                     launch("softmax_grad", pass_cost(4.0 * static_cast<double>(y.numel()), {y, dy}, {dx}),
-                            [&] { kernels::softmax_backward(dtype, rows, cols, y.raw(), dy.raw(), dx.raw()); });
+                     launch("softmax_grad", pass_cost(4.0 * static_cast<double>(y.numel()), {y, dy}, {dx}), [&] {
+                       kernels::softmax_backward(dtype, y.dtype(), rows, cols, y.raw(), dy.raw(), dx.raw());
+                     });
                      return {dx};
                    });
   return y;
 }
+
+}  // namespace
+
+Tensor softmax_in_statistics(const Tensor& x) { return softmax_as(x, accumulation_dtype(x.dtype())); }
 
 Tensor causal_mask(const Tensor& scores, std::int64_t start, const SegmentEnds& ends) {
   const Shape& s = scores.shape();
@@ -83,6 +91,11 @@ Tensor causal_mask(const Tensor& scores, std::int64_t start, const SegmentEnds& 
 Tensor softmax(const Tensor& x) {
   check_model(x.shape().ndim() >= 1, "softmax: a scalar; at least one dim is needed");
   return cast(softmax_in_statistics(x), x.dtype());
+}
+
+Tensor plain_softmax(const Tensor& x) {
+  check_model(x.shape().ndim() >= 1, "softmax: a scalar; at least one dim is needed");
+  return softmax_as(x, x.dtype());
 }
 
 Tensor log_softmax(const Tensor& x) {

@@ -26,7 +26,7 @@ class ColourVlm final : public models::MultiModalModule, public models::FSDP2Mix
     const Tensor words = tokens_(input_ids);
     if (pixel_values == nullptr) return head_(words);
     const Tensor image = ops::reshape(eye_(*pixel_values), words.shape());
-    return head_(ops::add(words, image));
+    return head_(words + image);
   }
 
  private:

@@ -25,7 +25,7 @@ Value range(Interpreter& in, const Arguments& arguments) {
   std::vector<Value> items;
   for (std::int64_t i = begin; step > 0 ? i < end : i > end;) {
     if (std::cmp_equal(items.size(), kLongestRange)) fail("a range has {} items at most", kLongestRange);
-    in.budget().work(1);
+    in.budget().values(1);
     items.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
@@ -43,13 +43,14 @@ Value dict(Interpreter& in, const Arguments& arguments) {
     if (known != entries.end()) {
       known->second = value;
     } else {
+      in.budget().values(2);
       entries.emplace_back(key, value);
     }
   };
   for (const Value& from : arguments.positional) {
     if (from.is_dict()) {
       entries = from.as_dict().entries;
-      in.budget().work(entries.size());
+      in.budget().values(2 * entries.size());
       continue;
     }
     for (const Value& pair : items_of(from, in.budget())) {

@@ -44,7 +44,8 @@ std::vector<Value> path_of(const Value& attribute, Budget& budget) {
   if (attribute.is_integer()) return {attribute};
   std::vector<Value> path;
   const std::string text = str(attribute, budget);
-  for (const auto part : split(text, ".", std::numeric_limits<std::size_t>::max())) {
+  for (const auto part : split(text, ".", std::numeric_limits<std::size_t>::max(), budget)) {
+    budget.objects(1);
     std::int64_t index = 0;
     const bool digits = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
     if (digits && std::from_chars(part.data(), part.data() + part.size(), index).ec != std::errc()) {
@@ -73,7 +74,7 @@ class Key {
   Value operator()(const Value& value) const {
     Value key = along(value, path_, in_->budget());
     if (!key.is_text() || case_sensitive_) return key;
-    in_->budget().text(key.as_text().size());
+    in_->budget().characters(key.as_text().size());
     return lower(key.as_text());
   }
 
@@ -90,6 +91,7 @@ struct Keyed {
 
 std::vector<Value> sorted(Interpreter& in, std::vector<Keyed> all, bool reverse) {
   // As Python does it: equal ones keep their order, backwards too.
+  in.budget().objects(all.size());
   const auto less = [&](const Keyed& a, const Keyed& b) { return is_less(a.key, b.key, in.budget()); };
   const auto more = [&](const Keyed& a, const Keyed& b) { return is_less(b.key, a.key, in.budget()); };
   if (reverse) {
@@ -162,7 +164,7 @@ Value items(Interpreter& in, const Value& value, const Arguments& arguments) {
   if (!value.is_dict()) fail("'items' takes a dict, and not a value of type '{}'", type_name(value));
   std::vector<Value> pairs;
   for (const auto& [key, each] : value.as_dict().entries) {
-    in.budget().work(1);
+    in.budget().objects(2);
     pairs.push_back(Value::list({key, each}, ListKind::kTuple));
   }
   return Value::list(std::move(pairs), ListKind::kIterator);
@@ -187,6 +189,7 @@ Value dictsort(Interpreter& in, const Value& value, const Arguments& arguments) 
   const Key key(in, nullptr, flag_or(arguments, 0, "case_sensitive", false));
   std::vector<Keyed> all;
   for (const auto& [name, each] : value.as_dict().entries) {
+    in.budget().objects(2);
     all.push_back({key(by == "key" ? name : each), Value::list({name, each}, ListKind::kTuple)});
   }
   return Value::list(sorted(in, std::move(all), flag_or(arguments, 2, "reverse", false)));
@@ -249,12 +252,13 @@ Value batch(Interpreter& in, const Value& value, const Arguments& arguments) {
   std::vector<Value> batches;
   std::vector<Value> row;
   for (const Value& each : items_of(value, in.budget())) {
+    in.budget().objects(1);
     if (std::cmp_equal(row.size(), size)) batches.push_back(Value::list(std::exchange(row, {})));
     row.push_back(each);
   }
   if (!row.empty()) {
     while (given(fill) && std::cmp_less(row.size(), size)) {
-      in.budget().work(1);
+      in.budget().values(1);
       row.push_back(*fill);
     }
     batches.push_back(Value::list(std::move(row)));
@@ -274,6 +278,7 @@ Arguments without_first(const Arguments& arguments, std::size_t count) {
 Value map(Interpreter& in, const Value& value, const Arguments& arguments) {
   std::vector<Value> mapped;
   const auto all = items_of(value, in.budget());
+  in.budget().objects(all.size());
   const auto attribute = std::ranges::find(arguments.named, "attribute", [](const auto& each) { return each.first; });
   if (arguments.positional.empty() && attribute != arguments.named.end()) {
     arguments.expect("map", {"attribute", "default"});
@@ -335,7 +340,7 @@ template <std::string (*Change)(std::string_view)>
 Value changed(Interpreter& in, const Value& value, const Arguments& arguments) {
   arguments.expect("upper, lower, capitalize", {});
   const std::string text = str(value, in.budget());
-  in.budget().work(text.size());
+  in.budget().characters(text.size());
   return {Change(text), value.is_safe_text()};
 }
 
@@ -345,13 +350,13 @@ Value title_words(Interpreter& in, const Value& value, const Arguments& argument
   const std::string text = str(value, in.budget());
   std::string result;
   bool begins = true;
-  for (const auto character : characters_of(text)) {
-    in.budget().work(1);
+  in.budget().work(text.size(), 4);
+  for_each_character(text, [&](std::string_view character) {
     const bool parts =
         std::string_view("-({[<").find(character) != std::string_view::npos || strip_left(character).empty();
     result += parts ? std::string(character) : begins ? upper(character) : lower(character);
     begins = parts;
-  }
+  });
   return result;
 }
 
@@ -361,7 +366,8 @@ Value trim(Interpreter& in, const Value& value, const Arguments& arguments) {
   const std::string text = str(value, in.budget());
   if (!given(characters)) return {std::string(strip_left(strip_right(text))), value.is_safe_text()};
   if (!characters->is_text()) fail("'trim' takes a text of characters");
-  return strip_left(strip_right(text, characters->as_text()), characters->as_text());
+  const std::string& gone = characters->as_text();
+  return strip_left(strip_right(text, gone, in.budget()), gone, in.budget());
 }
 
 Value string(Interpreter& in, const Value& value, const Arguments& arguments) {
@@ -404,7 +410,7 @@ Value indent(Interpreter& in, const Value& value, const Arguments& arguments) {
   Builder result(in.budget());
   if (flag_or(arguments, 1, "first", false)) result += indention;
   bool first_line = true;
-  for (const auto line : split_lines(text)) {
+  for (const auto line : split_lines(text, false, in.budget())) {
     if (!first_line) {
       result += "\n";
       if (blank || !line.empty()) result += indention;
@@ -426,11 +432,12 @@ Value wordcount(Interpreter& in, const Value& value, const Arguments& arguments)
   std::int64_t words = 0;
   bool inside = false;
   const std::string text = str(value, in.budget());
-  for (const auto character : characters_of(text)) {
+  in.budget().characters(text.size());
+  for_each_character(text, [&](std::string_view character) {
     const bool word = is_word(character);
     words += word && !inside ? 1 : 0;
     inside = word;
-  }
+  });
   return words;
 }
 
@@ -454,6 +461,7 @@ Value urlencode(Interpreter& in, const Value& value, const Arguments& arguments)
   if (value.is_dict() || value.is_list()) fail("'urlencode' of pairs is not read; encode each text");
   Builder result(in.budget());
   for (const char byte : str(value, in.budget())) {
+    in.budget().work(1);
     const bool plain = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
                        std::string_view("_.-~/").find(byte) != std::string_view::npos;
     result += plain ? std::string(1, byte) : fmt::format("%{:02X}", static_cast<unsigned char>(byte));
@@ -499,8 +507,9 @@ std::optional<std::int64_t> truncated(double value) {
   return static_cast<std::int64_t>(value);
 }
 
-Value integer(Interpreter&, const Value& value, const Arguments& arguments) {
+Value integer(Interpreter& in, const Value& value, const Arguments& arguments) {
   arguments.expect("int", {"default", "base"});
+  if (value.is_text()) in.budget().characters(value.as_text().size());
   if (value.is_undefined()) fail_undefined(value);
   const Value* otherwise = arguments.find(0, "default");
   const std::int64_t base = integer_or(arguments, 1, "base", 10);
@@ -519,8 +528,9 @@ Value integer(Interpreter&, const Value& value, const Arguments& arguments) {
   return otherwise == nullptr ? Value(std::int64_t{0}) : *otherwise;
 }
 
-Value real(Interpreter&, const Value& value, const Arguments& arguments) {
+Value real(Interpreter& in, const Value& value, const Arguments& arguments) {
   arguments.expect("float", {"default"});
+  if (value.is_text()) in.budget().characters(value.as_text().size());
   if (value.is_undefined()) fail_undefined(value);
   if (value.is_number()) return value.as_float();
   const Value* otherwise = arguments.find(0, "default");

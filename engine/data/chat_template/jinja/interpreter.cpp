@@ -16,13 +16,12 @@ struct Interpreter::Scope {
   bool is_seen_later = false;
   std::vector<std::pair<std::string, Value>> variables = {};
 
-  Value* find(std::string_view name) {
-    const auto found =
-        std::ranges::find(variables, name, [](const auto& each) { return std::string_view(each.first); });
+  Value* find(std::string_view name, Budget& budget) {
+    const auto found = find_name(variables, name, budget);
     return found == variables.end() ? nullptr : &found->second;
   }
-  void set(std::string_view name, Value value) {
-    if (Value* known = find(name)) {
+  void set(std::string_view name, Value value, Budget& budget) {
+    if (Value* known = find(name, budget)) {
       *known = std::move(value);
     } else {
       variables.emplace_back(std::string(name), std::move(value));
@@ -87,7 +86,7 @@ Interpreter::Interpreter(RenderLimits limits, std::function<std::tm()> now)
 
 Interpreter::~Interpreter() = default;
 
-void Interpreter::set(std::string_view name, Value value) { globals_->set(name, std::move(value)); }
+void Interpreter::set(std::string_view name, Value value) { globals_->set(name, std::move(value), budget_); }
 
 std::string Interpreter::render(const Body& body) {
   return captured([&] { execute(body); });
@@ -95,14 +94,17 @@ std::string Interpreter::render(const Body& body) {
 
 Value* Interpreter::find(std::string_view name) {
   for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
-    if (Value* found = scope->find(name)) return found;
+    if (Value* found = scope->find(name, budget_)) return found;
   }
   return nullptr;
 }
 
 // A function sees this scope and those around it, whatever comes of their blocks.
 void Interpreter::keep_scopes() {
-  for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) scope->is_seen_later = true;
+  for (Scope* scope = scope_; scope != nullptr && !scope->is_seen_later; scope = scope->parent) {
+    budget_.objects(4);
+    scope->is_seen_later = true;
+  }
 }
 
 void Interpreter::write(std::string_view text) {
@@ -127,14 +129,14 @@ std::string Interpreter::captured(Run&& run) {
 void Interpreter::assign(const Expression& target, Value value) {
   budget_.work(1);
   if (target.kind == ExpressionKind::kTuple) return assign_parts(target, value);
-  if (target.kind == ExpressionKind::kName) return scope_->set(target.text, std::move(value));
+  if (target.kind == ExpressionKind::kName) return scope_->set(target.text, std::move(value), budget_);
   const Value* space = find(target.text);
   if (space == nullptr || !space->is(Kind::kNamespace)) {
     fail("'{}' is no namespace, so that its attribute '{}' cannot be set; make it with namespace()",
          shown_text(target.text), shown_text(target.attribute));
   }
   check_attribute_name(target.attribute);
-  space->as_namespace().set(target.attribute, std::move(value));
+  space->as_namespace().set(target.attribute, std::move(value), budget_);
 }
 
 void Interpreter::assign_parts(const Expression& target, const Value& value) {
@@ -177,7 +179,7 @@ Interpreter::Flow Interpreter::execute(const Statement& statement) {
     case StatementKind::kFor:
       return execute_for(statement, evaluate(*statement.expression), 1);
     case StatementKind::kMacro:
-      scope_->set(statement.text, function_of(statement));
+      scope_->set(statement.text, function_of(statement), budget_);
       return Flow::kOn;
     case StatementKind::kCallBlock:
       execute_call_block(statement);
@@ -227,7 +229,7 @@ Interpreter::Flow Interpreter::execute_for(const Statement& statement, const Val
   while (loop->advance()) {
     any = true;
     const ScopeGuard scope(*this);
-    scope_->set("loop", Value::loop(loop));
+    scope_->set("loop", Value::loop(loop), budget_);
     assign(*statement.target, loop->current);
     if (execute(statement.body) == Flow::kBreak) break;
   }
@@ -290,10 +292,12 @@ std::string Interpreter::run_function(const Statement& statement, Scope& home, c
 
 void Interpreter::bind_parameters(const Signature& signature, const Arguments& arguments) {
   const std::size_t count = signature.parameters.size();
+  budget_.objects(arguments.named.size());
   auto named = arguments.named;
   const auto take = [&](std::string_view name) -> std::optional<Value> {
-    const auto found = std::ranges::find(named, name, [](const auto& each) { return std::string_view(each.first); });
+    const auto found = find_name(named, name, budget_);
     if (found == named.end()) return std::nullopt;
+    budget_.work(named.size());
     Value value = std::move(found->second);
     named.erase(found);
     return value;
@@ -302,18 +306,19 @@ void Interpreter::bind_parameters(const Signature& signature, const Arguments& a
     const std::string& name = signature.parameters[i];
     const std::size_t without_default = count - signature.defaults.size();
     if (i < arguments.positional.size()) {
-      scope_->set(name, arguments.positional[i]);
+      scope_->set(name, arguments.positional[i], budget_);
     } else if (auto value = take(name)) {
-      scope_->set(name, *std::move(value));
+      scope_->set(name, *std::move(value), budget_);
     } else if (i >= without_default) {
-      scope_->set(name, evaluate(*signature.defaults[i - without_default]));
+      scope_->set(name, evaluate(*signature.defaults[i - without_default]), budget_);
     } else {
-      scope_->set(name, Value::undefined(fmt::format("the parameter '{}' was not given", shown_text(name))));
+      scope_->set(name, Value::undefined(fmt::format("the parameter '{}' was not given", shown_text(name))), budget_);
     }
   }
   if (signature.uses_caller && std::ranges::find(signature.parameters, "caller") == signature.parameters.end()) {
     auto caller = take("caller");
-    scope_->set("caller", caller ? *std::move(caller) : Value::undefined("there is no caller; use a call block"));
+    scope_->set("caller", caller ? *std::move(caller) : Value::undefined("there is no caller; use a call block"),
+                budget_);
   }
   const bool too_many = arguments.positional.size() > count;
   if (too_many && !signature.uses_varargs) {
@@ -326,12 +331,14 @@ void Interpreter::bind_parameters(const Signature& signature, const Arguments& a
   if (signature.uses_varargs) {
     const auto begin =
         arguments.positional.begin() + static_cast<std::ptrdiff_t>(std::min(count, arguments.positional.size()));
-    scope_->set("varargs", Value::list({begin, arguments.positional.end()}, ListKind::kTuple));
+    budget_.values(arguments.positional.size());
+    scope_->set("varargs", Value::list({begin, arguments.positional.end()}, ListKind::kTuple), budget_);
   }
   if (signature.uses_kwargs) {
     std::vector<std::pair<Value, Value>> entries;
+    budget_.objects(named.size());
     for (auto& [name, value] : named) entries.emplace_back(name, std::move(value));
-    scope_->set("kwargs", Value::dict(std::move(entries)));
+    scope_->set("kwargs", Value::dict(std::move(entries)), budget_);
   }
 }
 
@@ -410,6 +417,7 @@ Value Interpreter::evaluate_name(const Expression& node) {
 
 Value Interpreter::evaluate_list(const Expression& node, bool tuple) {
   std::vector<Value> items;
+  budget_.values(node.children.size());
   items.reserve(node.children.size());
   for (const auto& child : node.children) items.push_back(evaluate(*child));
   return Value::list(std::move(items), tuple ? ListKind::kTuple : ListKind::kList);
@@ -428,6 +436,7 @@ Value Interpreter::evaluate_dict(const Expression& node) {
     if (known != entries.end()) {
       known->second = std::move(value);
     } else {
+      budget_.values(2);
       entries.emplace_back(std::move(key), std::move(value));
     }
   }
@@ -488,9 +497,11 @@ Arguments Interpreter::evaluate_arguments(const CallArguments& given) {
     if (!more.is_dict()) fail("** takes a dict, and not a value of type '{}'", type_name(more));
     for (const auto& [name, value] : more.as_dict().entries) {
       if (!name.is_text()) fail("the name of an argument is of type '{}'", type_name(name));
-      const auto same = [&](const auto& each) { return each.first == name.as_text(); };
-      if (std::ranges::any_of(arguments.named, same))
+      if (find_name(arguments.named, name.as_text(), budget_) != arguments.named.end()) {
         fail("an argument is given twice: '{}'", shown_text(name.as_text()));
+      }
+      budget_.objects(1);
+      budget_.text(name.as_text().size());
       arguments.named.emplace_back(name.as_text(), value);
     }
   }
@@ -521,6 +532,7 @@ bool Interpreter::apply_test(std::string_view name, const Value& value, const Ar
 }
 
 Value Interpreter::new_namespace(const Arguments& arguments) {
+  budget_.objects(2);
   namespaces_.push_back(std::make_unique<Namespace>());
   Namespace& made = *namespaces_.back();
   if (arguments.positional.size() > 1) fail("'namespace' takes one dict at most");
@@ -529,12 +541,12 @@ Value Interpreter::new_namespace(const Arguments& arguments) {
     for (const auto& [name, value] : from.as_dict().entries) {
       if (!name.is_text()) fail("the name of an attribute is of type '{}'", type_name(name));
       check_attribute_name(name.as_text());
-      made.set(name.as_text(), value);
+      made.set(name.as_text(), value, budget_);
     }
   }
   for (const auto& [name, value] : arguments.named) {
     check_attribute_name(name);
-    made.set(name, value);
+    made.set(name, value, budget_);
   }
   return Value(&made);
 }

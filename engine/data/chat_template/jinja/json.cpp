@@ -89,6 +89,7 @@ class Writer {
       return;
     }
     std::vector<const std::pair<Value, Value>*> entries;
+    to_.budget().work(dict.entries.size());
     for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (style_->sort_keys) {
       std::ranges::stable_sort(entries,
@@ -116,6 +117,7 @@ class Writer {
   }
 
   void write_text(std::string_view text) {
+    to_.budget().characters(text.size());
     to_ += "\"";
     std::size_t plain = 0;  // where the text begins that needs no escape
     for (std::size_t at = 0; at < text.size();) {

@@ -50,6 +50,7 @@ std::size_t count_of(const Arguments& arguments, std::size_t place, std::string_
 Value list_of(const std::vector<std::string_view>& parts, Budget& budget) {
   std::vector<Value> items;
   for (const auto part : parts) {
+    budget.objects(1);
     budget.text(part.size());
     items.emplace_back(part);
   }
@@ -77,65 +78,71 @@ std::string_view window(const std::string& text, const Arguments& arguments, std
 
 // --- methods of texts ---
 
-Value stripped(const Value& self, const Arguments& arguments, std::string_view who, bool left, bool right) {
+Value stripped(const Value& self, const Arguments& arguments, std::string_view who, bool left, bool right,
+               Budget& budget) {
   arguments.expect(who, {"chars"});
   const auto characters = optional_text(arguments, 0, "chars", who);
   std::string_view text = self.as_text();
-  if (left) text = strip_left(text, characters);
-  if (right) text = strip_right(text, characters);
+  if (left) text = characters ? strip_left(text, *characters, budget) : strip_left(text);
+  if (right) text = characters ? strip_right(text, *characters, budget) : strip_right(text);
   return {std::string(text), self.is_safe_text()};
 }
 
-Value strip(const Value& self, const Arguments& arguments, Budget&) {
-  return stripped(self, arguments, "strip", true, true);
+Value strip(const Value& self, const Arguments& arguments, Budget& budget) {
+  return stripped(self, arguments, "strip", true, true, budget);
 }
-Value lstrip(const Value& self, const Arguments& arguments, Budget&) {
-  return stripped(self, arguments, "lstrip", true, false);
+Value lstrip(const Value& self, const Arguments& arguments, Budget& budget) {
+  return stripped(self, arguments, "lstrip", true, false, budget);
 }
-Value rstrip(const Value& self, const Arguments& arguments, Budget&) {
-  return stripped(self, arguments, "rstrip", false, true);
+Value rstrip(const Value& self, const Arguments& arguments, Budget& budget) {
+  return stripped(self, arguments, "rstrip", false, true, budget);
 }
 
-std::optional<std::string_view> separator_of(const Arguments& arguments, std::string_view who) {
+std::optional<std::string_view> separator_of(const Arguments& arguments, std::string_view who, Budget& budget) {
   arguments.expect(who, {"sep", "maxsplit"});
   const auto separator = optional_text(arguments, 0, "sep", who);
   if (separator && separator->empty()) fail("'{}' is given an empty separator", who);
+  if (separator) budget.text(separator->size());
   return separator;
 }
 
 Value split_left(const Value& self, const Arguments& arguments, Budget& budget) {
-  const auto separator = separator_of(arguments, "split");
-  return list_of(split(self.as_text(), separator, count_of(arguments, 1, "maxsplit", "split")), budget);
+  const auto separator = separator_of(arguments, "split", budget);
+  return list_of(split(self.as_text(), separator, count_of(arguments, 1, "maxsplit", "split"), budget), budget);
 }
 
 Value split_right(const Value& self, const Arguments& arguments, Budget& budget) {
-  const auto separator = separator_of(arguments, "rsplit");
-  return list_of(split_from_right(self.as_text(), separator, count_of(arguments, 1, "maxsplit", "rsplit")), budget);
+  const auto separator = separator_of(arguments, "rsplit", budget);
+  return list_of(split_from_right(self.as_text(), separator, count_of(arguments, 1, "maxsplit", "rsplit"), budget),
+                 budget);
 }
 
 Value lines(const Value& self, const Arguments& arguments, Budget& budget) {
   arguments.expect("splitlines", {"keepends"});
   const Value* keep = arguments.find(0, "keepends");
-  return list_of(split_lines(self.as_text(), keep != nullptr && is_true(*keep)), budget);
+  return list_of(split_lines(self.as_text(), keep != nullptr && is_true(*keep), budget), budget);
 }
 
 template <class Fits>
-Value any_affix(const Value& self, const Arguments& arguments, std::string_view who, Fits&& fits) {
+Value any_affix(const Value& self, const Arguments& arguments, std::string_view who, Budget& budget, Fits&& fits) {
   arguments.expect(who, {"prefix", "start", "end"}, 1);
   std::size_t begin = 0;
   const std::string_view text = window(self.as_text(), arguments, 1, who, &begin);
   if (text.data() == nullptr) return false;
   const Value& affix = arguments.positional.empty() ? *arguments.find(0, "prefix") : arguments.positional[0];
-  if (!affix.is_sequence_of(ListKind::kTuple)) return static_cast<bool>(fits(text, text_of(affix, who)));
-  return std::ranges::any_of(affix.as_list().items, [&](const Value& each) { return fits(text, text_of(each, who)); });
+  const auto is_one = [&](const Value& each) {
+    budget.text(std::min(text.size(), text_of(each, who).size()));
+    return static_cast<bool>(fits(text, text_of(each, who)));
+  };
+  return affix.is_sequence_of(ListKind::kTuple) ? std::ranges::any_of(affix.as_list().items, is_one) : is_one(affix);
 }
 
-Value starts_with(const Value& self, const Arguments& arguments, Budget&) {
-  return any_affix(self, arguments, "startswith",
+Value starts_with(const Value& self, const Arguments& arguments, Budget& budget) {
+  return any_affix(self, arguments, "startswith", budget,
                    [](std::string_view text, std::string_view affix) { return text.starts_with(affix); });
 }
-Value ends_with(const Value& self, const Arguments& arguments, Budget&) {
-  return any_affix(self, arguments, "endswith",
+Value ends_with(const Value& self, const Arguments& arguments, Budget& budget) {
+  return any_affix(self, arguments, "endswith", budget,
                    [](std::string_view text, std::string_view affix) { return text.ends_with(affix); });
 }
 
@@ -165,48 +172,53 @@ Value remove_suffix(const Value& self, const Arguments& arguments, Budget&) {
 template <std::string (*Change)(std::string_view)>
 Value changed(const Value& self, const Arguments& arguments, Budget& budget) {
   arguments.expect("upper, lower, title, capitalize", {});
-  budget.work(self.as_text().size());
+  budget.characters(self.as_text().size());
   return {Change(self.as_text()), self.is_safe_text()};
 }
 
-Value find_from(const Value& self, const Arguments& arguments, std::string_view who, bool right) {
+Value find_from(const Value& self, const Arguments& arguments, std::string_view who, bool right, Budget& budget) {
   arguments.expect(who, {"sub", "start", "end"}, 1);
   const std::string& part = text_of(*arguments.find(0, "sub"), who);
+  budget.text(part.size());
   std::size_t begin = 0;
   const std::string_view text = window(self.as_text(), arguments, 1, who, &begin);
   if (text.data() == nullptr) return std::int64_t{-1};
-  const std::size_t at = right ? text.rfind(part) : text.find(part);
+  const std::size_t at = right ? find_last(text, part) : find_first(text, part);
   if (at == std::string_view::npos) return std::int64_t{-1};
   return static_cast<std::int64_t>(begin + character_count(text.substr(0, at)));
 }
 
-Value find_text(const Value& self, const Arguments& arguments, Budget&) {
-  return find_from(self, arguments, "find", false);
+Value find_text(const Value& self, const Arguments& arguments, Budget& budget) {
+  return find_from(self, arguments, "find", false, budget);
 }
-Value rfind_text(const Value& self, const Arguments& arguments, Budget&) {
-  return find_from(self, arguments, "rfind", true);
+Value rfind_text(const Value& self, const Arguments& arguments, Budget& budget) {
+  return find_from(self, arguments, "rfind", true, budget);
 }
 
 Value found_or_refused(Value found, std::string_view who) {
   if (found.as_integer() < 0) fail("'{}' does not find its text", who);
   return found;
 }
-Value index_text(const Value& self, const Arguments& arguments, Budget&) {
-  return found_or_refused(find_from(self, arguments, "index", false), "index");
+Value index_text(const Value& self, const Arguments& arguments, Budget& budget) {
+  return found_or_refused(find_from(self, arguments, "index", false, budget), "index");
 }
-Value rindex_text(const Value& self, const Arguments& arguments, Budget&) {
-  return found_or_refused(find_from(self, arguments, "rindex", true), "rindex");
+Value rindex_text(const Value& self, const Arguments& arguments, Budget& budget) {
+  return found_or_refused(find_from(self, arguments, "rindex", true, budget), "rindex");
 }
 
-Value count_text(const Value& self, const Arguments& arguments, Budget&) {
+Value count_text(const Value& self, const Arguments& arguments, Budget& budget) {
   arguments.expect("count", {"sub", "start", "end"}, 1);
   const std::string& part = text_of(*arguments.find(0, "sub"), "count");
+  budget.text(part.size());
   std::size_t begin = 0;
   const std::string_view text = window(self.as_text(), arguments, 1, "count", &begin);
   if (text.data() == nullptr) return std::int64_t{0};
   if (part.empty()) return static_cast<std::int64_t>(character_count(text)) + 1;
   std::int64_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + part.size())) ++count;
+  for (std::size_t at = find_first(text, part); at != std::string_view::npos;
+       at = find_first(text, part, at + part.size())) {
+    ++count;
+  }
   return count;
 }
 
@@ -224,9 +236,10 @@ Value join(const Value& self, const Arguments& arguments, Budget& budget) {
 
 // Of every character, of which there is one at least.
 template <bool (*Is)(char32_t)>
-Value every(const Value& self, const Arguments& arguments, Budget&) {
+Value every(const Value& self, const Arguments& arguments, Budget& budget) {
   arguments.expect("isdigit, isalpha, isalnum, isspace", {});
   const std::string& text = self.as_text();
+  budget.characters(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const Character character = character_at(text, at);
     if (!Is(character.code)) return false;
@@ -239,17 +252,18 @@ bool is_alphanumeric(char32_t code) { return is_alpha(code) || is_numeric(code);
 
 // Cased characters are there, and all of one case.
 template <bool (*Is)(char32_t)>
-Value every_cased(const Value& self, const Arguments& arguments, Budget&) {
+Value every_cased(const Value& self, const Arguments& arguments, Budget& budget) {
   arguments.expect("isupper, islower", {});
-  return all_cased(self.as_text(), Is);
+  return all_cased(self.as_text(), Is, budget);
 }
 
-Value partition(const Value& self, const Arguments& arguments, std::string_view who, bool right) {
+Value partition(const Value& self, const Arguments& arguments, std::string_view who, bool right, Budget& budget) {
   arguments.expect(who, {"sep"}, 1);
   const std::string_view text = self.as_text();
   const std::string& separator = text_of(*arguments.find(0, "sep"), who);
   if (separator.empty()) fail("'{}' is given an empty separator", who);
-  const std::size_t at = right ? text.rfind(separator) : text.find(separator);
+  budget.text(separator.size());
+  const std::size_t at = right ? find_last(text, separator) : find_first(text, separator);
   std::vector<Value> parts;
   if (at == std::string_view::npos) {
     parts = right ? std::vector<Value>{"", "", self} : std::vector<Value>{self, "", ""};
@@ -259,11 +273,11 @@ Value partition(const Value& self, const Arguments& arguments, std::string_view 
   return Value::list(std::move(parts), ListKind::kTuple);
 }
 
-Value partition_left(const Value& self, const Arguments& arguments, Budget&) {
-  return partition(self, arguments, "partition", false);
+Value partition_left(const Value& self, const Arguments& arguments, Budget& budget) {
+  return partition(self, arguments, "partition", false, budget);
 }
-Value partition_right(const Value& self, const Arguments& arguments, Budget&) {
-  return partition(self, arguments, "rpartition", true);
+Value partition_right(const Value& self, const Arguments& arguments, Budget& budget) {
+  return partition(self, arguments, "rpartition", true, budget);
 }
 
 // Fills a text up to a width; of the missing characters `left` of `of` go to the left.
@@ -271,7 +285,8 @@ Value padded(const Value& self, const Arguments& arguments, std::string_view who
   arguments.expect(who, {"width", "fillchar"}, 1);
   const std::int64_t width = integer_of(*arguments.find(0, "width"), who);
   const Value* fill = arguments.find(1, "fillchar");
-  const std::string with = fill == nullptr ? " " : text_of(*fill, who);
+  const std::string_view with = fill == nullptr ? " " : std::string_view(text_of(*fill, who));
+  budget.text(with.size());
   if (character_count(with) != 1) fail("'{}' fills with one character", who);
   const auto size = static_cast<std::int64_t>(character_count(self.as_text()));
   const std::int64_t missing = std::max<std::int64_t>(width - size, 0);
@@ -338,7 +353,7 @@ template <class Take>
 Value view_of(const Value& self, const Arguments& arguments, std::string_view who, Budget& budget, Take&& take) {
   arguments.expect(who, {});
   std::vector<Value> items;
-  budget.work(self.as_dict().entries.size());
+  budget.objects(self.as_dict().entries.size());
   for (const auto& entry : self.as_dict().entries) items.push_back(take(entry));
   return Value::list(std::move(items), ListKind::kView, fmt::format("dict_{}", who));
 }
@@ -350,7 +365,8 @@ Value values(const Value& self, const Arguments& arguments, Budget& budget) {
   return view_of(self, arguments, "values", budget, [](const auto& entry) { return entry.second; });
 }
 Value items(const Value& self, const Arguments& arguments, Budget& budget) {
-  return view_of(self, arguments, "items", budget, [](const auto& entry) {
+  return view_of(self, arguments, "items", budget, [&](const auto& entry) {
+    budget.objects(1);
     return Value::list({entry.first, entry.second}, ListKind::kTuple);
   });
 }
@@ -428,14 +444,16 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   Builder result(budget);
   if (from.empty()) {
     std::size_t done = 0;
-    for (const auto character : characters_of(text)) {
+    for_each_character(text, [&](std::string_view character) {
       if (done++ < most) result += to;
       result += character;
-    }
+    });
     if (done < most) result += to;
     return result.take();
   }
-  for (std::size_t at = text.find(from); at != std::string_view::npos && most > 0; at = text.find(from), --most) {
+  budget.text(from.size());
+  for (std::size_t at = find_first(text, from); at != std::string_view::npos && most > 0;
+       at = find_first(text, from), --most) {
     result += text.substr(0, at);
     result += to;
     text.remove_prefix(at + from.size());
@@ -444,7 +462,8 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return result.take();
 }
 
-bool all_cased(std::string_view text, bool (*is)(char32_t)) {
+bool all_cased(std::string_view text, bool (*is)(char32_t), Budget& budget) {
+  budget.characters(text.size());
   bool found = false;
   for (std::size_t at = 0; at < text.size();) {
     const Character character = character_at(text, at);

@@ -17,6 +17,6 @@ std::optional<Value> find_method(const Value& value, std::string_view name);
 std::string replaced(std::string_view text, std::string_view from, std::string_view to, std::size_t most,
                      Budget& budget);
 // str.isupper() and str.islower().
-bool all_cased(std::string_view text, bool (*is)(char32_t));
+bool all_cased(std::string_view text, bool (*is)(char32_t), Budget& budget);
 
 }  // namespace loom::data::jinja

@@ -93,8 +93,10 @@ Value add_texts(const Value& a, const Value& b, Budget& budget) {
 }
 
 Value add_lists(const List& a, const List& b, Budget& budget) {
-  budget.work(a.items.size() + b.items.size());
-  std::vector<Value> items = a.items;
+  budget.values(a.items.size() + b.items.size());
+  std::vector<Value> items;
+  items.reserve(a.items.size() + b.items.size());
+  items.insert(items.end(), a.items.begin(), a.items.end());
   items.insert(items.end(), b.items.begin(), b.items.end());
   return Value::list(std::move(items), a.kind);
 }
@@ -112,8 +114,9 @@ Value repeated(const Value& value, std::int64_t times, Budget& budget) {
   }
   const List& list = value.as_list();
   std::vector<Value> items;
+  budget.work(count, kWorkPerValue * list.items.size());
+  items.reserve(count * list.items.size());
   for (std::size_t i = 0; i < count && !list.items.empty(); ++i) {
-    budget.work(list.items.size());
     items.insert(items.end(), list.items.begin(), list.items.end());
   }
   return Value::list(std::move(items), list.kind);
@@ -166,7 +169,9 @@ Value text_slice(const Value& value, const Value& begin, const Value& end, const
         offset_of(std::string_view(text).substr(from), static_cast<std::size_t>(range.end - range.begin));
     return text.substr(from, length);
   }
-  const auto characters = characters_of(text);
+  std::vector<std::string_view> characters;
+  budget.values(text.size());
+  for_each_character(text, [&](std::string_view character) { characters.push_back(character); });
   std::string result;
   for_each_index(range, [&](std::size_t i) { result += characters[i]; });
   return result;
@@ -187,8 +192,7 @@ Value at_index(const Value& value, const Value& index, Budget& budget) {
 }
 
 const Value* find_key(const Dict& dict, const Value& key, Budget& budget) {
-  budget.work(1 + dict.entries.size() / 8);
-  if (key.is_text()) return dict.find(key.as_text());
+  if (key.is_text()) return dict.find(key.as_text(), budget);
   for (const auto& [name, value] : dict.entries) {
     if (are_equal(name, key, budget)) return &value;
   }
@@ -286,8 +290,8 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
       if (item.is_undefined()) fail_undefined(item);
       fail("'in' a text looks for a text, and not for a value of type '{}'", type_name(item));
     }
-    budget.text(container.as_text().size());
-    return container.as_text().find(item.as_text()) != std::string::npos;
+    budget.text(container.as_text().size() + item.as_text().size());
+    return find_first(container.as_text(), item.as_text()) != std::string::npos;
   }
   if (container.is_dict()) return find_key(container.as_dict(), item, budget) != nullptr;
   const bool walkable = container.is_list() || container.is_undefined();
@@ -320,7 +324,7 @@ Value slice(const Value& value, const Value& begin, const Value& end, const Valu
   std::vector<Value> items;
   const Range range = range_of(begin, end, step, static_cast<std::int64_t>(list.items.size()));
   for_each_index(range, [&](std::size_t i) {
-    budget.work(1);
+    budget.values(1);
     items.push_back(list.items[i]);
   });
   return Value::list(std::move(items), list.kind);
@@ -346,7 +350,7 @@ Value attribute(const Value& value, std::string_view name, Budget& budget) {
   if (value.is_undefined()) fail_undefined(value);
   if (value.is(Kind::kLoop)) return loop_attribute(value.as_loop(), name);
   if (value.is(Kind::kNamespace)) {
-    const Value* found = value.as_namespace().find(name);
+    const Value* found = value.as_namespace().find(name, budget);
     return found != nullptr ? *found : missing_attribute(value, name);
   }
   if (auto method = find_method(value, name)) return *method;

@@ -54,11 +54,11 @@ bool escaped_text(In&, const Value& value, const Arguments& arguments) {
 
 bool lower_case(In& in, const Value& value, const Arguments& arguments) {
   arguments.expect("lower", {});
-  return all_cased(str(value, in.budget()), is_lower);
+  return all_cased(str(value, in.budget()), is_lower, in.budget());
 }
 bool upper_case(In& in, const Value& value, const Arguments& arguments) {
   arguments.expect("upper", {});
-  return all_cased(str(value, in.budget()), is_upper);
+  return all_cased(str(value, in.budget()), is_upper, in.budget());
 }
 
 std::int64_t remainder(In& in, const Value& value, const Value& by) {
@@ -91,8 +91,9 @@ bool in_container(In& in, const Value& value, const Arguments& arguments) {
   return contains(*arguments.find(0, "seq"), value, in.budget());
 }
 
-bool same_as(In&, const Value& value, const Arguments& arguments) {
+bool same_as(In& in, const Value& value, const Arguments& arguments) {
   arguments.expect("sameas", {"other"}, 1);
+  if (value.is_text()) in.budget().text(value.as_text().size());
   return value.is_same_as(*arguments.find(0, "other"));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <fmt/format.h>
 #include <iterator>
 
@@ -22,8 +23,33 @@ bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) ==
 
 utf8proc_category_t category(char32_t code) { return utf8proc_category(static_cast<utf8proc_int32_t>(code)); }
 
-bool goes(const Character& character, std::string_view bytes, std::optional<std::string_view> characters) {
-  return characters ? characters->find(bytes) != std::string_view::npos : is_space(character.code);
+template <class Goes>
+std::string_view without_left(std::string_view text, Goes&& goes) {
+  while (!text.empty()) {
+    const Character first = character_at(text, 0);
+    if (!goes(first, text.substr(0, first.bytes))) break;
+    text.remove_prefix(first.bytes);
+  }
+  return text;
+}
+
+template <class Goes>
+std::string_view without_right(std::string_view text, Goes&& goes) {
+  while (!text.empty()) {
+    const Character last = character_before(text, text.size());
+    if (!goes(last, text.substr(text.size() - last.bytes))) break;
+    text.remove_suffix(last.bytes);
+  }
+  return text;
+}
+
+bool is_white(const Character& character, std::string_view) { return is_space(character.code); }
+
+auto one_of(std::string_view characters, Budget& budget) {
+  return [characters, &budget](const Character&, std::string_view bytes) {
+    budget.text(characters.size());
+    return characters.find(bytes) != std::string_view::npos;
+  };
 }
 
 std::string_view skip_spaces(std::string_view text) { return strip_left(text); }
@@ -111,13 +137,32 @@ std::size_t offset_of(std::string_view text, std::size_t index) {
   return text.size();
 }
 
-std::vector<std::string_view> characters_of(std::string_view text) {
-  std::vector<std::string_view> characters;
-  for (std::size_t at = 0; at < text.size();) {
-    characters.push_back(text.substr(at, character_at(text, at).bytes));
-    at += characters.back().size();
+std::size_t find_first(std::string_view text, std::string_view part, std::size_t from) {
+  if (part.empty()) return from <= text.size() ? from : std::string_view::npos;
+  if (from >= text.size()) return std::string_view::npos;
+  const void* found = ::memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
+// Knuth, Morris and Pratt, backwards.
+std::size_t find_last(std::string_view text, std::string_view part) {
+  const auto at = [](std::string_view of, std::size_t back) { return of[of.size() - 1 - back]; };
+  std::vector<std::uint32_t> border(part.size() + 1, 0);  // of the part's last i bytes, i > 0
+  const auto longer = [&](std::size_t known, char byte) {
+    while (known > 0 && at(part, known) != byte) known = border[known];
+    return at(part, known) == byte ? known + 1 : 0;
+  };
+  if (part.size() > text.size()) return std::string_view::npos;
+  if (part.empty()) return text.size();
+  for (std::size_t i = 1; i < part.size(); ++i)
+    border[i + 1] = static_cast<std::uint32_t>(longer(border[i], at(part, i)));
+  std::size_t known = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    known = longer(known, at(text, i));
+    if (known == part.size()) return text.size() - 1 - i;
   }
-  return characters;
+  return std::string_view::npos;
 }
 
 bool is_space(char32_t code) {
@@ -145,33 +190,25 @@ bool is_printable(char32_t code) {
 
 bool is_word(std::string_view character) { return is_word_character(character_at(character, 0).code); }
 
-std::string_view strip_left(std::string_view text, std::optional<std::string_view> characters) {
-  while (!text.empty()) {
-    const Character first = character_at(text, 0);
-    if (!goes(first, text.substr(0, first.bytes), characters)) break;
-    text.remove_prefix(first.bytes);
-  }
-  return text;
+std::string_view strip_left(std::string_view text) { return without_left(text, is_white); }
+std::string_view strip_right(std::string_view text) { return without_right(text, is_white); }
+std::string_view strip_left(std::string_view text, std::string_view characters, Budget& budget) {
+  return without_left(text, one_of(characters, budget));
+}
+std::string_view strip_right(std::string_view text, std::string_view characters, Budget& budget) {
+  return without_right(text, one_of(characters, budget));
 }
 
-std::string_view strip_right(std::string_view text, std::optional<std::string_view> characters) {
-  while (!text.empty()) {
-    const Character last = character_before(text, text.size());
-    if (!goes(last, text.substr(text.size() - last.bytes), characters)) break;
-    text.remove_suffix(last.bytes);
-  }
-  return text;
-}
-
-std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator,
-                                    std::size_t most) {
+std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator, std::size_t most,
+                                    Budget& budget) {
   std::vector<std::string_view> parts;
   if (!separator) text = skip_spaces(text);
   while (separator || !text.empty()) {
+    budget.values(1);
     std::size_t end = std::string_view::npos;
     if (parts.size() < most) {
       if (separator) {
-        end = text.find(*separator);
+        end = find_first(text, *separator);
       } else {
         for (std::size_t at = 0; at < text.size() && end == std::string_view::npos;) {
           const Character character = character_at(text, at);
@@ -191,15 +228,16 @@ std::vector<std::string_view> split(std::string_view text, std::optional<std::st
 }
 
 std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator,
-                                               std::size_t most) {
+                                               std::size_t most, Budget& budget) {
   std::vector<std::string_view> parts;
   if (!separator) text = strip_right(text);
   while (separator || !text.empty()) {
+    budget.values(1);
     std::size_t begin = std::string_view::npos;
     std::size_t cut = 0;
     if (parts.size() < most) {
       if (separator) {
-        cut = text.rfind(*separator);
+        cut = find_last(text, *separator);
         if (cut != std::string_view::npos) begin = cut + separator->size();
       } else {
         for (std::size_t end = text.size(); end > 0 && begin == std::string_view::npos;) {
@@ -221,13 +259,14 @@ std::vector<std::string_view> split_from_right(std::string_view text, std::optio
   return parts;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends, Budget& budget) {
   std::vector<std::string_view> lines;
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
     const Character character = character_at(text, at);
     std::size_t next = at + character.bytes;
     if (ends_line(character.code)) {
+      budget.values(1);
       if (text.substr(at, 2) == "\r\n") ++next;
       lines.push_back(text.substr(begin, (keep_ends ? next : at) - begin));
       begin = next;

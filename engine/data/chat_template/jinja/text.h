@@ -10,27 +10,47 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/data/chat_template/jinja/budget.h"
+#include "engine/data/tokenizer/utf8.h"
+
 namespace loom::data::jinja {
 
 std::size_t character_count(std::string_view text);
 // Where character `index` begins; the end of the text for one that is behind the last.
 std::size_t offset_of(std::string_view text, std::size_t index);
-std::vector<std::string_view> characters_of(std::string_view text);
+// Calls visit(character) with the bytes of each.
+template <class Visit>
+void for_each_character(std::string_view text, Visit&& visit) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view character = text.substr(at, character_at(text, at).bytes);
+    at += character.size();
+    visit(character);
+  }
+}
+
+// Where `part` is in `text` first, from `from` on, or last; npos where it is not. The time grows with the sum of their
+// lengths.
+std::size_t find_first(std::string_view text, std::string_view part, std::size_t from = 0);
+std::size_t find_last(std::string_view text, std::string_view part);
 
 // str.isspace() of one character.
 bool is_space(char32_t code);
 bool is_printable(char32_t code);
 // Of one character: \w of a regular expression.
 bool is_word(std::string_view character);
-// `characters`: those that go; without, white space.
-std::string_view strip_left(std::string_view text, std::optional<std::string_view> characters = {});
-std::string_view strip_right(std::string_view text, std::optional<std::string_view> characters = {});
+// Without white space at an end, or without `characters`, for each of which the budget pays.
+std::string_view strip_left(std::string_view text);
+std::string_view strip_right(std::string_view text);
+std::string_view strip_left(std::string_view text, std::string_view characters, Budget& budget);
+std::string_view strip_right(std::string_view text, std::string_view characters, Budget& budget);
 
 // At white space, or at `separator`, which is not empty; at most `most` cuts, counted from the left or from the right.
-std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator, std::size_t most);
+// The budget pays for the parts, not for the text.
+std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator, std::size_t most,
+                                    Budget& budget);
 std::vector<std::string_view> split_from_right(std::string_view text, std::optional<std::string_view> separator,
-                                               std::size_t most);
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);
+                                               std::size_t most, Budget& budget);
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends, Budget& budget);
 
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);

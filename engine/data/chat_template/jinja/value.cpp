@@ -84,7 +84,8 @@ void append_repr(Builder& to, const Value& value, int level) {
       to += "Undefined";
       return;
     case Kind::kText:
-      to += quoted(value.as_text());
+      to.budget().characters(value.as_text().size());
+      to += jinja::quoted(value.as_text());
       return;
     case Kind::kList:
       return append_list(to, value.as_list(), level + 1);
@@ -94,7 +95,7 @@ void append_repr(Builder& to, const Value& value, int level) {
     case Kind::kNamespace:
       to += "<Namespace ";
       append_entries(to, value.as_namespace().attributes, level + 1,
-                     [&](const std::string& key) { to += quoted(key); });
+                     [&](const std::string& key) { to += jinja::quoted(key); });
       to += ">";
       return;
     default:
@@ -179,23 +180,28 @@ bool Value::is_same_as(const Value& other) const {
   return data_ == other.data_;
 }
 
-const Value* Dict::find(std::string_view key) const {
+const Value* Dict::find(std::string_view key, Budget& budget) const {
+  budget.work(1 + entries.size() / 8);
   for (const auto& [name, value] : entries) {
-    if (name.is_text() && name.as_text() == key) return &value;
+    if (!name.is_text() || name.as_text().size() != key.size()) continue;
+    budget.text(key.size());
+    if (name.as_text() == key) return &value;
   }
   return nullptr;
 }
 
-const Value* Namespace::find(std::string_view name) const {
-  const auto found = std::ranges::find(attributes, name, [](const auto& entry) { return entry.first; });
+const Value* Namespace::find(std::string_view name, Budget& budget) const {
+  const auto found = find_name(attributes, name, budget);
   return found == attributes.end() ? nullptr : &found->second;
 }
 
-void Namespace::set(std::string_view name, Value value) {
-  const auto found = std::ranges::find(attributes, name, [](const auto& entry) { return entry.first; });
+void Namespace::set(std::string_view name, Value value, Budget& budget) {
+  const auto found = find_name(attributes, name, budget);
   if (found != attributes.end()) {
     found->second = std::move(value);
   } else {
+    budget.objects(1);
+    budget.text(name.size());
     attributes.emplace_back(std::string(name), std::move(value));
   }
 }
@@ -333,18 +339,18 @@ std::vector<Value> items_of(const Value& value, Budget& budget) {
     case Kind::kUndefined:
       return items;
     case Kind::kText:
-      budget.work(value.as_text().size());
-      for (const auto character : characters_of(value.as_text())) items.emplace_back(character);
+      budget.work(value.as_text().size(), kWorkPerValue + kWorkPerObject);
+      for_each_character(value.as_text(), [&](std::string_view character) { items.emplace_back(character); });
       return items;
     case Kind::kList: {
       List& list = value.as_list();
-      budget.work(list.items.size() - list.taken);
+      budget.values(list.items.size() - list.taken);
       items.assign(list.items.begin() + static_cast<std::ptrdiff_t>(list.taken), list.items.end());
       if (list.kind == ListKind::kIterator) list.taken = list.items.size();
       return items;
     }
     case Kind::kDict:
-      budget.work(value.as_dict().entries.size());
+      budget.values(value.as_dict().entries.size());
       for (const auto& entry : value.as_dict().entries) items.push_back(entry.first);
       return items;
     default:

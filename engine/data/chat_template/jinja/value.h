@@ -9,6 +9,7 @@
 // Threads     the values of a rendering belong to its thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -136,14 +137,25 @@ struct Dict {
   std::vector<std::pair<Value, Value>> entries;  // in the order in which keys came; no key twice
   int depth = 1;
 
-  const Value* find(std::string_view key) const;
+  const Value* find(std::string_view key, Budget& budget) const;
 };
+
+// The entry of that name in a list of pairs of name and value.
+template <class Entries>
+auto find_name(Entries& entries, std::string_view name, Budget& budget) {
+  budget.work(1 + entries.size() / 8);
+  return std::ranges::find_if(entries, [&](const auto& entry) {
+    if (entry.first.size() != name.size()) return false;
+    budget.text(name.size());
+    return entry.first == name;
+  });
+}
 
 struct Namespace {
   std::vector<std::pair<std::string, Value>> attributes;
 
-  const Value* find(std::string_view name) const;
-  void set(std::string_view name, Value value);
+  const Value* find(std::string_view name, Budget& budget) const;
+  void set(std::string_view name, Value value, Budget& budget);
 };
 
 struct Arguments {

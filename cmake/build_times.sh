@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# How long a build from nothing takes, by room: bash cmake/build_times.sh [PRESET]...    (default: run)
+#
+# Configures each preset in a new folder below build/times, builds it without the object cache, and prints the wall time and
+# a table: room, steps, seconds of all its steps (two steps run at a time), percent. docs/contributing.md has the figures.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. cmake/run_env.sh
+export CCACHE_DISABLE=1
+
+for preset in "${@:-run}"; do
+  folder=build/times/$preset
+  rm -rf "$folder"
+  cmake --preset "$preset" -B "$folder" -Wno-dev > /dev/null
+  targets=()
+  [ "$preset" = run ] && targets=(shardloom)
+  begin=$(date +%s)
+  ninja -C "$folder" -j2 "${targets[@]}" > "$folder/build.log"
+  echo "$preset: $(($(date +%s) - begin)) s"
+  # .ninja_log: begin and end in ms, time stamp, output, hash.
+  awk -F'\t' 'NR > 1 && $4 ~ /\.o$/ {
+      room = $4; sub(/\/CMakeFiles.*/, "", room); seconds[room] += ($2 - $1) / 1000; steps[room]++; all += ($2 - $1) / 1000
+    }
+    END { for (room in seconds) printf "| `%s` | %d | %.0f | %.1f |\n", room, steps[room], seconds[room], 100 * seconds[room] / all
+          printf "| all | | %.0f | |\n", all }' "$folder/.ninja_log" | sort -t'|' -k4 -rn
+done

@@ -1,0 +1,108 @@
+#include "engine/job/choices.h"
+
+#include "engine/job/job.h"
+#include "engine/train/optimizer_words.h"
+
+namespace loom::job {
+
+// Of enumerations whose words their own room needs too.
+#define LOOM_WORDS_OF_ROOM(Choice)                    \
+  template <>                                         \
+  const ChoiceWords<Choice>& choice_words<Choice>() { \
+    return train::style_words<Choice>();              \
+  }
+LOOM_WORDS_OF_ROOM(train::LrDecayStyle)
+LOOM_WORDS_OF_ROOM(train::WsdDecayStyle)
+LOOM_WORDS_OF_ROOM(train::WeightDecayIncrStyle)
+LOOM_WORDS_OF_ROOM(train::OptimizerKind)
+LOOM_WORDS_OF_ROOM(sharding::MuonScale)
+LOOM_WORDS_OF_ROOM(sharding::MuonCoefficients)
+#undef LOOM_WORDS_OF_ROOM
+
+template <>
+const ChoiceWords<train::PreferenceLossType>& choice_words() {
+  using enum train::PreferenceLossType;
+  static const ChoiceWords<train::PreferenceLossType> words{{"sigmoid", kSigmoid}, {"hinge", kHinge}, {"ipo", kIpo}};
+  return words;
+}
+
+template <>
+const ChoiceWords<data::Stage>& choice_words() {
+  static const ChoiceWords<data::Stage> words(data::kStages.begin(), data::kStages.end());
+  return words;
+}
+
+template <>
+const ChoiceWords<device::ExecutorKind>& choice_words() {
+  using enum device::ExecutorKind;
+  static const ChoiceWords<device::ExecutorKind> words{{"threaded", kThreaded}, {"inline", kInline}};
+  return words;
+}
+
+template <>
+const ChoiceWords<train::KernelSet>& choice_words() {
+  using enum train::KernelSet;
+  static const ChoiceWords<train::KernelSet> words{{"fast", kFast}, {"pytorch", kPytorch}};
+  return words;
+}
+
+template <>
+const ChoiceWords<train::SaveDType>& choice_words() {
+  using enum train::SaveDType;
+  static const ChoiceWords<train::SaveDType> words{{"as-loaded", kAsLoaded}, {"fp32", kFp32}, {"bf16", kBf16}};
+  return words;
+}
+
+template <>
+const ChoiceWords<checkpoint::Strictness>& choice_words() {
+  using enum checkpoint::Strictness;
+  static const ChoiceWords<checkpoint::Strictness> words{
+      {"raise_all", kRaiseAll}, {"assume_ok_unexpected", kAssumeOkUnexpected}, {"log_all", kLogAll}};
+  return words;
+}
+
+template <>
+const ChoiceWords<train::OnSaveError>& choice_words() {
+  using enum train::OnSaveError;
+  static const ChoiceWords<train::OnSaveError> words{{"stop", kStop}, {"continue", kContinue}};
+  return words;
+}
+
+template <>
+const ChoiceWords<train::LogFormat>& choice_words() {
+  using enum train::LogFormat;
+  static const ChoiceWords<train::LogFormat> words{{"short", kShort}, {"megatron", kMegatron}};
+  return words;
+}
+
+template <>
+const ChoiceWords<observe::ProfileLevel>& choice_words() {
+  using enum observe::ProfileLevel;
+  static const ChoiceWords<observe::ProfileLevel> words{{"level0", kLevel0}, {"level1", kLevel1}, {"level2", kLevel2}};
+  return words;
+}
+
+template <>
+const ChoiceWords<models::RecomputeGranularity>& choice_words() {
+  using enum models::RecomputeGranularity;
+  static const ChoiceWords<models::RecomputeGranularity> words{
+      {"none", kNone}, {"full", kFull}, {"selective", kSelective}};
+  return words;
+}
+
+template <>
+const ChoiceWords<models::RecomputeMethod>& choice_words() {
+  using enum models::RecomputeMethod;
+  static const ChoiceWords<models::RecomputeMethod> words{{"none", kNone}, {"uniform", kUniform}, {"block", kBlock}};
+  return words;
+}
+
+template <>
+const ChoiceWords<sharding::RecomputeKeep>& choice_words() {
+  using enum sharding::RecomputeKeep;
+  static const ChoiceWords<sharding::RecomputeKeep> words{
+      {"none", kNone}, {"selected_ops", kSelectedOps}, {"selected_ops_needed", kSelectedOpsNeeded}};
+  return words;
+}
+
+}  // namespace loom::job

@@ -1,0 +1,121 @@
+// Key: one value of the job that a user may set; keys() is the one table of them.
+//
+// A row says everything about its key: how it is spelled, where its value is kept, its type and range, its default, its
+// help, which commands have it, whether ranks must agree on it, and whether a checkpoint keeps it. The rows make the
+// command line, both helps, docs/flags.md, the agreement of the ranks, the arguments in checkpoints, the effective
+// configuration and shell completion. To add a key, add its member to the options struct of its room and its row to the
+// table; docs/contributing.md has the steps.
+//
+// Rows      key tables of this folder (keys_*.cpp), in the order of the help.
+// Errors    ConfigError with flag, value and what is allowed, from read_value().
+// Threads   the table is constant.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/job/job.h"
+#include "engine/job/value.h"
+
+namespace loom::job {
+
+// Whose command line it is. A program of pretrain() has the keys of its own in the place of a few of `shardloom`.
+enum class Program : std::uint8_t { kShardloomTrain, kShardloomPlan, kUsersTrain, kUsersPlan };
+
+constexpr bool is_users(Program program) { return program == Program::kUsersTrain || program == Program::kUsersPlan; }
+constexpr bool plans(Program program) { return program == Program::kShardloomPlan || program == Program::kUsersPlan; }
+
+enum class Kind : std::uint8_t {
+  kToggle,   // bool; a flag without a value
+  kWhole,    // std::int64_t
+  kReal,     // double, finite
+  kChoice,   // one of words(), as text
+  kText,     // a text or a path
+  kTexts,    // one or more
+  kNumbers,  // whole numbers, one or more
+};
+
+// A test of a number, with its words: "a number above 0".
+struct Range {
+  bool (*holds)(double) = nullptr;
+  std::string_view allowed = {};
+};
+
+// What ranks that are processes compare before the first step; ranks that differ end with an error.
+enum class Agreement : std::uint8_t {
+  kValue,
+  kContent,  // whether it is given: what it names is compared by its content (train/same_job.h)
+  kNone,     // each rank may have its own
+};
+
+struct Key {
+  std::string_view flags;  // "--tokenizer-name-or-path,--tokenizer-model": the name, then others
+  Kind kind = Kind::kText;
+  std::string_view type = {};     // of the value in the help: "DIR"
+  std::string_view about = {};    // one sentence of the help, without its full stop
+  std::string_view heading = {};  // of the help
+  std::int64_t least = 0;         // kWhole, kNumbers
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  Range range = {};                    // kReal
+  Texts (*words)() = nullptr;          // kChoice
+  std::string_view default_from = {};  // where the default comes from, where it is no constant
+  bool optional = false;               // has None
+  // Which commands have it, and where a command takes it without showing it in its help.
+  bool in_train = true;
+  bool in_plan = true;
+  bool in_users_programs = true;
+  bool hidden_in_plan = false;
+  bool common = false;  // in the short help
+  Agreement agreement = Agreement::kValue;
+  // Of which jobs a checkpoint keeps the value below args.*: keys that steer the computation. Null: of none.
+  bool (*is_saved)(const Job&) = nullptr;
+
+  Value (*get)(const Job&) = nullptr;
+  void (*set)(Job&, const Value&) = nullptr;  // a value of the key's kind, in its range
+
+  std::string_view name() const { return flags.substr(0, flags.find(',')); }
+  bool is_in(Program program) const {
+    return (plans(program) ? in_plan : in_train) && (in_users_programs || !is_users(program));
+  }
+
+  // For the tables.
+  constexpr Key from(std::string_view where) const { return changed(&Key::default_from, where); }
+  constexpr Key not_in_plan() const { return changed(&Key::in_plan, false); }
+  constexpr Key not_in_train() const { return changed(&Key::in_train, false); }
+  constexpr Key not_in_users_programs() const { return changed(&Key::in_users_programs, false); }
+  constexpr Key without_help_in_plan() const { return changed(&Key::hidden_in_plan, true); }
+  constexpr Key in_short_help() const { return changed(&Key::common, true); }
+  constexpr Key of_this_rank() const { return changed(&Key::agreement, Agreement::kNone); }
+  constexpr Key saved() const {
+    return saved_if([](const Job&) { return true; });
+  }
+  constexpr Key saved_if(bool (*holds)(const Job&)) const { return changed(&Key::is_saved, holds); }
+  constexpr Key by_content() const { return changed(&Key::agreement, Agreement::kContent); }
+
+ private:
+  template <class T>
+  constexpr Key changed(T Key::*member, T value) const {
+    Key key = *this;
+    key.*member = value;
+    return key;
+  }
+};
+
+// All keys, in the order of the help.
+const std::vector<Key>& keys();
+// Whether a program's own flag has this name, and takes the place of the key.
+bool is_added(const Job& job, std::string_view flag);
+// The key with that flag ("--lr"), or null.
+const Key* find_key(std::string_view flag);
+
+// The value that the words behind a flag mean: checked against kind, range and choices.
+Value read_value(const Key& key, const Texts& words);
+// As it is written behind the flag; empty for None and for a toggle.
+Texts words_of(const Key& key, const Value& value);
+// What the help shows as the default: a constant's text, or where it comes from.
+std::string default_text(const Key& key);
+
+}  // namespace loom::job

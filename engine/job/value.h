@@ -1,0 +1,23 @@
+// Value: the value of a key of the job, typed, whatever it came from (command line, file, checkpoint).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace loom::job {
+
+using Texts = std::vector<std::string>;
+using Numbers = std::vector<std::int64_t>;
+
+// None: an optional value that is not set. Choices are texts.
+struct None {
+  bool operator==(const None&) const = default;
+};
+using Value = std::variant<None, bool, std::int64_t, double, std::string, Texts, Numbers>;
+
+// As it is shown: "none", "true", "0.5", "a b".
+std::string text_of(const Value& value);
+
+}  // namespace loom::job

@@ -1,0 +1,30 @@
+// Start: how this process was started, by its environment: alone, its ranks threads, or by an MPI launcher as one rank.
+//
+// Errors   ConfigError for a launcher's variable that holds no number of ranks.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace loom::launch {
+
+struct Start {
+  int cores = 1;                // that this process may run on
+  int mpi_ranks = 0;            // started by mpirun or srun; 0 = no such launcher
+  int mpi_local_ranks = 0;      // of these, on this node
+  int mpi_rank = 0;             // of this process
+  int mpi_local_rank = 0;       // of this process among those on this node
+  std::string affinity_conf{};  // CPU_AFFINITY_CONF; empty: not set
+
+  // Whether ranks are processes; else they are threads of this one.
+  bool by_mpi() const { return mpi_ranks > 0; }
+  // Of this process; none where its ranks are threads.
+  std::optional<int> rank() const { return by_mpi() ? std::optional(mpi_rank) : std::nullopt; }
+  // Ranks of this node, of `ranks` in all.
+  int local_ranks(int ranks) const;
+
+  // From the affinity mask and the launcher's environment variables.
+  static Start detect();
+};
+
+}  // namespace loom::launch

@@ -1,0 +1,238 @@
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <functional>
+#include <span>
+
+#include "engine/core/units.h"
+#include "engine/core/wrapped.h"
+#include "engine/plan/plan_output.h"
+
+namespace loom::plan {
+namespace {
+
+constexpr std::size_t kIndent = 4;  // of the lines that a sentence goes on in
+
+double percent(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string percent_text(double percent) { return figure(percent, 1) + " %"; }
+
+// Of all rows, the most that `of` has.
+template <typename Rows, typename Of>
+std::int64_t most(const Rows& rows, Of of) {
+  std::int64_t largest = 0;
+  for (const auto& row : rows) largest = std::max<std::int64_t>(largest, std::invoke(of, row));
+  return largest;
+}
+
+// --- what is planned
+
+std::string trained_line(const StepEstimate& plan) {
+  const std::int64_t frozen = plan.parameters - plan.trained_parameters;
+  if (frozen == 0) return "all parameters are trained\n";
+  return fmt::format("{} parameters are trained, {} are frozen\n", count_text(plan.trained_parameters),
+                     count_text(frozen));
+}
+
+std::string head(const StepEstimate& plan) {
+  std::string text = fmt::format("{} of {} parameters on {} x {}, micro-batch {} x {} of {} tokens\n", plan.model,
+                                 count_text(plan.parameters), plan.world, plan.device, plan.micro_batches,
+                                 plan.micro_batch, plan.seq_length);
+  if (!plan.mode.empty()) text += plan.mode + "\n";
+  return text + trained_line(plan);
+}
+
+// --- whether it fits, and how fast it is
+
+std::string verdict(const MemoryEstimate& memory) {
+  if (!memory.fits) return "DOES NOT FIT";
+  if (!memory.host_fits) return "DOES NOT FIT the host";
+  return memory.cache_flushes > 0 ? "fits, with its cache emptied on the way" : "fits";
+}
+
+// Of all devices that share a host; nothing where they keep nothing on it.
+std::string host_line(const MemoryEstimate& memory) {
+  if (memory.host_bytes == 0) return "";
+  const bool known = memory.host_capacity_bytes > 0;
+  const std::string text =
+      fmt::format("a host keeps {}{} for {} device{}", memory_text(memory.host_bytes * memory.host_devices),
+                  known ? " of " + memory_text(memory.host_capacity_bytes) : "", memory.host_devices,
+                  memory.host_devices == 1 ? "" : "s");
+  if (known) return text + (memory.host_fits ? ": fits\n" : ": DOES NOT FIT\n");
+  return text + "; its memory is not known (host.memory_bytes of the profile), so this is not checked\n";
+}
+
+std::string speed_line(const StepEstimate& plan) {
+  const ThroughputEstimate& t = plan.throughput;
+  return fmt::format("step {}; {} tokens/s per device, {} in all; MFU {}, HFU {}\n", time_text(plan.time.step_ns),
+                     figure(t.tokens_per_s_per_device, 0), figure(t.tokens_per_s, 0), percent_text(100 * t.mfu),
+                     percent_text(100 * t.hfu));
+}
+
+std::string essentials(const StepEstimate& plan) {
+  const MemoryEstimate& memory = plan.memory;
+  return fmt::format("\n{}: peak reserved {} of {}, peak allocated {} (in {})\n", verdict(memory),
+                     memory_text(memory.peak_reserved_bytes), memory_text(memory.capacity_bytes),
+                     memory_text(memory.peak_allocated_bytes), memory.peak_phase) +
+         host_line(memory) + speed_line(plan);
+}
+
+// --- memory
+
+// Where the allocator's cache was emptied; nothing where it was not.
+std::string flush_lines(const MemoryEstimate& memory) {
+  if (memory.cache_flushes == 0) return "";
+  std::string text = fmt::format(
+      "  the allocator emptied its cache {} because a segment did not fit; each time the device stalls, "
+      "which the step's time leaves out\n",
+      memory.cache_flushes == 1 ? "once" : fmt::format("{} times", memory.cache_flushes));
+  for (const CacheFlush& flush : memory.flushes) {
+    text += fmt::format("    {} x in {}{}\n", flush.count, flush.phase,
+                        flush.group.empty() ? "" : fmt::format(", at group '{}'", flush.group));
+  }
+  return text;
+}
+
+// Bytes cached at the end of a step that are worth a look at where they are.
+constexpr std::int64_t kShownCache = std::int64_t{1} << 30;
+
+std::string pool_lines(const MemoryEstimate& memory) {
+  std::int64_t cached = 0;
+  for (const device::PoolStats& pool : memory.pools) cached += pool.free_bytes();
+  return memory.pools_by_life || cached > kShownCache ? pool_table(memory.pools) : "";
+}
+
+template <typename Of>
+std::string memory_row(std::string_view name, std::span<const PhaseMemory> phases, const Unit& unit, Of of) {
+  std::string text = fmt::format("  {:<18}", name);
+  for (const PhaseMemory& phase : phases) text += fmt::format("{:>12}", figure(std::invoke(of, phase), unit));
+  return text + "\n";
+}
+
+// Phases side by side. A category that no phase has is left out.
+std::string memory_table(const MemoryEstimate& memory) {
+  const Unit unit = unit_of_bytes(most(memory.phases, &PhaseMemory::peak_allocated_bytes));
+  std::string text = fmt::format("\n{:<20}", fmt::format("memory, {}", unit.name));
+  for (const PhaseMemory& phase : memory.phases) text += fmt::format("{:>12}", phase.phase);
+  text += "\n" + memory_row("peak allocated", memory.phases, unit, &PhaseMemory::peak_allocated_bytes);
+  for (int c = 0; c < device::kMemCategories; ++c) {
+    const auto bytes = [&](const PhaseMemory& phase) { return phase.by_category_at_peak[static_cast<std::size_t>(c)]; };
+    if (most(memory.phases, bytes) == 0) continue;
+    text +=
+        memory_row(fmt::format("  {}", device::name(static_cast<device::MemCategory>(c))), memory.phases, unit, bytes);
+  }
+  return text + memory_row("at the end", memory.phases, unit, &PhaseMemory::end_allocated_bytes);
+}
+
+std::string memory_section(const MemoryEstimate& memory) {
+  return memory_table(memory) +
+         fmt::format("  reserved at the end {}, allocated between steps {}{}\n", memory_text(memory.reserved_bytes),
+                     memory_text(memory.steady_allocated_bytes),
+                     memory.host_bytes > 0 ? ", on the host " + memory_text(memory.host_bytes) : "") +
+         flush_lines(memory) + pool_lines(memory);
+}
+
+// --- time
+
+std::string communication_table(const std::vector<CommunicationEstimate>& kinds) {
+  if (kinds.empty()) return "";
+  const Unit bytes = unit_of_bytes(most(kinds, &CommunicationEstimate::received_bytes));
+  const Unit time = unit_of_time(most(kinds, &CommunicationEstimate::time_ns));
+  std::string text = fmt::format("\n{:<26}{:>8}{:>12}{:>8}{:>12}{:>12}\n", "communication of a step", "ranks", "link",
+                                 "count", bytes.name, fmt::format("{} alone", time.name));
+  for (const CommunicationEstimate& kind : kinds) {
+    text += fmt::format("  {:<24}{:>8}{:>12}{:>8}{:>12}{:>12}\n", kind.collective, kind.ranks, kind.link, kind.count,
+                        figure(kind.received_bytes, bytes), figure(kind.time_ns, time));
+  }
+  return text;
+}
+
+std::string time_section(const TimeEstimate& time) {
+  const virtual_time::Breakdown& b = time.breakdown;
+  const Unit unit = unit_of_time(time.step_ns);
+  std::string text = fmt::format("\ntime, {}: step {}", unit.name, figure(time.step_ns, unit));
+  for (const PhaseTime& phase : time.phases)
+    text += fmt::format(", {} {}", phase.phase, figure(phase.compute_ns, unit));
+  text += fmt::format("\n  compute {}, exposed communication {} ({}; {} in all), exposed copies {}, idle {}\n",
+                      percent_text(percent(b.compute_ns, time.step_ns)), figure(b.exposed_comm_ns, unit),
+                      percent_text(percent(b.exposed_comm_ns, time.step_ns)), figure(b.comm_ns, unit),
+                      figure(b.exposed_copy_ns, unit), figure(b.idle_ns, unit));
+  if (time.host_bound()) {
+    text += fmt::format("  the host decides: device and links alone would need {}\n", time_text(time.device_bound_ns));
+  }
+  return text + "  MFU counts 3 x the matrix arithmetic of the forward, causal attention by half\n";
+}
+
+// --- changes
+
+std::string remedy_line(const Remedy& remedy) {
+  return wrapped(fmt::format("    {} ({} {}, step {})\n", remedy.change,
+                             remedy.saved_bytes < 0 ? "takes, on the device," : "saves",
+                             memory_text(std::abs(remedy.saved_bytes)), time_text(remedy.step_ns)),
+                 kIndent + 4);
+}
+
+constexpr std::size_t kChangeColumn = 47;  // of the rows of a sweep
+
+std::string sweep_row(std::string_view tokens, std::string_view step, std::string_view memory, std::string_view flushes,
+                      std::string_view mfu, std::string_view change) {
+  return wrapped(fmt::format("{:>12}{:>10}{:>9}{:>8}{:>6}  {}\n", tokens, step, memory, flushes, mfu, change),
+                 kChangeColumn);
+}
+
+}  // namespace
+
+std::string pool_table(const std::vector<device::PoolStats>& pools) {
+  const Unit unit = unit_of_bytes(most(pools, &device::PoolStats::reserved_bytes));
+  std::string text = fmt::format("  {:<16}{:>12}{:>12}{:>12}{:>14}{:>15}\n", fmt::format("pool, {}", unit.name),
+                                 "reserved", "allocated", "free", "largest free", "fragmentation");
+  for (const device::PoolStats& pool : pools) {
+    text += fmt::format("  {:<16}{:>12}{:>12}{:>12}{:>14}{:>15}\n", pool.pool, figure(pool.reserved_bytes, unit),
+                        figure(pool.allocated_bytes, unit), figure(pool.free_bytes(), unit),
+                        figure(pool.largest_free_bytes, unit), percent_text(100 * pool.fragmentation()));
+  }
+  return text;
+}
+
+std::string to_text(const StepEstimate& plan) {
+  std::string text = head(plan) + essentials(plan) + memory_section(plan.memory) +
+                     communication_table(plan.communication) + time_section(plan.time) + to_text(plan.swaps);
+  for (const std::string& warning : plan.warnings) text += "warning: " + warning + "\n";
+  return wrapped(text, kIndent);
+}
+
+std::string out_of_memory_text(const CheckedEstimate& checked) {
+  const std::string text = wrapped(checked.out_of_memory.value() + "\n", kIndent);
+  if (checked.remedies.empty()) return text + "  no change of the file, nor two or three together, would make it fit\n";
+  std::string changes = "  it would fit with\n";
+  for (const Remedy& remedy : checked.remedies) changes += remedy_line(remedy);
+  return text + changes;
+}
+
+std::string to_text(const CheckedEstimate& checked) {
+  const std::string text = to_text(checked.plan);
+  return checked.out_of_memory ? text + "\n" + out_of_memory_text(checked) : text;
+}
+
+std::string to_text(const std::vector<PlanSearch::Candidate>& sweep) {
+  constexpr std::size_t kShown = 20;
+  if (sweep.empty()) return "0 configurations fit\n";
+  const std::span shown = std::span(sweep).first(std::min(kShown, sweep.size()));
+  const Unit time = unit_of_time(most(shown, [](const auto& row) { return row.plan.time.step_ns; }));
+  const Unit bytes = unit_of_bytes(most(shown, [](const auto& row) { return row.plan.memory.peak_reserved_bytes; }));
+  std::string text =
+      fmt::format("{} configurations fit; the fastest per token first\n", sweep.size()) +
+      sweep_row("tokens/s/dev", fmt::format("step {}", time.name), bytes.name, "flushes", "MFU %", "change");
+  for (const PlanSearch::Candidate& candidate : shown) {
+    const StepEstimate& plan = candidate.plan;
+    text += sweep_row(figure(plan.throughput.tokens_per_s_per_device, 0), figure(plan.time.step_ns, time),
+                      figure(plan.memory.peak_reserved_bytes, bytes), std::to_string(plan.memory.cache_flushes),
+                      figure(100 * plan.throughput.mfu, 1), candidate.change);
+  }
+  if (sweep.size() > kShown) text += fmt::format("and {} more (--json has all)\n", sweep.size() - kShown);
+  return text;
+}
+
+}  // namespace loom::plan

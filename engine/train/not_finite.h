@@ -1,0 +1,26 @@
+// The error that ends a run at a loss or gradient norm that is NaN or Inf.
+//
+// Threads  safe from any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "engine/train/arguments.h"
+
+namespace loom::train {
+
+// "NaN in grad norm, first in the gradient of 'head.bias' on rank 3".
+struct NotFinite {
+  std::string_view found;
+  std::string_view what;
+  std::string where = {};  // behind it
+};
+// Error, with the iteration (from 1), what happens to the files of --save, and the next step.
+[[noreturn]] void raise_not_finite(const NotFinite& value, std::int64_t iteration, const TrainArguments& arguments);
+
+// What an error leaves on disk: "nothing is saved, and out keeps what it held".
+std::string what_is_kept(const TrainArguments& arguments);
+
+}  // namespace loom::train

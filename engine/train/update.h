@@ -1,0 +1,79 @@
+// Update: what follows the backward of a step on a rank - the gradient norm, the loss scale, clipping, the optimizer's
+// step, and the schedules of learning rate and weight decay.
+//
+// Norm      of the gradients as backward left them, the same bits on every rank; without the loss scale.
+// Order     norm, overflow, clipping, optimizer. Without clipping, loss scale and check_for_nan_in_loss_and_grad the
+//           optimizer takes each gradient that comes to the host when it has landed, and the norm comes last.
+// Overflow  a gradient of any rank that is NaN or Inf under a loss scale leaves out the update on all ranks, and the
+//           schedules stay. At a scale that cannot fall it is an Error, with check_for_nan_in_loss_and_grad.
+// Errors    Error for a norm that is not finite, with check_for_nan_in_loss_and_grad, before the optimizer changes
+//           anything; it names the first such gradient of any rank.
+// Threads   the rank's host thread; take() is collective.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/comm/mesh.h"
+#include "engine/nn/module.h"
+#include "engine/nn/optim/optimizer.h"
+#include "engine/train/loss_scaler.h"
+#include "engine/train/optimizer_schedule.h"
+#include "engine/train/step_metrics.h"
+#include "engine/train/train_state.h"
+
+namespace loom::train {
+
+class Update {
+ public:
+  // The references outlive it.
+  struct Of {
+    const TrainArguments& arguments;
+    nn::Module& model;
+    nn::Module& sharded;  // the model, or the part of it that fully_shard() was applied to
+    nn::Module& saved;    // the optimizer's paths are relative to it
+    bool is_sharded = false;
+    comm::Axis loss_axis;
+    int rank = 0;
+  };
+  explicit Update(Of of);
+
+  nn::Optimizer& optimizer() { return *optimizer_; }
+  const OptimizerSchedule& schedule() const { return schedule_; }
+  void set_schedule(const OptimizerSchedule& schedule) { schedule_ = schedule; }
+
+  // What backward begins with: the loss, times the loss scale if there is one.
+  Tensor scaled(const Tensor& loss) const;
+  // A dynamic loss scale goes on as the state has it; then the state has this one's.
+  void restore(TrainState& state);
+
+  // After the backward of step state.step. Sets the figures of the update in `metrics`; of the state, the loss scale
+  // and the samples that moved the schedules.
+  void take(TrainState& state, StepMetrics& metrics);
+
+ private:
+  void collect_groups(const nn::ParameterGroups& groups);
+  double unclipped_norm();
+  void clip(double norm);
+  bool overflows(double norm);
+  void check_overflow(double norm, std::int64_t iteration) const;
+  void check_norm(double norm, std::int64_t iteration) const;
+  std::string first_bad_gradient() const;
+  bool precedes_norm() const;
+  void clip_and_step(TrainState& state, StepMetrics& metrics);
+  void step(TrainState& state);
+  void note_scale(TrainState& state) const;
+
+  const Of of_;
+  OptimizerSchedule schedule_;
+  std::optional<LossScaler> scaler_;  // of --fp16
+  std::unique_ptr<nn::Optimizer> optimizer_;
+  std::vector<bool> decays_;    // by group of the optimizer: its weight decay is the schedule's
+  std::vector<Tensor> beside_;  // what the optimizer updates beside the parameters of the sharded part
+};
+
+}  // namespace loom::train

@@ -1,0 +1,94 @@
+#include "tests/journeys/families.h"
+
+namespace loom::test {
+namespace {
+
+const std::string kSource = SHARDLOOM_SOURCE;
+
+const std::string kDims =
+    "vocab_size: 2048\nhidden_size: 16\nnum_hidden_layers: 2\nnum_attention_heads: 2\nnum_key_value_heads: 1\n"
+    "intermediate_size: 24\nmax_position_embeddings: 256\nrms_norm_eps: 1.0e-6\n";
+const std::string kWhole = "sharding_size: auto\nsub_modules_to_wrap:\n";
+const std::string kLayers = kWhole + "  - \"model.embed_tokens\"\n  - \"model.layers.{*}\"\n";
+// Of an output layer tied to the embedding: both belong to the root's group.
+const std::string kTiedLayers = kWhole + "  - \"model.layers.{*}\"\n";
+
+// A decoder that learns the texts of the tokenizer tests, by the shardloom program.
+Family decoder(const std::string& name, const std::string& model, const std::string& sharding) {
+  return {
+      .name = name,
+      .program = SHARDLOOM_PROGRAM,
+      .command = {"train"},
+      .shape = {"--model-config", "model.yaml"},
+      .weights = {"--init-from-hf-path"},
+      .data = {"--tokenizer-name-or-path", kSource + "/tests/reference/sft/tokenizers/qwen2", "--data-path",
+               "texts_text_document", "--split", "80,20,0", "--seq-length", "32", "--fsdp2-config-path", "fsdp2.yaml"},
+      .lora_targets = {"all-linear"},
+      .files = {{"model.yaml", model}, {"fsdp2.yaml", sharding}},
+      .refused = {}};
+}
+
+Family rotary(const std::string& name, const std::string& model, bool tied) {
+  return decoder(name, model + kDims + fmt::format("tie_word_embeddings: {}\n", tied), tied ? kTiedLayers : kLayers);
+}
+
+Family gpt2() {
+  Family family = decoder("gpt2",
+                          "model_type: gpt2\nvocab_size: 2048\nn_embd: 16\nn_layer: 2\nn_head: 2\nn_positions: 256\n"
+                          "tie_word_embeddings: true\nresid_pdrop: 0.0\nembd_pdrop: 0.0\nattn_pdrop: 0.0\n",
+                          kWhole + "  - \"transformer.h.{*}\"\n");
+  family.refused = {{"to mcore and back", "gpt2"}};
+  return family;
+}
+
+Family internvl() {
+  const std::string example = kSource + "/examples/pretrain_vlm/";
+  return {.name = "internvl",
+          .program = SHARDLOOM_VLM_PROGRAM,
+          .command = {},
+          .shape = {"--config", example + "model.yaml"},
+          .weights = {"--config", example + "model.yaml", "--init-from-hf-path"},
+          .data = {"--seq-length", "35", "--fsdp2-config-path", example + "fsdp2_config.yaml"},
+          .lora_targets = {"q_proj", "v_proj"},
+          .texts = false,
+          .files = {},
+          .merged_tolerance = 2e-3,
+          .refused = {{"generate", "internvl"}, {"to mcore and back", "internvl"}}};
+}
+
+// A user's own architecture in a user's own program (docs/your-own-model.md).
+Family own_program() {
+  const std::string example = kSource + "/examples/pretrain_custom_model/";
+  return {.name = "own_program",
+          .program = SHARDLOOM_OWN_PROGRAM,
+          .command = {},
+          .shape = {"--config", example + "model.yaml"},
+          .weights = {"--config", example + "model.yaml", "--init-from-hf-path"},
+          .data = {"--data-path", kSource + "/README.md", "--seq-length", "32", "--fsdp2-config-path",
+                   example + "fsdp2_config.yaml"},
+          .lora_targets = {"q_kv", "o"},
+          .texts = false,
+          .files = {},
+          .refused = {{"generate", "model_type is missing"}, {"to mcore and back", "model_type is missing"}}};
+}
+
+}  // namespace
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {
+      rotary("qwen2", "model_type: qwen2\n", false),
+      rotary("qwen2_tied", "model_type: qwen2\n", true),
+      rotary("llama", "model_type: llama\n", false),
+      rotary("qwen3", "model_type: qwen3\nhead_dim: 8\n", false),
+      rotary("qwen3_moe",
+             "model_type: qwen3_moe\nhead_dim: 8\nnum_experts: 4\nnum_experts_per_tok: 2\nmoe_intermediate_size: 12\n"
+             "norm_topk_prob: true\ndecoder_sparse_step: 1\nmlp_only_layers: []\n",
+             false),
+      gpt2(),
+      internvl(),
+      own_program(),
+  };
+  return all;
+}
+
+}  // namespace loom::test

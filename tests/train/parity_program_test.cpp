@@ -1,0 +1,75 @@
+// Promise: a reference program fails a case with a key that it does not use, naming file and key, and skips the ranks
+//          that a case does not divide by, by their number.
+// World:   the built programs on copies of reference cases, changed by a key.
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <functional>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <sys/wait.h>
+#include <utility>
+
+#include "tests/support/files.h"
+
+namespace loom::test {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// A folder FAMILY/case whose curve.json is that of `from`, changed; its base stands beside the family.
+fs::path changed_case(const std::string& family, const std::string& from,
+                      const std::function<void(nlohmann::json&)>& change) {
+  const fs::path references = fs::path(LOOM_SOURCE_DIR) / "tests/reference";
+  const fs::path folder = fresh_folder();
+  fs::create_directories(folder / family);
+  fs::create_directory_symlink(references / "training", folder / "training");
+  fs::copy(references / family / from, folder / family / "case");
+  nlohmann::json curve = nlohmann::json::parse(read_file(folder / family / "case/curve.json"));
+  change(curve);
+  write_file(folder / family / "case/curve.json", curve.dump());
+  return folder / family;
+}
+
+// Exit status and output of the program on the folder.
+std::pair<int, std::string> run(const std::string& program, const fs::path& folder) {
+  const fs::path out = folder.parent_path() / "out.txt";
+  const int status =
+      std::system(fmt::format("timeout 240 '{}' '{}' > '{}' 2>&1", program, folder.string(), out.string()).c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out)};
+}
+
+TEST(AReferenceProgram, FailsACaseWithAKeyThatItDoesNotUse) {
+  const fs::path folder = changed_case("optim", "sgd_momentum", [](nlohmann::json& curve) {
+    curve["scenario"]["optimizer"]["maximize"] = true;
+    curve["curve"][4]["momentum"] = 0.5;
+  });
+  const auto [status, out] = run(OPTIMIZER_PARITY, folder);
+  EXPECT_EQ(status, 1);
+  for (const char* ranks : {"1 rank", "2 ranks", "4 ranks"}) {
+    EXPECT_THAT(out,
+                HasSubstr(fmt::format("case, {}: FAILED, curve.json: this program does not use 'curve[].momentum', "
+                                      "'scenario.optimizer.maximize'\n",
+                                      ranks)));
+  }
+  EXPECT_THAT(out, HasSubstr("0 passed, 3 failed, 0 skipped\n"));
+}
+
+// Two ranks would have one and a half pairs each.
+TEST(AReferenceProgram, SkipsTheRanksThatACaseDoesNotDivideBy) {
+  const fs::path folder = changed_case("posttrain", "simpo", [](nlohmann::json& curve) { curve["pairs"] = 3; });
+  const auto [status, out] = run(POSTTRAIN_PARITY, folder);
+  EXPECT_EQ(status, 1);
+  for (const char* grain : {"fast", "pytorch"}) {
+    for (const int ranks : {2, 4}) {
+      EXPECT_THAT(out, HasSubstr(fmt::format("case {} {} ranks: skipped, its 3 pairs do not divide by {} ranks\n",
+                                             grain, ranks, ranks)));
+    }
+  }
+  EXPECT_THAT(out, ::testing::Not(HasSubstr("internal")));
+}
+
+}  // namespace
+}  // namespace loom::test
