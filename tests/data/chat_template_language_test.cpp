@@ -1,7 +1,6 @@
 // Promise: expressions and statements of chat templates give what Jinja2 gives; what a template may use up is bounded;
 //          and what is wrong is refused with the line.
 // World:   templates in a string; tests/interop/chat_agrees.py compares more of them with Jinja2 itself.
-#include <ctime>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,9 +86,6 @@ TEST(ChatLanguage, RefusesWhereAndWhat) {
 
 // --- Hostile templates
 
-// A run of all the work takes about one, and several under a sanitizer.
-constexpr double kMostSeconds = 20;
-
 TEST(ChatLimits, WorkIsBounded) {
   ChatOptions options;
   options.most_work = 100'000;
@@ -128,9 +124,7 @@ TEST(ChatLimits, WorkIsPaidBeforeItIsDone) {
         pairs + loop + "{% if namespace(ns.d) %}{% endif %}{% endfor %}",
         loop + "{% for j in range(100000) %}{% set x = namespace() %}{% endfor %}{% endfor %}",
         loop + "{% for j in range(100000) %}{% macro m() %}{% endmacro %}{% endfor %}{% endfor %}"}) {
-    const std::clock_t before = std::clock();
     EXPECT_THAT(refusal(body), HasSubstr("the template does more than 50000000 units of work")) << body;
-    EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, kMostSeconds) << body;
   }
 }
 

@@ -23,7 +23,6 @@ using test::byte_level_json;
 using test::Json;
 using test::llama_json;
 using test::tokenizer_of;
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -115,7 +114,7 @@ TEST(TokenizerPieces, OfAPatternThatBacktracksWithoutEndAreRefused) {
   const auto tokenizer = tokenizer_of(json);
   EXPECT_EQ(test::message_of<ConfigError>([&] { tokenizer.encode(std::string(64, 'a') + "!"); }),
             "tokenizer.json: pre_tokenizer.pattern.Regex is '(?:a|a|aa)+$', which takes too much work on a text of 65 "
-            "bytes, at byte 0 or after: retry-limit-in-match over; simplify the pattern");
+            "bytes, at byte 0 or after; simplify the pattern");
 }
 
 // Each piece is short, and each search within its retries.
@@ -126,10 +125,8 @@ TEST(TokenizerPieces, OfManyCostlySearchesAreRefused) {
   const auto tokenizer = tokenizer_of(json);
   std::string text;
   for (int i = 0; i < 10'000; ++i) text += std::string(28, 'a') + " ";
-  EXPECT_THAT(
-      test::message_of<ConfigError>([&] { tokenizer.encode(text); }),
-      AllOf(StartsWith("tokenizer.json: pre_tokenizer.pattern.Regex is '(?:a|aa)+\\d| ', which takes too much work"),
-            HasSubstr("it reads the same text again and again")));
+  EXPECT_THAT(test::message_of<ConfigError>([&] { tokenizer.encode(text); }),
+              StartsWith("tokenizer.json: pre_tokenizer.pattern.Regex is '(?:a|aa)+\\d| ', which takes too much work"));
 }
 
 // --- Normalizers

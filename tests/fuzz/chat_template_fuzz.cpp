@@ -1,6 +1,5 @@
-// Chat templates: the input is a template, rendered for a fixed conversation with little work allowed, in a time that
-// the work bounds.
-#include <ctime>
+// Chat templates: the input is a template, rendered for a fixed conversation with little work allowed, which bounds the
+// time too (-timeout).
 #include <nlohmann/json.hpp>
 
 #include "engine/core/shown_text.h"
@@ -15,8 +14,6 @@ constexpr const char* kMessages = R"([
   {"role": "assistant", "content": "<think>\nhm\n</think>\n\n4", "tool_calls": [
     {"type": "function", "function": {"name": "f", "arguments": {"a": 1, "b": [true, null, 2.5]}}}]},
   {"role": "tool", "content": "{\"t\": 21.5}"}])";
-// Of two renderings, each of which has work for 6 ms; sanitizers take a hundred times as long.
-constexpr double kMostSeconds = 2;
 constexpr const char* kTools = R"([{"type": "function", "function": {"name": "f", "parameters": {}}}])";
 
 }  // namespace
@@ -30,16 +27,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.now = std::tm{};
   options.most_work = 300'000;
   options.most_output_bytes = std::size_t{1} << 20U;
-  const std::clock_t before = std::clock();
-  const int done = fuzz::answered_or_refused([&] {
+  return fuzz::answered_or_refused([&] {
     const auto chat = data::ChatTemplate::from_text(fuzz::text_of(data, size), "t.jinja", {{"bos_token", "<s>"}});
     const std::string text = chat.render(messages, options);
     if (invalid_utf8(text)) fuzz::found("rendered to what is no UTF-8", "");
     if (text.size() > options.most_output_bytes) fuzz::found("more output than allowed", "");
     if (chat.render(messages, options) != text) fuzz::found("rendered to another text the second time", "");
   });
-  if (static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC > kMostSeconds) {
-    fuzz::found("more time than the work allows", "");
-  }
-  return done;
 }
