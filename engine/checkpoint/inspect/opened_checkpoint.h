@@ -35,9 +35,9 @@ class OpenedCheckpoint {
 
   const CheckpointPlace& place() const { return place_; }
   const TensorList& tensors() const { return tensors_; }
-  // Null but for kDcp.
   // Of a checkpoint with a manifest: every byte (manifest_check.h).
   void check_whole();
+  // Null but for kDcp.
   const io::DcpFolder* dcp() const { return dcp_ ? &*dcp_ : nullptr; }
 
  private:
