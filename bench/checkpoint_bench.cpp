@@ -175,11 +175,11 @@ void async_stall(benchmark::State& bench) {
   for (auto _ : bench) {
     const fs::path folder = scratch();
     const train::PretrainCallbacks given = callbacks();
-    train::TrainArguments asked = arguments(kRanks, true, DType::kF32);
-    asked.ckpt_format = train::CheckpointFormat::kTorchDcp;
-    asked.async_save = true;
-    asked.keep_last = 1;
-    asked.save = folder / "checkpoints";
+    train::TrainSections asked = arguments(kRanks, true, DType::kF32);
+    asked.checkpoint.ckpt_format = train::CheckpointFormat::kTorchDcp;
+    asked.checkpoint.async_save = true;
+    asked.checkpoint.keep_last = 1;
+    asked.checkpoint.save = folder / "checkpoints";
     const train::TrainingInputs inputs = train::read_inputs(asked, given);
     std::vector<double> steps, stalls, steps_beside;
     launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
@@ -219,10 +219,10 @@ void whole_of_load(benchmark::State& bench) {
   for (auto _ : bench) {
     const fs::path folder = scratch();
     const train::PretrainCallbacks given = callbacks();
-    train::TrainArguments asked = arguments(kRanks, true, DType::kF32);
-    asked.ckpt_format = train::CheckpointFormat::kTorchDcp;
-    asked.save = asked.load = folder / "checkpoints";
-    asked.lr_decay_iters = asked.train_iters;
+    train::TrainSections asked = arguments(kRanks, true, DType::kF32);
+    asked.checkpoint.ckpt_format = train::CheckpointFormat::kTorchDcp;
+    asked.checkpoint.save = asked.checkpoint.load = folder / "checkpoints";
+    asked.schedule.lr_decay_iters = asked.schedule.train_iters;
     const train::TrainingInputs inputs = train::read_inputs(asked, given);
     std::vector<double> checks, loads, without;
     launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
@@ -233,7 +233,7 @@ void whole_of_load(benchmark::State& bench) {
       trainer.step();
       checkpoints.save();
       checkpoints.finish();
-      const fs::path saved = *asked.load / "iter_0000001";
+      const fs::path saved = *asked.checkpoint.load / "iter_0000001";
       for (int round = 0; round < kRounds; ++round) {
         everyone->barrier(comm::kHostLane, "round");  // the manifest is in its place
         const double check_s = seconds_of([&] { sum_own_share(saved, context.rank()); });

@@ -70,17 +70,17 @@ inline std::filesystem::path sharding_file(DType compute) {
   return folder / "fsdp2_config.yaml";
 }
 
-inline train::TrainArguments arguments(int ranks, bool sharded, DType compute) {
-  train::TrainArguments a;
-  a.ranks = ranks;
-  a.device_executor = device::ExecutorKind::kInline;
-  a.seq_length = kSeq;
-  a.micro_batch_size = kBatch;
-  a.global_batch_size = kBatch * ranks;
-  a.lr = a.min_lr = 1e-4;
-  a.lr_decay_style = train::LrDecayStyle::kConstant;
-  a.use_torch_fsdp2 = sharded;
-  if (sharded) a.fsdp2_config_path = sharding_file(compute);
+inline train::TrainSections arguments(int ranks, bool sharded, DType compute) {
+  train::TrainSections a;
+  a.launch.ranks = ranks;
+  a.launch.device_executor = device::ExecutorKind::kInline;
+  a.data.seq_length = kSeq;
+  a.schedule.micro_batch_size = kBatch;
+  a.schedule.global_batch_size = kBatch * ranks;
+  a.schedule.lr = a.schedule.min_lr = 1e-4;
+  a.schedule.lr_decay_style = train::LrDecayStyle::kConstant;
+  a.parallel.use_torch_fsdp2 = sharded;
+  if (sharded) a.parallel.fsdp2_config_path = sharding_file(compute);
   return a;
 }
 

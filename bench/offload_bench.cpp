@@ -33,7 +33,7 @@ std::filesystem::path offloading_file() {
   return file;
 }
 
-Measured measure(const train::TrainArguments& asked) {
+Measured measure(const train::TrainSections& asked) {
   Measured result;
   const train::PretrainCallbacks given = callbacks();
   const train::TrainingInputs inputs = train::read_inputs(asked, given);
@@ -60,11 +60,11 @@ Measured measure(const train::TrainArguments& asked) {
 enum class Where { kOffload, kSwapBatches, kSwapSlices };
 
 void host_state(benchmark::State& state, Where where) {
-  const train::TrainArguments on_device = arguments(kRanks, true, DType::kF32);
-  train::TrainArguments on_host = on_device;
-  if (where == Where::kOffload) on_host.fsdp2_config_path = offloading_file();
-  if (where == Where::kSwapBatches) on_host.optimizer = train::OptimizerKind::kAdamSwap;
-  on_host.swap_optimizer = where == Where::kSwapSlices;
+  const train::TrainSections on_device = arguments(kRanks, true, DType::kF32);
+  train::TrainSections on_host = on_device;
+  if (where == Where::kOffload) on_host.parallel.fsdp2_config_path = offloading_file();
+  if (where == Where::kSwapBatches) on_host.optimizer.kind = train::OptimizerKind::kAdamSwap;
+  on_host.optimizer.swap_optimizer = where == Where::kSwapSlices;
   for (auto _ : state) {
     const Measured plain = measure(on_device), moved = measure(on_host);
     if (std::memcmp(plain.losses.data(), moved.losses.data(), plain.losses.size() * sizeof(double)) != 0) {

@@ -25,6 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using train::TrainArguments;
+using train::TrainSections;
 
 constexpr int kRanks = 2;
 constexpr std::int64_t kVocab = 512;
@@ -38,7 +39,7 @@ fs::path folder() {
   return path;
 }
 
-cli::ProgramArguments arguments_of(bool everything) {
+job::Job arguments_of(bool everything) {
   const fs::path at = folder();
   std::ofstream(at / "model.yaml") << "model_type: llama\nvocab_size: 512\nhidden_size: 256\nintermediate_size: 704\n"
                                       "num_hidden_layers: 4\nnum_attention_heads: 4\nnum_key_value_heads: 4\n"
@@ -46,14 +47,14 @@ cli::ProgramArguments arguments_of(bool everything) {
                                       "tie_word_embeddings: false\n";
   std::ofstream(at / "fsdp2.yaml")
       << "sharding_size: auto\nsub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n";
-  cli::ProgramArguments a;
-  a.model_config = at / "model.yaml";
-  a.seq_length = 128;
-  a.ranks = kRanks;
-  a.global_batch_size = kRanks;
-  a.use_torch_fsdp2 = true;
-  a.fsdp2_config_path = at / "fsdp2.yaml";
-  a.train_iters = a.lr_decay_iters = 1000;
+  job::Job a;
+  a.model.model_config = at / "model.yaml";
+  a.data.seq_length = 128;
+  a.launch.ranks = kRanks;
+  a.schedule.global_batch_size = kRanks;
+  a.parallel.use_torch_fsdp2 = true;
+  a.parallel.fsdp2_config_path = at / "fsdp2.yaml";
+  a.schedule.train_iters = a.schedule.lr_decay_iters = 1000;
   a.profile.enabled = true;
   a.profile.step_start = 0;
   a.profile.step_end = 1000;
@@ -111,7 +112,7 @@ double round_of(train::Trainer& trainer, observe::Profiler* profiler, std::int64
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kStepsPerRound;
 }
 
-Measured measure(const cli::ProgramArguments& arguments) {
+Measured measure(const job::Job& arguments) {
   const train::PretrainCallbacks given = callbacks();
   const train::TrainingInputs inputs = train::read_inputs(arguments, given);
   Measured result;
@@ -120,8 +121,9 @@ Measured measure(const cli::ProgramArguments& arguments) {
       train::set_up_rank(context, arguments);
       train::Trainer trainer(arguments, given, inputs, world);
       const std::optional<virtual_time::HardwareProfile> no_device;
-      observe::Profiler profiler(arguments.profile, no_device,
-                                 {.executor = arguments.device_executor, .train_iters = arguments.train_iters});
+      observe::Profiler profiler(
+          arguments.profile, no_device,
+          {.executor = arguments.launch.device_executor, .train_iters = arguments.schedule.train_iters});
       run(context.rank(), trainer, profiler);
     });
   };

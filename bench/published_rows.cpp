@@ -85,22 +85,23 @@ std::string sharding_yaml(const PublishedRow& row, const Json& source, bool gpt2
       row.shard, gpt2 ? "transformer.h" : "model.layers", source.at("reduce_dtype").get<std::string>());
 }
 
-train::TrainArguments arguments_of(const PublishedRows& all, const PublishedRow& row,
-                                   const std::filesystem::path& folder) {
+train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& row,
+                                  const std::filesystem::path& folder) {
   const Json& model = all.models.at(row.model);
   const Json& source = all.sources.at(row.source);
-  train::TrainArguments arguments;
-  arguments.model_config = write(folder / "config.json", model.dump());
-  arguments.fsdp2_config_path = write(folder / "fsdp2_config.yaml", sharding_yaml(row, source, is_gpt2(model)));
-  arguments.use_torch_fsdp2 = true;
-  arguments.ranks = row.devices;
-  arguments.seq_length = row.seq;
-  arguments.micro_batch_size = row.micro_batch;
-  arguments.global_batch_size = row.micro_batch * row.micro_batches * row.devices;
-  arguments.kernels = train::KernelSet::kPytorch;
-  arguments.fused.fused_swiglu = arguments.fused.fused_rotary_pos_emb = row.compiled;
-  arguments.fused.fused_rmsnorm = row.compiled || source.at("fused_rmsnorm").get<bool>();
-  arguments.fused.fused_cross_entropy = source.at("fused_cross_entropy");
+  train::TrainSections arguments;
+  arguments.model.model_config = write(folder / "config.json", model.dump());
+  arguments.parallel.fsdp2_config_path =
+      write(folder / "fsdp2_config.yaml", sharding_yaml(row, source, is_gpt2(model)));
+  arguments.parallel.use_torch_fsdp2 = true;
+  arguments.launch.ranks = row.devices;
+  arguments.data.seq_length = row.seq;
+  arguments.schedule.micro_batch_size = row.micro_batch;
+  arguments.schedule.global_batch_size = row.micro_batch * row.micro_batches * row.devices;
+  arguments.kernels.set = train::KernelSet::kPytorch;
+  arguments.kernels.fused.fused_swiglu = arguments.kernels.fused.fused_rotary_pos_emb = row.compiled;
+  arguments.kernels.fused.fused_rmsnorm = row.compiled || source.at("fused_rmsnorm").get<bool>();
+  arguments.kernels.fused.fused_cross_entropy = source.at("fused_cross_entropy");
   return arguments;
 }
 
@@ -119,7 +120,7 @@ void recompute_layers(nn::Module& model, const PublishedRow& row) {
   }
 }
 
-train::PretrainCallbacks callbacks_of(const train::TrainArguments& arguments, const PublishedRow& row) {
+train::PretrainCallbacks callbacks_of(const train::TrainSections& arguments, const PublishedRow& row) {
   train::PretrainCallbacks callbacks = cli::hub_callbacks(arguments);
   callbacks.model_provider = [plain = callbacks.model_provider, row](const train::TrainArguments& asked) {
     std::shared_ptr<nn::Module> model = plain(asked);
@@ -201,7 +202,7 @@ PublishedRows PublishedRows::read(const std::filesystem::path& path) {
 }
 
 PlannedRow plan_row(const PublishedRows& all, const PublishedRow& row, const std::filesystem::path& folder) {
-  const train::TrainArguments arguments = arguments_of(all, row, folder);
+  const train::TrainSections arguments = arguments_of(all, row, folder);
   const train::PretrainCallbacks callbacks = callbacks_of(arguments, row);
   const virtual_time::HardwareProfile profile = profile_of(row);
   const Json& model = all.models.at(row.model);

@@ -44,7 +44,7 @@ struct Measured {
 Measured measure(int ranks, bool sharded, DType compute) {
   Measured result;
   const train::PretrainCallbacks given = callbacks();
-  const train::TrainArguments asked = arguments(sharded ? ranks : 1, sharded, compute);
+  const train::TrainSections asked = arguments(sharded ? ranks : 1, sharded, compute);
   const train::TrainingInputs inputs = train::read_inputs(asked, given);
   launch::run_ranks(ranks, {}, [&](RankContext& context, comm::World& world) {
     train::set_up_rank(context, asked);

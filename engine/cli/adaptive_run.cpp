@@ -6,26 +6,26 @@ namespace loom::cli {
 namespace {
 
 // Of the device; 0: without end.
-std::int64_t device_mib(const train::TrainArguments& a, const virtual_time::HardwareProfile& profile, bool plans) {
-  return plans ? plan::capacity_of(a, profile) >> 20 : a.device_memory_mib;
+std::int64_t device_mib(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile, bool plans) {
+  return plans ? plan::capacity_of(memory, profile) >> 20 : memory.device_memory_mib;
 }
 
 }  // namespace
 
-std::optional<plan::AdaptiveChoice> choose_modes(const train::TrainArguments& arguments,
+std::optional<plan::AdaptiveChoice> choose_modes(const train::TrainSections& arguments,
                                                  const train::PretrainCallbacks& callbacks,
                                                  const virtual_time::HardwareProfile& profile, bool plans) {
-  if (!arguments.adaptive_recompute) return std::nullopt;
-  const std::int64_t most = device_mib(arguments, profile, plans);
-  const std::int64_t asked = arguments.adaptive_recompute_mib;
+  if (!arguments.memory.adaptive_recompute) return std::nullopt;
+  const std::int64_t most = device_mib(arguments.memory, profile, plans);
+  const std::int64_t asked = arguments.memory.adaptive_recompute_mib;
   const bool as_asked = asked > 0 && (most == 0 || asked <= most);
   if (!as_asked && most == 0) {
     config_error(
         "--adaptive-recompute-device-swap is given, and the memory of this machine is no device's; give "
         "--adaptive-recompute-device-size or --device-memory, the MiB that a step has to fit");
   }
-  train::TrainArguments limited = arguments;
-  limited.device_memory_mib = as_asked ? asked : most;
+  train::TrainSections limited = arguments;
+  limited.memory.device_memory_mib = as_asked ? asked : most;
   return plan::choose_adaptive(limited, callbacks, profile);
 }
 

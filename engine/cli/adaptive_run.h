@@ -10,7 +10,7 @@ namespace loom::cli {
 // What is chosen for a step in --adaptive-recompute-device-size MiB, or in the device's memory; nothing where it is not
 // asked for. `plans`: the profile's memory is the device's where --device-memory says none; a run has to be told.
 // ConfigError, OutOfMemoryError.
-std::optional<plan::AdaptiveChoice> choose_modes(const train::TrainArguments& arguments,
+std::optional<plan::AdaptiveChoice> choose_modes(const train::TrainSections& arguments,
                                                  const train::PretrainCallbacks& callbacks,
                                                  const virtual_time::HardwareProfile& profile, bool plans);
 

@@ -12,16 +12,16 @@
 namespace loom::cli {
 namespace {
 
-void check_weights(const ProgramArguments& a) {
-  if (a.downcast_to_bf16 && !a.init_from_hf_path) {
+void check_weights(const models::ModelOptions& model) {
+  if (model.downcast_to_bf16 && !model.init_from_hf_path) {
     config_error(
         "--downcast-to-bf16 rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove it");
   }
 }
 
 // What belongs to adapters, where none are asked for or a folder has it.
-void check_lora(const ProgramArguments& a, Refusals& refusals) {
-  const models::LoraFlags& lora = a.lora;
+void check_lora(const models::ModelOptions& model, Refusals& refusals) {
+  const models::LoraFlags& lora = model.lora;
   const std::pair<bool, std::string_view> parts[] = {{lora.r.has_value(), "--lora-r"},
                                                      {lora.alpha.has_value(), "--lora-alpha"},
                                                      {lora.dropout.has_value(), "--lora-dropout"},
@@ -42,7 +42,7 @@ void check_lora(const ProgramArguments& a, Refusals& refusals) {
 }
 
 // Flags of an optimizer beside another one.
-void check_optimizer(const Command& app, const ProgramArguments& a, Refusals& refusals) {
+void check_optimizer(const Command& app, const job::Job& a, Refusals& refusals) {
   const auto refuse_without = [&](std::string_view prefix, bool is_chosen, std::string_view word) {
     for (const SeenFlag& flag : app.flags()) {
       if (is_chosen || !flag.given || !flag.name.starts_with(prefix)) continue;
@@ -50,85 +50,91 @@ void check_optimizer(const Command& app, const ProgramArguments& a, Refusals& re
           fmt::format("{} is of --optimizer {}, which is not given; add it, or remove the flag", flag.name, word));
     }
   };
-  refuse_without("--muon-", a.optimizer == train::OptimizerKind::kMuon, "muon");
-  refuse_without("--sgd-", a.optimizer == train::OptimizerKind::kSgd, "sgd");
-  if (a.optimizer == train::OptimizerKind::kSgd && a.sgd_nesterov && a.sgd_momentum == 0) {
+  refuse_without("--muon-", a.optimizer.kind == train::OptimizerKind::kMuon, "muon");
+  refuse_without("--sgd-", a.optimizer.kind == train::OptimizerKind::kSgd, "sgd");
+  if (a.optimizer.kind == train::OptimizerKind::kSgd && a.optimizer.sgd_nesterov && a.optimizer.sgd_momentum == 0) {
     config_error("--sgd-nesterov is given, and --sgd-momentum is 0; give a momentum above 0, or remove it");
   }
-  if (a.optimizer == train::OptimizerKind::kSgd && a.sgd_dampening != 0 && (a.sgd_nesterov || a.sgd_momentum == 0)) {
-    config_error(
-        "--sgd-dampening is {}, and {}; remove one of the two", a.sgd_dampening,
-        a.sgd_nesterov ? "Nesterov's form (--sgd-nesterov) has none" : "--sgd-momentum is 0, so there is none");
+  if (a.optimizer.kind == train::OptimizerKind::kSgd && a.optimizer.sgd_dampening != 0 &&
+      (a.optimizer.sgd_nesterov || a.optimizer.sgd_momentum == 0)) {
+    config_error("--sgd-dampening is {}, and {}; remove one of the two", a.optimizer.sgd_dampening,
+                 a.optimizer.sgd_nesterov ? "Nesterov's form (--sgd-nesterov) has none"
+                                          : "--sgd-momentum is 0, so there is none");
   }
-  check_limit("--muon-num-ns-steps", a.muon.steps, 100);
+  check_limit("--muon-num-ns-steps", a.optimizer.muon.steps, 100);
 }
 
 // Flags of launch scripts that have nothing to act on here.
-void note_without_effect(ProgramArguments& a, const std::vector<std::pair<bool, std::string>>& flags) {
+void note_without_effect(job::WrittenFlags& written, const std::vector<std::pair<bool, std::string>>& flags) {
   for (const auto& [is_given, flag] : flags) {
-    if (is_given) a.without_effect.emplace_back(flag);
+    if (is_given) written.without_effect.emplace_back(flag);
   }
 }
 
-bool saves_checkpoints(const ProgramArguments& a) {
-  return a.save_interval > 0 || a.async_save || a.keep_last || a.no_save_optim || a.no_save_rng ||
-         a.on_save_error != train::OnSaveError::kStop;
+bool saves_checkpoints(const train::CheckpointOptions& checkpoint, const train::ScheduleOptions& schedule) {
+  return schedule.save_interval > 0 || checkpoint.async_save || checkpoint.keep_last || checkpoint.no_save_optim ||
+         checkpoint.no_save_rng || checkpoint.on_save_error != train::OnSaveError::kStop;
 }
 
-void settle_checkpoints(ProgramArguments& a) {
-  if (a.ckpt_format_word == "torch_dist" && (a.save || a.load)) {
+void settle_checkpoints(job::Job& a) {
+  if (a.checkpoint.ckpt_format_word == "torch_dist" && (a.checkpoint.save || a.checkpoint.load)) {
     config_error(
         "--ckpt-format is torch_dist, a layout of Megatron's own that is neither written nor read here; use torch_dcp");
   }
-  if (a.ckpt_format_word == "hf" && (saves_checkpoints(a) || a.load)) {
+  if (a.checkpoint.ckpt_format_word == "hf" && (saves_checkpoints(a.checkpoint, a.schedule) || a.checkpoint.load)) {
     config_error(
         "--ckpt-format is hf, a folder of the trained model from which no run can go on, but a flag of checkpoints is "
         "given (--save-interval, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or "
         "--on-save-error); "
         "remove it, or use torch_dcp");
   }
-  if (a.ckpt_format_word == "torch_dist") a.ckpt_format = train::CheckpointFormat::kTorchDist;
-  const bool checkpoints = a.ckpt_format_word.value_or("hf") == "torch_dcp" || saves_checkpoints(a) || a.load;
-  if (checkpoints) a.ckpt_format = train::CheckpointFormat::kTorchDcp;
-  if (a.ckpt_step && !a.load) {
-    config_error("--ckpt-step is {}, but --load is not given, so nothing is loaded; add --load DIR", *a.ckpt_step);
+  if (a.checkpoint.ckpt_format_word == "torch_dist") a.checkpoint.ckpt_format = train::CheckpointFormat::kTorchDist;
+  const bool checkpoints = a.checkpoint.ckpt_format_word.value_or("hf") == "torch_dcp" ||
+                           saves_checkpoints(a.checkpoint, a.schedule) || a.checkpoint.load;
+  if (checkpoints) a.checkpoint.ckpt_format = train::CheckpointFormat::kTorchDcp;
+  if (a.checkpoint.ckpt_step && !a.checkpoint.load) {
+    config_error("--ckpt-step is {}, but --load is not given, so nothing is loaded; add --load DIR",
+                 *a.checkpoint.ckpt_step);
   }
-  if (!a.load) {
-    note_without_effect(a, {{a.no_load_optim, "--no-load-optim"},
-                            {a.no_load_rng, "--no-load-rng"},
-                            {a.finetune, "--finetune"},
-                            {a.exit_on_missing_checkpoint, "--exit-on-missing-checkpoint"}});
+  if (!a.checkpoint.load) {
+    note_without_effect(a.written, {{a.checkpoint.no_load_optim, "--no-load-optim"},
+                                    {a.checkpoint.no_load_rng, "--no-load-rng"},
+                                    {a.checkpoint.finetune, "--finetune"},
+                                    {a.checkpoint.exit_on_missing_checkpoint, "--exit-on-missing-checkpoint"}});
   }
-  if (!a.save) {
-    note_without_effect(a, {{a.save_interval > 0, fmt::format("--save-interval {}", a.save_interval)},
-                            {a.async_save, "--async-save"},
-                            {a.keep_last.has_value(), fmt::format("--keep-last {}", a.keep_last.value_or(0))},
-                            {a.no_save_optim, "--no-save-optim"},
-                            {a.no_save_rng, "--no-save-rng"}});
+  if (!a.checkpoint.save) {
+    note_without_effect(
+        a.written,
+        {{a.schedule.save_interval > 0, fmt::format("--save-interval {}", a.schedule.save_interval)},
+         {a.checkpoint.async_save, "--async-save"},
+         {a.checkpoint.keep_last.has_value(), fmt::format("--keep-last {}", a.checkpoint.keep_last.value_or(0))},
+         {a.checkpoint.no_save_optim, "--no-save-optim"},
+         {a.checkpoint.no_save_rng, "--no-save-rng"}});
   }
 }
 
-void check_sharding(const ProgramArguments& a, Refusals& refusals) {
-  if (a.fsdp2_config_path && !a.use_torch_fsdp2) {
+void check_sharding(const job::Job& a, Refusals& refusals) {
+  if (a.parallel.fsdp2_config_path && !a.parallel.use_torch_fsdp2) {
     refusals.add(fmt::format("--fsdp2-config-path is {}, but --use-torch-fsdp2 is not given; add it",
-                             a.fsdp2_config_path->string()));
+                             a.parallel.fsdp2_config_path->string()));
   }
-  if (a.use_torch_fsdp2 && !a.fsdp2_config_path) {
+  if (a.parallel.use_torch_fsdp2 && !a.parallel.fsdp2_config_path) {
     refusals.add(fmt::format("--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE"));
   }
-  if (a.fp16 && a.bf16) return refusals.add(fmt::format("--fp16 and --bf16 are both given; keep one"));
-  if (a.bf16 && !a.use_torch_fsdp2) {
+  if (a.optimizer.fp16 && a.parallel.bf16)
+    return refusals.add(fmt::format("--fp16 and --bf16 are both given; keep one"));
+  if (a.parallel.bf16 && !a.parallel.use_torch_fsdp2) {
     refusals.add(fmt::format(
         "--bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
         "with "
         "param_dtype: bf16, or remove it"));
   }
-  if (a.fp16 && !a.use_torch_fsdp2) {
+  if (a.optimizer.fp16 && !a.parallel.use_torch_fsdp2) {
     refusals.add(fmt::format(
         "--fp16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
         "with param_dtype: fp16, or remove it"));
   }
-  if (a.print_schedule && !a.use_torch_fsdp2) {
+  if (a.report.print_schedule && !a.parallel.use_torch_fsdp2) {
     refusals.add(
         fmt::format("--print-schedule is given, but --use-torch-fsdp2 is not, so nothing is gathered; add it"));
   }
@@ -141,56 +147,57 @@ constexpr std::int64_t kMostThreads = 1024;
 constexpr std::int64_t kMostBatch = 10'000'000;
 constexpr std::int64_t kMostPlannedMicroBatches = 4096;
 
-void check_limits(const ProgramArguments& a) {
-  check_limit("--train-iters", a.train_iters, kMostSteps);
-  check_limit("--lr-decay-iters", a.lr_decay_iters, kMostSteps);
-  check_limit("--eval-iters", a.eval_iters, kMostSteps);
-  check_limit("--micro-batch-size", a.micro_batch_size, kMostBatch);
-  check_limit("--seq-length", a.seq_length, 1 << 30);
-  check_limit("--compute-threads", a.compute_threads, kMostThreads, ", best the cores of this machine");
-  check_limit("--distributed-timeout-minutes", a.distributed_timeout_minutes, 60 * 24 * 365, ", a year");
+void check_limits(const job::Job& a) {
+  check_limit("--train-iters", a.schedule.train_iters, kMostSteps);
+  check_limit("--lr-decay-iters", a.schedule.lr_decay_iters, kMostSteps);
+  check_limit("--eval-iters", a.schedule.eval_iters, kMostSteps);
+  check_limit("--micro-batch-size", a.schedule.micro_batch_size, kMostBatch);
+  check_limit("--seq-length", a.data.seq_length, 1 << 30);
+  check_limit("--compute-threads", a.launch.compute_threads, kMostThreads, ", best the cores of this machine");
+  check_limit("--distributed-timeout-minutes", a.launch.distributed_timeout_minutes, 60 * 24 * 365, ", a year");
 }
 
 // After the ranks and the batch are known.
-void check_planned_work(const ProgramArguments& a) {
-  check_limit("--world-size", a.ranks, kMostRanks);
-  const std::int64_t unit = std::int64_t{a.micro_batch_size} * a.ranks;
-  const std::int64_t micro_batches = a.global_batch_size / unit;
+void check_planned_work(const job::Job& a) {
+  check_limit("--world-size", a.launch.ranks, kMostRanks);
+  const std::int64_t unit = std::int64_t{a.schedule.micro_batch_size} * a.launch.ranks;
+  const std::int64_t micro_batches = a.schedule.global_batch_size / unit;
   if (micro_batches <= kMostPlannedMicroBatches) return;
   config_error(
       "--global-batch-size is {}, which makes {} micro-batches a step, above the {} that a plan goes through; use at "
       "most {}, or a larger --micro-batch-size or --world-size",
-      a.global_batch_size, micro_batches, kMostPlannedMicroBatches, kMostPlannedMicroBatches * unit);
+      a.schedule.global_batch_size, micro_batches, kMostPlannedMicroBatches, kMostPlannedMicroBatches * unit);
 }
 
 void settle_ranks(const Command& app, bool planned, const launch::Start& start, const ForeignFlags& foreign,
-                  ProgramArguments& a) {
-  int local_ranks = a.ranks;
+                  job::Job& a) {
+  int local_ranks = a.launch.ranks;
   if (!planned && start.mpi_ranks == 0) {
-    check_limit("--nproc-per-node", a.ranks, kMostThreadRanks,
+    check_limit("--nproc-per-node", a.launch.ranks, kMostThreadRanks,
                 ", as each is a thread; more ranks are processes (mpirun)");
   }
-  if (start.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, start, a.ranks);
-  if (foreign.worker_num && *foreign.worker_num != fmt::to_string(a.ranks)) {
+  if (start.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, start, a.launch.ranks);
+  if (foreign.worker_num && *foreign.worker_num != fmt::to_string(a.launch.ranks)) {
     config_error("--worker-num is {}, but {} rank{} run; write --local-worker-num {} beside it, or remove it",
-                 *foreign.worker_num, a.ranks, a.ranks == 1 ? "" : "s", *foreign.worker_num);
+                 *foreign.worker_num, a.launch.ranks, a.launch.ranks == 1 ? "" : "s", *foreign.worker_num);
   }
-  if (!given(app, "--compute-threads")) a.compute_threads = std::max(1, start.cores / local_ranks);
+  if (!given(app, "--compute-threads")) a.launch.compute_threads = std::max(1, start.cores / local_ranks);
 }
 
 // `most`: sequences of a step.
-void settle_batch(const Command& app, std::int64_t most, ProgramArguments& a) {
-  const std::int64_t unit = std::int64_t{a.micro_batch_size} * a.ranks;
+void settle_batch(const Command& app, std::int64_t most, job::Job& a) {
+  const std::int64_t unit = std::int64_t{a.schedule.micro_batch_size} * a.launch.ranks;
   if (unit > most) {
-    config_error("--micro-batch-size {} x {} ranks is {} sequences a step, above {}; use less", a.micro_batch_size,
-                 a.ranks, unit, most);
+    config_error("--micro-batch-size {} x {} ranks is {} sequences a step, above {}; use less",
+                 a.schedule.micro_batch_size, a.launch.ranks, unit, most);
   }
-  check_limit("--global-batch-size", a.global_batch_size, most);
-  if (!given(app, "--global-batch-size")) a.global_batch_size = static_cast<int>(unit);
-  if (a.global_batch_size % unit == 0) return;
-  const std::int64_t below = a.global_batch_size / unit * unit;
+  check_limit("--global-batch-size", a.schedule.global_batch_size, most);
+  if (!given(app, "--global-batch-size")) a.schedule.global_batch_size = static_cast<int>(unit);
+  if (a.schedule.global_batch_size % unit == 0) return;
+  const std::int64_t below = a.schedule.global_batch_size / unit * unit;
   config_error("--global-batch-size is {}, but --micro-batch-size {} x {} {} needs a multiple of {}; use {}",
-               a.global_batch_size, a.micro_batch_size, a.ranks, a.ranks == 1 ? "rank" : "ranks", unit,
+               a.schedule.global_batch_size, a.schedule.micro_batch_size, a.launch.ranks,
+               a.launch.ranks == 1 ? "rank" : "ranks", unit,
                below == 0 ? fmt::to_string(unit) : fmt::format("{} or {}", below, below + unit));
 }
 
@@ -202,17 +209,17 @@ constexpr const char* kFlagsOfInstructions[] = {
     "--no-cut-token", "--pad-to-multiple-of", "--no-pad-to-seq-lengths"};
 constexpr const char* kFlagsOfBytes[] = {"--held-out-fraction", "--bytes-as-tokens"};
 
-void check_parts(const Command& app, const ProgramArguments& a) {
-  const auto& [train, valid, test] = a.part_data_path;
+void check_parts(const Command& app, const data::DataOptions& data_options, const train::ScheduleOptions& schedule) {
+  const auto& [train, valid, test] = data_options.part_data_path;
   if (train.empty() && valid.empty() && test.empty()) return;
-  if (!a.data_path.empty()) {
+  if (!data_options.data_path.empty()) {
     config_error(
         "--data-path and {} are both given; keep the first for one data set with --split, or the others for one each",
         !train.empty()   ? "--train-data-path"
         : !valid.empty() ? "--valid-data-path"
                          : "--test-data-path");
   }
-  if (train.empty() && !a.skip_train)
+  if (train.empty() && !schedule.skip_train)
     config_error("--train-data-path is missing beside those of the other parts; add it");
   if (given(app, "--split")) {
     config_error("--split is for --data-path, and --train-data-path names the parts themselves; remove one of them");
@@ -229,32 +236,33 @@ constexpr std::pair<const char*, Stage> kFlagsOfStages[] = {
     {"--simpo-beta", Stage::kSimpo},           {"--gamma-beta-ratio", Stage::kSimpo},
     {"--simpo-label-smoothing", Stage::kSimpo}};
 
-void settle_stage(const Command& app, ProgramArguments& a, Refusals& refusals) {
+void settle_stage(const Command& app, job::Job& a, Refusals& refusals) {
   for (const auto& [flag, of] : kFlagsOfStages) {
-    if (!given(app, flag) || a.stage == of) continue;
+    if (!given(app, flag) || a.data.stage == of) continue;
     refusals.add(fmt::format("{} is of --stage {}; add that, or remove it", flag, data::word_of(of)));
   }
-  const bool pairs = a.stage && data::has_pairs(*a.stage);
-  const bool preferences = pairs && a.stage != Stage::kOrm;
+  const bool pairs = a.data.stage && data::has_pairs(*a.data.stage);
+  const bool preferences = pairs && a.data.stage != Stage::kOrm;
   if (given(app, "--is-pairwise-dataset") && !pairs) {
     config_error("--is-pairwise-dataset is of --stage dpo, simpo and orm; add one, or remove it");
   }
   if (given(app, "--pref-ftx") && !preferences) {
     config_error("--pref-ftx is of --stage dpo and simpo; add one, or remove it");
   }
-  if (pairs && a.neat_pack) config_error("--neat-pack is of --stage sft and prm: pairs are not packed; remove it");
-  if (a.stage == Stage::kOrm && a.sample_bytes > 0) {
-    config_error("--sample-bytes is {}, and a model of --stage orm gives scores, not text; remove it", a.sample_bytes);
+  if (pairs && a.data.neat_pack) config_error("--neat-pack is of --stage sft and prm: pairs are not packed; remove it");
+  if (a.data.stage == Stage::kOrm && a.sample.sample_bytes > 0) {
+    config_error("--sample-bytes is {}, and a model of --stage orm gives scores, not text; remove it",
+                 a.sample.sample_bytes);
   }
-  a.is_pairwise_dataset = pairs;
-  a.numbered_samples = a.ref_logps_cache.has_value();
-  a.is_instruction_dataset = a.is_instruction_dataset || a.stage.has_value();
-  a.preference = a.stage == Stage::kSimpo ? a.simpo : a.dpo;
-  a.preference.pref_ftx = a.dpo.pref_ftx;
+  a.data.is_pairwise_dataset = pairs;
+  a.data.numbered_samples = a.objective.ref_logps_cache.has_value();
+  a.data.is_instruction_dataset = a.data.is_instruction_dataset || a.data.stage.has_value();
+  a.objective.preference = a.data.stage == Stage::kSimpo ? a.objective.simpo : a.objective.dpo;
+  a.objective.preference.pref_ftx = a.objective.dpo.pref_ftx;
 }
 
 // --variable-seq-lengths is in scripts for pretraining too, where it changes nothing.
-void check_instructions(const Command& app, const ProgramArguments& a, Refusals& refusals) {
+void check_instructions(const Command& app, const data::DataOptions& a, Refusals& refusals) {
   if (a.eod_mask_loss && a.is_instruction_dataset) {
     config_error("--eod-mask-loss is for pretraining: with {} the labels of the data say where the loss is; remove it",
                  a.stage ? fmt::format("--stage {}", data::word_of(*a.stage)) : "--is-instruction-dataset");
@@ -268,12 +276,13 @@ void check_instructions(const Command& app, const ProgramArguments& a, Refusals&
 }
 
 // Flags of one kind of data beside data of the other. A program of a user's may read its data as it likes.
-void check_data(const Command& app, Program program, const ProgramArguments& a, Refusals& refusals) {
-  refusals.of([&] { check_parts(app, a); });
-  refusals.of([&] { check_instructions(app, a, refusals); });
+void check_data(const Command& app, Program program, const data::DataOptions& data_options,
+                const train::ScheduleOptions& schedule, Refusals& refusals) {
+  refusals.of([&] { check_parts(app, data_options, schedule); });
+  refusals.of([&] { check_instructions(app, data_options, refusals); });
   if (is_users(program)) return;
-  const bool bytes = data::data_kind(a) == data::DataKind::kBytes;
-  if (bytes && a.data_path.empty()) return;
+  const bool bytes = data::data_kind(data_options) == data::DataKind::kBytes;
+  if (bytes && data_options.data_path.empty()) return;
   if (!bytes) {
     for (const char* flag : kFlagsOfBytes) {
       if (given(app, flag)) {
@@ -289,24 +298,25 @@ void check_data(const Command& app, Program program, const ProgramArguments& a, 
           "{} is for .bin/.idx pairs, and --data-path {} is read as bytes: there is no {}.idx; make pairs with "
           "shardloom "
           "preprocess, or remove it",
-          flag, shown_text(a.data_path.front().string()), shown_text(a.data_path.front().string())));
+          flag, shown_text(data_options.data_path.front().string()),
+          shown_text(data_options.data_path.front().string())));
     }
   }
 }
 
-void settle_output(const Command& app, ProgramArguments& a, Refusals& refusals) {
-  if (a.metrics_path.empty()) a.metrics_path = a.save.value_or("") / "metrics.jsonl";
-  if (!a.prompt.empty() && a.sample_bytes == 0) {
+void settle_output(const Command& app, job::Job& a, Refusals& refusals) {
+  if (a.log.metrics_path.empty()) a.log.metrics_path = a.checkpoint.save.value_or("") / "metrics.jsonl";
+  if (!a.sample.prompt.empty() && a.sample.sample_bytes == 0) {
     config_error("--prompt is given, but --sample-bytes is 0, so no text is generated; give --sample-bytes N");
   }
-  const bool is_planned = a.smart_swap || a.adaptive_recompute || a.device_memory_mib > 0;
-  if (given(app, "--report-device") && !a.report && !is_planned) {
+  const bool is_planned = a.swap.smart_swap || a.memory.adaptive_recompute || a.memory.device_memory_mib > 0;
+  if (given(app, "--report-device") && !a.report.path && !is_planned) {
     config_error("--report-device is {}, but --report is not given, so no page is written; add --report FILE",
-                 a.report_device);
+                 a.report.device);
   }
   for (const char* flag : {"--eval-iters", "--eval-interval"}) {
-    const bool has_held_out = a.held_out_fraction > 0 || data::data_kind(a) == data::DataKind::kTokens;
-    if (!has_held_out && a.eval_iters > 0 && given(app, flag)) {
+    const bool has_held_out = a.data.held_out_fraction > 0 || data::data_kind(a.data) == data::DataKind::kTokens;
+    if (!has_held_out && a.schedule.eval_iters > 0 && given(app, flag)) {
       refusals.add(fmt::format(
           "{} is given, but --held-out-fraction is 0, so no data is kept for evaluation; use a fraction above 0",
           flag));
@@ -315,29 +325,32 @@ void settle_output(const Command& app, ProgramArguments& a, Refusals& refusals) 
 }
 
 // Evaluation alone has no step to look at and nothing to save.
-void settle_skip_train(ProgramArguments& a, Refusals& refusals) {
-  if (!a.skip_train) return;
-  const std::pair<bool, std::string_view> of_steps[] = {{a.save.has_value(), "--save"},
-                                                        {a.report.has_value(), "--report"},
-                                                        {a.print_schedule, "--print-schedule"},
-                                                        {a.profile.enabled, "--profile"},
-                                                        {!a.iterations_to_skip.empty(), "--iterations-to-skip"},
-                                                        {a.smart_swap, "--smart-swap"},
-                                                        {a.adaptive_recompute, "--adaptive-recompute-device-size"}};
+void settle_skip_train(job::Job& a, Refusals& refusals) {
+  if (!a.schedule.skip_train) return;
+  const std::pair<bool, std::string_view> of_steps[] = {
+      {a.checkpoint.save.has_value(), "--save"},
+      {a.report.path.has_value(), "--report"},
+      {a.report.print_schedule, "--print-schedule"},
+      {a.profile.enabled, "--profile"},
+      {!a.schedule.iterations_to_skip.empty(), "--iterations-to-skip"},
+      {a.swap.smart_swap, "--smart-swap"},
+      {a.memory.adaptive_recompute, "--adaptive-recompute-device-size"}};
   for (const auto& [is_given, flag] : of_steps) {
     if (!is_given) continue;
     refusals.add(fmt::format("{} is given, but with --skip-train no step is taken; remove one of them", flag));
   }
-  a.no_load_optim = true;  // and with it the schedule
-  if (a.eval_iters == 0) {
+  a.checkpoint.no_load_optim = true;  // and with it the schedule
+  if (a.schedule.eval_iters == 0) {
     config_error("--eval-iters is 0, but with --skip-train evaluation is all there is; use at least 1");
   }
 }
 
-void settle_presets(ProgramArguments& a) {
-  if (a.model_config) a.model_config = config::find_preset(a.model_config->string(), "models", "--model-config");
-  if (a.fsdp2_config_path) {
-    a.fsdp2_config_path = config::find_preset(a.fsdp2_config_path->string(), "fsdp2", "--fsdp2-config-path");
+void settle_presets(models::ModelOptions& model_options, train::ParallelOptions& parallel) {
+  if (model_options.model_config)
+    model_options.model_config = config::find_preset(model_options.model_config->string(), "models", "--model-config");
+  if (parallel.fsdp2_config_path) {
+    parallel.fsdp2_config_path =
+        config::find_preset(parallel.fsdp2_config_path->string(), "fsdp2", "--fsdp2-config-path");
   }
 }
 
@@ -348,8 +361,9 @@ void refuse_profile_flags(const Command& app, Refusals& refusals) {
   }
 }
 
-void settle_profile(const Command& app, ProgramArguments& a, Refusals& refusals) {
-  observe::ProfileOptions& p = a.profile;
+void settle_profile(const Command& app, launch::LaunchOptions& launch, observe::ProfileOptions& profile_options,
+                    Refusals& refusals) {
+  observe::ProfileOptions& p = profile_options;
   if (!p.enabled) return refuse_profile_flags(app, refusals);
   if (p.step_end <= p.step_start) {
     const bool end_given = given(app, "--profile-step-end");
@@ -357,23 +371,24 @@ void settle_profile(const Command& app, ProgramArguments& a, Refusals& refusals)
                  p.step_end, end_given ? "" : " by default", p.step_start, p.step_start + 1);
   }
   for (const int rank : p.ranks) {
-    if (rank < a.ranks) continue;
+    if (rank < launch.ranks) continue;
     config_error("--profile-ranks names rank {}, but {}; use {}", rank,
-                 a.ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", a.ranks),
-                 a.ranks == 1 ? "0" : fmt::format("0 to {}", a.ranks - 1));
+                 launch.ranks == 1 ? "one rank runs" : fmt::format("{} ranks run", launch.ranks),
+                 launch.ranks == 1 ? "0" : fmt::format("0 to {}", launch.ranks - 1));
   }
   std::ranges::sort(p.ranks);
   p.ranks.erase(std::ranges::unique(p.ranks).begin(), p.ranks.end());
 }
 
 // Throughput is said in Megatron's line and in TensorBoard; elsewhere the flag of a launch script changes nothing.
-void settle_logging(const Command& app, ProgramArguments& a, Refusals& refusals) {
-  const bool to_tensorboard = a.tensorboard_dir && a.log_timers_to_tensorboard;
-  if (a.log_throughput && a.log_format == train::LogFormat::kShort && !to_tensorboard) {
-    a.log_throughput = false;
-    a.without_effect.emplace_back("--log-throughput");
+void settle_logging(const Command& app, train::LogOptions& log_options, job::WrittenFlags& written_options,
+                    Refusals& refusals) {
+  const bool to_tensorboard = log_options.tensorboard_dir && log_options.log_timers_to_tensorboard;
+  if (log_options.log_throughput && log_options.log_format == train::LogFormat::kShort && !to_tensorboard) {
+    log_options.log_throughput = false;
+    written_options.without_effect.emplace_back("--log-throughput");
   }
-  if (a.tensorboard_dir) return;
+  if (log_options.tensorboard_dir) return;
   for (const char* flag : {"--tensorboard-log-interval", "--tensorboard-queue-size", "--log-timers-to-tensorboard",
                            "--log-memory-to-tensorboard", "--log-loss-scale-to-tensorboard",
                            "--log-world-size-to-tensorboard", "--log-validation-ppl-to-tensorboard"}) {
@@ -390,24 +405,24 @@ std::int64_t chunk_of(std::int64_t total, std::int64_t batch) {
   return chunk;
 }
 
-void settle_loss_chunk(ProgramArguments& a) {
-  if (a.total_chunk_size == 0) return;
-  if (a.loss_chunk_size > 0) {
+void settle_loss_chunk(job::Job& a) {
+  if (a.objective.total_chunk_size == 0) return;
+  if (a.objective.loss_chunk_size > 0) {
     config_error(
         "--loss-chunk-size and --total-chunk-size are both given, and both say how many tokens a chunk of the loss "
         "has; "
         "remove one of them");
   }
-  a.loss_chunk_size = chunk_of(a.total_chunk_size, a.micro_batch_size);
+  a.objective.loss_chunk_size = chunk_of(a.objective.total_chunk_size, a.schedule.micro_batch_size);
 }
 
-void settle_kernels(ProgramArguments& a) {
+void settle_kernels(job::Job& a) {
   settle_loss_chunk(a);
-  if (a.kernels == train::KernelSet::kFast) a.fused = nn::KernelOptions::fast();
-  a.fused.loss_chunk_size = a.loss_chunk_size;
-  if (a.loss_chunk_size > 0 && a.stage.value_or(Stage::kSft) != Stage::kSft) {
+  if (a.kernels.set == train::KernelSet::kFast) a.kernels.fused = nn::KernelOptions::fast();
+  a.kernels.fused.loss_chunk_size = a.objective.loss_chunk_size;
+  if (a.objective.loss_chunk_size > 0 && a.data.stage.value_or(Stage::kSft) != Stage::kSft) {
     config_error("--loss-chunk-size is {}, which is for the loss of next tokens, and --stage is {}; remove it",
-                 a.loss_chunk_size, data::word_of(*a.stage));
+                 a.objective.loss_chunk_size, data::word_of(*a.data.stage));
   }
 }
 
@@ -428,59 +443,61 @@ int take_mpi_ranks(const Command& app, const launch::Start& start, int& ranks) {
   return start.local_ranks(ranks);
 }
 
-void check_sources(const ProgramArguments& a, Program program) {
-  if (a.model_config && a.init_from_hf_path) {
+void check_sources(const job::Job& a, Program program) {
+  if (a.model.model_config && a.model.init_from_hf_path) {
     config_error(
         "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder");
   }
-  if (!a.model_config && !a.init_from_hf_path) {
+  if (!a.model.model_config && !a.model.init_from_hf_path) {
     config_error("no model is given; use --model-config FILE (fresh weights) or --init-from-hf-path DIR");
   }
-  const auto& [train, valid, test] = a.part_data_path;
-  const bool has_data = !a.data_path.empty() || !train.empty() || (a.skip_train && !(valid.empty() && test.empty()));
+  const auto& [train, valid, test] = a.data.part_data_path;
+  const bool has_data =
+      !a.data.data_path.empty() || !train.empty() || (a.schedule.skip_train && !(valid.empty() && test.empty()));
   if (!has_data && program == Program::kShardloomTrain) config_error("no data is given; use --data-path PATH");
 }
 
 // Ranks, batch and schedule: each needs the ones before it, and numbers that are what the command line says.
 void settle_steps(const Command& app, Program program, const launch::Start& start, const ForeignFlags& foreign,
-                  ProgramArguments& a) {
+                  job::Job& a) {
   settle_ranks(app, plans(program), start, foreign, a);
   settle_batch(app, plans(program) ? std::numeric_limits<int>::max() : kMostBatch, a);
   if (plans(program)) check_planned_work(a);
-  settle_schedule(app, a);
-  settle_weight_decay(app, a);
-  settle_loss_scale(app, a);
+  settle_schedule(app, a.schedule, a.written);
+  settle_weight_decay(app, a.schedule, a.written);
+  settle_loss_scale(app, a.optimizer, a.written);
 }
 
-void settle(const Command& app, Program program, const launch::Start& start, const ForeignFlags& foreign,
-            ProgramArguments& a, Refusals& refusals) {
+void settle(const Command& app, Program program, const launch::Start& start, const ForeignFlags& foreign, job::Job& a,
+            Refusals& refusals) {
   refusals.of([&] { check_limits(a); });
-  refusals.of([&] { settle_swapped_recompute(a); });
-  refusals.of([&] { settle_recompute(app, a); });
-  a.without_effect = foreign.without_effect;
-  a.model_flags = foreign.of_model;
-  a.bf16 = foreign.bf16;
-  refusals.of([&] { check_weights(a); });
+  refusals.of([&] { settle_swapped_recompute(a.parallel, a.swap); });
+  refusals.of([&] { settle_recompute(app, a.parallel); });
+  a.written.without_effect = foreign.without_effect;
+  a.written.model_flags = foreign.of_model;
+  a.parallel.bf16 = foreign.bf16;
+  refusals.of([&] { check_weights(a.model); });
   refusals.of([&] { settle_stage(app, a, refusals); });
-  a.variable_seq_lengths = a.is_instruction_dataset && (a.variable_seq_lengths || a.no_pad_to_seq_lengths);
-  refusals.of([&] { check_lora(a, refusals); });
+  a.data.variable_seq_lengths =
+      a.data.is_instruction_dataset && (a.data.variable_seq_lengths || a.data.no_pad_to_seq_lengths);
+  refusals.of([&] { check_lora(a.model, refusals); });
   refusals.of([&] { check_optimizer(app, a, refusals); });
   refusals.of([&] { check_memory(a); });
   refusals.of([&] { check_host_optimizer(app, foreign, a); });
-  refusals.of([&] { check_data(app, program, a, refusals); });
+  refusals.of([&] { check_data(app, program, a.data, a.schedule, refusals); });
   check_sharding(a, refusals);
   refusals.of([&] { settle_checkpoints(a); });
   if (refusals.parsed_well()) refusals.of([&] { settle_steps(app, program, start, foreign, a); });
   refusals.of([&] { settle_output(app, a, refusals); });
-  settle_logging(app, a, refusals);
-  if (refusals.parsed_well()) refusals.of([&] { settle_profile(app, a, refusals); });
+  settle_logging(app, a.log, a.written, refusals);
+  if (refusals.parsed_well()) refusals.of([&] { settle_profile(app, a.launch, a.profile, refusals); });
   refusals.of([&] { settle_skip_train(a, refusals); });
   if (refusals.parsed_well()) refusals.of([&] { settle_iterations_to_skip(plans(program), a); });
   refusals.of([&] { settle_kernels(a); });
   refusals.of([&] { settle_swap(app, plans(program), a); });
   refusals.raise();
-  settle_host(plans(program), start, a);
-  settle_presets(a);
+  settle_host(plans(program), start, a.launch);
+  settle_presets(a.model, a.parallel);
 }
 
 void check(const CompareArguments& a) {
@@ -502,8 +519,8 @@ void settle_search(const Command& app, PlanArguments& a) {
       refuse_what_is_searched(app, "world-size", "the number of devices", flag);
     }
   }
-  if (given(app, "--micro-batch-size")) a.micro_batch_size = a.train.micro_batch_size;
-  if (given(app, "--global-batch-size")) a.global_batch_size = a.train.global_batch_size;
+  if (given(app, "--micro-batch-size")) a.micro_batch_size = a.train.schedule.micro_batch_size;
+  if (given(app, "--global-batch-size")) a.global_batch_size = a.train.schedule.global_batch_size;
 }
 
 void check_world(const Command& app, int world_size) {

@@ -69,7 +69,7 @@ class TrainingFlags final : public train::ExtraArguments {
   // `add_first`: flags of the command that the help shows before those of training.
   TrainingFlags(Command& app, Program program, const std::function<void(Flags&)>& add_first = {})
       : app_(app), program_(program), flags_(app, &refused_values_) {
-    values_.fused = nn::KernelOptions::pytorch();  // settled by --kernels, which is known only later
+    values_.kernels.fused = nn::KernelOptions::pytorch();  // settled by --kernels, which is known only later
     if (add_first) add_first(flags_);
     add_training(app, program, values_);
     add_foreign_flags(flags_, foreign_);
@@ -105,21 +105,22 @@ class TrainingFlags final : public train::ExtraArguments {
   void set_world(int size) {
     if (size == 0 || !refused_values_.empty()) return;
     check_world(app_, size);
-    values_.ranks = size;
+    values_.launch.ranks = size;
   }
-  void set_command_line(std::vector<std::string> words) { values_.command_line = std::move(words); }
+  void set_command_line(std::vector<std::string> words) { values_.report.command_line = std::move(words); }
 
   // After the parse. ConfigError with all that is not taken.
-  ProgramArguments settled(const launch::Start& start) {
+  job::Job settled(const launch::Start& start) {
     std::vector<std::string> parsed = unknown_flags(app_);
-    for (const auto& lines : {refused_values_, refused_distributed_optimizer(foreign_, values_), foreign_.refused}) {
+    for (const auto& lines :
+         {refused_values_, refused_distributed_optimizer(foreign_, values_.optimizer), foreign_.refused}) {
       parsed.insert(parsed.end(), lines.begin(), lines.end());
     }
     if (parsed.empty()) refuse_stray_words(app_);
     Refusals refusals(std::move(parsed));
     if (!is_users(program_)) refusals.of([&] { check_sources(values_, program_); });
     settle(app_, program_, start, foreign_, values_, refusals);
-    for (const auto& [flag, value] : added_) values_.added_flags.emplace_back(flag, value());
+    for (const auto& [flag, value] : added_) values_.written.added_flags.emplace_back(flag, value());
     return values_;
   }
 
@@ -137,7 +138,7 @@ class TrainingFlags final : public train::ExtraArguments {
   const Program program_;
   std::vector<std::string> refused_values_;
   Flags flags_;
-  ProgramArguments values_;
+  job::Job values_;
   ForeignFlags foreign_;
   std::vector<std::pair<std::string, std::function<std::string()>>> added_;  // read after the parse
 };
@@ -290,7 +291,7 @@ class ProgramParser {
     return std::nullopt;
   }
 
-  ProgramArguments settled(const launch::Start& start) { return training_.settled(start); }
+  job::Job settled(const launch::Start& start) { return training_.settled(start); }
   PlanArguments settled_plan() {
     training_.set_world(world_size_);
     plan_values_.train = training_.settled({.cores = 1});

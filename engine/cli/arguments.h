@@ -31,9 +31,6 @@
 
 namespace loom::cli {
 
-// `shardloom train`, and a program of pretrain(): the job.
-using ProgramArguments = job::Job;
-
 // What `shardloom generate` and `chat` have in common: a model, the ranks it is sharded over, how tokens are chosen.
 struct DecodingArguments {
   std::filesystem::path model_dir;
@@ -82,7 +79,7 @@ struct CompareArguments {
 struct PlanArguments {
   enum class Fit : std::uint8_t { kNothing, kMicroBatch, kWorldSize };
 
-  ProgramArguments train;                      // ranks: --world-size; data and outputs of training are not used
+  job::Job train;                              // ranks: --world-size; data and outputs of training are not used
   std::string device = "h200";                 // a profile: a file, or the name of one in configs/devices
   std::optional<std::filesystem::path> json;   // where the plan is written as JSON; "-": standard output, alone
   std::optional<std::filesystem::path> trace;  // where the step's virtual time is written for Perfetto
@@ -127,7 +124,7 @@ struct EarlyExit {
   std::string text;
 };
 
-using ParsedCommand = std::variant<ProgramArguments, GenerateArguments, ChatArguments, PlanArguments, CompareArguments,
+using ParsedCommand = std::variant<job::Job, GenerateArguments, ChatArguments, PlanArguments, CompareArguments,
                                    ConvertArguments, MergeArguments, InspectArguments, PreprocessArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. Throws ConfigError.
@@ -135,7 +132,7 @@ ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::S
 
 // Of a program of pretrain(): the flags of `shardloom train`, or behind the word `plan` those of `shardloom plan`,
 // except those that are its own, and what `extra` adds.
-using ParsedProgram = std::variant<ProgramArguments, PlanArguments, EarlyExit>;
+using ParsedProgram = std::variant<job::Job, PlanArguments, EarlyExit>;
 ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(train::ExtraArguments&)>& extra,
                                       const launch::Start& start = launch::Start::detect());

@@ -153,13 +153,12 @@ void Command::add_option(const NewFlag& flag) {
   if (!flag.common.empty()) parser_->common.emplace_back(flag.common, option);
 }
 
-void Command::add_toggle(const std::string& names, const std::string& about, const std::string& group,
-                         const std::string& common, const std::function<void(bool)>& take) {
+void Command::add_toggle(const NewFlag& flag, const std::function<void(bool)>& take) {
   try {
     CLI::Option* option = parser_->app.add_flag_function(
-        names, [take](std::int64_t count) { take(count > 0); }, about);
-    option->disable_flag_override()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->group(group);
-    if (!common.empty()) parser_->common.emplace_back(common, option);
+        flag.names, [take](std::int64_t count) { take(count > 0); }, flag.about);
+    option->disable_flag_override()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->group(flag.group);
+    if (!flag.common.empty()) parser_->common.emplace_back(flag.common, option);
   } catch (const CLI::ConstructionError& error) {
     throw std::invalid_argument(error.what());
   }

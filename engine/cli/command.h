@@ -26,7 +26,7 @@ struct NewFlag {
   int least = 1;            // values of the flag
   int most = 1;
   // Gets all values, those of a repeated flag too. What it throws leaves parse().
-  std::function<void(const std::vector<std::string>& values)> take;
+  std::function<void(const std::vector<std::string>& values)> take = {};
 };
 
 // What a parsed command line says of a flag.
@@ -51,10 +51,8 @@ class Command {
   Command& add_command(const std::string& name, const std::string& about);
   // std::invalid_argument for a name that no flag can have.
   void add(const NewFlag& flag);
-  // "--x", or "--x,!--no-x"; the last one counts.
-  // `common`: as in NewFlag.
-  void add_toggle(const std::string& names, const std::string& about, const std::string& group,
-                  const std::string& common, const std::function<void(bool)>& take);
+  // A flag without a value: "--x", or "--x,!--no-x"; the last one counts. Of `flag`, names and texts are used.
+  void add_toggle(const NewFlag& flag, const std::function<void(bool)>& take);
   // From here on a value that is not allowed is a line of `refused`, which outlives the parse, and the parse goes on.
   void gather_refusals(std::vector<std::string>& refused) { refused_ = &refused; }
   // Removes a flag that the help does not show; does nothing for others.

@@ -21,27 +21,20 @@ void check_are_values(const Command& command, const std::string& name, const std
 
 void Flags::add(const std::string& name, const std::string& type, const std::string& default_text,
                 const std::string& about, const Take& take) {
-  command_.add({.names = name,
-                .type = type,
-                .default_text = default_text,
-                .about = about,
-                .group = group_,
-                .common = common_,
-                .take = [&command = command_, name, type, take](const std::vector<std::string>& given) {
-                  check_are_values(command, name, type, given);
-                  take(given.back());  // of a repeated flag the last, as with argparse
-                }});
+  // Of a repeated flag the last, as with argparse.
+  const TakeList take_last = [take](const std::vector<std::string>& given) { take(given.back()); };
+  add_list(name, type, default_text, about, take_last, 1);
 }
 
 void Flags::add_list(const std::string& name, const std::string& type, const std::string& default_text,
-                     const std::string& about, const TakeList& take) {
+                     const std::string& about, const TakeList& take, int most) {
   command_.add({.names = name,
                 .type = type,
                 .default_text = default_text,
                 .about = about,
                 .group = group_,
                 .common = common_,
-                .most = kAnyNumber,
+                .most = most,
                 .take = [&command = command_, name, type, take](const std::vector<std::string>& given) {
                   check_are_values(command, name, type, given);
                   take(given);

@@ -116,12 +116,14 @@ class Flags {
   }
 
   void toggle(const std::string& name, bool& value, const std::string& about) {
-    command_.add_toggle(name, about, group_, common_, [&value](bool on) { value = on; });
+    command_.add_toggle({.names = name, .about = about, .group = group_, .common = common_},
+                        [&value](bool on) { value = on; });
   }
 
   // On, off ("!--no-..."), or not given.
   void optional_toggle(const std::string& name, std::optional<bool>& value, const std::string& about) {
-    command_.add_toggle(name, about, group_, common_, [&value](bool on) { value = on; });
+    command_.add_toggle({.names = name, .about = about, .group = group_, .common = common_},
+                        [&value](bool on) { value = on; });
   }
 
   // A flag whose text a function takes; of a repeated flag the last.
@@ -141,7 +143,7 @@ class Flags {
   void add(const std::string& name, const std::string& type, const std::string& default_text, const std::string& about,
            const Take& take);
   void add_list(const std::string& name, const std::string& type, const std::string& default_text,
-                const std::string& about, const TakeList& take);
+                const std::string& about, const TakeList& take, int most = kAnyNumber);
 
   Command& command_;
   std::string group_;

@@ -34,8 +34,8 @@ std::vector<std::string> prompts_of(const GenerateArguments& arguments) {
 }
 
 // What is asked for, read before the ranks start.
-struct Job {
-  explicit Job(const GenerateArguments& a)
+struct Decoding {
+  explicit Decoding(const GenerateArguments& a)
       : arguments(a),
         config(models::load_decoder_config(a.model_dir)),
         words(a, config, "the prompt"),
@@ -105,7 +105,7 @@ struct Job {
 // One rank's texts. Every rank makes them, as a stop word ends them on all.
 class RankTexts {
  public:
-  RankTexts(const Job& job, models::GenerationSession& session, std::ostream& out, bool first)
+  RankTexts(const Decoding& job, models::GenerationSession& session, std::ostream& out, bool first)
       : job_(job), session_(session), out_(out), first_(first) {}
 
   void run() {
@@ -155,7 +155,7 @@ class RankTexts {
     logger().warn("{}{}", job_.prompts.size() == 1 ? "" : job_.name_of(row) + ": ", made.message);
   }
 
-  const Job& job_;
+  const Decoding& job_;
   models::GenerationSession& session_;
   std::ostream& out_;
   const bool first_;
@@ -168,7 +168,7 @@ class RankTexts {
 }  // namespace
 
 void run_generate(const GenerateArguments& arguments, std::ostream& out) {
-  const Job job(arguments);
+  const Decoding job(arguments);
   const DecoderRanks ranks(arguments, job.config);
   ranks.run(job.entries(), kPatience, [&](models::GenerationSession& session, comm::World& world) {
     std::ostream silent(nullptr);

@@ -8,6 +8,6 @@
 namespace loom::cli {
 
 // After the parse. A plan binds nothing: CPU_AFFINITY_CONF is not read, --bind-core is checked and left.
-void settle_host(bool planned, const launch::Start& start, ProgramArguments& values);
+void settle_host(bool planned, const launch::Start& start, launch::LaunchOptions& launch);
 
 }  // namespace loom::cli

@@ -12,9 +12,10 @@
 namespace loom::cli {
 
 // Where Megatron's distributed optimizer has no meaning here: what to say of the flag. Else empty.
-std::vector<std::string> refused_distributed_optimizer(const ForeignFlags& foreign, const ProgramArguments& values);
+std::vector<std::string> refused_distributed_optimizer(const ForeignFlags& foreign,
+                                                       const train::OptimizerOptions& optimizer);
 
 // Flags that do not fit each other: ConfigError.
-void check_host_optimizer(const Command& app, const ForeignFlags& foreign, const ProgramArguments& values);
+void check_host_optimizer(const Command& app, const ForeignFlags& foreign, const job::Job& values);
 
 }  // namespace loom::cli

@@ -9,19 +9,19 @@
 namespace loom::cli {
 namespace {
 
-launch::Placement place(const ProgramArguments& arguments, int local_ranks) {
-  const bool binds = arguments.affinity.mode != launch::AffinityMode::kOff;
+launch::Placement place(const launch::LaunchOptions& launch, int local_ranks) {
+  const bool binds = launch.affinity.mode != launch::AffinityMode::kOff;
   std::vector<int> node_of_device;
-  if (arguments.numa_device) {
-    node_of_device = virtual_time::find_profile(*arguments.numa_device, "--numa-device").host.numa_node_of_device;
+  if (launch.numa_device) {
+    node_of_device = virtual_time::find_profile(*launch.numa_device, "--numa-device").host.numa_node_of_device;
   }
   const device::HostTopology topology = binds ? device::HostTopology::detect() : device::HostTopology{};
-  return launch::place_ranks(arguments.affinity, topology, local_ranks, node_of_device);
+  return launch::place_ranks(launch.affinity, topology, local_ranks, node_of_device);
 }
 
-std::optional<plan::HostNeed> need_of_step(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
+std::optional<plan::HostNeed> need_of_step(const job::Job& arguments, const train::PretrainCallbacks& callbacks,
                                            const train::TrainingInputs& inputs) {
-  if (!plan::keeps_on_host(arguments, inputs)) return plan::HostNeed{};
+  if (!plan::keeps_on_host(arguments.optimizer, arguments.swap, inputs)) return plan::HostNeed{};
   try {
     return plan::plan_host_need(arguments, callbacks, inputs);
   } catch (const Error& error) {
@@ -52,12 +52,12 @@ offload::HostAllocatorOptions HostPlan::memory_of(int rank_of_process) const {
   return options;
 }
 
-HostPlan plan_host(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
+HostPlan plan_host(const job::Job& arguments, const train::PretrainCallbacks& callbacks,
                    const train::TrainingInputs& inputs, const launch::Start& launched) {
-  const int local_ranks = launched.local_ranks(arguments.ranks);
+  const int local_ranks = launched.local_ranks(arguments.launch.ranks);
   const bool is_process = launched.mpi_ranks > 0;
   HostPlan host;
-  host.placement = place(arguments, local_ranks);
+  host.placement = place(arguments.launch, local_ranks);
   host.first_local_rank = is_process ? launched.mpi_local_rank : 0;
   host.memory.ranks_of_process = is_process ? 1 : local_ranks;
   // A launcher may give each process cores of its own: what this one knows of the others' is not what they get.

@@ -25,7 +25,7 @@ struct HostPlan {
   offload::HostAllocatorOptions memory_of(int rank_of_process) const;
 };
 
-HostPlan plan_host(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
+HostPlan plan_host(const job::Job& arguments, const train::PretrainCallbacks& callbacks,
                    const train::TrainingInputs& inputs, const launch::Start& launched);
 
 }  // namespace loom::cli

@@ -14,6 +14,6 @@
 namespace loom::cli {
 
 // `arguments` outlives the callbacks.
-train::PretrainCallbacks hub_callbacks(const train::TrainArguments& arguments);
+train::PretrainCallbacks hub_callbacks(const train::TrainSections& arguments);
 
 }  // namespace loom::cli

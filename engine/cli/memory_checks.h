@@ -7,7 +7,7 @@
 namespace loom::cli {
 
 // ConfigError for keys that exclude each other.
-void check_memory(const ProgramArguments& arguments);
+void check_memory(const job::Job& arguments);
 // The same for a plan that searches.
 void check_memory_search(const PlanArguments& arguments);
 

@@ -86,12 +86,12 @@ std::string difference(const std::string& flag, const std::string& word, const c
 
 }  // namespace
 
-void check_model_flags(const ProgramArguments& a) {
-  const auto& path = a.init_from_hf_path ? a.init_from_hf_path : a.model_config;
-  if (a.model_flags.empty() || !path) return;
+void check_model_flags(const models::ModelOptions& model_options, const job::WrittenFlags& written) {
+  const auto& path = model_options.init_from_hf_path ? model_options.init_from_hf_path : model_options.model_config;
+  if (written.model_flags.empty() || !path) return;
   const models::ConfigReader configuration = models::ConfigReader::load(*path);
   std::vector<std::string> differences;
-  for (const auto& [flag, word] : a.model_flags) {
+  for (const auto& [flag, word] : written.model_flags) {
     std::string text = difference(flag, word, of_language(configuration.value()));
     if (!text.empty()) differences.push_back(std::move(text));
   }

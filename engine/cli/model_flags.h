@@ -12,6 +12,6 @@ namespace loom::cli {
 
 // Reads the configuration where such flags are given. What the configuration does not say is not compared, and neither
 // is a program's own model that has none.
-void check_model_flags(const ProgramArguments& arguments);
+void check_model_flags(const models::ModelOptions& model_options, const job::WrittenFlags& written);
 
 }  // namespace loom::cli

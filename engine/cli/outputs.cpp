@@ -27,17 +27,20 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, unreadable);
 }
 
-void add_inputs(io::OutputPlan& plan, const train::TrainArguments& a) {
-  for (const auto& path : data::data_inputs(a)) plan.reads("--data-path", path);
-  if (a.model_config) plan.reads("--model-config", *a.model_config);
-  if (a.init_from_hf_path) plan.reads("--init-from-hf-path", *a.init_from_hf_path);
-  if (a.ref_model) plan.reads("--ref-model", *a.ref_model);
-  if (a.ref_logps_cache && is_there(*a.ref_logps_cache)) plan.reads("--ref-logps-cache", *a.ref_logps_cache);
+void add_inputs(io::OutputPlan& plan, const train::TrainSections& a) {
+  for (const auto& path : data::data_inputs(a.data)) plan.reads("--data-path", path);
+  if (a.model.model_config) plan.reads("--model-config", *a.model.model_config);
+  if (a.model.init_from_hf_path) plan.reads("--init-from-hf-path", *a.model.init_from_hf_path);
+  if (a.objective.ref_model) plan.reads("--ref-model", *a.objective.ref_model);
+  if (a.objective.ref_logps_cache && is_there(*a.objective.ref_logps_cache))
+    plan.reads("--ref-logps-cache", *a.objective.ref_logps_cache);
   // A run that goes on with adapters may put the new ones in their place.
-  if (a.lora.load && !(a.save && is_same_folder(*a.lora.load, *a.save))) plan.reads("--lora-load", *a.lora.load);
-  if (a.fsdp2_config_path) plan.reads("--fsdp2-config-path", *a.fsdp2_config_path);
+  if (a.model.lora.load && !(a.checkpoint.save && is_same_folder(*a.model.lora.load, *a.checkpoint.save)))
+    plan.reads("--lora-load", *a.model.lora.load);
+  if (a.parallel.fsdp2_config_path) plan.reads("--fsdp2-config-path", *a.parallel.fsdp2_config_path);
   // A run that goes on usually saves where it loads: checkpoints there are added, never written over.
-  if (a.load && !(a.save && is_same_folder(*a.load, *a.save))) plan.reads("--load", *a.load);
+  if (a.checkpoint.load && !(a.checkpoint.save && is_same_folder(*a.checkpoint.load, *a.checkpoint.save)))
+    plan.reads("--load", *a.checkpoint.load);
 }
 
 void add_device(io::OutputPlan& plan, const std::string& flag, const std::string& profile) {
@@ -45,50 +48,55 @@ void add_device(io::OutputPlan& plan, const std::string& flag, const std::string
 }
 
 // The report reads the metrics back.
-void check_metrics_of_report(const ProgramArguments& a) {
-  if (!a.report || io::resolve_output(a.metrics_path).kind == io::OutputTarget::Kind::kFile) return;
+void check_metrics_of_report(const job::Job& a) {
+  if (!a.report.path || io::resolve_output(a.log.metrics_path).kind == io::OutputTarget::Kind::kFile) return;
   config_error(
       "--metrics-path: {} is not a regular file, but --report reads the metrics back; give a file, or remove "
       "--report",
-      a.metrics_path.string());
+      a.log.metrics_path.string());
 }
 
-void add_outputs_of_rank_0(io::OutputPlan& plan, const ProgramArguments& a) {
-  const bool checkpoints = a.ckpt_format == train::CheckpointFormat::kTorchDcp;
-  const std::vector<std::string>& of_model = a.lora.on() ? kAdapterFiles : kModelFiles;
-  if (a.save) plan.writes_folder("--save", *a.save, checkpoints ? kCheckpointFiles : of_model);
-  plan.writes_file("--metrics-path", a.metrics_path);
-  if (a.ref_logps_cache && !is_there(*a.ref_logps_cache)) plan.writes_file("--ref-logps-cache", *a.ref_logps_cache);
-  if (a.report) plan.writes_file("--report", *a.report);
+void add_outputs_of_rank_0(io::OutputPlan& plan, const job::Job& a) {
+  const bool checkpoints = a.checkpoint.ckpt_format == train::CheckpointFormat::kTorchDcp;
+  const std::vector<std::string>& of_model = a.model.lora.on() ? kAdapterFiles : kModelFiles;
+  if (a.checkpoint.save) plan.writes_folder("--save", *a.checkpoint.save, checkpoints ? kCheckpointFiles : of_model);
+  plan.writes_file("--metrics-path", a.log.metrics_path);
+  if (a.objective.ref_logps_cache && !is_there(*a.objective.ref_logps_cache))
+    plan.writes_file("--ref-logps-cache", *a.objective.ref_logps_cache);
+  if (a.report.path) plan.writes_file("--report", *a.report.path);
 }
 
 // Threads share a process: one of them is the last rank.
-bool has_last_rank(const ProgramArguments& a, std::optional<int> rank) { return !rank || *rank == a.ranks - 1; }
+bool has_last_rank(const launch::LaunchOptions& launch, std::optional<int> rank) {
+  return !rank || *rank == launch.ranks - 1;
+}
 
-bool writes_profile(const ProgramArguments& a, std::optional<int> rank) {
-  const observe::ProfileOptions& p = a.profile;
-  return p.enabled && p.step_start < a.train_iters && (!rank || std::ranges::count(p.ranks, *rank) > 0);
+bool writes_profile(const observe::ProfileOptions& profile, const train::ScheduleOptions& schedule,
+                    std::optional<int> rank) {
+  const observe::ProfileOptions& p = profile;
+  return p.enabled && p.step_start < schedule.train_iters && (!rank || std::ranges::count(p.ranks, *rank) > 0);
 }
 
 }  // namespace
 
-std::vector<io::OutputLock> open_outputs(const ProgramArguments& a, std::optional<int> rank) {
+std::vector<io::OutputLock> open_outputs(const job::Job& a, std::optional<int> rank) {
   io::OutputPlan plan;
   add_inputs(plan, a);
-  if (a.report) add_device(plan, "--report-device", a.report_device);
+  if (a.report.path) add_device(plan, "--report-device", a.report.device);
   if (a.profile.enabled && a.profile.device) add_device(plan, "--profile-device", *a.profile.device);
   const bool first = rank.value_or(0) == 0;
   if (first) add_outputs_of_rank_0(plan, a);
-  if (a.tensorboard_dir && has_last_rank(a, rank)) plan.writes_folder("--tensorboard-dir", *a.tensorboard_dir);
-  if (writes_profile(a, rank)) plan.writes_folder("--profile-save-path", a.profile.save_path);
+  if (a.log.tensorboard_dir && has_last_rank(a.launch, rank))
+    plan.writes_folder("--tensorboard-dir", *a.log.tensorboard_dir);
+  if (writes_profile(a.profile, a.schedule, rank)) plan.writes_folder("--profile-save-path", a.profile.save_path);
   plan.check();
   check_metrics_of_report(a);
   plan.prepare();
   std::vector<io::OutputLock> locks;
   if (!first) return locks;
-  if (a.save) locks.push_back(io::OutputLock::of_folder("--save", *a.save));
-  if (io::resolve_output(a.metrics_path).kind == io::OutputTarget::Kind::kFile) {
-    locks.push_back(io::OutputLock::of_file("--metrics-path", a.metrics_path));
+  if (a.checkpoint.save) locks.push_back(io::OutputLock::of_folder("--save", *a.checkpoint.save));
+  if (io::resolve_output(a.log.metrics_path).kind == io::OutputTarget::Kind::kFile) {
+    locks.push_back(io::OutputLock::of_file("--metrics-path", a.log.metrics_path));
   }
   return locks;
 }
@@ -99,7 +107,7 @@ void open_outputs(const PlanArguments& a) {
   add_device(plan, "--device", a.device);
   if (a.json && *a.json != "-") plan.writes_file("--json", *a.json);
   if (a.trace) plan.writes_file("--trace", *a.trace);
-  if (a.train.report) plan.writes_file("--report", *a.train.report);
+  if (a.train.report.path) plan.writes_file("--report", *a.train.report.path);
   plan.check();
   plan.prepare();
 }

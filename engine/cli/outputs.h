@@ -16,7 +16,7 @@ namespace loom::cli {
 
 // Of a training run; the locks are held as long as the run writes. `rank`: of this process, none where all ranks are
 // its threads. Every rank refuses what flags and inputs forbid; the ranks that write make ready what they write.
-std::vector<io::OutputLock> open_outputs(const ProgramArguments& arguments, std::optional<int> rank);
+std::vector<io::OutputLock> open_outputs(const job::Job& arguments, std::optional<int> rank);
 
 // Of a plan.
 void open_outputs(const PlanArguments& arguments);

@@ -27,9 +27,10 @@ namespace fs = std::filesystem;
 void write_plan_report(const PlanArguments& arguments, nlohmann::ordered_json plan, const plan::PlannedRun& run) {
   plan["report"] = "plan";
   observe::add_step(plan, {run.recording, run.times});
-  plan["configuration"] = observe::configuration_json(
-      arguments.train, arguments.train, {{"--device", virtual_time::find_profile_file(arguments.device)}});
-  observe::write_report(*arguments.train.report, plan);
+  plan["configuration"] =
+      observe::configuration_json(arguments.train.model, arguments.train.parallel, arguments.train.report,
+                                  {{"--device", virtual_time::find_profile_file(arguments.device)}});
+  observe::write_report(*arguments.train.report.path, plan);
 }
 
 // The smallest world as the search counts: device by device up to a node, then by whole nodes.
@@ -46,15 +47,16 @@ std::string world_text(int world, const virtual_time::HardwareProfile& profile) 
 }  // namespace
 
 int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
-  check_model_flags(given.train);
-  warn_of_flags(given.train.without_effect);
+  check_model_flags(given.train.model, given.train.written);
+  warn_of_flags(given.train.written.without_effect);
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.device);
   open_outputs(given);
   PlanArguments arguments = given;
   std::optional<plan::SmartSwap> smart_swap;
-  if (given.train.smart_swap) {
-    smart_swap = plan::choose_swaps(given.train, callbacks, profile, plan::swap_budget(given.train, profile));
-    arguments.train.smart_swap_chosen = smart_swap->tensors();
+  if (given.train.swap.smart_swap) {
+    smart_swap = plan::choose_swaps(given.train, callbacks, profile,
+                                    plan::swap_budget(given.train.memory, given.train.swap, profile));
+    arguments.train.swap.smart_swap_chosen = smart_swap->tensors();
   }
   const auto adaptive = choose_modes(arguments.train, callbacks, profile, true);
   plan::PlanSearch search(
@@ -78,7 +80,7 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
     if (arguments.trace) io::write_text(*arguments.trace, plan::to_perfetto(plan));
   };
   const auto report = [&](const plan::StepEstimate& plan, const nlohmann::ordered_json& json) {
-    if (arguments.train.report) write_plan_report(arguments, json, plan.run);
+    if (arguments.train.report.path) write_plan_report(arguments, json, plan.run);
   };
   if (adaptive) {
     show(adaptive->chosen);
@@ -101,7 +103,7 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   if (arguments.sweep) {
     const auto sweep = search.sweep();
     show(sweep);
-    if (arguments.train.report || arguments.trace) {
+    if (arguments.train.report.path || arguments.trace) {
       const plan::CheckedEstimate checked = search.check();
       trace(checked.plan);
       nlohmann::ordered_json json = to_json(checked);

@@ -28,36 +28,36 @@
 namespace loom::cli {
 namespace {
 
-ObserverInputs read_observer_inputs(const ProgramArguments& arguments) {
+ObserverInputs read_observer_inputs(const job::Job& job) {
   ObserverInputs inputs;
-  if (arguments.profile.enabled && arguments.profile.device) {
-    inputs.profile_device = virtual_time::find_profile(*arguments.profile.device, "--profile-device");
+  if (job.profile.enabled && job.profile.device) {
+    inputs.profile_device = virtual_time::find_profile(*job.profile.device, "--profile-device");
   }
-  if (arguments.report) inputs.report = observe::read_report_inputs(arguments, arguments);
+  if (job.report.path) inputs.report = observe::read_report_inputs(job.model, job.parallel, job.report);
   return inputs;
 }
 
 // What the processes of an MPI job agree on; nothing where the ranks are threads of one.
-std::vector<comm::SaidEntry> entries_of(const launch::Start& start, const ProgramArguments& arguments,
+std::vector<comm::SaidEntry> entries_of(const launch::Start& start, const job::Job& job,
                                         const train::PretrainCallbacks& callbacks,
                                         const train::TrainingInputs& inputs) {
   if (!start.by_mpi()) return {};
-  std::vector<comm::SaidEntry> entries = job::agreement_entries(arguments);
-  for (comm::SaidEntry& entry : train::job_entries(arguments, callbacks, inputs)) entries.push_back(std::move(entry));
+  std::vector<comm::SaidEntry> entries = job::agreement_entries(job);
+  for (comm::SaidEntry& entry : train::job_entries(job, callbacks, inputs)) entries.push_back(std::move(entry));
   return entries;
 }
 
 // That of --report-device.
-virtual_time::HardwareProfile profile_of_plans(const ProgramArguments& arguments) {
-  return virtual_time::find_profile(arguments.report_device, "--report-device");
+virtual_time::HardwareProfile profile_of_plans(const observe::ReportOptions& job) {
+  return virtual_time::find_profile(job.device, "--report-device");
 }
 
 // A device of limited memory: what does not fit is refused by the plan of the step, with what would help, before
 // anything is allocated. The time that remedies are ordered by is that of --report-device.
-void check_device_memory(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks) {
-  if (arguments.device_memory_mib == 0 || arguments.adaptive_recompute || arguments.skip_train) return;
-  const virtual_time::HardwareProfile profile = profile_of_plans(arguments);
-  plan::PlanSearch search(arguments, callbacks, profile, {.global_batch_size = arguments.global_batch_size});
+void check_device_memory(const job::Job& job, const train::PretrainCallbacks& callbacks) {
+  if (job.memory.device_memory_mib == 0 || job.memory.adaptive_recompute || job.schedule.skip_train) return;
+  const virtual_time::HardwareProfile profile = profile_of_plans(job.report);
+  plan::PlanSearch search(job, callbacks, profile, {.global_batch_size = job.schedule.global_batch_size});
   const plan::CheckedEstimate checked = search.check();
   if (!checked.out_of_memory) return;
   std::string text = plan::out_of_memory_text(checked);
@@ -66,64 +66,64 @@ void check_device_memory(const ProgramArguments& arguments, const train::Pretrai
 }
 
 // What adaptive recompute chose, told by the rank that reports.
-std::optional<plan::AdaptiveChoice> choose_modes(const ProgramArguments& arguments,
-                                                 const train::PretrainCallbacks& callbacks, std::ostream& out) {
-  if (!arguments.adaptive_recompute) return std::nullopt;
-  const virtual_time::HardwareProfile profile = profile_of_plans(arguments);
-  const auto choice = cli::choose_modes(arguments, callbacks, profile, false);
+std::optional<plan::AdaptiveChoice> choose_modes(const job::Job& job, const train::PretrainCallbacks& callbacks,
+                                                 std::ostream& out) {
+  if (!job.memory.adaptive_recompute) return std::nullopt;
+  const virtual_time::HardwareProfile profile = profile_of_plans(job.report);
+  const auto choice = cli::choose_modes(job, callbacks, profile, false);
   out << plan::to_text(*choice);
   return choice;
 }
 
 // With the tensors chosen that --smart-swap swaps: by plans of this job on --report-device.
-ProgramArguments with_smart_swap(const ProgramArguments& given, const train::PretrainCallbacks& callbacks,
-                                 std::ostream& out) {
-  if (!given.smart_swap) return given;
-  const virtual_time::HardwareProfile profile = profile_of_plans(given);
-  const plan::SmartSwap chosen = plan::choose_swaps(given, callbacks, profile, plan::swap_budget(given, profile));
+job::Job with_smart_swap(const job::Job& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
+  if (!given.swap.smart_swap) return given;
+  const virtual_time::HardwareProfile profile = profile_of_plans(given.report);
+  const plan::SmartSwap chosen =
+      plan::choose_swaps(given, callbacks, profile, plan::swap_budget(given.memory, given.swap, profile));
   out << plan::to_text(chosen) << plan::to_text(chosen.exposed);
-  ProgramArguments arguments = given;
-  arguments.smart_swap_chosen = chosen.tensors();
-  return arguments;
+  job::Job job = given;
+  job.swap.smart_swap_chosen = chosen.tensors();
+  return job;
 }
 
 // What swap costs on the device of --report, and whether recompute is cheaper.
-void tell_swap(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks,
-               const train::TrainingInputs& inputs, std::ostream& out) {
+void tell_swap(const job::Job& job, const train::PretrainCallbacks& callbacks, const train::TrainingInputs& inputs,
+               std::ostream& out) {
   const bool by_file = inputs.fsdp2 && !inputs.fsdp2->offloaded.empty();
-  if (!arguments.report || (!arguments.swap_attention && !by_file)) return;
-  const virtual_time::HardwareProfile profile = profile_of_plans(arguments);
-  out << plan::to_text(plan::estimate_step(arguments, callbacks, profile, plan::Capacity::kLifted).swaps);
+  if (!job.report.path || (!job.swap.swap_attention && !by_file)) return;
+  const virtual_time::HardwareProfile profile = profile_of_plans(job.report);
+  out << plan::to_text(plan::estimate_step(job, callbacks, profile, plan::Capacity::kLifted).swaps);
 }
 
 }  // namespace
 
-void pretrain(const ProgramArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& standard_out) {
+void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, std::ostream& standard_out) {
   RunEnd end;
   const launch::Start start = launch::Start::detect();
-  std::ostream& out = given.metrics_path == "-" ? std::cerr : standard_out;  // which then has the metrics alone
+  std::ostream& out = given.log.metrics_path == "-" ? std::cerr : standard_out;  // which then has the metrics alone
   std::ostream silent(nullptr);
   const bool first = start.rank().value_or(0) == 0;
   std::ostream& first_out = first ? out : silent;
-  check_model_flags(given);
-  const ProgramArguments arguments = with_smart_swap(given, callbacks, first_out);
-  const auto modes = choose_modes(arguments, callbacks, first_out);
-  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit_of(modes));
-  const ObserverInputs observed = read_observer_inputs(arguments);
-  if (first) tell_swap(arguments, callbacks, inputs, out);
-  check_device_memory(arguments, callbacks);
+  check_model_flags(given.model, given.written);
+  const job::Job job = with_smart_swap(given, callbacks, first_out);
+  const auto modes = choose_modes(job, callbacks, first_out);
+  const train::TrainingInputs inputs = train::read_inputs(job, callbacks, edit_of(modes));
+  const ObserverInputs observed = read_observer_inputs(job);
+  if (first) tell_swap(job, callbacks, inputs, out);
+  check_device_memory(job, callbacks);
   const launch::StopSignals signals;  // before there is a lock that a signal would leave
-  const std::vector<io::OutputLock> locks = open_outputs(arguments, start.rank());
-  const std::vector<comm::SaidEntry> entries = entries_of(start, arguments, callbacks, inputs);
-  const comm::CommOptions options{std::chrono::minutes(arguments.distributed_timeout_minutes)};
-  const HostPlan host = plan_host(arguments, callbacks, inputs, start);
-  const Job job{start, arguments, callbacks, inputs, observed, host};
+  const std::vector<io::OutputLock> locks = open_outputs(job, start.rank());
+  const std::vector<comm::SaidEntry> entries = entries_of(start, job, callbacks, inputs);
+  const comm::CommOptions options{std::chrono::minutes(job.launch.distributed_timeout_minutes)};
+  const HostPlan host = plan_host(job, callbacks, inputs, start);
+  const RunSetup setup{start, job, callbacks, inputs, observed, host};
   const launch::RankMain main = [&](RankContext& context, comm::World& world) {
     if (!entries.empty() && world.size() > 1) train::check_same_job(entries, *world.everyone());
-    RankRun(job, context, world, end, out).run();
+    RankRun(setup, context, world, end, out).run();
     if (start.by_mpi()) end.raise_stop();
   };
-  launch::run(start, arguments.ranks, options, main);
+  launch::run(start, job.launch.ranks, options, main);
   end.raise_problems();
 }
 
@@ -135,7 +135,7 @@ int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& 
       return help->code;
     }
     if (const auto* plan = std::get_if<PlanArguments>(&parsed)) return run_plan(*plan, callbacks, std::cout);
-    pretrain(std::get<ProgramArguments>(parsed), callbacks, std::cout);
+    pretrain(std::get<job::Job>(parsed), callbacks, std::cout);
     return 0;
   });
 }

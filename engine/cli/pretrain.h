@@ -36,6 +36,6 @@ namespace loom::cli {
 int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& callbacks);
 
 // The same behind a parsed command line; rank 0 reports to `out`. Throws instead: launch::Interrupted after a signal.
-void pretrain(const ProgramArguments& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out);
+void pretrain(const job::Job& arguments, const train::PretrainCallbacks& callbacks, std::ostream& out);
 
 }  // namespace loom::cli

@@ -30,7 +30,7 @@ int run(const ParsedCommand& command) {
     print_help(help->text);
     return help->code;
   }
-  if (const auto* arguments = std::get_if<ProgramArguments>(&command)) {
+  if (const auto* arguments = std::get_if<job::Job>(&command)) {
     run_train(*arguments, std::cout);
   } else if (const auto* plan = std::get_if<PlanArguments>(&command)) {
     return run_plan(*plan, hub_callbacks(plan->train), std::cout);
@@ -57,7 +57,7 @@ std::optional<std::string_view> memory_advice(const ParsedCommand& command) {
   if (std::holds_alternative<PreprocessArguments>(command)) {
     return "use fewer --workers, or split the input into smaller files";
   }
-  const bool has_ranks = std::holds_alternative<ProgramArguments>(command) ||
+  const bool has_ranks = std::holds_alternative<job::Job>(command) ||
                          std::holds_alternative<GenerateArguments>(command) ||
                          std::holds_alternative<ChatArguments>(command);
   if (has_ranks) return std::nullopt;

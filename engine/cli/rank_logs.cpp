@@ -15,30 +15,30 @@ train::MemoryFigures memory_now() {
 
 }  // namespace
 
-RankLogs::RankLogs(const ProgramArguments& a, int rank, std::ostream& out)
-    : arguments_(a), out_(out), says_begin_(rank == 0 && a.log_format == train::LogFormat::kMegatron) {
-  if (rank == 0 && (a.check_for_spiky_loss || a.check_for_large_grads)) {
-    spikes_.emplace(a.check_for_spiky_loss, a.check_for_large_grads);
+RankLogs::RankLogs(const job::Job& a, int rank, std::ostream& out)
+    : arguments_(a), out_(out), says_begin_(rank == 0 && a.log.log_format == train::LogFormat::kMegatron) {
+  if (rank == 0 && (a.log.check_for_spiky_loss || a.log.check_for_large_grads)) {
+    spikes_.emplace(a.log.check_for_spiky_loss, a.log.check_for_large_grads);
   }
-  if (says_begin_) memory_.emplace(a.log_interval, memory_now, out);
-  if (rank != a.ranks - 1) return;
+  if (says_begin_) memory_.emplace(a.log.log_interval, memory_now, out);
+  if (rank != a.launch.ranks - 1) return;
   std::function<double()> flops;
-  if (a.log_throughput) {
+  if (a.log.log_throughput) {
     flops_.emplace();
     flops = [this] { return flops_->per_step(); };
   }
-  if (a.log_format == train::LogFormat::kMegatron) {
-    log_.emplace(train::MegatronLogOptions{.train_iters = a.train_iters,
-                                           .log_interval = a.log_interval,
-                                           .global_batch_size = a.global_batch_size,
+  if (a.log.log_format == train::LogFormat::kMegatron) {
+    log_.emplace(train::MegatronLogOptions{.train_iters = a.schedule.train_iters,
+                                           .log_interval = a.log.log_interval,
+                                           .global_batch_size = a.schedule.global_batch_size,
                                            .flops_per_rank = flops},
                  out);
   }
-  if (a.tensorboard_dir) {
-    tensorboard_.emplace(a, train::TensorBoardRun{.world_size = a.ranks,
-                                                  .global_batch_size = a.global_batch_size,
-                                                  .flops_per_rank = flops,
-                                                  .memory = memory_now});
+  if (a.log.tensorboard_dir) {
+    tensorboard_.emplace(a.log, train::TensorBoardRun{.world_size = a.launch.ranks,
+                                                      .global_batch_size = a.schedule.global_batch_size,
+                                                      .flops_per_rank = flops,
+                                                      .memory = memory_now});
   }
 }
 
@@ -51,11 +51,12 @@ void RankLogs::add_to(std::vector<train::StepObserver*>& observers) {
 }
 
 void RankLogs::begin() {
-  if (says_begin_) out_ << train::begin_lines(arguments_.skip_train, train::wall_clock_s()) << std::flush;
+  if (says_begin_) out_ << train::begin_lines(arguments_.schedule.skip_train, train::wall_clock_s()) << std::flush;
 }
 
 void RankLogs::end(bool whole) {
-  if (says_begin_ && whole && !arguments_.skip_train) out_ << train::end_line(train::wall_clock_s()) << std::flush;
+  if (says_begin_ && whole && !arguments_.schedule.skip_train)
+    out_ << train::end_line(train::wall_clock_s()) << std::flush;
 }
 
 std::optional<std::string> RankLogs::problem() const { return tensorboard_ ? tensorboard_->problem() : std::nullopt; }

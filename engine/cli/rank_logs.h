@@ -21,7 +21,7 @@ namespace loom::cli {
 class RankLogs {
  public:
   // The references outlive the object. The rank has its device.
-  RankLogs(const ProgramArguments& arguments, int rank, std::ostream& out);
+  RankLogs(const job::Job& arguments, int rank, std::ostream& out);
 
   void add_to(std::vector<train::StepObserver*>& observers);
   // Before the first step, and after the last evaluation; `whole`: no signal stopped the run.
@@ -35,7 +35,7 @@ class RankLogs {
   std::optional<std::string> problem() const;
 
  private:
-  const ProgramArguments& arguments_;
+  const job::Job& arguments_;
   std::ostream& out_;
   const bool says_begin_;  // Megatron's lines of the first rank
   std::optional<train::SpikeWatch> spikes_;

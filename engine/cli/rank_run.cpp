@@ -58,14 +58,14 @@ std::string loaded_text(const io::HfWeights& weights, train::SaveDType asked, bo
                      escaped(weights.folder().string()), weights.names().size(), name(stored), saved);
 }
 
-void describe(const train::TrainArguments& arguments, const train::TrainingInputs& inputs, nn::Module& model,
+void describe(const train::TrainSections& arguments, const train::TrainingInputs& inputs, nn::Module& model,
               std::ostream& out) {
   // The model inside a wrapper of one (models::TransformersModel) is what users know.
   out << fmt::format("{} of {} parameters on {} rank{}{}{}\n", models::sharded_module(model).type_name(),
-                     model.parameter_count(), arguments.ranks, arguments.ranks == 1 ? "" : "s",
+                     model.parameter_count(), arguments.launch.ranks, arguments.launch.ranks == 1 ? "" : "s",
                      inputs.data.about.empty() ? "" : "; ", inputs.data.about);
   if (const io::HfWeights* weights = train::loaded_weights(inputs, model)) {
-    out << loaded_text(*weights, arguments.save_dtype, inputs.tuning.lora.has_value());
+    out << loaded_text(*weights, arguments.checkpoint.save_dtype, inputs.tuning.lora.has_value());
   }
   for (const std::string& line : inputs.said) out << line << "\n";
   if (inputs.tuning.lora) out << models::describe_lora(models::sharded_module(model)) << "\n";
@@ -85,61 +85,66 @@ void describe(const train::TrainArguments& arguments, const train::TrainingInput
   for (const std::string& line : sharding::describe_recompute(inputs.fsdp2->recomputed)) out << line << "\n";
 }
 
-observe::RunReport::About about_run(const train::TrainArguments& arguments, const train::TrainingInputs& inputs,
-                                    nn::Module& model) {
+observe::RunReport::About about_run(const launch::LaunchOptions& launch, const train::ScheduleOptions& schedule,
+                                    const train::TrainingInputs& inputs, nn::Module& model) {
   observe::RunReport::About about{
       .model = std::string(models::sharded_module(model).type_name()),
       .parameters = model.parameter_count(),
-      .micro_batches = arguments.global_batch_size / (std::int64_t{arguments.micro_batch_size} * arguments.ranks)};
+      .micro_batches = schedule.global_batch_size / (std::int64_t{schedule.micro_batch_size} * launch.ranks)};
   if (!inputs.fsdp2) return about;
   about.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
   about.warnings = inputs.fsdp2->warnings;
   return about;
 }
 
-std::string stop_text(int signal, std::int64_t step, const train::TrainArguments& arguments, bool saved) {
-  const bool checkpoint = arguments.ckpt_format == train::CheckpointFormat::kTorchDcp;
+std::string stop_text(int signal, std::int64_t step, const train::CheckpointOptions& checkpoint_options,
+                      const train::ScheduleOptions& schedule, bool saved) {
+  const bool checkpoint = checkpoint_options.ckpt_format == train::CheckpointFormat::kTorchDcp;
   const std::string_view what = checkpoint ? "checkpoint" : "model";
-  return fmt::format("stopped by {} after step {} of {}; {}", launch::signal_name(signal), step, arguments.train_iters,
-                     saved ? fmt::format("the {} of that step is in {}", what, arguments.save->string())
+  return fmt::format("stopped by {} after step {} of {}; {}", launch::signal_name(signal), step, schedule.train_iters,
+                     saved ? fmt::format("the {} of that step is in {}", what, checkpoint_options.save->string())
                            : fmt::format("no {} is written", what));
 }
 
 // Before anything of the rank is made.
-RankContext& set_up(RankContext& context, const Job& job) {
-  const int rank_of_process = job.start.by_mpi() ? 0 : context.rank();
-  launch::bind_rank(context, job.host.cores(rank_of_process));
-  train::set_up_rank(context, job.arguments, job.host.memory_of(rank_of_process));
+RankContext& set_up(RankContext& context, const RunSetup& setup) {
+  const int rank_of_process = setup.start.by_mpi() ? 0 : context.rank();
+  launch::bind_rank(context, setup.host.cores(rank_of_process));
+  train::set_up_rank(context, setup.job, setup.host.memory_of(rank_of_process));
   return context;
 }
 
 }  // namespace
 
-RankRun::RankRun(const Job& job, RankContext& context, comm::World& world, RunEnd& end, std::ostream& program_out)
-    : job_(job),
-      arguments_(job.arguments),
+RankRun::RankRun(const RunSetup& setup, RankContext& context, comm::World& world, RunEnd& end,
+                 std::ostream& program_out)
+    : setup_(setup),
+      job_(setup.job),
       end_(end),
       out_(program_out),
-      first_(set_up(context, job).rank() == 0),
-      short_log_(job.arguments.log_format == train::LogFormat::kShort),
+      first_(set_up(context, setup).rank() == 0),
+      short_log_(setup.job.log.log_format == train::LogFormat::kShort),
       log_order_(short_log_ ? nullptr : world.everyone("log")),
-      trainer_(job.arguments, job.callbacks, job.inputs, world),
-      checkpoints_(trainer_, job.arguments, job::saved_arguments(job.arguments), world,
+      trainer_(setup.job, setup.callbacks, setup.inputs, world),
+      checkpoints_(trainer_, setup.job, job::saved_arguments(setup.job), world,
                    [this](const std::string& line) { say(line); }),
       begins_at_((tell_begin(), checkpoints_.load().value_or(0))),
-      profiler_(job.arguments.profile, job.observed.profile_device,
-                {.executor = job.arguments.device_executor, .train_iters = job.arguments.train_iters}),
-      logs_(job.arguments, context.rank(), out_) {
+      profiler_(setup.job.profile, setup.observed.profile_device,
+                {.executor = setup.job.launch.device_executor, .train_iters = setup.job.schedule.train_iters}),
+      logs_(setup.job, context.rank(), out_) {
   progress_.emplace(progress_options(), out_);
+  if (first_ && job_.checkpoint.save) {
+    io::write_text(*job_.checkpoint.save / job::kEffectiveConfigName, job::effective_config(job_));
+  }
   watch();
 }
 
 void RankRun::tell_begin() {
   out_ << std::emit_on_flush;
   if (!first_) return;
-  warn_of_flags(arguments_.without_effect);
-  describe(arguments_, job_.inputs, trainer_.model(), out_);
-  for (const std::string& note : job_.host.placement.notes) out_ << note << "\n";
+  warn_of_flags(job_.written.without_effect);
+  describe(job_, setup_.inputs, trainer_.model(), out_);
+  for (const std::string& note : setup_.host.placement.notes) out_ << note << "\n";
   for (const std::string& line : trainer_.said()) out_ << line << "\n";
   out_ << std::flush;
 }
@@ -155,36 +160,33 @@ void RankRun::note(std::string_view text) {
 }
 
 train::ProgressOptions RankRun::progress_options() const {
-  const auto descriptor = [&] { return arguments_.metrics_path == "-" ? STDERR_FILENO : STDOUT_FILENO; };
-  return {.total_steps = arguments_.train_iters,
-          .first_step = std::min(begins_at_, arguments_.train_iters),
-          .log_interval = arguments_.log_interval,
-          .terminal = train::is_terminal(descriptor()) && !job_.start.by_mpi(),
+  const auto descriptor = [&] { return job_.log.metrics_path == "-" ? STDERR_FILENO : STDOUT_FILENO; };
+  return {.total_steps = job_.schedule.train_iters,
+          .first_step = std::min(begins_at_, job_.schedule.train_iters),
+          .log_interval = job_.log.log_interval,
+          .terminal = train::is_terminal(descriptor()) && !setup_.start.by_mpi(),
           .columns = train::terminal_columns(descriptor()),
           .shown = first_ && short_log_,
-          .loss_unit = job_.callbacks.loss_unit};
+          .loss_unit = setup_.callbacks.loss_unit};
 }
 
 // In the order in which a step begins for them; it ends for them the other way round.
 void RankRun::watch() {
-  if (const auto warning = observe::profile_warning(arguments_.profile, arguments_.train_iters); warning && first_) {
+  if (const auto warning = observe::profile_warning(job_.profile, job_.schedule.train_iters); warning && first_) {
     logger().warn("{}", *warning);
   }
   observers_.push_back(&profiler_);
-  if (arguments_.print_schedule) {
-    printer_.emplace(arguments_.train_iters, [this](std::string_view text) { note(text); });
+  if (job_.report.print_schedule) {
+    printer_.emplace(job_.schedule.train_iters, [this](std::string_view text) { note(text); });
     observers_.push_back(&*printer_);
   }
-  if (first_ && job_.observed.report) {
-    report_.emplace(arguments_, arguments_, *job_.observed.report,
-                    about_run(arguments_, job_.inputs, trainer_.model()));
+  if (first_ && setup_.observed.report) {
+    report_.emplace(job_, job_.report, *setup_.observed.report,
+                    about_run(job_.launch, job_.schedule, setup_.inputs, trainer_.model()));
     observers_.push_back(&*report_);
   }
   const train::MetricsMode mode = begins_at_ > 0 ? train::MetricsMode::kAppend : train::MetricsMode::kNew;
-  if (first_) observers_.push_back(&metrics_.emplace(arguments_.metrics_path, mode));
-  if (first_ && arguments_.save) {
-    io::write_text(*arguments_.save / job::kEffectiveConfigName, job::effective_config(arguments_));
-  }
+  if (first_) observers_.push_back(&metrics_.emplace(job_.log.metrics_path, mode));
   observers_.push_back(&*progress_);
   observers_.push_back(&checkpoints_);
   observers_.push_back(&finite_);
@@ -197,14 +199,14 @@ void RankRun::run() {
   const train::LoopHooks hooks{.save = [this](std::int64_t) { checkpoints_.save(); },
                                .signal = launch::StopSignals::received,
                                .elapsed_minutes = [this] { return end_.minutes(); }};
-  const train::ExitDecision ended = train::run_steps(trainer_, arguments_, job_.inputs.data, observers_, hooks);
+  const train::ExitDecision ended = train::run_steps(trainer_, job_.schedule, setup_.inputs.data, observers_, hooks);
   // The last rank has printed its last line before the first one ends the log.
   if (log_order_) log_order_->barrier(comm::kHostLane, "end of the log");
   logs_.end(ended.reason == train::EndReason::kLastStep);
   write_outputs(ended);
-  if (ended.reason != train::EndReason::kLastStep || !job_.callbacks.after_training) return;
+  if (ended.reason != train::EndReason::kLastStep || !setup_.callbacks.after_training) return;
   std::ostream silent(nullptr);
-  job_.callbacks.after_training(trainer_.model(), arguments_, first_ ? out_ : silent);
+  setup_.callbacks.after_training(trainer_.model(), train::TrainArguments(job_), first_ ? out_ : silent);
 }
 
 void RankRun::write_outputs(const train::ExitDecision& ended) {
@@ -212,16 +214,16 @@ void RankRun::write_outputs(const train::ExitDecision& ended) {
   const bool saved = save_model() || checkpoints_.last_saved() == trainer_.state().step;
   const bool trained = trainer_.state().step > begins_at_;
   if (first_ && checkpoints_.saves() && trained && !saved && ended.signal == 0) {
-    end_.lost(fmt::format("no checkpoint of its last step is in {}", arguments_.save->string()));
+    end_.lost(fmt::format("no checkpoint of its last step is in {}", job_.checkpoint.save->string()));
   }
-  if (first_ && arguments_.memory_fragmentation) {
+  if (first_ && job_.memory.memory_fragmentation) {
     std::string table = plan::pool_table(device::Device::current().memory().pools());
     table.pop_back();
     say(table);
   }
   if (report_) {
     report_->write();
-    say(fmt::format("report written to {}", escaped(arguments_.report->string())));
+    say(fmt::format("report written to {}", escaped(job_.report.path->string())));
   }
   if (first_) {
     end_.lost(metrics_->problem());
@@ -234,18 +236,19 @@ void RankRun::write_outputs(const train::ExitDecision& ended) {
 
 // True where the model folder was written; said by the rank that reports.
 bool RankRun::save_model() {
-  if (!arguments_.save || arguments_.ckpt_format != train::CheckpointFormat::kHf) return false;
-  const auto problem = trainer_.save(*arguments_.save);
+  if (!job_.checkpoint.save || job_.checkpoint.ckpt_format != train::CheckpointFormat::kHf) return false;
+  const auto problem = trainer_.save(*job_.checkpoint.save);
   end_.lost(problem);
   if (problem) return false;
-  note(fmt::format("model written to {}", escaped(arguments_.save->string())));
+  note(fmt::format("model written to {}", escaped(job_.checkpoint.save->string())));
   return true;
 }
 
 void RankRun::tell_end(const train::ExitDecision& ended, bool saved) {
   if (!ended.text.empty()) note(ended.text);
   if (ended.signal == 0) return;
-  end_.stopped(ended.signal, first_ ? stop_text(ended.signal, trainer_.state().step, arguments_, saved) : "");
+  end_.stopped(ended.signal,
+               first_ ? stop_text(ended.signal, trainer_.state().step, job_.checkpoint, job_.schedule, saved) : "");
 }
 
 }  // namespace loom::cli

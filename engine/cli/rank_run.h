@@ -36,9 +36,9 @@ struct ObserverInputs {
 };
 
 // What the ranks of a process share; outlives them.
-struct Job {
+struct RunSetup {
   const launch::Start& start;
-  const ProgramArguments& arguments;
+  const job::Job& job;
   const train::PretrainCallbacks& callbacks;
   const train::TrainingInputs& inputs;
   const ObserverInputs& observed;
@@ -48,7 +48,7 @@ struct Job {
 class RankRun {
  public:
   // The rank is set up, and the checkpoint that --load asks for is read.
-  RankRun(const Job& job, RankContext& context, comm::World& world, RunEnd& end, std::ostream& program_out);
+  RankRun(const RunSetup& setup, RankContext& context, comm::World& world, RunEnd& end, std::ostream& program_out);
 
   void run();
 
@@ -62,8 +62,8 @@ class RankRun {
   bool save_model();
   void tell_end(const train::ExitDecision& ended, bool saved);
 
-  const Job& job_;
-  const ProgramArguments& arguments_;
+  const RunSetup& setup_;
+  const job::Job& job_;
   RunEnd& end_;
   std::osyncstream out_;  // the first rank prints, and the last
   const bool first_;

@@ -18,12 +18,12 @@ constexpr const char* kMegatronFlags[] = {"--recompute-granularity",
                                           "--recompute-norm-num-layers",
                                           "--moe-layer-recompute"};
 
-void refuse_beside_selective(const train::ShardingOptions& a) {
-  const LayerRecompute& layers = a.recompute_layers;
+void refuse_beside_selective(const train::ParallelOptions& parallel) {
+  const LayerRecompute& layers = parallel.recompute_layers;
   if (layers.method == RecomputeMethod::kNone && layers.num_layers == 0) return;
   config_error("{} is of --recompute-granularity full, and {} asks for selective; remove one of them",
                layers.method == RecomputeMethod::kNone ? "--recompute-num-layers" : "--recompute-method",
-               a.recompute_activations ? "--recompute-activations" : "--recompute-granularity");
+               parallel.recompute_activations ? "--recompute-activations" : "--recompute-granularity");
 }
 
 void check_full(const LayerRecompute& a) {
@@ -70,13 +70,13 @@ void check_uniform(const LayerRecompute& a) {
 
 }  // namespace
 
-void settle_recompute(const Command& app, train::ShardingOptions& a) {
-  LayerRecompute& layers = a.recompute_layers;
+void settle_recompute(const Command& app, train::ParallelOptions& parallel) {
+  LayerRecompute& layers = parallel.recompute_layers;
   for (const char* flag : kMegatronFlags) {
-    if (given(app, flag)) a.megatron_recompute_flags.emplace_back(flag);
+    if (given(app, flag)) parallel.megatron_recompute_flags.emplace_back(flag);
   }
-  if (a.recompute_activations) layers.granularity = RecomputeGranularity::kSelective;
-  if (layers.granularity == RecomputeGranularity::kSelective) refuse_beside_selective(a);
+  if (parallel.recompute_activations) layers.granularity = RecomputeGranularity::kSelective;
+  if (layers.granularity == RecomputeGranularity::kSelective) refuse_beside_selective(parallel);
   check_full(layers);
   check_counts(layers);
   check_uniform(layers);

@@ -11,6 +11,6 @@
 namespace loom::cli {
 
 // Checks them against each other, and fills in what one says of another.
-void settle_recompute(const Command& app, train::ShardingOptions& a);
+void settle_recompute(const Command& app, train::ParallelOptions& parallel);
 
 }  // namespace loom::cli

@@ -21,10 +21,10 @@ constexpr std::int64_t kMostSteps = 4'294'967'295;
 void check_limit(std::string_view flag, std::int64_t value, std::int64_t most, std::string_view why = "");
 
 // After the batch is known.
-void settle_schedule(const Command& app, ProgramArguments& values);
-void settle_weight_decay(const Command& app, ProgramArguments& values);
-void settle_loss_scale(const Command& app, ProgramArguments& values);
+void settle_schedule(const Command& app, train::ScheduleOptions& schedule, job::WrittenFlags& written);
+void settle_weight_decay(const Command& app, train::ScheduleOptions& schedule, job::WrittenFlags& written);
+void settle_loss_scale(const Command& app, train::OptimizerOptions& optimizer, job::WrittenFlags& written);
 // After everything that looks at single steps. A plan has none to skip.
-void settle_iterations_to_skip(bool planned, ProgramArguments& values);
+void settle_iterations_to_skip(bool planned, job::Job& values);
 
 }  // namespace loom::cli

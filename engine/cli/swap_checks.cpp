@@ -25,36 +25,36 @@ std::vector<std::string> split_words(const std::vector<std::string>& given) {
 
 }  // namespace
 
-void settle_swapped_recompute(ProgramArguments& a) {
-  models::LayerRecompute& layers = a.recompute_layers;
-  const bool alone = layers.granularity == models::RecomputeGranularity::kNone && !a.recompute_activations &&
+void settle_swapped_recompute(train::ParallelOptions& parallel, offload::SwapOptions& swap) {
+  models::LayerRecompute& layers = parallel.recompute_layers;
+  const bool alone = layers.granularity == models::RecomputeGranularity::kNone && !parallel.recompute_activations &&
                      layers.method == models::RecomputeMethod::kNone;
-  if (!a.swap_attention || !alone) return;
-  a.swap_recompute_mlps = layers.num_layers;
+  if (!swap.swap_attention || !alone) return;
+  swap.swap_recompute_mlps = layers.num_layers;
   layers.num_layers = 0;
 }
 
-void settle_swap(const Command& app, bool plans, ProgramArguments& a) {
-  a.swap_modules = split_words(a.swap_modules);
-  if (given(app, "--swap-modules") && !a.swap_attention) {
+void settle_swap(const Command& app, bool plans, job::Job& a) {
+  a.swap.swap_modules = split_words(a.swap.swap_modules);
+  if (given(app, "--swap-modules") && !a.swap.swap_attention) {
     config_error("--swap-modules is given, but --swap-attention is not, so nothing is swapped; add it");
   }
-  if (a.smart_swap_device_size && !a.smart_swap) {
+  if (a.swap.smart_swap_device_size && !a.swap.smart_swap) {
     config_error("--smart-swap-device-size is {}, but --smart-swap is not given, so nothing is chosen; add it",
-                 *a.smart_swap_device_size);
+                 *a.swap.smart_swap_device_size);
   }
-  if (a.smart_swap_device_size.value_or(0) > kMostMib) {
-    config_error("--smart-swap-device-size is {} MiB; use at most {}", *a.smart_swap_device_size, kMostMib);
+  if (a.swap.smart_swap_device_size.value_or(0) > kMostMib) {
+    config_error("--smart-swap-device-size is {} MiB; use at most {}", *a.swap.smart_swap_device_size, kMostMib);
   }
-  if (a.smart_swap && a.swap_attention) {
+  if (a.swap.smart_swap && a.swap.swap_attention) {
     config_error("--smart-swap and --swap-attention are both given, and both say what is swapped; remove one of them");
   }
-  if (a.smart_swap && !plans && !a.smart_swap_device_size) {
+  if (a.swap.smart_swap && !plans && !a.swap.smart_swap_device_size) {
     config_error(
         "--smart-swap is given without --smart-swap-device-size, and the memory of this machine is no device's; give "
         "the MiB that a step has to fit");
   }
-  if (a.swap_attention && !a.fused.flash_attn) {
+  if (a.swap.swap_attention && !a.kernels.fused.flash_attn) {
     config_error(
         "--swap-attention is given, but attention is composed of products and softmax, whose weights would be swapped "
         "too; add --use-flash-attn, or use --kernels fast");
@@ -62,7 +62,7 @@ void settle_swap(const Command& app, bool plans, ProgramArguments& a) {
 }
 
 void check_swap_search(const PlanArguments& a) {
-  if (!a.train.smart_swap) return;
+  if (!a.train.swap.smart_swap) return;
   if (!a.sweep && a.fit == PlanArguments::Fit::kNothing) return;
   config_error("--smart-swap and {} are both given, and each is a search of its own; remove one of them",
                a.sweep ? "--sweep" : "--fit");

@@ -9,9 +9,9 @@
 namespace loom::cli {
 
 // --recompute-num-layers beside --swap-attention alone: MLPs that are computed again. Before settle_recompute().
-void settle_swapped_recompute(ProgramArguments& values);
+void settle_swapped_recompute(train::ParallelOptions& parallel, offload::SwapOptions& swap);
 // After the kernels are settled. A plan knows the memory of its device; a run has to be told.
-void settle_swap(const Command& app, bool plans, ProgramArguments& values);
+void settle_swap(const Command& app, bool plans, job::Job& values);
 // No search beside the choice of tensors, which is one.
 void check_swap_search(const PlanArguments& values);
 

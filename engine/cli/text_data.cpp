@@ -32,12 +32,12 @@ std::int32_t reward_id(const fs::path& folder, const data::Tokenizer& tokenizer,
                ids.size(), escaped(folder.string()));
 }
 
-void add_rewards(const train::TrainArguments& a, const fs::path& folder, const data::Tokenizer& tokenizer,
+void add_rewards(const data::DataOptions& data, const fs::path& folder, const data::Tokenizer& tokenizer,
                  data::TokenIds& ids) {
-  if (a.placeholder_token) {
-    ids.placeholder = reward_id(folder, tokenizer, "--placeholder-token", *a.placeholder_token);
+  if (data.placeholder_token) {
+    ids.placeholder = reward_id(folder, tokenizer, "--placeholder-token", *data.placeholder_token);
   }
-  for (const std::string& token : a.reward_tokens) {
+  for (const std::string& token : data.reward_tokens) {
     ids.rewards.push_back(reward_id(folder, tokenizer, "--reward-tokens", token));
   }
 }
@@ -58,39 +58,41 @@ bool has_tokenizer(const fs::path& folder) {
   return fs::exists(folder / "tokenizer.json", unreadable);
 }
 
-std::optional<fs::path> tokenizer_folder(const train::TrainArguments& a) {
-  if (data::data_kind(a) == data::DataKind::kBytes) return std::nullopt;
-  if (a.tokenizer_name_or_path) return a.tokenizer_name_or_path;
-  const auto& model = a.init_from_hf_path ? a.init_from_hf_path : a.model_config;
+std::optional<fs::path> tokenizer_folder(const data::DataOptions& data, const models::ModelOptions& model_options) {
+  if (data::data_kind(data) == data::DataKind::kBytes) return std::nullopt;
+  if (data.tokenizer_name_or_path) return data.tokenizer_name_or_path;
+  const auto& model = model_options.init_from_hf_path ? model_options.init_from_hf_path : model_options.model_config;
   return model && has_tokenizer(*model) ? model : std::nullopt;
 }
 
-data::TokenIds text_ids(const train::TrainArguments& a, std::int64_t vocab_size) {
-  const auto folder = tokenizer_folder(a);
+data::TokenIds text_ids(const train::TrainSections& a, std::int64_t vocab_size) {
+  const auto folder = tokenizer_folder(a.data, a.model);
   if (!folder) {
-    if (!a.placeholder_token && a.reward_tokens.empty()) return {};
+    if (!a.data.placeholder_token && a.data.reward_tokens.empty()) return {};
     config_error("{} is a text, and no tokenizer says which id it is; give --tokenizer-name-or-path DIR",
-                 a.placeholder_token ? "--placeholder-token" : "--reward-tokens");
+                 a.data.placeholder_token ? "--placeholder-token" : "--reward-tokens");
   }
   const data::Tokenizer tokenizer = data::Tokenizer::from_file(*folder);
   check_vocabulary(*folder, tokenizer, vocab_size);
   data::TokenIds ids = ids_of(*folder, tokenizer);
-  add_rewards(a, *folder, tokenizer, ids);
+  add_rewards(a.data, *folder, tokenizer, ids);
   return ids;
 }
 
-data::DataLoaders text_data_loaders(const train::TrainArguments& a, const data::TokenIds& ids) {
-  if (data::data_kind(a) == data::DataKind::kBytes) return data::byte_data_loaders(a);
-  const data::SampleCounts counts = data::sample_counts({.train_samples = a.train_samples,
-                                                         .skip_train = a.skip_train,
-                                                         .train_iters = a.train_iters,
-                                                         .eval_interval = a.eval_interval,
-                                                         .eval_iters = a.eval_iters,
-                                                         .global_batch_size = a.global_batch_size});
-  if (data::data_kind(a) == data::DataKind::kTokens) return data::token_data_loaders(a, ids, counts);
-  if (a.stage == data::Stage::kPrm) return data::process_reward_data_loaders(a, ids, counts, a.global_batch_size);
-  if (a.is_pairwise_dataset) return data::preference_data_loaders(a, ids, counts, a.global_batch_size);
-  return data::instruction_data_loaders(a, ids, counts, a.global_batch_size);
+data::DataLoaders text_data_loaders(const data::DataOptions& data, const train::ScheduleOptions& schedule,
+                                    const data::TokenIds& ids) {
+  if (data::data_kind(data) == data::DataKind::kBytes) return data::byte_data_loaders(data);
+  const data::SampleCounts counts = data::sample_counts({.train_samples = schedule.train_samples,
+                                                         .skip_train = schedule.skip_train,
+                                                         .train_iters = schedule.train_iters,
+                                                         .eval_interval = schedule.eval_interval,
+                                                         .eval_iters = schedule.eval_iters,
+                                                         .global_batch_size = schedule.global_batch_size});
+  if (data::data_kind(data) == data::DataKind::kTokens) return data::token_data_loaders(data, ids, counts);
+  if (data.stage == data::Stage::kPrm)
+    return data::process_reward_data_loaders(data, ids, counts, schedule.global_batch_size);
+  if (data.is_pairwise_dataset) return data::preference_data_loaders(data, ids, counts, schedule.global_batch_size);
+  return data::instruction_data_loaders(data, ids, counts, schedule.global_batch_size);
 }
 
 }  // namespace loom::cli

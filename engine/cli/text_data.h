@@ -10,7 +10,7 @@
 
 #include "engine/data/step.h"
 #include "engine/data/token_batches.h"
-#include "engine/train/arguments.h"
+#include "engine/train/sections.h"
 
 namespace loom::cli {
 
@@ -19,12 +19,14 @@ bool has_tokenizer(const std::filesystem::path& folder);
 
 // The folder of the tokenizer whose ids the data has: --tokenizer-name-or-path, else the model's where it has a
 // tokenizer.json. None for bytes, and where there is none.
-std::optional<std::filesystem::path> tokenizer_folder(const train::TrainArguments& arguments);
+std::optional<std::filesystem::path> tokenizer_folder(const data::DataOptions& data,
+                                                      const models::ModelOptions& model_options);
 
 // What that tokenizer says of ids; nothing where there is none. Before anything is built: ConfigError where the model,
 // whose vocab_size is 0 if it is not known, has fewer rows than the tokenizer ids.
-data::TokenIds text_ids(const train::TrainArguments& arguments, std::int64_t vocab_size);
+data::TokenIds text_ids(const train::TrainSections& arguments, std::int64_t vocab_size);
 
-data::DataLoaders text_data_loaders(const train::TrainArguments& arguments, const data::TokenIds& ids);
+data::DataLoaders text_data_loaders(const data::DataOptions& data, const train::ScheduleOptions& schedule,
+                                    const data::TokenIds& ids);
 
 }  // namespace loom::cli

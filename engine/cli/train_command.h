@@ -14,6 +14,6 @@ namespace loom::cli {
 
 // Trains as asked; rank 0 writes progress and results to `out`, the model folder and metrics.jsonl. Under MPI this
 // process is one rank.
-void run_train(const ProgramArguments& arguments, std::ostream& out);
+void run_train(const job::Job& arguments, std::ostream& out);
 
 }  // namespace loom::cli

@@ -13,24 +13,20 @@ std::string type_of(const job::Key& key) {
 
 void add_key(const job::Key& key, Program program, Command& command, job::Job& job) {
   const bool shown = !(plans(program) && key.hidden_in_plan);
-  const std::string heading(shown ? key.heading : "");
-  const std::string common = shown && key.common ? kCommon : "";
-  if (key.kind == job::Kind::kToggle) {
-    return command.add_toggle(std::string(key.flags), std::string(key.about), heading, common,
-                              [&key, &job](bool on) { key.set(job, on); });
-  }
   const bool list = key.kind == job::Kind::kTexts || key.kind == job::Kind::kNumbers;
-  command.add({.names = std::string(key.flags),
+  NewFlag flag{.names = std::string(key.flags),
                .type = type_of(key),
                .default_text = default_text(key),
                .about = std::string(key.about),
-               .group = heading,
-               .common = common,
-               .most = list ? kAnyNumber : 1,
-               .take = [&key, &job, &command](const std::vector<std::string>& words) {
-                 check_are_values(command, std::string(key.name()), type_of(key), words);
-                 key.set(job, read_value(key, words));
-               }});
+               .group = std::string(shown ? key.heading : ""),
+               .common = shown && key.common ? kCommon : "",
+               .most = list ? kAnyNumber : 1};
+  if (key.kind == job::Kind::kToggle) return command.add_toggle(flag, [&key, &job](bool on) { key.set(job, on); });
+  flag.take = [&key, &job, &command](const std::vector<std::string>& words) {
+    check_are_values(command, std::string(key.name()), type_of(key), words);
+    key.set(job, read_value(key, words));
+  };
+  command.add(flag);
 }
 
 }  // namespace

@@ -30,12 +30,12 @@ std::vector<comm::SaidEntry> agreement_entries(const Job& job) {
   std::vector<comm::SaidEntry> entries;
   for (const Key& key : keys()) {
     // A program's own flag stands in the place of a key of that name.
-    if (key.agreement == Agreement::kNone || is_added(job, key.name())) continue;
+    if (key.agreement == Agreement::kNone || is_added(job.written, key.name())) continue;
     const std::string text = agreement_text(key, key.get(job));
     entries.push_back(
         {std::string(key.name()), key.agreement == Agreement::kContent && text != "none" ? "the flag" : text});
   }
-  for (const auto& [flag, value] : job.added_flags) entries.push_back({flag, escaped(value)});
+  for (const auto& [flag, value] : job.written.added_flags) entries.push_back({flag, escaped(value)});
   return entries;
 }
 

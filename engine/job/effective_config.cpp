@@ -1,10 +1,10 @@
 #include "engine/job/effective_config.h"
 
-#include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/job/key.h"
+#include "engine/train/saved_arguments.h"
 
 namespace loom::job {
 namespace {
@@ -35,27 +35,22 @@ struct YamlText {
   }
 };
 
-std::string name_of(std::string_view flag) {
-  std::string name(flag.substr(2));
-  std::ranges::replace(name, '-', '_');
-  return name;
-}
-
 }  // namespace
 
 std::string effective_config(const Job& job) {
   std::string text, heading;
   for (const Key& key : keys()) {
-    if (!key.in_train || is_added(job, key.name())) continue;
+    if (!key.in_train || is_added(job.written, key.name())) continue;
     if (key.heading != heading) {
       heading = key.heading;
       text += fmt::format("{}# {}\n", text.empty() ? "" : "\n", heading);
     }
-    text += fmt::format("{}: {}\n", name_of(key.name()), std::visit(YamlText{}, key.get(job)));
+    text += fmt::format("{}: {}\n", train::name_in_files(key.name()), std::visit(YamlText{}, key.get(job)));
   }
-  if (job.added_flags.empty()) return text;
+  if (job.written.added_flags.empty()) return text;
   text += "\n# Flags of this program\n";
-  for (const auto& [flag, value] : job.added_flags) text += fmt::format("{}: {}\n", name_of(flag), quoted(value));
+  for (const auto& [flag, value] : job.written.added_flags)
+    text += fmt::format("{}: {}\n", train::name_in_files(flag), quoted(value));
   return text;
 }
 

@@ -59,8 +59,8 @@ const std::vector<Key>& keys() {
   return table;
 }
 
-bool is_added(const Job& job, std::string_view flag) {
-  return std::ranges::any_of(job.added_flags, [&](const auto& added) { return added.first == flag; });
+bool is_added(const WrittenFlags& written, std::string_view flag) {
+  return std::ranges::any_of(written.added_flags, [&](const auto& added) { return added.first == flag; });
 }
 
 const Key* find_key(std::string_view flag) {

@@ -87,7 +87,7 @@ struct Key {
   constexpr Key not_in_train() const { return changed(&Key::in_train, false); }
   constexpr Key not_in_users_programs() const { return changed(&Key::in_users_programs, false); }
   constexpr Key without_help_in_plan() const { return changed(&Key::hidden_in_plan, true); }
-  constexpr Key in_short_help() const { return changed(&Key::common, true); }
+  constexpr Key is_common() const { return changed(&Key::common, true); }
   constexpr Key of_this_rank() const { return changed(&Key::agreement, Agreement::kNone); }
   constexpr Key saved() const {
     return saved_if([](const Job&) { return true; });
@@ -107,7 +107,7 @@ struct Key {
 // All keys, in the order of the help.
 const std::vector<Key>& keys();
 // Whether a program's own flag has this name, and takes the place of the key.
-bool is_added(const Job& job, std::string_view flag);
+bool is_added(const WrittenFlags& written, std::string_view flag);
 // The key with that flag ("--lr"), or null.
 const Key* find_key(std::string_view flag);
 

@@ -7,8 +7,8 @@ namespace {
 template <std::size_t kPart>
 Key part(std::string_view flag, std::string_view about) {
   Key key{.flags = flag, .kind = Kind::kTexts, .type = "PREFIX", .about = about};
-  key.get = [](const Job& job) { return to_value(job.part_data_path[kPart]); };
-  key.set = [](Job& job, const Value& value) { from_value(value, job.part_data_path[kPart]); };
+  key.get = [](const Job& job) { return to_value(job.data.part_data_path[kPart]); };
+  key.set = [](Job& job, const Value& value) { from_value(value, job.data.part_data_path[kPart]); };
   return key;
 }
 
@@ -18,69 +18,78 @@ void add_data_keys(std::vector<Key>& table) {
   add_under(
       "Data",
       {
-          texts<&Job::data_path>(
+          texts<&Job::data, &Data::data_path>(
               "--data-path", "PATH",
               "Training data, one or more: files and folders, read as bytes; or prefixes of .bin/.idx pairs of token ids, each with a weight in front where weights are given")
-              .in_short_help()
+              .is_common()
               .by_content(),
-          toggle<&Job::bytes_as_tokens>("--bytes-as-tokens",
-                                        "Train on bytes although the model's folder has a tokenizer"),
-          whole<&Job::seq_length>("--seq-length", 1, "Tokens of a sequence").in_short_help().saved(),
-          real<&Job::held_out_fraction>("--held-out-fraction", kBelowOne,
-                                        "Of bytes: share of the data kept for evaluation; 0 = no evaluation")
+          toggle<&Job::data, &Data::bytes_as_tokens>("--bytes-as-tokens",
+                                                     "Train on bytes although the model's folder has a tokenizer"),
+          whole<&Job::data, &Data::seq_length>("--seq-length", 1, "Tokens of a sequence").is_common().saved(),
+          real<&Job::data, &Data::held_out_fraction>(
+              "--held-out-fraction", kBelowOne, "Of bytes: share of the data kept for evaluation; 0 = no evaluation")
               .saved(),
       },
       table);
-  add_under(
-      "Data of token ids",
-      {
-          part<0>("--train-data-path", "Pairs for training alone, in the place of --data-path").by_content(),
-          part<1>("--valid-data-path", "Pairs for evaluation alone").by_content(),
-          part<2>("--test-data-path", "Pairs for the last evaluation alone").by_content(),
-          text<&Job::split>("--split", "TEXT", "Weights of training, validation and test data in --data-path")
-              .saved()
-              .from("969,30,1"),
-          text<&Job::data_cache_path>("--data-cache-path", "DIR",
-                                      "Where indices of samples are kept; each is built once a host")
-              .from("beside the data")
-              .of_this_rank(),
-          text<&Job::tokenizer_name_or_path>("--tokenizer-name-or-path,--tokenizer-model", "DIR",
-                                             "Folder of the tokenizer whose ids the data has: tokenizer.json")
-              .saved()
-              .from("that of the model, if it has one")
-              .by_content(),
-          toggle<&Job::reset_position_ids>("--reset-position-ids", "Positions begin again behind the end of a document")
-              .saved(),
-          toggle<&Job::reset_attention_mask>("--reset-attention-mask",
-                                             "Tokens attend to nothing before the end of the last document")
-              .saved(),
-          toggle<&Job::eod_mask_loss>("--eod-mask-loss", "No loss where the token is the end of a document").saved(),
-      },
-      table);
+  add_under("Data of token ids",
+            {
+                part<0>("--train-data-path", "Pairs for training alone, in the place of --data-path").by_content(),
+                part<1>("--valid-data-path", "Pairs for evaluation alone").by_content(),
+                part<2>("--test-data-path", "Pairs for the last evaluation alone").by_content(),
+                text<&Job::data, &Data::split>("--split", "TEXT",
+                                               "Weights of training, validation and test data in --data-path")
+                    .saved()
+                    .from("969,30,1"),
+                text<&Job::data, &Data::data_cache_path>("--data-cache-path", "DIR",
+                                                         "Where indices of samples are kept; each is built once a host")
+                    .from("beside the data")
+                    .of_this_rank(),
+                text<&Job::data, &Data::tokenizer_name_or_path>(
+                    "--tokenizer-name-or-path,--tokenizer-model", "DIR",
+                    "Folder of the tokenizer whose ids the data has: tokenizer.json")
+                    .saved()
+                    .from("that of the model, if it has one")
+                    .by_content(),
+                toggle<&Job::data, &Data::reset_position_ids>("--reset-position-ids",
+                                                              "Positions begin again behind the end of a document")
+                    .saved(),
+                toggle<&Job::data, &Data::reset_attention_mask>(
+                    "--reset-attention-mask", "Tokens attend to nothing before the end of the last document")
+                    .saved(),
+                toggle<&Job::data, &Data::eod_mask_loss>("--eod-mask-loss",
+                                                         "No loss where the token is the end of a document")
+                    .saved(),
+            },
+            table);
   add_under(
       "Data for fine-tuning (--stage)",
       {
-          choice<&Job::stage>(
+          choice<&Job::data, &Data::stage>(
               "--stage",
               "Supervised fine-tuning, preferences (dpo, simpo), or a reward model of outcomes or of processes, on what shardloom preprocess wrote")
-              .in_short_help()
+              .is_common()
               .saved(),
-          toggle<&Job::is_instruction_dataset>("--is-instruction-dataset", "The same as --stage sft").saved(),
-          toggle<&Job::is_pairwise_dataset>("--is-pairwise-dataset",
-                                            "Samples have two answers; with --stage dpo, simpo or orm"),
-          toggle<&Job::neat_pack>("--neat-pack", "Packed samples do not see each other; of data made with --neat-pack")
+          toggle<&Job::data, &Data::is_instruction_dataset>("--is-instruction-dataset", "The same as --stage sft")
               .saved(),
-          toggle<&Job::no_shuffle>("--no-shuffle", "Samples in the order of the data").saved(),
-          toggle<&Job::padded_samples>("--padded-samples", "Epochs of a multiple of --global-batch-size").saved(),
-          toggle<&Job::cut_max_seqlen>("--cut-max-seqlen",
-                                       "Cut samples that are too long at their end, not turn by turn")
+          toggle<&Job::data, &Data::is_pairwise_dataset>("--is-pairwise-dataset",
+                                                         "Samples have two answers; with --stage dpo, simpo or orm"),
+          toggle<&Job::data, &Data::neat_pack>("--neat-pack",
+                                               "Packed samples do not see each other; of data made with --neat-pack")
               .saved(),
-          toggle<&Job::no_cut_token>("--no-cut-token", "Do not cut them; with --variable-seq-lengths").saved(),
-          toggle<&Job::variable_seq_lengths>("--variable-seq-lengths",
-                                             "Rows as long as the longest of their micro-batch, not --seq-length")
+          toggle<&Job::data, &Data::no_shuffle>("--no-shuffle", "Samples in the order of the data").saved(),
+          toggle<&Job::data, &Data::padded_samples>("--padded-samples", "Epochs of a multiple of --global-batch-size")
               .saved(),
-          toggle<&Job::no_pad_to_seq_lengths>("--no-pad-to-seq-lengths", "The same as --variable-seq-lengths"),
-          whole<&Job::pad_to_multiple_of>("--pad-to-multiple-of", 1, "Of such rows").saved(),
+          toggle<&Job::data, &Data::cut_max_seqlen>("--cut-max-seqlen",
+                                                    "Cut samples that are too long at their end, not turn by turn")
+              .saved(),
+          toggle<&Job::data, &Data::no_cut_token>("--no-cut-token", "Do not cut them; with --variable-seq-lengths")
+              .saved(),
+          toggle<&Job::data, &Data::variable_seq_lengths>(
+              "--variable-seq-lengths", "Rows as long as the longest of their micro-batch, not --seq-length")
+              .saved(),
+          toggle<&Job::data, &Data::no_pad_to_seq_lengths>("--no-pad-to-seq-lengths",
+                                                           "The same as --variable-seq-lengths"),
+          whole<&Job::data, &Data::pad_to_multiple_of>("--pad-to-multiple-of", 1, "Of such rows").saved(),
       },
       table);
 }

@@ -3,70 +3,74 @@
 namespace loom::job {
 
 void add_execution_keys(std::vector<Key>& table) {
-  add_under("Sharding",
-            {
-                toggle<&Job::use_torch_fsdp2>("--use-torch-fsdp2", "Shard the FSDP2 way; needs --fsdp2-config-path")
-                    .in_short_help()
-                    .saved(),
-                text<&Job::fsdp2_config_path>("--fsdp2-config-path,--fsdp2-config", "FILE",
-                                              "fsdp2_config.yaml: a file, or a name in configs/fsdp2")
-                    .in_short_help()
-                    .by_content(),
-            },
-            table);
+  add_under(
+      "Sharding",
+      {
+          toggle<&Job::parallel, &Parallel::use_torch_fsdp2>("--use-torch-fsdp2",
+                                                             "Shard the FSDP2 way; needs --fsdp2-config-path")
+              .is_common()
+              .saved(),
+          text<&Job::parallel, &Parallel::fsdp2_config_path>("--fsdp2-config-path,--fsdp2-config", "FILE",
+                                                             "fsdp2_config.yaml: a file, or a name in configs/fsdp2")
+              .is_common()
+              .by_content(),
+      },
+      table);
   add_under(
       "Schedule",
       {
-          toggle<&Job::print_schedule>(
+          toggle<&Job::report, &Report::print_schedule>(
               "--print-schedule", "Print what the second step issued, stream by stream, and the wasted prefetches"),
       },
       table);
   add_under(
       "Execution",
       {
-          one_of<&Job::distributed_backend>(
+          one_of<&Job::launch, &Launch::distributed_backend>(
               "--distributed-backend",
               [] {
                 return Texts{"nccl", "gloo", "npu:hccl,cpu:gloo"};
               },
               "Accepted as Megatron has it; changes nothing here, offload_to_cpu included"),
-          whole<&Job::ranks>("--nproc-per-node,--local-worker-num", 1, "Ranks, as threads of this process")
-              .in_short_help(),
-          whole<&Job::compute_threads>("--compute-threads", 1, "Threads of one rank")
+          whole<&Job::launch, &Launch::ranks>("--nproc-per-node,--local-worker-num", 1,
+                                              "Ranks, as threads of this process")
+              .is_common(),
+          whole<&Job::launch, &Launch::compute_threads>("--compute-threads", 1, "Threads of one rank")
               .from("cores / ranks")
               .of_this_rank(),
-          choice<&Job::device_executor>(
+          choice<&Job::launch, &Launch::device_executor>(
               "--device-executor",
               "Collectives and copies behind the computation, or everything when it is issued; same bits")
               .of_this_rank(),
-          choice<&Job::kernels>("--kernels,--kernel-grain", "Fused kernels, or composed as PyTorch eager composes them")
+          choice<&Job::kernels, &Kernels::set>("--kernels,--kernel-grain",
+                                               "Fused kernels, or composed as PyTorch eager composes them")
               .saved(),
-          toggle<&Job::fused, &nn::KernelOptions::fused_rmsnorm>("--use-fused-rmsnorm",
-                                                                 "Fused RMS norm; always on with --kernels fast")
+          toggle<&Job::kernels, &Kernels::fused, &nn::KernelOptions::fused_rmsnorm>(
+              "--use-fused-rmsnorm", "Fused RMS norm; always on with --kernels fast")
               .saved(),
-          toggle<&Job::fused, &nn::KernelOptions::fused_swiglu>("--use-fused-swiglu",
-                                                                "Fused SwiGLU; always on with --kernels fast")
+          toggle<&Job::kernels, &Kernels::fused, &nn::KernelOptions::fused_swiglu>(
+              "--use-fused-swiglu", "Fused SwiGLU; always on with --kernels fast")
               .saved(),
-          toggle<&Job::fused, &nn::KernelOptions::fused_rotary_pos_emb>(
+          toggle<&Job::kernels, &Kernels::fused, &nn::KernelOptions::fused_rotary_pos_emb>(
               "--use-fused-rotary-pos-emb", "Fused rotary embedding; always on with --kernels fast")
               .saved(),
-          toggle<&Job::fused, &nn::KernelOptions::flash_attn>("--use-flash-attn",
-                                                              "Flash attention; always on with --kernels fast")
+          toggle<&Job::kernels, &Kernels::fused, &nn::KernelOptions::flash_attn>(
+              "--use-flash-attn", "Flash attention; always on with --kernels fast")
               .saved(),
-          toggle<&Job::fused, &nn::KernelOptions::fused_cross_entropy>(
+          toggle<&Job::kernels, &Kernels::fused, &nn::KernelOptions::fused_cross_entropy>(
               "--cross-entropy-loss-fusion", "Fused cross-entropy; always on with --kernels fast")
               .saved(),
-          whole<&Job::loss_chunk_size>(
+          whole<&Job::objective, &Objective::loss_chunk_size>(
               "--loss-chunk-size", 0,
               "Logits and loss of so many tokens of each sequence at a time, without keeping the logits; 0 = all at once")
               .saved(),
-          whole<&Job::total_chunk_size>(
+          whole<&Job::objective, &Objective::total_chunk_size>(
               "--total-chunk-size", 0,
               "The same for so many tokens of a micro-batch: N over its sequences, down to a power of two"),
-          whole<&Job::distributed_timeout_minutes>("--distributed-timeout-minutes", 1,
-                                                   "How long a rank waits for its peers")
+          whole<&Job::launch, &Launch::distributed_timeout_minutes>("--distributed-timeout-minutes", 1,
+                                                                    "How long a rank waits for its peers")
               .of_this_rank(),
-          whole<&Job::seed>("--seed", 0, "Seed of weights and data order").saved(),
+          whole<&Job::data, &Data::seed>("--seed", 0, "Seed of weights and data order").saved(),
       },
       table);
 }

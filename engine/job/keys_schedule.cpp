@@ -6,47 +6,63 @@ void add_schedule_keys(std::vector<Key>& table) {
   add_under(
       "Batch and schedule",
       {
-          whole<&Job::micro_batch_size>("--micro-batch-size", 1, "Sequences of one forward and backward on a rank")
-              .in_short_help()
+          whole<&Job::schedule, &Schedule::micro_batch_size>("--micro-batch-size", 1,
+                                                             "Sequences of one forward and backward on a rank")
+              .is_common()
               .saved(),
-          whole<&Job::global_batch_size>("--global-batch-size", 1, "Sequences of a step on all ranks")
-              .in_short_help()
+          whole<&Job::schedule, &Schedule::global_batch_size>("--global-batch-size", 1,
+                                                              "Sequences of a step on all ranks")
+              .is_common()
               .saved()
               .from("micro-batch-size x ranks"),
-          whole<&Job::train_iters>("--train-iters", 1, "Optimizer steps").in_short_help().saved(),
-          whole<&Job::train_samples>("--train-samples", 1,
-                                     "Sequences to train on, whole batches of them; in the place of --train-iters")
+          whole<&Job::schedule, &Schedule::train_iters>("--train-iters", 1, "Optimizer steps").is_common().saved(),
+          whole<&Job::schedule, &Schedule::train_samples>(
+              "--train-samples", 1, "Sequences to train on, whole batches of them; in the place of --train-iters")
               .saved()
               .from("none"),
-          numbers<&Job::iterations_to_skip>("--iterations-to-skip", 1,
-                                            "Iterations, from 1, whose data is consumed and not trained on")
+          numbers<&Job::schedule, &Schedule::iterations_to_skip>(
+              "--iterations-to-skip", 1, "Iterations, from 1, whose data is consumed and not trained on")
               .saved(),
-          real<&Job::lr>("--lr", kAboveZero, "Largest learning rate").in_short_help().saved(),
-          real<&Job::min_lr>("--min-lr", kFromZero, "Learning rate at the end of the decay").saved(),
-          choice<&Job::lr_decay_style>("--lr-decay-style", "How the learning rate falls after the warm-up").saved(),
-          whole<&Job::lr_decay_iters>("--lr-decay-iters", 1, "Steps until --min-lr is reached, warm-up included")
+          real<&Job::schedule, &Schedule::lr>("--lr", kAboveZero, "Largest learning rate").is_common().saved(),
+          real<&Job::schedule, &Schedule::min_lr>("--min-lr", kFromZero, "Learning rate at the end of the decay")
+              .saved(),
+          choice<&Job::schedule, &Schedule::lr_decay_style>("--lr-decay-style",
+                                                            "How the learning rate falls after the warm-up")
+              .saved(),
+          whole<&Job::schedule, &Schedule::lr_decay_iters>("--lr-decay-iters", 1,
+                                                           "Steps until --min-lr is reached, warm-up included")
               .saved()
               .from("train-iters"),
-          whole<&Job::lr_decay_samples>("--lr-decay-samples", 1, "The same in samples, with --train-samples")
+          whole<&Job::schedule, &Schedule::lr_decay_samples>("--lr-decay-samples", 1,
+                                                             "The same in samples, with --train-samples")
               .saved()
               .from("train-samples"),
-          whole<&Job::lr_warmup_iters>("--lr-warmup-iters", 0, "Steps in which the learning rate rises").saved(),
-          whole<&Job::lr_warmup_samples>("--lr-warmup-samples", 0, "The same in samples, with --train-samples").saved(),
-          real<&Job::lr_warmup_fraction>("--lr-warmup-fraction", kBelowOne, "The same as a share of the decay's length")
+          whole<&Job::schedule, &Schedule::lr_warmup_iters>("--lr-warmup-iters", 0,
+                                                            "Steps in which the learning rate rises")
               .saved(),
-          real<&Job::lr_warmup_init>("--lr-warmup-init", kFromZero, "Learning rate at which the warm-up begins")
+          whole<&Job::schedule, &Schedule::lr_warmup_samples>("--lr-warmup-samples", 0,
+                                                              "The same in samples, with --train-samples")
               .saved(),
-          choice<&Job::lr_wsd_decay_style>("--lr-wsd-decay-style",
-                                           "How the learning rate falls in the last part of WSD")
+          real<&Job::schedule, &Schedule::lr_warmup_fraction>("--lr-warmup-fraction", kBelowOne,
+                                                              "The same as a share of the decay's length")
               .saved(),
-          whole<&Job::lr_wsd_decay_iters>("--lr-wsd-decay-iters", 1, "Steps of that last part").saved().from("none"),
-          whole<&Job::lr_wsd_decay_samples>("--lr-wsd-decay-samples", 1, "The same in samples, with --train-samples")
+          real<&Job::schedule, &Schedule::lr_warmup_init>("--lr-warmup-init", kFromZero,
+                                                          "Learning rate at which the warm-up begins")
+              .saved(),
+          choice<&Job::schedule, &Schedule::lr_wsd_decay_style>("--lr-wsd-decay-style",
+                                                                "How the learning rate falls in the last part of WSD")
+              .saved(),
+          whole<&Job::schedule, &Schedule::lr_wsd_decay_iters>("--lr-wsd-decay-iters", 1, "Steps of that last part")
               .saved()
               .from("none"),
-          toggle<&Job::override_opt_param_scheduler>(
+          whole<&Job::schedule, &Schedule::lr_wsd_decay_samples>("--lr-wsd-decay-samples", 1,
+                                                                 "The same in samples, with --train-samples")
+              .saved()
+              .from("none"),
+          toggle<&Job::schedule, &Schedule::override_opt_param_scheduler>(
               "--override-opt-param-scheduler",
               "Of a run that goes on, the command line's schedule holds, not the checkpoint's"),
-          toggle<&Job::use_checkpoint_opt_param_scheduler>(
+          toggle<&Job::schedule, &Schedule::use_checkpoint_opt_param_scheduler>(
               "--use-checkpoint-opt-param-scheduler",
               "Of a run that goes on, the checkpoint's schedule holds, not the command line's"),
       },

@@ -1,4 +1,5 @@
-// How rows of the table are written: real<&Job::lr>("--lr", kAboveZero, "Largest learning rate"). The template
+// How rows of the table are written: real<&Job::schedule, &Schedule::lr>("--lr", kAboveZero,
+// "Largest learning rate"). The template
 // arguments are the members that lead from the job to the value. Private to engine/job.
 #pragma once
 
@@ -13,6 +14,23 @@
 #include "engine/job/key.h"
 
 namespace loom::job {
+
+// The sections, as rows name them.
+using Launch = launch::LaunchOptions;
+using Model = models::ModelOptions;
+using Data = data::DataOptions;
+using Objective = train::ObjectiveOptions;
+using Optimizer = train::OptimizerOptions;
+using Schedule = train::ScheduleOptions;
+using Parallel = train::ParallelOptions;
+using Memory = train::MemoryOptions;
+using Swap = offload::SwapOptions;
+using Kernels = train::KernelChoice;
+using Checkpoint = train::CheckpointOptions;
+using Log = train::LogOptions;
+using Report = observe::ReportOptions;
+using Profile = observe::ProfileOptions;
+using Sample = SampleOptions;
 
 inline constexpr Range kAboveZero{[](double x) { return x > 0; }, "a number above 0"};
 inline constexpr Range kFromZero{[](double x) { return x >= 0; }, "a number of at least 0"};

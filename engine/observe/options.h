@@ -30,10 +30,10 @@ struct ProfileOptions {
 
 // --report and --print-schedule.
 struct ReportOptions {
-  std::optional<std::filesystem::path> report;  // an HTML page of the run or plan; none = not written
-  std::string report_device = "cpu";            // the profile that times a run's recorded step; --device in plans
-  bool print_schedule = false;                  // the order of events of the second step, or of the only one
-  std::vector<std::string> command_line;        // the words as given, without the program
+  std::optional<std::filesystem::path> path;  // --report: an HTML page of the run or plan; none = not written
+  std::string device = "cpu";                 // the profile that times a run's recorded step; --device in plans
+  bool print_schedule = false;                // the order of events of the second step, or of the only one
+  std::vector<std::string> command_line;      // the words as given, without the program
 };
 
 }  // namespace loom::observe

@@ -37,13 +37,13 @@ std::string_view about_level(ProfileLevel level) {
   return "";
 }
 
-TraceContent content_of(const ProfileOptions& asked) {
-  const bool all = asked.level == ProfileLevel::kLevel2;
-  return {.kernels = asked.level != ProfileLevel::kLevel0,
+TraceContent content_of(const ProfileOptions& profile) {
+  const bool all = profile.level == ProfileLevel::kLevel2;
+  return {.kernels = profile.level != ProfileLevel::kLevel0,
           .waits = all,
-          .host = asked.with_cpu,
-          .memory = all || asked.with_memory,
-          .shapes = all || asked.record_shapes};
+          .host = profile.with_cpu,
+          .memory = all || profile.with_memory,
+          .shapes = all || profile.record_shapes};
 }
 
 // The wall clock's times in the form of virtual ones, from 0 on. The compute stream is the host's thread.
@@ -125,8 +125,8 @@ struct Profiler::Collected {
   Collected(device::Device& device, const ProfileOptions& asked)
       : recorder(device, {.wall = true, .memory = content_of(asked).memory, .call_site = site_function(asked)}) {}
 
-  std::function<std::string()> site_function(const ProfileOptions& asked) {
-    if (!asked.with_stack) return nullptr;
+  std::function<std::string()> site_function(const ProfileOptions& profile) {
+    if (!profile.with_stack) return nullptr;
     return [this] { return call_sites.running(); };
   }
 

@@ -74,6 +74,6 @@ class Profiler final : public train::StepObserver {
 };
 
 // What to say when no step of the run is in the window.
-std::optional<std::string> profile_warning(const ProfileOptions& arguments, std::int64_t train_iters);
+std::optional<std::string> profile_warning(const ProfileOptions& profile, std::int64_t train_iters);
 
 }  // namespace loom::observe

@@ -24,13 +24,14 @@ std::string text_of(const fs::path& path) {
 
 }  // namespace
 
-ordered_json configuration_json(const train::TrainArguments& arguments, const ReportOptions& options,
+ordered_json configuration_json(const models::ModelOptions& model_options, const train::ParallelOptions& parallel,
+                                const ReportOptions& options,
                                 const std::vector<std::pair<std::string, fs::path>>& more) {
   std::vector<std::pair<std::string, fs::path>> files;
-  if (arguments.fsdp2_config_path) files.emplace_back("--fsdp2-config-path", *arguments.fsdp2_config_path);
-  if (arguments.model_config) files.emplace_back("--model-config", *arguments.model_config);
-  if (arguments.init_from_hf_path) {
-    files.emplace_back("--init-from-hf-path", *arguments.init_from_hf_path / "config.json");
+  if (parallel.fsdp2_config_path) files.emplace_back("--fsdp2-config-path", *parallel.fsdp2_config_path);
+  if (model_options.model_config) files.emplace_back("--model-config", *model_options.model_config);
+  if (model_options.init_from_hf_path) {
+    files.emplace_back("--init-from-hf-path", *model_options.init_from_hf_path / "config.json");
   }
   files.insert(files.end(), more.begin(), more.end());
   ordered_json json;

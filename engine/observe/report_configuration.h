@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "engine/observe/options.h"
-#include "engine/train/arguments.h"
+#include "engine/train/sections.h"
 
 namespace loom::observe {
 
 // `more`: further files, each with what names it.
-nlohmann::ordered_json configuration_json(const train::TrainArguments& arguments, const ReportOptions& options,
+nlohmann::ordered_json configuration_json(const models::ModelOptions& model_options,
+                                          const train::ParallelOptions& parallel, const ReportOptions& options,
                                           const std::vector<std::pair<std::string, std::filesystem::path>>& more = {});
 
 }  // namespace loom::observe

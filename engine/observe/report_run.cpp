@@ -38,11 +38,12 @@ ordered_json time_json(const device::Recording& recording, const virtual_time::R
 
 }  // namespace
 
-ReportInputs read_report_inputs(const train::TrainArguments& arguments, const ReportOptions& options) {
-  check_report_path(*options.report);
-  const auto profile_file = virtual_time::find_profile_file(options.report_device, "--report-device");
-  return {virtual_time::find_profile(options.report_device, "--report-device"),
-          configuration_json(arguments, options, {{"--report-device", profile_file}})};
+ReportInputs read_report_inputs(const models::ModelOptions& model, const train::ParallelOptions& parallel,
+                                const ReportOptions& options) {
+  check_report_path(*options.path);
+  const auto profile_file = virtual_time::find_profile_file(options.device, "--report-device");
+  return {virtual_time::find_profile(options.device, "--report-device"),
+          configuration_json(model, parallel, options, {{"--report-device", profile_file}})};
 }
 
 ordered_json thinned_steps(const std::vector<ordered_json>& lines, std::int64_t limit) {
@@ -56,23 +57,23 @@ ordered_json thinned_steps(const std::vector<ordered_json>& lines, std::int64_t 
   return kept;
 }
 
-RunReport::RunReport(const train::TrainArguments& arguments, const ReportOptions& options, const ReportInputs& inputs,
+RunReport::RunReport(const train::TrainSections& arguments, const ReportOptions& options, const ReportInputs& inputs,
                      About about)
     : arguments_(arguments), options_(options), inputs_(inputs) {
   json_ = {{"report", "run"},
            {"model", about.model},
            {"parameters", about.parameters},
            {"device", inputs.profile.name},
-           {"world_size", arguments.ranks},
+           {"world_size", arguments.launch.ranks},
            {"mode", about.mode},
-           {"micro_batch_size", arguments.micro_batch_size},
+           {"micro_batch_size", arguments.schedule.micro_batch_size},
            {"micro_batches", about.micro_batches},
-           {"seq_length", arguments.seq_length},
+           {"seq_length", arguments.data.seq_length},
            {"warnings", about.warnings}};
 }
 
 void RunReport::begin_step(std::int64_t step) {
-  if (!recorded_) recorded_ = std::min(step + 1, arguments_.train_iters - 1);
+  if (!recorded_) recorded_ = std::min(step + 1, arguments_.schedule.train_iters - 1);
   if (step == recorded_) recorder_.emplace(device::Device::current(), device::RecorderOptions{.memory = true});
 }
 
@@ -95,11 +96,11 @@ void RunReport::end_step(std::int64_t step) {
 
 void RunReport::write() const {
   ordered_json json = json_;
-  const std::vector<ordered_json> lines = metrics_lines(arguments_.metrics_path);
+  const std::vector<ordered_json> lines = metrics_lines(arguments_.log.metrics_path);
   json["steps_of_run"] = lines.size();
   json["steps"] = thinned_steps(lines);
   json["configuration"] = inputs_.configuration;
-  write_report(*options_.report, json);
+  write_report(*options_.path, json);
 }
 
 }  // namespace loom::observe

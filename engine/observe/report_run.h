@@ -21,7 +21,7 @@
 
 #include "engine/device/recorder.h"
 #include "engine/observe/options.h"
-#include "engine/train/arguments.h"
+#include "engine/train/sections.h"
 #include "engine/train/step_observer.h"
 #include "engine/virtual_time/profile.h"
 
@@ -35,7 +35,8 @@ struct ReportInputs {
   nlohmann::ordered_json configuration;
 };
 // --report is given.
-ReportInputs read_report_inputs(const train::TrainArguments& arguments, const ReportOptions& options);
+ReportInputs read_report_inputs(const models::ModelOptions& model, const train::ParallelOptions& parallel,
+                                const ReportOptions& options);
 
 // At most about `limit` of the lines, as "steps" above.
 nlohmann::ordered_json thinned_steps(const std::vector<nlohmann::ordered_json>& lines,
@@ -51,7 +52,7 @@ class RunReport final : public train::StepObserver {
     std::vector<std::string> warnings = {};  // of the configuration
   };
   // The references outlive the report.
-  RunReport(const train::TrainArguments& arguments, const ReportOptions& options, const ReportInputs& inputs,
+  RunReport(const train::TrainSections& arguments, const ReportOptions& options, const ReportInputs& inputs,
             About about);
 
   void begin_step(std::int64_t step) override;
@@ -60,7 +61,7 @@ class RunReport final : public train::StepObserver {
   void write() const;
 
  private:
-  const train::TrainArguments& arguments_;
+  const train::TrainSections& arguments_;
   const ReportOptions& options_;
   const ReportInputs& inputs_;
   std::optional<std::int64_t> recorded_;  // the step; known when the first begins

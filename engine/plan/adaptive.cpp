@@ -43,9 +43,8 @@ std::string shape_key(const nn::Module& module) {
   return key;
 }
 
-std::vector<AdaptedClass> classes_of(const train::TrainArguments& arguments,
-                                     const train::PretrainCallbacks& callbacks) {
-  if (!arguments.use_torch_fsdp2) {
+std::vector<AdaptedClass> classes_of(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks) {
+  if (!arguments.parallel.use_torch_fsdp2) {
     config_error(
         "--adaptive-recompute-device-swap chooses among the modules of a file; give --use-torch-fsdp2 "
         "--fsdp2-config-path FILE");
@@ -106,7 +105,7 @@ void keep_best(std::vector<Mixture>& mixtures) {
 
 class Search {
  public:
-  Search(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+  Search(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
          const virtual_time::HardwareProfile& profile)
       : arguments_(arguments), callbacks_(callbacks), profile_(profile) {
     choice_.classes = classes_of(arguments, callbacks);
@@ -229,7 +228,7 @@ class Search {
         mib(choice_.budget_bytes), mib(least.memory.peak_reserved_bytes));
   }
 
-  const train::TrainArguments& arguments_;
+  const train::TrainSections& arguments_;
   const train::PretrainCallbacks& callbacks_;
   const virtual_time::HardwareProfile& profile_;
   AdaptiveChoice choice_;
@@ -282,7 +281,7 @@ void apply_modes(const std::vector<AdaptedModule>& modules, Fsdp2Config& config)
 
 std::string_view name(KeepMode mode) { return kNames[index_of(mode)]; }
 
-AdaptiveChoice choose_adaptive(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+AdaptiveChoice choose_adaptive(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                                const virtual_time::HardwareProfile& profile) {
   return Search(arguments, callbacks, profile).run();
 }

@@ -63,8 +63,8 @@ struct AdaptiveChoice {
   StepEstimate chosen;
 };
 
-// The choice for `arguments.device_memory_mib`, or the profile's memory.
-AdaptiveChoice choose_adaptive(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+// The choice for `arguments.memory.device_memory_mib`, or the profile's memory.
+AdaptiveChoice choose_adaptive(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                                const virtual_time::HardwareProfile& profile);
 
 // Puts a choice into a configuration.

@@ -19,25 +19,26 @@ constexpr int kSteps = 2;
 
 }  // namespace
 
-bool keeps_on_host(const train::TrainArguments& arguments, const train::TrainingInputs& inputs) {
-  if (arguments.swaps() || arguments.swap_optimizer || arguments.optimizer == train::OptimizerKind::kAdamSwap) {
+bool keeps_on_host(const train::OptimizerOptions& optimizer, const offload::SwapOptions& swap,
+                   const train::TrainingInputs& inputs) {
+  if (swap.swaps() || optimizer.swap_optimizer || optimizer.kind == train::OptimizerKind::kAdamSwap) {
     return true;
   }
   if (!inputs.fsdp2) return false;
   return inputs.fsdp2_config->offload_to_cpu || !inputs.fsdp2->offloaded.empty() || !inputs.fsdp2->swapped.empty();
 }
 
-HostNeed plan_host_need(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+HostNeed plan_host_need(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                         const train::TrainingInputs& inputs) {
-  if (!keeps_on_host(arguments, inputs)) return {};
-  RankContext context(0, arguments.ranks);
+  if (!keeps_on_host(arguments.optimizer, arguments.swap, inputs)) return {};
+  RankContext context(0, arguments.launch.ranks);
   const RankScope scope(context);
   device::DeviceOptions options;
   options.dry_run = true;
   device::Device& device = device::Device::install(context, options);
-  context.slot<nn::KernelOptions>() = arguments.fused;
+  context.slot<nn::KernelOptions>() = arguments.kernels.fused;
   refuse_reads_of_values(context);
-  const auto world = comm::make_simulated_world(0, arguments.ranks);
+  const auto world = comm::make_simulated_world(0, arguments.launch.ranks);
   train::Trainer trainer(arguments, callbacks, inputs, *world);
   for (int step = 0; step < kSteps; ++step) trainer.step();
   return {.bytes = device.host_memory().stats().peak_bytes, .pinned_bytes = context.slot<device::PinnedBytes>().peak()};

@@ -20,10 +20,11 @@ struct HostNeed {
 };
 
 // Whether anything of the job is kept on the host at all; without it HostNeed is 0 and need not be asked for.
-bool keeps_on_host(const train::TrainArguments& arguments, const train::TrainingInputs& inputs);
+bool keeps_on_host(const train::OptimizerOptions& optimizer, const offload::SwapOptions& swap,
+                   const train::TrainingInputs& inputs);
 
 // By steps of the trainer on a dry device: nothing is allocated. `inputs` are those of the run.
-HostNeed plan_host_need(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+HostNeed plan_host_need(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                         const train::TrainingInputs& inputs);
 
 // Fills in the host's share of `memory`, whose host_bytes is known, for `world` devices of the profile.

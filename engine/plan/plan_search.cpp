@@ -140,24 +140,24 @@ std::string describe_change(const PlanChoice& choice, const PlanChoice& base) {
   return changes.empty() ? "as given" : fmt::to_string(fmt::join(changes, ", "));
 }
 
-PlanSearch::PlanSearch(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+PlanSearch::PlanSearch(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                        const virtual_time::HardwareProfile& profile, SearchOptions options)
     : arguments_(arguments),
       callbacks_(callbacks),
       profile_(profile),
       options_(options),
-      has_file_(arguments.use_torch_fsdp2) {
-  base_.world = arguments.ranks;
-  base_.micro_batch = arguments.micro_batch_size;
-  if (has_file_) base_.config = sharding::load_fsdp2_config(*arguments.fsdp2_config_path);
+      has_file_(arguments.parallel.use_torch_fsdp2) {
+  base_.world = arguments.launch.ranks;
+  base_.micro_batch = arguments.schedule.micro_batch_size;
+  if (has_file_) base_.config = sharding::load_fsdp2_config(*arguments.parallel.fsdp2_config_path);
 }
 
 StepEstimate PlanSearch::plan(const PlanChoice& choice, Capacity capacity) const {
-  train::TrainArguments arguments = arguments_;
-  arguments.ranks = choice.world;
-  arguments.micro_batch_size = choice.micro_batch;
+  train::TrainSections arguments = arguments_;
+  arguments.launch.ranks = choice.world;
+  arguments.schedule.micro_batch_size = choice.micro_batch;
   if (!options_.global_batch_size && (choice.world != base_.world || choice.micro_batch != base_.micro_batch)) {
-    arguments.global_batch_size = choice.world * choice.micro_batch;
+    arguments.schedule.global_batch_size = choice.world * choice.micro_batch;
   }
   if (choice == base_ || !has_file_) return estimate_step(arguments, callbacks_, profile_, capacity);
   return estimate_step(arguments, callbacks_, profile_, capacity, [&](Fsdp2Config& config) { config = choice.config; });
@@ -234,7 +234,7 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
 }
 
 bool PlanSearch::may_recompute() const {
-  return arguments_.megatron_recompute_flags.empty() && !recomputable(base_.config).empty();
+  return arguments_.parallel.megatron_recompute_flags.empty() && !recomputable(base_.config).empty();
 }
 
 std::vector<PlanChoice> PlanSearch::combinations() const {

@@ -55,7 +55,7 @@ struct SearchOptions {
 class PlanSearch {
  public:
   // The references outlive the search.
-  PlanSearch(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+  PlanSearch(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
              const virtual_time::HardwareProfile& profile, SearchOptions options = {});
 
   CheckedEstimate check();
@@ -87,7 +87,7 @@ class PlanSearch {
   bool may_recompute() const;
   std::vector<PlanChoice> combinations() const;
 
-  const train::TrainArguments& arguments_;
+  const train::TrainSections& arguments_;
   const train::PretrainCallbacks& callbacks_;
   const virtual_time::HardwareProfile& profile_;
   const SearchOptions options_;

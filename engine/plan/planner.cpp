@@ -39,16 +39,17 @@ class PhaseWatch final : public train::StepObserver {
   std::string& phase_;
 };
 
-device::Device& set_up_planned_rank(RankContext& context, const train::TrainArguments& arguments,
-                                    const virtual_time::HardwareProfile& profile, Capacity capacity) {
+device::Device& set_up_planned_rank(RankContext& context, const train::KernelChoice& kernels,
+                                    const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile,
+                                    Capacity capacity) {
   device::DeviceOptions options;
   options.profile.name = profile.name;
-  if (capacity == Capacity::kOfTheProfile) options.profile.memory_bytes = capacity_of(arguments, profile);
-  if (arguments.memory_fragmentation) options.pools = device::PoolRule::kByLife;
+  if (capacity == Capacity::kOfTheProfile) options.profile.memory_bytes = capacity_of(memory, profile);
+  if (memory.memory_fragmentation) options.pools = device::PoolRule::kByLife;
   options.profile.matrix_workspace_bytes = profile.memory.matrix_workspace_bytes;
   options.dry_run = true;
   device::Device& device = device::Device::install(context, options);
-  context.slot<nn::KernelOptions>() = arguments.fused;
+  context.slot<nn::KernelOptions>() = kernels.fused;
   refuse_reads_of_values(context);
   return device;
 }
@@ -75,7 +76,7 @@ SwappedModules swapped_modules(const offload::SwapBlock& block, const nn::Module
 }
 
 // The blocks of which something leaves the device; paths are relative to the sharded module.
-std::vector<SwappedModules> swapped_modules(nn::Module& model, const train::TrainArguments& arguments,
+std::vector<SwappedModules> swapped_modules(nn::Module& model, const offload::SwapOptions& swap,
                                             const train::TrainingInputs& inputs) {
   models::SwapRequest request;
   if (inputs.fsdp2)
@@ -84,7 +85,7 @@ std::vector<SwappedModules> swapped_modules(nn::Module& model, const train::Trai
                .wrapped = inputs.fsdp2->wrapped,
                .by_path = inputs.fsdp2->swapped};
   std::vector<SwappedModules> all;
-  for (const offload::SwapBlock& block : models::swapped_blocks(model, request, arguments)) {
+  for (const offload::SwapBlock& block : models::swapped_blocks(model, request, swap)) {
     all.push_back(swapped_modules(block, model));
   }
   return all;
@@ -123,13 +124,13 @@ TimeEstimate time_plan(const device::Recording& recording, const virtual_time::T
   return plan;
 }
 
-ThroughputEstimate throughput_plan(const train::TrainArguments& arguments, const device::Recording& recording,
+ThroughputEstimate throughput_plan(const train::TrainSections& arguments, const device::Recording& recording,
                                    const virtual_time::TimeModel& model, std::int64_t step_ns) {
   ThroughputEstimate plan;
-  plan.tokens = std::int64_t{arguments.global_batch_size} * arguments.seq_length;
+  plan.tokens = std::int64_t{arguments.schedule.global_batch_size} * arguments.data.seq_length;
   const double seconds = static_cast<double>(step_ns) * 1e-9;
   plan.tokens_per_s = static_cast<double>(plan.tokens) / seconds;
-  plan.tokens_per_s_per_device = plan.tokens_per_s / arguments.ranks;
+  plan.tokens_per_s_per_device = plan.tokens_per_s / arguments.launch.ranks;
   plan.model_flops = train::model_flops(recording);
   plan.hardware_flops = train::arithmetic_flops(recording);
   const auto& peaks = model.profile().matrix.peak_flops_per_s;
@@ -155,20 +156,20 @@ ThroughputEstimate throughput_plan(const train::TrainArguments& arguments, const
 
 }  // namespace
 
-std::int64_t capacity_of(const train::TrainArguments& arguments, const virtual_time::HardwareProfile& profile) {
-  if (arguments.device_memory_mib > 0) return arguments.device_memory_bytes();
+std::int64_t capacity_of(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile) {
+  if (memory.device_memory_mib > 0) return memory.device_memory_bytes();
   return profile.memory.capacity_bytes - profile.memory.context_bytes;
 }
 
-StepEstimate estimate_step(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+StepEstimate estimate_step(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                            const virtual_time::HardwareProfile& profile, Capacity capacity,
                            const train::EditConfig& edit) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
   StepEstimate plan;
-  RankContext context(0, arguments.ranks);
+  RankContext context(0, arguments.launch.ranks);
   const RankScope scope(context);
-  device::Device& device = set_up_planned_rank(context, arguments, profile, capacity);
-  const auto world = comm::make_simulated_world(0, arguments.ranks);
+  device::Device& device = set_up_planned_rank(context, arguments.kernels, arguments.memory, profile, capacity);
+  const auto world = comm::make_simulated_world(0, arguments.launch.ranks);
   std::string phase_now = "the initialisation of the model";
   device::Recorder marks(device, {.entries = false});  // of one step at a time, for errors
   std::optional<train::Trainer> running;
@@ -183,10 +184,11 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
     marks.clear();
     nn::CallSites sites;
     device::RecorderOptions recorded{.memory = true};
-    if (arguments.swaps() || (inputs.fsdp2 && (!inputs.fsdp2->offloaded.empty() || !inputs.fsdp2->swapped.empty()))) {
+    if (arguments.swap.swaps() ||
+        (inputs.fsdp2 && (!inputs.fsdp2->offloaded.empty() || !inputs.fsdp2->swapped.empty()))) {
       recorded.call_site = [&sites] { return sites.running(); };
     }
-    if (arguments.smart_swap_watch != nullptr) arguments.smart_swap_watch->seen.clear();
+    if (arguments.swap.smart_swap_watch != nullptr) arguments.swap.smart_swap_watch->seen.clear();
     const device::Recorder recorder(device, recorded);
     trainer.step();
     plan.run.recording = recorder.recording();
@@ -199,18 +201,19 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
   plan.parameters = trainer.model().parameter_count();
   plan.trained_parameters = trained_parameters(trainer.model());
   plan.device = profile.name;
-  plan.world = arguments.ranks;
-  plan.micro_batch = arguments.micro_batch_size;
-  plan.micro_batches = arguments.global_batch_size / (arguments.micro_batch_size * arguments.ranks);
-  plan.seq_length = arguments.seq_length;
+  plan.world = arguments.launch.ranks;
+  plan.micro_batch = arguments.schedule.micro_batch_size;
+  plan.micro_batches =
+      arguments.schedule.global_batch_size / (arguments.schedule.micro_batch_size * arguments.launch.ranks);
+  plan.seq_length = arguments.data.seq_length;
   const device::MemStats stats = device.memory().stats();
   plan.memory.steady_allocated_bytes = stats.allocator.allocated_bytes;
   plan.memory.reserved_bytes = stats.allocator.reserved_bytes;
   plan.memory.host_bytes = device.host_memory().stats().peak_bytes;
   plan.memory.pools = device.memory().pools();
-  plan.memory.pools_by_life = arguments.memory_fragmentation;
-  plan.memory.capacity_bytes = capacity_of(arguments, profile);
-  measure_host(plan.memory, profile, arguments.ranks);
+  plan.memory.pools_by_life = arguments.memory.memory_fragmentation;
+  plan.memory.capacity_bytes = capacity_of(arguments.memory, profile);
+  measure_host(plan.memory, profile, arguments.launch.ranks);
   if (const auto problem = host_too_small(plan.memory, profile); problem && capacity == Capacity::kOfTheProfile) {
     throw HostMemoryError(*problem);
   }
@@ -225,7 +228,7 @@ StepEstimate estimate_step(const train::TrainArguments& arguments, const train::
   plan.time = time_plan(recording, model, plan.run.times);
   plan.throughput = throughput_plan(arguments, recording, model, plan.time.step_ns);
   plan.swaps = estimate_swap(recording, plan.run.times,
-                             swapped_modules(models::sharded_module(trainer.model()), arguments, inputs));
+                             swapped_modules(models::sharded_module(trainer.model()), arguments.swap, inputs));
   for (const observe::WastedPrefetch& wasted : observe::view_schedule(recording).wasted) {
     plan.warnings.push_back(observe::to_text(wasted));
   }

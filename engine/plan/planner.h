@@ -124,16 +124,16 @@ class HostMemoryError : public OutOfMemoryError {
 };
 
 // What the allocator of a planned device may take: --device-memory, else what the profile's driver and libraries leave.
-std::int64_t capacity_of(const train::TrainArguments& arguments, const virtual_time::HardwareProfile& profile);
+std::int64_t capacity_of(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile);
 
 enum class Capacity : std::uint8_t {
   kOfTheProfile,
   kLifted,  // memory without end: how much would it need?
 };
 
-// `arguments.ranks` is the size of the world. The callbacks are those of training; only a batch's shapes matter.
+// `arguments.launch.ranks` is the size of the world. The callbacks are those of training; only a batch's shapes matter.
 // `edit` changes the configuration that was read, before it is checked against the model and the world.
-StepEstimate estimate_step(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+StepEstimate estimate_step(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                            const virtual_time::HardwareProfile& profile, Capacity capacity = Capacity::kOfTheProfile,
                            const train::EditConfig& edit = nullptr);
 

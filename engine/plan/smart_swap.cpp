@@ -80,17 +80,17 @@ std::vector<offload::ChosenTensors> tensors_of(const std::vector<SwapChoice>& ch
 // Plans of one job with some tensors swapped.
 class Trials {
  public:
-  Trials(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+  Trials(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
          const virtual_time::HardwareProfile& profile, std::int64_t budget_bytes)
       : arguments_(arguments), callbacks_(callbacks), profile_(profile) {
-    arguments_.device_memory_mib = 0;  // the budget is the memory, whatever the device has
+    arguments_.memory.device_memory_mib = 0;  // the budget is the memory, whatever the device has
     profile_.memory.capacity_bytes = budget_bytes;
     profile_.memory.context_bytes = 0;
   }
 
   StepEstimate watched(const std::shared_ptr<offload::SwapWatch>& watch) const {
-    train::TrainArguments arguments = arguments_;
-    arguments.smart_swap_watch = watch;
+    train::TrainSections arguments = arguments_;
+    arguments.swap.smart_swap_watch = watch;
     return estimate_step(arguments, callbacks_, profile_, Capacity::kLifted);
   }
   StepEstimate unbounded(const std::vector<SwapChoice>& chosen) const { return plan(chosen, Capacity::kLifted); }
@@ -105,12 +105,12 @@ class Trials {
 
  private:
   StepEstimate plan(const std::vector<SwapChoice>& chosen, Capacity capacity) const {
-    train::TrainArguments arguments = arguments_;
-    arguments.smart_swap_chosen = tensors_of(chosen);
+    train::TrainSections arguments = arguments_;
+    arguments.swap.smart_swap_chosen = tensors_of(chosen);
     return estimate_step(arguments, callbacks_, profile_, capacity);
   }
 
-  train::TrainArguments arguments_;
+  train::TrainSections arguments_;
   const train::PretrainCallbacks& callbacks_;
   virtual_time::HardwareProfile profile_;
 };
@@ -173,12 +173,13 @@ std::string module_table(const SmartSwap& swap) {
 
 std::vector<offload::ChosenTensors> SmartSwap::tensors() const { return tensors_of(chosen); }
 
-std::int64_t swap_budget(const train::TrainArguments& arguments, const virtual_time::HardwareProfile& profile) {
-  if (arguments.smart_swap_device_size) return *arguments.smart_swap_device_size << 20;
-  return capacity_of(arguments, profile);
+std::int64_t swap_budget(const train::MemoryOptions& memory, const offload::SwapOptions& swap,
+                         const virtual_time::HardwareProfile& profile) {
+  if (swap.smart_swap_device_size) return *swap.smart_swap_device_size << 20;
+  return capacity_of(memory, profile);
 }
 
-SmartSwap choose_swaps(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+SmartSwap choose_swaps(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                        const virtual_time::HardwareProfile& profile, std::int64_t budget_bytes) {
   const Trials trials(arguments, callbacks, profile, budget_bytes);
   const auto watch = std::make_shared<offload::SwapWatch>();

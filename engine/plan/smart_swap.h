@@ -40,14 +40,15 @@ struct SmartSwap {
   std::vector<SwapChoice> chosen;     // in the order of the choice; empty where the step fits as it is
   std::vector<SwapEstimate> exposed;  // by block, of the step with these
 
-  // For TrainArguments::smart_swap_chosen: blocks in order, their ordinals ascending.
+  // For TrainSections::smart_swap_chosen: blocks in order, their ordinals ascending.
   std::vector<offload::ChosenTensors> tensors() const;
 };
 
 // What a step has to fit: --smart-swap-device-size where it is given, else capacity_of().
-std::int64_t swap_budget(const train::TrainArguments& arguments, const virtual_time::HardwareProfile& profile);
+std::int64_t swap_budget(const train::MemoryOptions& memory, const offload::SwapOptions& swap,
+                         const virtual_time::HardwareProfile& profile);
 
-SmartSwap choose_swaps(const train::TrainArguments& arguments, const train::PretrainCallbacks& callbacks,
+SmartSwap choose_swaps(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                        const virtual_time::HardwareProfile& profile, std::int64_t budget_bytes);
 
 // A table of the blocks: tensors, bytes, shortest idle time, what is exposed.

@@ -17,6 +17,7 @@
 #include "engine/data/step.h"
 #include "engine/nn/module.h"
 #include "engine/train/arguments.h"
+#include "engine/train/sections.h"
 
 namespace loom::train {
 

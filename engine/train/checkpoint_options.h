@@ -17,9 +17,15 @@ enum class CheckpointFormat : std::uint8_t {
   kTorchDist,  // Megatron's own; neither written nor read: for planning what a run there will say
 };
 
+// In which type --save writes floating weights. kAsLoaded: those that were loaded as bf16 or fp16 are written so again,
+// all others as they were trained.
+enum class SaveDType : std::uint8_t { kAsLoaded, kFp32, kBf16 };
+
 enum class OnSaveError : std::uint8_t { kStop, kContinue };
 
 struct CheckpointOptions {
+  std::optional<std::filesystem::path> save;  // folder of the trained model or of checkpoints; none = not saved
+  SaveDType save_dtype = SaveDType::kAsLoaded;
   CheckpointFormat ckpt_format = CheckpointFormat::kHf;
   std::optional<std::filesystem::path> load;  // a folder of checkpoints, or a checkpoint
   std::optional<std::int64_t> ckpt_step;      // this iteration and no other
@@ -33,6 +39,7 @@ struct CheckpointOptions {
   bool async_save = false;
   std::optional<std::int64_t> keep_last;  // whole checkpoints that stay; none: all
   OnSaveError on_save_error = OnSaveError::kStop;
+  std::optional<std::string> ckpt_format_word;  // --ckpt-format as it was written
 };
 
 }  // namespace loom::train

@@ -46,9 +46,10 @@ void check_torch_dist(nn::Module& model, const sharding::ResolvedFsdp2Config& pl
 }
 
 // --bf16 and --fp16 of launch scripts mean computation in that type; with FSDP2 the file says so.
-void check_param_dtype(const TrainArguments& arguments, const sharding::Fsdp2Config& config) {
-  if (!arguments.bf16 && !arguments.fp16) return;
-  const DType asked = arguments.bf16 ? DType::kBF16 : DType::kF16;
+void check_param_dtype(const OptimizerOptions& optimizer_options, const ParallelOptions& parallel,
+                       const sharding::Fsdp2Config& config) {
+  if (!parallel.bf16 && !optimizer_options.fp16) return;
+  const DType asked = parallel.bf16 ? DType::kBF16 : DType::kF16;
   if (config.param_dtype == asked) return;
   config_error(
       "{}: param_dtype is {}, and --{} asks for {}; write param_dtype: {} (parameters stay fp32, so that the "
@@ -58,18 +59,19 @@ void check_param_dtype(const TrainArguments& arguments, const sharding::Fsdp2Con
       name(asked));
 }
 
-void warn_of_unscaled_fp16(const TrainArguments& arguments, const sharding::Fsdp2Config& config,
+void warn_of_unscaled_fp16(const OptimizerOptions& optimizer, const sharding::Fsdp2Config& config,
                            sharding::ResolvedFsdp2Config& resolved) {
-  if (arguments.fp16 || config.param_dtype != DType::kF16) return;
+  if (optimizer.fp16 || config.param_dtype != DType::kF16) return;
   resolved.warnings.push_back(
       fmt::format("{}: param_dtype is fp16, and --fp16 is not given: the loss is not scaled, and gradients below 6e-8 "
                   "become 0; add --fp16, or write param_dtype: bf16",
                   config.value_mark("param_dtype").text()));
 }
 
-bool fits(const std::filesystem::path& file, nn::Module& model, const TrainArguments& arguments) {
+bool fits(const std::filesystem::path& file, nn::Module& model, const KernelChoice& kernels,
+          const launch::LaunchOptions& launch) {
   try {
-    sharding::resolve_fsdp2(model, sharding::load_fsdp2_config(file), arguments.ranks, gather_layout(arguments));
+    sharding::resolve_fsdp2(model, sharding::load_fsdp2_config(file), launch.ranks, gather_layout(kernels.set));
     return true;
   } catch (const ConfigError&) {
     return false;
@@ -77,11 +79,12 @@ bool fits(const std::filesystem::path& file, nn::Module& model, const TrainArgum
 }
 
 // Of the files in configs/fsdp2, those whose modules this model has.
-std::vector<std::string> fitting_presets(nn::Module& model, const TrainArguments& arguments) {
+std::vector<std::string> fitting_presets(nn::Module& model, const KernelChoice& kernels,
+                                         const launch::LaunchOptions& launch) {
   const auto share = config::share_folder();
   std::vector<std::string> names = config::preset_names("fsdp2");
   std::erase_if(names, [&](const std::string& name) {
-    return !fits(*share / "configs" / "fsdp2" / (name + ".yaml"), model, arguments);
+    return !fits(*share / "configs" / "fsdp2" / (name + ".yaml"), model, kernels, launch);
   });
   return names;
 }
@@ -93,22 +96,22 @@ bool is_preset(const std::filesystem::path& file) {
 }
 
 // The file against the model. One of ours that does not fit: the error says which do.
-sharding::ResolvedFsdp2Config resolve(const TrainArguments& arguments, nn::Module& model,
+sharding::ResolvedFsdp2Config resolve(const TrainSections& arguments, nn::Module& model,
                                       const sharding::Fsdp2Config& config) {
   try {
-    return sharding::resolve_fsdp2(model, config, arguments.ranks, gather_layout(arguments));
+    return sharding::resolve_fsdp2(model, config, arguments.launch.ranks, gather_layout(arguments.kernels.set));
   } catch (const ConfigError& error) {
-    if (!is_preset(*arguments.fsdp2_config_path)) throw;
-    const std::vector<std::string> presets = fitting_presets(model, arguments);
+    if (!is_preset(*arguments.parallel.fsdp2_config_path)) throw;
+    const std::vector<std::string> presets = fitting_presets(model, arguments.kernels, arguments.launch);
     if (presets.empty()) throw;
     config_error("{}; of the files in configs/fsdp2, {} {} {} on {} rank{}", error.what(), fmt::join(presets, ", "),
-                 presets.size() == 1 ? "fits" : "fit", model.type_name(), arguments.ranks,
-                 arguments.ranks == 1 ? "" : "s");
+                 presets.size() == 1 ? "fits" : "fit", model.type_name(), arguments.launch.ranks,
+                 arguments.launch.ranks == 1 ? "" : "s");
   }
 }
 
-void check_evaluates(const TrainArguments& arguments, const data::DataLoaders& data) {
-  if (!arguments.skip_train || data.valid || data.test) return;
+void check_evaluates(const ScheduleOptions& schedule, const data::DataLoaders& data) {
+  if (!schedule.skip_train || data.valid || data.test) return;
   config_error(
       "--skip-train evaluates only, but there is no data for it{}{}; give --held-out-fraction above 0 (text), "
       "--valid-data-path or a larger share in --split (.bin/.idx pairs), or a valid or test loader",
@@ -116,24 +119,25 @@ void check_evaluates(const TrainArguments& arguments, const data::DataLoaders& d
 }
 
 // The file as it is.
-void load_sharding(const TrainArguments& arguments, const EditConfig& edit, TrainingInputs& inputs) {
-  if (!arguments.use_torch_fsdp2) {
-    apply_recompute_flags(arguments, /*is_edited=*/false, nullptr);
-    if (arguments.ranks == 1) return;
+void load_sharding(const TrainSections& arguments, const EditConfig& edit, TrainingInputs& inputs) {
+  if (!arguments.parallel.use_torch_fsdp2) {
+    apply_recompute_flags(arguments.parallel, /*is_edited=*/false, nullptr);
+    if (arguments.launch.ranks == 1) return;
     config_error("{} ranks need --use-torch-fsdp2 --fsdp2-config-path FILE; without sharding use --nproc-per-node 1",
-                 arguments.ranks);
+                 arguments.launch.ranks);
   }
   sharding::Fsdp2Config& config =
-      inputs.fsdp2_config.emplace(sharding::load_fsdp2_config(*arguments.fsdp2_config_path));
+      inputs.fsdp2_config.emplace(sharding::load_fsdp2_config(*arguments.parallel.fsdp2_config_path));
   if (edit) edit(config);
-  apply_recompute_flags(arguments, /*is_edited=*/edit != nullptr, &config);
-  check_param_dtype(arguments, config);
+  apply_recompute_flags(arguments.parallel, /*is_edited=*/edit != nullptr, &config);
+  check_param_dtype(arguments.optimizer, arguments.parallel, config);
 }
 
 // The file against the model, which is tuned.
-void resolve_sharding(const TrainArguments& arguments, nn::Module& model, TrainingInputs& inputs) {
+void resolve_sharding(const TrainSections& arguments, nn::Module& model, TrainingInputs& inputs) {
   std::vector<std::string> said;
-  inputs.recomputed = choose_layers(model, arguments, inputs.fsdp2_config ? &*inputs.fsdp2_config : nullptr, said);
+  inputs.recomputed = choose_layers(model, arguments.parallel, arguments.kernels.fused.flash_attn,
+                                    inputs.fsdp2_config ? &*inputs.fsdp2_config : nullptr, said);
   if (!inputs.fsdp2_config) {
     inputs.said.insert(inputs.said.end(), said.begin(), said.end());
     return;
@@ -142,21 +146,22 @@ void resolve_sharding(const TrainArguments& arguments, nn::Module& model, Traini
   by_path.insert(by_path.end(), inputs.recomputed.begin(), inputs.recomputed.end());
   const sharding::Fsdp2Config& config = *inputs.fsdp2_config;
   const DType output = config.output_dtype.value_or(DType::kF32);
-  if (arguments.loss_chunk_size > 0 && output != DType::kF32 && output != DType::kF64) {
+  if (arguments.objective.loss_chunk_size > 0 && output != DType::kF32 && output != DType::kF64) {
     config_error(
         "{}: output_dtype is {}, and with --loss-chunk-size the model's output is the loss, which would be rounded to "
         "it; remove one of them",
-        arguments.fsdp2_config_path->string(), name(output));
+        arguments.parallel.fsdp2_config_path->string(), name(output));
   }
   inputs.fsdp2 = resolve(arguments, model, config);
   inputs.fsdp2->warnings.insert(inputs.fsdp2->warnings.end(), said.begin(), said.end());
-  warn_of_unscaled_fp16(arguments, config, *inputs.fsdp2);
-  check_sharding_size_is_given(config, arguments.ranks);
-  if (arguments.ckpt_format == CheckpointFormat::kTorchDist) check_torch_dist(model, *inputs.fsdp2, config);
+  warn_of_unscaled_fp16(arguments.optimizer, config, *inputs.fsdp2);
+  check_sharding_size_is_given(config, arguments.launch.ranks);
+  if (arguments.checkpoint.ckpt_format == CheckpointFormat::kTorchDist) check_torch_dist(model, *inputs.fsdp2, config);
 }
 
 // Weights that the model reads by itself have one tensor for what is two parameters now.
-void check_own_weights(nn::Module& model, const TrainArguments& arguments, const std::vector<models::Untied>& untied) {
+void check_own_weights(nn::Module& model, const models::ModelOptions& arguments,
+                       const std::vector<models::Untied>& untied) {
   const auto* transformers = dynamic_cast<const models::TransformersModel*>(&model);
   if (untied.empty() || arguments.init_from_hf_path || transformers == nullptr || !transformers->weights()) return;
   config_error(
@@ -167,12 +172,12 @@ void check_own_weights(nn::Module& model, const TrainArguments& arguments, const
 
 }  // namespace
 
-sharding::GatherLayout gather_layout(const TrainArguments& arguments) {
-  return arguments.kernels == KernelSet::kFast ? sharding::GatherLayout::kFast : sharding::GatherLayout::kBuffered;
+sharding::GatherLayout gather_layout(KernelSet kernels) {
+  return kernels == KernelSet::kFast ? sharding::GatherLayout::kFast : sharding::GatherLayout::kBuffered;
 }
 
-bool waits_in_backward(const TrainerOptions& options) {
-  return !options.overlap_cpu_optimizer.value_or(options.kernels == KernelSet::kFast);
+bool waits_in_backward(const OptimizerOptions& options, KernelSet kernels) {
+  return !options.overlap_cpu_optimizer.value_or(kernels == KernelSet::kFast);
 }
 
 const io::HfWeights* loaded_weights(const TrainingInputs& inputs, const nn::Module& model) {
@@ -181,26 +186,25 @@ const io::HfWeights* loaded_weights(const TrainingInputs& inputs, const nn::Modu
   return transformers == nullptr ? nullptr : transformers->weights();
 }
 
-std::shared_ptr<nn::Module> provide_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+std::shared_ptr<nn::Module> provide_model(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                           std::vector<models::Untied>* untied) {
-  auto model = callbacks.model_provider(arguments);
+  auto model = callbacks.model_provider(TrainArguments(arguments));
   if (!model) config_error("model_provider returned no model");
-  if (arguments.untie_embeddings_and_output_weights) {
+  if (arguments.model.untie_embeddings_and_output_weights) {
     auto found = models::untie_embeddings_and_output_weights(models::sharded_module(*model));
     if (untied != nullptr) *untied = std::move(found);
   }
   return model;
 }
 
-std::shared_ptr<nn::Module> provide_tuned_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+std::shared_ptr<nn::Module> provide_tuned_model(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                                 const Tuning& tuning) {
   auto model = provide_model(arguments, callbacks);
   apply_tuning(models::sharded_module(*model), tuning);
   return model;
 }
 
-TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
-                           const EditConfig& edit) {
+TrainingInputs read_inputs(const TrainSections& arguments, const PretrainCallbacks& callbacks, const EditConfig& edit) {
   check_callbacks(callbacks);
   TrainingInputs inputs;
   // A rank of its own, for what a model's constructor puts on the device (buffers); it ends before the others start.
@@ -210,27 +214,28 @@ TrainingInputs read_inputs(const TrainArguments& arguments, const PretrainCallba
   std::vector<models::Untied> untied;
   const auto model = provide_model(arguments, callbacks, &untied);
   nn::Module& sharded = models::sharded_module(*model);
-  check_own_weights(*model, arguments, untied);
+  check_own_weights(*model, arguments.model, untied);
   load_sharding(arguments, edit, inputs);
-  inputs.tuning = tuning_of(arguments, inputs.fsdp2_config ? &*inputs.fsdp2_config : nullptr);
+  inputs.tuning = tuning_of(arguments.model, arguments.parallel, inputs.fsdp2_config ? &*inputs.fsdp2_config : nullptr);
   inputs.said = apply_tuning(sharded, inputs.tuning);
   resolve_sharding(arguments, sharded, inputs);
-  check_swap(arguments, inputs);
-  if (arguments.init_from_hf_path) {
-    inputs.weights.emplace(*arguments.init_from_hf_path);
+  check_swap(arguments.swap, inputs);
+  if (arguments.model.init_from_hf_path) {
+    inputs.weights.emplace(*arguments.model.init_from_hf_path);
     for (const models::Untied& tie : untied) models::share_stored(*inputs.weights, tie);
     models::check_weights(sharded, *inputs.weights);
   }
-  if (arguments.ref_model) {
-    inputs.reference_weights.emplace(*arguments.ref_model);
+  if (arguments.objective.ref_model) {
+    inputs.reference_weights.emplace(*arguments.objective.ref_model);
     for (const models::Untied& tie : untied) models::share_stored(*inputs.reference_weights, tie);
     models::check_weights(sharded, *inputs.reference_weights);
   }
-  inputs.data = callbacks.train_valid_test_datasets_provider(arguments);
-  if (!inputs.data.train && !arguments.skip_train)
+  inputs.arguments = std::make_unique<const TrainArguments>(arguments);
+  inputs.data = callbacks.train_valid_test_datasets_provider(*inputs.arguments);
+  if (!inputs.data.train && !arguments.schedule.skip_train)
     config_error("train_valid_test_datasets_provider returned no train loader");
-  check_device_memory(arguments, inputs);
-  check_evaluates(arguments, inputs.data);
+  check_device_memory(arguments.memory, inputs);
+  check_evaluates(arguments.schedule, inputs.data);
   return inputs;
 }
 

@@ -23,6 +23,7 @@ struct TensorBoardOptions {
 };
 
 struct LogOptions : TensorBoardOptions {
+  std::filesystem::path metrics_path;  // filled in: default metrics.jsonl in the folder of --save or the current one
   LogFormat log_format = LogFormat::kShort;
   std::int64_t log_interval = 10;     // steps between printed lines
   bool log_throughput = false;        // TFLOP/s of a rank, in Megatron's line and, with timers, in TensorBoard

@@ -17,7 +17,7 @@ void evaluate_only(Trainer& trainer, const data::DataLoaders& data, const std::v
 }
 
 // --train-iters, less those of --iterations-to-skip that stand at the end.
-std::int64_t last_trained_iteration(const TrainerOptions& options) {
+std::int64_t last_trained_iteration(const ScheduleOptions& options) {
   std::int64_t last = options.train_iters;
   while (std::ranges::binary_search(options.iterations_to_skip, last)) --last;
   return last;
@@ -31,11 +31,11 @@ void add_evaluation(StepMetrics& metrics, std::optional<Evaluation> held_out) {
 
 double elapsed_minutes(const LoopHooks& hooks) { return hooks.elapsed_minutes ? hooks.elapsed_minutes() : 0.0; }
 
-StopRequest own_request(const TrainerOptions& options, const LoopHooks& hooks) {
+StopRequest own_request(const ScheduleOptions& options, const LoopHooks& hooks) {
   return {.signal = hooks.signal ? hooks.signal() : 0, .time_is_up = time_is_up(options, elapsed_minutes(hooks))};
 }
 
-ExitDecision decide(const Trainer& trainer, const TrainerOptions& options, const LoopHooks& hooks) {
+ExitDecision decide(const Trainer& trainer, const ScheduleOptions& options, const LoopHooks& hooks) {
   const StopRequest agreed = trainer.agreed_stop();
   return decide_exit(options, {.iteration = trainer.state().step,
                                .train_iters = options.train_iters,
@@ -46,7 +46,7 @@ ExitDecision decide(const Trainer& trainer, const TrainerOptions& options, const
 
 }  // namespace
 
-ExitDecision run_steps(Trainer& trainer, const TrainerOptions& options, const data::DataLoaders& data,
+ExitDecision run_steps(Trainer& trainer, const ScheduleOptions& options, const data::DataLoaders& data,
                        std::vector<StepObserver*> observers, const LoopHooks& hooks) {
   ExitDecision decision{.reason = EndReason::kLastStep, .signal = 0, .text = {}};
   if (options.skip_train) {

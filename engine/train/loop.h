@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/train/arguments.h"
 #include "engine/train/exit_decision.h"
 #include "engine/train/inputs.h"
+#include "engine/train/schedule_options.h"
 #include "engine/train/step_observer.h"
 #include "engine/train/trainer.h"
 
@@ -35,7 +35,7 @@ struct LoopHooks {
 // Early   the run may end before --train-iters: observers get run_stopped() for run_done(), and no test data is read.
 //         A signal leaves out the held-out data of its step too.
 // Result  of the last step: why the run ended, the text to print, and the signal for the exit status.
-ExitDecision run_steps(Trainer& trainer, const TrainerOptions& options, const data::DataLoaders& data,
+ExitDecision run_steps(Trainer& trainer, const ScheduleOptions& options, const data::DataLoaders& data,
                        std::vector<StepObserver*> observers, const LoopHooks& hooks);
 
 }  // namespace loom::train

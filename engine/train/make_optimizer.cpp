@@ -7,20 +7,20 @@
 
 namespace loom::train {
 
-nn::GroupOptions grouping_of(const TrainerOptions& options) {
+nn::GroupOptions grouping_of(const OptimizerOptions& options) {
   return {.no_decay_on_norms_and_biases = options.no_weight_decay_on_norms_and_biases,
-          .hidden_matrices_apart = options.optimizer == OptimizerKind::kMuon};
+          .hidden_matrices_apart = options.kind == OptimizerKind::kMuon};
 }
 
-std::unique_ptr<nn::Optimizer> make_optimizer(const TrainerOptions& options, nn::Module& module,
-                                              nn::ParameterGroups groups, double weight_decay) {
-  const nn::AdamWOptions adamw{.lr = options.lr,
+std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerOptions& options, nn::Module& module,
+                                              nn::ParameterGroups groups, const OptimizerStart& start) {
+  const nn::AdamWOptions adamw{.lr = start.lr,
                                .beta1 = options.adam_beta1,
                                .beta2 = options.adam_beta2,
                                .eps = options.adam_eps,
-                               .weight_decay = weight_decay,
-                               .foreach = options.kernels == KernelSet::kPytorch};
-  switch (options.optimizer) {
+                               .weight_decay = start.weight_decay,
+                               .foreach = start.kernels == KernelSet::kPytorch};
+  switch (options.kind) {
     case OptimizerKind::kAdam:
       if (!options.swap_optimizer) break;
       return std::make_unique<nn::SwappedAdamW>(std::move(groups), adamw,
@@ -29,10 +29,10 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const TrainerOptions& options, nn:
       return std::make_unique<nn::SwappedAdamW>(std::move(groups), adamw,
                                                 nn::BatchesByMemory{options.mem_fraction_static});
     case OptimizerKind::kSgd:
-      return std::make_unique<nn::Sgd>(std::move(groups), nn::SgdOptions{.lr = options.lr,
+      return std::make_unique<nn::Sgd>(std::move(groups), nn::SgdOptions{.lr = start.lr,
                                                                          .momentum = options.sgd_momentum,
                                                                          .dampening = options.sgd_dampening,
-                                                                         .weight_decay = weight_decay,
+                                                                         .weight_decay = start.weight_decay,
                                                                          .nesterov = options.sgd_nesterov});
     case OptimizerKind::kMuon:
       return std::make_unique<sharding::Muon>(module, std::move(groups), options.muon, adamw);

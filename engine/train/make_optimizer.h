@@ -4,16 +4,24 @@
 #include <memory>
 
 #include "engine/nn/optim/optimizer.h"
-#include "engine/train/arguments.h"
+#include "engine/train/kernel_choice.h"
+#include "engine/train/optimizer_options.h"
 
 namespace loom::train {
 
+// With what the schedule begins, and the kernels of the job.
+struct OptimizerStart {
+  double lr = 0;
+  double weight_decay = 0;
+  KernelSet kernels = KernelSet::kFast;
+};
+
 // Of the parameters of `module` that are trained, after sharding. Groups: make_parameter_groups(). A group whose
-// weight_decay was none has `weight_decay`.
-std::unique_ptr<nn::Optimizer> make_optimizer(const TrainerOptions& options, nn::Module& module,
-                                              nn::ParameterGroups groups, double weight_decay);
+// weight_decay was none has that of `start`.
+std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerOptions& options, nn::Module& module,
+                                              nn::ParameterGroups groups, const OptimizerStart& start);
 
 // How the parameters are grouped for it.
-nn::GroupOptions grouping_of(const TrainerOptions& options);
+nn::GroupOptions grouping_of(const OptimizerOptions& options);
 
 }  // namespace loom::train

@@ -4,8 +4,8 @@
 
 namespace loom::train {
 
-void check_device_memory(const TrainArguments& arguments, const TrainingInputs& inputs) {
-  if (!arguments.reuse_fp32_param) return;
+void check_device_memory(const MemoryOptions& memory, const TrainingInputs& inputs) {
+  if (!memory.reuse_fp32_param) return;
   if (!inputs.fsdp2_config) {
     config_error(
         "--reuse-fp32-param is for weights that are gathered in bf16, and without a file they are used as they are; "

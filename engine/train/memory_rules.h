@@ -7,6 +7,6 @@
 
 namespace loom::train {
 
-void check_device_memory(const TrainArguments& arguments, const TrainingInputs& inputs);
+void check_device_memory(const MemoryOptions& memory, const TrainingInputs& inputs);
 
 }  // namespace loom::train

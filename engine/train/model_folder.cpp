@@ -13,9 +13,9 @@ namespace loom::train {
 namespace {
 
 // Empty: nobody knows one.
-std::string config_of(const TrainArguments& arguments, const nn::Module& model) {
-  if (arguments.init_from_hf_path) {
-    const auto path = *arguments.init_from_hf_path / "config.json";
+std::string config_of(const models::ModelOptions& options, const nn::Module& model) {
+  if (options.init_from_hf_path) {
+    const auto path = *options.init_from_hf_path / "config.json";
     if (std::filesystem::exists(path)) return models::file_text(path);
   }
   const auto* mixin = dynamic_cast<const models::FSDP2Mixin*>(&model);
@@ -35,8 +35,9 @@ DType dtype_to_save(const std::string& path, DType trained, SaveDType asked, con
   return is_half(dtype) ? dtype : trained;
 }
 
-void save_model_folder(const std::filesystem::path& folder, const TrainArguments& arguments, const nn::Module& model,
-                       const io::HfWeights* loaded, const std::vector<std::pair<std::string, Tensor>>& tensors) {
+void save_model_folder(const std::filesystem::path& folder, const models::ModelOptions& options,
+                       const nn::Module& model, const io::HfWeights* loaded,
+                       const std::vector<std::pair<std::string, Tensor>>& tensors) {
   std::filesystem::create_directories(folder);
   std::vector<io::TensorToWrite> stored;
   for (const auto& [name, tensor] : tensors) {
@@ -45,9 +46,9 @@ void save_model_folder(const std::filesystem::path& folder, const TrainArguments
   }
   io::write_safetensors(folder / "model.safetensors", std::move(stored));
   io::remove_earlier_shards(folder);
-  if (const std::string config = config_of(arguments, model); !config.empty()) {
+  if (const std::string config = config_of(options, model); !config.empty()) {
     io::write_text(folder / "config.json",
-                   models::edited_config(config, {.untied = arguments.untie_embeddings_and_output_weights,
+                   models::edited_config(config, {.untied = options.untie_embeddings_and_output_weights,
                                                   .dtype = models::main_dtype(tensors)}));
   }
   if (loaded != nullptr) models::carry_files(loaded->folder(), folder);

@@ -9,7 +9,7 @@
 
 #include "engine/io/hf_weights.h"
 #include "engine/nn/module.h"
-#include "engine/train/arguments.h"
+#include "engine/train/sections.h"
 
 namespace loom::train {
 
@@ -21,7 +21,8 @@ DType dtype_to_save(const std::string& path, DType trained, SaveDType asked, con
 // config.json (that of --init-from-hf-path, else what the model's mixin gives), and what carry_files() takes over from
 // the folder of `loaded`, unless that is null. Index and shards of an earlier model in the folder are removed once the
 // new weights are there.
-void save_model_folder(const std::filesystem::path& folder, const TrainArguments& arguments, const nn::Module& model,
-                       const io::HfWeights* loaded, const std::vector<std::pair<std::string, Tensor>>& tensors);
+void save_model_folder(const std::filesystem::path& folder, const models::ModelOptions& options,
+                       const nn::Module& model, const io::HfWeights* loaded,
+                       const std::vector<std::pair<std::string, Tensor>>& tensors);
 
 }  // namespace loom::train

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/train/arguments.h"
+#include "engine/train/checkpoint_options.h"
 
 namespace loom::train {
 
@@ -17,10 +17,15 @@ struct NotFinite {
   std::string_view what;
   std::string where = {};  // behind it
 };
-// Error, with the iteration (from 1), what happens to the files of --save, and the next step.
-[[noreturn]] void raise_not_finite(const NotFinite& value, std::int64_t iteration, const TrainArguments& arguments);
+// Of a run of `train_iters`; from 1.
+struct Iteration {
+  std::int64_t number = 0;
+  std::int64_t train_iters = 0;
+};
+// Error, with the iteration, what happens to the files of --save, and the next step.
+[[noreturn]] void raise_not_finite(const NotFinite& value, Iteration iteration, const CheckpointOptions& options);
 
 // What an error leaves on disk: "nothing is saved, and out keeps what it held".
-std::string what_is_kept(const TrainArguments& arguments);
+std::string what_is_kept(const CheckpointOptions& checkpoint);
 
 }  // namespace loom::train

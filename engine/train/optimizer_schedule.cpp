@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kMostSteps = 9007199254740992.0;  // 2^53: whole numbers up to here are doubles
 
-bool in_samples(const TrainerOptions& options) { return options.train_samples > 0; }
+bool in_samples(const ScheduleOptions& options) { return options.train_samples > 0; }
 
 double number(const NamedValues& values, const std::string& name) {
   const auto found = values.find(name);
@@ -75,7 +75,7 @@ void check_values(const ScheduleState& s) {
 }
 
 // Steps of a schedule as the user counts them.
-std::string counted(double samples, const TrainerOptions& options) {
+std::string counted(double samples, const ScheduleOptions& options) {
   const auto batch = static_cast<double>(std::max(1, options.global_batch_size));
   if (in_samples(options) || std::fmod(samples, batch) != 0) return fmt::format("{} samples", samples);
   return fmt::format("{} iterations of {} samples", samples / batch, batch);
@@ -84,7 +84,7 @@ std::string counted(double samples, const TrainerOptions& options) {
 // What differs between the schedule of a checkpoint and that of a command line.
 class Differences {
  public:
-  Differences(const ScheduleState& saved, const ScheduleState& given, const TrainerOptions& options)
+  Differences(const ScheduleState& saved, const ScheduleState& given, const ScheduleOptions& options)
       : options_(options) {
     const bool warms_up = saved.lr_warmup_steps > 0 || given.lr_warmup_steps > 0;
     value("--lr", saved.max_lr, given.max_lr);
@@ -130,7 +130,7 @@ class Differences {
     count(flag("--train"), static_cast<double>(saved.wd_incr_steps), static_cast<double>(given.wd_incr_steps));
   }
 
-  const TrainerOptions& options_;
+  const ScheduleOptions& options_;
   std::vector<std::string> texts_;
 };
 
@@ -151,7 +151,7 @@ OptimizerSchedule schedule_of(const ScheduleState& s, const OptimizerSchedule& g
                        .incr_steps = s.wd_incr_steps}};
 }
 
-OptimizerSchedule of_the_checkpoint(const ScheduleState& saved, const TrainerOptions& options) {
+OptimizerSchedule of_the_checkpoint(const ScheduleState& saved, const ScheduleOptions& options) {
   const OptimizerSchedule schedule = schedule_of(saved, schedule_of(options));
   const LrSchedule& lr = schedule.lr;
   if (lr.style == LrDecayStyle::kWsd && (lr.wsd_decay_steps < 1 || lr.wsd_decay_steps > lr.decay_steps)) {
@@ -167,7 +167,7 @@ OptimizerSchedule of_the_checkpoint(const ScheduleState& saved, const TrainerOpt
 
 }  // namespace
 
-OptimizerSchedule schedule_of(const TrainerOptions& o) {
+OptimizerSchedule schedule_of(const ScheduleOptions& o) {
   const bool samples = in_samples(o);
   const std::int64_t batch = o.global_batch_size;
   const std::int64_t decay = samples ? o.lr_decay_samples : o.lr_decay_iters * batch;
@@ -243,7 +243,7 @@ ScheduleState schedule_state(const NamedValues& values) {
   return state;
 }
 
-OptimizerSchedule continued_schedule(const ScheduleState& saved, const TrainerOptions& options) {
+OptimizerSchedule continued_schedule(const ScheduleState& saved, const ScheduleOptions& options) {
   if (options.use_checkpoint_opt_param_scheduler) return of_the_checkpoint(saved, options);
   const OptimizerSchedule given = schedule_of(options);
   if (options.override_opt_param_scheduler) return given;

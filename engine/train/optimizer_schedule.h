@@ -16,8 +16,8 @@
 #include <string>
 #include <variant>
 
-#include "engine/train/arguments.h"
 #include "engine/train/lr_schedule.h"
+#include "engine/train/schedule_options.h"
 
 namespace loom::train {
 
@@ -29,7 +29,7 @@ struct OptimizerSchedule {
 };
 
 // Of options that are filled in.
-OptimizerSchedule schedule_of(const TrainerOptions& options);
+OptimizerSchedule schedule_of(const ScheduleOptions& options);
 
 // A schedule and where it stands. Numbers of steps are samples.
 struct ScheduleState {
@@ -62,6 +62,6 @@ ScheduleState schedule_state(const NamedValues& values);
 
 // What a run of these options goes on with. ConfigError names each flag that differs, the value in the checkpoint and
 // the value given; no error with one of the two flags.
-OptimizerSchedule continued_schedule(const ScheduleState& saved, const TrainerOptions& options);
+OptimizerSchedule continued_schedule(const ScheduleState& saved, const ScheduleOptions& options);
 
 }  // namespace loom::train

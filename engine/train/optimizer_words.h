@@ -1,8 +1,8 @@
 // The words of --optimizer, --muon-scale-mode and --muon-coefficient-type, as style_words() has those of schedules.
 #pragma once
 
-#include "engine/train/arguments.h"
 #include "engine/train/lr_schedule.h"
+#include "engine/train/optimizer_options.h"
 
 namespace loom::train {
 

@@ -10,7 +10,7 @@ using models::RecomputeGranularity;
 using sharding::Fsdp2Config;
 using sharding::RecomputeKeep;
 
-void refuse_beside_modules(const ShardingOptions& options, const Fsdp2Config& config) {
+void refuse_beside_modules(const ParallelOptions& options, const Fsdp2Config& config) {
   if (options.megatron_recompute_flags.empty() || config.recompute_modules.empty()) return;
   config_error("{}: recompute_modules is given beside {}; remove the flag: the file says what is recomputed",
                config.key_mark("recompute_modules").text(), options.megatron_recompute_flags.front());
@@ -30,7 +30,7 @@ void check_acts(bool acts, const Fsdp2Config* config, std::string_view flag, std
 
 }  // namespace
 
-void apply_recompute_flags(const ShardingOptions& options, bool is_edited, Fsdp2Config* config) {
+void apply_recompute_flags(const ParallelOptions& options, bool is_edited, Fsdp2Config* config) {
   const bool whole_layers = options.recompute_layers.granularity == RecomputeGranularity::kFull;
   const bool modules = is_edited || (config != nullptr && !config->recompute_modules.empty());
   if (options.recompute_keep != RecomputeKeep::kNone) {
@@ -52,26 +52,27 @@ void apply_recompute_flags(const ShardingOptions& options, bool is_edited, Fsdp2
   }
 }
 
-bool is_reentrant_recompute(const ShardingOptions& options, const Fsdp2Config* config) {
+bool is_reentrant_recompute(const ParallelOptions& options, const Fsdp2Config* config) {
   if (config == nullptr || !config->use_reentrant) return false;
   if (!config->recompute_modules.empty()) return true;
   return options.recompute_layers.any() && config->places.contains("use_reentrant");
 }
 
-std::vector<sharding::RecomputedModule> choose_layers(const nn::Module& model, const TrainArguments& arguments,
-                                                      const Fsdp2Config* config, std::vector<std::string>& said) {
-  const bool reentrant = is_reentrant_recompute(arguments, config);
-  const RecomputeKeep keep = config == nullptr ? arguments.recompute_keep : config->recompute_keep;
-  if (reentrant && keep != RecomputeKeep::kNone && arguments.recompute_layers.any()) {
+std::vector<sharding::RecomputedModule> choose_layers(const nn::Module& model, const ParallelOptions& options,
+                                                      bool fused_attention, const Fsdp2Config* config,
+                                                      std::vector<std::string>& said) {
+  const bool reentrant = is_reentrant_recompute(options, config);
+  const RecomputeKeep keep = config == nullptr ? options.recompute_keep : config->recompute_keep;
+  if (reentrant && keep != RecomputeKeep::kNone && options.recompute_layers.any()) {
     config_error(
         "{}: use_reentrant is true, which keeps no results of operators, and {} is {}; write use_reentrant: "
         "false",
         config->value_mark("use_reentrant").text(),
         config->places.contains("recompute_keep") ? "recompute_keep" : "--recompute-keep", word_of(keep));
   }
-  return models::recomputed_layers(
-      model, arguments.recompute_layers,
-      {.use_reentrant = reentrant, .keep = keep, .fused_attention = arguments.fused.flash_attn}, said);
+  return models::recomputed_layers(model, options.recompute_layers,
+                                   {.use_reentrant = reentrant, .keep = keep, .fused_attention = fused_attention},
+                                   said);
 }
 
 }  // namespace loom::train

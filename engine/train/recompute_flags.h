@@ -12,21 +12,21 @@
 #include <vector>
 
 #include "engine/nn/module.h"
-#include "engine/train/arguments.h"
+#include "engine/train/parallel_options.h"
 #include "sharding/config/fsdp2_config.h"
 
 namespace loom::train {
 
 // Refuses Megatron's flags beside recompute_modules, and puts --recompute-keep and --recompute-every into `config`: the
 // file that was given, or null. `is_edited`: recompute_modules is a search's choice, which the two may find empty.
-void apply_recompute_flags(const ShardingOptions& options, bool is_edited, sharding::Fsdp2Config* config);
+void apply_recompute_flags(const ParallelOptions& options, bool is_edited, sharding::Fsdp2Config* config);
 
 // Whether a reentrant kind is asked for, by flags or file.
-bool is_reentrant_recompute(const ShardingOptions& options, const sharding::Fsdp2Config* config);
+bool is_reentrant_recompute(const ParallelOptions& options, const sharding::Fsdp2Config* config);
 
 // What Megatron's flags come to on this model. `said`: lines for one rank.
-std::vector<sharding::RecomputedModule> choose_layers(const nn::Module& model, const TrainArguments& arguments,
-                                                      const sharding::Fsdp2Config* config,
+std::vector<sharding::RecomputedModule> choose_layers(const nn::Module& model, const ParallelOptions& options,
+                                                      bool fused_attention, const sharding::Fsdp2Config* config,
                                                       std::vector<std::string>& said);
 
 }  // namespace loom::train

@@ -62,27 +62,28 @@ std::string stored_weights(const io::HfWeights& weights) {
   return fmt::format("{:016x}", data::content_of(listed).digest);
 }
 
-std::string data_words(const TrainArguments& a) {
+std::string data_words(const data::DataOptions& data) {
   std::vector<std::string> words;
-  for (const auto& path : a.data_path) words.push_back(path.string());
-  for (const auto& part : a.part_data_path) words.insert(words.end(), part.begin(), part.end());
+  for (const auto& path : data.data_path) words.push_back(path.string());
+  for (const auto& part : data.part_data_path) words.insert(words.end(), part.begin(), part.end());
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-ReferenceFacts facts_of(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+ReferenceFacts facts_of(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                         const TrainingInputs& inputs) {
   const auto model = provide_model(arguments, callbacks);
   const io::HfWeights* weights = inputs.reference_weights ? &*inputs.reference_weights : loaded_weights(inputs, *model);
   const bool computes_in_other = inputs.fsdp2_config && inputs.fsdp2_config->param_dtype;
-  ReferenceFacts facts{.weights = weights == nullptr ? drawn_weights(*model, arguments.seed) : stored_weights(*weights),
-                       .weights_at = weights == nullptr ? "" : weights->folder().string(),
-                       .data = inputs.data.numbered->digest(),
-                       .data_at = data_words(arguments),
-                       .pairs = inputs.data.numbered->count,
-                       .seq_length = arguments.seq_length,
-                       .cut = arguments.cut_max_seqlen ? "end" : "none",
-                       .dtype = std::string(name(computes_in_other ? *inputs.fsdp2_config->param_dtype : DType::kF32))};
-  if (weights != nullptr && arguments.downcast_to_bf16) facts.weights += ", rounded to bf16";
+  ReferenceFacts facts{
+      .weights = weights == nullptr ? drawn_weights(*model, arguments.data.seed) : stored_weights(*weights),
+      .weights_at = weights == nullptr ? "" : weights->folder().string(),
+      .data = inputs.data.numbered->digest(),
+      .data_at = data_words(arguments.data),
+      .pairs = inputs.data.numbered->count,
+      .seq_length = arguments.data.seq_length,
+      .cut = arguments.data.cut_max_seqlen ? "end" : "none",
+      .dtype = std::string(name(computes_in_other ? *inputs.fsdp2_config->param_dtype : DType::kF32))};
+  if (weights != nullptr && arguments.model.downcast_to_bf16) facts.weights += ", rounded to bf16";
   return facts;
 }
 
@@ -141,7 +142,7 @@ ReferenceLogProbs compute(nn::Module& model, const data::NumberedSamples& sample
 
 }  // namespace
 
-std::shared_ptr<nn::Module> make_reference_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+std::shared_ptr<nn::Module> make_reference_model(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                                  const TrainingInputs& inputs, comm::World& world) {
   auto model = provide_model(arguments, callbacks);
   // Frozen before it is sharded: its groups are gathered and never reduced.
@@ -169,9 +170,9 @@ std::vector<double> reference_log_probs(const data::Batch& batch) {
       "give --ref-logps-cache and number the samples (DataLoaders::numbered)");
 }
 
-std::string provide_reference_log_probs(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+std::string provide_reference_log_probs(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                         const TrainingInputs& inputs, const ParallelDims& dims, comm::World& world) {
-  const std::string file = arguments.ref_logps_cache->string();
+  const std::string file = arguments.objective.ref_logps_cache->string();
   if (!inputs.data.numbered) {
     config_error("--ref-logps-cache {}: the data's samples have no numbers; set DataLoaders::numbered", escaped(file));
   }
@@ -189,7 +190,8 @@ std::string provide_reference_log_probs(const TrainArguments& arguments, const P
   }) == "there";
   if (!is_there) {
     const auto model = make_reference_model(arguments, callbacks, inputs, world);
-    values = compute(*model, samples, arguments.micro_batch_size, dims.data_rank(world.rank()), dims.data_size());
+    values =
+        compute(*model, samples, arguments.schedule.micro_batch_size, dims.data_rank(world.rank()), dims.data_size());
   }
   rank_0.add_up(values.chosen);
   rank_0.add_up(values.rejected);

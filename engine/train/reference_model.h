@@ -20,7 +20,7 @@
 namespace loom::train {
 
 // Collective.
-std::shared_ptr<nn::Module> make_reference_model(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+std::shared_ptr<nn::Module> make_reference_model(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                                  const TrainingInputs& inputs, comm::World& world);
 
 // What the rank's preference steps ask; null: none.
@@ -34,7 +34,7 @@ std::vector<double> reference_log_probs(const data::Batch& batch);
 
 // The values of --ref-logps-cache: of the file, where it is there and fits, else computed by a reference model that is
 // made for it, and written. Returns what there is to say, a line. Collective.
-std::string provide_reference_log_probs(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+std::string provide_reference_log_probs(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                         const TrainingInputs& inputs, const ParallelDims& dims, comm::World& world);
 
 }  // namespace loom::train

@@ -31,7 +31,7 @@ const std::string kSpikes = "spikes";
 const std::string kLora = "lora";
 
 void add_arguments(checkpoint::State& state, const SavedArguments& arguments) {
-  for (const SavedArgument& argument : arguments) state.add({kArgs, name_of(argument)}, argument.value);
+  for (const SavedArgument& argument : arguments) state.add({kArgs, name_in_files(argument.flag)}, argument.value);
 }
 
 void add_schedule(checkpoint::State& state, const ScheduleState& schedule) {
@@ -226,7 +226,8 @@ void check_same_optimizer(const io::DcpFolder& checkpoint, const nn::Optimizer& 
 
 // The groups that the optimizer goes on with: its own, or those of the checkpoint.
 std::vector<nn::GroupState> continued_groups(const io::DcpFolder& checkpoint, const nn::Optimizer& optimizer,
-                                             const TrainArguments& arguments) {
+                                             const OptimizerOptions& optimizer_options,
+                                             const ScheduleOptions& schedule) {
   std::vector<nn::GroupState> groups = optimizer.state_dict().groups;
   std::set<std::string> differences;
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -234,15 +235,15 @@ std::vector<nn::GroupState> continued_groups(const io::DcpFolder& checkpoint, co
     for (const auto& [name, saved] : options_in(checkpoint, i)) {
       const auto own = groups[i].options.find(name);
       if (own == groups[i].options.end() || own->second == saved) continue;
-      if (arguments.use_checkpoint_opt_param_scheduler) {
+      if (schedule.use_checkpoint_opt_param_scheduler) {
         own->second = saved;
       } else {
-        differences.insert(
-            fmt::format("{} is {}, and {} in the checkpoint", flag_of(name, arguments.optimizer), own->second, saved));
+        differences.insert(fmt::format("{} is {}, and {} in the checkpoint", flag_of(name, optimizer_options.kind),
+                                       own->second, saved));
       }
     }
   }
-  if (differences.empty() || arguments.override_opt_param_scheduler) return groups;
+  if (differences.empty() || schedule.override_opt_param_scheduler) return groups;
   config_error(
       "{}: {}; give the same value, or --override-opt_param-scheduler to go on with the command line's, or "
       "--use-checkpoint-opt_param-scheduler to go on with the checkpoint's",
@@ -253,7 +254,7 @@ std::vector<nn::GroupState> continued_groups(const io::DcpFolder& checkpoint, co
 void warn_of_other_arguments(const io::DcpFolder& checkpoint, const SavedArguments& arguments) {
   std::vector<std::string> changed;
   for (const SavedArgument& own : arguments) {
-    const auto saved = checkpoint::read_value(checkpoint, fmt::format("{}.{}", kArgs, name_of(own)));
+    const auto saved = checkpoint::read_value(checkpoint, fmt::format("{}.{}", kArgs, name_in_files(own.flag)));
     if (!saved || is_same_argument(*saved, own.value)) continue;
     changed.push_back(fmt::format("{} is {} (was {})", own.flag, shown_argument(own.value), shown_argument(*saved)));
   }
@@ -262,7 +263,7 @@ void warn_of_other_arguments(const io::DcpFolder& checkpoint, const SavedArgumen
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(Trainer& trainer, const TrainArguments& arguments, SavedArguments saved,
+RunCheckpoints::RunCheckpoints(Trainer& trainer, const TrainSections& arguments, SavedArguments saved,
                                comm::World& world, Say say)
     : trainer_(trainer),
       arguments_(arguments),
@@ -270,13 +271,13 @@ RunCheckpoints::RunCheckpoints(Trainer& trainer, const TrainArguments& arguments
       everyone_(world.everyone("checkpoints")),
       say_(std::move(say)) {
   if (models::lora_of(trainer.sharded_module()) != nullptr) base_digest_ = base_digest(trainer);
-  if (!arguments.save || arguments.ckpt_format != CheckpointFormat::kTorchDcp) return;
+  if (!arguments.checkpoint.save || arguments.checkpoint.ckpt_format != CheckpointFormat::kTorchDcp) return;
   checkpoint::SaverOptions options;
-  options.folder = *arguments.save;
-  options.async = arguments.async_save;
-  options.stop_on_error = arguments.on_save_error == OnSaveError::kStop;
-  options.keep_last = arguments.keep_last;
-  options.patience = std::chrono::minutes(arguments.distributed_timeout_minutes);
+  options.folder = *arguments.checkpoint.save;
+  options.async = arguments.checkpoint.async_save;
+  options.stop_on_error = arguments.checkpoint.on_save_error == OnSaveError::kStop;
+  options.keep_last = arguments.checkpoint.keep_last;
+  options.patience = std::chrono::minutes(arguments.launch.distributed_timeout_minutes);
   saver_ =
       std::make_unique<checkpoint::Saver>(options, everyone_, [this](const std::string& line) { this->say(line); });
 }
@@ -291,12 +292,12 @@ checkpoint::State RunCheckpoints::state() const {
   checkpoint::State state;
   checkpoint::add_module(state, saved_entries(trainer_));
   add_adapters(state, trainer_, base_digest_);
-  if (!arguments_.no_save_optim) {
+  if (!arguments_.checkpoint.no_save_optim) {
     checkpoint::add_optimizer(state, trainer_.optimizer().state_dict());
     add_schedule(state, trainer_.schedule_state());
     if (trainer_.state().loss_scale) add_loss_scale(state, *trainer_.state().loss_scale);
   }
-  if (!arguments_.no_save_rng) add_rng(state, trainer_.state(), trainer_.dims(), everyone_->rank());
+  if (!arguments_.checkpoint.no_save_rng) add_rng(state, trainer_.state(), trainer_.dims(), everyone_->rank());
   if (spikes_ != nullptr) add_spikes(state, spikes_->state());
   add_position(state, trainer_.state());
   add_arguments(state, saved_arguments_);
@@ -330,16 +331,16 @@ void RunCheckpoints::read_position(const io::DcpFolder& checkpoint, const std::o
   const auto step = saved ? saved : whole(checkpoint, "step");
   state.step = step ? *step : iteration.value_or(0);
   state.samples_consumed =
-      whole(checkpoint, kArgs + ".consumed_train_samples").value_or(state.step * arguments_.global_batch_size);
+      whole(checkpoint, kArgs + ".consumed_train_samples").value_or(state.step * arguments_.schedule.global_batch_size);
   state.samples_skipped = whole(checkpoint, kArgs + ".skipped_train_samples").value_or(0);
   state.schedule_samples = state.samples_consumed - state.samples_skipped;
-  if (!arguments_.no_load_optim) state.loss_scale = loss_scale(checkpoint);
-  if (!arguments_.no_load_rng) {
+  if (!arguments_.checkpoint.no_load_optim) state.loss_scale = loss_scale(checkpoint);
+  if (!arguments_.checkpoint.no_load_rng) {
     if (const auto seed = whole(checkpoint, kRng + ".seed")) state.seed = static_cast<std::uint64_t>(*seed);
     state.draws = draws_of(checkpoint, trainer_.dims(), everyone_->rank());
   }
   trainer_.set_state(state);
-  if (arguments_.no_load_optim) return;
+  if (arguments_.checkpoint.no_load_optim) return;
   if (const auto saved_schedule = schedule(checkpoint)) trainer_.load_schedule(*saved_schedule);
 }
 
@@ -389,11 +390,11 @@ void RunCheckpoints::check_adapters(const io::DcpFolder& checkpoint, const Plain
 }
 
 void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Resumed& from) {
-  const checkpoint::Strictness strictness = arguments_.dist_ckpt_strictness;
+  const checkpoint::Strictness strictness = arguments_.checkpoint.dist_ckpt_strictness;
   read_weights(checkpoint, strictness);
-  if (arguments_.finetune || from.is_release) return;
-  if (everyone_->rank() == 0 && !arguments_.skip_train) warn_of_other_arguments(checkpoint, saved_arguments_);
-  if (!arguments_.no_load_optim) {
+  if (arguments_.checkpoint.finetune || from.is_release) return;
+  if (everyone_->rank() == 0 && !arguments_.schedule.skip_train) warn_of_other_arguments(checkpoint, saved_arguments_);
+  if (!arguments_.checkpoint.no_load_optim) {
     nn::Optimizer& optimizer = trainer_.optimizer();
     if (!checkpoint::has_optimizer(checkpoint)) {
       config_error(
@@ -403,7 +404,7 @@ void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Res
     }
     check_same_optimizer(checkpoint, optimizer);
     nn::OptimizerState state = checkpoint::read_optimizer(checkpoint, optimizer, strictness);
-    state.groups = continued_groups(checkpoint, optimizer, arguments_);
+    state.groups = continued_groups(checkpoint, optimizer, arguments_.optimizer, arguments_.schedule);
     optimizer.load_state_dict(state);
   }
   read_position(checkpoint, from.iteration);
@@ -411,14 +412,14 @@ void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Res
 }
 
 std::optional<std::int64_t> RunCheckpoints::load() {
-  if (!arguments_.load) return std::nullopt;
+  if (!arguments_.checkpoint.load) return std::nullopt;
   const sharding::JoinedShards joined(trainer_.model());
   const auto from = checkpoint::resume(
-      *arguments_.load, arguments_.ckpt_step, *everyone_,
+      *arguments_.checkpoint.load, arguments_.checkpoint.ckpt_step, *everyone_,
       [&](const io::DcpFolder& checkpoint, const checkpoint::Resumed& found) { read(checkpoint, found); });
-  const std::string folder = escaped(arguments_.load->string());
+  const std::string folder = escaped(arguments_.checkpoint.load->string());
   if (!from) {
-    if (arguments_.exit_on_missing_checkpoint) {
+    if (arguments_.checkpoint.exit_on_missing_checkpoint) {
       config_error(
           "--load is {}, where no checkpoint is, and --exit-on-missing-checkpoint is given; give a folder "
           "that has one, or leave that flag out",

@@ -33,7 +33,7 @@ class RunCheckpoints final : public StepObserver {
   using Say = std::function<void(const std::string& line)>;
 
   // `saved`: what checkpoints keep below args.*. `say` gets the lines of rank 0. The references outlive it.
-  RunCheckpoints(Trainer& trainer, const TrainArguments& arguments, SavedArguments saved, comm::World& world, Say say);
+  RunCheckpoints(Trainer& trainer, const TrainSections& arguments, SavedArguments saved, comm::World& world, Say say);
   ~RunCheckpoints() override;
 
   // What --load asks for, into the trainer; what it begins with, or none where the run begins anew.
@@ -63,7 +63,7 @@ class RunCheckpoints final : public StepObserver {
   void say(const std::string& line) const;
 
   Trainer& trainer_;
-  const TrainArguments& arguments_;
+  const TrainSections& arguments_;
   const SavedArguments saved_arguments_;
   const std::shared_ptr<comm::ProcessGroup> everyone_;
   const Say say_;

@@ -36,12 +36,12 @@ void add_values(Entries& entries, const config::Value& value) {
   for (const config::Value& item : value.items()) add_values(entries, item);
 }
 
-void add_configuration(Entries& entries, const TrainArguments& a) {
-  const auto& path = a.init_from_hf_path ? a.init_from_hf_path : a.model_config;
+void add_configuration(Entries& entries, const models::ModelOptions& model) {
+  const auto& path = model.init_from_hf_path ? model.init_from_hf_path : model.model_config;
   if (path) add_values(entries, models::ConfigReader::load(*path).value());
 }
 
-void add_parameters(Entries& entries, const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+void add_parameters(Entries& entries, const TrainSections& arguments, const PretrainCallbacks& callbacks,
                     const Tuning& tuning) {
   RankContext context(0, 1);  // for what a model's constructor puts on the device, as in read_inputs()
   const RankScope scope(context);
@@ -105,17 +105,18 @@ void add_file(Entries& entries, const std::filesystem::path& file) {
   if (std::filesystem::exists(file, error)) add_content(entries, file.filename().string(), {file});
 }
 
-void add_tokenizer(Entries& entries, const TrainArguments& a) {
-  const auto& folder = a.tokenizer_name_or_path ? a.tokenizer_name_or_path : a.init_from_hf_path;
+void add_tokenizer(Entries& entries, const data::DataOptions& data, const models::ModelOptions& model) {
+  const auto& folder = data.tokenizer_name_or_path ? data.tokenizer_name_or_path : model.init_from_hf_path;
   if (folder) add_file(entries, *folder / "tokenizer.json");
 }
 
-void add_data(Entries& entries, const TrainArguments& arguments, const data::DataLoaders& loaders) {
-  add(entries, "--data-path, weights", fmt::format("{}", fmt::join(data::data_weights(arguments), " ")));
-  if (const auto inputs = data::data_inputs(arguments); !inputs.empty()) {
+void add_data(Entries& entries, const data::DataOptions& data_options, const ScheduleOptions& schedule,
+              const data::DataLoaders& loaders) {
+  add(entries, "--data-path, weights", fmt::format("{}", fmt::join(data::data_weights(data_options), " ")));
+  if (const auto inputs = data::data_inputs(data_options); !inputs.empty()) {
     return add_content(entries, "--data-path, content", inputs);
   }
-  std::vector<std::int64_t> samples(static_cast<std::size_t>(arguments.micro_batch_size));
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(schedule.micro_batch_size));
   std::iota(samples.begin(), samples.end(), 0);
   RankContext context(0, 1);
   const RankScope scope(context);
@@ -129,11 +130,11 @@ void add_data(Entries& entries, const TrainArguments& arguments, const data::Dat
 
 }  // namespace
 
-std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+std::vector<comm::SaidEntry> job_entries(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                          const TrainingInputs& inputs) {
   Entries entries;
-  add(entries, "--bf16", arguments.bf16 ? "the flag" : "none");
-  add_configuration(entries, arguments);
+  add(entries, "--bf16", arguments.parallel.bf16 ? "the flag" : "none");
+  add_configuration(entries, arguments.model);
   add_parameters(entries, arguments, callbacks, inputs.tuning);
   if (inputs.weights) add_weights(entries, *inputs.weights);
   if (inputs.reference_weights) add_weights(entries, *inputs.reference_weights, "reference weights");
@@ -141,8 +142,8 @@ std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const 
     add_adapter(entries, models::AdapterFolder(*inputs.tuning.lora->load));
     add_file(entries, *inputs.tuning.lora->load / models::kAdapterConfigFile);
   }
-  add_tokenizer(entries, arguments);
-  add_data(entries, arguments, inputs.data);
+  add_tokenizer(entries, arguments.data, arguments.model);
+  add_data(entries, arguments.data, arguments.schedule, inputs.data);
   return entries;
 }
 

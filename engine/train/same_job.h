@@ -21,7 +21,7 @@
 namespace loom::train {
 
 // Of this process; before its rank starts.
-std::vector<comm::SaidEntry> job_entries(const TrainArguments& arguments, const PretrainCallbacks& callbacks,
+std::vector<comm::SaidEntry> job_entries(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                          const TrainingInputs& inputs);
 
 // What tells weights and adapters of two processes apart: each tensor by name, size and digest of its ends (of adapters

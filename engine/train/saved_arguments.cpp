@@ -16,8 +16,8 @@ bool is_number(const PlainValue& value) {
 
 }  // namespace
 
-std::string name_of(const SavedArgument& argument) {
-  std::string name = argument.flag.substr(argument.flag.find_first_not_of('-'));
+std::string name_in_files(std::string_view flag) {
+  std::string name(flag.substr(2));
   std::ranges::replace(name, '-', '_');
   return name;
 }

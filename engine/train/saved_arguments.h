@@ -10,6 +10,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/io/plain_value.h"
@@ -22,8 +23,8 @@ struct SavedArgument {
 };
 using SavedArguments = std::vector<SavedArgument>;
 
-// "global_batch_size".
-std::string name_of(const SavedArgument& argument);
+// "--global-batch-size" as a name in files: "global_batch_size".
+std::string name_in_files(std::string_view flag);
 
 // Whether a value of a checkpoint, also of an earlier one, means this run's own.
 bool is_same_argument(const io::PlainValue& saved, const io::PlainValue& own);

@@ -20,22 +20,23 @@ void round_to_bf16(nn::Module& model) {
 
 }  // namespace
 
-void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, const TrainArguments& arguments,
+void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, const TrainSections& arguments,
                     const TrainingInputs& inputs, comm::World& world) {
-  models::WeightSource source{.seed = arguments.seed};
+  models::WeightSource source{.seed = arguments.data.seed};
   if (weights) {
     source.load = [&](nn::Module& filled) {
       models::load_weights(filled, *weights);
-      if (arguments.downcast_to_bf16) round_to_bf16(filled);
+      if (arguments.model.downcast_to_bf16) round_to_bf16(filled);
     };
   }
   if (!inputs.fsdp2_config) {
     sharding::recompute_modules(models::sharded_module(model), inputs.recomputed, models::recompute_module);
-    models::swap_activations(models::sharded_module(model), {}, arguments);
+    models::swap_activations(models::sharded_module(model), {}, arguments.swap);
     return models::init_on_device(model, source);
   }
   if (!models::fully_shard(model, world, *inputs.fsdp2_config,
-                           {gather_layout(arguments), source, arguments, waits_in_backward(arguments)})) {
+                           {gather_layout(arguments.kernels.set), source, arguments.swap,
+                            waits_in_backward(arguments.optimizer, arguments.kernels.set)})) {
     config_error(
         "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "
         "--use-torch-fsdp2",

@@ -9,7 +9,7 @@
 namespace loom::train {
 
 // Shards `model` as inputs.fsdp2_config says, and gives it `weights`, or drawn ones. Collective.
-void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, const TrainArguments& arguments,
+void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, const TrainSections& arguments,
                     const TrainingInputs& inputs, comm::World& world);
 
 }  // namespace loom::train

@@ -4,7 +4,7 @@
 
 namespace loom::train {
 
-void check_swap(const TrainArguments& arguments, const TrainingInputs& inputs) {
+void check_swap(const offload::SwapOptions& arguments, const TrainingInputs& inputs) {
   if (arguments.swap_attention && inputs.tuning.lora) {
     config_error(
         "{}: adapters are trained, and --swap-attention is for whole models: behind frozen weights little is saved; "

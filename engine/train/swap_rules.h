@@ -7,6 +7,6 @@
 
 namespace loom::train {
 
-void check_swap(const TrainArguments& arguments, const TrainingInputs& inputs);
+void check_swap(const offload::SwapOptions& swap, const TrainingInputs& inputs);
 
 }  // namespace loom::train

@@ -1,5 +1,6 @@
 #include "engine/train/trainer.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -90,18 +91,18 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-void set_up_rank(RankContext& context, const TrainArguments& arguments, const offload::HostAllocatorOptions& host) {
+void set_up_rank(RankContext& context, const TrainSections& arguments, const offload::HostAllocatorOptions& host) {
   device::DeviceOptions device;
-  device.executor = arguments.device_executor;
-  if (arguments.device_memory_mib > 0) device.profile.memory_bytes = arguments.device_memory_bytes();
-  if (arguments.memory_fragmentation) device.pools = device::PoolRule::kByLife;
+  device.executor = arguments.launch.device_executor;
+  if (arguments.memory.device_memory_mib > 0) device.profile.memory_bytes = arguments.memory.device_memory_bytes();
+  if (arguments.memory.memory_fragmentation) device.pools = device::PoolRule::kByLife;
   device.host_allocator = offload::make_host_allocator(host);  // takes nothing before it is asked
   device::Device::install(context, device);
-  context.slot<ComputePool>().resize(arguments.compute_threads);
-  context.slot<nn::KernelOptions>() = arguments.fused;
+  context.slot<ComputePool>().resize(arguments.launch.compute_threads);
+  context.slot<nn::KernelOptions>() = arguments.kernels.fused;
 }
 
-Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
+Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
                  comm::World& world)
     : arguments_(arguments),
       callbacks_(callbacks),
@@ -112,14 +113,15 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
       loss_axis_(dims_.loss_axis(mesh_)),
       model_(provide_tuned_model(arguments, callbacks, inputs.tuning)),
       sharded_(models::sharded_module(*model_)),
-      micro_batches_(arguments.global_batch_size / (arguments.micro_batch_size * dims_.data_size())),
-      state_{.seed = arguments.seed},
+      micro_batches_(arguments.schedule.global_batch_size / (arguments.schedule.micro_batch_size * dims_.data_size())),
+      state_{.seed = arguments.data.seed},
       watched_train_([this](std::span<const std::int64_t> samples) {
         data::Batch batch = inputs_.data.train(samples);
-        tokens_ += tokens_of(batch, samples.size(), arguments_.seq_length);
+        tokens_ += tokens_of(batch, samples.size(), arguments_.data.seq_length);
         return batch;
       }) {
-  RngState::current() = {stream_key(arguments.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
+  RngState::current() = {
+      stream_key(arguments.data.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
   if (!callbacks.has_reference_model) provide_reference(world);
   shard_and_fill(*model_, inputs_.weights, arguments_, inputs_, world);
   if (inputs.tuning.lora && &saved_module() != &sharded_) {
@@ -129,14 +131,18 @@ Trainer::Trainer(const TrainArguments& arguments, const PretrainCallbacks& callb
         inputs.tuning.lora->where, sharded_.type_name(), model_->type_name());
   }
   if (callbacks.has_reference_model) provide_reference(world);
-  update_ = std::make_unique<Update>(Update::Of{.arguments = arguments,
+  update_ = std::make_unique<Update>(Update::Of{.options = arguments.optimizer,
+                                                .schedule = arguments.schedule,
+                                                .checkpoint = arguments.checkpoint,
+                                                .kernels = arguments.kernels.set,
+                                                .reuse_fp32_param = arguments.memory.reuse_fp32_param,
                                                 .model = *model_,
                                                 .sharded = sharded_,
                                                 .saved = saved_module(),
                                                 .is_sharded = inputs.fsdp2.has_value(),
                                                 .loss_axis = loss_axis_,
                                                 .rank = rank_});
-  if (arguments.reuse_fp32_param) sharding::split_shards(*model_);
+  if (arguments.memory.reuse_fp32_param) sharding::split_shards(*model_);
   update_->restore(state_);
 }
 
@@ -150,7 +156,7 @@ void Trainer::provide_reference(comm::World& world) {
   if (callbacks_.has_reference_model) {
     reference_ = make_reference_model(arguments_, callbacks_, inputs_, world);
     set_reference_model(reference_.get());
-  } else if (arguments_.ref_logps_cache && !device::Device::current().dry_run()) {
+  } else if (arguments_.objective.ref_logps_cache && !device::Device::current().dry_run()) {
     said_.push_back(provide_reference_log_probs(arguments_, callbacks_, inputs_, dims_, world));
   }
 }
@@ -180,8 +186,8 @@ void Trainer::set_state(const TrainState& state) {
         "first",
         state.samples_consumed, state.samples_skipped, state.schedule_samples);
   }
-  if (state.seed != arguments_.seed) {
-    config_error("--seed is {}, but the run that is to go on was started with {}; use --seed {}", arguments_.seed,
+  if (state.seed != arguments_.data.seed) {
+    config_error("--seed is {}, but the run that is to go on was started with {}; use --seed {}", arguments_.data.seed,
                  state.seed, state.seed);
   }
   TrainState restored = state;
@@ -191,13 +197,13 @@ void Trainer::set_state(const TrainState& state) {
 }
 
 void Trainer::load_schedule(const ScheduleState& saved) {
-  update_->set_schedule(continued_schedule(saved, arguments_));
+  update_->set_schedule(continued_schedule(saved, arguments_.schedule));
   state_.schedule_samples = saved.num_steps;
 }
 
 std::vector<std::int64_t> Trainer::rows_of(std::int64_t first_sample, std::int64_t index) const {
-  return data::rank_rows(first_sample, arguments_.global_batch_size, dims_.data_rank(rank_), dims_.data_size(),
-                         arguments_.micro_batch_size, index);
+  return data::rank_rows(first_sample, arguments_.schedule.global_batch_size, dims_.data_rank(rank_), dims_.data_size(),
+                         arguments_.schedule.micro_batch_size, index);
 }
 
 data::Loss Trainer::forward(data::DataIterator data, std::string_view place) {
@@ -251,18 +257,18 @@ Trainer::StepData Trainer::counted_data_of_step() {
 void Trainer::check_counted(double scored) {
   if (scored > 0) return uncounted_.note_counted();
   const std::int64_t first = state_.samples_consumed;
-  const bool one = arguments_.global_batch_size == 1;
+  const bool one = arguments_.schedule.global_batch_size == 1;
   std::string samples = one ? fmt::format("sample {}", first)
-                            : fmt::format("samples {} to {}", first, first + arguments_.global_batch_size - 1);
+                            : fmt::format("samples {} to {}", first, first + arguments_.schedule.global_batch_size - 1);
   if (inputs_.data.place) samples += fmt::format(" ({}{})", inputs_.data.place(first), one ? "" : " first");
-  const std::string warning = uncounted_.note_uncounted(state_.step + 1, samples, what_is_kept(arguments_));
+  const std::string warning = uncounted_.note_uncounted(state_.step + 1, samples, what_is_kept(arguments_.checkpoint));
   if (reports()) logger().warn("{}", warning);
 }
 
 double Trainer::micro_batch(data::DataIterator data, double weight, Reports& reports) {
   begin_phase("forward");
   data::Loss result =
-      forward(std::move(data), fmt::format("iteration {} of {}", state_.step + 1, arguments_.train_iters));
+      forward(std::move(data), fmt::format("iteration {} of {}", state_.step + 1, arguments_.schedule.train_iters));
   add_reports(reports, result.reports, weight);
   Tensor loss = std::move(result.loss);
   if (!loss.requires_grad()) {
@@ -271,8 +277,9 @@ double Trainer::micro_batch(data::DataIterator data, double weight, Reports& rep
   if (weight != 1.0) loss = ops::scale(loss, weight);
   const double value = loss.item();
   const auto bad = not_finite(value);
-  if (bad && arguments_.check_for_nan_in_loss_and_grad) {
-    raise_not_finite({*bad, "local forward loss calculation"}, state_.step + 1, arguments_);
+  if (bad && arguments_.optimizer.check_for_nan_in_loss_and_grad) {
+    raise_not_finite({*bad, "local forward loss calculation"}, {state_.step + 1, arguments_.schedule.train_iters},
+                     arguments_.checkpoint);
   }
   loss = update_->scaled(loss);
   device::Device::current().log().add_mark({.kind = device::MarkKind::kBackward});
@@ -325,11 +332,11 @@ StopRequest Trainer::agreed_on(std::span<const double> means) {
 }
 
 void Trainer::skip_iterations() {
-  const std::vector<std::int64_t>& skipped = arguments_.iterations_to_skip;
-  while (state_.step < arguments_.train_iters && std::ranges::binary_search(skipped, state_.step + 1)) {
+  const std::vector<std::int64_t>& skipped = arguments_.schedule.iterations_to_skip;
+  while (state_.step < arguments_.schedule.train_iters && std::ranges::binary_search(skipped, state_.step + 1)) {
     state_.step += 1;
-    state_.samples_consumed += arguments_.global_batch_size;
-    state_.samples_skipped += arguments_.global_batch_size;
+    state_.samples_consumed += arguments_.schedule.global_batch_size;
+    state_.samples_skipped += arguments_.schedule.global_batch_size;
     for (StepObserver* observer : observers_) observer->skipped(state_.step);
   }
 }
@@ -353,7 +360,7 @@ StepMetrics Trainer::step() {
   update_->take(state_, metrics);
   begin_phase("end");
   state_.step += 1;
-  state_.samples_consumed += arguments_.global_batch_size;
+  state_.samples_consumed += arguments_.schedule.global_batch_size;
   state_.draws = RngState::current().next;
   metrics.samples_consumed = state_.samples_consumed;
   metrics.samples_skipped = state_.samples_skipped;
@@ -365,15 +372,15 @@ StepMetrics Trainer::step() {
 }
 
 std::optional<Evaluation> Trainer::evaluate(const data::DataLoader& loader) {
-  if (!loader || arguments_.eval_iters == 0) return std::nullopt;
+  if (!loader || arguments_.schedule.eval_iters == 0) return std::nullopt;
   const autograd::NoGrad no_grad;
   model_->eval();
-  const std::int64_t count = arguments_.eval_iters * micro_batches_;
+  const std::int64_t count = arguments_.schedule.eval_iters * micro_batches_;
   const std::string place = fmt::format("the evaluation after iteration {}", state_.step);
   std::vector<double> sums(2);  // of the weighted losses, and of the weights; then of the weighted reports
   Reports reports;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t first_sample = i / micro_batches_ * arguments_.global_batch_size;
+    const std::int64_t first_sample = i / micro_batches_ * arguments_.schedule.global_batch_size;
     data::Batch batch =
         run_users_code("the data loader", place, [&] { return loader(rows_of(first_sample, i % micro_batches_)); });
     const auto& count = inputs_.data.count_tokens;
@@ -404,7 +411,8 @@ std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
     if (!reports()) return;
     if (!bad && !all_finite(full)) bad = path;
     const io::HfWeights* of_base = lora == nullptr ? loaded : nullptr;  // adapters are fp32 beside a bf16 base
-    tensors.emplace_back(path, cast_to(full, dtype_to_save(path, full.dtype(), arguments_.save_dtype, of_base)));
+    tensors.emplace_back(path,
+                         cast_to(full, dtype_to_save(path, full.dtype(), arguments_.checkpoint.save_dtype, of_base)));
   };
   sharding::for_each_full_parameter(sharded_, take,
                                     [&](const std::string& path) { return lora == nullptr || lora->is_tuned(path); });
@@ -416,9 +424,9 @@ std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
   if (lora != nullptr) {
     models::write_adapter_folder(folder, models::adapter_config_json(*lora, base_model()), tensors);
   } else if (callbacks_.save_model) {
-    callbacks_.save_model(folder, arguments_, tensors);
+    callbacks_.save_model(folder, TrainArguments(arguments_), tensors);
   } else {
-    save_model_folder(folder, arguments_, *model_, loaded, tensors);
+    save_model_folder(folder, arguments_.model, *model_, loaded, tensors);
   }
   return std::nullopt;
 }

@@ -49,12 +49,12 @@ struct StopRequest {
 };
 
 // Gives the rank its device, its host memory, compute threads and kernels, as asked for. Before any tensor is made.
-void set_up_rank(RankContext& context, const TrainArguments& arguments, const offload::HostAllocatorOptions& host = {});
+void set_up_rank(RankContext& context, const TrainSections& arguments, const offload::HostAllocatorOptions& host = {});
 
 class Trainer {
  public:
   // Builds, shards and fills the model. Collective. The rank is set up; the references outlive the trainer.
-  Trainer(const TrainArguments& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
+  Trainer(const TrainSections& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
           comm::World& world);
   ~Trainer();
 
@@ -131,7 +131,7 @@ class Trainer {
   static StopRequest agreed_on(std::span<const double> means);
   bool reports() const { return dims_.reports(rank_); }
 
-  const TrainArguments& arguments_;
+  const TrainSections& arguments_;
   const PretrainCallbacks& callbacks_;
   const TrainingInputs& inputs_;
   const int rank_;  // of the world

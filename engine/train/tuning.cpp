@@ -78,22 +78,23 @@ models::LoraOptions of_block(const sharding::LoraBlock& block) {
 
 }  // namespace
 
-Tuning tuning_of(const TrainArguments& arguments, const sharding::Fsdp2Config* config) {
+Tuning tuning_of(const models::ModelOptions& model, const ParallelOptions& parallel,
+                 const sharding::Fsdp2Config* config) {
   Tuning tuning;
-  for (const std::string& pattern : arguments.freeze) {
+  for (const std::string& pattern : model.freeze) {
     tuning.freeze.push_back(sharding::ModulePattern::parse(pattern, "--freeze", {"--freeze", 0, 0}));
   }
-  if (arguments.lora.on()) tuning.lora = of_flags(arguments.lora);
+  if (model.lora.on()) tuning.lora = of_flags(model.lora);
   if (config == nullptr) return tuning;
   tuning.freeze.insert(tuning.freeze.end(), config->freeze.begin(), config->freeze.end());
-  tuning.embedding_gradients = tuning.lora && is_reentrant_recompute(arguments, config);
+  tuning.embedding_gradients = tuning.lora && is_reentrant_recompute(parallel, config);
   if (!config->lora.enable) return tuning;
   if (tuning.lora) {
     config_error("{}: lora is enabled, and {} asks for adapters too; keep one of them", config->lora.mark.text(),
-                 arguments.lora.load ? "--lora-load" : "--lora-target-modules");
+                 model.lora.load ? "--lora-load" : "--lora-target-modules");
   }
   tuning.lora = of_block(config->lora);
-  tuning.embedding_gradients = is_reentrant_recompute(arguments, config);
+  tuning.embedding_gradients = is_reentrant_recompute(parallel, config);
   return tuning;
 }
 

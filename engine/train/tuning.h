@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/nn/module.h"
-#include "engine/train/arguments.h"
+#include "engine/train/sections.h"
 #include "models/lora/lora_options.h"
 #include "sharding/config/fsdp2_config.h"
 
@@ -25,7 +25,8 @@ struct Tuning {
 };
 
 // `config`: null without sharding.
-Tuning tuning_of(const TrainArguments& arguments, const sharding::Fsdp2Config* config);
+Tuning tuning_of(const models::ModelOptions& model, const ParallelOptions& parallel,
+                 const sharding::Fsdp2Config* config);
 
 // Makes it so. `model` is what the names of weights are relative to, on the meta device. Returns what there is to say
 // of it, a line each, for one rank.

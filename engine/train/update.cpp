@@ -20,11 +20,13 @@
 
 namespace loom::train {
 
-Update::Update(Of of) : of_(std::move(of)), schedule_(schedule_of(of_.arguments)) {
-  nn::ParameterGroups groups = nn::make_parameter_groups(of_.saved, grouping_of(of_.arguments));
+Update::Update(Of of) : of_(std::move(of)), schedule_(schedule_of(of_.schedule)) {
+  nn::ParameterGroups groups = nn::make_parameter_groups(of_.saved, grouping_of(of_.options));
   collect_groups(groups);
-  optimizer_ = make_optimizer(of_.arguments, of_.saved, std::move(groups), schedule_.weight_decay.at(0));
-  if (of_.arguments.fp16) scaler_.emplace(of_.arguments.loss_scale);
+  optimizer_ =
+      make_optimizer(of_.options, of_.saved, std::move(groups),
+                     {.lr = of_.schedule.lr, .weight_decay = schedule_.weight_decay.at(0), .kernels = of_.kernels});
+  if (of_.options.fp16) scaler_.emplace(of_.options.loss_scale);
 }
 
 void Update::collect_groups(const nn::ParameterGroups& groups) {
@@ -58,7 +60,7 @@ double Update::unclipped_norm() {
 
 // Takes the loss scale out of the gradients too; `norm` is without it.
 void Update::clip(double norm) {
-  const double clip_grad = of_.arguments.clip_grad;
+  const double clip_grad = of_.options.clip_grad;
   const std::vector<Tensor> clipped = of_.is_sharded ? of_.sharded.parameters() : optimizer_->parameters();
   if (!scaler_) {
     if (clip_grad > 0) nn::clip_gradients(clipped, norm, clip_grad);
@@ -81,20 +83,20 @@ bool Update::overflows(double norm) {
 
 // An overflow that a smaller scale may heal is no error.
 void Update::check_overflow(double norm, std::int64_t iteration) const {
-  if (!of_.arguments.check_for_nan_in_loss_and_grad || !scaler_->at_its_end()) return;
+  if (!of_.options.check_for_nan_in_loss_and_grad || !scaler_->at_its_end()) return;
   raise<Error>(
       "found {} in grad norm: iteration {} of {}, at the loss scale {}, which is {}; {}; {}, look at the data, write "
       "param_dtype: bf16 with --bf16, or skip each such update with --no-check-for-nan-in-loss-and-grad",
-      not_finite(norm).value_or("NaN or Inf"), iteration, of_.arguments.train_iters, scaler_->scale(),
-      scaler_->dynamic() ? "as low as --min-loss-scale allows" : "constant", what_is_kept(of_.arguments),
+      not_finite(norm).value_or("NaN or Inf"), iteration, of_.schedule.train_iters, scaler_->scale(),
+      scaler_->dynamic() ? "as low as --min-loss-scale allows" : "constant", what_is_kept(of_.checkpoint),
       scaler_->dynamic() ? "lower --min-loss-scale" : "lower --loss-scale");
 }
 
 // Every rank has the same norm, and so all of them come to the exchange.
 void Update::check_norm(double norm, std::int64_t iteration) const {
   const auto found = not_finite(norm);
-  if (!found || !of_.arguments.check_for_nan_in_loss_and_grad) return;
-  raise_not_finite({*found, "grad norm", first_bad_gradient()}, iteration, of_.arguments);
+  if (!found || !of_.options.check_for_nan_in_loss_and_grad) return;
+  raise_not_finite({*found, "grad norm", first_bad_gradient()}, {iteration, of_.schedule.train_iters}, of_.checkpoint);
 }
 
 // The first one, in the order of the parameters, that any rank has. Collective.
@@ -119,8 +121,8 @@ std::string Update::first_bad_gradient() const {
 
 // To sum up all gradients first would be to wait for the last that lands.
 bool Update::precedes_norm() const {
-  return !waits_in_backward(of_.arguments) && of_.arguments.clip_grad == 0 && !scaler_ &&
-         !of_.arguments.check_for_nan_in_loss_and_grad;
+  return !waits_in_backward(of_.options, of_.kernels) && of_.options.clip_grad == 0 && !scaler_ &&
+         !of_.options.check_for_nan_in_loss_and_grad;
 }
 
 void Update::step(TrainState& state) {
@@ -132,10 +134,10 @@ void Update::step(TrainState& state) {
   device::Device::current().log().add_mark({.kind = device::MarkKind::kOptimizer});
   {
     std::optional<sharding::JoinedShards> joined;
-    if (of_.arguments.reuse_fp32_param) joined.emplace(of_.model);
+    if (of_.reuse_fp32_param) joined.emplace(of_.model);
     optimizer_->step();
   }
-  state.schedule_samples += of_.arguments.global_batch_size;
+  state.schedule_samples += of_.schedule.global_batch_size;
 }
 
 void Update::clip_and_step(TrainState& state, StepMetrics& metrics) {

@@ -21,8 +21,12 @@
 #include "engine/comm/mesh.h"
 #include "engine/nn/module.h"
 #include "engine/nn/optim/optimizer.h"
+#include "engine/train/checkpoint_options.h"
+#include "engine/train/kernel_choice.h"
 #include "engine/train/loss_scaler.h"
+#include "engine/train/optimizer_options.h"
 #include "engine/train/optimizer_schedule.h"
+#include "engine/train/schedule_options.h"
 #include "engine/train/step_metrics.h"
 #include "engine/train/train_state.h"
 
@@ -32,7 +36,11 @@ class Update {
  public:
   // The references outlive it.
   struct Of {
-    const TrainArguments& arguments;
+    const OptimizerOptions& options;
+    const ScheduleOptions& schedule;
+    const CheckpointOptions& checkpoint;  // for the text of errors
+    KernelSet kernels = KernelSet::kFast;
+    bool reuse_fp32_param = false;
     nn::Module& model;
     nn::Module& sharded;  // the model, or the part of it that fully_shard() was applied to
     nn::Module& saved;    // the optimizer's paths are relative to it

@@ -43,8 +43,8 @@ Words with_model_and_data(const Words& more) {
   return words;
 }
 
-ProgramArguments train(const Words& more, const launch::Start& context = kEightCores) {
-  return std::get<ProgramArguments>(parsed(with_model_and_data(more), context));
+job::Job train(const Words& more, const launch::Start& context = kEightCores) {
+  return std::get<job::Job>(parsed(with_model_and_data(more), context));
 }
 
 GenerateArguments generate(const Words& more) {
@@ -65,165 +65,165 @@ std::string refusal(const Words& words, const launch::Start& context = kEightCor
 // --- train
 
 TEST(ProgramArguments, WhatIsLeftOutIsFilledIn) {
-  const ProgramArguments a = train({});
-  EXPECT_EQ(a.model_config, "m.yaml");
-  EXPECT_EQ(a.init_from_hf_path, std::nullopt);
-  EXPECT_THAT(a.data_path, ElementsAre("d.txt"));
-  EXPECT_EQ(a.seq_length, 128);
-  EXPECT_EQ(a.micro_batch_size, 1);
-  EXPECT_EQ(a.global_batch_size, 1);
-  EXPECT_EQ(a.train_iters, 100);
-  EXPECT_EQ(a.lr, 3e-4);
-  EXPECT_EQ(a.min_lr, 0);
-  EXPECT_EQ(a.lr_decay_style, train::LrDecayStyle::kLinear);
-  EXPECT_EQ(a.lr_decay_iters, 100);
-  EXPECT_EQ(a.lr_warmup_iters, 0);
-  EXPECT_EQ(a.weight_decay, 0.01);
-  EXPECT_EQ(a.clip_grad, 1.0);
-  EXPECT_EQ(a.adam_beta1, 0.9);
-  EXPECT_EQ(a.adam_beta2, 0.999);
-  EXPECT_EQ(a.adam_eps, 1e-8);
-  EXPECT_FALSE(a.use_torch_fsdp2);
-  EXPECT_EQ(a.fsdp2_config_path, std::nullopt);
-  EXPECT_EQ(a.ranks, 1);
-  EXPECT_EQ(a.compute_threads, 8);
-  EXPECT_EQ(a.device_executor, device::ExecutorKind::kThreaded);
-  EXPECT_EQ(a.kernels, train::KernelSet::kFast);
-  EXPECT_EQ(a.distributed_timeout_minutes, 10);
-  EXPECT_EQ(a.seed, 1234u);
-  EXPECT_EQ(a.save, std::nullopt);
-  EXPECT_EQ(a.metrics_path, "metrics.jsonl");
-  EXPECT_EQ(a.log_interval, 10);
-  EXPECT_EQ(a.eval_interval, 100);
-  EXPECT_EQ(a.eval_iters, 10);
-  EXPECT_EQ(a.held_out_fraction, 0.05);
-  EXPECT_EQ(a.sample_bytes, 0);
-  EXPECT_EQ(a.prompt, "");
+  const job::Job a = train({});
+  EXPECT_EQ(a.model.model_config, "m.yaml");
+  EXPECT_EQ(a.model.init_from_hf_path, std::nullopt);
+  EXPECT_THAT(a.data.data_path, ElementsAre("d.txt"));
+  EXPECT_EQ(a.data.seq_length, 128);
+  EXPECT_EQ(a.schedule.micro_batch_size, 1);
+  EXPECT_EQ(a.schedule.global_batch_size, 1);
+  EXPECT_EQ(a.schedule.train_iters, 100);
+  EXPECT_EQ(a.schedule.lr, 3e-4);
+  EXPECT_EQ(a.schedule.min_lr, 0);
+  EXPECT_EQ(a.schedule.lr_decay_style, train::LrDecayStyle::kLinear);
+  EXPECT_EQ(a.schedule.lr_decay_iters, 100);
+  EXPECT_EQ(a.schedule.lr_warmup_iters, 0);
+  EXPECT_EQ(a.schedule.weight_decay, 0.01);
+  EXPECT_EQ(a.optimizer.clip_grad, 1.0);
+  EXPECT_EQ(a.optimizer.adam_beta1, 0.9);
+  EXPECT_EQ(a.optimizer.adam_beta2, 0.999);
+  EXPECT_EQ(a.optimizer.adam_eps, 1e-8);
+  EXPECT_FALSE(a.parallel.use_torch_fsdp2);
+  EXPECT_EQ(a.parallel.fsdp2_config_path, std::nullopt);
+  EXPECT_EQ(a.launch.ranks, 1);
+  EXPECT_EQ(a.launch.compute_threads, 8);
+  EXPECT_EQ(a.launch.device_executor, device::ExecutorKind::kThreaded);
+  EXPECT_EQ(a.kernels.set, train::KernelSet::kFast);
+  EXPECT_EQ(a.launch.distributed_timeout_minutes, 10);
+  EXPECT_EQ(a.data.seed, 1234u);
+  EXPECT_EQ(a.checkpoint.save, std::nullopt);
+  EXPECT_EQ(a.log.metrics_path, "metrics.jsonl");
+  EXPECT_EQ(a.log.log_interval, 10);
+  EXPECT_EQ(a.schedule.eval_interval, 100);
+  EXPECT_EQ(a.schedule.eval_iters, 10);
+  EXPECT_EQ(a.data.held_out_fraction, 0.05);
+  EXPECT_EQ(a.sample.sample_bytes, 0);
+  EXPECT_EQ(a.sample.prompt, "");
 }
 
 TEST(ProgramArguments, EveryFlagIsRead) {
-  const ProgramArguments a = std::get<ProgramArguments>(parsed({"train",
-                                                                "--init-from-hf-path",
-                                                                "qwen",
-                                                                "--data-path",
-                                                                "a.txt",
-                                                                "b.txt",
-                                                                "--micro-batch-size",
-                                                                "2",
-                                                                "--global-batch-size",
-                                                                "16",
-                                                                "--seq-length",
-                                                                "64",
-                                                                "--train-iters",
-                                                                "50",
-                                                                "--lr",
-                                                                "1e-3",
-                                                                "--min-lr=1e-5",
-                                                                "--lr-decay-style",
-                                                                "cosine",
-                                                                "--lr-decay-iters",
-                                                                "40",
-                                                                "--lr-warmup-iters",
-                                                                "5",
-                                                                "--weight-decay",
-                                                                "0.1",
-                                                                "--clip-grad",
-                                                                "0",
-                                                                "--adam-beta1",
-                                                                "0.8",
-                                                                "--adam-beta2",
-                                                                "0.95",
-                                                                "--adam-eps",
-                                                                "1e-6",
-                                                                "--seed",
-                                                                "7",
-                                                                "--log-interval",
-                                                                "1",
-                                                                "--save-interval",
-                                                                "10",
-                                                                "--exit-interval",
-                                                                "30",
-                                                                "--exit-duration-in-mins",
-                                                                "1.5",
-                                                                "--exit-signal-handler",
-                                                                "--eval-interval",
-                                                                "25",
-                                                                "--eval-iters",
-                                                                "3",
-                                                                "--use-torch-fsdp2",
-                                                                "--fsdp2-config-path",
-                                                                "f.yaml",
-                                                                "--save",
-                                                                "out",
-                                                                "--nproc-per-node",
-                                                                "4",
-                                                                "--compute-threads",
-                                                                "1",
-                                                                "--device-executor",
-                                                                "inline",
-                                                                "--kernel-grain",
-                                                                "pytorch",
-                                                                "--use-flash-attn",
-                                                                "--print-schedule",
-                                                                "--distributed-timeout-minutes",
-                                                                "3",
-                                                                "--held-out-fraction",
-                                                                "0.1",
-                                                                "--sample-bytes",
-                                                                "80",
-                                                                "--prompt",
-                                                                "Once upon"}));
-  EXPECT_EQ(a.init_from_hf_path, "qwen");
-  EXPECT_THAT(a.data_path, ElementsAre("a.txt", "b.txt"));
-  EXPECT_EQ(a.micro_batch_size, 2);
-  EXPECT_EQ(a.global_batch_size, 16);
-  EXPECT_EQ(a.seq_length, 64);
-  EXPECT_EQ(a.train_iters, 50);
-  EXPECT_EQ(a.lr, 1e-3);
-  EXPECT_EQ(a.min_lr, 1e-5);
-  EXPECT_EQ(a.lr_decay_style, train::LrDecayStyle::kCosine);
-  EXPECT_EQ(a.lr_decay_iters, 40);
-  EXPECT_EQ(a.lr_warmup_iters, 5);
-  EXPECT_EQ(a.weight_decay, 0.1);
-  EXPECT_EQ(a.clip_grad, 0);
-  EXPECT_EQ(a.adam_beta1, 0.8);
-  EXPECT_EQ(a.adam_beta2, 0.95);
-  EXPECT_EQ(a.adam_eps, 1e-6);
-  EXPECT_EQ(a.seed, 7u);
-  EXPECT_EQ(a.log_interval, 1);
-  EXPECT_EQ(a.save_interval, 10);
-  EXPECT_EQ(a.exit_interval, 30);
-  EXPECT_EQ(a.exit_duration_in_mins, 1.5);
-  EXPECT_TRUE(a.exit_signal_handler);
-  EXPECT_EQ(a.eval_interval, 25);
-  EXPECT_EQ(a.eval_iters, 3);
-  EXPECT_TRUE(a.use_torch_fsdp2);
-  EXPECT_EQ(a.fsdp2_config_path, "f.yaml");
-  EXPECT_EQ(a.save, "out");
-  EXPECT_EQ(a.metrics_path, std::filesystem::path("out/metrics.jsonl"));
-  EXPECT_EQ(a.ranks, 4);
-  EXPECT_EQ(a.compute_threads, 1);
-  EXPECT_EQ(a.device_executor, device::ExecutorKind::kInline);
-  EXPECT_EQ(a.kernels, train::KernelSet::kPytorch);
-  EXPECT_TRUE(a.fused.flash_attn);
-  EXPECT_TRUE(a.print_schedule);
-  EXPECT_FALSE(a.fused.fused_rmsnorm);
-  EXPECT_EQ(a.distributed_timeout_minutes, 3);
-  EXPECT_EQ(a.held_out_fraction, 0.1);
-  EXPECT_EQ(a.sample_bytes, 80);
-  EXPECT_EQ(a.prompt, "Once upon");
+  const job::Job a = std::get<job::Job>(parsed({"train",
+                                                "--init-from-hf-path",
+                                                "qwen",
+                                                "--data-path",
+                                                "a.txt",
+                                                "b.txt",
+                                                "--micro-batch-size",
+                                                "2",
+                                                "--global-batch-size",
+                                                "16",
+                                                "--seq-length",
+                                                "64",
+                                                "--train-iters",
+                                                "50",
+                                                "--lr",
+                                                "1e-3",
+                                                "--min-lr=1e-5",
+                                                "--lr-decay-style",
+                                                "cosine",
+                                                "--lr-decay-iters",
+                                                "40",
+                                                "--lr-warmup-iters",
+                                                "5",
+                                                "--weight-decay",
+                                                "0.1",
+                                                "--clip-grad",
+                                                "0",
+                                                "--adam-beta1",
+                                                "0.8",
+                                                "--adam-beta2",
+                                                "0.95",
+                                                "--adam-eps",
+                                                "1e-6",
+                                                "--seed",
+                                                "7",
+                                                "--log-interval",
+                                                "1",
+                                                "--save-interval",
+                                                "10",
+                                                "--exit-interval",
+                                                "30",
+                                                "--exit-duration-in-mins",
+                                                "1.5",
+                                                "--exit-signal-handler",
+                                                "--eval-interval",
+                                                "25",
+                                                "--eval-iters",
+                                                "3",
+                                                "--use-torch-fsdp2",
+                                                "--fsdp2-config-path",
+                                                "f.yaml",
+                                                "--save",
+                                                "out",
+                                                "--nproc-per-node",
+                                                "4",
+                                                "--compute-threads",
+                                                "1",
+                                                "--device-executor",
+                                                "inline",
+                                                "--kernel-grain",
+                                                "pytorch",
+                                                "--use-flash-attn",
+                                                "--print-schedule",
+                                                "--distributed-timeout-minutes",
+                                                "3",
+                                                "--held-out-fraction",
+                                                "0.1",
+                                                "--sample-bytes",
+                                                "80",
+                                                "--prompt",
+                                                "Once upon"}));
+  EXPECT_EQ(a.model.init_from_hf_path, "qwen");
+  EXPECT_THAT(a.data.data_path, ElementsAre("a.txt", "b.txt"));
+  EXPECT_EQ(a.schedule.micro_batch_size, 2);
+  EXPECT_EQ(a.schedule.global_batch_size, 16);
+  EXPECT_EQ(a.data.seq_length, 64);
+  EXPECT_EQ(a.schedule.train_iters, 50);
+  EXPECT_EQ(a.schedule.lr, 1e-3);
+  EXPECT_EQ(a.schedule.min_lr, 1e-5);
+  EXPECT_EQ(a.schedule.lr_decay_style, train::LrDecayStyle::kCosine);
+  EXPECT_EQ(a.schedule.lr_decay_iters, 40);
+  EXPECT_EQ(a.schedule.lr_warmup_iters, 5);
+  EXPECT_EQ(a.schedule.weight_decay, 0.1);
+  EXPECT_EQ(a.optimizer.clip_grad, 0);
+  EXPECT_EQ(a.optimizer.adam_beta1, 0.8);
+  EXPECT_EQ(a.optimizer.adam_beta2, 0.95);
+  EXPECT_EQ(a.optimizer.adam_eps, 1e-6);
+  EXPECT_EQ(a.data.seed, 7u);
+  EXPECT_EQ(a.log.log_interval, 1);
+  EXPECT_EQ(a.schedule.save_interval, 10);
+  EXPECT_EQ(a.schedule.exit_interval, 30);
+  EXPECT_EQ(a.schedule.exit_duration_in_mins, 1.5);
+  EXPECT_TRUE(a.schedule.exit_signal_handler);
+  EXPECT_EQ(a.schedule.eval_interval, 25);
+  EXPECT_EQ(a.schedule.eval_iters, 3);
+  EXPECT_TRUE(a.parallel.use_torch_fsdp2);
+  EXPECT_EQ(a.parallel.fsdp2_config_path, "f.yaml");
+  EXPECT_EQ(a.checkpoint.save, "out");
+  EXPECT_EQ(a.log.metrics_path, std::filesystem::path("out/metrics.jsonl"));
+  EXPECT_EQ(a.launch.ranks, 4);
+  EXPECT_EQ(a.launch.compute_threads, 1);
+  EXPECT_EQ(a.launch.device_executor, device::ExecutorKind::kInline);
+  EXPECT_EQ(a.kernels.set, train::KernelSet::kPytorch);
+  EXPECT_TRUE(a.kernels.fused.flash_attn);
+  EXPECT_TRUE(a.report.print_schedule);
+  EXPECT_FALSE(a.kernels.fused.fused_rmsnorm);
+  EXPECT_EQ(a.launch.distributed_timeout_minutes, 3);
+  EXPECT_EQ(a.data.held_out_fraction, 0.1);
+  EXPECT_EQ(a.sample.sample_bytes, 80);
+  EXPECT_EQ(a.sample.prompt, "Once upon");
 }
 
 TEST(ProgramArguments, AReportIsWrittenWhereAsked) {
-  EXPECT_EQ(train({}).report, std::nullopt);
-  const ProgramArguments a = train({"--report", "r.html", "--report-device", "h200"});
-  EXPECT_EQ(a.report, "r.html");
-  EXPECT_EQ(a.report_device, "h200");
-  EXPECT_THAT(a.command_line, ElementsAre("train", "--model-config", "m.yaml", "--data-path", "d.txt", "--report",
-                                          "r.html", "--report-device", "h200"));
-  EXPECT_EQ(train({"--report", "r.html"}).report_device, "cpu");
+  EXPECT_EQ(train({}).report.path, std::nullopt);
+  const job::Job a = train({"--report", "r.html", "--report-device", "h200"});
+  EXPECT_EQ(a.report.path, "r.html");
+  EXPECT_EQ(a.report.device, "h200");
+  EXPECT_THAT(a.report.command_line, ElementsAre("train", "--model-config", "m.yaml", "--data-path", "d.txt",
+                                                 "--report", "r.html", "--report-device", "h200"));
+  EXPECT_EQ(train({"--report", "r.html"}).report.device, "cpu");
   const auto plan = std::get<PlanArguments>(parsed({"plan", "--model-config", "m.yaml", "--report", "p.html"}));
-  EXPECT_EQ(plan.train.report, "p.html");
+  EXPECT_EQ(plan.train.report.path, "p.html");
 }
 
 PlanArguments plan(const Words& more) {
@@ -233,22 +233,22 @@ PlanArguments plan(const Words& more) {
 }
 
 TEST(Lora, FlagsAreThoseOfMegatron) {
-  const ProgramArguments off = train({});
-  EXPECT_FALSE(off.lora.on());
-  const ProgramArguments on =
+  const job::Job off = train({});
+  EXPECT_FALSE(off.model.lora.on());
+  const job::Job on =
       train({"--lora-target-modules", "linear_qkv", "linear_proj", "--lora-r", "8", "--lora-alpha", "16",
              "--lora-dropout", "0.1", "--use-rslora", "--lora-modules-to-save", "lm_head", "--lora-ckpt-filter",
              "--lora-fusion", "--freeze", "model.embed_tokens", "model.layers.{0-3}"});
-  EXPECT_TRUE(on.lora.on());
-  EXPECT_THAT(on.lora.target_modules, ElementsAre("linear_qkv", "linear_proj"));
-  EXPECT_EQ(on.lora.r, 8);
-  EXPECT_EQ(on.lora.alpha, 16.0);
-  EXPECT_EQ(on.lora.dropout, 0.1);
-  EXPECT_TRUE(on.lora.use_rslora);
-  EXPECT_THAT(on.lora.modules_to_save, ElementsAre("lm_head"));
-  EXPECT_THAT(on.freeze, ElementsAre("model.embed_tokens", "model.layers.{0-3}"));
-  EXPECT_THAT(on.without_effect, UnorderedElementsAre("--lora-ckpt-filter", "--lora-fusion"));
-  EXPECT_EQ(train({"--lora-load", "tuned"}).lora.load, "tuned");
+  EXPECT_TRUE(on.model.lora.on());
+  EXPECT_THAT(on.model.lora.target_modules, ElementsAre("linear_qkv", "linear_proj"));
+  EXPECT_EQ(on.model.lora.r, 8);
+  EXPECT_EQ(on.model.lora.alpha, 16.0);
+  EXPECT_EQ(on.model.lora.dropout, 0.1);
+  EXPECT_TRUE(on.model.lora.use_rslora);
+  EXPECT_THAT(on.model.lora.modules_to_save, ElementsAre("lm_head"));
+  EXPECT_THAT(on.model.freeze, ElementsAre("model.embed_tokens", "model.layers.{0-3}"));
+  EXPECT_THAT(on.written.without_effect, UnorderedElementsAre("--lora-ckpt-filter", "--lora-fusion"));
+  EXPECT_EQ(train({"--lora-load", "tuned"}).model.lora.load, "tuned");
 }
 
 TEST(Lora, FlagsThatDoNotFitAreRefused) {
@@ -302,137 +302,139 @@ TEST(PlanArguments, WhatASearchLooksForIsNotGivenBesideIt) {
 }
 
 TEST(PlanArguments, TheWorldIsWholeLaunches) {
-  EXPECT_EQ(plan({"--world-size", "16", "--nproc-per-node", "8"}).train.ranks, 16);
-  EXPECT_EQ(plan({"--nproc-per-node", "8"}).train.ranks, 8);
+  EXPECT_EQ(plan({"--world-size", "16", "--nproc-per-node", "8"}).train.launch.ranks, 16);
+  EXPECT_EQ(plan({"--nproc-per-node", "8"}).train.launch.ranks, 8);
   EXPECT_EQ(plan_refusal({"--world-size", "12", "--nproc-per-node", "8"}),
             "--world-size is 12, which is no multiple of --nproc-per-node 8; use 16, or leave out one of them");
 }
 
 TEST(ProgramArguments, TheGuidesDistributedBackendsAreAccepted) {
-  EXPECT_EQ(train({}).distributed_backend, "nccl");
+  EXPECT_EQ(train({}).launch.distributed_backend, "nccl");
   for (const char* backend : {"nccl", "gloo", "npu:hccl,cpu:gloo"}) {
-    EXPECT_EQ(train({"--distributed-backend", backend}).distributed_backend, backend);
+    EXPECT_EQ(train({"--distributed-backend", backend}).launch.distributed_backend, backend);
   }
   EXPECT_EQ(refusal(with_model_and_data({"--distributed-backend", "glo"})),
             "--distributed-backend is glo; use nccl, gloo, npu:hccl,cpu:gloo (did you mean gloo?)");
 }
 
 TEST(ProgramArguments, TheGlobalBatchDefaultsToOneMicroBatchARank) {
-  EXPECT_EQ(train({"--nproc-per-node", "4", "--micro-batch-size", "3"}).global_batch_size, 12);
+  EXPECT_EQ(train({"--nproc-per-node", "4", "--micro-batch-size", "3"}).schedule.global_batch_size, 12);
 }
 
 TEST(ProgramArguments, RanksShareTheCores) {
-  EXPECT_EQ(train({"--nproc-per-node", "2"}).compute_threads, 4);
-  EXPECT_EQ(train({"--nproc_per_node", "3"}).compute_threads, 2);
-  EXPECT_EQ(train({"--nproc-per-node", "16"}).compute_threads, 1);
+  EXPECT_EQ(train({"--nproc-per-node", "2"}).launch.compute_threads, 4);
+  EXPECT_EQ(train({"--nproc_per_node", "3"}).launch.compute_threads, 2);
+  EXPECT_EQ(train({"--nproc-per-node", "16"}).launch.compute_threads, 1);
 }
 
 TEST(ProgramArguments, AnMpiLauncherSetsTheRanks) {
   const launch::Start two_nodes{.cores = 8, .mpi_ranks = 8, .mpi_local_ranks = 4};
-  const ProgramArguments a = train({}, two_nodes);
-  EXPECT_EQ(a.ranks, 8);
-  EXPECT_EQ(a.compute_threads, 2);
-  EXPECT_EQ(a.global_batch_size, 8);
+  const job::Job a = train({}, two_nodes);
+  EXPECT_EQ(a.launch.ranks, 8);
+  EXPECT_EQ(a.launch.compute_threads, 2);
+  EXPECT_EQ(a.schedule.global_batch_size, 8);
 }
 
 TEST(ProgramArguments, TheFastGrainFusesEverything) {
-  const ProgramArguments fast = train({});
-  EXPECT_TRUE(fast.fused.fused_rmsnorm && fast.fused.fused_swiglu && fast.fused.fused_rotary_pos_emb &&
-              fast.fused.flash_attn);
-  const ProgramArguments composed = train({"--kernel-grain", "pytorch", "--use-fused-swiglu"});
-  EXPECT_TRUE(composed.fused.fused_swiglu);
-  EXPECT_FALSE(composed.fused.fused_rmsnorm || composed.fused.fused_rotary_pos_emb || composed.fused.flash_attn);
+  const job::Job fast = train({});
+  EXPECT_TRUE(fast.kernels.fused.fused_rmsnorm && fast.kernels.fused.fused_swiglu &&
+              fast.kernels.fused.fused_rotary_pos_emb && fast.kernels.fused.flash_attn);
+  const job::Job composed = train({"--kernel-grain", "pytorch", "--use-fused-swiglu"});
+  EXPECT_TRUE(composed.kernels.fused.fused_swiglu);
+  EXPECT_FALSE(composed.kernels.fused.fused_rmsnorm || composed.kernels.fused.fused_rotary_pos_emb ||
+               composed.kernels.fused.flash_attn);
 }
 
 TEST(ProgramArguments, TheMetricsPathMayBeAnywhere) {
-  EXPECT_EQ(train({"--save", "out", "--metrics-path", "m/run1.jsonl"}).metrics_path, "m/run1.jsonl");
+  EXPECT_EQ(train({"--save", "out", "--metrics-path", "m/run1.jsonl"}).log.metrics_path, "m/run1.jsonl");
 }
 
 TEST(ProgramArguments, DecayMayBeLongerThanTheTraining) {
-  EXPECT_EQ(train({"--lr-decay-iters", "1000", "--lr-warmup-iters", "99"}).lr_decay_iters, 1000);
+  EXPECT_EQ(train({"--lr-decay-iters", "1000", "--lr-warmup-iters", "99"}).schedule.lr_decay_iters, 1000);
 }
 
 // --- Schedules and the loss scale
 
 TEST(Schedules, AreConstantInWeightDecayAndHaveNoScaleUnlessAsked) {
-  const ProgramArguments a = train({});
-  EXPECT_EQ(a.lr_wsd_decay_style, train::WsdDecayStyle::kExponential);
-  EXPECT_EQ(a.weight_decay_incr_style, train::WeightDecayIncrStyle::kConstant);
-  EXPECT_EQ(a.start_weight_decay, std::nullopt);
-  EXPECT_EQ(a.lr_warmup_fraction, std::nullopt);
-  EXPECT_EQ(a.lr_warmup_init, 0);
-  EXPECT_EQ(a.train_samples, 0);
-  EXPECT_THAT(a.iterations_to_skip, ElementsAre());
-  EXPECT_FALSE(a.fp16 || a.override_opt_param_scheduler || a.use_checkpoint_opt_param_scheduler);
-  EXPECT_EQ(a.loss_scale.constant, std::nullopt);
-  EXPECT_EQ(a.loss_scale.initial, 4294967296.0);
-  EXPECT_EQ(a.loss_scale.minimum, 1.0);
-  EXPECT_EQ(a.loss_scale.window, 1000);
-  EXPECT_EQ(a.loss_scale.hysteresis, 2);
+  const job::Job a = train({});
+  EXPECT_EQ(a.schedule.lr_wsd_decay_style, train::WsdDecayStyle::kExponential);
+  EXPECT_EQ(a.schedule.weight_decay_incr_style, train::WeightDecayIncrStyle::kConstant);
+  EXPECT_EQ(a.schedule.start_weight_decay, std::nullopt);
+  EXPECT_EQ(a.schedule.lr_warmup_fraction, std::nullopt);
+  EXPECT_EQ(a.schedule.lr_warmup_init, 0);
+  EXPECT_EQ(a.schedule.train_samples, 0);
+  EXPECT_THAT(a.schedule.iterations_to_skip, ElementsAre());
+  EXPECT_FALSE(a.optimizer.fp16 || a.schedule.override_opt_param_scheduler ||
+               a.schedule.use_checkpoint_opt_param_scheduler);
+  EXPECT_EQ(a.optimizer.loss_scale.constant, std::nullopt);
+  EXPECT_EQ(a.optimizer.loss_scale.initial, 4294967296.0);
+  EXPECT_EQ(a.optimizer.loss_scale.minimum, 1.0);
+  EXPECT_EQ(a.optimizer.loss_scale.window, 1000);
+  EXPECT_EQ(a.optimizer.loss_scale.hysteresis, 2);
 }
 
 TEST(Schedules, OfIterationsAreRead) {
-  const ProgramArguments a = train({"--train-iters",
-                                    "50",
-                                    "--lr-decay-style",
-                                    "WSD",
-                                    "--lr-wsd-decay-style",
-                                    "minus_sqrt",
-                                    "--lr-wsd-decay-iters",
-                                    "10",
-                                    "--lr-warmup-fraction",
-                                    "0.1",
-                                    "--lr-warmup-init",
-                                    "1e-5",
-                                    "--weight-decay-incr-style",
-                                    "cosine",
-                                    "--start-weight-decay",
-                                    "0.01",
-                                    "--end-weight-decay",
-                                    "0.1",
-                                    "--override-opt_param-scheduler",
-                                    "--iterations-to-skip",
-                                    "7",
-                                    "3",
-                                    "7"});
-  EXPECT_EQ(a.lr_decay_style, train::LrDecayStyle::kWsd);
-  EXPECT_EQ(a.lr_wsd_decay_style, train::WsdDecayStyle::kMinusSqrt);
-  EXPECT_EQ(a.lr_wsd_decay_iters, 10);
-  EXPECT_EQ(a.lr_decay_iters, 50);
-  EXPECT_EQ(a.lr_warmup_fraction, 0.1);
-  EXPECT_EQ(a.lr_warmup_init, 1e-5);
-  EXPECT_EQ(a.weight_decay_incr_style, train::WeightDecayIncrStyle::kCosine);
-  EXPECT_EQ(a.start_weight_decay, 0.01);
-  EXPECT_EQ(a.end_weight_decay, 0.1);
-  EXPECT_TRUE(a.override_opt_param_scheduler);
-  EXPECT_TRUE(train({"--use-checkpoint-opt_param-scheduler"}).use_checkpoint_opt_param_scheduler);
-  EXPECT_THAT(a.iterations_to_skip, ElementsAre(3, 7));
-  EXPECT_THAT(a.without_effect, ElementsAre());
+  const job::Job a = train({"--train-iters",
+                            "50",
+                            "--lr-decay-style",
+                            "WSD",
+                            "--lr-wsd-decay-style",
+                            "minus_sqrt",
+                            "--lr-wsd-decay-iters",
+                            "10",
+                            "--lr-warmup-fraction",
+                            "0.1",
+                            "--lr-warmup-init",
+                            "1e-5",
+                            "--weight-decay-incr-style",
+                            "cosine",
+                            "--start-weight-decay",
+                            "0.01",
+                            "--end-weight-decay",
+                            "0.1",
+                            "--override-opt_param-scheduler",
+                            "--iterations-to-skip",
+                            "7",
+                            "3",
+                            "7"});
+  EXPECT_EQ(a.schedule.lr_decay_style, train::LrDecayStyle::kWsd);
+  EXPECT_EQ(a.schedule.lr_wsd_decay_style, train::WsdDecayStyle::kMinusSqrt);
+  EXPECT_EQ(a.schedule.lr_wsd_decay_iters, 10);
+  EXPECT_EQ(a.schedule.lr_decay_iters, 50);
+  EXPECT_EQ(a.schedule.lr_warmup_fraction, 0.1);
+  EXPECT_EQ(a.schedule.lr_warmup_init, 1e-5);
+  EXPECT_EQ(a.schedule.weight_decay_incr_style, train::WeightDecayIncrStyle::kCosine);
+  EXPECT_EQ(a.schedule.start_weight_decay, 0.01);
+  EXPECT_EQ(a.schedule.end_weight_decay, 0.1);
+  EXPECT_TRUE(a.schedule.override_opt_param_scheduler);
+  EXPECT_TRUE(train({"--use-checkpoint-opt_param-scheduler"}).schedule.use_checkpoint_opt_param_scheduler);
+  EXPECT_THAT(a.schedule.iterations_to_skip, ElementsAre(3, 7));
+  EXPECT_THAT(a.written.without_effect, ElementsAre());
 }
 
 TEST(Schedules, OfSamplesAreRead) {
-  const ProgramArguments a = train({"--train-samples", "1003", "--global-batch-size", "10", "--lr-decay-style", "WSD",
-                                    "--lr-wsd-decay-samples", "300", "--lr-warmup-samples", "90"});
-  EXPECT_EQ(a.train_samples, 1003);
-  EXPECT_EQ(a.train_iters, 100);  // whole batches
-  EXPECT_EQ(a.lr_decay_samples, 1003);
-  EXPECT_EQ(a.lr_wsd_decay_samples, 300);
-  EXPECT_EQ(a.lr_warmup_samples, 90);
-  EXPECT_EQ(train({"--train-samples", "100", "--lr-decay-samples", "70"}).lr_decay_samples, 70);
+  const job::Job a = train({"--train-samples", "1003", "--global-batch-size", "10", "--lr-decay-style", "WSD",
+                            "--lr-wsd-decay-samples", "300", "--lr-warmup-samples", "90"});
+  EXPECT_EQ(a.schedule.train_samples, 1003);
+  EXPECT_EQ(a.schedule.train_iters, 100);  // whole batches
+  EXPECT_EQ(a.schedule.lr_decay_samples, 1003);
+  EXPECT_EQ(a.schedule.lr_wsd_decay_samples, 300);
+  EXPECT_EQ(a.schedule.lr_warmup_samples, 90);
+  EXPECT_EQ(train({"--train-samples", "100", "--lr-decay-samples", "70"}).schedule.lr_decay_samples, 70);
 }
 
 TEST(Schedules, WhatMegatronPassesOverIsNamed) {
-  EXPECT_THAT(train({"--lr-warmup-init", "1e-5"}).without_effect, ElementsAre("--lr-warmup-init 1e-05"));
+  EXPECT_THAT(train({"--lr-warmup-init", "1e-5"}).written.without_effect, ElementsAre("--lr-warmup-init 1e-05"));
   EXPECT_THAT(train({"--weight-decay", "0.3", "--weight-decay-incr-style", "linear", "--start-weight-decay", "0",
                      "--end-weight-decay", "0.1"})
-                  .without_effect,
+                  .written.without_effect,
               ElementsAre("--weight-decay 0.3"));
-  EXPECT_THAT(train({"--initial-loss-scale", "65536", "--loss-scale", "8"}).without_effect,
+  EXPECT_THAT(train({"--initial-loss-scale", "65536", "--loss-scale", "8"}).written.without_effect,
               ElementsAre("--loss-scale 8", "--initial-loss-scale 65536"));
 }
 
 TEST(Schedules, APlanSkipsNoIteration) {
-  EXPECT_THAT(plan({"--iterations-to-skip", "1", "2"}).train.iterations_to_skip, ElementsAre());
+  EXPECT_THAT(plan({"--iterations-to-skip", "1", "2"}).train.schedule.iterations_to_skip, ElementsAre());
 }
 
 TEST(LossScale, IsRead) {
@@ -442,58 +444,59 @@ TEST(LossScale, IsRead) {
     words.insert(words.end(), more.begin(), more.end());
     return train(words);
   };
-  const ProgramArguments a = with(
+  const job::Job a = with(
       {"--initial-loss-scale", "65536", "--min-loss-scale", "4", "--loss-scale-window", "500", "--hysteresis", "3"});
-  EXPECT_TRUE(a.fp16);
-  EXPECT_EQ(a.loss_scale.initial, 65536);
-  EXPECT_EQ(a.loss_scale.minimum, 4);
-  EXPECT_EQ(a.loss_scale.window, 500);
-  EXPECT_EQ(a.loss_scale.hysteresis, 3);
-  EXPECT_THAT(a.without_effect, ElementsAre());
-  const ProgramArguments constant = with({"--loss-scale", "128", "--hysteresis", "3"});
-  EXPECT_EQ(constant.loss_scale.constant, 128);
-  EXPECT_THAT(constant.without_effect, ElementsAre("--hysteresis 3"));
+  EXPECT_TRUE(a.optimizer.fp16);
+  EXPECT_EQ(a.optimizer.loss_scale.initial, 65536);
+  EXPECT_EQ(a.optimizer.loss_scale.minimum, 4);
+  EXPECT_EQ(a.optimizer.loss_scale.window, 500);
+  EXPECT_EQ(a.optimizer.loss_scale.hysteresis, 3);
+  EXPECT_THAT(a.written.without_effect, ElementsAre());
+  const job::Job constant = with({"--loss-scale", "128", "--hysteresis", "3"});
+  EXPECT_EQ(constant.optimizer.loss_scale.constant, 128);
+  EXPECT_THAT(constant.written.without_effect, ElementsAre("--hysteresis 3"));
 }
 
 // --- Launch scripts of Megatron, MindSpeed, torchrun and msrun
 
 TEST(LaunchScripts, TheGuidesFlagsForFsdp2AreRead) {
-  const ProgramArguments a = train({"--use-torch-fsdp2", "--fsdp2-config-path", "f.yaml", "--ckpt-format", "torch_dcp",
-                                    "--untie-embeddings-and-output-weights", "--distributed-backend",
-                                    "npu:hccl,cpu:gloo", "--init-model-with-meta-device"});
-  EXPECT_TRUE(a.use_torch_fsdp2 && a.untie_embeddings_and_output_weights && a.init_model_with_meta_device);
-  EXPECT_EQ(a.ckpt_format, train::CheckpointFormat::kTorchDcp);
-  EXPECT_FALSE(a.downcast_to_bf16);
-  EXPECT_EQ(train({"--ckpt-format", "torch_dist"}).ckpt_format, train::CheckpointFormat::kTorchDist);
-  EXPECT_EQ(train({}).ckpt_format, train::CheckpointFormat::kHf);
+  const job::Job a = train({"--use-torch-fsdp2", "--fsdp2-config-path", "f.yaml", "--ckpt-format", "torch_dcp",
+                            "--untie-embeddings-and-output-weights", "--distributed-backend", "npu:hccl,cpu:gloo",
+                            "--init-model-with-meta-device"});
+  EXPECT_TRUE(a.parallel.use_torch_fsdp2 && a.model.untie_embeddings_and_output_weights &&
+              a.model.init_model_with_meta_device);
+  EXPECT_EQ(a.checkpoint.ckpt_format, train::CheckpointFormat::kTorchDcp);
+  EXPECT_FALSE(a.model.downcast_to_bf16);
+  EXPECT_EQ(train({"--ckpt-format", "torch_dist"}).checkpoint.ckpt_format, train::CheckpointFormat::kTorchDist);
+  EXPECT_EQ(train({}).checkpoint.ckpt_format, train::CheckpointFormat::kHf);
 }
 
 TEST(LaunchScripts, DowncastGoesWithLoadedWeights) {
-  const ProgramArguments a = std::get<ProgramArguments>(
-      parsed({"train", "--init-from-hf-path", "q", "--data-path", "d", "--downcast-to-bf16"}));
-  EXPECT_TRUE(a.downcast_to_bf16);
+  const job::Job a =
+      std::get<job::Job>(parsed({"train", "--init-from-hf-path", "q", "--data-path", "d", "--downcast-to-bf16"}));
+  EXPECT_TRUE(a.model.downcast_to_bf16);
 }
 
 TEST(LaunchScripts, UnderscoresMayStandForDashes) {
-  const ProgramArguments a = train({"--nproc_per_node=2", "--seq_length", "9", "--use_torch_fsdp2",
-                                    "--fsdp2_config_path", "my_fsdp2.yaml", "--save", "my_folder"});
-  EXPECT_EQ(a.ranks, 2);
-  EXPECT_EQ(a.seq_length, 9);
-  EXPECT_EQ(a.fsdp2_config_path, "my_fsdp2.yaml");
-  EXPECT_EQ(a.save, "my_folder");
+  const job::Job a = train({"--nproc_per_node=2", "--seq_length", "9", "--use_torch_fsdp2", "--fsdp2_config_path",
+                            "my_fsdp2.yaml", "--save", "my_folder"});
+  EXPECT_EQ(a.launch.ranks, 2);
+  EXPECT_EQ(a.data.seq_length, 9);
+  EXPECT_EQ(a.parallel.fsdp2_config_path, "my_fsdp2.yaml");
+  EXPECT_EQ(a.checkpoint.save, "my_folder");
 }
 
 TEST(LaunchScripts, WhatOneMachineNeedsNotIsAccepted) {
-  const ProgramArguments torchrun = train({"--nproc_per_node", "4", "--nnodes", "1", "--node_rank", "0",
-                                           "--master_addr", "localhost", "--master_port", "6000"});
-  EXPECT_EQ(torchrun.ranks, 4);
-  const ProgramArguments msrun =
+  const job::Job torchrun = train({"--nproc_per_node", "4", "--nnodes", "1", "--node_rank", "0", "--master_addr",
+                                   "localhost", "--master_port", "6000"});
+  EXPECT_EQ(torchrun.launch.ranks, 4);
+  const job::Job msrun =
       train({"--local_worker_num", "4", "--worker_num", "4", "--master_addr", "127.0.0.1", "--join", "True"});
-  EXPECT_EQ(msrun.ranks, 4);
-  const ProgramArguments megatron =
+  EXPECT_EQ(msrun.launch.ranks, 4);
+  const job::Job megatron =
       train({"--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1", "--context-parallel-size=1",
              "--expert-model-parallel-size", "1", "--no-gradient-accumulation-fusion", "--lr", "0.5"});
-  EXPECT_EQ(megatron.lr, 0.5);
+  EXPECT_EQ(megatron.schedule.lr, 0.5);
 }
 
 // --- A program of pretrain()
@@ -509,10 +512,10 @@ std::string program_refusal(const Words& words, const std::function<void(train::
 }
 
 TEST(ProgramArguments, NeedNoModelAndNoData) {
-  const auto a = std::get<ProgramArguments>(parsed_program({"--train-iters", "7", "--nproc-per-node", "2"}));
-  EXPECT_EQ(a.train_iters, 7);
-  EXPECT_EQ(a.ranks, 2);
-  EXPECT_THAT(a.data_path, ::testing::IsEmpty());
+  const auto a = std::get<job::Job>(parsed_program({"--train-iters", "7", "--nproc-per-node", "2"}));
+  EXPECT_EQ(a.schedule.train_iters, 7);
+  EXPECT_EQ(a.launch.ranks, 2);
+  EXPECT_THAT(a.data.data_path, ::testing::IsEmpty());
 }
 
 TEST(ProgramArguments, OwnFlagsComeBeforeThoseOfLaunchScripts) {
@@ -522,11 +525,10 @@ TEST(ProgramArguments, OwnFlagsComeBeforeThoseOfLaunchScripts) {
     flags.whole("--num-layers", layers, 1, "Blocks");
     flags.toggle("--swiglu", swiglu, "Gated blocks");
   };
-  const auto a =
-      std::get<ProgramArguments>(parsed_program({"--num-layers", "5", "--swiglu", "--hidden-size", "8"}, extra));
+  const auto a = std::get<job::Job>(parsed_program({"--num-layers", "5", "--swiglu", "--hidden-size", "8"}, extra));
   EXPECT_EQ(layers, 5);
   EXPECT_TRUE(swiglu);
-  EXPECT_THAT(a.without_effect, ElementsAre("--hidden-size 8"));
+  EXPECT_THAT(a.written.without_effect, ElementsAre("--hidden-size 8"));
 }
 
 TEST(ProgramArguments, HaveTheProgramsOwnFlags) {
@@ -542,9 +544,9 @@ TEST(ProgramArguments, HaveTheProgramsOwnFlags) {
     flags.toggle("--flip", flip, "Mirror images");
     flags.example("--image-size 64 --flip");
   };
-  const auto arguments = std::get<ProgramArguments>(
+  const auto arguments = std::get<job::Job>(
       parsed_program({"--image-size", "64", "--mask_ratio", "0.25", "--tower=vit", "--flip"}, extra));
-  EXPECT_THAT(arguments.added_flags,  // what ranks that are processes agree on
+  EXPECT_THAT(arguments.written.added_flags,  // what ranks that are processes agree on
               ElementsAre(Pair("--image-size", "64"), Pair("--mask-ratio", "0.25"), Pair("--tower", "vit"),
                           Pair("--flip", "true")));
   EXPECT_EQ(size, 64);
@@ -866,60 +868,61 @@ TEST(ProfileFlags, BelongToPretrainProgramsAndNotToPlans) {
 }
 
 TEST(LogFlags, HaveMegatronsDefaults) {
-  const ProgramArguments a = train({});
-  EXPECT_EQ(a.log_format, train::LogFormat::kShort);
-  EXPECT_FALSE(a.log_throughput);
-  EXPECT_FALSE(a.check_for_spiky_loss);
-  EXPECT_FALSE(a.check_for_large_grads);
-  EXPECT_EQ(a.tensorboard_dir, std::nullopt);
-  EXPECT_EQ(a.tensorboard_log_interval, 1);
-  EXPECT_EQ(a.tensorboard_queue_size, 1000);
-  EXPECT_TRUE(a.log_loss_scale_to_tensorboard);
-  for (const bool off : {a.log_timers_to_tensorboard, a.log_memory_to_tensorboard, a.log_world_size_to_tensorboard,
-                         a.log_validation_ppl_to_tensorboard}) {
+  const job::Job a = train({});
+  EXPECT_EQ(a.log.log_format, train::LogFormat::kShort);
+  EXPECT_FALSE(a.log.log_throughput);
+  EXPECT_FALSE(a.log.check_for_spiky_loss);
+  EXPECT_FALSE(a.log.check_for_large_grads);
+  EXPECT_EQ(a.log.tensorboard_dir, std::nullopt);
+  EXPECT_EQ(a.log.tensorboard_log_interval, 1);
+  EXPECT_EQ(a.log.tensorboard_queue_size, 1000);
+  EXPECT_TRUE(a.log.log_loss_scale_to_tensorboard);
+  for (const bool off : {a.log.log_timers_to_tensorboard, a.log.log_memory_to_tensorboard,
+                         a.log.log_world_size_to_tensorboard, a.log.log_validation_ppl_to_tensorboard}) {
     EXPECT_FALSE(off);
   }
 }
 
 TEST(LogFlags, AreReadAsWritten) {
-  const ProgramArguments a = train({"--log-format",
-                                    "megatron",
-                                    "--log-interval",
-                                    "7",
-                                    "--log-throughput",
-                                    "--check-for-spiky-loss",
-                                    "--check-for-large-grads",
-                                    "--tensorboard-dir",
-                                    "tb",
-                                    "--tensorboard-log-interval",
-                                    "3",
-                                    "--tensorboard-queue-size",
-                                    "5",
-                                    "--log-timers-to-tensorboard",
-                                    "--log-memory-to-tensorboard",
-                                    "--no-log-loss-scale-to-tensorboard",
-                                    "--log-world-size-to-tensorboard",
-                                    "--log_validation_ppl_to_tensorboard",
-                                    "--timing-log-level",
-                                    "0"});
-  EXPECT_EQ(a.log_format, train::LogFormat::kMegatron);
-  EXPECT_EQ(a.log_interval, 7);
-  EXPECT_EQ(a.tensorboard_dir, "tb");
-  EXPECT_EQ(a.tensorboard_log_interval, 3);
-  EXPECT_EQ(a.tensorboard_queue_size, 5);
-  EXPECT_FALSE(a.log_loss_scale_to_tensorboard);
-  for (const bool on :
-       {a.log_throughput, a.check_for_spiky_loss, a.check_for_large_grads, a.log_timers_to_tensorboard,
-        a.log_memory_to_tensorboard, a.log_world_size_to_tensorboard, a.log_validation_ppl_to_tensorboard}) {
+  const job::Job a = train({"--log-format",
+                            "megatron",
+                            "--log-interval",
+                            "7",
+                            "--log-throughput",
+                            "--check-for-spiky-loss",
+                            "--check-for-large-grads",
+                            "--tensorboard-dir",
+                            "tb",
+                            "--tensorboard-log-interval",
+                            "3",
+                            "--tensorboard-queue-size",
+                            "5",
+                            "--log-timers-to-tensorboard",
+                            "--log-memory-to-tensorboard",
+                            "--no-log-loss-scale-to-tensorboard",
+                            "--log-world-size-to-tensorboard",
+                            "--log_validation_ppl_to_tensorboard",
+                            "--timing-log-level",
+                            "0"});
+  EXPECT_EQ(a.log.log_format, train::LogFormat::kMegatron);
+  EXPECT_EQ(a.log.log_interval, 7);
+  EXPECT_EQ(a.log.tensorboard_dir, "tb");
+  EXPECT_EQ(a.log.tensorboard_log_interval, 3);
+  EXPECT_EQ(a.log.tensorboard_queue_size, 5);
+  EXPECT_FALSE(a.log.log_loss_scale_to_tensorboard);
+  for (const bool on : {a.log.log_throughput, a.log.check_for_spiky_loss, a.log.check_for_large_grads,
+                        a.log.log_timers_to_tensorboard, a.log.log_memory_to_tensorboard,
+                        a.log.log_world_size_to_tensorboard, a.log.log_validation_ppl_to_tensorboard}) {
     EXPECT_TRUE(on);
   }
-  EXPECT_THAT(a.without_effect, ElementsAre());
+  EXPECT_THAT(a.written.without_effect, ElementsAre());
 }
 
 TEST(LogFlags, ThroughputWithoutAPlaceToSayItIsNamedAsWithoutEffect) {
-  EXPECT_THAT(train({"--log-throughput"}).without_effect, ElementsAre("--log-throughput"));
-  EXPECT_THAT(train({"--log-throughput", "--tensorboard-dir", "tb"}).without_effect, ElementsAre("--log-throughput"));
-  EXPECT_TRUE(train({"--log-throughput", "--tensorboard-dir", "tb", "--log-timers-to-tensorboard"}).log_throughput);
+  EXPECT_THAT(train({"--log-throughput"}).written.without_effect, ElementsAre("--log-throughput"));
+  EXPECT_THAT(train({"--log-throughput", "--tensorboard-dir", "tb"}).written.without_effect,
+              ElementsAre("--log-throughput"));
+  EXPECT_TRUE(train({"--log-throughput", "--tensorboard-dir", "tb", "--log-timers-to-tensorboard"}).log.log_throughput);
 }
 
 TEST(LogFlags, OfTensorBoardAreRefusedWithoutItsFolder) {
@@ -962,32 +965,31 @@ TEST(CompareArguments, AreTwoRunsAndATolerance) {
 TEST(RecomputeFlags, AreMegatronsAndMindSpeeds) {
   using models::RecomputeGranularity;
   using models::RecomputeMethod;
-  const ProgramArguments a =
-      train({"--recompute-granularity", "full", "--recompute-method=block", "--recompute_num_layers", "2",
-             "--recompute-activation-function", "--recompute-activation-function-num-layers", "3", "--recompute-norm",
-             "--enable-recompute-layers-per-pp-rank", "--moe-layer-recompute"});
-  EXPECT_EQ(a.recompute_layers.granularity, RecomputeGranularity::kFull);
-  EXPECT_EQ(a.recompute_layers.method, RecomputeMethod::kBlock);
-  EXPECT_EQ(a.recompute_layers.num_layers, 2);
-  EXPECT_TRUE(a.recompute_layers.activation_function);
-  EXPECT_EQ(a.recompute_layers.activation_function_num_layers, 3);
-  EXPECT_TRUE(a.recompute_layers.norm);
-  EXPECT_EQ(a.recompute_layers.norm_num_layers, std::nullopt);
-  EXPECT_TRUE(a.recompute_layers.moe_layer);
-  EXPECT_THAT(a.megatron_recompute_flags,
+  const job::Job a = train({"--recompute-granularity", "full", "--recompute-method=block", "--recompute_num_layers",
+                            "2", "--recompute-activation-function", "--recompute-activation-function-num-layers", "3",
+                            "--recompute-norm", "--enable-recompute-layers-per-pp-rank", "--moe-layer-recompute"});
+  EXPECT_EQ(a.parallel.recompute_layers.granularity, RecomputeGranularity::kFull);
+  EXPECT_EQ(a.parallel.recompute_layers.method, RecomputeMethod::kBlock);
+  EXPECT_EQ(a.parallel.recompute_layers.num_layers, 2);
+  EXPECT_TRUE(a.parallel.recompute_layers.activation_function);
+  EXPECT_EQ(a.parallel.recompute_layers.activation_function_num_layers, 3);
+  EXPECT_TRUE(a.parallel.recompute_layers.norm);
+  EXPECT_EQ(a.parallel.recompute_layers.norm_num_layers, std::nullopt);
+  EXPECT_TRUE(a.parallel.recompute_layers.moe_layer);
+  EXPECT_THAT(a.parallel.megatron_recompute_flags,
               UnorderedElementsAre("--recompute-granularity", "--recompute-method", "--recompute-num-layers",
                                    "--recompute-activation-function", "--recompute-activation-function-num-layers",
                                    "--recompute-norm", "--moe-layer-recompute"));
-  const ProgramArguments selective = train({"--recompute-activations", "--recompute-keep", "selected_ops"});
-  EXPECT_EQ(selective.recompute_layers.granularity, RecomputeGranularity::kSelective);
-  EXPECT_EQ(selective.recompute_keep, sharding::RecomputeKeep::kSelectedOps);
-  EXPECT_EQ(train({"--recompute-granularity", "full", "--recompute-activations"}).recompute_layers.granularity,
+  const job::Job selective = train({"--recompute-activations", "--recompute-keep", "selected_ops"});
+  EXPECT_EQ(selective.parallel.recompute_layers.granularity, RecomputeGranularity::kSelective);
+  EXPECT_EQ(selective.parallel.recompute_keep, sharding::RecomputeKeep::kSelectedOps);
+  EXPECT_EQ(train({"--recompute-granularity", "full", "--recompute-activations"}).parallel.recompute_layers.granularity,
             RecomputeGranularity::kSelective);  // as Megatron has it
-  EXPECT_EQ(train({"--recompute-every", "2"}).recompute_every, 2);
-  const ProgramArguments none = train({});
-  EXPECT_FALSE(none.recompute_layers.any());
-  EXPECT_THAT(none.megatron_recompute_flags, ::testing::IsEmpty());
-  EXPECT_EQ(none.recompute_every, 0);
+  EXPECT_EQ(train({"--recompute-every", "2"}).parallel.recompute_every, 2);
+  const job::Job none = train({});
+  EXPECT_FALSE(none.parallel.recompute_layers.any());
+  EXPECT_THAT(none.parallel.megatron_recompute_flags, ::testing::IsEmpty());
+  EXPECT_EQ(none.parallel.recompute_every, 0);
   EXPECT_THAT(std::get<EarlyExit>(parsed({"train", "--help", "all"})).text, HasSubstr("--recompute-granularity"));
 }
 
@@ -1049,32 +1051,32 @@ TEST(RecomputeFlags, OfPipelineStagesAndOfTokenCountsAreRefused) {
 // --- launch scripts
 
 TEST(RepeatedFlags, TheLastOneCountsAsWithArgparse) {
-  const ProgramArguments a =
+  const job::Job a =
       train({"--lr", "1", "--lr=0.5", "--seed", "3", "--data-path", "e", "f", "--use-torch-fsdp2", "--use-torch-fsdp2",
              "--data_path=g", "h", "--lr", "0.25", "--fsdp2-config", "a.yaml", "--fsdp2-config-path", "b.yaml"});
-  EXPECT_EQ(a.lr, 0.25);
-  EXPECT_THAT(a.data_path, ElementsAre("g", "h"));
-  EXPECT_EQ(a.fsdp2_config_path, "b.yaml");
+  EXPECT_EQ(a.schedule.lr, 0.25);
+  EXPECT_THAT(a.data.data_path, ElementsAre("g", "h"));
+  EXPECT_EQ(a.parallel.fsdp2_config_path, "b.yaml");
 }
 
 TEST(FlagsOfLaunchScripts, ThatChangeNothingAreTakenAndNamed) {
-  const ProgramArguments a =
+  const job::Job a =
       train({"--num-workers", "8", "--no-load-optim", "--no_load_rng", "--swiglu", "--nnodes", "1",
              "--attention-dropout", "0.0", "--normalization", "RMSNorm", "--num-layers", "4", "--lr", "0.5"});
-  EXPECT_THAT(a.without_effect,
+  EXPECT_THAT(a.written.without_effect,
               UnorderedElementsAre("--num-workers 8", "--no-load-optim", "--no-load-rng", "--swiglu",
                                    "--attention-dropout 0.0", "--normalization RMSNorm", "--num-layers 4"));
-  EXPECT_EQ(a.lr, 0.5);
-  EXPECT_THAT(train({"--nnodes", "1"}).without_effect, ElementsAre());
+  EXPECT_EQ(a.schedule.lr, 0.5);
+  EXPECT_THAT(train({"--nnodes", "1"}).written.without_effect, ElementsAre());
 }
 
 TEST(FlagsOfEnds, AreOffUnlessGiven) {
-  const ProgramArguments a = train({});
-  EXPECT_EQ(a.save_interval, 0);
-  EXPECT_EQ(a.exit_interval, 0);
-  EXPECT_EQ(a.exit_duration_in_mins, 0);
-  EXPECT_FALSE(a.exit_signal_handler);
-  EXPECT_THAT(train({"--save-interval", "7"}).without_effect, ElementsAre("--save-interval 7"));
+  const job::Job a = train({});
+  EXPECT_EQ(a.schedule.save_interval, 0);
+  EXPECT_EQ(a.schedule.exit_interval, 0);
+  EXPECT_EQ(a.schedule.exit_duration_in_mins, 0);
+  EXPECT_FALSE(a.schedule.exit_signal_handler);
+  EXPECT_THAT(train({"--save-interval", "7"}).written.without_effect, ElementsAre("--save-interval 7"));
 }
 
 TEST(FlagsOfCheckpoints, ChooseTheFormatThatTheyNeed) {
@@ -1082,24 +1084,25 @@ TEST(FlagsOfCheckpoints, ChooseTheFormatThatTheyNeed) {
                              Words{"--keep-last", "3"}, Words{"--on-save-error", "continue"}}) {
     Words words = flags;
     words.insert(words.end(), {"--save", "out"});
-    EXPECT_EQ(train(words).ckpt_format, train::CheckpointFormat::kTorchDcp);
+    EXPECT_EQ(train(words).checkpoint.ckpt_format, train::CheckpointFormat::kTorchDcp);
   }
-  EXPECT_EQ(train({"--save", "out"}).ckpt_format, train::CheckpointFormat::kHf);
+  EXPECT_EQ(train({"--save", "out"}).checkpoint.ckpt_format, train::CheckpointFormat::kHf);
 }
 
 TEST(FlagsOfCheckpoints, ThatHaveNothingToActOnAreNamed) {
-  EXPECT_THAT(train({"--finetune", "--exit-on-missing-checkpoint", "--no-save-rng", "--keep-last", "2"}).without_effect,
-              ElementsAre("--finetune", "--exit-on-missing-checkpoint", "--keep-last 2", "--no-save-rng"));
+  EXPECT_THAT(
+      train({"--finetune", "--exit-on-missing-checkpoint", "--no-save-rng", "--keep-last", "2"}).written.without_effect,
+      ElementsAre("--finetune", "--exit-on-missing-checkpoint", "--keep-last 2", "--no-save-rng"));
 }
 
 TEST(Presets, AreFilesOfConfigsByName) {
-  const ProgramArguments a =
-      std::get<ProgramArguments>(parsed({"train", "--model-config", "llama3_8b", "--data-path", "d",
-                                         "--use-torch-fsdp2", "--fsdp2-config-path", "full_shard"}));
-  EXPECT_TRUE(a.model_config->string().ends_with("configs/models/llama3_8b.yaml")) << *a.model_config;
-  EXPECT_TRUE(std::filesystem::exists(*a.model_config));
-  EXPECT_TRUE(a.fsdp2_config_path->string().ends_with("configs/fsdp2/full_shard.yaml")) << *a.fsdp2_config_path;
-  EXPECT_EQ(train({"--use-torch-fsdp2", "--fsdp2-config-path", "full_shard.yaml"}).fsdp2_config_path,
+  const job::Job a = std::get<job::Job>(parsed({"train", "--model-config", "llama3_8b", "--data-path", "d",
+                                                "--use-torch-fsdp2", "--fsdp2-config-path", "full_shard"}));
+  EXPECT_TRUE(a.model.model_config->string().ends_with("configs/models/llama3_8b.yaml")) << *a.model.model_config;
+  EXPECT_TRUE(std::filesystem::exists(*a.model.model_config));
+  EXPECT_TRUE(a.parallel.fsdp2_config_path->string().ends_with("configs/fsdp2/full_shard.yaml"))
+      << *a.parallel.fsdp2_config_path;
+  EXPECT_EQ(train({"--use-torch-fsdp2", "--fsdp2-config-path", "full_shard.yaml"}).parallel.fsdp2_config_path,
             "full_shard.yaml");  // a path
 }
 
@@ -1130,22 +1133,21 @@ TEST(Help, OfGenerateHasAnExample) {
 
 // Both say that nothing is evaluated.
 TEST(Evaluation, OfNothingMayBeSaidTwice) {
-  const ProgramArguments a = train({"--eval-iters", "0", "--held-out-fraction", "0", "--eval-interval", "5"});
-  EXPECT_EQ(a.eval_iters, 0);
-  EXPECT_EQ(a.held_out_fraction, 0);
+  const job::Job a = train({"--eval-iters", "0", "--held-out-fraction", "0", "--eval-interval", "5"});
+  EXPECT_EQ(a.schedule.eval_iters, 0);
+  EXPECT_EQ(a.data.held_out_fraction, 0);
 }
 
 TEST(SkipTrain, TakesTheScheduleOfAnyRun) {
-  const ProgramArguments a = train({"--skip-train", "--lr-warmup-iters", "500", "--lr-decay-style", "WSD", "--min-lr",
-                                    "1", "--train-iters", "50", "--weight-decay-incr-style", "linear"});
-  EXPECT_EQ(a.train_iters, 50);
-  EXPECT_EQ(a.lr_warmup_iters, 0);
-  EXPECT_TRUE(a.no_load_optim);
-  EXPECT_EQ(train({"--skip-train", "--train-samples", "64", "--global-batch-size", "4"}).train_iters, 16);
-  EXPECT_EQ(
-      std::get<ProgramArguments>(parsed({"train", "--model-config", "m.yaml", "--test-data-path", "p", "--skip-train"}))
-          .part_data_path[2],
-      std::vector<std::string>{"p"});
+  const job::Job a = train({"--skip-train", "--lr-warmup-iters", "500", "--lr-decay-style", "WSD", "--min-lr", "1",
+                            "--train-iters", "50", "--weight-decay-incr-style", "linear"});
+  EXPECT_EQ(a.schedule.train_iters, 50);
+  EXPECT_EQ(a.schedule.lr_warmup_iters, 0);
+  EXPECT_TRUE(a.checkpoint.no_load_optim);
+  EXPECT_EQ(train({"--skip-train", "--train-samples", "64", "--global-batch-size", "4"}).schedule.train_iters, 16);
+  EXPECT_EQ(std::get<job::Job>(parsed({"train", "--model-config", "m.yaml", "--test-data-path", "p", "--skip-train"}))
+                .data.part_data_path[2],
+            std::vector<std::string>{"p"});
 }
 
 TEST(Mistakes, AreSaidTogetherButNotThoseThatFollowFromAnother) {
@@ -1427,13 +1429,13 @@ INSTANTIATE_TEST_SUITE_P(
             "--iterations-to-skip is given, but with --skip-train no step is taken; remove one of them"}));
 
 TEST(CommandLine, TheReportsDeviceIsAlsoThatOfARunsPlans) {
-  EXPECT_EQ(train({"--report-device", "h200", "--device-memory", "100"}).report_device, "h200");
-  EXPECT_EQ(train({"--report-device", "h200", "--adaptive-recompute-device-swap"}).report_device, "h200");
+  EXPECT_EQ(train({"--report-device", "h200", "--device-memory", "100"}).report.device, "h200");
+  EXPECT_EQ(train({"--report-device", "h200", "--adaptive-recompute-device-swap"}).report.device, "h200");
 }
 
 TEST(CommandLine, ALossChunkFollowsFromAllTokensOfAChunk) {
   const auto chunk = [](const std::string& batch, const std::string& total) {
-    return train({"--micro-batch-size", batch, "--total-chunk-size", total}).loss_chunk_size;
+    return train({"--micro-batch-size", batch, "--total-chunk-size", total}).objective.loss_chunk_size;
   };
   EXPECT_EQ(chunk("3", "4096"), 1024);
   EXPECT_EQ(chunk("4096", "4096"), 1);
@@ -1445,14 +1447,14 @@ TEST(CommandLine, ALossChunkFollowsFromAllTokensOfAChunk) {
 // --- cores
 
 TEST(ProgramArguments, BindRanksToCoresAsMsrunAndTorchNpuAreTold) {
-  EXPECT_EQ(train({}).affinity.mode, launch::AffinityMode::kOff);
-  EXPECT_EQ(train({"--bind_core", "False"}).affinity.mode, launch::AffinityMode::kOff);
-  const auto map = train({"--bind-core", R"({"device0": ["0-1"], "device1": ["2-3"]})"}).affinity;
+  EXPECT_EQ(train({}).launch.affinity.mode, launch::AffinityMode::kOff);
+  EXPECT_EQ(train({"--bind_core", "False"}).launch.affinity.mode, launch::AffinityMode::kOff);
+  const auto map = train({"--bind-core", R"({"device0": ["0-1"], "device1": ["2-3"]})"}).launch.affinity;
   EXPECT_EQ(map.mode, launch::AffinityMode::kRange);
   EXPECT_THAT(map.cores_of_rank, ElementsAre(Pair(0, ElementsAre(0, 1)), Pair(1, ElementsAre(2, 3))));
   const launch::Start npu{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0, .affinity_conf = "2,npu0:0-3"};
-  EXPECT_EQ(train({}, npu).affinity.mode, launch::AffinityMode::kCores);
-  EXPECT_EQ(train({"--numa-device", "h200"}).numa_device, "h200");
+  EXPECT_EQ(train({}, npu).launch.affinity.mode, launch::AffinityMode::kCores);
+  EXPECT_EQ(train({"--numa-device", "h200"}).launch.numa_device, "h200");
 }
 
 TEST(CommandLine, RanksAreBoundInOneWay) {
@@ -1462,22 +1464,22 @@ TEST(CommandLine, RanksAreBoundInOneWay) {
 }
 
 TEST(CommandLine, SaysWhereOptimizerStateIs) {
-  const ProgramArguments plain = train({});
-  EXPECT_EQ(plain.mem_fraction_static, 0.8);
-  EXPECT_EQ(plain.swap_optimizer_times, 16);
-  EXPECT_FALSE(plain.swap_optimizer);
-  EXPECT_FALSE(plain.overlap_cpu_optimizer.has_value());
-  const ProgramArguments batches = train({"--optimizer", "adamw_swap", "--mem-fraction-static", "0.25"});
-  EXPECT_EQ(batches.optimizer, train::OptimizerKind::kAdamSwap);
-  EXPECT_EQ(batches.mem_fraction_static, 0.25);
-  const ProgramArguments slices =
-      train({"--swap-optimizer", "--use-distributed-optimizer", "--swap-optimizer-times", "4"});
-  EXPECT_TRUE(slices.swap_optimizer);
-  EXPECT_EQ(slices.swap_optimizer_times, 4);
-  EXPECT_EQ(train({"--overlap-cpu-optimizer-d2h-h2d"}).overlap_cpu_optimizer, true);
-  EXPECT_EQ(train({"--no-overlap-cpu-optimizer-d2h-h2d"}).overlap_cpu_optimizer, false);
-  EXPECT_EQ(train({"--no-overlap-cpu-optimizer-d2h-h2d", "--overlap-cpu-optimizer-d2h-h2d"}).overlap_cpu_optimizer,
-            true);
+  const job::Job plain = train({});
+  EXPECT_EQ(plain.optimizer.mem_fraction_static, 0.8);
+  EXPECT_EQ(plain.optimizer.swap_optimizer_times, 16);
+  EXPECT_FALSE(plain.optimizer.swap_optimizer);
+  EXPECT_FALSE(plain.optimizer.overlap_cpu_optimizer.has_value());
+  const job::Job batches = train({"--optimizer", "adamw_swap", "--mem-fraction-static", "0.25"});
+  EXPECT_EQ(batches.optimizer.kind, train::OptimizerKind::kAdamSwap);
+  EXPECT_EQ(batches.optimizer.mem_fraction_static, 0.25);
+  const job::Job slices = train({"--swap-optimizer", "--use-distributed-optimizer", "--swap-optimizer-times", "4"});
+  EXPECT_TRUE(slices.optimizer.swap_optimizer);
+  EXPECT_EQ(slices.optimizer.swap_optimizer_times, 4);
+  EXPECT_EQ(train({"--overlap-cpu-optimizer-d2h-h2d"}).optimizer.overlap_cpu_optimizer, true);
+  EXPECT_EQ(train({"--no-overlap-cpu-optimizer-d2h-h2d"}).optimizer.overlap_cpu_optimizer, false);
+  EXPECT_EQ(
+      train({"--no-overlap-cpu-optimizer-d2h-h2d", "--overlap-cpu-optimizer-d2h-h2d"}).optimizer.overlap_cpu_optimizer,
+      true);
 }
 
 TEST(CommandLine, RanksAreNotGivenTwiceUnderMpi) {

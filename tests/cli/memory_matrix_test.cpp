@@ -210,7 +210,7 @@ class Matrix : public ::testing::TestWithParam<Family> {
   Ended run(const Chosen& chosen) {
     return job(chosen, [&](const Words& words) {
       const std::filesystem::path metrics = folder_ / fmt::format("{}.jsonl", ++runs_);
-      const auto arguments = parsed<ProgramArguments>(
+      const auto arguments = parsed<job::Job>(
           Words{"train", "--nproc-per-node", "2", "--compute-threads", "1", "--metrics-path", metrics.string()}, words);
       std::ostringstream out;
       pretrain(arguments, callbacks(arguments, chosen), out);
@@ -246,7 +246,7 @@ class Matrix : public ::testing::TestWithParam<Family> {
     return std::get<Arguments>(parse_arguments(static_cast<int>(argv.size()), argv.data(), context));
   }
 
-  train::PretrainCallbacks callbacks(const train::TrainArguments& arguments, const Chosen& chosen) const {
+  train::PretrainCallbacks callbacks(const train::TrainSections& arguments, const Chosen& chosen) const {
     const bool resets = std::ranges::any_of(chosen, &Feature::resets);
     train::PretrainCallbacks calls = hub_callbacks(arguments);
     calls.train_valid_test_datasets_provider = [images = GetParam().images, resets](const train::TrainArguments&) {

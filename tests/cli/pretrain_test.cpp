@@ -67,7 +67,7 @@ class Pretrain : public ::testing::Test {
  protected:
   Pretrain() { test::write_file(folder / "fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n"); }
 
-  ProgramArguments arguments(const Words& more) const {
+  job::Job arguments(const Words& more) const {
     Words words{"tiny",
                 "--seq-length",
                 "1",
@@ -83,7 +83,7 @@ class Pretrain : public ::testing::Test {
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
     const launch::Start context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
-    return std::get<ProgramArguments>(parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context));
+    return std::get<job::Job>(parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context));
   }
   Words two_ranks(const Words& more) const {
     Words words{"--nproc-per-node", "2", "--use-torch-fsdp2", "--fsdp2-config-path", (folder / "fsdp2.yaml").string()};
@@ -513,8 +513,8 @@ TEST_F(Pretrain, WeightsThatAreNotFiniteReachNoSaveModel) {
   bool saved = false;
   callbacks.save_model = [&](const auto&...) { saved = true; };
   const std::string out = (folder / "out").string();
-  ProgramArguments asked = arguments({"--train-iters", "1", "--save", out});
-  asked.lr = 1e300;
+  job::Job asked = arguments({"--train-iters", "1", "--save", out});
+  asked.schedule.lr = 1e300;
   std::ostringstream printed;
   EXPECT_EQ(test::message_of<Error>([&] { pretrain(asked, callbacks, printed); }),
             "the run is done, but the model is not written, since 'embed.weight' has values that are not finite; " +

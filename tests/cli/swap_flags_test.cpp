@@ -22,27 +22,27 @@ ParsedCommand parsed(const std::string& command, const Words& more) {
   return parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1});
 }
 
-ProgramArguments train(const Words& more) { return std::get<ProgramArguments>(parsed("train", more)); }
+job::Job train(const Words& more) { return std::get<job::Job>(parsed("train", more)); }
 PlanArguments plan(const Words& more) { return std::get<PlanArguments>(parsed("plan", more)); }
 std::string refusal(const std::string& command, const Words& more) {
   return test::message_of<ConfigError>([&] { parsed(command, more); });
 }
 
 TEST(SwapFlags, AreOffAtFirst) {
-  const ProgramArguments a = train({});
-  EXPECT_FALSE(a.swap_attention || a.smart_swap || a.swaps());
-  EXPECT_THAT(a.swap_modules, ElementsAre("input_norm", "self_attention", "post_attention_norm"));
+  const job::Job a = train({});
+  EXPECT_FALSE(a.swap.swap_attention || a.swap.smart_swap || a.swap.swaps());
+  EXPECT_THAT(a.swap.swap_modules, ElementsAre("input_norm", "self_attention", "post_attention_norm"));
 }
 
 TEST(SwapFlags, AreRead) {
-  EXPECT_TRUE(train({"--swap-attention"}).swap_attention);
-  EXPECT_THAT(train({"--swap-attention", "--swap-modules", "self_attention,mlp"}).swap_modules,
+  EXPECT_TRUE(train({"--swap-attention"}).swap.swap_attention);
+  EXPECT_THAT(train({"--swap-attention", "--swap-modules", "self_attention,mlp"}).swap.swap_modules,
               ElementsAre("self_attention", "mlp"));
-  EXPECT_THAT(train({"--swap-attention", "--swap_modules", "mlp", "mlp,input_norm"}).swap_modules,
+  EXPECT_THAT(train({"--swap-attention", "--swap_modules", "mlp", "mlp,input_norm"}).swap.swap_modules,
               ElementsAre("mlp", "input_norm"));
-  EXPECT_EQ(train({"--smart-swap", "--smart-swap-device-size", "512"}).smart_swap_device_size, 512);
-  EXPECT_TRUE(plan({"--smart-swap"}).train.smart_swap);
-  EXPECT_EQ(train({"--smart-swap", "--smart-swap-device-size", "9", "--report-device", "h200"}).report_device, "h200");
+  EXPECT_EQ(train({"--smart-swap", "--smart-swap-device-size", "512"}).swap.smart_swap_device_size, 512);
+  EXPECT_TRUE(plan({"--smart-swap"}).train.swap.smart_swap);
+  EXPECT_EQ(train({"--smart-swap", "--smart-swap-device-size", "9", "--report-device", "h200"}).report.device, "h200");
 }
 
 TEST(SwapFlags, ThatDoNotFitAreRefused) {
@@ -67,7 +67,7 @@ TEST(SwapFlags, WantFusedAttention) {
   EXPECT_EQ(refusal("train", {"--swap-attention", "--kernels", "pytorch"}),
             "--swap-attention is given, but attention is composed of products and softmax, whose weights would be "
             "swapped too; add --use-flash-attn, or use --kernels fast");
-  EXPECT_TRUE(train({"--swap-attention", "--kernels", "pytorch", "--use-flash-attn"}).swap_attention);
+  EXPECT_TRUE(train({"--swap-attention", "--kernels", "pytorch", "--use-flash-attn"}).swap.swap_attention);
 }
 
 TEST(SwapFlags, AreNoSearchBesideAnother) {

@@ -88,8 +88,8 @@ TEST(Agreement, AKeyThatOneRankHasDifferentIsNamedToAll) {
 
 TEST(Agreement, FlagsOfAProgramAreAmongTheKeys) {
   Job usual, other;
-  usual.added_flags = {{"--margin", "0.5"}};
-  other.added_flags = {{"--margin", "0.25"}};
+  usual.written.added_flags = {{"--margin", "0.5"}};
+  other.written.added_flags = {{"--margin", "0.25"}};
   EXPECT_THAT(ends(usual, other),
               Each("ranks do not train the same: --margin: ranks 0,2 have 0.5, rank 1 has 0.25; start every rank with "
                    "the same flags, model and data"));

@@ -7,6 +7,7 @@
 
 #include "engine/config/document.h"
 #include "engine/job/key.h"
+#include "engine/train/saved_arguments.h"
 
 namespace loom::job {
 namespace {
@@ -14,12 +15,6 @@ namespace {
 using ::testing::HasSubstr;
 
 config::Value read(const Job& job) { return config::parse_yaml(effective_config(job), kEffectiveConfigName); }
-
-std::string name_of(const Key& key) {
-  std::string name(key.name().substr(2));
-  std::ranges::replace(name, '-', '_');
-  return name;
-}
 
 // The words of a value as they would be written behind its flag.
 Texts words_in(const config::Value& value) {
@@ -32,7 +27,7 @@ Texts words_in(const config::Value& value) {
 TEST(EffectiveConfig, HasEveryKeyOfTraining) {
   const config::Value file = read(Job{});
   for (const Key& key : keys()) {
-    const config::Value* value = file.find(name_of(key));
+    const config::Value* value = file.find(train::name_in_files(key.name()));
     ASSERT_EQ(value != nullptr, key.in_train) << key.name();
     if (value == nullptr || value->is_null()) continue;
     if (key.kind == Kind::kToggle) {
@@ -47,22 +42,22 @@ TEST(EffectiveConfig, HasEveryKeyOfTraining) {
 
 TEST(EffectiveConfig, KeepsEveryDigitAndEveryCharacter) {
   Job job;
-  job.lr = 0.1 + 0.2;
-  job.adam_eps = 1e-5;
-  job.iterations_to_skip = {3, 5};
-  job.prompt = "a: \"b\"\n#c\t\xc3\xa9";
-  job.freeze = {"a, b", "[c]"};
+  job.schedule.lr = 0.1 + 0.2;
+  job.optimizer.adam_eps = 1e-5;
+  job.schedule.iterations_to_skip = {3, 5};
+  job.sample.prompt = "a: \"b\"\n#c\t\xc3\xa9";
+  job.model.freeze = {"a, b", "[c]"};
   const config::Value file = read(job);
-  EXPECT_EQ(file.find("lr")->number(), job.lr);
+  EXPECT_EQ(file.find("lr")->number(), job.schedule.lr);
   EXPECT_EQ(file.find("adam_eps")->scalar(), "1.0e-05");  // "1e-05" is a text in YAML 1.1
   EXPECT_EQ(words_in(*file.find("iterations_to_skip")), (Texts{"3", "5"}));
-  EXPECT_EQ(file.find("prompt")->scalar(), job.prompt);
+  EXPECT_EQ(file.find("prompt")->scalar(), job.sample.prompt);
   EXPECT_EQ(words_in(*file.find("freeze")), (Texts{"a, b", "[c]"}));
 }
 
 TEST(EffectiveConfig, OfAUsersProgramHasItsFlags) {
   Job job;
-  job.added_flags = {{"--image-size", "32"}, {"--prompt", "a"}};
+  job.written.added_flags = {{"--image-size", "32"}, {"--prompt", "a"}};
   EXPECT_THAT(effective_config(job), HasSubstr("\n# Flags of this program\nimage_size: \"32\"\nprompt: \"a\"\n"));
   EXPECT_EQ(read(job).find("prompt")->scalar(), "a");
 }

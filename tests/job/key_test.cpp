@@ -55,7 +55,7 @@ TEST(Keys, DefaultsAreValuesThatTheirOwnReaderTakes) {
 TEST(Keys, AreReadWithTheirRange) {
   Job job;
   key_of("--lr").set(job, read_value(key_of("--lr"), {"0.25"}));
-  EXPECT_EQ(job.lr, 0.25);
+  EXPECT_EQ(job.schedule.lr, 0.25);
   EXPECT_EQ(refusal("--lr", "0"), "--lr is 0; use a number above 0");
   EXPECT_EQ(refusal("--train-iters", "0"), "--train-iters is 0; use a whole number of at least 1");
   EXPECT_EQ(refusal("--train-iters", "2.5"), "--train-iters is 2.5; use a whole number of at least 1");

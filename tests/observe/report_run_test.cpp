@@ -31,13 +31,13 @@ void make_step(RunReport& report, device::Device& device, std::int64_t step) {
 TEST(ReportOfAResumedRun, RecordsItsSecondStepAndShowsEachStepOnce) {
   const auto folder = test::fresh_folder();
   test::OneRank rank({.dry_run = true});
-  train::TrainArguments arguments;
-  arguments.train_iters = 20;
-  arguments.metrics_path = test::write_file(folder / "metrics.jsonl",
-                                            "{\"step\":10,\"loss\":3}\n{\"step\":11,\"loss\":2}\n"
-                                            "{\"step\":11,\"loss\":2.5}\n{\"step\":12,\"loss\":1}\n");
+  train::TrainSections arguments;
+  arguments.schedule.train_iters = 20;
+  arguments.log.metrics_path = test::write_file(folder / "metrics.jsonl",
+                                                "{\"step\":10,\"loss\":3}\n{\"step\":11,\"loss\":2}\n"
+                                                "{\"step\":11,\"loss\":2.5}\n{\"step\":12,\"loss\":1}\n");
   ReportOptions options;
-  options.report = folder / "report.html";
+  options.path = folder / "report.html";
   const ReportInputs inputs{test::tiny_profile(), ordered_json::object()};
   RunReport report(arguments, options, inputs, {.model = "M", .parameters = 1, .micro_batches = 1});
   for (const std::int64_t step : {10, 11, 12}) make_step(report, rank.device(), step);
@@ -52,11 +52,11 @@ TEST(ReportOfAResumedRun, RecordsItsSecondStepAndShowsEachStepOnce) {
 TEST(ReportOfAResumedRun, OfOneStepRecordsThatOne) {
   const auto folder = test::fresh_folder();
   test::OneRank rank({.dry_run = true});
-  train::TrainArguments arguments;
-  arguments.train_iters = 20;
-  arguments.metrics_path = test::write_file(folder / "metrics.jsonl", "{\"step\":20,\"loss\":3}\n");
+  train::TrainSections arguments;
+  arguments.schedule.train_iters = 20;
+  arguments.log.metrics_path = test::write_file(folder / "metrics.jsonl", "{\"step\":20,\"loss\":3}\n");
   ReportOptions options;
-  options.report = folder / "report.html";
+  options.path = folder / "report.html";
   const ReportInputs inputs{test::tiny_profile(), ordered_json::object()};
   RunReport report(arguments, options, inputs, {.model = "M", .parameters = 1, .micro_batches = 1});
   make_step(report, rank.device(), 19);

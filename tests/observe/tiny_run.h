@@ -79,9 +79,9 @@ class TinyRun : public ::testing::Test {
     for (const std::string& word : words) argv.push_back(word.c_str());
     const launch::Start context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
     std::ostringstream out;
-    cli::pretrain(std::get<cli::ProgramArguments>(
-                      cli::parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context)),
-                  tiny_callbacks(), out);
+    cli::pretrain(
+        std::get<job::Job>(cli::parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context)),
+        tiny_callbacks(), out);
   }
   std::string text(const std::string& file) const { return read_file(folder / "profile" / file); }
   std::vector<nlohmann::json> metrics() const {

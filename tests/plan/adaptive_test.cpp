@@ -24,21 +24,21 @@ constexpr const char* kWrapped =
 struct Job {
   explicit Job(const std::string& yaml = kWrapped) {
     a = arguments();
-    a.fsdp2_config_path = test::write_file(test::fresh_folder() / "fsdp2.yaml", yaml);
+    a.parallel.fsdp2_config_path = test::write_file(test::fresh_folder() / "fsdp2.yaml", yaml);
     calls = cli::hub_callbacks(a);
   }
   AdaptiveChoice choose(std::int64_t mib) {
-    a.device_memory_mib = mib;
+    a.memory.device_memory_mib = mib;
     return choose_adaptive(a, calls, device);
   }
   StepEstimate in_mode(KeepMode mode, const std::vector<AdaptedModule>& modules) {
     std::vector<AdaptedModule> all = modules;
     for (AdaptedModule& module : all) module.mode = mode;
-    a.device_memory_mib = 0;
+    a.memory.device_memory_mib = 0;
     return estimate_step(a, calls, device, Capacity::kLifted,
                          [&](sharding::Fsdp2Config& config) { apply_modes(all, config); });
   }
-  train::TrainArguments a;
+  train::TrainSections a;
   train::PretrainCallbacks calls;
   virtual_time::HardwareProfile device = profile();
 };
@@ -75,7 +75,7 @@ TEST(Adaptive, FitsEveryBudgetAtACostThatDoesNotRise) {
     last_ns = added;
     mixed = mixed || modes > 1;
     // What it tells is what the same configuration gives when it is planned.
-    job.a.device_memory_mib = 0;
+    job.a.memory.device_memory_mib = 0;
     const StepEstimate again =
         estimate_step(job.a, job.calls, job.device, Capacity::kLifted,
                       [&](sharding::Fsdp2Config& config) { apply_modes(choice.modules, config); });

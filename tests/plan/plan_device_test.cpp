@@ -23,21 +23,21 @@ using ::testing::HasSubstr;
 
 // --- Gathers ahead
 
-train::TrainArguments llama_70b(int prefetch, train::KernelSet kernels, std::int64_t seq_length) {
-  train::TrainArguments a;
-  a.model_config = kSource / "configs/models/llama3_70b.yaml";
-  a.use_torch_fsdp2 = true;
-  a.fsdp2_config_path = test::write_file(
+train::TrainSections llama_70b(int prefetch, train::KernelSet kernels, std::int64_t seq_length) {
+  train::TrainSections a;
+  a.model.model_config = kSource / "configs/models/llama3_70b.yaml";
+  a.parallel.use_torch_fsdp2 = true;
+  a.parallel.fsdp2_config_path = test::write_file(
       test::fresh_folder() / "fsdp2.yaml",
       fmt::format("sharding_size: auto\nparam_dtype: bf16\nreduce_dtype: fp32\nreshard_after_forward: true\n"
                   "num_to_forward_prefetch: {}\nnum_to_backward_prefetch: {}\n"
                   "sub_modules_to_wrap: [model.embed_tokens, \"model.layers.{{*}}\", lm_head]\n"
                   "recompute_modules: [\"model.layers.{{*}}\"]\nuse_reentrant: false\n",
                   prefetch, prefetch));
-  a.seq_length = static_cast<int>(seq_length);
-  a.ranks = a.global_batch_size = 64;
-  a.kernels = kernels;
-  a.fused = kernels == train::KernelSet::kFast ? nn::KernelOptions::fast() : nn::KernelOptions::pytorch();
+  a.data.seq_length = static_cast<int>(seq_length);
+  a.launch.ranks = a.schedule.global_batch_size = 64;
+  a.kernels.set = kernels;
+  a.kernels.fused = kernels == train::KernelSet::kFast ? nn::KernelOptions::fast() : nn::KernelOptions::pytorch();
   return a;
 }
 
@@ -92,7 +92,7 @@ class Prefetch : public ::testing::TestWithParam<train::KernelSet> {};
 
 TEST_P(Prefetch, IsAllThatIsInFlightAndStandsInTheMemory) {
   for (const int prefetch : {0, 1, 2}) {
-    const train::TrainArguments a = llama_70b(prefetch, GetParam(), 1024);
+    const train::TrainSections a = llama_70b(prefetch, GetParam(), 1024);
     const StepEstimate plan = estimate_step(a, cli::hub_callbacks(a), profile());
     const std::vector<Stay> stays = stays_of_layers(plan);
     ASSERT_EQ(stays.size(), 2u * 80u);
@@ -111,7 +111,7 @@ TEST_P(Prefetch, IsAllThatIsInFlightAndStandsInTheMemory) {
 TEST_P(Prefetch, MakesStepsOfDifferentMemory) {
   std::map<int, std::int64_t> bytes;
   for (const int prefetch : {1, 2, 3}) {
-    const train::TrainArguments a = llama_70b(prefetch, GetParam(), 1024);
+    const train::TrainSections a = llama_70b(prefetch, GetParam(), 1024);
     const StepEstimate plan = estimate_step(a, cli::hub_callbacks(a), profile());
     const device::MemoryPeaks peaks = device::peaks_of(plan.run.recording.memory);
     bytes[prefetch] = peaks.by_category[static_cast<std::size_t>(device::MemCategory::kUnsharded)] +
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, Prefetch, ::testing::Values(train::KernelSet::
 TEST(PrefetchInPlace, HidesTheGathersOfForward) {
   std::map<int, StepEstimate> plans;
   for (const int prefetch : {0, 1}) {
-    const train::TrainArguments a = llama_70b(prefetch, train::KernelSet::kFast, 4096);
+    const train::TrainSections a = llama_70b(prefetch, train::KernelSet::kFast, 4096);
     plans.emplace(prefetch, estimate_step(a, cli::hub_callbacks(a), profile()));
   }
   const auto forward_gathers_ns = plans.at(0).communication.front().time_ns / 2;
@@ -142,7 +142,7 @@ TEST(PrefetchInPlace, HidesTheGathersOfForward) {
 // --- The cache
 
 TEST(CacheFlushes, AreCountedAndNamed) {
-  const train::TrainArguments a = arguments();
+  const train::TrainSections a = arguments();
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const StepEstimate free = estimate_step(a, calls, profile());
   EXPECT_EQ(free.memory.cache_flushes, 0);
@@ -181,13 +181,13 @@ TEST(CacheFlushes, AreCountedAndNamed) {
 TEST(FrozenParameters, AreCounted) {
   std::string model = test::read_file(kSource / "examples/pretrain_vlm/model.yaml");
   model.replace(model.find("vision_config:\n"), 15, "vision_config:\n  freeze: true\n");
-  train::TrainArguments a = arguments("full_shard.yaml");
+  train::TrainSections a = arguments("full_shard.yaml");
   const std::filesystem::path folder = test::fresh_folder();
-  a.model_config = test::write_file(folder / "model.yaml", model);
-  a.fsdp2_config_path = test::write_file(folder / "fsdp2.yaml",
-                                         "sharding_size: auto\n"
-                                         "sub_modules_to_wrap: [\"model.language_model.layers.{*}\"]\n");
-  a.seq_length = 16;
+  a.model.model_config = test::write_file(folder / "model.yaml", model);
+  a.parallel.fsdp2_config_path = test::write_file(folder / "fsdp2.yaml",
+                                                  "sharding_size: auto\n"
+                                                  "sub_modules_to_wrap: [\"model.language_model.layers.{*}\"]\n");
+  a.data.seq_length = 16;
   const StepEstimate plan = estimate_step(a, cli::hub_callbacks(a), profile());
   EXPECT_LT(plan.trained_parameters, plan.parameters);
   EXPECT_GT(plan.trained_parameters, 0);
@@ -199,19 +199,19 @@ TEST(FrozenParameters, AreCounted) {
 
 // The file of a frozen base freezes nothing by itself: the plan says so.
 TEST(FrozenParameters, AreNoneByAFileOfShardingAlone) {
-  const train::TrainArguments a = arguments("frozen_base.yaml");
+  const train::TrainSections a = arguments("frozen_base.yaml");
   EXPECT_THAT(to_text(estimate_step(a, cli::hub_callbacks(a), profile())), HasSubstr("\nall parameters are trained\n"));
 }
 
 // --- Experts
 
 StepEstimate plan_of_experts(int seq_length) {
-  train::TrainArguments a;
-  a.model_config = kSource / "configs/models/qwen3_30b_a3b.yaml";
-  a.use_torch_fsdp2 = true;
-  a.fsdp2_config_path = kSource / "configs/fsdp2/full_shard.yaml";
-  a.seq_length = seq_length;
-  a.ranks = a.global_batch_size = 64;
+  train::TrainSections a;
+  a.model.model_config = kSource / "configs/models/qwen3_30b_a3b.yaml";
+  a.parallel.use_torch_fsdp2 = true;
+  a.parallel.fsdp2_config_path = kSource / "configs/fsdp2/full_shard.yaml";
+  a.data.seq_length = seq_length;
+  a.launch.ranks = a.schedule.global_batch_size = 64;
   return estimate_step(a, cli::hub_callbacks(a), profile());
 }
 

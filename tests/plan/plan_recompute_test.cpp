@@ -22,19 +22,19 @@ struct Sizes {
   std::int64_t hidden = 0, mlp = 0;
 };
 
-train::TrainArguments with(const LayerRecompute& asked, int ranks) {
-  train::TrainArguments a = arguments();
-  a.fused.fused_swiglu = a.fused.fused_rmsnorm = true;
-  a.ranks = ranks;
-  a.global_batch_size = static_cast<int>(ranks * kMicroBatches) * a.micro_batch_size;
-  a.recompute_layers = asked;
-  if (asked.any()) a.megatron_recompute_flags = {"--recompute-granularity"};
+train::TrainSections with(const LayerRecompute& asked, int ranks) {
+  train::TrainSections a = arguments();
+  a.kernels.fused.fused_swiglu = a.kernels.fused.fused_rmsnorm = true;
+  a.launch.ranks = ranks;
+  a.schedule.global_batch_size = static_cast<int>(ranks * kMicroBatches) * a.schedule.micro_batch_size;
+  a.parallel.recompute_layers = asked;
+  if (asked.any()) a.parallel.megatron_recompute_flags = {"--recompute-granularity"};
   return a;
 }
 
 // On one rank nothing is on the links beside the kernels, whose times are then a matter of their sizes alone.
 StepEstimate plan_of(const LayerRecompute& asked, int ranks = 1) {
-  const train::TrainArguments a = with(asked, ranks);
+  const train::TrainSections a = with(asked, ranks);
   return estimate_step(a, cli::hub_callbacks(a), profile());
 }
 
@@ -68,8 +68,8 @@ std::vector<std::int64_t> kernel_ns(const StepEstimate& plan, std::string_view n
 std::int64_t kept_bytes(const StepEstimate& plan) { return plan.memory.phases[0].end_allocated_bytes; }
 
 Sizes sizes() {
-  const train::TrainArguments a = arguments();
-  const auto model = cli::hub_callbacks(a).model_provider(a);
+  const train::TrainSections a = arguments();
+  const auto model = cli::hub_callbacks(a).model_provider(train::TrainArguments(a));
   const nn::Module& down = *model->find("model.layers.0.mlp.down_proj");
   const Shape shape = down.named_parameters()[0].second.shape();
   return {shape[0], shape[1]};
@@ -120,10 +120,10 @@ TEST(PlannedRecompute, OfGroupsKeepsFewerInputsAndHasMoreInBackward) {
 }
 
 TEST(PlannedRecompute, OfFlagsIsLeftAloneByASearch) {
-  train::TrainArguments large = with({.norm = true}, kRanks);
-  large.fused = nn::KernelOptions::pytorch();
-  large.micro_batch_size = 16;
-  large.global_batch_size = 16 * kRanks;
+  train::TrainSections large = with({.norm = true}, kRanks);
+  large.kernels.fused = nn::KernelOptions::pytorch();
+  large.schedule.micro_batch_size = 16;
+  large.schedule.global_batch_size = 16 * kRanks;
   const CheckedEstimate checked = PlanSearch(large, cli::hub_callbacks(large), profile(200 * kMiB)).check();
   ASSERT_TRUE(checked.out_of_memory.has_value());
   ASSERT_FALSE(checked.remedies.empty());

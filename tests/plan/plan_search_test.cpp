@@ -20,34 +20,34 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(PlanSearch, FindsTheLargestMicroBatchThatFits) {
-  const train::TrainArguments a = arguments();
+  const train::TrainSections a = arguments();
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile small = profile(400 * kMiB);
   const auto fit = PlanSearch(a, calls, small).largest_micro_batch();
-  train::TrainArguments larger = a;
-  larger.micro_batch_size = fit.choice.micro_batch;
-  larger.global_batch_size = kRanks * larger.micro_batch_size;
+  train::TrainSections larger = a;
+  larger.schedule.micro_batch_size = fit.choice.micro_batch;
+  larger.schedule.global_batch_size = kRanks * larger.schedule.micro_batch_size;
   EXPECT_NO_THROW(estimate_step(larger, calls, small));
-  ++larger.micro_batch_size;
-  larger.global_batch_size = kRanks * larger.micro_batch_size;
+  ++larger.schedule.micro_batch_size;
+  larger.schedule.global_batch_size = kRanks * larger.schedule.micro_batch_size;
   EXPECT_THROW(estimate_step(larger, calls, small), OutOfMemoryError);
 }
 
 TEST(PlanSearch, FindsTheSmallestWorldThatFits) {
-  train::TrainArguments a = arguments();
-  a.micro_batch_size = 1;
+  train::TrainSections a = arguments();
+  a.schedule.micro_batch_size = 1;
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile small = profile(160 * kMiB);
   const auto fit = PlanSearch(a, calls, small).smallest_world();
   EXPECT_GT(fit.choice.world, 1);
-  train::TrainArguments smaller = a;
-  smaller.ranks = fit.choice.world / 2;
-  smaller.global_batch_size = smaller.ranks;
+  train::TrainSections smaller = a;
+  smaller.launch.ranks = fit.choice.world / 2;
+  smaller.schedule.global_batch_size = smaller.launch.ranks;
   EXPECT_THROW(estimate_step(smaller, calls, small), OutOfMemoryError);
 }
 
 TEST(PlanSearch, SweepsWhatFitsTheFastestPerTokenFirst) {
-  train::TrainArguments a = arguments();
+  train::TrainSections a = arguments();
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const auto sweep = PlanSearch(a, calls, profile(192 * kMiB)).sweep();
   ASSERT_GT(sweep.size(), 4u);
@@ -61,9 +61,9 @@ TEST(PlanSearch, SweepsWhatFitsTheFastestPerTokenFirst) {
 }
 
 TEST(PlanSearch, NeedsAFileToSweep) {
-  train::TrainArguments a = arguments();
-  a.use_torch_fsdp2 = false;
-  a.ranks = 1;
+  train::TrainSections a = arguments();
+  a.parallel.use_torch_fsdp2 = false;
+  a.launch.ranks = 1;
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile large = profile();
   EXPECT_THAT([&] { PlanSearch(a, calls, large).sweep(); },
@@ -74,16 +74,16 @@ TEST(PlanSearch, NeedsAFileToSweep) {
 constexpr const char* kWrapped = "sub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n";
 
 // One sequence a micro-batch, sharded by `yaml`.
-train::TrainArguments sharded_by(const std::string& yaml) {
-  train::TrainArguments a = arguments();
-  a.fsdp2_config_path = test::write_file(test::fresh_folder() / "fsdp2.yaml", yaml + kWrapped);
-  a.micro_batch_size = a.ranks = a.global_batch_size = 1;
+train::TrainSections sharded_by(const std::string& yaml) {
+  train::TrainSections a = arguments();
+  a.parallel.fsdp2_config_path = test::write_file(test::fresh_folder() / "fsdp2.yaml", yaml + kWrapped);
+  a.schedule.micro_batch_size = a.launch.ranks = a.schedule.global_batch_size = 1;
   return a;
 }
 
-bool fits(train::TrainArguments a, int world, const virtual_time::HardwareProfile& device) {
-  a.ranks = world;
-  a.global_batch_size = world * a.micro_batch_size;
+bool fits(train::TrainSections a, int world, const virtual_time::HardwareProfile& device) {
+  a.launch.ranks = world;
+  a.schedule.global_batch_size = world * a.schedule.micro_batch_size;
   try {
     estimate_step(a, cli::hub_callbacks(a), device);
     return true;
@@ -93,7 +93,7 @@ bool fits(train::TrainArguments a, int world, const virtual_time::HardwareProfil
 }
 
 TEST(SmallestWorld, IsMinimalInsideANodeToo) {
-  const train::TrainArguments a = sharded_by("sharding_size: auto\n");
+  const train::TrainSections a = sharded_by("sharding_size: auto\n");
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   std::set<int> found;
   for (const std::int64_t memory : {126, 130, 134, 142, 158}) {
@@ -109,8 +109,8 @@ TEST(SmallestWorld, IsMinimalInsideANodeToo) {
 
 TEST(SmallestWorld, IsOneThatTheFileAllows) {
   const auto smallest = [](const std::string& yaml, std::optional<int> global_batch = {}) {
-    train::TrainArguments a = sharded_by(yaml);
-    if (global_batch) a.global_batch_size = *global_batch;
+    train::TrainSections a = sharded_by(yaml);
+    if (global_batch) a.schedule.global_batch_size = *global_batch;
     const train::PretrainCallbacks calls = cli::hub_callbacks(a);
     const virtual_time::HardwareProfile device = profile();
     return PlanSearch(a, calls, device, {.global_batch_size = global_batch}).smallest_world();
@@ -128,13 +128,14 @@ TEST(SmallestWorld, IsOneThatTheFileAllows) {
 }
 
 TEST(LargestMicroBatch, SharesOutTheGlobalBatch) {
-  train::TrainArguments a = arguments();
-  a.micro_batch_size = 1;
-  a.global_batch_size = kRanks * 30;
+  train::TrainSections a = arguments();
+  a.schedule.micro_batch_size = 1;
+  a.schedule.global_batch_size = kRanks * 30;
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile small = profile(400 * kMiB);
   const int free = PlanSearch(a, calls, small).largest_micro_batch().choice.micro_batch;
-  const auto kept = PlanSearch(a, calls, small, {.global_batch_size = a.global_batch_size}).largest_micro_batch();
+  const auto kept =
+      PlanSearch(a, calls, small, {.global_batch_size = a.schedule.global_batch_size}).largest_micro_batch();
   EXPECT_EQ(30 % kept.choice.micro_batch, 0);
   EXPECT_LT(kept.choice.micro_batch, free);
   EXPECT_EQ(kept.plan.micro_batches * kept.plan.micro_batch, 30);
@@ -145,7 +146,7 @@ TEST(LargestMicroBatch, SharesOutTheGlobalBatch) {
 
 // The step time per token of every micro-batch of the winner's file, tried by hand.
 TEST(Sweep, IsNotBeatenByAMicroBatchTriedByHand) {
-  const train::TrainArguments a = arguments();
+  const train::TrainSections a = arguments();
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile small = profile(208 * kMiB);
   const auto sweep = PlanSearch(a, calls, small).sweep();
@@ -153,9 +154,9 @@ TEST(Sweep, IsNotBeatenByAMicroBatchTriedByHand) {
   const PlanChoice& best = sweep.front().choice;
   std::vector<int> fitting;
   for (int size = 1;; ++size) {
-    train::TrainArguments by_hand = a;
-    by_hand.micro_batch_size = size;
-    by_hand.global_batch_size = kRanks * size;
+    train::TrainSections by_hand = a;
+    by_hand.schedule.micro_batch_size = size;
+    by_hand.schedule.global_batch_size = kRanks * size;
     try {
       const StepEstimate plan = estimate_step(by_hand, calls, small, Capacity::kOfTheProfile,
                                               [&](sharding::Fsdp2Config& config) { config = best.config; });
@@ -174,13 +175,13 @@ TEST(Sweep, IsNotBeatenByAMicroBatchTriedByHand) {
 }
 
 TEST(Sweep, KeepsTheBatchesThatAreGiven) {
-  train::TrainArguments a = arguments();
-  a.micro_batch_size = 3;
-  a.global_batch_size = kRanks * 12;
+  train::TrainSections a = arguments();
+  a.schedule.micro_batch_size = 3;
+  a.schedule.global_batch_size = kRanks * 12;
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile device = profile(208 * kMiB);
   std::set<std::int64_t> micro_batches;
-  for (const auto& c : PlanSearch(a, calls, device, {.global_batch_size = a.global_batch_size}).sweep()) {
+  for (const auto& c : PlanSearch(a, calls, device, {.global_batch_size = a.schedule.global_batch_size}).sweep()) {
     EXPECT_EQ(c.plan.micro_batch * c.plan.micro_batches, 12);
     micro_batches.insert(c.plan.micro_batch);
   }

@@ -49,7 +49,7 @@ struct RealRun {
 };
 
 // The fourth step of a real run: ranks as threads, real arithmetic.
-RealRun run_fourth_step(const train::TrainArguments& a, const train::PretrainCallbacks& calls) {
+RealRun run_fourth_step(const train::TrainSections& a, const train::PretrainCallbacks& calls) {
   const train::TrainingInputs inputs = train::read_inputs(a, calls);
   RealRun run;
   run.recordings.resize(kRanks);
@@ -57,7 +57,7 @@ RealRun run_fourth_step(const train::TrainArguments& a, const train::PretrainCal
     device::DeviceOptions options;
     options.profile.matrix_workspace_bytes = profile().memory.matrix_workspace_bytes;
     device::Device& device = device::Device::install(context, options);
-    context.slot<nn::KernelOptions>() = a.fused;
+    context.slot<nn::KernelOptions>() = a.kernels.fused;
     train::Trainer trainer(a, calls, inputs, world);
     for (int step = 0; step < 3; ++step) trainer.step();
     const device::Recorder recorder(device, {.memory = true});
@@ -89,7 +89,7 @@ void expect_same(const StepEstimate& plan, const RealRun& run) {
 }
 
 // The plan of one command line and the run of another.
-void expect_same(const train::TrainArguments& planned_as, const train::TrainArguments& trained_as) {
+void expect_same(const train::TrainSections& planned_as, const train::TrainSections& trained_as) {
   expect_same(estimate_step(planned_as, cli::hub_callbacks(planned_as), profile()),
               run_fourth_step(trained_as, cli::hub_callbacks(trained_as)));
 }
@@ -97,8 +97,8 @@ void expect_same(const train::TrainArguments& planned_as, const train::TrainArgu
 class PlanAndRun : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PlanAndRun, HaveTheSameEventsBytesAndVirtualTime) {
-  train::TrainArguments a = arguments(GetParam());
-  a.seq_length = 16;
+  train::TrainSections a = arguments(GetParam());
+  a.data.seq_length = 16;
   expect_same(a, a);
 }
 
@@ -127,7 +127,7 @@ void expect_same_words(const std::string& model, const std::string& wrapped, con
     for (const std::string& word : words) argv.push_back(word.c_str());
     return cli::parse_arguments(static_cast<int>(argv.size()), argv.data());
   };
-  const auto trained = std::get<cli::ProgramArguments>(parsed());
+  const auto trained = std::get<job::Job>(parsed());
   words[1] = "plan";
   const auto planned = std::get<cli::PlanArguments>(parsed()).train;
   expect_same(planned, trained);
@@ -247,16 +247,16 @@ train::PretrainCallbacks captions(const std::filesystem::path& model_file) {
 }
 
 TEST(TrainAndPlan, AgreeForAProgramsOwnLossOfTwoInputs) {
-  train::TrainArguments a = arguments();
+  train::TrainSections a = arguments();
   const std::filesystem::path folder = test::fresh_folder();
-  a.fsdp2_config_path = test::write_file(folder / "fsdp2.yaml",
-                                         "sharding_size: auto\nnum_to_forward_prefetch: 1\n"
-                                         "sub_modules_to_wrap: [\"model.vision_tower.encoder.layer.{*}\", "
-                                         "\"model.language_model.layers.{*}\"]\n");
+  a.parallel.fsdp2_config_path = test::write_file(folder / "fsdp2.yaml",
+                                                  "sharding_size: auto\nnum_to_forward_prefetch: 1\n"
+                                                  "sub_modules_to_wrap: [\"model.vision_tower.encoder.layer.{*}\", "
+                                                  "\"model.language_model.layers.{*}\"]\n");
   const train::PretrainCallbacks calls = captions(kSource / "examples/pretrain_vlm/model.yaml");
   for (const train::KernelSet kernels : {train::KernelSet::kFast, train::KernelSet::kPytorch}) {
-    a.kernels = kernels;
-    a.fused = kernels == train::KernelSet::kFast ? nn::KernelOptions::fast() : nn::KernelOptions::pytorch();
+    a.kernels.set = kernels;
+    a.kernels.fused = kernels == train::KernelSet::kFast ? nn::KernelOptions::fast() : nn::KernelOptions::pytorch();
     expect_same(estimate_step(a, calls, profile()), run_fourth_step(a, calls));
   }
 }
@@ -289,7 +289,7 @@ INSTANTIATE_TEST_SUITE_P(Configurations, PlanAndRun,
                          });
 
 TEST(Plan, SaysTheSameInTextAndJson) {
-  const train::TrainArguments a = arguments();
+  const train::TrainSections a = arguments();
   const StepEstimate plan = estimate_step(a, cli::hub_callbacks(a), profile());
   const nlohmann::ordered_json json = to_json(plan);
   EXPECT_EQ(json["world_size"], kRanks);
@@ -310,7 +310,7 @@ TEST(Plan, SaysTheSameInTextAndJson) {
 
 // Per step and rank: each of the ten groups is gathered twice a micro-batch (forward, backward) and reduced once.
 TEST(Plan, CountsCommunicationByFormula) {
-  const train::TrainArguments a = arguments();
+  const train::TrainSections a = arguments();
   const StepEstimate plan = estimate_step(a, cli::hub_callbacks(a), profile());
   const std::int64_t groups = 8 + 3;  // layers; embedding, head, root
   ASSERT_EQ(plan.communication.size(), 2u);
@@ -328,9 +328,9 @@ TEST(Plan, CountsCommunicationByFormula) {
 std::string unwrapped(const std::string& text) { return std::regex_replace(text, std::regex("\n {8}"), " "); }
 
 TEST(Plan, OfAStepThatDoesNotFitNamesPhaseAndGroupAndTheCheapestRemedies) {
-  train::TrainArguments a = arguments();
-  a.micro_batch_size = 8;
-  a.global_batch_size = 8 * kRanks;
+  train::TrainSections a = arguments();
+  a.schedule.micro_batch_size = 8;
+  a.schedule.global_batch_size = 8 * kRanks;
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile small = profile(200 * kMiB);
   const CheckedEstimate checked = PlanSearch(a, calls, small).check();
@@ -353,9 +353,9 @@ TEST(Plan, OfAStepThatDoesNotFitNamesPhaseAndGroupAndTheCheapestRemedies) {
 }
 
 TEST(Plan, SaysWhenNoChangeOfTheFileWouldMakeItFit) {
-  train::TrainArguments a = arguments();
-  a.micro_batch_size = 1;
-  a.global_batch_size = kRanks;
+  train::TrainSections a = arguments();
+  a.schedule.micro_batch_size = 1;
+  a.schedule.global_batch_size = kRanks;
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile tiny = profile(70 * kMiB);  // 64 of them are the matrix workspace
   const CheckedEstimate checked = PlanSearch(a, calls, tiny).check();
@@ -381,10 +381,10 @@ class Peeking final : public nn::Module {
 };
 
 TEST(Plan, RefusesAModelWhoseForwardNeedsValues) {
-  train::TrainArguments a = arguments();
-  a.use_torch_fsdp2 = false;
-  a.ranks = 1;
-  a.global_batch_size = a.micro_batch_size;
+  train::TrainSections a = arguments();
+  a.parallel.use_torch_fsdp2 = false;
+  a.launch.ranks = 1;
+  a.schedule.global_batch_size = a.schedule.micro_batch_size;
   train::PretrainCallbacks calls = cli::hub_callbacks(a);
   calls.model_provider = [](const train::TrainArguments&) { return std::make_shared<Peeking>(); };
   EXPECT_THAT([&] { estimate_step(a, calls, profile()); },
@@ -407,15 +407,15 @@ class Poking final : public nn::Module {
   }
 };
 
-std::string refusal_of(const train::TrainArguments& arguments, const train::PretrainCallbacks& calls) {
+std::string refusal_of(const train::TrainSections& arguments, const train::PretrainCallbacks& calls) {
   return test::message_of<ConfigError>([&] { estimate_step(arguments, calls, profile()); });
 }
 
 TEST(Plan, RefusesAPointerToBytesThatAreNotThere) {
-  train::TrainArguments a = arguments();
-  a.use_torch_fsdp2 = false;
-  a.ranks = 1;
-  a.global_batch_size = a.micro_batch_size;
+  train::TrainSections a = arguments();
+  a.parallel.use_torch_fsdp2 = false;
+  a.launch.ranks = 1;
+  a.schedule.global_batch_size = a.schedule.micro_batch_size;
   train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const train::PretrainCallbacks ours = calls;
   calls.model_provider = [](const train::TrainArguments&) { return std::make_shared<Poking>(); };

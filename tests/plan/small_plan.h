@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "engine/train/arguments.h"
+#include "engine/train/sections.h"
 #include "engine/virtual_time/profile_file.h"
 
 namespace loom::plan {
@@ -20,20 +20,20 @@ inline virtual_time::HardwareProfile profile(std::int64_t memory_bytes = std::in
   return profile;
 }
 
-inline train::TrainArguments arguments(const char* yaml = "quickstart.yaml") {
-  train::TrainArguments a;
-  a.model_config = kSource / "configs/models/quickstart.yaml";
-  a.use_torch_fsdp2 = true;
-  a.fsdp2_config_path = kSource / "configs/fsdp2" / yaml;
-  a.lr_decay_iters = a.train_iters;
-  a.data_path = {kSource / "LICENSE"};
-  a.seq_length = 64;
-  a.micro_batch_size = 2;
-  a.ranks = kRanks;
-  a.global_batch_size = 2 * kRanks * a.micro_batch_size;  // two micro-batches a step
-  a.device_executor = device::ExecutorKind::kInline;
-  a.kernels = train::KernelSet::kPytorch;
-  a.fused = nn::KernelOptions::pytorch();
+inline train::TrainSections arguments(const char* yaml = "quickstart.yaml") {
+  train::TrainSections a;
+  a.model.model_config = kSource / "configs/models/quickstart.yaml";
+  a.parallel.use_torch_fsdp2 = true;
+  a.parallel.fsdp2_config_path = kSource / "configs/fsdp2" / yaml;
+  a.schedule.lr_decay_iters = a.schedule.train_iters;
+  a.data.data_path = {kSource / "LICENSE"};
+  a.data.seq_length = 64;
+  a.schedule.micro_batch_size = 2;
+  a.launch.ranks = kRanks;
+  a.schedule.global_batch_size = 2 * kRanks * a.schedule.micro_batch_size;  // two micro-batches a step
+  a.launch.device_executor = device::ExecutorKind::kInline;
+  a.kernels.set = train::KernelSet::kPytorch;
+  a.kernels.fused = nn::KernelOptions::pytorch();
   return a;
 }
 

@@ -33,23 +33,23 @@ virtual_time::HardwareProfile slow_device() {
   return slow;
 }
 
-train::TrainArguments six_layers() {
+train::TrainSections six_layers() {
   const std::filesystem::path folder = test::fresh_folder();
-  train::TrainArguments a = arguments();
-  a.model_config = test::write_file(
+  train::TrainSections a = arguments();
+  a.model.model_config = test::write_file(
       folder / "model.yaml",
       "model_type: qwen2\nvocab_size: 256\nhidden_size: 64\nintermediate_size: 128\nnum_hidden_layers: 6\n"
       "num_attention_heads: 2\nnum_key_value_heads: 1\nmax_position_embeddings: 256\nrms_norm_eps: 1.0e-6\n"
       "tie_word_embeddings: false\n");
-  a.fsdp2_config_path = test::write_file(
+  a.parallel.fsdp2_config_path = test::write_file(
       folder / "fsdp2.yaml",
       "sharding_size: auto\nsub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n");
-  a.ranks = 1;
-  a.seq_length = 256;
-  a.micro_batch_size = 16;
-  a.global_batch_size = 16;
-  a.kernels = train::KernelSet::kFast;
-  a.fused = nn::KernelOptions::fast();
+  a.launch.ranks = 1;
+  a.data.seq_length = 256;
+  a.schedule.micro_batch_size = 16;
+  a.schedule.global_batch_size = 16;
+  a.kernels.set = train::KernelSet::kFast;
+  a.kernels.fused = nn::KernelOptions::fast();
   return a;
 }
 
@@ -57,8 +57,8 @@ class SmartSwapTest : public ::testing::Test {
  protected:
   SmartSwap choose(std::int64_t budget_bytes) const { return choose_swaps(a, calls, device, budget_bytes); }
   StepEstimate planned(const SmartSwap& swap, Capacity capacity = Capacity::kLifted) const {
-    train::TrainArguments swapped = a;
-    swapped.smart_swap_chosen = swap.tensors();
+    train::TrainSections swapped = a;
+    swapped.swap.smart_swap_chosen = swap.tensors();
     virtual_time::HardwareProfile small = device;
     small.memory.capacity_bytes = swap.budget_bytes;
     return estimate_step(swapped, calls, small, capacity);
@@ -69,22 +69,22 @@ class SmartSwapTest : public ::testing::Test {
     return needs * 4 / 5;
   }
 
-  const train::TrainArguments a = six_layers();
+  const train::TrainSections a = six_layers();
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile device = slow_device();
 };
 
 // --device-memory says what the device has, not what the choice has to fit.
 TEST_F(SmartSwapTest, FitsItsBudgetWhateverTheDeviceHas) {
-  train::TrainArguments large = a;
-  large.device_memory_mib = 1 << 20;
+  train::TrainSections large = a;
+  large.memory.device_memory_mib = 1 << 20;
   const SmartSwap swap = choose_swaps(large, calls, device, tight());
   EXPECT_FALSE(swap.chosen.empty());
   EXPECT_LE(swap.swapped_bytes, tight());
   EXPECT_EQ(to_text(swap), to_text(choose(tight())));
-  EXPECT_EQ(swap_budget(large, device), std::int64_t{1} << 40);
-  large.smart_swap_device_size = 7;
-  EXPECT_EQ(swap_budget(large, device), 7 * kMiB);
+  EXPECT_EQ(swap_budget(large.memory, large.swap, device), std::int64_t{1} << 40);
+  large.swap.smart_swap_device_size = 7;
+  EXPECT_EQ(swap_budget(large.memory, large.swap, device), 7 * kMiB);
 }
 
 TEST_F(SmartSwapTest, ChoosesNothingWhereAStepFits) {
@@ -155,14 +155,14 @@ struct FourSteps {
   device::Recording last;
 };
 
-FourSteps run(const train::TrainArguments& a, const train::PretrainCallbacks& calls, std::int64_t workspace_bytes) {
+FourSteps run(const train::TrainSections& a, const train::PretrainCallbacks& calls, std::int64_t workspace_bytes) {
   const train::TrainingInputs inputs = train::read_inputs(a, calls);
   FourSteps result;
   launch::run_ranks(1, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
     device::DeviceOptions options;
     options.profile.matrix_workspace_bytes = workspace_bytes;
     device::Device& device = device::Device::install(context, options);
-    context.slot<nn::KernelOptions>() = a.fused;
+    context.slot<nn::KernelOptions>() = a.kernels.fused;
     train::Trainer trainer(a, calls, inputs, world);
     for (int step = 0; step < 3; ++step) {
       const train::StepMetrics metrics = trainer.step();
@@ -178,8 +178,8 @@ FourSteps run(const train::TrainArguments& a, const train::PretrainCallbacks& ca
 TEST_F(SmartSwapTest, TrainsAsItPlansWithTheBitsOfARunWithoutIt) {
   const SmartSwap swap = choose(tight());
   const StepEstimate plan = planned(swap);
-  train::TrainArguments swapped = a;
-  swapped.smart_swap_chosen = swap.tensors();
+  train::TrainSections swapped = a;
+  swapped.swap.smart_swap_chosen = swap.tensors();
   const FourSteps with = run(swapped, calls, device.memory.matrix_workspace_bytes);
   const FourSteps without = run(a, calls, device.memory.matrix_workspace_bytes);
   EXPECT_EQ(with.values, without.values);

@@ -31,12 +31,12 @@ Weights weights_of(Trainer& trainer) {
 class Fp16 : public TinyTrainers {
  protected:
   Fp16() {
-    arguments.fp16 = true;
+    arguments.optimizer.fp16 = true;
     shard("[embed, head]");
   }
 
   void shard(const std::string& modules) {
-    arguments.fsdp2_config_path =
+    arguments.parallel.fsdp2_config_path =
         test::write_file(test::fresh_folder() / "fsdp2.yaml",
                          "sharding_size: auto\nparam_dtype: fp16\nsub_modules_to_wrap: " + modules + "\n");
   }
@@ -64,7 +64,7 @@ class Fp16 : public TinyTrainers {
 };
 
 TEST_F(Fp16, AScaleThatIsTooLargeIsHalvedUntilItFits) {
-  arguments.train_iters = arguments.lr_decay_iters = 100;
+  arguments.schedule.train_iters = arguments.schedule.lr_decay_iters = 100;
   on_each_rank([&](int, Trainer& trainer) {
     const Weights before = weights_of(trainer);
     const double first_lr = trainer.schedule_state().max_lr;
@@ -98,7 +98,7 @@ TEST_F(Fp16, AScaleThatIsTooLargeIsHalvedUntilItFits) {
 }
 
 TEST_F(Fp16, AnOverflowOnOneRankLeavesTheUpdateOutOnAll) {
-  arguments.loss_scale.initial = 1024;
+  arguments.optimizer.loss_scale.initial = 1024;
   for (const int bad_rank : {0, 1}) {
     overflow_on(bad_rank, 2);
     on_each_rank([&](int, Trainer& trainer) {
@@ -115,8 +115,8 @@ TEST_F(Fp16, AnOverflowOnOneRankLeavesTheUpdateOutOnAll) {
 }
 
 TEST_F(Fp16, TheWindowDoublesTheScale) {
-  arguments.loss_scale.initial = 64;
-  arguments.loss_scale.window = 2;
+  arguments.optimizer.loss_scale.initial = 64;
+  arguments.optimizer.loss_scale.window = 2;
   on_each_rank([&](int, Trainer& trainer) {
     EXPECT_EQ(trainer.step().loss_scale, 64);
     EXPECT_EQ(trainer.step().loss_scale, 128);
@@ -125,8 +125,8 @@ TEST_F(Fp16, TheWindowDoublesTheScale) {
 }
 
 TEST_F(Fp16, TwoAndTwoStepsAreFourSteps) {
-  arguments.loss_scale.initial = 64;
-  arguments.loss_scale.window = 3;
+  arguments.optimizer.loss_scale.initial = 64;
+  arguments.optimizer.loss_scale.window = 3;
   overflow_on(1, 2);
   std::vector<Weights> whole(kRanks), parts(kRanks);
   std::vector<nn::StateDict> models(kRanks);
@@ -157,13 +157,13 @@ TEST_F(Fp16, TwoAndTwoStepsAreFourSteps) {
 
 TEST_F(Fp16, AStateWithoutScaleBeginsWithTheFirst) {
   on_each_rank([&](int, Trainer& trainer) {
-    trainer.set_state({.step = 1, .samples_consumed = 8, .seed = arguments.seed});
+    trainer.set_state({.step = 1, .samples_consumed = 8, .seed = arguments.data.seed});
     EXPECT_EQ(trainer.state().loss_scale->scale, k2To32);
   });
-  arguments.fp16 = false;
+  arguments.optimizer.fp16 = false;
   on_each_rank([&](int, Trainer& trainer) {
     trainer.set_state(
-        {.step = 1, .samples_consumed = 8, .seed = arguments.seed, .loss_scale = LossScaleState{8, 0, 1}});
+        {.step = 1, .samples_consumed = 8, .seed = arguments.data.seed, .loss_scale = LossScaleState{8, 0, 1}});
     EXPECT_EQ(trainer.state().loss_scale, std::nullopt) << "this run scales nothing";
     const StepMetrics metrics = trainer.step();
     EXPECT_FALSE(metrics.loss_is_scaled || metrics.skipped);
@@ -210,7 +210,7 @@ TEST_F(Fp16, WhatIsTrainedBesideTheShardedPartIsUnscaledAndMayOverflowToo) {
   std::map<double, std::vector<double>> moments;  // of the beside weight, by the scale
   for (const double scale : {1.0, 1024.0}) {
     overflow_beside(-1);
-    arguments.loss_scale.constant = scale;
+    arguments.optimizer.loss_scale.constant = scale;
     on_each_rank([&](int rank, Trainer& trainer) {
       EXPECT_FALSE(trainer.step().skipped);
       if (rank != 0) return;
@@ -224,15 +224,15 @@ TEST_F(Fp16, WhatIsTrainedBesideTheShardedPartIsUnscaledAndMayOverflowToo) {
     EXPECT_NEAR(moments[1024][i], moments[1][i], 1e-2 * std::abs(moments[1][i])) << i;
   }
   overflow_beside(1);
-  arguments.check_for_nan_in_loss_and_grad = false;  // the loss overflows with it
+  arguments.optimizer.check_for_nan_in_loss_and_grad = false;  // the loss overflows with it
   on_each_rank([&](int, Trainer& trainer) { EXPECT_TRUE(trainer.step().skipped); });
 }
 
 TEST_F(Fp16, WithoutTheFlagTheFileIsWarnedOf) {
   EXPECT_THAT(read_inputs(arguments, callbacks).fsdp2->warnings, ::testing::IsEmpty());
-  arguments.fp16 = false;
+  arguments.optimizer.fp16 = false;
   EXPECT_THAT(read_inputs(arguments, callbacks).fsdp2->warnings,
-              ::testing::ElementsAre(arguments.fsdp2_config_path->string() +
+              ::testing::ElementsAre(arguments.parallel.fsdp2_config_path->string() +
                                      ":2:14: param_dtype is fp16, and --fp16 is not given: the loss is not scaled, and "
                                      "gradients below 6e-8 become 0; add --fp16, or write param_dtype: bf16"));
 }
@@ -240,7 +240,7 @@ TEST_F(Fp16, WithoutTheFlagTheFileIsWarnedOf) {
 // --- Where the scale cannot fall
 
 TEST_F(Fp16, AnOverflowAtTheSmallestScaleIsAnErrorUnlessChecksAreOff) {
-  arguments.loss_scale = {.initial = k2To32, .minimum = k2To32, .hysteresis = 1};
+  arguments.optimizer.loss_scale = {.initial = k2To32, .minimum = k2To32, .hysteresis = 1};
   const std::string text =
       test::message_of<Error>([&] { on_each_rank([](int, Trainer& trainer) { trainer.step(); }); });
   EXPECT_THAT(text, ::testing::MatchesRegex(
@@ -249,7 +249,7 @@ TEST_F(Fp16, AnOverflowAtTheSmallestScaleIsAnErrorUnlessChecksAreOff) {
                         "as --min-loss-scale allows; nothing is saved; lower --min-loss-scale, look at the data, write "
                         "param_dtype: bf16 with --bf16, or skip each such update with "
                         "--no-check-for-nan-in-loss-and-grad"));
-  arguments.check_for_nan_in_loss_and_grad = false;
+  arguments.optimizer.check_for_nan_in_loss_and_grad = false;
   on_each_rank([](int, Trainer& trainer) {
     for (int step = 0; step < 3; ++step) EXPECT_TRUE(trainer.step().skipped);
     EXPECT_EQ(trainer.state().loss_scale->scale, k2To32);
@@ -257,7 +257,7 @@ TEST_F(Fp16, AnOverflowAtTheSmallestScaleIsAnErrorUnlessChecksAreOff) {
 }
 
 TEST_F(Fp16, AnOverflowAtAConstantScaleIsAnErrorUnlessChecksAreOff) {
-  arguments.loss_scale.constant = k2To32;
+  arguments.optimizer.loss_scale.constant = k2To32;
   const std::string text =
       test::message_of<Error>([&] { on_each_rank([](int, Trainer& trainer) { trainer.step(); }); });
   EXPECT_THAT(
@@ -266,7 +266,7 @@ TEST_F(Fp16, AnOverflowAtAConstantScaleIsAnErrorUnlessChecksAreOff) {
           "\\[rank [01]\\] found (NaN|Inf) in grad norm: iteration 1 of 4, at the loss scale 4294967296, which is "
           "constant; nothing is saved; lower --loss-scale, look at the data, write param_dtype: bf16 "
           "with --bf16, or skip each such update with --no-check-for-nan-in-loss-and-grad"));
-  arguments.check_for_nan_in_loss_and_grad = false;
+  arguments.optimizer.check_for_nan_in_loss_and_grad = false;
   on_each_rank([](int, Trainer& trainer) {
     const StepMetrics metrics = trainer.step();
     EXPECT_TRUE(metrics.skipped);
@@ -295,16 +295,16 @@ TEST_F(Fp16, FollowsTheReferenceCurve) {
   const io::StoredTensor& tokens = file.at("tokens");
   const std::int64_t batch = tokens.shape[1], seq = tokens.shape[2] - 1;
   shard("[model.embed_tokens, \"model.layers.{*}\", lm_head]");
-  arguments.init_from_hf_path = folder;
-  arguments.micro_batch_size = static_cast<int>(batch) / kRanks;
-  arguments.global_batch_size = static_cast<int>(batch);
-  arguments.seq_length = static_cast<int>(seq);
-  arguments.train_iters = arguments.lr_decay_iters = tokens.shape[0];
-  arguments.lr = 1e-3;
-  arguments.lr_decay_style = LrDecayStyle::kConstant;
-  arguments.adam_beta2 = 0.95;
-  arguments.weight_decay = 0.1;
-  arguments.loss_scale.initial = 65536;
+  arguments.model.init_from_hf_path = folder;
+  arguments.schedule.micro_batch_size = static_cast<int>(batch) / kRanks;
+  arguments.schedule.global_batch_size = static_cast<int>(batch);
+  arguments.data.seq_length = static_cast<int>(seq);
+  arguments.schedule.train_iters = arguments.schedule.lr_decay_iters = tokens.shape[0];
+  arguments.schedule.lr = 1e-3;
+  arguments.schedule.lr_decay_style = LrDecayStyle::kConstant;
+  arguments.optimizer.adam_beta2 = 0.95;
+  arguments.schedule.weight_decay = 0.1;
+  arguments.optimizer.loss_scale.initial = 65536;
   callbacks.model_provider = [&](const TrainArguments&) {
     return models::build_decoder(models::load_decoder_config(folder));
   };
@@ -325,7 +325,7 @@ TEST_F(Fp16, FollowsTheReferenceCurve) {
   };
   std::ifstream stream(folder / "curve.json");
   const nlohmann::json curve = nlohmann::json::parse(stream).at("curve");
-  ASSERT_EQ(std::ssize(curve), arguments.train_iters);
+  ASSERT_EQ(std::ssize(curve), arguments.schedule.train_iters);
   on_each_rank([&](int, Trainer& trainer) {
     for (const nlohmann::json& expected : curve) {
       const StepMetrics metrics = trainer.step();

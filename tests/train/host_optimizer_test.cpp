@@ -27,7 +27,7 @@ struct Steps {
 class HostOptimizer : public TinyTrainers {
  protected:
   void offload(bool pinned) {
-    arguments.fsdp2_config_path = test::write_file(
+    arguments.parallel.fsdp2_config_path = test::write_file(
         test::fresh_folder() / "fsdp2.yaml",
         fmt::format("sharding_size: auto\nsub_modules_to_wrap: [embed, head]\noffload_to_cpu: true\npin_memory: {}\n",
                     pinned));
@@ -56,21 +56,21 @@ class HostOptimizer : public TinyTrainers {
 
 TEST_F(HostOptimizer, HasTheBitsOfTheDevice) {
   for (const OptimizerKind optimizer : {OptimizerKind::kAdam, OptimizerKind::kSgd}) {
-    arguments.optimizer = optimizer;
+    arguments.optimizer.kind = optimizer;
     for (const double clip : {0.0, 0.5}) {
-      arguments.clip_grad = clip;
+      arguments.optimizer.clip_grad = clip;
       for (const bool check : {true, false}) {
-        arguments.check_for_nan_in_loss_and_grad = check;
-        arguments.fsdp2_config_path = test::write_file(test::fresh_folder() / "fsdp2.yaml",
-                                                       "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n");
+        arguments.optimizer.check_for_nan_in_loss_and_grad = check;
+        arguments.parallel.fsdp2_config_path = test::write_file(
+            test::fresh_folder() / "fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n");
         const std::vector<Steps> on_device = run();
         EXPECT_LT(on_device[0].losses.back(), on_device[0].losses.front());
         for (const bool pinned : {true, false}) {
           offload(pinned);
           for (const bool overlap : {true, false}) {
             for (const auto executor : {device::ExecutorKind::kInline, device::ExecutorKind::kThreaded}) {
-              arguments.overlap_cpu_optimizer = overlap;
-              arguments.device_executor = executor;
+              arguments.optimizer.overlap_cpu_optimizer = overlap;
+              arguments.launch.device_executor = executor;
               EXPECT_EQ(run(), on_device) << clip << check << pinned << overlap;
             }
           }
@@ -82,15 +82,15 @@ TEST_F(HostOptimizer, HasTheBitsOfTheDevice) {
 
 TEST_F(HostOptimizer, SwappedMomentsHaveTheBitsOfAdam) {
   const std::vector<Steps> plain = run();
-  arguments.swap_optimizer = true;
+  arguments.optimizer.swap_optimizer = true;
   for (const int times : {1, 3, 16}) {
-    arguments.swap_optimizer_times = times;
+    arguments.optimizer.swap_optimizer_times = times;
     EXPECT_EQ(run(), plain) << times;
   }
-  arguments.swap_optimizer = false;
-  arguments.optimizer = OptimizerKind::kAdamSwap;
+  arguments.optimizer.swap_optimizer = false;
+  arguments.optimizer.kind = OptimizerKind::kAdamSwap;
   for (const double fraction : {0.1, 0.9}) {
-    arguments.mem_fraction_static = fraction;
+    arguments.optimizer.mem_fraction_static = fraction;
     EXPECT_EQ(run(), plain) << fraction;
   }
 }
@@ -102,13 +102,13 @@ TEST_F(HostOptimizer, StateGoesFromSwappedToPlainAndBack) {
        {Kinds{OptimizerKind::kAdam, OptimizerKind::kAdamSwap}, Kinds{OptimizerKind::kAdamSwap, OptimizerKind::kAdam}}) {
     std::vector<Steps> parts(kRanks);
     std::vector<std::tuple<nn::StateDict, nn::OptimizerState, TrainState>> saved(kRanks);
-    arguments.optimizer = first;
+    arguments.optimizer.kind = first;
     on_each_rank([&](int rank, Trainer& trainer) {
       for (int step = 0; step < 2; ++step) take_step(trainer, parts[static_cast<std::size_t>(rank)]);
       saved[static_cast<std::size_t>(rank)] = {nn::host_copies(sharding::local_state_dict(trainer.sharded_module())),
                                                nn::host_copies(trainer.optimizer().state_dict()), trainer.state()};
     });
-    arguments.optimizer = second;
+    arguments.optimizer.kind = second;
     on_each_rank([&](int rank, Trainer& trainer) {
       const auto& [model, optimizer, state] = saved[static_cast<std::size_t>(rank)];
       nn::load_state_dict(trainer.sharded_module(), model);
@@ -124,7 +124,7 @@ TEST_F(HostOptimizer, StateGoesFromSwappedToPlainAndBack) {
 // The CPU's work of a step of one micro-batch on rank 0: the embedding's gradient lands last.
 TEST_F(HostOptimizer, UsesGradientsAsTheyLandWhereThatIsAsked) {
   offload(true);
-  arguments.global_batch_size = kRanks * arguments.micro_batch_size;
+  arguments.schedule.global_batch_size = kRanks * arguments.schedule.micro_batch_size;
   const auto work_of_the_host = [&] {
     std::vector<std::string> names;
     on_each_rank([&](int rank, Trainer& trainer) {
@@ -147,22 +147,22 @@ TEST_F(HostOptimizer, UsesGradientsAsTheyLandWhereThatIsAsked) {
   std::vector<std::string> waited = norms;
   waited.insert(waited.end(), clips.begin(), clips.end());
   waited.insert(waited.end(), updates.begin(), updates.end());
-  arguments.overlap_cpu_optimizer = false;
+  arguments.optimizer.overlap_cpu_optimizer = false;
   EXPECT_EQ(work_of_the_host(), waited);
   // A wait before each norm, and none after: all is there.
-  arguments.overlap_cpu_optimizer = true;
+  arguments.optimizer.overlap_cpu_optimizer = true;
   std::vector<std::string> overlapped;
   for (int i = 0; i < 4; ++i) overlapped.insert(overlapped.end(), {"wait", "grad_norm"});
   overlapped.insert(overlapped.end(), clips.begin(), clips.end());
   overlapped.insert(overlapped.end(), updates.begin(), updates.end());
   EXPECT_EQ(work_of_the_host(), overlapped);
   // Nothing needs the norm: the update comes first.
-  arguments.clip_grad = 0;
-  arguments.check_for_nan_in_loss_and_grad = false;
+  arguments.optimizer.clip_grad = 0;
+  arguments.optimizer.check_for_nan_in_loss_and_grad = false;
   EXPECT_THAT(work_of_the_host(), ElementsAre("wait", "adamw", "wait", "adamw", "wait", "adamw", "wait", "adamw",
                                               "grad_norm", "grad_norm", "grad_norm", "grad_norm"));
-  arguments.overlap_cpu_optimizer.reset();
-  arguments.kernels = KernelSet::kPytorch;  // as PyTorch: eight passes, after backward has waited
+  arguments.optimizer.overlap_cpu_optimizer.reset();
+  arguments.kernels.set = KernelSet::kPytorch;  // as PyTorch: eight passes, after backward has waited
   std::vector<std::string> passes = norms;
   for (const char* pass : {"foreach_mul", "foreach_lerp", "foreach_mul", "foreach_addcmul", "foreach_sqrt",
                            "foreach_div", "foreach_add", "foreach_addcdiv"}) {
@@ -173,7 +173,7 @@ TEST_F(HostOptimizer, UsesGradientsAsTheyLandWhereThatIsAsked) {
 
 TEST_F(HostOptimizer, SwappedMomentsOfOffloadedParametersAreRefused) {
   offload(true);
-  arguments.optimizer = OptimizerKind::kAdamSwap;
+  arguments.optimizer.kind = OptimizerKind::kAdamSwap;
   EXPECT_THAT(test::message_of<ConfigError>([&] { run(1); }),
               ::testing::HasSubstr(
                   "AdamW with swapped moments: parameter 'embed.weight' is in host memory (offload_to_cpu), and its "

@@ -87,14 +87,14 @@ struct Seen final : StepObserver {
 class Loop : public ::testing::Test {
  protected:
   Loop() {
-    arguments.ranks = kRanks;
-    arguments.micro_batch_size = 2;
-    arguments.global_batch_size = 4;
-    arguments.train_iters = arguments.lr_decay_iters = 12;
-    arguments.eval_iters = 0;
-    arguments.use_torch_fsdp2 = true;
-    arguments.fsdp2_config_path = test::write_file(test::fresh_folder() / "fsdp2.yaml",
-                                                   "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n");
+    arguments.launch.ranks = kRanks;
+    arguments.schedule.micro_batch_size = 2;
+    arguments.schedule.global_batch_size = 4;
+    arguments.schedule.train_iters = arguments.schedule.lr_decay_iters = 12;
+    arguments.schedule.eval_iters = 0;
+    arguments.parallel.use_torch_fsdp2 = true;
+    arguments.parallel.fsdp2_config_path = test::write_file(
+        test::fresh_folder() / "fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n");
   }
 
   using HooksOfRank = std::function<void(int rank, LoopHooks& hooks)>;
@@ -114,13 +114,13 @@ class Loop : public ::testing::Test {
                       .signal = {},
                       .elapsed_minutes = {}};
       change(context.rank(), hooks);
-      own.end = run_steps(trainer, arguments, inputs.data, {&own}, hooks);
+      own.end = run_steps(trainer, arguments.schedule, inputs.data, {&own}, hooks);
       own.problem = trainer.problem();
     });
     return seen;
   }
 
-  TrainArguments arguments;
+  TrainSections arguments;
   PretrainCallbacks callbacks{.train_valid_test_datasets_provider =
                                   [](const TrainArguments&) {
                                     return data::DataLoaders{.train = batch_of, .valid = batch_of, .test = batch_of};
@@ -130,12 +130,12 @@ class Loop : public ::testing::Test {
 };
 
 TEST_F(Loop, SavesAtTheIntervalAndAfterTheLastStep) {
-  arguments.train_iters = 5;
-  arguments.save_interval = 2;
+  arguments.schedule.train_iters = 5;
+  arguments.schedule.save_interval = 2;
   for (const Seen& rank : run()) EXPECT_THAT(rank.saves(), ElementsAre("save 2", "save 4", "save 5"));
-  arguments.train_iters = 4;
+  arguments.schedule.train_iters = 4;
   for (const Seen& rank : run()) EXPECT_THAT(rank.saves(), ElementsAre("save 2", "save 4")) << "not twice";
-  arguments.save_interval = 0;
+  arguments.schedule.save_interval = 0;
   for (const Seen& rank : run()) {
     EXPECT_THAT(rank.saves(), ElementsAre("save 4"));
     EXPECT_EQ(rank.end.reason, EndReason::kLastStep);
@@ -143,16 +143,16 @@ TEST_F(Loop, SavesAtTheIntervalAndAfterTheLastStep) {
 }
 
 TEST_F(Loop, SavesAfterTheStepIsEvaluatedAndTold) {
-  arguments.train_iters = 2;
-  arguments.save_interval = arguments.eval_interval = arguments.eval_iters = 1;
+  arguments.schedule.train_iters = 2;
+  arguments.schedule.save_interval = arguments.schedule.eval_interval = arguments.schedule.eval_iters = 1;
   for (const Seen& rank : run()) {
     EXPECT_THAT(rank.events, ElementsAre("held out 1", "step 1", "save 1", "held out 2", "step 2", "save 2", "tested"));
   }
 }
 
 TEST_F(Loop, AnExitAndASaveAtOneIterationAreOneSave) {
-  arguments.save_interval = arguments.exit_interval = 5;
-  arguments.eval_iters = 1;  // the test data stay unread
+  arguments.schedule.save_interval = arguments.schedule.exit_interval = 5;
+  arguments.schedule.eval_iters = 1;  // the test data stay unread
   for (const Seen& rank : run()) {
     EXPECT_THAT(rank.events, ElementsAre("step 1", "step 2", "step 3", "step 4", "step 5", "save 5", "stopped"));
     EXPECT_EQ(rank.end.text, "exiting program at iteration 5");
@@ -161,12 +161,12 @@ TEST_F(Loop, AnExitAndASaveAtOneIterationAreOneSave) {
 }
 
 TEST_F(Loop, ASignalToOneRankEndsAllRanksAfterTheSameSave) {
-  arguments.eval_interval = arguments.eval_iters = 1;
+  arguments.schedule.eval_interval = arguments.schedule.eval_iters = 1;
   const auto signal_rank_1_in_step_3 = [](int rank, LoopHooks& hooks) {
     hooks.signal = [rank, asked = 0]() mutable { return ++asked >= 3 && rank == 1 ? SIGTERM : 0; };
   };
   for (const bool handler : {false, true}) {
-    arguments.exit_signal_handler = handler;
+    arguments.schedule.exit_signal_handler = handler;
     for (const Seen& rank : run(signal_rank_1_in_step_3)) {
       EXPECT_THAT(rank.events,
                   ElementsAre("held out 1", "step 1", "held out 2", "step 2", "step 3", "save 3", "stopped"));
@@ -177,8 +177,8 @@ TEST_F(Loop, ASignalToOneRankEndsAllRanksAfterTheSameSave) {
 }
 
 TEST_F(Loop, AClockThatIsAheadOnOneRankEndsAllRanks) {
-  arguments.exit_duration_in_mins = 30;
-  arguments.save_interval = 4;
+  arguments.schedule.exit_duration_in_mins = 30;
+  arguments.schedule.save_interval = 4;
   const auto run_ahead_on_rank_1 = [](int rank, LoopHooks& hooks) {
     hooks.elapsed_minutes = [rank, asked = 0.0]() mutable { return (asked += rank == 1 ? 5 : 1); };
   };
@@ -192,7 +192,7 @@ TEST_F(Loop, AClockThatIsAheadOnOneRankEndsAllRanks) {
 }
 
 TEST_F(Loop, CountsIterationsOverTheRunsOfAJob) {
-  arguments.exit_interval = arguments.save_interval = 5;
+  arguments.schedule.exit_interval = arguments.schedule.save_interval = 5;
   for (const Seen& rank : run([](int, LoopHooks&) {}, 7)) {
     EXPECT_THAT(rank.events, ElementsAre("step 8", "step 9", "step 10", "save 10", "stopped"));
   }
@@ -200,16 +200,16 @@ TEST_F(Loop, CountsIterationsOverTheRunsOfAJob) {
 }
 
 TEST_F(Loop, WithoutHooksNothingIsSaved) {
-  arguments.save_interval = 1;
-  arguments.exit_duration_in_mins = 1e-9;  // there is no clock
-  arguments.train_iters = 2;
+  arguments.schedule.save_interval = 1;
+  arguments.schedule.exit_duration_in_mins = 1e-9;  // there is no clock
+  arguments.schedule.train_iters = 2;
   const std::vector<Seen> seen = run([](int, LoopHooks& hooks) { hooks = {}; });
   for (const Seen& rank : seen) EXPECT_THAT(rank.events, ElementsAre("step 1", "step 2", "done"));
 }
 
 TEST_F(Loop, EvaluationAloneSavesNothing) {
-  arguments.skip_train = true;
-  arguments.save_interval = arguments.exit_interval = arguments.eval_iters = 1;
+  arguments.schedule.skip_train = true;
+  arguments.schedule.save_interval = arguments.schedule.exit_interval = arguments.schedule.eval_iters = 1;
   for (const Seen& rank : run()) {
     EXPECT_THAT(rank.events, ElementsAre("tested"));
     EXPECT_EQ(rank.end.reason, EndReason::kLastStep);
@@ -219,7 +219,7 @@ TEST_F(Loop, EvaluationAloneSavesNothing) {
 // The step took at most what the whole run did.
 TEST_F(Loop, TokensASecondAreThoseOfTheBatches) {
   constexpr std::int64_t kTokens = 1 << 18;  // of a sample, whatever --seq-length says
-  arguments.train_iters = 1;
+  arguments.schedule.train_iters = 1;
   callbacks.train_valid_test_datasets_provider = [](const TrainArguments&) {
     return data::DataLoaders{.train = [](std::span<const std::int64_t> samples) {
       data::Batch batch = batch_of(samples);
@@ -253,19 +253,19 @@ TEST_F(Loop, AStepThatCountsNoTokenIsNoErrorUnlessTenComeInARow) {
     return loaders;
   };
   counted_to = 4;  // the first step of twelve, and the evaluation
-  arguments.eval_iters = 1;
-  arguments.eval_interval = 20;
+  arguments.schedule.eval_iters = 1;
+  arguments.schedule.eval_interval = 20;
   EXPECT_THAT(test::message_of<Error>([&] { run(); }),
               HasSubstr("steps 2 to 11 count no token, so nothing is learnt; step 11 has samples 40 to 43; nothing is "
                         "saved; look at the labels of the data"));
-  arguments.train_iters = 10;
+  arguments.schedule.train_iters = 10;
   for (const Seen& rank : run()) {
     EXPECT_EQ(rank.problem, std::nullopt);
     EXPECT_THAT(rank.events, ::testing::Contains("held out 10"));
   }
   counted_from = 4;
   counted_to = 8;
-  arguments.train_iters = 1;
+  arguments.schedule.train_iters = 1;
   for (const Seen& rank : run()) {
     EXPECT_EQ(rank.problem.value_or("").find("none of its 1 step counted a token"), 0U);
     EXPECT_THAT(rank.events, ElementsAre("step 1", "save 1", "done")) << "an evaluation without a token has no loss";
@@ -273,7 +273,7 @@ TEST_F(Loop, AStepThatCountsNoTokenIsNoErrorUnlessTenComeInARow) {
 }
 
 TEST_F(Loop, ASaveThatFailsEndsTheRun) {
-  arguments.save_interval = 2;
+  arguments.schedule.save_interval = 2;
   const std::string text = test::message_of<Error>([&] {
     run([](int rank, LoopHooks& hooks) {
       hooks.save = [rank](std::int64_t step) { raise<Error>("rank {} cannot save step {}", rank, step); };
@@ -302,8 +302,8 @@ TEST_F(Loop, WhatACallbackThrowsIsSaidWithRankAndIteration) {
 }
 
 TEST_F(Loop, WhatACallbackThrowsInAnEvaluationIsSaidSo) {
-  arguments.eval_interval = 2;
-  arguments.eval_iters = 1;
+  arguments.schedule.eval_interval = 2;
+  arguments.schedule.eval_iters = 1;
   callbacks.forward_step = throwing_from(3);
   callbacks.train_valid_test_datasets_provider = [](const TrainArguments&) {
     return data::DataLoaders{.train = batch_of, .valid = batch_of};

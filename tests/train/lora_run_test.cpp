@@ -30,17 +30,17 @@ struct RunResult {
 
 class LoraRunTest : public TinyTrainers {
  protected:
-  LoraRunTest() : folder(arguments.fsdp2_config_path->parent_path() / "run") {
-    arguments.ckpt_format = CheckpointFormat::kTorchDcp;
-    arguments.train_iters = arguments.lr_decay_iters = 6;
-    arguments.lora.target_modules = {"head"};
-    arguments.lora.r = 2;
-    arguments.lora.dropout = 0.2;
+  LoraRunTest() : folder(arguments.parallel.fsdp2_config_path->parent_path() / "run") {
+    arguments.checkpoint.ckpt_format = CheckpointFormat::kTorchDcp;
+    arguments.schedule.train_iters = arguments.schedule.lr_decay_iters = 6;
+    arguments.model.lora.target_modules = {"head"};
+    arguments.model.lora.r = 2;
+    arguments.model.lora.dropout = 0.2;
   }
 
   RunResult run(int ranks, std::int64_t last, bool saves = false) {
-    arguments.ranks = ranks;
-    arguments.micro_batch_size = 8 / ranks;
+    arguments.launch.ranks = ranks;
+    arguments.schedule.micro_batch_size = 8 / ranks;
     const TrainingInputs inputs = read_inputs(arguments, callbacks);
     RunResult result;
     launch::run_ranks(ranks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
@@ -69,7 +69,7 @@ class LoraRunTest : public TinyTrainers {
 };
 
 TEST_F(LoraRunTest, TrainsTheAdapterAndNothingElse) {
-  arguments.lora.dropout = 0.0;  // every step has the same eight samples: without its noise the loss falls
+  arguments.model.lora.dropout = 0.0;  // every step has the same eight samples: without its noise the loss falls
   const Values before = run(2, 0).weights;
   const RunResult after = run(2, 6);
   for (const auto& [path, values] : after.weights) {
@@ -79,7 +79,7 @@ TEST_F(LoraRunTest, TrainsTheAdapterAndNothingElse) {
 }
 
 TEST_F(LoraRunTest, ShardedAndUnshardedTrainingGiveTheSameAdapter) {
-  arguments.lora.dropout = 0.0;  // its numbers are a data rank's own
+  arguments.model.lora.dropout = 0.0;  // its numbers are a data rank's own
   const Values alone = run(1, 6).weights;
   for (const int ranks : {2, 4}) {
     const Values sharded = run(ranks, 6).weights;
@@ -90,7 +90,7 @@ TEST_F(LoraRunTest, ShardedAndUnshardedTrainingGiveTheSameAdapter) {
 }
 
 TEST_F(LoraRunTest, ItsCheckpointsHoldAdaptersAlone) {
-  arguments.save = folder;
+  arguments.checkpoint.save = folder;
   run(2, 3, true);
   const io::DcpFolder checkpoint(folder / "iter_0000003");
   std::vector<std::string> weights;
@@ -105,19 +105,19 @@ TEST_F(LoraRunTest, ItsCheckpointsHoldAdaptersAlone) {
   ASSERT_TRUE(config);
   EXPECT_THAT(config->as_text(), HasSubstr("\"r\": 2"));
   EXPECT_EQ(checkpoint::read_value(checkpoint, "lora.base_digest")->as_text(),
-            fmt::format("drawn from seed {}", arguments.seed));
+            fmt::format("drawn from seed {}", arguments.data.seed));
 }
 
 TEST_F(LoraRunTest, GoesOnBitForBit) {
   for (const int ranks : {1, 2, 4}) {
     std::filesystem::remove_all(folder);
-    arguments.save.reset();
-    arguments.load.reset();
+    arguments.checkpoint.save.reset();
+    arguments.checkpoint.load.reset();
     const RunResult whole = run(ranks, 6);
-    arguments.save = folder;
+    arguments.checkpoint.save = folder;
     run(ranks, 3, true);
-    arguments.save.reset();
-    arguments.load = folder;
+    arguments.checkpoint.save.reset();
+    arguments.checkpoint.load = folder;
     const RunResult rest = run(ranks, 6);
     EXPECT_THAT(rest.losses, ElementsAre(whole.losses[3], whole.losses[4], whole.losses[5]));
     EXPECT_EQ(rest.weights, whole.weights);
@@ -125,26 +125,26 @@ TEST_F(LoraRunTest, GoesOnBitForBit) {
 }
 
 TEST_F(LoraRunTest, RefusesARunOfAnotherForm) {
-  arguments.save = folder;
+  arguments.checkpoint.save = folder;
   run(2, 3, true);
-  arguments.save.reset();
-  arguments.load = folder;
-  arguments.lora.alpha = 7;
+  arguments.checkpoint.save.reset();
+  arguments.checkpoint.load = folder;
+  arguments.model.lora.alpha = 7;
   EXPECT_THAT(refusal(), HasSubstr("lora_alpha of its adapters is 32, and 7 in this run"));
-  arguments.lora = {};
+  arguments.model.lora = {};
   EXPECT_THAT(refusal(), HasSubstr("the checkpoint holds LoRA adapters alone, and this run has none"));
   std::filesystem::remove_all(folder);
-  arguments.load.reset();
-  arguments.save = folder;
+  arguments.checkpoint.load.reset();
+  arguments.checkpoint.save = folder;
   run(2, 3, true);
-  arguments.save.reset();
-  arguments.load = folder;
-  arguments.lora.target_modules = {"head"};
+  arguments.checkpoint.save.reset();
+  arguments.checkpoint.load = folder;
+  arguments.model.lora.target_modules = {"head"};
   EXPECT_THAT(refusal(), HasSubstr("the checkpoint holds a whole model and no adapters; make a folder of it"));
 }
 
 TEST_F(LoraRunTest, SavesPeftsFolderAndStartsFromIt) {
-  arguments.ckpt_format = CheckpointFormat::kHf;
+  arguments.checkpoint.ckpt_format = CheckpointFormat::kHf;
   Values saved;
   on_each_rank([&](int rank, Trainer& trainer) {
     for (int i = 0; i < 3; ++i) trainer.step();
@@ -155,38 +155,38 @@ TEST_F(LoraRunTest, SavesPeftsFolderAndStartsFromIt) {
     if (rank == 0) saved = own;
   });
   EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors"));
-  arguments.lora = {};
-  arguments.lora.load = folder;
+  arguments.model.lora = {};
+  arguments.model.lora.load = folder;
   EXPECT_EQ(run(2, 0).weights, saved);
-  arguments.lora.r = 5;
+  arguments.model.lora.r = 5;
   EXPECT_THAT(refusal(), HasSubstr("its configuration has 2, and --lora-r is 5"));
 }
 
 TEST_F(LoraRunTest, TheYamlBlockAsksForTheSame) {
   const Values of_flags = run(2, 6).weights;
-  arguments.lora = {};
-  arguments.fsdp2_config_path = test::write_file(
+  arguments.model.lora = {};
+  arguments.parallel.fsdp2_config_path = test::write_file(
       folder.parent_path() / "lora.yaml",
       "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\nlora:\n  enable: true\n  rank: 2\n  alpha: 32\n"
       "  dropout: 0.2\n  target_modules: [head]\n");
   EXPECT_EQ(run(2, 6).weights, of_flags);
-  arguments.lora.target_modules = {"head"};
+  arguments.model.lora.target_modules = {"head"};
   EXPECT_THAT(refusal(), HasSubstr("lora.yaml:3:1: lora is enabled, and --lora-target-modules asks for adapters too"));
 }
 
 TEST_F(LoraRunTest, FrozenModulesStayAsTheyAre) {
-  arguments.lora = {};
-  arguments.freeze = {"embed"};
-  arguments.fsdp2_config_path =
+  arguments.model.lora = {};
+  arguments.model.freeze = {"embed"};
+  arguments.parallel.fsdp2_config_path =
       test::write_file(folder.parent_path() / "freeze.yaml",
                        "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\nfreeze: [norm]\n");
   const Values before = run(2, 0).weights;
   for (const auto& [path, values] : run(2, 3).weights) {
     EXPECT_EQ(values == before.at(path), path == "embed.weight" || path == "norm.weight") << path;
   }
-  arguments.freeze = {"embed", "head"};
+  arguments.model.freeze = {"embed", "head"};
   EXPECT_THAT(refusal(), HasSubstr("the frozen modules leave nothing of TinyLm to train; freeze less"));
-  arguments.freeze = {"hed"};
+  arguments.model.freeze = {"hed"};
   EXPECT_THAT(refusal(), HasSubstr("--freeze"));
 }
 

@@ -98,8 +98,8 @@ void run_schedule(const CaseJson& c, std::size_t index, test::ParityReport& repo
 // --- curves
 
 // Muon's iteration and step, and AdamW for the rest.
-void read_muon(const CaseJson& optimizer, train::TrainerOptions& options) {
-  options.optimizer = train::OptimizerKind::kMuon;
+void read_muon(const CaseJson& optimizer, double weight_decay, train::OptimizerOptions& options) {
+  options.kind = train::OptimizerKind::kMuon;
   options.muon.momentum = optimizer.at("momentum");
   options.muon.nesterov = optimizer.at("nesterov");
   options.muon.steps = optimizer.at("ns_steps");
@@ -117,16 +117,24 @@ void read_muon(const CaseJson& optimizer, train::TrainerOptions& options) {
   if (!(optimizer.at("eps") == iteration.eps)) config_error("eps of Muon is {}", optimizer.at("eps").dump());
   const CaseJson rest = optimizer.at("rest");
   options.muon.scalar_lr = rest.at("lr").get<double>();
-  if (!(rest.at("weight_decay") == options.weight_decay)) {
-    config_error("weight_decay is {}, and {} of the rest; this program has one for both", options.weight_decay,
+  if (!(rest.at("weight_decay") == weight_decay)) {
+    config_error("weight_decay is {}, and {} of the rest; this program has one for both", weight_decay,
                  rest.at("weight_decay").dump());
   }
 }
 
-// What a curve.json's optimizer is, as options of a run. Throws ConfigError for what this program does not know.
-train::TrainerOptions options_of(const CaseJson& scenario) {
+// The optimizer of a curve.json, as options of a run.
+struct CurveOptions {
+  train::OptimizerOptions optimizer;
+  double lr = 0;
+  double weight_decay = 0;
+};
+
+// Throws ConfigError for what this program does not know.
+CurveOptions options_of(const CaseJson& scenario) {
   const CaseJson optimizer = scenario.at("optimizer");
-  train::TrainerOptions options;
+  CurveOptions curve{.lr = optimizer.at("lr"), .weight_decay = optimizer.at("weight_decay")};
+  train::OptimizerOptions& options = curve.optimizer;
   const std::string name = optimizer.at("name");
   const CaseJson adam = name == "Muon" ? optimizer.at("rest") : optimizer;
   if (name != "SGD") {
@@ -134,28 +142,26 @@ train::TrainerOptions options_of(const CaseJson& scenario) {
     options.adam_beta2 = adam.at("betas").at(1);
     options.adam_eps = adam.at("eps");
   }
-  options.lr = optimizer.at("lr");
-  options.weight_decay = optimizer.at("weight_decay");
   options.clip_grad = scenario.at("clip_grad");
   options.no_weight_decay_on_norms_and_biases = optimizer.value("no_decay", name == "Muon");
   if (name == "SGD") {
-    options.optimizer = train::OptimizerKind::kSgd;
+    options.kind = train::OptimizerKind::kSgd;
     options.sgd_momentum = optimizer.at("momentum");
     options.sgd_dampening = optimizer.value("dampening", 0.0);
     options.sgd_nesterov = optimizer.at("nesterov");
   } else if (name == "Muon") {
-    read_muon(optimizer, options);
+    read_muon(optimizer, curve.weight_decay, options);
   } else if (name != "AdamW") {
     config_error("the optimizer {} is not known", name);
   }
-  return options;
+  return curve;
 }
 
 // By the names of the schedules' arguments. A file without min_lr has it as the rate of its last step, which lies
 // behind the decay.
-train::LrSchedule schedule_of(const CaseJson& file, const train::TrainerOptions& options) {
+train::LrSchedule schedule_of(const CaseJson& file, double max_lr) {
   const CaseJson scenario = file.at("scenario");
-  train::LrSchedule schedule{.max_lr = options.lr, .min_lr = 0, .style = train::LrDecayStyle::kConstant};
+  train::LrSchedule schedule{.max_lr = max_lr, .min_lr = 0, .style = train::LrDecayStyle::kConstant};
   schedule.decay_steps = 1 << 20;
   if (!scenario.contains("schedule")) return schedule;
   const CaseJson given = scenario.at("schedule");
@@ -164,7 +170,7 @@ train::LrSchedule schedule_of(const CaseJson& file, const train::TrainerOptions&
   schedule.decay_steps = given.at("lr_decay_steps");
   schedule.init_lr = given.value("init_lr", schedule.init_lr);
   schedule.min_lr = given.value("min_lr", file.at("curve").back().at("lr").get<double>());
-  if (given.value("max_lr", options.lr) != options.lr) config_error("max_lr is not the optimizer's lr");
+  if (given.value("max_lr", max_lr) != max_lr) config_error("max_lr is not the optimizer's lr");
   if (given.contains("lr_wsd_decay_style")) {
     schedule.wsd_style = style_of<train::WsdDecayStyle>(given.at("lr_wsd_decay_style"));
   }
@@ -191,7 +197,7 @@ class Run {
   Run(const std::filesystem::path& base, const CaseJson& file, RankContext& context, comm::World& world)
       : tokens_(base / "tokens.safetensors"),
         options_(options_of(file.at("scenario"))),
-        schedule_(schedule_of(file, options_)),
+        schedule_(schedule_of(file, options_.lr)),
         rank_(world.rank()),
         ranks_(world.size()) {
     device::Device::install(context, {});
@@ -204,8 +210,9 @@ class Run {
     sharding::fully_shard(*model_, wrap);
     sharding::materialize_shards(*model_);
     models::load_weights(*model_, io::HfWeights(base));
-    optimizer_ = train::make_optimizer(
-        options_, *model_, nn::make_parameter_groups(*model_, train::grouping_of(options_)), options_.weight_decay);
+    optimizer_ = train::make_optimizer(options_.optimizer, *model_,
+                                       nn::make_parameter_groups(*model_, train::grouping_of(options_.optimizer)),
+                                       {.lr = options_.lr, .weight_decay = options_.weight_decay});
     group_ = world.everyone();
   }
 
@@ -215,7 +222,7 @@ class Run {
       double loss = micro_batch(step);
       group_->all_reduce(comm::kHostLane, &loss, 1, DType::kF64, comm::ReduceOp::avg(), "loss");
       curve.loss.push_back(loss);
-      curve.grad_norm.push_back(sharding::clip_grad_norm(*model_, options_.clip_grad));
+      curve.grad_norm.push_back(sharding::clip_grad_norm(*model_, options_.optimizer.clip_grad));
       curve.lr.push_back(schedule_.at(step));
       Values before;
       if (step == 0) {
@@ -274,7 +281,7 @@ class Run {
   }
 
   const io::SafetensorsFile tokens_;
-  const train::TrainerOptions options_;
+  const CurveOptions options_;
   const train::LrSchedule schedule_;
   const int rank_;
   const int ranks_;

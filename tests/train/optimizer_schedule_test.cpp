@@ -13,8 +13,8 @@ namespace {
 using test::message_of;
 
 // Cosine from 1e-3 to 1e-4 over 100 iterations of 16 samples, warm-up of 10.
-TrainerOptions cosine() {
-  TrainerOptions options;
+ScheduleOptions cosine() {
+  ScheduleOptions options;
   options.global_batch_size = 16;
   options.train_iters = options.lr_decay_iters = 100;
   options.lr_warmup_iters = 10;
@@ -25,8 +25,8 @@ TrainerOptions cosine() {
   return options;
 }
 
-TrainerOptions wsd() {
-  TrainerOptions options = cosine();
+ScheduleOptions wsd() {
+  ScheduleOptions options = cosine();
   options.lr_decay_style = LrDecayStyle::kWsd;
   options.lr_wsd_decay_style = WsdDecayStyle::kMinusSqrt;
   options.lr_wsd_decay_iters = 20;
@@ -37,7 +37,7 @@ TrainerOptions wsd() {
   return options;
 }
 
-ScheduleState saved(const TrainerOptions& options, std::int64_t samples = 640) {
+ScheduleState saved(const ScheduleOptions& options, std::int64_t samples = 640) {
   return state_of(schedule_of(options), samples);
 }
 
@@ -57,7 +57,7 @@ TEST(OptimizerSchedule, IterationsAreTimesTheBatch) {
 }
 
 TEST(OptimizerSchedule, SamplesAreTaken) {
-  TrainerOptions options = wsd();
+  ScheduleOptions options = wsd();
   options.train_samples = 1000;
   options.train_iters = 62;
   options.lr_decay_samples = 900;
@@ -72,7 +72,7 @@ TEST(OptimizerSchedule, SamplesAreTaken) {
 }
 
 TEST(OptimizerSchedule, AFractionIsOneOfTheDecay) {
-  TrainerOptions options = cosine();
+  ScheduleOptions options = cosine();
   options.lr_warmup_iters = 0;
   options.lr_warmup_fraction = 0.015625;
   EXPECT_EQ(schedule_of(options).lr.warmup_steps, 25);  // of 1600 samples: one and a half iterations
@@ -125,7 +125,7 @@ TEST(ScheduleState, RefusesWhatNoScheduleHas) {
 
 // --- A run that goes on
 
-std::string refusal(const ScheduleState& state, const TrainerOptions& options) {
+std::string refusal(const ScheduleState& state, const ScheduleOptions& options) {
   return message_of<ConfigError>([&] { continued_schedule(state, options); });
 }
 
@@ -141,43 +141,43 @@ TEST(ContinuedSchedule, OfTheSameFlagsIsTheSame) {
 }
 
 TEST(ContinuedSchedule, NamesTheFlagAndBothValues) {
-  const auto changed = [](const std::function<void(TrainerOptions&)>& change, const TrainerOptions& from) {
-    TrainerOptions options = from;
+  const auto changed = [](const std::function<void(ScheduleOptions&)>& change, const ScheduleOptions& from) {
+    ScheduleOptions options = from;
     change(options);
     return refusal(saved(from), options);
   };
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.lr = 2e-3; }, cosine()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.lr = 2e-3; }, cosine()),
             in_frame("--lr is 0.001 in the checkpoint and 0.002 here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.min_lr = 0; }, cosine()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.min_lr = 0; }, cosine()),
             in_frame("--min-lr is 0.0001 in the checkpoint and 0 here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.lr_decay_style = LrDecayStyle::kLinear; }, cosine()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.lr_decay_style = LrDecayStyle::kLinear; }, cosine()),
             in_frame("--lr-decay-style is cosine in the checkpoint and linear here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.lr_decay_iters = 50; }, cosine()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.lr_decay_iters = 50; }, cosine()),
             in_frame("--lr-decay-iters is 100 iterations of 16 samples in the checkpoint and 50 iterations of 16 "
                      "samples here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.lr_warmup_iters = 5; }, cosine()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.lr_warmup_iters = 5; }, cosine()),
             in_frame("--lr-warmup-iters is 10 iterations of 16 samples in the checkpoint and 5 iterations of 16 "
                      "samples here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.lr_warmup_init = 1e-6; }, cosine()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.lr_warmup_init = 1e-6; }, cosine()),
             in_frame("--lr-warmup-init is 0 in the checkpoint and 1e-06 here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.lr_wsd_decay_iters = 10; }, wsd()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.lr_wsd_decay_iters = 10; }, wsd()),
             in_frame("--lr-wsd-decay-iters is 20 iterations of 16 samples in the checkpoint and 10 iterations of 16 "
                      "samples here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.lr_wsd_decay_style = WsdDecayStyle::kCosine; }, wsd()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.lr_wsd_decay_style = WsdDecayStyle::kCosine; }, wsd()),
             in_frame("--lr-wsd-decay-style is minus_sqrt in the checkpoint and cosine here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.weight_decay = 0.2; }, cosine()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.weight_decay = 0.2; }, cosine()),
             in_frame("--weight-decay is 0.1 in the checkpoint and 0.2 here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.start_weight_decay = 0.02; }, wsd()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.start_weight_decay = 0.02; }, wsd()),
             in_frame("--start-weight-decay is 0.01 in the checkpoint and 0.02 here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.weight_decay_incr_style = WeightDecayIncrStyle::kCosine; }, wsd()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.weight_decay_incr_style = WeightDecayIncrStyle::kCosine; }, wsd()),
             in_frame("--weight-decay-incr-style is linear in the checkpoint and cosine here"));
-  EXPECT_EQ(changed([](TrainerOptions& o) { o.train_iters = 200; }, wsd()),
+  EXPECT_EQ(changed([](ScheduleOptions& o) { o.train_iters = 200; }, wsd()),
             in_frame("--train-iters is 100 iterations of 16 samples in the checkpoint and 200 iterations of 16 samples "
                      "here"));
 }
 
 TEST(ContinuedSchedule, NamesAllThatDiffersAndCountsSamplesWhereTheRunDoes) {
-  TrainerOptions options = cosine();
+  ScheduleOptions options = cosine();
   options.lr = 2e-3;
   options.train_samples = options.lr_decay_samples = 1600;
   options.lr_warmup_samples = 100;
@@ -192,16 +192,16 @@ TEST(ContinuedSchedule, NamesAllThatDiffersAndCountsSamplesWhereTheRunDoes) {
 }
 
 TEST(ContinuedSchedule, WhatHasNoEffectMayDiffer) {
-  TrainerOptions constant = cosine();
+  ScheduleOptions constant = cosine();
   constant.lr_decay_style = LrDecayStyle::kConstant;
-  TrainerOptions longer = constant;
+  ScheduleOptions longer = constant;
   longer.train_iters = longer.lr_decay_iters = 500;  // wd_incr_steps too
   longer.min_lr = 0;
   EXPECT_EQ(continued_schedule(saved(constant), longer), schedule_of(longer));
 }
 
 TEST(ContinuedSchedule, OneOfTwoFlagsDecides) {
-  TrainerOptions options = wsd();
+  ScheduleOptions options = wsd();
   options.lr = 2e-3;
   options.override_opt_param_scheduler = true;
   EXPECT_EQ(continued_schedule(saved(cosine()), options), schedule_of(options));
@@ -220,7 +220,7 @@ TEST(ContinuedSchedule, ACheckpointOfMegatronDoesNotKnowTheLastPartOfWsd) {
   state.wsd_decay_steps.reset();
   state.lr_wsd_decay_style.reset();
   EXPECT_EQ(continued_schedule(state, wsd()), schedule_of(wsd()));
-  TrainerOptions options = cosine();
+  ScheduleOptions options = cosine();
   options.use_checkpoint_opt_param_scheduler = true;
   EXPECT_EQ(refusal(state, options),
             "--use-checkpoint-opt_param-scheduler: the checkpoint's lr_decay_style is WSD, and it does not say how "

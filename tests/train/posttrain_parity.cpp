@@ -205,26 +205,26 @@ data::DataLoader loader_of(const Curve& curve) {
   };
 }
 
-train::TrainArguments arguments_of(const Curve& curve, int ranks, train::KernelSet kernels) {
+train::TrainSections arguments_of(const Curve& curve, int ranks, train::KernelSet kernels) {
   const CaseJson optimizer = curve.file.at("optimizer");
   if (!(optimizer.at("name") == "AdamW")) config_error("the optimizer {} is not known", optimizer.at("name").dump());
-  train::TrainArguments a;
-  a.ranks = ranks;
-  a.init_from_hf_path = curve.base;
-  a.global_batch_size = static_cast<int>(curve.pairs);
-  a.train_iters = a.lr_decay_iters = curve.file.at("steps").get<std::int64_t>();
-  a.lr = optimizer.at("lr");
-  a.lr_decay_style = train::LrDecayStyle::kConstant;
-  a.adam_beta1 = optimizer.at("betas").at(0);
-  a.adam_beta2 = optimizer.at("betas").at(1);
-  a.adam_eps = optimizer.at("eps");
-  a.weight_decay = optimizer.at("weight_decay");
-  a.clip_grad = optimizer.at("clip_grad");
-  a.kernels = kernels;
-  if (kernels == train::KernelSet::kPytorch) a.fused = nn::KernelOptions::pytorch();
-  a.use_torch_fsdp2 = true;
-  a.fsdp2_config_path = curve.fsdp2;
-  a.preference = options_of(curve.file.at("loss_type"), curve.file.at("arguments"));
+  train::TrainSections a;
+  a.launch.ranks = ranks;
+  a.model.init_from_hf_path = curve.base;
+  a.schedule.global_batch_size = static_cast<int>(curve.pairs);
+  a.schedule.train_iters = a.schedule.lr_decay_iters = curve.file.at("steps").get<std::int64_t>();
+  a.schedule.lr = optimizer.at("lr");
+  a.schedule.lr_decay_style = train::LrDecayStyle::kConstant;
+  a.optimizer.adam_beta1 = optimizer.at("betas").at(0);
+  a.optimizer.adam_beta2 = optimizer.at("betas").at(1);
+  a.optimizer.adam_eps = optimizer.at("eps");
+  a.schedule.weight_decay = optimizer.at("weight_decay");
+  a.optimizer.clip_grad = optimizer.at("clip_grad");
+  a.kernels.set = kernels;
+  if (kernels == train::KernelSet::kPytorch) a.kernels.fused = nn::KernelOptions::pytorch();
+  a.parallel.use_torch_fsdp2 = true;
+  a.parallel.fsdp2_config_path = curve.fsdp2;
+  a.objective.preference = options_of(curve.file.at("loss_type"), curve.file.at("arguments"));
   return a;
 }
 
@@ -254,7 +254,7 @@ std::map<std::string, double> first_gradients(train::Trainer& trainer, comm::Wor
 }
 
 Run run_curve(const Curve& curve, int ranks, train::KernelSet kernels) {
-  const train::TrainArguments arguments = arguments_of(curve, ranks, kernels);
+  const train::TrainSections arguments = arguments_of(curve, ranks, kernels);
   const train::PretrainCallbacks callbacks{
       .train_valid_test_datasets_provider =
           [&](const train::TrainArguments&) { return data::DataLoaders{.train = loader_of(curve)}; },
@@ -262,18 +262,18 @@ Run run_curve(const Curve& curve, int ranks, train::KernelSet kernels) {
           [&](const train::TrainArguments&) {
             return models::ModelHub::global().build(models::ConfigReader::load(curve.base));
           },
-      .forward_step = train::preference_step(arguments.preference),
-      .has_reference_model = arguments.preference.has_reference()};
+      .forward_step = train::preference_step(arguments.objective.preference),
+      .has_reference_model = arguments.objective.preference.has_reference()};
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   Run run;
   launch::run_ranks(ranks, {std::chrono::seconds(120)}, [&](RankContext& context, comm::World& world) {
     train::set_up_rank(context, arguments);
     train::Trainer trainer(arguments, callbacks, inputs, world);
-    for (std::int64_t step = 0; step < arguments.train_iters; ++step) {
+    for (std::int64_t step = 0; step < arguments.schedule.train_iters; ++step) {
       train::StepMetrics metrics = trainer.step();
       if (context.rank() == 0) run.steps.push_back(std::move(metrics));
       if (step > 0) continue;
-      auto gradients = first_gradients(trainer, world, arguments.adam_beta1);
+      auto gradients = first_gradients(trainer, world, arguments.optimizer.adam_beta1);
       if (context.rank() == 0) run.first_gradients = std::move(gradients);
     }
     sharding::for_each_full_parameter(trainer.sharded_module(), [&](const std::string& path, const Tensor& full) {

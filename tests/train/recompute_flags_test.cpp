@@ -19,12 +19,12 @@ using sharding::RecomputeKeep;
 
 sharding::Fsdp2Config config_of(const std::string& text) { return sharding::parse_fsdp2_config(text, "f.yaml"); }
 
-std::string refusal(const ShardingOptions& options, sharding::Fsdp2Config config) {
+std::string refusal(const ParallelOptions& options, sharding::Fsdp2Config config) {
   return test::message_of<ConfigError>([&] { apply_recompute_flags(options, false, &config); });
 }
 
-TrainArguments block_of(std::int64_t layers) {
-  TrainArguments a;
+ParallelOptions block_of(std::int64_t layers) {
+  ParallelOptions a;
   a.recompute_layers = {
       .granularity = RecomputeGranularity::kFull, .method = RecomputeMethod::kBlock, .num_layers = layers};
   a.megatron_recompute_flags = {"--recompute-granularity", "--recompute-method"};
@@ -53,37 +53,37 @@ TEST(MegatronsRecomputeFlags, AreRefusedBesideRecomputeModules) {
 TEST(MegatronsRecomputeFlags, ChooseLayersWithoutReentrancyUnlessTheFileAsksForIt) {
   const auto model = two_layers();
   std::vector<std::string> said;
-  const TrainArguments a = block_of(1);
+  const ParallelOptions a = block_of(1);
   const RecomputedModule first{"model.layers.0", false};
-  EXPECT_THAT(choose_layers(*model, a, nullptr, said), ::testing::ElementsAre(first));
+  EXPECT_THAT(choose_layers(*model, a, false, nullptr, said), ::testing::ElementsAre(first));
   auto config = config_of("sharding_size: auto\n");
   EXPECT_FALSE(is_reentrant_recompute(a, &config));
-  EXPECT_THAT(choose_layers(*model, a, &config, said), ::testing::ElementsAre(first));
+  EXPECT_THAT(choose_layers(*model, a, false, &config, said), ::testing::ElementsAre(first));
   config = config_of("use_reentrant: true\n");
   EXPECT_TRUE(is_reentrant_recompute(a, &config));
   EXPECT_FALSE(is_reentrant_recompute({}, &config));
-  EXPECT_THAT(choose_layers(*model, a, &config, said),
+  EXPECT_THAT(choose_layers(*model, a, false, &config, said),
               ::testing::ElementsAre(RecomputedModule{"model.layers.0", true}));
   EXPECT_TRUE(is_reentrant_recompute({}, &(config = config_of("recompute_modules: [a]"))));
   EXPECT_FALSE(is_reentrant_recompute({}, &(config = config_of("recompute_modules: [a]\nuse_reentrant: false"))));
-  EXPECT_THAT(choose_layers(*model, {}, nullptr, said), ::testing::IsEmpty());
+  EXPECT_THAT(choose_layers(*model, {}, false, nullptr, said), ::testing::IsEmpty());
   EXPECT_THAT(said, ::testing::IsEmpty());
 }
 
 TEST(RecomputeKeepFlag, ActsOnWhatIsRecomputedWhole) {
   const auto model = two_layers();
   std::vector<std::string> said;
-  TrainArguments a = block_of(2);
+  ParallelOptions a = block_of(2);
   a.recompute_keep = RecomputeKeep::kSelectedOps;
   const RecomputedModule kept{"model.layers.0", false, RecomputeKeep::kSelectedOps};
-  EXPECT_EQ(choose_layers(*model, a, nullptr, said)[0], kept);
+  EXPECT_EQ(choose_layers(*model, a, false, nullptr, said)[0], kept);
   auto config = config_of("sharding_size: auto\n");
   apply_recompute_flags(a, false, &config);
   EXPECT_EQ(config.recompute_keep, RecomputeKeep::kSelectedOps);
-  EXPECT_EQ(choose_layers(*model, a, &config, said)[0], kept);
+  EXPECT_EQ(choose_layers(*model, a, false, &config, said)[0], kept);
   config = config_of("use_reentrant: true\n");
   apply_recompute_flags(a, false, &config);
-  EXPECT_EQ(test::message_of<ConfigError>([&] { choose_layers(*model, a, &config, said); }),
+  EXPECT_EQ(test::message_of<ConfigError>([&] { choose_layers(*model, a, false, &config, said); }),
             "f.yaml:1:16: use_reentrant is true, which keeps no results of operators, and --recompute-keep is "
             "selected_ops; write use_reentrant: false");
   EXPECT_EQ(refusal(a, config_of("recompute_keep: none\n")),
@@ -91,7 +91,7 @@ TEST(RecomputeKeepFlag, ActsOnWhatIsRecomputedWhole) {
 }
 
 TEST(RecomputeKeepAndEveryFlags, WithNothingToActOnAreRefused) {
-  TrainArguments a;
+  ParallelOptions a;
   a.recompute_keep = RecomputeKeep::kSelectedOpsNeeded;
   EXPECT_EQ(refusal(a, config_of("sharding_size: auto\n")),
             "--recompute-keep selected_ops_needed is given, and nothing is recomputed whole; list recompute_modules in "
@@ -99,7 +99,7 @@ TEST(RecomputeKeepAndEveryFlags, WithNothingToActOnAreRefused) {
   EXPECT_EQ(test::message_of<ConfigError>([&] { apply_recompute_flags(a, false, nullptr); }),
             "--recompute-keep selected_ops_needed is given, and nothing is recomputed whole; list recompute_modules in "
             "a file for --use-torch-fsdp2 --fsdp2-config-path FILE, or remove it");
-  TrainArguments every = block_of(1);
+  ParallelOptions every = block_of(1);
   every.recompute_every = 2;
   EXPECT_EQ(refusal(every, config_of("sharding_size: auto\n")),
             "--recompute-every 2 is given, and nothing is recomputed by recompute_modules; list recompute_modules in "
@@ -111,7 +111,7 @@ TEST(RecomputeKeepAndEveryFlags, WithNothingToActOnAreRefused) {
 }
 
 TEST(RecomputeEveryFlag, TakesThePlaceOfTheKey) {
-  TrainArguments a;
+  ParallelOptions a;
   a.recompute_every = 2;
   auto config = config_of("recompute_modules: ['layers.{*}']\n");
   apply_recompute_flags(a, false, &config);

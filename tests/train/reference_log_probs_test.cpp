@@ -117,7 +117,7 @@ TEST(ReferenceLogProbsOfARank, AreThoseOfTheNumbersOfABatch) {
 class ReferenceOfARun : public TinyTrainers {};
 
 TEST_F(ReferenceOfARun, NeedsNumberedSamples) {
-  arguments.ref_logps_cache = "logps";
+  arguments.objective.ref_logps_cache = "logps";
   EXPECT_EQ(test::message_of<ConfigError>([&] { on_each_rank([](int, Trainer&) {}); }),
             "--ref-logps-cache logps: the data's samples have no numbers; set DataLoaders::numbered");
 }

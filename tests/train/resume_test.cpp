@@ -47,8 +47,8 @@ TEST_F(Resume, TwoAndTwoStepsAreFourSteps) {
                                             {true, OptimizerKind::kSgd},
                                             {false, OptimizerKind::kMuon},
                                             {true, OptimizerKind::kMuon}}) {
-    arguments.no_weight_decay_on_norms_and_biases = no_decay;
-    arguments.optimizer = optimizer;
+    arguments.optimizer.no_weight_decay_on_norms_and_biases = no_decay;
+    arguments.optimizer.kind = optimizer;
     callbacks.model_provider = [dropout = no_decay ? 0.3 : 0.0](const TrainArguments&) {
       return std::make_shared<TinyLm>(dropout);
     };
@@ -89,17 +89,17 @@ TEST_F(Resume, TheStateSaysWhatTheNextStepReads) {
     }};
   };
   on_each_rank([&](int, Trainer& trainer) {
-    EXPECT_EQ(trainer.state(), (TrainState{.step = 0, .samples_consumed = 0, .seed = arguments.seed}));
-    trainer.set_state({.step = 1, .samples_consumed = 100, .seed = arguments.seed});
+    EXPECT_EQ(trainer.state(), (TrainState{.step = 0, .samples_consumed = 0, .seed = arguments.data.seed}));
+    trainer.set_state({.step = 1, .samples_consumed = 100, .seed = arguments.data.seed});
     EXPECT_EQ(trainer.step().step, 2);
     EXPECT_EQ(trainer.state(),
-              (TrainState{.step = 2, .samples_consumed = 108, .seed = arguments.seed, .schedule_samples = 8}));
+              (TrainState{.step = 2, .samples_consumed = 108, .seed = arguments.data.seed, .schedule_samples = 8}));
   });
   EXPECT_THAT(read, ElementsAre(100, 101, 102, 103, 104, 105, 106, 107));
 }
 
 TEST_F(Resume, EvaluationDropsNothingAndTrainingGoesOnDropping) {
-  arguments.eval_iters = 1;
+  arguments.schedule.eval_iters = 1;
   std::map<double, std::vector<double>> evaluated;
   for (const double dropout : {0.0, 0.5}) {
     callbacks.model_provider = [=](const TrainArguments&) { return std::make_shared<TinyLm>(dropout); };
@@ -115,14 +115,14 @@ TEST_F(Resume, EvaluationDropsNothingAndTrainingGoesOnDropping) {
 }
 
 TEST_F(Resume, EvaluationBeginsAtSampleZeroAndDoesNotMoveTheState) {
-  arguments.eval_iters = 2;
+  arguments.schedule.eval_iters = 2;
   on_each_rank([&](int, Trainer& trainer) {
     std::set<std::int64_t> read;
     const data::DataLoader loader = [&](std::span<const std::int64_t> samples) {
       read.insert(samples.begin(), samples.end());
       return batch_of(samples);
     };
-    trainer.set_state({.step = 1, .samples_consumed = 100, .seed = arguments.seed});
+    trainer.set_state({.step = 1, .samples_consumed = 100, .seed = arguments.data.seed});
     const double first = trainer.evaluate(loader).value().loss;
     EXPECT_EQ(read.size(), 8u);  // half of two batches of 8
     EXPECT_LT(*read.rbegin(), 16);
@@ -146,22 +146,22 @@ TEST_F(Resume, RefusesAStateOfAnotherJob) {
 }
 
 TEST_F(Resume, NormsAndBiasesAreAGroupWhereThatIsAsked) {
-  arguments.no_weight_decay_on_norms_and_biases = true;
+  arguments.optimizer.no_weight_decay_on_norms_and_biases = true;
   on_each_rank([&](int, Trainer& trainer) {
     const nn::ParameterGroups& groups = trainer.optimizer().groups();
     ASSERT_EQ(groups.size(), 2u);
     EXPECT_EQ(groups[0].parameters.size(), 2u);
-    EXPECT_EQ(groups[0].weight_decay, arguments.weight_decay);
+    EXPECT_EQ(groups[0].weight_decay, arguments.schedule.weight_decay);
     EXPECT_EQ(groups[1].parameters.size(), 2u);
     EXPECT_EQ(groups[1].weight_decay, 0);
   });
 }
 
 TEST_F(Resume, WeightDecayFollowsItsScheduleWhereAGroupDecays) {
-  arguments.no_weight_decay_on_norms_and_biases = true;
-  arguments.weight_decay_incr_style = WeightDecayIncrStyle::kLinear;
-  arguments.start_weight_decay = 0;
-  arguments.end_weight_decay = 0.4;
+  arguments.optimizer.no_weight_decay_on_norms_and_biases = true;
+  arguments.schedule.weight_decay_incr_style = WeightDecayIncrStyle::kLinear;
+  arguments.schedule.start_weight_decay = 0;
+  arguments.schedule.end_weight_decay = 0.4;
   on_each_rank([&](int, Trainer& trainer) {
     const nn::ParameterGroups& groups = trainer.optimizer().groups();
     for (const double expected : {0.0, 0.1, 0.2, 0.3}) {  // over 4 steps
@@ -174,13 +174,13 @@ TEST_F(Resume, WeightDecayFollowsItsScheduleWhereAGroupDecays) {
 }
 
 TEST_F(Resume, TheScheduleGoesOnWhereTheCheckpointsStood) {
-  arguments.global_batch_size = 8;
+  arguments.schedule.global_batch_size = 8;
   on_each_rank([&](int, Trainer& trainer) {
     trainer.step();
     const ScheduleState saved = trainer.schedule_state();
     EXPECT_EQ(saved.num_steps, 8);
     EXPECT_EQ(saved.lr_decay_steps, 32);
-    trainer.set_state({.step = 0, .samples_consumed = 24, .seed = arguments.seed});
+    trainer.set_state({.step = 0, .samples_consumed = 24, .seed = arguments.data.seed});
     ScheduleState later = saved;
     later.num_steps = 24;
     trainer.load_schedule(later);
@@ -194,7 +194,7 @@ TEST_F(Resume, TheScheduleGoesOnWhereTheCheckpointsStood) {
 }
 
 TEST_F(Resume, TheCheckpointsScheduleHoldsWhereThatIsAsked) {
-  arguments.use_checkpoint_opt_param_scheduler = true;
+  arguments.schedule.use_checkpoint_opt_param_scheduler = true;
   on_each_rank([&](int, Trainer& trainer) {
     ScheduleState saved = trainer.schedule_state();
     saved.max_lr = 1;

@@ -29,10 +29,10 @@ struct RunResult {
 
 class RunCheckpointsTest : public TinyTrainers {
  protected:
-  RunCheckpointsTest() : folder(arguments.fsdp2_config_path->parent_path() / "run") {
-    arguments.ckpt_format = CheckpointFormat::kTorchDcp;
-    arguments.train_iters = arguments.lr_decay_iters = 6;
-    arguments.no_weight_decay_on_norms_and_biases = true;
+  RunCheckpointsTest() : folder(arguments.parallel.fsdp2_config_path->parent_path() / "run") {
+    arguments.checkpoint.ckpt_format = CheckpointFormat::kTorchDcp;
+    arguments.schedule.train_iters = arguments.schedule.lr_decay_iters = 6;
+    arguments.optimizer.no_weight_decay_on_norms_and_biases = true;
     dropout(0.3);
   }
   void dropout(double share) {
@@ -41,9 +41,9 @@ class RunCheckpointsTest : public TinyTrainers {
 
   // Steps up to `last`, saving after every step of `saves`.
   RunResult run(int ranks, std::int64_t last, const std::vector<std::int64_t>& saves) {
-    arguments.ranks = ranks;
-    arguments.micro_batch_size = ranks == 3 ? 4 : 8 / ranks;
-    arguments.global_batch_size = ranks == 3 ? 12 : 8;
+    arguments.launch.ranks = ranks;
+    arguments.schedule.micro_batch_size = ranks == 3 ? 4 : 8 / ranks;
+    arguments.schedule.global_batch_size = ranks == 3 ? 12 : 8;
     const TrainingInputs inputs = read_inputs(arguments, callbacks);
     RunResult result;
     launch::run_ranks(ranks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
@@ -68,19 +68,19 @@ class RunCheckpointsTest : public TinyTrainers {
     return result;
   }
   RunResult whole_run(int ranks) {
-    arguments.save.reset();
-    arguments.load.reset();
-    return run(ranks, arguments.train_iters, {});
+    arguments.checkpoint.save.reset();
+    arguments.checkpoint.load.reset();
+    return run(ranks, arguments.schedule.train_iters, {});
   }
   void save_at(int ranks, const std::vector<std::int64_t>& saves) {
-    arguments.save = folder;
-    arguments.load.reset();
+    arguments.checkpoint.save = folder;
+    arguments.checkpoint.load.reset();
     run(ranks, saves.back(), saves);
   }
   RunResult go_on(int ranks) {
-    arguments.save.reset();
-    arguments.load = folder;
-    return run(ranks, arguments.train_iters, {});
+    arguments.checkpoint.save.reset();
+    arguments.checkpoint.load = folder;
+    return run(ranks, arguments.schedule.train_iters, {});
   }
   std::string refusal(int ranks) {
     return test::message_of<ConfigError>([&] { go_on(ranks); });
@@ -93,7 +93,7 @@ TEST_F(RunCheckpointsTest, GoesOnBitForBitAtTheSameWorld) {
   for (const int ranks : {1, 2, 4}) {
     for (const bool async : {false, true}) {
       std::filesystem::remove_all(folder);
-      arguments.async_save = async;
+      arguments.checkpoint.async_save = async;
       const RunResult whole = whole_run(ranks);
       save_at(ranks, {2, 3});
       const RunResult rest = go_on(ranks);
@@ -109,7 +109,7 @@ TEST_F(RunCheckpointsTest, GoesOnBitForBitAtTheSameWorld) {
 
 TEST_F(RunCheckpointsTest, EveryOptimizerGoesOnBitForBit) {
   for (const OptimizerKind optimizer : {OptimizerKind::kSgd, OptimizerKind::kMuon}) {
-    arguments.optimizer = optimizer;
+    arguments.optimizer.kind = optimizer;
     for (const int ranks : {1, 2, 4}) {
       std::filesystem::remove_all(folder);
       const RunResult whole = whole_run(ranks);
@@ -122,50 +122,50 @@ TEST_F(RunCheckpointsTest, EveryOptimizerGoesOnBitForBit) {
 }
 
 TEST_F(RunCheckpointsTest, SgdGoesOnWithItsDampening) {
-  arguments.optimizer = OptimizerKind::kSgd;
-  arguments.sgd_dampening = 0.25;
+  arguments.optimizer.kind = OptimizerKind::kSgd;
+  arguments.optimizer.sgd_dampening = 0.25;
   const RunResult whole = whole_run(2);
   save_at(2, {3});
   const RunResult rest = go_on(2);
   EXPECT_THAT(rest.losses, ElementsAre(whole.losses[3], whole.losses[4], whole.losses[5]));
   EXPECT_EQ(rest.weights, whole.weights);
-  arguments.sgd_dampening = 0;
+  arguments.optimizer.sgd_dampening = 0;
   EXPECT_THAT(refusal(2), HasSubstr("--sgd-dampening is 0, and 0.25 in the checkpoint"));
-  arguments.use_checkpoint_opt_param_scheduler = true;
+  arguments.schedule.use_checkpoint_opt_param_scheduler = true;
   EXPECT_EQ(go_on(2).weights, whole.weights);
 }
 
 TEST_F(RunCheckpointsTest, MuonGoesOnWithTheRateOfTheRest) {
-  arguments.optimizer = OptimizerKind::kMuon;
+  arguments.optimizer.kind = OptimizerKind::kMuon;
   const RunResult of_one_rate = whole_run(2);
-  arguments.muon.scalar_lr = arguments.lr / 4;
+  arguments.optimizer.muon.scalar_lr = arguments.schedule.lr / 4;
   const RunResult whole = whole_run(2);
   EXPECT_NE(whole.weights, of_one_rate.weights);
   save_at(2, {3});
   const RunResult rest = go_on(2);
   EXPECT_EQ(rest.weights, whole.weights);
-  arguments.muon.scalar_lr.reset();
+  arguments.optimizer.muon.scalar_lr.reset();
   EXPECT_THAT(refusal(2), HasSubstr("--muon-scalar-lr divided by --lr is 1, and 0.25 in the checkpoint"));
-  arguments.use_checkpoint_opt_param_scheduler = true;
+  arguments.schedule.use_checkpoint_opt_param_scheduler = true;
   EXPECT_EQ(go_on(2).weights, whole.weights);
 }
 
 TEST_F(RunCheckpointsTest, AnotherOptimizersCheckpointIsRefused) {
   const std::string end = "; give the --optimizer of the checkpoint, or --no-load-optim to begin with a fresh one";
   save_at(2, {3});
-  arguments.optimizer = OptimizerKind::kSgd;
+  arguments.optimizer.kind = OptimizerKind::kSgd;
   EXPECT_THAT(refusal(2), HasSubstr("parameter group 0 was updated by AdamW, and this run has SGD" + end));
-  arguments.optimizer = OptimizerKind::kMuon;
+  arguments.optimizer.kind = OptimizerKind::kMuon;
   EXPECT_THAT(refusal(2), HasSubstr("parameter group 0 was updated by AdamW, and this run has Muon" + end));
   std::filesystem::remove_all(folder);
   save_at(2, {3});
   EXPECT_EQ(go_on(2).losses.size(), 3U);
-  arguments.muon.momentum = 0.5;
+  arguments.optimizer.muon.momentum = 0.5;
   EXPECT_THAT(refusal(2), HasSubstr("--muon-momentum is 0.5, and 0.95 in the checkpoint"));
-  arguments.muon.momentum = 0.95;
-  arguments.optimizer = OptimizerKind::kAdam;
+  arguments.optimizer.muon.momentum = 0.95;
+  arguments.optimizer.kind = OptimizerKind::kAdam;
   EXPECT_THAT(refusal(2), HasSubstr("parameter group 0 was updated by Muon, and this run has AdamW" + end));
-  arguments.no_load_optim = true;
+  arguments.checkpoint.no_load_optim = true;
   EXPECT_EQ(go_on(2).losses.size(), 3U);
 }
 
@@ -178,14 +178,14 @@ TEST_F(RunCheckpointsTest, GoesOnUnderAnotherNumberOfRanks) {
     ASSERT_EQ(rest.losses.size(), 3u);
     for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(rest.losses[i], whole.losses[3 + i], 1e-6) << ranks;
   }
-  arguments.override_opt_param_scheduler = true;  // counted in samples, the decay is longer there
-  const RunResult three = go_on(3);               // its batch is larger: the position is counted in samples
+  arguments.schedule.override_opt_param_scheduler = true;  // counted in samples, the decay is longer there
+  const RunResult three = go_on(3);                        // its batch is larger: the position is counted in samples
   EXPECT_EQ(three.state.samples_consumed, 3 * 8 + 3 * 12);
   EXPECT_EQ(three.losses.size(), 3u);
 }
 
 TEST_F(RunCheckpointsTest, SaysWhatItSavesInTheWordsOfMegatron) {
-  arguments.save = folder;
+  arguments.checkpoint.save = folder;
   const RunResult saved = run(2, 2, {2});
   EXPECT_THAT(
       saved.lines,
@@ -225,7 +225,7 @@ TEST_F(RunCheckpointsTest, WhereEveryCheckpointIsDamagedTheRunEnds) {
 
 TEST_F(RunCheckpointsTest, FinetuneTakesTheWeightsAlone) {
   save_at(2, {3});
-  arguments.finetune = true;
+  arguments.checkpoint.finetune = true;
   const RunResult tuned = go_on(2);
   EXPECT_EQ(tuned.losses.size(), 6u);
   EXPECT_EQ(tuned.state.samples_consumed, 48);
@@ -240,7 +240,7 @@ TEST_F(RunCheckpointsTest, AReleaseIsTheWeightsAlone) {
 }
 
 TEST_F(RunCheckpointsTest, KeepsWhatSpikesAreMeasuredBy) {
-  arguments.save = folder;
+  arguments.checkpoint.save = folder;
   const TrainingInputs inputs = read_inputs(arguments, callbacks);
   const auto with_watch = [&](const std::function<void(RunCheckpoints&, SpikeWatch&, Trainer&)>& use) {
     launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
@@ -258,7 +258,7 @@ TEST_F(RunCheckpointsTest, KeepsWhatSpikesAreMeasuredBy) {
     trainer.step();
     checkpoints.save();
   });
-  arguments.load = folder;
+  arguments.checkpoint.load = folder;
   with_watch([&](RunCheckpoints& checkpoints, SpikeWatch& spikes, Trainer&) {
     checkpoints.load();
     checkpoints.keep(spikes);
@@ -267,35 +267,35 @@ TEST_F(RunCheckpointsTest, KeepsWhatSpikesAreMeasuredBy) {
 }
 
 TEST_F(RunCheckpointsTest, WithoutOptimizerStateItSaysWhatToGive) {
-  arguments.no_save_optim = true;
+  arguments.checkpoint.no_save_optim = true;
   save_at(2, {3});
   EXPECT_THAT(refusal(2), HasSubstr("the checkpoint has no optimizer state; give --no-load-optim"));
-  arguments.no_load_optim = true;
+  arguments.checkpoint.no_load_optim = true;
   EXPECT_EQ(go_on(2).losses.size(), 3u);
 }
 
 TEST_F(RunCheckpointsTest, AChangedScheduleIsAnErrorUnlessAFlagSaysWhatHolds) {
   save_at(2, {3});
-  arguments.lr = 0.2;
+  arguments.schedule.lr = 0.2;
   EXPECT_THAT(refusal(2), HasSubstr("--lr"));
-  arguments.override_opt_param_scheduler = true;
+  arguments.schedule.override_opt_param_scheduler = true;
   EXPECT_EQ(go_on(2).losses.size(), 3u);
 }
 
 TEST_F(RunCheckpointsTest, AChangedOptimizerIsAnErrorUnlessAFlagSaysWhatHolds) {
   save_at(2, {3});
-  arguments.adam_beta2 = 0.5;
+  arguments.optimizer.adam_beta2 = 0.5;
   EXPECT_THAT(refusal(2), HasSubstr("--adam-beta2 is 0.5, and 0.999 in the checkpoint"));
-  arguments.use_checkpoint_opt_param_scheduler = true;
+  arguments.schedule.use_checkpoint_opt_param_scheduler = true;
   const RunResult kept = go_on(2);
-  arguments.use_checkpoint_opt_param_scheduler = false;
-  arguments.adam_beta2 = 0.999;
+  arguments.schedule.use_checkpoint_opt_param_scheduler = false;
+  arguments.optimizer.adam_beta2 = 0.999;
   EXPECT_EQ(go_on(2).weights, kept.weights);
 }
 
 TEST_F(RunCheckpointsTest, OtherFlagsOfTheComputationAreNamedWithBothValues) {
   save_at(2, {3});
-  arguments.clip_grad = 0.5;
+  arguments.optimizer.clip_grad = 0.5;
   const test::Logged logged;
   go_on(2);
   EXPECT_EQ(logged.text(), "warning: the run goes on with other flags: --clip-grad is 0.5 (was 1)\n");
@@ -303,14 +303,14 @@ TEST_F(RunCheckpointsTest, OtherFlagsOfTheComputationAreNamedWithBothValues) {
 
 // Each with its own type, whatever word a message has for it.
 TEST_F(RunCheckpointsTest, ArgumentsAreSavedWithTheirTypes) {
-  arguments.lr = 1;
-  arguments.split = "1";
-  arguments.freeze = {"none"};
-  arguments.iterations_to_skip = {5};
-  arguments.overlap_cpu_optimizer = false;
+  arguments.schedule.lr = 1;
+  arguments.data.split = "1";
+  arguments.model.freeze = {"none"};
+  arguments.schedule.iterations_to_skip = {5};
+  arguments.optimizer.overlap_cpu_optimizer = false;
   const auto saved = [&](const std::string& name) {
     for (const SavedArgument& argument : saved_arguments_of(arguments)) {
-      if (name_of(argument) == name) return argument.value;
+      if (name_in_files(argument.flag) == name) return argument.value;
     }
     ADD_FAILURE() << name;
     return io::PlainValue();
@@ -349,17 +349,17 @@ TEST_F(RunCheckpointsTest, ArgumentsOfAnEarlierCheckpointMeanWhatTheyMeant) {
 
 TEST_F(RunCheckpointsTest, AnotherSeedIsAnErrorUnlessTheNumbersAreNotLoaded) {
   save_at(2, {3});
-  arguments.seed = 99;
+  arguments.data.seed = 99;
   EXPECT_THAT(refusal(2), HasSubstr("--seed is 99, but the run that is to go on was started with 1234"));
-  arguments.no_load_rng = true;
+  arguments.checkpoint.no_load_rng = true;
   EXPECT_EQ(go_on(2).losses.size(), 3u);
 }
 
 TEST_F(RunCheckpointsTest, AFolderWithoutCheckpointsIsABeginningUnlessItMayNotBe) {
-  arguments.load = folder;
+  arguments.checkpoint.load = folder;
   EXPECT_THAT(go_on(2).lines, ElementsAre(HasSubstr("WARNING: could not find the metadata file"),
                                           "    will not load any checkpoints and will start from random"));
-  arguments.exit_on_missing_checkpoint = true;
+  arguments.checkpoint.exit_on_missing_checkpoint = true;
   EXPECT_THAT(refusal(2), HasSubstr("--exit-on-missing-checkpoint is given"));
 }
 
@@ -394,8 +394,8 @@ TEST_F(RunCheckpointsTest, NamesThatDoNotFitAreAllInOneError) {
 }
 
 TEST_F(RunCheckpointsTest, OnlyTheNewestStay) {
-  arguments.keep_last = 2;
-  arguments.save = folder;
+  arguments.checkpoint.keep_last = 2;
+  arguments.checkpoint.save = folder;
   run(2, 5, {1, 2, 3, 4, 5});
   EXPECT_THAT(checkpoint::CheckpointFolder(folder).iterations(), ElementsAre(5, 4));
 }

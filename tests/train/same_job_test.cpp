@@ -34,7 +34,7 @@ class OneLayer final : public nn::Module {
 
 // What a process was started with.
 struct Process {
-  TrainArguments arguments;
+  TrainSections arguments;
   std::int64_t width = 4;
   std::int64_t first_id = 0;
 
@@ -53,8 +53,8 @@ struct Process {
 
 Process common() {
   Process process;
-  process.arguments.train_iters = process.arguments.lr_decay_iters = 4;
-  process.arguments.micro_batch_size = process.arguments.global_batch_size = 2;
+  process.arguments.schedule.train_iters = process.arguments.schedule.lr_decay_iters = 4;
+  process.arguments.schedule.micro_batch_size = process.arguments.schedule.global_batch_size = 2;
   return process;
 }
 
@@ -87,7 +87,8 @@ class OfProcesses : public ::testing::TestWithParam<Difference> {};
 INSTANTIATE_TEST_SUITE_P(
     Differences, OfProcesses,
     ::testing::Values(
-        Difference{"--bf16: rank 0 has none, rank 1 has the flag", [](Process& p) { p.arguments.bf16 = true; }},
+        Difference{"--bf16: rank 0 has none, rank 1 has the flag",
+                   [](Process& p) { p.arguments.parallel.bf16 = true; }},
         Difference{"parameters: rank 0 lists 'head.weight [8, 4] fp32', rank 1 does not; parameters: rank 1 lists "
                    "'head.weight [8, 6] fp32', rank 0 does not",
                    [](Process& p) { p.width = 6; }},
@@ -111,8 +112,8 @@ TEST(SameJob, ComparesTheModelsConfigurationByValue) {
   const auto folder = test::fresh_folder();
   const std::string head = "model_type: qwen2\nlayers: [1, 2]\n";
   Process first = common(), second = common();
-  first.arguments.model_config = test::write_file(folder / "a.yaml", head + "eps: 1e-6\nact: silu\n");
-  second.arguments.model_config = test::write_file(folder / "b.yaml", head + "act: 'silu'\neps: 1.0e-06\n");
+  first.arguments.model.model_config = test::write_file(folder / "a.yaml", head + "eps: 1e-6\nact: silu\n");
+  second.arguments.model.model_config = test::write_file(folder / "b.yaml", head + "act: 'silu'\neps: 1.0e-06\n");
   const auto sorted = [](const Process& process) {
     std::vector<std::string> lines;
     for (const comm::SaidEntry& entry : process.entries()) lines.push_back(entry.key + "=" + entry.value);
@@ -120,17 +121,17 @@ TEST(SameJob, ComparesTheModelsConfigurationByValue) {
     return lines;
   };
   EXPECT_EQ(sorted(first), sorted(second));
-  second.arguments.model_config = test::write_file(folder / "c.yaml", head + "eps: 1e-5\nact: silu\n");
+  second.arguments.model.model_config = test::write_file(folder / "c.yaml", head + "eps: 1e-5\nact: silu\n");
   EXPECT_THAT(ends(first, second), Each(in_frame("model eps: rank 0 has 1e-06, rank 1 has 1e-05")));
-  second.arguments.model_config = test::write_file(folder / "d.yaml", head + "eps: 1e-6\nact: \"a\\tb\\nc\"\n");
+  second.arguments.model.model_config = test::write_file(folder / "d.yaml", head + "eps: 1e-6\nact: \"a\\tb\\nc\"\n");
   EXPECT_THAT(ends(first, second), Each(in_frame("model act: rank 0 has \"silu\", rank 1 has \"a\\tb\\nc\"")));
 }
 
 TEST(SameJob, ComparesTheTokenizersBytes) {
   const auto folder = test::fresh_folder();
   Process first = common(), second = common();
-  first.arguments.tokenizer_name_or_path = test::write_file(folder / "a" / "tokenizer.json", "{}").parent_path();
-  second.arguments.tokenizer_name_or_path = test::write_file(folder / "b" / "tokenizer.json", "{}").parent_path();
+  first.arguments.data.tokenizer_name_or_path = test::write_file(folder / "a" / "tokenizer.json", "{}").parent_path();
+  second.arguments.data.tokenizer_name_or_path = test::write_file(folder / "b" / "tokenizer.json", "{}").parent_path();
   EXPECT_THAT(ends(first, second), Each(""));
   test::write_file(folder / "b" / "tokenizer.json", "[]");
   EXPECT_THAT(ends(first, second), Each(::testing::StartsWith("ranks do not train the same: tokenizer.json: rank 0 has "
@@ -144,10 +145,10 @@ TEST(SameJob, ComparesEveryByteOfTheData) {
   test::write_file(folder / "b" / "1.txt", "some text");
   test::write_file(folder / "b" / "2.txt", "more test");
   Process first = common(), second = common();
-  first.arguments.data_path = {folder / "a"};
-  second.arguments.data_path = {folder / "a" / "1.txt", folder / "a" / "2.txt"};
+  first.arguments.data.data_path = {folder / "a"};
+  second.arguments.data.data_path = {folder / "a" / "1.txt", folder / "a" / "2.txt"};
   EXPECT_THAT(ends(first, second), Each(""));
-  second.arguments.data_path = {folder / "b"};
+  second.arguments.data.data_path = {folder / "b"};
   const auto texts = ends(first, second);
   EXPECT_EQ(texts[0], texts[1]);
   EXPECT_THAT(texts[0],

@@ -5,9 +5,9 @@
 
 namespace loom::train {
 
-inline SavedArguments saved_arguments_of(const TrainArguments& arguments) {
+inline SavedArguments saved_arguments_of(const TrainSections& arguments) {
   job::Job job;
-  static_cast<TrainArguments&>(job) = arguments;
+  static_cast<TrainSections&>(job) = arguments;
   return job::saved_arguments(job);
 }
 

@@ -23,7 +23,7 @@ Weights weights_of(Trainer& trainer) {
 using SkippedIterations = TinyTrainers;
 
 TEST_F(SkippedIterations, ConsumeTheirBatchAndChangeNothingElse) {
-  arguments.iterations_to_skip = {3};
+  arguments.schedule.iterations_to_skip = {3};
   std::mutex mutex;
   std::set<std::int64_t> read;
   callbacks.train_valid_test_datasets_provider = [&](const TrainArguments&) {
@@ -63,12 +63,12 @@ TEST_F(SkippedIterations, ConsumeTheirBatchAndChangeNothingElse) {
 TEST_F(SkippedIterations, AreAsIfTheirBatchWereNotInTheData) {
   callbacks.model_provider = [](const TrainArguments&) { return std::make_shared<TinyLm>(0.3); };
   std::vector<Weights> with_skip(kRanks), without_batch(kRanks);
-  arguments.iterations_to_skip = {2};
+  arguments.schedule.iterations_to_skip = {2};
   on_each_rank([&](int rank, Trainer& trainer) {
-    EXPECT_EQ(run_steps(trainer, arguments, {}, {}, {}).reason, EndReason::kLastStep);
+    EXPECT_EQ(run_steps(trainer, arguments.schedule, {}, {}, {}).reason, EndReason::kLastStep);
     with_skip[static_cast<std::size_t>(rank)] = weights_of(trainer);
   });
-  arguments.iterations_to_skip = {};
+  arguments.schedule.iterations_to_skip = {};
   callbacks.train_valid_test_datasets_provider = [](const TrainArguments&) {
     return data::DataLoaders{.train = [](std::span<const std::int64_t> samples) {
       std::vector<std::int64_t> moved(samples.begin(), samples.end());
@@ -97,14 +97,14 @@ struct Told final : StepObserver {
 };
 
 TEST_F(SkippedIterations, AreToldToObserversAndTheLastTrainedOneIsEvaluated) {
-  arguments.train_iters = arguments.lr_decay_iters = 6;
-  arguments.iterations_to_skip = {1, 3, 5, 6};
-  arguments.eval_interval = 3;  // of an iteration that is skipped
-  arguments.eval_iters = 1;
+  arguments.schedule.train_iters = arguments.schedule.lr_decay_iters = 6;
+  arguments.schedule.iterations_to_skip = {1, 3, 5, 6};
+  arguments.schedule.eval_interval = 3;  // of an iteration that is skipped
+  arguments.schedule.eval_iters = 1;
   on_each_rank([&](int, Trainer& trainer) {
     Told told;
     const data::DataLoaders loaders{.train = batch_of, .valid = batch_of};
-    EXPECT_EQ(run_steps(trainer, arguments, loaders, {&told}, {}).reason, EndReason::kLastStep);
+    EXPECT_EQ(run_steps(trainer, arguments.schedule, loaders, {&told}, {}).reason, EndReason::kLastStep);
     EXPECT_THAT(told.begun, ElementsAre(1, 3));
     EXPECT_THAT(told.done, ElementsAre(2, 4));
     EXPECT_THAT(told.passed_over, ElementsAre(1, 3, 5, 6));

@@ -54,14 +54,14 @@ inline data::ForwardResult forward_step(data::DataIterator& data, nn::Module& mo
 class TinyTrainers : public ::testing::Test {
  protected:
   TinyTrainers() {
-    arguments.ranks = kRanks;
-    arguments.micro_batch_size = 2;
-    arguments.global_batch_size = 8;
-    arguments.train_iters = arguments.lr_decay_iters = 4;
-    arguments.lr = 0.1;
-    arguments.use_torch_fsdp2 = true;
-    arguments.fsdp2_config_path = test::write_file(test::fresh_folder() / "fsdp2.yaml",
-                                                   "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n");
+    arguments.launch.ranks = kRanks;
+    arguments.schedule.micro_batch_size = 2;
+    arguments.schedule.global_batch_size = 8;
+    arguments.schedule.train_iters = arguments.schedule.lr_decay_iters = 4;
+    arguments.schedule.lr = 0.1;
+    arguments.parallel.use_torch_fsdp2 = true;
+    arguments.parallel.fsdp2_config_path = test::write_file(
+        test::fresh_folder() / "fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n");
   }
 
   void on_each_rank(const std::function<void(int rank, Trainer& trainer)>& run) {
@@ -73,7 +73,7 @@ class TinyTrainers : public ::testing::Test {
     });
   }
 
-  TrainArguments arguments;
+  TrainSections arguments;
   PretrainCallbacks callbacks{
       .train_valid_test_datasets_provider = [](const TrainArguments&) { return data::DataLoaders{.train = batch_of}; },
       .model_provider = [](const TrainArguments&) { return std::make_shared<TinyLm>(); },

@@ -20,9 +20,9 @@ using ::testing::HasSubstr;
 
 class WholeCheckpoints : public TinyTrainers {
  protected:
-  WholeCheckpoints() : folder(arguments.fsdp2_config_path->parent_path() / "run") {
-    arguments.ckpt_format = CheckpointFormat::kTorchDcp;
-    arguments.save = folder;
+  WholeCheckpoints() : folder(arguments.parallel.fsdp2_config_path->parent_path() / "run") {
+    arguments.checkpoint.ckpt_format = CheckpointFormat::kTorchDcp;
+    arguments.checkpoint.save = folder;
   }
 
   // Checkpoints of these iterations by two ranks.
@@ -152,7 +152,7 @@ TEST_F(WholeCheckpoints, RanksThatReadDifferentRunsAreTold) {
   save_at({2});
   const fs::path other = folder.parent_path() / "other";
   fs::rename(folder, other);
-  arguments.lr = 2e-3;
+  arguments.schedule.lr = 2e-3;
   save_at({2});
   const auto expect_told = [&] {
     const std::vector<std::string> texts = ends({folder, folder, other});

@@ -1,11 +1,11 @@
-// DeviceMemoryOptions: the memory of the emulated device, as flags ask for it.
+// MemoryOptions: the memory of the emulated device, as flags ask for it.
 #pragma once
 
 #include <cstdint>
 
 namespace loom::train {
 
-struct DeviceMemoryOptions {
+struct MemoryOptions {
   // What the allocator may take, in MiB. 0: without end in a run; what the profile leaves in a plan.
   std::int64_t device_memory_mib = 0;
   bool memory_fragmentation = false;         // pools by life class (device/life_class.h)

@@ -1,0 +1,19 @@
+// KernelChoice: which kernels a job computes with.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/nn/functional.h"
+
+namespace loom::train {
+
+// Kernels, and with them the layout of gathers and the optimizer's temporaries: fused ones, or composed as PyTorch
+// eager composes them.
+enum class KernelSet : std::uint8_t { kFast, kPytorch };
+
+struct KernelChoice {
+  KernelSet set = KernelSet::kFast;
+  nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with the other
+};
+
+}  // namespace loom::train

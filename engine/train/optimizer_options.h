@@ -1,0 +1,44 @@
+// OptimizerOptions: which optimizer updates the parameters, with which constants, and how gradients are scaled and
+// clipped before. Names and meanings are Megatron's where it has them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "engine/train/loss_scaler.h"
+#include "sharding/optim/muon_options.h"
+
+namespace loom::train {
+
+// --optimizer. kMuon: the hidden matrices, and AdamW the rest. kAdamSwap: AdamW whose moments are on the device only
+// while they are used (nn/optim/swapped_adamw.h).
+enum class OptimizerKind : std::uint8_t { kAdam, kSgd, kMuon, kAdamSwap };
+
+// Optimizer state and its updates in host memory.
+struct HostOptimizerOptions {
+  double mem_fraction_static = 0.8;  // of kAdamSwap: share of the device's unused memory that a batch of moments takes
+  bool swap_optimizer = false;       // of kAdam: its moments are swapped in slices
+  int swap_optimizer_times = 16;     // how many
+  // With offload_to_cpu: gradients are waited for one by one, in the order in which they land on the host. None: with
+  // KernelSet::kFast; the other set keeps PyTorch's order of events.
+  std::optional<bool> overlap_cpu_optimizer = {};
+};
+
+struct OptimizerOptions : HostOptimizerOptions {
+  OptimizerKind kind = OptimizerKind::kAdam;
+  bool no_weight_decay_on_norms_and_biases = false;  // parameters of one dim, and biases, then do not decay
+  double clip_grad = 1.0;                            // largest gradient norm; 0 = no clipping
+  double sgd_momentum = 0.9;
+  double sgd_dampening = 0.0;
+  bool sgd_nesterov = false;
+  sharding::MuonOptions muon = {};
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;
+
+  bool check_for_nan_in_loss_and_grad = true;  // a loss or gradient norm that is NaN or Inf ends the run
+  bool fp16 = false;                           // the loss is scaled; with FSDP2, the file has to say param_dtype: fp16
+  LossScaleOptions loss_scale;
+};
+
+}  // namespace loom::train
