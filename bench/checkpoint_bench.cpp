@@ -26,6 +26,7 @@
 #include "engine/checkpoint/saver.h"
 #include "engine/core/descriptor.h"
 #include "engine/launch/run_ranks.h"
+#include "engine/train/rank_setup.h"
 #include "engine/train/run_checkpoints.h"
 
 namespace loom::bench {
@@ -183,7 +184,7 @@ void async_stall(benchmark::State& bench) {
     const train::TrainingInputs inputs = train::read_inputs(asked, given);
     std::vector<double> steps, stalls, steps_beside;
     launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
-      train::set_up_rank(context, asked);
+      nn::make_rank(context, train::rank_setup(asked));
       train::Trainer trainer(asked, given, inputs, world);
       train::RunCheckpoints checkpoints(trainer, asked, {}, world, [](const std::string&) {});
       trainer.step();
@@ -226,7 +227,7 @@ void whole_of_load(benchmark::State& bench) {
     const train::TrainingInputs inputs = train::read_inputs(asked, given);
     std::vector<double> checks, loads, without;
     launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
-      train::set_up_rank(context, asked);
+      nn::make_rank(context, train::rank_setup(asked));
       const auto everyone = world.everyone();
       train::Trainer trainer(asked, given, inputs, world);
       train::RunCheckpoints checkpoints(trainer, asked, {}, world, [](const std::string&) {});

@@ -12,6 +12,7 @@
 
 #include "bench/decoder_job.h"
 #include "engine/launch/run_ranks.h"
+#include "engine/train/rank_setup.h"
 
 namespace loom::bench {
 namespace {
@@ -38,7 +39,7 @@ Measured measure(const train::TrainSections& asked) {
   const train::PretrainCallbacks given = callbacks();
   const train::TrainingInputs inputs = train::read_inputs(asked, given);
   launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
-    train::set_up_rank(context, asked);
+    nn::make_rank(context, train::rank_setup(asked));
     const auto everyone = world.everyone();
     train::Trainer trainer(asked, given, inputs, world);
     Measured own;

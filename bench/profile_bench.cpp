@@ -17,6 +17,7 @@
 #include "engine/nn/functional.h"
 #include "engine/observe/profiler.h"
 #include "engine/train/inputs.h"
+#include "engine/train/rank_setup.h"
 #include "engine/train/trainer.h"
 #include "models/hub/model_hub.h"
 
@@ -118,7 +119,7 @@ Measured measure(const job::Job& arguments) {
   Measured result;
   const auto with_trainer = [&](const auto& run) {
     launch::run_ranks(kRanks, {}, [&](RankContext& context, comm::World& world) {
-      train::set_up_rank(context, arguments);
+      nn::make_rank(context, train::rank_setup(arguments));
       train::Trainer trainer(arguments, given, inputs, world);
       const std::optional<virtual_time::HardwareProfile> no_device;
       observe::Profiler profiler(

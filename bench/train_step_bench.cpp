@@ -21,6 +21,7 @@
 #include "bench/limits.h"
 #include "engine/comm/simulated/simulated.h"
 #include "engine/launch/run_ranks.h"
+#include "engine/train/rank_setup.h"
 
 namespace loom::bench {
 namespace {
@@ -47,7 +48,7 @@ Measured measure(int ranks, bool sharded, DType compute) {
   const train::TrainSections asked = arguments(sharded ? ranks : 1, sharded, compute);
   const train::TrainingInputs inputs = train::read_inputs(asked, given);
   launch::run_ranks(ranks, {}, [&](RankContext& context, comm::World& world) {
-    train::set_up_rank(context, asked);
+    nn::make_rank(context, train::rank_setup(asked));
     const auto alone = comm::make_simulated_world(0, 1);
     const auto everyone = world.everyone();
     train::Trainer trainer(asked, given, inputs, sharded ? world : *alone);

@@ -381,10 +381,10 @@ void settle_profile(const Command& app, launch::LaunchOptions& launch, observe::
 }
 
 // Throughput is said in Megatron's line and in TensorBoard; elsewhere the flag of a launch script changes nothing.
-void settle_logging(const Command& app, train::LogOptions& log_options, job::WrittenFlags& written_options,
+void settle_logging(const Command& app, log::LogOptions& log_options, job::WrittenFlags& written_options,
                     Refusals& refusals) {
   const bool to_tensorboard = log_options.tensorboard_dir && log_options.log_timers_to_tensorboard;
-  if (log_options.log_throughput && log_options.log_format == train::LogFormat::kShort && !to_tensorboard) {
+  if (log_options.log_throughput && log_options.log_format == log::LogFormat::kShort && !to_tensorboard) {
     log_options.log_throughput = false;
     written_options.without_effect.emplace_back("--log-throughput");
   }

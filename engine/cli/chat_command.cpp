@@ -15,7 +15,7 @@
 #include "engine/core/spelling.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/output_plan.h"
-#include "engine/train/progress.h"
+#include "engine/log/progress.h"
 
 namespace loom::cli {
 namespace {
@@ -160,7 +160,7 @@ class Talk {
   Chat& chat_;
   const ChatArguments& arguments_;
   const bool terminal_;  // there is somebody at it
-  const bool escapes_ = train::is_terminal(STDOUT_FILENO);
+  const bool escapes_ = log::is_terminal(STDOUT_FILENO);
   std::ostream& out_;
   ChatLines lines_{STDIN_FILENO, kMostLineBytes};
   std::int64_t number_ = 0, refused_ = 0;
@@ -177,7 +177,7 @@ void run_chat(const ChatArguments& arguments, std::ostream& out) {
                                         .seed = arguments.seed,
                                         .max_new_tokens = arguments.max_new_tokens.value_or(kMostNewTokens),
                                         .end_token_ids = prompt.ends()};
-  const bool terminal = train::is_terminal(STDIN_FILENO) && train::is_terminal(STDOUT_FILENO);
+  const bool terminal = log::is_terminal(STDIN_FILENO) && log::is_terminal(STDOUT_FILENO);
   const Interrupts interrupts(terminal);
   std::string problem;
   ranks.run({}, kPatience, [&](models::GenerationSession& session, comm::World& world) {

@@ -9,7 +9,7 @@
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
 #include "engine/launch/stop_signals.h"
-#include "engine/train/progress.h"
+#include "engine/log/progress.h"
 
 namespace loom::cli {
 namespace {
@@ -47,7 +47,7 @@ void run_convert(const ConvertArguments& arguments, std::ostream& out) {
   checkpoint::Converted done;
   double seconds = 0;
   {
-    BytesProgress progress(out, train::is_terminal(STDOUT_FILENO), train::steady_clock_ns);
+    BytesProgress progress(out, log::is_terminal(STDOUT_FILENO), log::steady_clock_ns);
     const checkpoint::CopyWatcher watch = [&progress](std::uint64_t done_bytes, std::uint64_t all_bytes) {
       progress.update(done_bytes, all_bytes);
       const int signal = launch::StopSignals::received();

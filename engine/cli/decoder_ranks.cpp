@@ -1,10 +1,9 @@
 #include "engine/cli/decoder_ranks.h"
 
 #include "engine/core/error.h"
-#include "engine/core/parallel.h"
 #include "engine/core/shown_text.h"
-#include "engine/device/device.h"
 #include "engine/launch/run_ranks.h"
+#include "engine/nn/make_rank.h"
 #include "engine/train/same_job.h"
 #include "models/decoder/decoder.h"
 #include "models/hf/folder_files.h"
@@ -93,8 +92,7 @@ void DecoderRanks::run(std::vector<comm::SaidEntry> same, std::chrono::milliseco
                                 .differ = "ranks do not make the same text",
                                 .advice = "start every rank with the same flags and model"});
     }
-    device::Device::install(context, {});
-    context.slot<ComputePool>().resize(arguments_.compute_threads);
+    nn::make_rank(context, {.compute_threads = arguments_.compute_threads});
     const auto model = build();
     fill(*model, world);
     models::GenerationSession session(*model, config_);

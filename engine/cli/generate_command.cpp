@@ -10,7 +10,7 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
-#include "engine/train/progress.h"
+#include "engine/log/progress.h"
 #include "models/hf/folder_files.h"
 
 namespace loom::cli {
@@ -159,7 +159,7 @@ class RankTexts {
   models::GenerationSession& session_;
   std::ostream& out_;
   const bool first_;
-  const bool terminal_ = train::is_terminal(STDOUT_FILENO);
+  const bool terminal_ = log::is_terminal(STDOUT_FILENO);
   TerminalText shown_;
   std::vector<GrowingText> texts_;
   std::vector<std::string> whole_;  // of several prompts

@@ -8,7 +8,7 @@
 #include "engine/cli/bytes_progress.h"
 #include "engine/core/shown_text.h"
 #include "engine/launch/stop_signals.h"
-#include "engine/train/progress.h"
+#include "engine/log/progress.h"
 
 namespace loom::cli {
 
@@ -16,7 +16,7 @@ void run_merge(const MergeArguments& arguments, std::ostream& out) {
   const launch::StopSignals signals;
   checkpoint::Merged done;
   {
-    BytesProgress progress(out, train::is_terminal(STDOUT_FILENO), train::steady_clock_ns);
+    BytesProgress progress(out, log::is_terminal(STDOUT_FILENO), log::steady_clock_ns);
     done = checkpoint::merge(arguments.merge, [&progress](std::uint64_t done_bytes, std::uint64_t all_bytes) {
       progress.update(done_bytes, all_bytes);
       const int signal = launch::StopSignals::received();

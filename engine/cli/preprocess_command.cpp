@@ -10,7 +10,7 @@
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
 #include "engine/launch/stop_signals.h"
-#include "engine/train/progress.h"
+#include "engine/log/progress.h"
 
 namespace loom::cli {
 namespace {
@@ -74,8 +74,8 @@ void run_preprocess(const PreprocessArguments& arguments, std::ostream& out) {
   data::PreprocessSummary summary;
   double seconds = 0;
   {
-    PreprocessProgressLines progress(out, train::is_terminal(STDOUT_FILENO), arguments.options.log_interval,
-                                     train::steady_clock_ns);
+    PreprocessProgressLines progress(out, log::is_terminal(STDOUT_FILENO), arguments.options.log_interval,
+                                     log::steady_clock_ns);
     summary = data::run_preprocess(arguments.options, [&progress](const data::PreprocessProgress& now) {
       progress.update(now);
       const int signal = launch::StopSignals::received();

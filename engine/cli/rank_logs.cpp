@@ -5,7 +5,7 @@
 namespace loom::cli {
 namespace {
 
-train::MemoryFigures memory_now() {
+log::MemoryFigures memory_now() {
   const device::AllocatorStats stats = device::Device::current().memory().stats().allocator;
   return {.reserved_bytes = stats.reserved_bytes,
           .allocated_bytes = stats.allocated_bytes,
@@ -16,7 +16,7 @@ train::MemoryFigures memory_now() {
 }  // namespace
 
 RankLogs::RankLogs(const job::Job& a, int rank, std::ostream& out)
-    : arguments_(a), out_(out), says_begin_(rank == 0 && a.log.log_format == train::LogFormat::kMegatron) {
+    : arguments_(a), out_(out), says_begin_(rank == 0 && a.log.log_format == log::LogFormat::kMegatron) {
   if (rank == 0 && (a.log.check_for_spiky_loss || a.log.check_for_large_grads)) {
     spikes_.emplace(a.log.check_for_spiky_loss, a.log.check_for_large_grads);
   }
@@ -27,18 +27,18 @@ RankLogs::RankLogs(const job::Job& a, int rank, std::ostream& out)
     flops_.emplace();
     flops = [this] { return flops_->per_step(); };
   }
-  if (a.log.log_format == train::LogFormat::kMegatron) {
-    log_.emplace(train::MegatronLogOptions{.train_iters = a.schedule.train_iters,
-                                           .log_interval = a.log.log_interval,
-                                           .global_batch_size = a.schedule.global_batch_size,
-                                           .flops_per_rank = flops},
+  if (a.log.log_format == log::LogFormat::kMegatron) {
+    log_.emplace(log::MegatronLogOptions{.train_iters = a.schedule.train_iters,
+                                         .log_interval = a.log.log_interval,
+                                         .global_batch_size = a.schedule.global_batch_size,
+                                         .flops_per_rank = flops},
                  out);
   }
   if (a.log.tensorboard_dir) {
-    tensorboard_.emplace(a.log, train::TensorBoardRun{.world_size = a.launch.ranks,
-                                                      .global_batch_size = a.schedule.global_batch_size,
-                                                      .flops_per_rank = flops,
-                                                      .memory = memory_now});
+    tensorboard_.emplace(a.log, log::TensorBoardRun{.world_size = a.launch.ranks,
+                                                    .global_batch_size = a.schedule.global_batch_size,
+                                                    .flops_per_rank = flops,
+                                                    .memory = memory_now});
   }
 }
 
@@ -51,12 +51,11 @@ void RankLogs::add_to(std::vector<train::StepObserver*>& observers) {
 }
 
 void RankLogs::begin() {
-  if (says_begin_) out_ << train::begin_lines(arguments_.schedule.skip_train, train::wall_clock_s()) << std::flush;
+  if (says_begin_) out_ << log::begin_lines(arguments_.schedule.skip_train, log::wall_clock_s()) << std::flush;
 }
 
 void RankLogs::end(bool whole) {
-  if (says_begin_ && whole && !arguments_.schedule.skip_train)
-    out_ << train::end_line(train::wall_clock_s()) << std::flush;
+  if (says_begin_ && whole && !arguments_.schedule.skip_train) out_ << log::end_line(log::wall_clock_s()) << std::flush;
 }
 
 std::optional<std::string> RankLogs::problem() const { return tensorboard_ ? tensorboard_->problem() : std::nullopt; }

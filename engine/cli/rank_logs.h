@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "engine/cli/arguments.h"
-#include "engine/train/megatron_log.h"
-#include "engine/train/spikes.h"
-#include "engine/train/step_flops.h"
-#include "engine/train/tensorboard.h"
+#include "engine/log/megatron_log.h"
+#include "engine/log/spikes.h"
+#include "engine/log/tensorboard.h"
+#include "engine/train/step/step_flops.h"
 
 namespace loom::cli {
 
@@ -29,7 +29,7 @@ class RankLogs {
   void end(bool whole);
 
   // Null where no spikes are watched on this rank.
-  train::SpikeWatch* spikes() { return spikes_ ? &*spikes_ : nullptr; }
+  log::SpikeWatch* spikes() { return spikes_ ? &*spikes_ : nullptr; }
 
   // What is missing of the rank's outputs; none where nothing is.
   std::optional<std::string> problem() const;
@@ -38,11 +38,11 @@ class RankLogs {
   const job::Job& arguments_;
   std::ostream& out_;
   const bool says_begin_;  // Megatron's lines of the first rank
-  std::optional<train::SpikeWatch> spikes_;
+  std::optional<log::SpikeWatch> spikes_;
   std::optional<train::StepFlops> flops_;
-  std::optional<train::MegatronLog> log_;
-  std::optional<train::MegatronMemoryLine> memory_;
-  std::optional<train::TensorBoard> tensorboard_;
+  std::optional<log::MegatronLog> log_;
+  std::optional<log::MegatronMemoryLine> memory_;
+  std::optional<log::TensorBoard> tensorboard_;
 };
 
 }  // namespace loom::cli

@@ -14,6 +14,7 @@
 #include "engine/job/saved_arguments.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/plan/plan_output.h"
+#include "engine/train/rank_setup.h"
 #include "models/hf/folder_files.h"
 #include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -85,12 +86,12 @@ void describe(const train::TrainSections& arguments, const train::TrainingInputs
   for (const std::string& line : sharding::describe_recompute(inputs.fsdp2->recomputed)) out << line << "\n";
 }
 
-observe::RunReport::About about_run(const launch::LaunchOptions& launch, const train::ScheduleOptions& schedule,
-                                    const train::TrainingInputs& inputs, nn::Module& model) {
+observe::RunReport::About about_run(const train::ScheduleOptions& schedule, const train::TrainingInputs& inputs,
+                                    nn::Module& model) {
   observe::RunReport::About about{
       .model = std::string(models::sharded_module(model).type_name()),
       .parameters = model.parameter_count(),
-      .micro_batches = schedule.global_batch_size / (std::int64_t{schedule.micro_batch_size} * launch.ranks)};
+      .micro_batches = inputs.dims.micro_batches(schedule.global_batch_size, schedule.micro_batch_size)};
   if (!inputs.fsdp2) return about;
   about.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
   about.warnings = inputs.fsdp2->warnings;
@@ -110,7 +111,7 @@ std::string stop_text(int signal, std::int64_t step, const train::CheckpointOpti
 RankContext& set_up(RankContext& context, const RunSetup& setup) {
   const int rank_of_process = setup.start.by_mpi() ? 0 : context.rank();
   launch::bind_rank(context, setup.host.cores(rank_of_process));
-  train::set_up_rank(context, setup.job, setup.host.memory_of(rank_of_process));
+  nn::make_rank(context, train::rank_setup(setup.job, setup.host.memory_of(rank_of_process)));
   return context;
 }
 
@@ -123,7 +124,7 @@ RankRun::RankRun(const RunSetup& setup, RankContext& context, comm::World& world
       end_(end),
       out_(program_out),
       first_(set_up(context, setup).rank() == 0),
-      short_log_(setup.job.log.log_format == train::LogFormat::kShort),
+      short_log_(setup.job.log.log_format == log::LogFormat::kShort),
       log_order_(short_log_ ? nullptr : world.everyone("log")),
       trainer_(setup.job, setup.callbacks, setup.inputs, world),
       checkpoints_(trainer_, setup.job, job::saved_arguments(setup.job), world,
@@ -159,13 +160,13 @@ void RankRun::note(std::string_view text) {
   if (first_) say(std::string(text));
 }
 
-train::ProgressOptions RankRun::progress_options() const {
+log::ProgressOptions RankRun::progress_options() const {
   const auto descriptor = [&] { return job_.log.metrics_path == "-" ? STDERR_FILENO : STDOUT_FILENO; };
   return {.total_steps = job_.schedule.train_iters,
           .first_step = std::min(begins_at_, job_.schedule.train_iters),
           .log_interval = job_.log.log_interval,
-          .terminal = train::is_terminal(descriptor()) && !setup_.start.by_mpi(),
-          .columns = train::terminal_columns(descriptor()),
+          .terminal = log::is_terminal(descriptor()) && !setup_.start.by_mpi(),
+          .columns = log::terminal_columns(descriptor()),
           .shown = first_ && short_log_,
           .loss_unit = setup_.callbacks.loss_unit};
 }
@@ -182,10 +183,10 @@ void RankRun::watch() {
   }
   if (first_ && setup_.observed.report) {
     report_.emplace(job_, job_.report, *setup_.observed.report,
-                    about_run(job_.launch, job_.schedule, setup_.inputs, trainer_.model()));
+                    about_run(job_.schedule, setup_.inputs, trainer_.model()));
     observers_.push_back(&*report_);
   }
-  const train::MetricsMode mode = begins_at_ > 0 ? train::MetricsMode::kAppend : train::MetricsMode::kNew;
+  const log::MetricsMode mode = begins_at_ > 0 ? log::MetricsMode::kAppend : log::MetricsMode::kNew;
   if (first_) observers_.push_back(&metrics_.emplace(job_.log.metrics_path, mode));
   observers_.push_back(&*progress_);
   observers_.push_back(&checkpoints_);

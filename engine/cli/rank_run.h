@@ -16,13 +16,13 @@
 #include "engine/cli/run_end.h"
 #include "engine/core/rank_context.h"
 #include "engine/launch/start.h"
+#include "engine/log/metrics.h"
+#include "engine/log/progress.h"
 #include "engine/observe/profiler.h"
 #include "engine/observe/report_run.h"
 #include "engine/observe/schedule_printer.h"
 #include "engine/train/finite.h"
 #include "engine/train/loop.h"
-#include "engine/train/metrics.h"
-#include "engine/train/progress.h"
 #include "engine/train/run_checkpoints.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/find_profile.h"
@@ -56,7 +56,7 @@ class RankRun {
   void tell_begin();
   void say(const std::string& line);
   void note(std::string_view text);
-  train::ProgressOptions progress_options() const;
+  log::ProgressOptions progress_options() const;
   void watch();
   void write_outputs(const train::ExitDecision& ended);
   bool save_model();
@@ -70,13 +70,13 @@ class RankRun {
   const bool short_log_;
   const std::shared_ptr<comm::ProcessGroup> log_order_;  // of Megatron's log, which two ranks print
   train::Trainer trainer_;
-  std::optional<train::Progress> progress_;  // once the run has begun
+  std::optional<log::Progress> progress_;  // once the run has begun
   train::RunCheckpoints checkpoints_;
   const std::int64_t begins_at_;  // the iteration of the checkpoint, or 0
   observe::Profiler profiler_;
   std::optional<observe::SchedulePrinter> printer_;
   std::optional<observe::RunReport> report_;
-  std::optional<train::MetricsWriter> metrics_;
+  std::optional<log::MetricsWriter> metrics_;
   train::FiniteWatch finite_;
   RankLogs logs_;
   std::vector<train::StepObserver*> observers_;

@@ -69,9 +69,9 @@ const ChoiceWords<train::OnSaveError>& choice_words() {
 }
 
 template <>
-const ChoiceWords<train::LogFormat>& choice_words() {
-  using enum train::LogFormat;
-  static const ChoiceWords<train::LogFormat> words{{"short", kShort}, {"megatron", kMegatron}};
+const ChoiceWords<log::LogFormat>& choice_words() {
+  using enum log::LogFormat;
+  static const ChoiceWords<log::LogFormat> words{{"short", kShort}, {"megatron", kMegatron}};
   return words;
 }
 

@@ -8,6 +8,7 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/io/mapped_file.h"
+#include "engine/log/metrics_keys.h"
 
 namespace loom::observe {
 namespace {
@@ -43,12 +44,13 @@ class MetricsReader {
   void add(std::string_view text) {
     ordered_json line = parsed(text);
     const std::int64_t step = step_of(line);
-    for (const char* figure : {"loss", "grad_norm", "held_out_loss"}) check_figure(line, figure);
+    for (const char* figure : {log::keys::kLoss, log::keys::kGradNorm, log::keys::kHeldOutLoss})
+      check_figure(line, figure);
     const auto known = steps_.find(step);
     if (known == steps_.end()) {
       if (steps_.size() == kMostSteps) refuse("more than {} steps; give a shorter file", kMostSteps);
       steps_.emplace(step, std::move(line));
-    } else if (line.contains("loss") || !known->second.contains("loss")) {
+    } else if (line.contains(log::keys::kLoss) || !known->second.contains(log::keys::kLoss)) {
       known->second = std::move(line);
       ++repeated_;
     } else {
@@ -74,7 +76,7 @@ class MetricsReader {
   }
 
   std::int64_t step_of(const ordered_json& line) const {
-    const auto step = line.find("step");
+    const auto step = line.find(log::keys::kStep);
     if (step == line.end()) refuse("has no step; give the metrics.jsonl of a run");
     if (!step->is_number_unsigned() || step->get<std::uint64_t>() > INT64_MAX) {
       refuse("step is {}; it is a whole number of at least 0", shown_text(step->dump()));

@@ -30,7 +30,7 @@
 #include "engine/device/stream.h"
 #include "engine/observe/options.h"
 #include "engine/observe/perfetto.h"
-#include "engine/train/step_observer.h"
+#include "engine/train/step/step_observer.h"
 #include "engine/virtual_time/profile.h"
 
 namespace loom::observe {

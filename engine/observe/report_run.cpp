@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
+#include "engine/log/metrics_keys.h"
 #include "engine/observe/collective_sums.h"
 #include "engine/observe/metrics_file.h"
 #include "engine/observe/report_configuration.h"
@@ -52,7 +53,7 @@ ordered_json thinned_steps(const std::vector<ordered_json>& lines, std::int64_t 
   ordered_json kept = ordered_json::array();
   for (std::int64_t i = 0; i < count; ++i) {
     const ordered_json& line = lines[static_cast<std::size_t>(i)];
-    if (i % stride == 0 || i + 1 == count || line.contains("held_out_loss")) kept.push_back(line);
+    if (i % stride == 0 || i + 1 == count || line.contains(log::keys::kHeldOutLoss)) kept.push_back(line);
   }
   return kept;
 }

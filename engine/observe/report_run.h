@@ -22,7 +22,7 @@
 #include "engine/device/recorder.h"
 #include "engine/observe/options.h"
 #include "engine/train/sections.h"
-#include "engine/train/step_observer.h"
+#include "engine/train/step/step_observer.h"
 #include "engine/virtual_time/profile.h"
 
 namespace loom::observe {

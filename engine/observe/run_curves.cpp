@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/io/event_file.h"
+#include "engine/log/metrics_keys.h"
 #include "engine/observe/metrics_file.h"
 
 namespace loom::observe {
@@ -22,15 +23,15 @@ std::optional<double> finite(double value) { return std::isfinite(value) ? std::
 void add_figure(Curve& curve, const nlohmann::ordered_json& line, const char* key) {
   const auto value = line.find(key);
   if (value == line.end()) return;
-  curve[line.at("step").get<std::int64_t>()] = value->is_null() ? std::nullopt : finite(value->get<double>());
+  curve[line.at(log::keys::kStep).get<std::int64_t>()] = value->is_null() ? std::nullopt : finite(value->get<double>());
 }
 
 RunCurves of_metrics(const fs::path& file) {
   const MetricsFile metrics = read_metrics(file);
   RunCurves run{.source = file.string(), .loss = {}, .grad_norm = {}, .repeated = metrics.repeated};
   for (const auto& line : metrics.lines) {
-    add_figure(run.loss, line, "loss");
-    add_figure(run.grad_norm, line, "grad_norm");
+    add_figure(run.loss, line, log::keys::kLoss);
+    add_figure(run.grad_norm, line, log::keys::kGradNorm);
   }
   return run;
 }

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "engine/device/recorder.h"
-#include "engine/train/step_observer.h"
+#include "engine/train/step/step_observer.h"
 
 namespace loom::observe {
 

@@ -7,7 +7,7 @@
 #include "engine/core/units.h"
 #include "engine/device/device.h"
 #include "engine/device/pinned_bytes.h"
-#include "engine/nn/functional.h"
+#include "engine/nn/make_rank.h"
 #include "engine/plan/dry_reads_of_plan.h"
 #include "engine/train/trainer.h"
 
@@ -33,10 +33,7 @@ HostNeed plan_host_need(const train::TrainSections& arguments, const train::Pret
   if (!keeps_on_host(arguments.optimizer, arguments.swap, inputs)) return {};
   RankContext context(0, arguments.launch.ranks);
   const RankScope scope(context);
-  device::DeviceOptions options;
-  options.dry_run = true;
-  device::Device& device = device::Device::install(context, options);
-  context.slot<nn::KernelOptions>() = arguments.kernels.fused;
+  device::Device& device = nn::make_rank(context, {.device = {.dry_run = true}, .kernels = arguments.kernels.fused});
   refuse_reads_of_values(context);
   const auto world = comm::make_simulated_world(0, arguments.launch.ranks);
   train::Trainer trainer(arguments, callbacks, inputs, *world);

@@ -10,12 +10,13 @@
 #include "engine/core/shown_path.h"
 #include "engine/device/recorder.h"
 #include "engine/nn/call_stack.h"
+#include "engine/nn/make_rank.h"
 #include "engine/observe/schedule_view.h"
 #include "engine/plan/dry_reads_of_plan.h"
 #include "engine/plan/host_memory.h"
 #include "engine/plan/plan_memory.h"
 #include "engine/train/inputs.h"
-#include "engine/train/step_flops.h"
+#include "engine/train/step/step_flops.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/resolve.h"
 #include "models/mixin/activation_swap.h"
@@ -42,14 +43,14 @@ class PhaseWatch final : public train::StepObserver {
 device::Device& set_up_planned_rank(RankContext& context, const train::KernelChoice& kernels,
                                     const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile,
                                     Capacity capacity) {
-  device::DeviceOptions options;
+  nn::RankSetup setup{.kernels = kernels.fused};
+  device::DeviceOptions& options = setup.device;
   options.profile.name = profile.name;
   if (capacity == Capacity::kOfTheProfile) options.profile.memory_bytes = capacity_of(memory, profile);
   if (memory.memory_fragmentation) options.pools = device::PoolRule::kByLife;
   options.profile.matrix_workspace_bytes = profile.memory.matrix_workspace_bytes;
   options.dry_run = true;
-  device::Device& device = device::Device::install(context, options);
-  context.slot<nn::KernelOptions>() = kernels.fused;
+  device::Device& device = nn::make_rank(context, setup);
   refuse_reads_of_values(context);
   return device;
 }
@@ -204,7 +205,7 @@ StepEstimate estimate_step(const train::TrainSections& arguments, const train::P
   plan.world = arguments.launch.ranks;
   plan.micro_batch = arguments.schedule.micro_batch_size;
   plan.micro_batches =
-      arguments.schedule.global_batch_size / (arguments.schedule.micro_batch_size * arguments.launch.ranks);
+      trainer.dims().micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size);
   plan.seq_length = arguments.data.seq_length;
   const device::MemStats stats = device.memory().stats();
   plan.memory.steady_allocated_bytes = stats.allocator.allocated_bytes;

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "engine/tensor/tensor.h"
-#include "engine/train/step_observer.h"
+#include "engine/train/step/step_observer.h"
 
 namespace loom::train {
 

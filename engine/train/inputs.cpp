@@ -6,7 +6,7 @@
 
 #include "engine/config/share_folder.h"
 #include "engine/core/error.h"
-#include "engine/device/device.h"
+#include "engine/nn/make_rank.h"
 #include "engine/train/memory_rules.h"
 #include "engine/train/recompute_flags.h"
 #include "engine/train/swap_rules.h"
@@ -153,6 +153,8 @@ void resolve_sharding(const TrainSections& arguments, nn::Module& model, Trainin
         arguments.parallel.fsdp2_config_path->string(), name(output));
   }
   inputs.fsdp2 = resolve(arguments, model, config);
+  inputs.dims = ParallelDims({.dp_replicate = inputs.fsdp2->layout.replicate, .dp_shard = inputs.fsdp2->layout.shard},
+                             arguments.launch.ranks);
   inputs.fsdp2->warnings.insert(inputs.fsdp2->warnings.end(), said.begin(), said.end());
   warn_of_unscaled_fp16(arguments.optimizer, config, *inputs.fsdp2);
   check_sharding_size_is_given(config, arguments.launch.ranks);
@@ -210,7 +212,7 @@ TrainingInputs read_inputs(const TrainSections& arguments, const PretrainCallbac
   // A rank of its own, for what a model's constructor puts on the device (buffers); it ends before the others start.
   RankContext context(0, 1);
   const RankScope scope(context);
-  device::Device::install(context, {});
+  nn::make_rank(context, {});
   std::vector<models::Untied> untied;
   const auto model = provide_model(arguments, callbacks, &untied);
   nn::Module& sharded = models::sharded_module(*model);

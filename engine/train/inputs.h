@@ -12,6 +12,7 @@
 
 #include "engine/io/hf_weights.h"
 #include "engine/train/callbacks.h"
+#include "engine/train/parallel_dims.h"
 #include "engine/train/tuning.h"
 #include "models/hf/untie.h"
 #include "sharding/parallelize.h"
@@ -26,6 +27,7 @@ struct TrainingInputs {
   std::optional<sharding::Fsdp2Config> fsdp2_config;   // --use-torch-fsdp2
   std::optional<sharding::ResolvedFsdp2Config> fsdp2;  // that file resolved against the model
   std::vector<sharding::RecomputedModule> recomputed;  // by flags; in `fsdp2` too, where that is
+  ParallelDims dims{{}, 1};                            // of the job
   Tuning tuning;                                       // adapters and frozen modules
   std::vector<std::string> said;                       // of that, for one rank to print
 };

@@ -11,7 +11,7 @@
 #include "engine/train/exit_decision.h"
 #include "engine/train/inputs.h"
 #include "engine/train/schedule_options.h"
-#include "engine/train/step_observer.h"
+#include "engine/train/step/step_observer.h"
 #include "engine/train/trainer.h"
 
 namespace loom::train {

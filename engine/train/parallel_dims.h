@@ -13,6 +13,7 @@
 //            dp_replicate 2 x dp_shard 2 = 4, but 8 ranks run; give degrees whose product is 8
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,10 @@ class ParallelDims {
   // Into how many parts a global batch is cut, and which one a world rank reads.
   int data_size() const { return degrees_.dp_replicate * degrees_.dp_shard; }
   int data_rank(int rank) const;
+  // Of a step, on each rank.
+  std::int64_t micro_batches(std::int64_t global_batch_size, std::int64_t micro_batch_size) const {
+    return global_batch_size / (micro_batch_size * data_size());
+  }
 
   // The ranks of one stage that together have the loss of the whole batch, each that of as many tokens. Collective.
   comm::Axis loss_axis(const comm::DeviceMesh& mesh) const;
@@ -47,7 +52,7 @@ class ParallelDims {
   bool reports(int rank) const;
 
  private:
-  const ParallelDegrees degrees_;
+  ParallelDegrees degrees_;
 };
 
 // Replaces each value by its mean over the ranks of the axis. Collective.

@@ -107,7 +107,7 @@ void add_adapters(checkpoint::State& state, Trainer& trainer, const std::string&
   state.add({kLora, "base_digest"}, PlainValue::text(digest));
 }
 
-void add_spikes(checkpoint::State& state, const SpikeStates& spikes) {
+void add_spikes(checkpoint::State& state, const log::SpikeStates& spikes) {
   for (const auto& [name, spike] : {std::pair("loss", spikes.loss), std::pair("grad_norm", spikes.grad_norm)}) {
     state.add({kSpikes, name, "samples"}, PlainValue::whole(spike.samples));
     state.add({kSpikes, name, "maximum"}, PlainValue::real(spike.maximum));
@@ -134,14 +134,14 @@ std::optional<LossScaleState> loss_scale(const io::DcpFolder& checkpoint) {
                         whole(checkpoint, prefix + "hysteresis_tracker").value_or(0)};
 }
 
-std::optional<SpikeStates> spikes_of(const io::DcpFolder& checkpoint) {
+std::optional<log::SpikeStates> spikes_of(const io::DcpFolder& checkpoint) {
   const auto state = [&](const std::string& name) {
     const std::string prefix = fmt::format("{}.{}.", kSpikes, name);
-    return SpikeState{whole(checkpoint, prefix + "samples").value_or(0),
-                      number(checkpoint, prefix + "maximum").value_or(0)};
+    return log::SpikeState{whole(checkpoint, prefix + "samples").value_or(0),
+                           number(checkpoint, prefix + "maximum").value_or(0)};
   };
   if (!whole(checkpoint, kSpikes + ".loss.samples")) return std::nullopt;
-  return SpikeStates{state("loss"), state("grad_norm")};
+  return log::SpikeStates{state("loss"), state("grad_norm")};
 }
 
 std::optional<ScheduleState> schedule(const io::DcpFolder& checkpoint) {
@@ -310,7 +310,7 @@ void RunCheckpoints::save() {
   saver_->save(trainer_.state().step, state());
 }
 
-void RunCheckpoints::keep(SpikeWatch& spikes) {
+void RunCheckpoints::keep(log::SpikeWatch& spikes) {
   spikes_ = &spikes;
   if (loaded_spikes_) spikes.set_state(*loaded_spikes_);
 }

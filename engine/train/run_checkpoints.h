@@ -21,9 +21,9 @@
 
 #include "engine/checkpoint/resume.h"
 #include "engine/checkpoint/saver.h"
+#include "engine/log/spikes.h"
 #include "engine/train/saved_arguments.h"
-#include "engine/train/spikes.h"
-#include "engine/train/step_observer.h"
+#include "engine/train/step/step_observer.h"
 #include "engine/train/trainer.h"
 
 namespace loom::train {
@@ -42,7 +42,7 @@ class RunCheckpoints final : public StepObserver {
   void save();
   // Saves the watch's state from now on; it begins with that of the checkpoint which load() has read. Rank 0; the
   // watch outlives this object.
-  void keep(SpikeWatch& spikes);
+  void keep(log::SpikeWatch& spikes);
   // Waits until all is on disk.
   void finish();
 
@@ -68,8 +68,8 @@ class RunCheckpoints final : public StepObserver {
   const std::shared_ptr<comm::ProcessGroup> everyone_;
   const Say say_;
   std::unique_ptr<checkpoint::Saver> saver_;
-  SpikeWatch* spikes_ = nullptr;
-  std::optional<SpikeStates> loaded_spikes_;
+  log::SpikeWatch* spikes_ = nullptr;
+  std::optional<log::SpikeStates> loaded_spikes_;
   std::string base_digest_;  // of the weights that adapters stand beside; empty: there are none
 };
 

@@ -8,7 +8,7 @@
 #include "engine/core/digest.h"
 #include "engine/core/shown_text.h"
 #include "engine/data/content.h"
-#include "engine/device/device.h"
+#include "engine/nn/make_rank.h"
 #include "models/hub/config_reader.h"
 #include "models/lora/adapter_folder.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -45,7 +45,7 @@ void add_parameters(Entries& entries, const TrainSections& arguments, const Pret
                     const Tuning& tuning) {
   RankContext context(0, 1);  // for what a model's constructor puts on the device, as in read_inputs()
   const RankScope scope(context);
-  device::Device::install(context, {});
+  nn::make_rank(context, {});
   const auto model = provide_tuned_model(arguments, callbacks, tuning);
   add(entries, "the model's class", models::sharded_module(*model).type_name());
   for (auto& [path, slot] : model->named_slots()) {
@@ -120,7 +120,7 @@ void add_data(Entries& entries, const data::DataOptions& data_options, const Sch
   std::iota(samples.begin(), samples.end(), 0);
   RankContext context(0, 1);
   const RankScope scope(context);
-  device::Device::install(context, {});
+  nn::make_rank(context, {});
   const data::DataLoader& loader = loaders.train ? loaders.train : loaders.valid ? loaders.valid : loaders.test;
   for (const auto& [name, value] : loader(samples).values) {
     add(entries, fmt::format("'{}' of the first micro-batch", shown_text(name)),

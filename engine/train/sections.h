@@ -7,9 +7,9 @@
 
 #include "engine/data/options.h"
 #include "engine/launch/options.h"
+#include "engine/log/options.h"
 #include "engine/train/checkpoint_options.h"
 #include "engine/train/kernel_choice.h"
-#include "engine/train/log_options.h"
 #include "engine/train/memory_options.h"
 #include "engine/train/objective_options.h"
 #include "engine/train/optimizer_options.h"
@@ -32,7 +32,7 @@ struct TrainSections {
   offload::SwapOptions swap;
   KernelChoice kernels;
   CheckpointOptions checkpoint;
-  LogOptions log;
+  log::LogOptions log;
 };
 
 }  // namespace loom::train

@@ -34,11 +34,6 @@
 namespace loom::train {
 namespace {
 
-ParallelDegrees degrees_of(const TrainingInputs& inputs) {
-  if (!inputs.fsdp2) return {};
-  return {.dp_replicate = inputs.fsdp2->layout.replicate, .dp_shard = inputs.fsdp2->layout.shard};
-}
-
 std::vector<std::pair<std::string, std::int64_t>> peaks_by_category(const device::MemStats& stats) {
   std::vector<std::pair<std::string, std::int64_t>> peaks;
   for (int c = 0; c < device::kMemCategories; ++c) {
@@ -91,29 +86,18 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-void set_up_rank(RankContext& context, const TrainSections& arguments, const offload::HostAllocatorOptions& host) {
-  device::DeviceOptions device;
-  device.executor = arguments.launch.device_executor;
-  if (arguments.memory.device_memory_mib > 0) device.profile.memory_bytes = arguments.memory.device_memory_bytes();
-  if (arguments.memory.memory_fragmentation) device.pools = device::PoolRule::kByLife;
-  device.host_allocator = offload::make_host_allocator(host);  // takes nothing before it is asked
-  device::Device::install(context, device);
-  context.slot<ComputePool>().resize(arguments.launch.compute_threads);
-  context.slot<nn::KernelOptions>() = arguments.kernels.fused;
-}
-
 Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
                  comm::World& world)
     : arguments_(arguments),
       callbacks_(callbacks),
       inputs_(inputs),
       rank_(world.rank()),
-      dims_(degrees_of(inputs), world.size()),
+      dims_(inputs.dims.degrees(), world.size()),
       mesh_(comm::DeviceMesh::create(world, dims_.axes())),
       loss_axis_(dims_.loss_axis(mesh_)),
       model_(provide_tuned_model(arguments, callbacks, inputs.tuning)),
       sharded_(models::sharded_module(*model_)),
-      micro_batches_(arguments.schedule.global_batch_size / (arguments.schedule.micro_batch_size * dims_.data_size())),
+      micro_batches_(dims_.micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size)),
       state_{.seed = arguments.data.seed},
       watched_train_([this](std::span<const std::int64_t> samples) {
         data::Batch batch = inputs_.data.train(samples);

@@ -29,10 +29,9 @@
 #include "engine/train/inputs.h"
 #include "engine/train/optimizer_schedule.h"
 #include "engine/train/parallel_dims.h"
-#include "engine/train/step_observer.h"
+#include "engine/train/step/step_observer.h"
 #include "engine/train/train_state.h"
 #include "engine/train/uncounted_steps.h"
-#include "offload/host_allocator.h"
 
 namespace loom::nn {
 class Optimizer;
@@ -48,12 +47,9 @@ struct StopRequest {
   bool time_is_up = false;  // --exit-duration-in-mins is over
 };
 
-// Gives the rank its device, its host memory, compute threads and kernels, as asked for. Before any tensor is made.
-void set_up_rank(RankContext& context, const TrainSections& arguments, const offload::HostAllocatorOptions& host = {});
-
 class Trainer {
  public:
-  // Builds, shards and fills the model. Collective. The rank is set up; the references outlive the trainer.
+  // Builds, shards and fills the model. Collective. The rank is made (rank_setup.h); the references outlive the trainer.
   Trainer(const TrainSections& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
           comm::World& world);
   ~Trainer();

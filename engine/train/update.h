@@ -27,7 +27,7 @@
 #include "engine/train/optimizer_options.h"
 #include "engine/train/optimizer_schedule.h"
 #include "engine/train/schedule_options.h"
-#include "engine/train/step_metrics.h"
+#include "engine/train/step/step_metrics.h"
 #include "engine/train/train_state.h"
 
 namespace loom::train {

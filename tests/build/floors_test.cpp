@@ -47,6 +47,7 @@ const House kHouse{
                {"offload", 6},
                {"models", 7},
                {"engine/checkpoint", 7},
+               {"engine/log", 8},
                {"engine/train", 8},
                {"engine/observe", 9},
                {"engine/plan", 9},
@@ -59,6 +60,9 @@ const House kHouse{
                     {"engine/checkpoint/convert", "models"},  // files of Hugging Face folders, names of experts
                     {"engine/checkpoint/inspect", "engine/checkpoint"},
                     {"engine/checkpoint/inspect", "engine/checkpoint/convert"},  // tensors of any format
+                    {"engine/log", "engine/train/step"},                         // observers of steps
+                    {"engine/train", "engine/train/step"},
+                    {"engine/train", "engine/log"},            // a checkpoint keeps the state of the spikes' watch
                     {"engine/plan", "engine/observe"},         // a plan prints the schedule's view and writes traces
                     {"tests/virtual_time", "tests/memory"}}};  // the dry runs of the reference rows
 

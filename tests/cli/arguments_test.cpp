@@ -869,7 +869,7 @@ TEST(ProfileFlags, BelongToPretrainProgramsAndNotToPlans) {
 
 TEST(LogFlags, HaveMegatronsDefaults) {
   const job::Job a = train({});
-  EXPECT_EQ(a.log.log_format, train::LogFormat::kShort);
+  EXPECT_EQ(a.log.log_format, log::LogFormat::kShort);
   EXPECT_FALSE(a.log.log_throughput);
   EXPECT_FALSE(a.log.check_for_spiky_loss);
   EXPECT_FALSE(a.log.check_for_large_grads);
@@ -904,7 +904,7 @@ TEST(LogFlags, AreReadAsWritten) {
                             "--log_validation_ppl_to_tensorboard",
                             "--timing-log-level",
                             "0"});
-  EXPECT_EQ(a.log.log_format, train::LogFormat::kMegatron);
+  EXPECT_EQ(a.log.log_format, log::LogFormat::kMegatron);
   EXPECT_EQ(a.log.log_interval, 7);
   EXPECT_EQ(a.log.tensorboard_dir, "tb");
   EXPECT_EQ(a.log.tensorboard_log_interval, 3);

@@ -14,11 +14,11 @@
 #include "engine/cli/exit_status.h"
 #include "engine/device/memory.h"
 #include "engine/io/event_file.h"
+#include "engine/log/metrics.h"
+#include "engine/log/tensorboard.h"
 #include "engine/plan/adaptive.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/smart_swap.h"
-#include "engine/train/metrics.h"
-#include "engine/train/tensorboard.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {
@@ -91,7 +91,7 @@ TEST(OutputsPage, HasEveryKeyOfMetrics) {
   metrics.loss_is_scaled = metrics.skipped = true;
   metrics.reports.emplace_back("NAME", 1.5);
   const auto path = test::fresh_folder() / "metrics.jsonl";
-  train::MetricsWriter(path).write(metrics);
+  log::MetricsWriter(path).write(metrics);
   Names keys;
   add_keys(ordered_json::parse(test::read_file(path)), "", keys);
   expect_on_the_page(keys, "metrics.jsonl");
@@ -99,7 +99,7 @@ TEST(OutputsPage, HasEveryKeyOfMetrics) {
 
 // A tag and the same vs samples are one row.
 TEST(LogsPage, HasEveryTagOfTensorBoard) {
-  train::LogOptions options;
+  log::LogOptions options;
   options.tensorboard_dir = test::fresh_folder();
   options.log_throughput = true;
   for (bool* flag : {&options.log_memory_to_tensorboard, &options.log_timers_to_tensorboard,
@@ -107,8 +107,8 @@ TEST(LogsPage, HasEveryTagOfTensorBoard) {
     *flag = true;
   }
   options.log_interval = 1;
-  train::TensorBoard board(options,
-                           {.flops_per_rank = [] { return 1.0; }, .memory = [] { return train::MemoryFigures{}; }});
+  log::TensorBoard board(options,
+                         {.flops_per_rank = [] { return 1.0; }, .memory = [] { return log::MemoryFigures{}; }});
   train::StepMetrics metrics{.step = 1, .samples_consumed = 8, .samples_skipped = 4, .held_out_loss = 1.0};
   metrics.reports.emplace_back("NAME", 1.5);
   metrics.held_out_reports.emplace_back("NAME", 1.5);

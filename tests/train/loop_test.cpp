@@ -14,6 +14,7 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
+#include "engine/train/rank_setup.h"
 #include "tests/support/files.h"
 
 namespace loom::train {
@@ -105,7 +106,7 @@ class Loop : public ::testing::Test {
     std::vector<Seen> seen(kRanks);
     launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
       Seen& own = seen[static_cast<std::size_t>(context.rank())];
-      set_up_rank(context, arguments);
+      nn::make_rank(context, rank_setup(arguments));
       Trainer trainer(arguments, callbacks, inputs, world);
       TrainState state = trainer.state();
       state.step = first_step;

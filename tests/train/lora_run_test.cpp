@@ -44,7 +44,7 @@ class LoraRunTest : public TinyTrainers {
     const TrainingInputs inputs = read_inputs(arguments, callbacks);
     RunResult result;
     launch::run_ranks(ranks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
-      set_up_rank(context, arguments);
+      nn::make_rank(context, rank_setup(arguments));
       Trainer trainer(arguments, callbacks, inputs, world);
       RunCheckpoints checkpoints(trainer, arguments, saved_arguments_of(arguments), world, [](const std::string&) {});
       checkpoints.load();

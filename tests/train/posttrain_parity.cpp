@@ -15,6 +15,7 @@
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/preference_step.h"
+#include "engine/train/rank_setup.h"
 #include "engine/train/trainer.h"
 #include "models/decoder/decoder.h"
 #include "models/hub/model_hub.h"
@@ -267,7 +268,7 @@ Run run_curve(const Curve& curve, int ranks, train::KernelSet kernels) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   Run run;
   launch::run_ranks(ranks, {std::chrono::seconds(120)}, [&](RankContext& context, comm::World& world) {
-    train::set_up_rank(context, arguments);
+    nn::make_rank(context, train::rank_setup(arguments));
     train::Trainer trainer(arguments, callbacks, inputs, world);
     for (std::int64_t step = 0; step < arguments.schedule.train_iters; ++step) {
       train::StepMetrics metrics = trainer.step();

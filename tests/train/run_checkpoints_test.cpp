@@ -47,7 +47,7 @@ class RunCheckpointsTest : public TinyTrainers {
     const TrainingInputs inputs = read_inputs(arguments, callbacks);
     RunResult result;
     launch::run_ranks(ranks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
-      set_up_rank(context, arguments);
+      nn::make_rank(context, rank_setup(arguments));
       Trainer trainer(arguments, callbacks, inputs, world);
       RunCheckpoints checkpoints(trainer, arguments, saved_arguments_of(arguments), world,
                                  [&](const std::string& line) { result.lines.push_back(line); });
@@ -242,24 +242,24 @@ TEST_F(RunCheckpointsTest, AReleaseIsTheWeightsAlone) {
 TEST_F(RunCheckpointsTest, KeepsWhatSpikesAreMeasuredBy) {
   arguments.checkpoint.save = folder;
   const TrainingInputs inputs = read_inputs(arguments, callbacks);
-  const auto with_watch = [&](const std::function<void(RunCheckpoints&, SpikeWatch&, Trainer&)>& use) {
+  const auto with_watch = [&](const std::function<void(RunCheckpoints&, log::SpikeWatch&, Trainer&)>& use) {
     launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
-      set_up_rank(context, arguments);
+      nn::make_rank(context, rank_setup(arguments));
       Trainer trainer(arguments, callbacks, inputs, world);
       RunCheckpoints checkpoints(trainer, arguments, saved_arguments_of(arguments), world, [](const std::string&) {});
-      SpikeWatch spikes(true, true);
+      log::SpikeWatch spikes(true, true);
       use(checkpoints, spikes, trainer);
     });
   };
-  const SpikeStates seen{{40, 2.5}, {40, 1.25}};
-  with_watch([&](RunCheckpoints& checkpoints, SpikeWatch& spikes, Trainer& trainer) {
+  const log::SpikeStates seen{{40, 2.5}, {40, 1.25}};
+  with_watch([&](RunCheckpoints& checkpoints, log::SpikeWatch& spikes, Trainer& trainer) {
     checkpoints.keep(spikes);
     spikes.set_state(seen);
     trainer.step();
     checkpoints.save();
   });
   arguments.checkpoint.load = folder;
-  with_watch([&](RunCheckpoints& checkpoints, SpikeWatch& spikes, Trainer&) {
+  with_watch([&](RunCheckpoints& checkpoints, log::SpikeWatch& spikes, Trainer&) {
     checkpoints.load();
     checkpoints.keep(spikes);
     EXPECT_EQ(spikes.state(), seen);

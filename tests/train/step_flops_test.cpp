@@ -1,6 +1,6 @@
 // Promise: the FLOPs of a step are three times those of the forward's matrix products and attention, whatever else ran.
 // World:   a dry device, kernels by hand.
-#include "engine/train/step_flops.h"
+#include "engine/train/step/step_flops.h"
 
 #include <gtest/gtest.h>
 

@@ -8,6 +8,7 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
+#include "engine/train/rank_setup.h"
 #include "engine/train/trainer.h"
 #include "tests/support/files.h"
 
@@ -67,7 +68,7 @@ class TinyTrainers : public ::testing::Test {
   void on_each_rank(const std::function<void(int rank, Trainer& trainer)>& run) {
     const TrainingInputs inputs = read_inputs(arguments, callbacks);
     launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
-      set_up_rank(context, arguments);
+      nn::make_rank(context, rank_setup(arguments));
       Trainer trainer(arguments, callbacks, inputs, world);
       run(context.rank(), trainer);
     });

@@ -29,7 +29,7 @@ class WholeCheckpoints : public TinyTrainers {
   void save_at(const std::vector<std::int64_t>& saves) {
     const TrainingInputs inputs = read_inputs(arguments, callbacks);
     launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
-      set_up_rank(context, arguments);
+      nn::make_rank(context, rank_setup(arguments));
       Trainer trainer(arguments, callbacks, inputs, world);
       RunCheckpoints checkpoints(trainer, arguments, saved_arguments_of(arguments), world, [](const std::string&) {});
       while (trainer.state().step < saves.back()) {

@@ -1,8 +1,8 @@
-#include "engine/train/clock.h"
+#include "engine/log/clock.h"
 
 #include <chrono>
 
-namespace loom::train {
+namespace loom::log {
 
 std::int64_t steady_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -13,4 +13,4 @@ double wall_clock_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-}  // namespace loom::train
+}  // namespace loom::log

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace loom::train {
+namespace loom::log {
 
 // Lines of our own with a progress bar, or the line of Megatron-LM's training_log (megatron_log.h).
 enum class LogFormat : std::uint8_t { kShort, kMegatron };
@@ -31,4 +31,4 @@ struct LogOptions : TensorBoardOptions {
   bool check_for_large_grads = false;
 };
 
-}  // namespace loom::train
+}  // namespace loom::log

@@ -1,4 +1,4 @@
-#include "engine/train/step_flops.h"
+#include "engine/train/step/step_flops.h"
 
 #include "engine/core/error.h"
 

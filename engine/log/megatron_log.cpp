@@ -1,4 +1,4 @@
-#include "engine/train/megatron_log.h"
+#include "engine/log/megatron_log.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <ostream>
 
-namespace loom::train {
+namespace loom::log {
 namespace {
 
 std::string date_text(double wall_time_s) {
@@ -54,7 +54,7 @@ void MegatronLog::end_step(std::int64_t) {
   ended_s_ = wall_();
 }
 
-void MegatronLog::step_done(const StepMetrics& metrics) {
+void MegatronLog::step_done(const train::StepMetrics& metrics) {
   step_ = metrics.step;
   count(metrics);
   if (metrics.step % options_.log_interval == 0) out_ << line(metrics) + "\n" << std::flush;
@@ -63,7 +63,7 @@ void MegatronLog::step_done(const StepMetrics& metrics) {
   print_evaluation(last ? " on validation set" : "", *metrics.held_out_loss, metrics.held_out_reports);
 }
 
-void MegatronLog::count(const StepMetrics& metrics) {
+void MegatronLog::count(const train::StepMetrics& metrics) {
   if (!std::isfinite(metrics.loss)) ++nan_;
   if (metrics.skipped) {
     ++skipped_;
@@ -74,7 +74,7 @@ void MegatronLog::count(const StepMetrics& metrics) {
   for (const auto& [name, value] : metrics.reports) add(sums_, name, value);
 }
 
-std::string MegatronLog::line(const StepMetrics& metrics) {
+std::string MegatronLog::line(const train::StepMetrics& metrics) {
   const double seconds = timer_.take_mean_s();
   std::string text = fmt::format(" [{}] iteration {:8d}/{:8d} | consumed samples: {:12d} |", date_text(ended_s_),
                                  metrics.step, options_.train_iters, metrics.samples_consumed);
@@ -102,7 +102,7 @@ std::string MegatronLog::losses() const {
   return text;
 }
 
-void MegatronLog::print_evaluation(std::string_view place, double loss, const Reports& reports) {
+void MegatronLog::print_evaluation(std::string_view place, double loss, const train::Reports& reports) {
   std::string text = fmt::format(" validation loss at iteration {}{} | {} value: {:.6E} | {} PPL: {:.6E} | ", step_,
                                  place, kLossName, loss, kLossName, std::exp(std::min(20.0, loss)));
   for (const auto& [name, value] : reports) text += fmt::format("{} value: {:.6E} | ", name, value);
@@ -110,7 +110,7 @@ void MegatronLog::print_evaluation(std::string_view place, double loss, const Re
   out_ << dashes + "\n" + text + "\n" + dashes + "\n" << std::flush;
 }
 
-void MegatronLog::evaluated(std::int64_t step, const Evaluation& held_out) {
+void MegatronLog::evaluated(std::int64_t step, const train::Evaluation& held_out) {
   step_ = step;
   print_evaluation(" on validation set", held_out.loss, held_out.reports);
 }
@@ -119,7 +119,7 @@ MegatronMemoryLine::MegatronMemoryLine(std::int64_t log_interval, std::function<
                                        std::ostream& out)
     : log_interval_(log_interval), memory_(std::move(memory)), out_(out) {}
 
-void MegatronMemoryLine::step_done(const StepMetrics& metrics) {
+void MegatronMemoryLine::step_done(const train::StepMetrics& metrics) {
   if (printed_) return;
   const MemoryFigures now = memory_();
   peaks_.max_allocated_bytes = std::max(peaks_.max_allocated_bytes, now.max_allocated_bytes);
@@ -134,8 +134,8 @@ void MegatronMemoryLine::step_done(const StepMetrics& metrics) {
        << std::flush;
 }
 
-void MegatronLog::run_done(const std::optional<Evaluation>& test) {
+void MegatronLog::run_done(const std::optional<train::Evaluation>& test) {
   if (test) print_evaluation(" on test set", test->loss, test->reports);
 }
 
-}  // namespace loom::train
+}  // namespace loom::log

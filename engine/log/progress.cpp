@@ -1,4 +1,4 @@
-#include "engine/train/progress.h"
+#include "engine/log/progress.h"
 
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 
-namespace loom::train {
+namespace loom::log {
 namespace {
 
 constexpr std::uint32_t kTicks = 24;
@@ -62,7 +62,7 @@ Progress::~Progress() {
   if (drawn_width_ > 0) out_ << '\n' << std::flush;
 }
 
-void Progress::update(std::int64_t steps_done, double loss, double tokens_per_second, const Reports& reports) {
+void Progress::update(std::int64_t steps_done, double loss, double tokens_per_second, const train::Reports& reports) {
   if (!options_.shown) return;
   bar_->advance_to(std::min(steps_done, options_.total_steps));
   if (!due(steps_done)) return;
@@ -71,7 +71,7 @@ void Progress::update(std::int64_t steps_done, double loss, double tokens_per_se
     return;
   }
   const std::string bar = bar_->text() + ' ';
-  Reports shown = reports;
+  train::Reports shown = reports;
   std::string text = line(steps_done, loss, tokens_per_second, shown);
   for (; !shown.empty() && bar.size() + text.size() >= options_.columns;
        text = line(steps_done, loss, tokens_per_second, shown)) {
@@ -81,7 +81,7 @@ void Progress::update(std::int64_t steps_done, double loss, double tokens_per_se
 }
 
 std::string Progress::line(std::int64_t steps_done, double loss, double tokens_per_second,
-                           const Reports& reports) const {
+                           const train::Reports& reports) const {
   std::string text = fmt::format("{}/{}  loss {:.4f}", steps_done, options_.total_steps, loss);
   for (const auto& [name, value] : reports) text += fmt::format("  {} {:.4f}", escaped(name), value);
   return text + fmt::format("  {:.0f} tokens/s  {} left", tokens_per_second, time_left(steps_done));
@@ -120,14 +120,14 @@ void Progress::erase() {
   drawn_ns_ -= kRedrawInterval_ns;  // the next update draws at once
 }
 
-std::string Progress::evaluation(const std::string& what, double loss, const Reports& reports) const {
+std::string Progress::evaluation(const std::string& what, double loss, const train::Reports& reports) const {
   std::string text =
       fmt::format("{} {:.4f}{}{}", what, loss, options_.loss_unit.empty() ? "" : " ", options_.loss_unit);
   for (const auto& [name, value] : reports) text += fmt::format(", {} {:.4f}", escaped(name), value);
   return text;
 }
 
-void Progress::step_done(const StepMetrics& metrics) {
+void Progress::step_done(const train::StepMetrics& metrics) {
   update(metrics.step, metrics.loss, metrics.tokens_per_second, metrics.reports);
   if (!metrics.held_out_loss) return;
   note(evaluation(fmt::format("step {}: held-out loss", metrics.step), *metrics.held_out_loss,
@@ -138,12 +138,12 @@ void Progress::skipped(std::int64_t step) {
   note(fmt::format("step {}: skipped (--iterations-to-skip); its data is consumed, nothing is trained", step));
 }
 
-void Progress::evaluated(std::int64_t, const Evaluation& held_out) {
+void Progress::evaluated(std::int64_t, const train::Evaluation& held_out) {
   note(evaluation("held-out loss", held_out.loss, held_out.reports));
 }
 
-void Progress::run_done(const std::optional<Evaluation>& test) {
+void Progress::run_done(const std::optional<train::Evaluation>& test) {
   if (test) note(evaluation("test loss", test->loss, test->reports));
 }
 
-}  // namespace loom::train
+}  // namespace loom::log

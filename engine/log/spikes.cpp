@@ -1,4 +1,4 @@
-#include "engine/train/spikes.h"
+#include "engine/log/spikes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,10 +6,10 @@
 
 #include "engine/core/log.h"
 
-namespace loom::train {
+namespace loom::log {
 namespace {
 
-void warn_of_spike(const StepMetrics& metrics, std::string_view what, double value, const SpikeState& state) {
+void warn_of_spike(const train::StepMetrics& metrics, std::string_view what, double value, const SpikeState& state) {
   logger().warn(
       "iteration {}: the {} is {}, at least {:g} times the largest of the first {}, {}; training goes on: look at the "
       "data of this iteration, or lower --lr or --clip-grad",
@@ -27,7 +27,7 @@ bool is_spike(SpikeState& state, double value) {
   return false;
 }
 
-void SpikeWatch::step_done(const StepMetrics& metrics) {
+void SpikeWatch::step_done(const train::StepMetrics& metrics) {
   if (metrics.skipped) return;
   if (loss_ && is_spike(states_.loss, metrics.loss)) warn_of_spike(metrics, "loss", metrics.loss, states_.loss);
   if (grad_norm_ && is_spike(states_.grad_norm, metrics.grad_norm)) {
@@ -35,4 +35,4 @@ void SpikeWatch::step_done(const StepMetrics& metrics) {
   }
 }
 
-}  // namespace loom::train
+}  // namespace loom::log

@@ -13,9 +13,9 @@
 
 #include <cstdint>
 
-#include "engine/train/step_observer.h"
+#include "engine/train/step/step_observer.h"
 
-namespace loom::train {
+namespace loom::log {
 
 inline constexpr std::int64_t kSpikeSamples = 100;
 inline constexpr double kSpikeFactor = 10.0;
@@ -37,11 +37,11 @@ struct SpikeStates {
   bool operator==(const SpikeStates&) const = default;
 };
 
-class SpikeWatch final : public StepObserver {
+class SpikeWatch final : public train::StepObserver {
  public:
   SpikeWatch(bool loss, bool grad_norm) : loss_(loss), grad_norm_(grad_norm) {}
 
-  void step_done(const StepMetrics& metrics) override;
+  void step_done(const train::StepMetrics& metrics) override;
 
   const SpikeStates& state() const { return states_; }
   void set_state(const SpikeStates& states) { states_ = states; }
@@ -52,4 +52,4 @@ class SpikeWatch final : public StepObserver {
   SpikeStates states_;
 };
 
-}  // namespace loom::train
+}  // namespace loom::log

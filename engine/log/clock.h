@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace loom::train {
+namespace loom::log {
 
 // Nanoseconds from any fixed moment on; never goes back.
 using MonotonicClock = std::function<std::int64_t()>;
@@ -16,4 +16,4 @@ std::int64_t steady_clock_ns();
 using WallClock = std::function<double()>;
 double wall_clock_s();
 
-}  // namespace loom::train
+}  // namespace loom::log

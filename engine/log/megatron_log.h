@@ -32,12 +32,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/train/clock.h"
-#include "engine/train/memory_figures.h"
-#include "engine/train/step_observer.h"
-#include "engine/train/step_timer.h"
+#include "engine/log/clock.h"
+#include "engine/log/memory_figures.h"
+#include "engine/log/step_timer.h"
+#include "engine/train/step/step_observer.h"
 
-namespace loom::train {
+namespace loom::log {
 
 inline constexpr const char* kLossName = "lm loss";  // Megatron's, of GPT
 
@@ -53,7 +53,7 @@ struct MegatronLogOptions {
   std::function<double()> flops_per_rank = {};
 };
 
-class MegatronLog final : public StepObserver {
+class MegatronLog final : public train::StepObserver {
  public:
   // `out` outlives this object.
   MegatronLog(MegatronLogOptions options, std::ostream& out, const MonotonicClock& clock = steady_clock_ns,
@@ -61,15 +61,15 @@ class MegatronLog final : public StepObserver {
 
   void begin_step(std::int64_t step) override;
   void end_step(std::int64_t step) override;
-  void step_done(const StepMetrics& metrics) override;
-  void evaluated(std::int64_t step, const Evaluation& held_out) override;
-  void run_done(const std::optional<Evaluation>& test) override;
+  void step_done(const train::StepMetrics& metrics) override;
+  void evaluated(std::int64_t step, const train::Evaluation& held_out) override;
+  void run_done(const std::optional<train::Evaluation>& test) override;
 
  private:
-  void count(const StepMetrics& metrics);
-  std::string line(const StepMetrics& metrics);
+  void count(const train::StepMetrics& metrics);
+  std::string line(const train::StepMetrics& metrics);
   std::string losses() const;
-  void print_evaluation(std::string_view place, double loss, const Reports& reports);
+  void print_evaluation(std::string_view place, double loss, const train::Reports& reports);
 
   const MegatronLogOptions options_;
   std::ostream& out_;
@@ -85,12 +85,12 @@ class MegatronLog final : public StepObserver {
 };
 
 // The line of memory, of the first rank.
-class MegatronMemoryLine final : public StepObserver {
+class MegatronMemoryLine final : public train::StepObserver {
  public:
   // `out` outlives this object; `memory` is asked after every step until the line is printed.
   MegatronMemoryLine(std::int64_t log_interval, std::function<MemoryFigures()> memory, std::ostream& out);
 
-  void step_done(const StepMetrics& metrics) override;
+  void step_done(const train::StepMetrics& metrics) override;
 
  private:
   const std::int64_t log_interval_;
@@ -100,4 +100,4 @@ class MegatronMemoryLine final : public StepObserver {
   bool printed_ = false;
 };
 
-}  // namespace loom::train
+}  // namespace loom::log

@@ -15,7 +15,7 @@
 #include <optional>
 #include <string_view>
 
-#include "engine/train/step_metrics.h"
+#include "engine/train/step/step_metrics.h"
 
 namespace loom::train {
 

@@ -27,17 +27,17 @@
 #include <optional>
 #include <string>
 
-#include "engine/train/clock.h"
-#include "engine/train/log_options.h"
-#include "engine/train/memory_figures.h"
-#include "engine/train/step_observer.h"
-#include "engine/train/step_timer.h"
+#include "engine/log/clock.h"
+#include "engine/log/memory_figures.h"
+#include "engine/log/options.h"
+#include "engine/log/step_timer.h"
+#include "engine/train/step/step_observer.h"
 
 namespace loom::io {
 class EventFile;
 }
 
-namespace loom::train {
+namespace loom::log {
 
 struct TensorBoardRun {
   int world_size = 1;
@@ -46,7 +46,7 @@ struct TensorBoardRun {
   std::function<MemoryFigures()> memory = {};   // with log_memory_to_tensorboard
 };
 
-class TensorBoard final : public StepObserver {
+class TensorBoard final : public train::StepObserver {
  public:
   // options.tensorboard_dir is given; its folder is made.
   TensorBoard(LogOptions options, TensorBoardRun run, MonotonicClock clock = steady_clock_ns,
@@ -55,9 +55,9 @@ class TensorBoard final : public StepObserver {
 
   void begin_step(std::int64_t step) override;
   void end_step(std::int64_t step) override;
-  void step_done(const StepMetrics& metrics) override;
-  void evaluated(std::int64_t step, const Evaluation& held_out) override;
-  void run_done(const std::optional<Evaluation>& test) override;
+  void step_done(const train::StepMetrics& metrics) override;
+  void evaluated(std::int64_t step, const train::Evaluation& held_out) override;
+  void run_done(const std::optional<train::Evaluation>& test) override;
   void run_stopped() override;
 
   const std::filesystem::path& file() const;
@@ -67,10 +67,10 @@ class TensorBoard final : public StepObserver {
  private:
   void add(const std::string& tag, double value, std::int64_t step);
   void add_twice(const std::string& tag, double value);
-  void add_step(const StepMetrics& metrics);
+  void add_step(const train::StepMetrics& metrics);
   void add_memory();
   void add_timers();
-  void add_validation(const Evaluation& held_out);
+  void add_validation(const train::Evaluation& held_out);
   void flush_when_due();
   void flush();
 
@@ -87,4 +87,4 @@ class TensorBoard final : public StepObserver {
   std::string reason_;        // of the first that are missing
 };
 
-}  // namespace loom::train
+}  // namespace loom::log

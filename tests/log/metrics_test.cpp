@@ -1,6 +1,6 @@
 // Promise: every step leaves one line of JSON in the file, at once, or it is said which are missing; earlier lines
 //          stay.
-#include "engine/train/metrics.h"
+#include "engine/log/metrics.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include "tests/support/files.h"
 #include "tests/support/logged.h"
 
-namespace loom::train {
+namespace loom::log {
 namespace {
 
 using test::fresh_folder;
@@ -21,7 +21,7 @@ using test::message_of;
 using test::read_file;
 using test::write_file;
 
-StepMetrics step(std::int64_t number) {
+train::StepMetrics step(std::int64_t number) {
   return {.step = number,
           .loss = 2.5,
           .grad_norm = 0.75,
@@ -41,7 +41,7 @@ TEST(MetricsWriter, SaysTheLossScaleAndWhichStepWasSkippedWithoutAWarning) {
   const auto path = fresh_folder() / "metrics.jsonl";
   const Logged logged;
   MetricsWriter writer(path);
-  StepMetrics metrics = step(1);
+  train::StepMetrics metrics = step(1);
   metrics.peak_memory_bytes.clear();
   metrics.loss_is_scaled = true;
   metrics.loss_scale = 32768;
@@ -64,7 +64,7 @@ TEST(MetricsWriter, WritesALineAStepAtOnce) {
   MetricsWriter writer(path);
   writer.write(step(1));
   EXPECT_EQ(read_file(path), kStepOne);
-  StepMetrics second = step(2);
+  train::StepMetrics second = step(2);
   second.held_out_loss = 2.75;
   writer.write(second);
   std::istringstream lines(read_file(path));
@@ -113,7 +113,7 @@ TEST(MetricsWriter, EndsTheLastLineOfAnEarlierRunAndRemovesOneThatIsCutOff) {
 TEST(MetricsWriter, WritesNullForWhatIsNotFiniteAndWarnsOnce) {
   const Logged logged;
   const auto path = fresh_folder() / "metrics.jsonl";
-  StepMetrics metrics = step(7);
+  train::StepMetrics metrics = step(7);
   metrics.loss = std::numeric_limits<double>::quiet_NaN();
   metrics.held_out_loss = std::numeric_limits<double>::infinity();
   {
@@ -152,4 +152,4 @@ TEST(MetricsWriter, GoesOnWithoutLinesItCannotWriteAndSaysWhichAreMissing) {
 }
 
 }  // namespace
-}  // namespace loom::train
+}  // namespace loom::log

@@ -6,9 +6,9 @@
 
 #include <utility>
 
-#include "engine/train/clock.h"
+#include "engine/log/clock.h"
 
-namespace loom::train {
+namespace loom::log {
 
 class StepTimer {
  public:
@@ -34,4 +34,4 @@ class StepTimer {
   std::int64_t steps_ = 0;
 };
 
-}  // namespace loom::train
+}  // namespace loom::log

@@ -1,12 +1,12 @@
 // Promise: a value of ten times the largest of the first hundred is a spike, is said once, and ends nothing.
-#include "engine/train/spikes.h"
+#include "engine/log/spikes.h"
 
 #include <gtest/gtest.h>
 #include <limits>
 
 #include "tests/support/logged.h"
 
-namespace loom::train {
+namespace loom::log {
 namespace {
 
 SpikeState after(double maximum, int samples) {
@@ -47,7 +47,7 @@ TEST(Spikes, AreNotTheZerosBehindAHundredZeros) {
 }
 
 TEST(SpikeWatch, WarnsOfWhatItWatchesAndGoesOnFromItsState) {
-  StepMetrics metrics{.step = 7, .loss = 2.0, .grad_norm = 0.5};
+  train::StepMetrics metrics{.step = 7, .loss = 2.0, .grad_norm = 0.5};
   SpikeWatch early(true, true);
   for (int i = 0; i < 100; ++i) early.step_done(metrics);
   const test::Logged logged;
@@ -68,7 +68,7 @@ TEST(SpikeWatch, WarnsOfWhatItWatchesAndGoesOnFromItsState) {
 
 TEST(SpikeWatch, IsSilentOfStepsWithoutAnUpdateAndOfWhatItDoesNotWatch) {
   const test::Logged logged;
-  StepMetrics metrics{.loss = 1, .grad_norm = 1};
+  train::StepMetrics metrics{.loss = 1, .grad_norm = 1};
   SpikeWatch watch(true, false);
   for (int i = 0; i < 100; ++i) watch.step_done(metrics);
   metrics.grad_norm = 1000;
@@ -81,4 +81,4 @@ TEST(SpikeWatch, IsSilentOfStepsWithoutAnUpdateAndOfWhatItDoesNotWatch) {
 }
 
 }  // namespace
-}  // namespace loom::train
+}  // namespace loom::log

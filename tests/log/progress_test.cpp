@@ -1,11 +1,11 @@
 // Promise: a terminal shows one line that redraws itself, kept output gets plain lines, and only the shown one prints.
 // Clock:   set by the test; a step takes what the test says.
-#include "engine/train/progress.h"
+#include "engine/log/progress.h"
 
 #include <gtest/gtest.h>
 #include <sstream>
 
-namespace loom::train {
+namespace loom::log {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
@@ -44,7 +44,7 @@ TEST(ProgressInKeptOutput, HasTheFiguresOfTheLossFunctionInStepsAndEvaluations) 
                       .held_out_loss = 0.25,
                       .held_out_reports = {{"accuracy", 0.75}},
                       .reports = {{"accuracy", 1}, {"margin", -2}}});
-  progress.run_done(Evaluation{0.125, {{"accuracy", 0.5}}});
+  progress.run_done(train::Evaluation{0.125, {{"accuracy", 0.5}}});
   EXPECT_EQ(screen.out.str(),
             "step 1/2  loss 0.5000  accuracy 1.0000  margin -2.0000  10 tokens/s  0:01 left\n"
             "step 1: held-out loss 0.2500 a pair, accuracy 0.7500\n"
@@ -53,7 +53,7 @@ TEST(ProgressInKeptOutput, HasTheFiguresOfTheLossFunctionInStepsAndEvaluations) 
 
 // A line that is wrapped could not be drawn over.
 TEST(ProgressOnATerminal, HasAsManyFiguresOfTheLossFunctionAsFit) {
-  const Reports reports{{"accuracy", 1}, {"margin", -2}};
+  const train::Reports reports{{"accuracy", 1}, {"margin", -2}};
   const auto drawn = [&](std::size_t columns) {
     Screen screen;
     Progress progress({.total_steps = 2, .terminal = true, .columns = columns}, screen.out, screen.clock());
@@ -156,4 +156,4 @@ TEST(ProgressNotShown, PrintsNothing) {
 }
 
 }  // namespace
-}  // namespace loom::train
+}  // namespace loom::log

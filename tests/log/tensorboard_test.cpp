@@ -1,6 +1,6 @@
 // Promise: scalars have Megatron-LM's tags, steps and values, reach the file in time, and a full disk ends nothing.
 // Clocks:  set by the test.
-#include "engine/train/tensorboard.h"
+#include "engine/log/tensorboard.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include "tests/support/files.h"
 #include "tests/support/logged.h"
 
-namespace loom::train {
+namespace loom::log {
 namespace {
 
 using ::testing::Contains;
@@ -28,13 +28,13 @@ class TensorBoardFile : public ::testing::Test {
     return board.emplace(
         options, run, [this] { return now_ns; }, [] { return 1e9; });
   }
-  void step(const StepMetrics& metrics) {
+  void step(const train::StepMetrics& metrics) {
     board->begin_step(metrics.step - 1);
     now_ns += 250'000'000;
     board->end_step(metrics.step - 1);
     board->step_done(metrics);
   }
-  static StepMetrics metrics(std::int64_t step) {
+  static train::StepMetrics metrics(std::int64_t step) {
     return {.step = step, .loss = 2.5, .grad_norm = 0.75, .lr = 9, .next_lr = 0.125, .samples_consumed = 8 * step};
   }
   // "tag step value" of what is in the file.
@@ -80,7 +80,7 @@ TEST_F(TensorBoardFile, HasWhatIsAskedForBesides) {
             [] {
               return MemoryFigures{4096, 1024, 8192, 2048};
             }});
-  StepMetrics with = metrics(1);
+  train::StepMetrics with = metrics(1);
   with.reports = {{"accuracy", 0.5}};
   step(with);
   board->run_done({});
@@ -102,7 +102,7 @@ TEST_F(TensorBoardFile, HasWhatIsAskedForBesides) {
 
 TEST_F(TensorBoardFile, OfASkippedStepHasNeitherLossNorGradientNorm) {
   open();
-  StepMetrics skipped = metrics(1);
+  train::StepMetrics skipped = metrics(1);
   skipped.skipped = true;
   skipped.loss_scale = 32768;
   skipped.samples_skipped = 8;
@@ -133,7 +133,7 @@ TEST_F(TensorBoardFile, IsWrittenWhenTheQueueIsFullOrTwoMinutesOld) {
   step(metrics(3));
   EXPECT_EQ(scalars().size(), 20u);
   now_ns += 120'000'000'000;
-  StepMetrics without = metrics(4);
+  train::StepMetrics without = metrics(4);
   without.skipped = true;
   step(without);
   EXPECT_EQ(scalars().size(), 36u);
@@ -182,4 +182,4 @@ TEST_F(TensorBoardFile, InAFolderThatCannotBeIsRefused) {
 }
 
 }  // namespace
-}  // namespace loom::train
+}  // namespace loom::log

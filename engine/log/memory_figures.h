@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace loom::train {
+namespace loom::log {
 
 // Of a device, now; peaks are those of the step.
 struct MemoryFigures {
@@ -13,4 +13,4 @@ struct MemoryFigures {
   std::int64_t max_allocated_bytes = 0;
 };
 
-}  // namespace loom::train
+}  // namespace loom::log

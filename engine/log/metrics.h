@@ -24,13 +24,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/train/step_observer.h"
+#include "engine/train/step/step_observer.h"
 
-namespace loom::train {
+namespace loom::log {
 
 enum class MetricsMode { kNew, kAppend };
 
-class MetricsWriter final : public StepObserver {
+class MetricsWriter final : public train::StepObserver {
  public:
   // Makes the folders of `path`. kNew begins an empty file, kAppend (a resumed run) writes behind what is there.
   explicit MetricsWriter(std::filesystem::path path, MetricsMode mode = MetricsMode::kNew);
@@ -38,10 +38,10 @@ class MetricsWriter final : public StepObserver {
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
-  void write(const StepMetrics& metrics);
+  void write(const train::StepMetrics& metrics);
   // {"step": 0, "held_out_loss": 5.6}: an evaluation without training.
-  void evaluated(std::int64_t step, const Evaluation& held_out) override;
-  void step_done(const StepMetrics& metrics) override { write(metrics); }
+  void evaluated(std::int64_t step, const train::Evaluation& held_out) override;
+  void step_done(const train::StepMetrics& metrics) override { write(metrics); }
 
   // Which steps are missing and why, when the run is over; none where every line was written.
   std::optional<std::string> problem() const;
@@ -62,4 +62,4 @@ class MetricsWriter final : public StepObserver {
   std::string first_missing_ = {};
 };
 
-}  // namespace loom::train
+}  // namespace loom::log

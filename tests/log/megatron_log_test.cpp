@@ -1,7 +1,7 @@
 // Promise: the line is that of Megatron-LM's training_log, byte for byte; losses are means over the steps that the
 //          optimizer made; evaluation and saving take no time of a step.
 // Clocks:  set by the test; a step takes what the test says. The time zone is UTC.
-#include "engine/train/megatron_log.h"
+#include "engine/log/megatron_log.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace loom::train {
+namespace loom::log {
 namespace {
 
 using ::testing::HasSubstr;
@@ -36,14 +36,14 @@ class MegatronLine : public ::testing::Test {
   MegatronLog log(MegatronLogOptions options) {
     return {std::move(options), out, [this] { return now_ns; }, [] { return kDate; }};
   }
-  void step(MegatronLog& log, const StepMetrics& metrics, double ms = 1) {
+  void step(MegatronLog& log, const train::StepMetrics& metrics, double ms = 1) {
     log.begin_step(metrics.step - 1);
     now_ns += static_cast<std::int64_t>(ms * 1e6);
     log.end_step(metrics.step - 1);
     now_ns += 3'600'000'000'000;  // an evaluation, a save
     log.step_done(metrics);
   }
-  static StepMetrics metrics(std::int64_t step, double loss) {
+  static train::StepMetrics metrics(std::int64_t step, double loss) {
     return {
         .step = step, .loss = loss, .grad_norm = 2.0004, .lr = 9.0, .next_lr = 1.25e-6, .samples_consumed = 8 * step};
   }
@@ -88,7 +88,7 @@ TEST_F(MegatronLine, ComesEveryIntervalWithTheMeansOfThatInterval) {
 
 TEST_F(MegatronLine, LeavesSkippedStepsOutOfTheMeanAndCountsThemOnce) {
   MegatronLog log = this->log({.train_iters = 9, .log_interval = 3});
-  StepMetrics overflow = metrics(2, std::numeric_limits<double>::infinity());
+  train::StepMetrics overflow = metrics(2, std::numeric_limits<double>::infinity());
   overflow.skipped = true;
   step(log, metrics(1, 4), 10);
   step(log, overflow, 40);
@@ -112,7 +112,7 @@ TEST_F(MegatronLine, LeavesSkippedStepsOutOfTheMeanAndCountsThemOnce) {
 
 TEST_F(MegatronLine, OfSkippedStepsAloneHasNoLoss) {
   MegatronLog log = this->log({.train_iters = 1, .log_interval = 1});
-  StepMetrics skipped = metrics(1, 3);
+  train::StepMetrics skipped = metrics(1, 3);
   skipped.skipped = true;
   step(log, skipped);
   EXPECT_THAT(taken(), HasSubstr(" global batch size:     1 | loss scale: 1.0 | number of skipped iterations:   1 |"));
@@ -133,7 +133,7 @@ TEST_F(MegatronLine, PrintsALossThatIsNotAboveZeroOrNotFinite) {
 TEST_F(MegatronLine, HasTheFiguresOfTheLossFunctionBehindTheLoss) {
   MegatronLog log = this->log({.train_iters = 2, .log_interval = 2});
   for (int i = 1; i <= 2; ++i) {
-    StepMetrics with = metrics(i, 1);
+    train::StepMetrics with = metrics(i, 1);
     with.reports = {{"accuracy", 0.25 * i}, {"aux loss", 2}};
     step(log, with);
   }
@@ -150,7 +150,7 @@ TEST_F(MegatronLine, HasTheThroughputOfARankWhereItIsAskedFor) {
 
 TEST_F(MegatronLine, OfEvaluationsStandsBetweenDashes) {
   MegatronLog log = this->log({.train_iters = 3, .log_interval = 1});
-  StepMetrics evaluated = metrics(2, 1);
+  train::StepMetrics evaluated = metrics(2, 1);
   evaluated.held_out_loss = 1.5;
   step(log, evaluated);
   const std::string dashes(93, '-');  // one more than the text has
@@ -164,7 +164,7 @@ TEST_F(MegatronLine, OfEvaluationsStandsBetweenDashes) {
   step(log, evaluated);
   EXPECT_THAT(taken(), HasSubstr("\n validation loss at iteration 3 on validation set | lm loss value: 1.000000E+02 | "
                                  "lm loss PPL: 4.851652E+08 | \n"));
-  log.run_done(Evaluation{0.0});
+  log.run_done(train::Evaluation{0.0});
   EXPECT_THAT(taken(),
               HasSubstr("\n validation loss at iteration 3 on test set | lm loss value: 0.000000E+00 | lm loss "
                         "PPL: 1.000000E+00 | \n"));
@@ -240,4 +240,4 @@ TEST_F(MegatronLine, GivesScriptsTheTimeBehindTheFourthColon) {
 }
 
 }  // namespace
-}  // namespace loom::train
+}  // namespace loom::log

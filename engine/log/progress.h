@@ -17,10 +17,10 @@
 #include <string>
 #include <string_view>
 
-#include "engine/train/clock.h"
-#include "engine/train/step_observer.h"
+#include "engine/log/clock.h"
+#include "engine/train/step/step_observer.h"
 
-namespace loom::train {
+namespace loom::log {
 
 // Whether a person watches this file descriptor (isatty).
 bool is_terminal(int fd);
@@ -37,7 +37,7 @@ struct ProgressOptions {
   std::string loss_unit = {};     // "nats per byte", printed behind the losses of evaluations
 };
 
-class Progress final : public StepObserver {
+class Progress final : public train::StepObserver {
  public:
   // `out` outlives this object. The time starts to count here.
   Progress(const ProgressOptions& options, std::ostream& out, MonotonicClock clock = steady_clock_ns);
@@ -47,11 +47,11 @@ class Progress final : public StepObserver {
   Progress& operator=(const Progress&) = delete;
 
   // After each step; `steps_done` counts from the start of training and grows.
-  void update(std::int64_t steps_done, double loss, double tokens_per_second, const Reports& reports = {});
+  void update(std::int64_t steps_done, double loss, double tokens_per_second, const train::Reports& reports = {});
   void skipped(std::int64_t step) override;
-  void step_done(const StepMetrics& metrics) override;
-  void evaluated(std::int64_t step, const Evaluation& held_out) override;
-  void run_done(const std::optional<Evaluation>& test) override;
+  void step_done(const train::StepMetrics& metrics) override;
+  void evaluated(std::int64_t step, const train::Evaluation& held_out) override;
+  void run_done(const std::optional<train::Evaluation>& test) override;
   // A line of its own, say of an evaluation; the bar moves below it.
   void note(std::string_view line);
 
@@ -59,8 +59,8 @@ class Progress final : public StepObserver {
   struct Bar;
 
   bool due(std::int64_t steps_done) const;
-  std::string evaluation(const std::string& what, double loss, const Reports& reports) const;
-  std::string line(std::int64_t steps_done, double loss, double tokens_per_second, const Reports& reports) const;
+  std::string evaluation(const std::string& what, double loss, const train::Reports& reports) const;
+  std::string line(std::int64_t steps_done, double loss, double tokens_per_second, const train::Reports& reports) const;
   std::string time_left(std::int64_t steps_done) const;
   void draw(const std::string& line);
   void erase();
@@ -74,4 +74,4 @@ class Progress final : public StepObserver {
   std::size_t drawn_width_ = 0;  // of what stands on the bar's line; 0: nothing
 };
 
-}  // namespace loom::train
+}  // namespace loom::log

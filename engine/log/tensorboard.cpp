@@ -1,4 +1,4 @@
-#include "engine/train/tensorboard.h"
+#include "engine/log/tensorboard.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@
 #include "engine/core/log.h"
 #include "engine/io/event_file.h"
 #include "engine/io/output_target.h"
-#include "engine/train/megatron_log.h"
+#include "engine/log/megatron_log.h"
 
-namespace loom::train {
+namespace loom::log {
 namespace {
 
 constexpr std::int64_t kLongestWait_ns = 120'000'000'000;  // the tensorboard package's flush_secs
@@ -33,7 +33,7 @@ void TensorBoard::begin_step(std::int64_t) { timer_.begin(); }
 
 void TensorBoard::end_step(std::int64_t) { timer_.end(); }
 
-void TensorBoard::step_done(const StepMetrics& metrics) {
+void TensorBoard::step_done(const train::StepMetrics& metrics) {
   step_ = metrics.step;
   samples_ = metrics.samples_consumed;
   if (step_ % options_.tensorboard_log_interval == 0) add_step(metrics);
@@ -52,7 +52,7 @@ void TensorBoard::add_twice(const std::string& tag, double value) {
   if (samples_ > 0) add(tag + " vs samples", value, samples_);
 }
 
-void TensorBoard::add_step(const StepMetrics& metrics) {
+void TensorBoard::add_step(const train::StepMetrics& metrics) {
   add_twice("learning-rate", metrics.next_lr);
   if (metrics.samples_skipped > 0) add("skipped-train-samples", static_cast<double>(metrics.samples_skipped), step_);
   add_twice("batch-size", static_cast<double>(run_.global_batch_size));
@@ -80,19 +80,19 @@ void TensorBoard::add_timers() {
   if (options_.log_throughput) add("throughput", run_.flops_per_rank() / (seconds * 1e12), step_);
 }
 
-void TensorBoard::add_validation(const Evaluation& held_out) {
+void TensorBoard::add_validation(const train::Evaluation& held_out) {
   const std::string tag = std::string(kLossName) + " validation";
   add_twice(tag, held_out.loss);
   if (options_.log_validation_ppl_to_tensorboard) add_twice(tag + " ppl", std::exp(std::min(20.0, held_out.loss)));
   for (const auto& [name, value] : held_out.reports) add_twice(name + " validation", value);
 }
 
-void TensorBoard::evaluated(std::int64_t step, const Evaluation& held_out) {
+void TensorBoard::evaluated(std::int64_t step, const train::Evaluation& held_out) {
   step_ = step;
   add_validation(held_out);
 }
 
-void TensorBoard::run_done(const std::optional<Evaluation>&) { flush(); }
+void TensorBoard::run_done(const std::optional<train::Evaluation>&) { flush(); }
 
 void TensorBoard::run_stopped() { flush(); }
 
@@ -119,4 +119,4 @@ std::optional<std::string> TensorBoard::problem() const {
                      missing_ == 1 ? "" : "s", reason_);
 }
 
-}  // namespace loom::train
+}  // namespace loom::log

@@ -1,4 +1,4 @@
-#include "engine/train/metrics.h"
+#include "engine/log/metrics.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -20,8 +20,9 @@
 #include "engine/core/log.h"
 #include "engine/io/output_target.h"
 #include "engine/io/write_all.h"
+#include "engine/log/metrics_keys.h"
 
-namespace loom::train {
+namespace loom::log {
 namespace {
 
 namespace fs = std::filesystem;
@@ -30,24 +31,24 @@ using Json = nlohmann::ordered_json;
 // A line, and which of its numbers are not finite ("loss is nan").
 class Line {
  public:
-  explicit Line(const StepMetrics& metrics) {
-    json_["step"] = metrics.step;
-    json_["loss"] = number("loss", metrics.loss);
-    json_["grad_norm"] = metrics.skipped ? Json(nullptr) : number("grad_norm", metrics.grad_norm);
-    json_["lr"] = number("lr", metrics.lr);
-    if (metrics.loss_is_scaled) json_["loss_scale"] = metrics.loss_scale;
-    if (metrics.skipped) json_["skipped"] = true;
-    json_["tokens_per_second"] = number("tokens_per_second", metrics.tokens_per_second);
-    json_["peak_memory_bytes"] = Json::object();
-    for (const auto& [category, bytes] : metrics.peak_memory_bytes) json_["peak_memory_bytes"][category] = bytes;
-    json_["peak_host_memory_bytes"] = metrics.peak_host_memory_bytes;
+  explicit Line(const train::StepMetrics& metrics) {
+    json_[keys::kStep] = metrics.step;
+    json_[keys::kLoss] = number(keys::kLoss, metrics.loss);
+    json_[keys::kGradNorm] = metrics.skipped ? Json(nullptr) : number(keys::kGradNorm, metrics.grad_norm);
+    json_[keys::kLr] = number(keys::kLr, metrics.lr);
+    if (metrics.loss_is_scaled) json_[keys::kLossScale] = metrics.loss_scale;
+    if (metrics.skipped) json_[keys::kSkipped] = true;
+    json_[keys::kTokensPerSecond] = number(keys::kTokensPerSecond, metrics.tokens_per_second);
+    json_[keys::kPeakMemoryBytes] = Json::object();
+    for (const auto& [category, bytes] : metrics.peak_memory_bytes) json_[keys::kPeakMemoryBytes][category] = bytes;
+    json_[keys::kPeakHostMemoryBytes] = metrics.peak_host_memory_bytes;
     if (metrics.held_out_loss) add({*metrics.held_out_loss, metrics.held_out_reports});
-    for (const auto& [name, value] : metrics.reports) json_["reports"][name] = number(name, value);
+    for (const auto& [name, value] : metrics.reports) json_[keys::kReports][name] = number(name, value);
   }
 
   // An evaluation without training.
-  Line(std::int64_t step, const Evaluation& held_out) {
-    json_["step"] = step;
+  Line(std::int64_t step, const train::Evaluation& held_out) {
+    json_[keys::kStep] = step;
     add(held_out);
   }
 
@@ -55,9 +56,9 @@ class Line {
   const std::vector<std::string>& not_finite() const { return not_finite_; }
 
  private:
-  void add(const Evaluation& held_out) {
-    json_["held_out_loss"] = number("held_out_loss", held_out.loss);
-    for (const auto& [name, value] : held_out.reports) json_["held_out_reports"][name] = number(name, value);
+  void add(const train::Evaluation& held_out) {
+    json_[keys::kHeldOutLoss] = number(keys::kHeldOutLoss, held_out.loss);
+    for (const auto& [name, value] : held_out.reports) json_[keys::kHeldOutReports][name] = number(name, value);
   }
   Json number(std::string_view name, double value) {
     if (std::isfinite(value)) return value;
@@ -155,13 +156,13 @@ void MetricsWriter::mend_last_line() {
                 path_.string(), last.size());
 }
 
-void MetricsWriter::write(const StepMetrics& metrics) {
+void MetricsWriter::write(const train::StepMetrics& metrics) {
   const Line line(metrics);
   warn_of_values(metrics.step, line.not_finite());
   append(metrics.step, line.text());
 }
 
-void MetricsWriter::evaluated(std::int64_t step, const Evaluation& held_out) {
+void MetricsWriter::evaluated(std::int64_t step, const train::Evaluation& held_out) {
   const Line line(step, held_out);
   warn_of_values(step, line.not_finite());
   append(step, line.text());
@@ -194,4 +195,4 @@ std::optional<std::string> MetricsWriter::problem() const {
                      missing_ == 1 ? "" : "s", first_missing_);
 }
 
-}  // namespace loom::train
+}  // namespace loom::log
