@@ -353,7 +353,10 @@ void reshard(nn::Module& module) {
   if (ParamGroup* group = state_of(module).group()) group->reshard();
 }
 
-double grad_norm(nn::Module& root) {
+namespace {
+
+// The root of the squares of all ranks; `squares` sums those of a list of parameters of this rank.
+double norm_of(nn::Module& root, double (*squares)(const std::vector<Tensor>& parameters)) {
   std::vector<NormTerm> terms;
   std::unordered_set<const void*> sharded;
   for (FsdpState* state : FsdpState::collect(root)) {
@@ -368,13 +371,19 @@ double grad_norm(nn::Module& root) {
   for (const Tensor& parameter : root.parameters()) {
     if (!sharded.contains(parameter.id())) whole.push_back(parameter);
   }
-  for (NormTerm& term : terms) term.sum = nn::gradient_sum_of_squares(term.shards);
-  double whole_sum = nn::gradient_sum_of_squares(whole);
+  for (NormTerm& term : terms) term.sum = squares(term.shards);
+  double whole_sum = squares(whole);
   sum_over_ranks(terms, whole_sum, !whole.empty());
   double sum = 0;
   for (const NormTerm& term : terms) sum += term.sum;
   return std::sqrt(sum + whole_sum);
 }
+
+}  // namespace
+
+double grad_norm(nn::Module& root) { return norm_of(root, nn::gradient_sum_of_squares); }
+
+double params_norm(nn::Module& root) { return norm_of(root, nn::sum_of_squares); }
 
 double clip_grad_norm(nn::Module& root, double max_norm) {
   const double norm = grad_norm(root);

@@ -122,6 +122,8 @@ nn::Value call_method(nn::Module& module, std::string_view name, const T&... pos
 // The p = 2 norm over all gradients, each parameter once whatever axes it is sharded over; the same bits on every rank.
 // Of ignored parameters, which every rank has, the mean over the ranks counts.
 double grad_norm(nn::Module& root);
+// The same of the parameters.
+double params_norm(nn::Module& root);
 // Multiplies every gradient by min(1, max_norm / (norm + 1e-6)); returns the norm before.
 double clip_grad_norm(nn::Module& root, double max_norm);
 

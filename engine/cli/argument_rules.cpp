@@ -388,6 +388,10 @@ void settle_logging(const Command& app, log::LogOptions& log_options, job::Writt
     log_options.log_throughput = false;
     written_options.without_effect.emplace_back("--log-throughput");
   }
+  if (log_options.log_params_norm && log_options.log_format == log::LogFormat::kShort && !log_options.tensorboard_dir) {
+    log_options.log_params_norm = false;
+    written_options.without_effect.emplace_back("--log-params-norm");
+  }
   if (log_options.tensorboard_dir) return;
   for (const char* flag : {"--tensorboard-log-interval", "--tensorboard-queue-size", "--log-timers-to-tensorboard",
                            "--log-memory-to-tensorboard", "--log-loss-scale-to-tensorboard",

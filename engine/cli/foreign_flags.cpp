@@ -52,7 +52,6 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--tokenizer-type", 1, "PretrainedFromHF|HuggingFaceTokenizer|NullTokenizer",
      "only tokenizers of Hugging Face's are read; write PretrainedFromHF, and --tokenizer-name-or-path DIR with a "
      "tokenizer.json"},
-    {"--log-params-norm", 0, "", "is not built: the norm of the parameters is not computed; remove it"},
     {"--log-num-zeros-in-grad", 0, "", "is not built: zeros of gradients are not counted; remove it"},
     {"--timing-log-level", 1, "0",
      "timers of a step's parts are not built; write 0, and use --profile to see the parts"},

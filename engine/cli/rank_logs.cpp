@@ -15,12 +15,17 @@ log::MemoryFigures memory_now() {
 
 }  // namespace
 
-RankLogs::RankLogs(const job::Job& a, int rank, std::ostream& out)
+RankLogs::RankLogs(const job::Job& a, train::Trainer& trainer, int rank, std::ostream& out)
     : arguments_(a), out_(out), says_begin_(rank == 0 && a.log.log_format == log::LogFormat::kMegatron) {
   if (rank == 0 && (a.log.check_for_spiky_loss || a.log.check_for_large_grads)) {
     spikes_.emplace(a.log.check_for_spiky_loss, a.log.check_for_large_grads);
   }
   if (says_begin_) memory_.emplace(a.log.log_interval, memory_now, out);
+  std::function<double()> params_norm;
+  if (a.log.log_params_norm) {
+    params_.emplace(trainer.sharded_module(), trainer.inputs().fsdp2.has_value());
+    params_norm = [this] { return params_->after_step(); };
+  }
   if (rank != a.launch.ranks - 1) return;
   std::function<double()> flops;
   if (a.log.log_throughput) {
@@ -31,19 +36,22 @@ RankLogs::RankLogs(const job::Job& a, int rank, std::ostream& out)
     log_.emplace(log::MegatronLogOptions{.train_iters = a.schedule.train_iters,
                                          .log_interval = a.log.log_interval,
                                          .global_batch_size = a.schedule.global_batch_size,
-                                         .flops_per_rank = flops},
+                                         .flops_per_rank = flops,
+                                         .params_norm = params_norm},
                  out);
   }
   if (a.log.tensorboard_dir) {
     tensorboard_.emplace(a.log, log::TensorBoardRun{.world_size = a.launch.ranks,
                                                     .global_batch_size = a.schedule.global_batch_size,
                                                     .flops_per_rank = flops,
+                                                    .params_norm = params_norm,
                                                     .memory = memory_now});
   }
 }
 
 void RankLogs::add_to(std::vector<train::StepObserver*>& observers) {
   if (flops_) observers.push_back(&*flops_);
+  if (params_) observers.push_back(&*params_);
   if (log_) observers.push_back(&*log_);
   if (memory_) observers.push_back(&*memory_);
   if (tensorboard_) observers.push_back(&*tensorboard_);

@@ -14,14 +14,16 @@
 #include "engine/log/megatron_log.h"
 #include "engine/log/spikes.h"
 #include "engine/log/tensorboard.h"
+#include "engine/train/params_norm.h"
 #include "engine/train/step/step_flops.h"
+#include "engine/train/trainer.h"
 
 namespace loom::cli {
 
 class RankLogs {
  public:
-  // The references outlive the object. The rank has its device.
-  RankLogs(const job::Job& arguments, int rank, std::ostream& out);
+  // The references outlive the object.
+  RankLogs(const job::Job& arguments, train::Trainer& trainer, int rank, std::ostream& out);
 
   void add_to(std::vector<train::StepObserver*>& observers);
   // Before the first step, and after the last evaluation; `whole`: no signal stopped the run.
@@ -40,6 +42,7 @@ class RankLogs {
   const bool says_begin_;  // Megatron's lines of the first rank
   std::optional<log::SpikeWatch> spikes_;
   std::optional<train::StepFlops> flops_;
+  std::optional<train::ParamsNorm> params_;  // on every rank
   std::optional<log::MegatronLog> log_;
   std::optional<log::MegatronMemoryLine> memory_;
   std::optional<log::TensorBoard> tensorboard_;

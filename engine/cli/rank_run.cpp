@@ -132,7 +132,7 @@ RankRun::RankRun(const RunSetup& setup, RankContext& context, comm::World& world
       begins_at_((tell_begin(), checkpoints_.load().value_or(0))),
       profiler_(setup.job.profile, setup.observed.profile_device,
                 {.executor = setup.job.launch.device_executor, .train_iters = setup.job.schedule.train_iters}),
-      logs_(setup.job, context.rank(), out_) {
+      logs_(setup.job, trainer_, context.rank(), out_) {
   progress_.emplace(progress_options(), out_);
   if (first_ && job_.checkpoint.save) {
     io::write_text(*job_.checkpoint.save / job::kEffectiveConfigName, job::effective_config(job_));

@@ -13,6 +13,8 @@ void add_log_keys(std::vector<Key>& table) {
           toggle<&Job::log, &Log::log_throughput>(
               "--log-throughput",
               "TFLOP/s of a rank, in Megatron's line and, with --log-timers-to-tensorboard, in TensorBoard"),
+          toggle<&Job::log, &Log::log_params_norm>(
+              "--log-params-norm", "Norm of the parameters after a step, in Megatron's line and in TensorBoard"),
           toggle<&Job::log, &Log::check_for_spiky_loss>(
               "--check-for-spiky-loss", "Warn of a loss 10 times the largest of the first 100 steps or more"),
           toggle<&Job::log, &Log::check_for_large_grads>("--check-for-large-grads", "The same for the gradient norm"),

@@ -88,6 +88,7 @@ std::string MegatronLog::line(const train::StepMetrics& metrics) {
   text += losses();
   text += fmt::format(" loss scale: {:.1f} |", metrics.loss_scale);
   if (!metrics.skipped) text += fmt::format(" grad norm: {:.3f} |", metrics.grad_norm);
+  if (options_.params_norm) text += fmt::format(" params norm: {:.3f} |", options_.params_norm());
   text += fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} |", skipped_, nan_);
   sums_.clear();
   advanced_ = skipped_ = nan_ = 0;

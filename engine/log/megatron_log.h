@@ -51,6 +51,7 @@ struct MegatronLogOptions {
   std::int64_t global_batch_size = 1;
   // FLOPs of a step on one rank, known after the first; empty: no throughput.
   std::function<double()> flops_per_rank = {};
+  std::function<double()> params_norm = {};  // after the last step; empty: not shown
 };
 
 class MegatronLog final : public train::StepObserver {

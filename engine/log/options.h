@@ -27,6 +27,7 @@ struct LogOptions : TensorBoardOptions {
   LogFormat log_format = LogFormat::kShort;
   std::int64_t log_interval = 10;     // steps between printed lines
   bool log_throughput = false;        // TFLOP/s of a rank, in Megatron's line and, with timers, in TensorBoard
+  bool log_params_norm = false;       // of the parameters after a step, in Megatron's line and in TensorBoard
   bool check_for_spiky_loss = false;  // a warning (spikes.h)
   bool check_for_large_grads = false;
 };

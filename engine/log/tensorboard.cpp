@@ -63,6 +63,7 @@ void TensorBoard::add_step(const train::StepMetrics& metrics) {
   if (options_.log_loss_scale_to_tensorboard) add_twice("loss-scale", metrics.loss_scale);
   if (options_.log_world_size_to_tensorboard) add_twice("world-size", run_.world_size);
   if (!metrics.skipped) add_twice("grad-norm", metrics.grad_norm);
+  if (run_.params_norm) add_twice("params-norm", run_.params_norm());
   if (options_.log_memory_to_tensorboard) add_memory();
 }
 

@@ -43,6 +43,7 @@ struct TensorBoardRun {
   int world_size = 1;
   std::int64_t global_batch_size = 1;
   std::function<double()> flops_per_rank = {};  // of a step, known after the first; with log_throughput
+  std::function<double()> params_norm = {};     // after the last step; empty: not written
   std::function<MemoryFigures()> memory = {};   // with log_memory_to_tensorboard
 };
 

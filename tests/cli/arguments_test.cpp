@@ -922,6 +922,9 @@ TEST(LogFlags, ThroughputWithoutAPlaceToSayItIsNamedAsWithoutEffect) {
   EXPECT_THAT(train({"--log-throughput"}).written.without_effect, ElementsAre("--log-throughput"));
   EXPECT_THAT(train({"--log-throughput", "--tensorboard-dir", "tb"}).written.without_effect,
               ElementsAre("--log-throughput"));
+  EXPECT_THAT(train({"--log-params-norm"}).written.without_effect, ElementsAre("--log-params-norm"));
+  EXPECT_TRUE(train({"--log-params-norm", "--tensorboard-dir", "tb"}).log.log_params_norm);
+  EXPECT_TRUE(train({"--log-params-norm", "--log-format", "megatron"}).log.log_params_norm);
   EXPECT_TRUE(train({"--log-throughput", "--tensorboard-dir", "tb", "--log-timers-to-tensorboard"}).log.log_throughput);
 }
 
@@ -939,8 +942,6 @@ TEST(LogFlags, OfTensorBoardAreRefusedWithoutItsFolder) {
             "--tensorboard-dir DIR");
   EXPECT_EQ(refusal(with_model_and_data({"--log-format", "megatorn"})),
             "--log-format is megatorn; use short, megatron (did you mean megatron?)");
-  EXPECT_EQ(refusal(with_model_and_data({"--log-params-norm"})),
-            "--log-params-norm is not built: the norm of the parameters is not computed; remove it");
   EXPECT_EQ(refusal(with_model_and_data({"--log-num-zeros-in-grad"})),
             "--log-num-zeros-in-grad is not built: zeros of gradients are not counted; remove it");
   EXPECT_EQ(refusal(with_model_and_data({"--timing-log-level", "2"})),
@@ -1236,12 +1237,12 @@ INSTANTIATE_TEST_SUITE_P(
             "unknown flag --micro-batchsize; did you mean --micro-batch-size?"},
         Bad{with_model_and_data({"--lrr=1"}), "unknown flag --lrr; did you mean --lr?"},
         Bad{with_model_and_data({"--num-laiers", "4"}), "unknown flag --num-laiers; see shardloom train --help all"},
-        Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2", "--log-params-norm",
+        Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2", "--log-num-zeros-in-grad",
                                  "--lrr", "2"}),
             "4 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
             "  unknown flag --micro-batchsize; did you mean --micro-batch-size?\n"
             "  --sequence-parallel goes with tensor parallelism, which is not built; remove it\n"
-            "  --log-params-norm is not built: the norm of the parameters is not computed; remove it"},
+            "  --log-num-zeros-in-grad is not built: zeros of gradients are not counted; remove it"},
         Bad{with_model_and_data({"--attention-dropout", "0.1"}),
             "--attention-dropout is 0.1; dropout is not built; write 0"},
         Bad{with_model_and_data({"--mm-model", "m.json"}),

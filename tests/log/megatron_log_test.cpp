@@ -67,6 +67,12 @@ TEST_F(MegatronLine, IsMegatronsByteForByte) {
       "loss scale: 1.0 | grad norm: 2.000 | number of skipped iterations:   0 | number of nan iterations:   0 |\n");
 }
 
+TEST_F(MegatronLine, HasTheNormOfTheParametersBehindThatOfTheGradients) {
+  MegatronLog log = this->log({.log_interval = 1, .params_norm = [] { return 12.3456; }});
+  step(log, metrics(1, 1));
+  EXPECT_THAT(taken(), HasSubstr(" grad norm: 2.000 | params norm: 12.346 | number of skipped iterations:   0 |"));
+}
+
 TEST_F(MegatronLine, ComesEveryIntervalWithTheMeansOfThatInterval) {
   MegatronLog log = this->log({.train_iters = 6, .log_interval = 2, .global_batch_size = 8});
   step(log, metrics(1, 4), 10);

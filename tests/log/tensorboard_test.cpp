@@ -76,6 +76,7 @@ TEST_F(TensorBoardFile, HasWhatIsAskedForBesides) {
   open({.world_size = 4,
         .global_batch_size = 8,
         .flops_per_rank = [] { return 5e11; },
+        .params_norm = [] { return 12.5; },
         .memory =
             [] {
               return MemoryFigures{4096, 1024, 8192, 2048};
@@ -84,12 +85,12 @@ TEST_F(TensorBoardFile, HasWhatIsAskedForBesides) {
   with.reports = {{"accuracy", 0.5}};
   step(with);
   board->run_done({});
-  EXPECT_THAT(scalars(),
-              ElementsAre("learning-rate 1 0.125", "learning-rate vs samples 8 0.125", "batch-size 1 8",
-                          "batch-size vs samples 8 8", "lm loss 1 2.5", "lm loss vs samples 8 2.5", "accuracy 1 0.5",
-                          "accuracy vs samples 8 0.5", "world-size 1 4", "world-size vs samples 8 4",
-                          "grad-norm 1 0.75", "grad-norm vs samples 8 0.75", "mem-reserved-bytes 1 4096",
-                          "mem-allocated-bytes 1 1024", "mem-max-allocated-bytes 1 2048"));
+  EXPECT_THAT(scalars(), ElementsAre("learning-rate 1 0.125", "learning-rate vs samples 8 0.125", "batch-size 1 8",
+                                     "batch-size vs samples 8 8", "lm loss 1 2.5", "lm loss vs samples 8 2.5",
+                                     "accuracy 1 0.5", "accuracy vs samples 8 0.5", "world-size 1 4",
+                                     "world-size vs samples 8 4", "grad-norm 1 0.75", "grad-norm vs samples 8 0.75",
+                                     "params-norm 1 12.5", "params-norm vs samples 8 12.5", "mem-reserved-bytes 1 4096",
+                                     "mem-allocated-bytes 1 1024", "mem-max-allocated-bytes 1 2048"));
   with = metrics(2);
   with.held_out_loss = 0;
   step(with);

@@ -9,6 +9,23 @@
 
 namespace loom::nn {
 
+namespace {
+
+double squares_of(const Tensor& tensor, const char* name) {
+  double sum = 0;
+  const device::Cost cost{2.0 * static_cast<double>(tensor.numel()), tensor.nbytes()};
+  run_beside(tensor, name, cost, [&] { sum = kernels::sum_of_squares(tensor.dtype(), tensor.numel(), tensor.raw()); });
+  return sum;
+}
+
+}  // namespace
+
+double sum_of_squares(const std::vector<Tensor>& parameters) {
+  double sum = 0;
+  for (const Tensor& parameter : parameters) sum += squares_of(parameter, "params_norm");
+  return sum;
+}
+
 double gradient_sum_of_squares(const std::vector<Tensor>& parameters) {
   std::vector<Tensor> grads;
   for (const Tensor& parameter : parameters) {
@@ -18,9 +35,7 @@ double gradient_sum_of_squares(const std::vector<Tensor>& parameters) {
   for (const std::size_t i : landing_order(grads)) {
     const Tensor& grad = grads[i];
     wait_until_landed(grad);
-    const device::Cost cost{2.0 * static_cast<double>(grad.numel()), grad.nbytes()};
-    run_beside(grad, "grad_norm", cost,
-               [&] { squares[i] = kernels::sum_of_squares(grad.dtype(), grad.numel(), grad.raw()); });
+    squares[i] = squares_of(grad, "grad_norm");
   }
   return std::accumulate(squares.begin(), squares.end(), 0.0);
 }

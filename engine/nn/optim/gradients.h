@@ -1,4 +1,4 @@
-// Gradients of a list of parameters: their norm, and clipping. Parameters without gradient are passed over.
+// Parameters of a list and their gradients: norms, and clipping. Parameters without gradient are passed over.
 //
 // Where    on the device for gradients of the device; on the CPU for those of the host. Reading a gradient waits until
 //          it has landed there.
@@ -10,6 +10,8 @@
 
 namespace loom::nn {
 
+// Sum of squares of the parameters themselves, in their order, in double.
+double sum_of_squares(const std::vector<Tensor>& parameters);
 // Sum of squares of the gradients, in parameter order, in double. Those on their way to the host are squared in
 // the order in which they land (landing.h), and added up in parameter order all the same.
 double gradient_sum_of_squares(const std::vector<Tensor>& parameters);
