@@ -13,8 +13,9 @@
 // Objects   every call of a block has its own record, which its saved tensors hold: any number of forwards may come
 //           before a backward. A call belongs behind the one before it unless its number is smaller, which begins a new
 //           forward; calls of one number are those of a block that runs a few rows at a time (nn::chunk_mbs).
-// Order     inside out: recompute, swap, sharding. A block that is recomputed saves what its checkpoint keeps. Calls
-//           without a graph (evaluation, the first forward of a reentrant recompute around the block) swap nothing.
+// Order     from the inside out: recompute, swap, sharding. A block that is recomputed saves what its checkpoint keeps.
+//           Calls without a graph (evaluation, the first forward of a reentrant recompute around the block) swap
+//           nothing.
 // Numbers   a tensor of a block: 0, 1, ... in the order in which one call saves tensors that may leave for the first
 //           time. They are the same in every call and in a dry run, as long as shapes and control flow are.
 // Memory    on the device as activations; on the host in Device::host_memory(), as activations, pinned when asked.

@@ -27,10 +27,11 @@ std::optional<std::size_t> lock_share(int ranks, HostMemoryCalls& calls) {
 void say_partly_pinned(std::size_t asked, std::size_t pinned, int ranks, HostMemoryCalls& calls) {
   const std::size_t limit = calls.lock_limit().value_or(0);
   const std::string of = ranks == 1 ? "" : fmt::format(", shared by {} ranks", ranks);
-  calls.say_once(HostMemoryCalls::Concern::kPinning,
-                 fmt::format("host memory: {} bytes of a rank were to be pinned, and {} are: this process may lock {} "
-                             "bytes (ulimit -l {}{}); the rest is pageable; raise ulimit -l",
-                             asked, pinned, limit, limit / 1024, of));
+  calls.say_once(
+      HostMemoryCalls::Concern::kPinning,
+      fmt::format("host memory: pinned {} of the {} bytes requested by a rank: this process may lock {} bytes "
+                  "(ulimit -l {}{}); the rest is pageable; raise ulimit -l",
+                  pinned, asked, limit, limit / 1024, of));
 }
 
 PinnedPool::PinnedPool(std::size_t bytes, std::optional<int> node, int ranks_of_process, HostMemoryCalls& calls)

@@ -11,44 +11,45 @@ void add_checkpoint_keys(std::vector<Key>& table) {
               [] {
                 return Texts{"torch_dcp", "hf", "torch_dist"};
               },
-              "What --save writes: checkpoints of torch.distributed.checkpoint, or Hugging Face's files of the model after the last step; torch_dcp where a flag below that saves is given, else hf")
+              "What --save writes. torch_dcp: checkpoints of torch.distributed.checkpoint; hf: the model in Hugging Face's format after the last step. Default: hf, or torch_dcp with a flag below that saves")
               .without_help_in_plan(),
           text<&Job::checkpoint, &Checkpoint::load>(
-              "--load", "DIR", "Checkpoints to go on from: the newest whole one of a folder, or a single one")
+              "--load", "DIR", "Checkpoint to resume from, or a folder: its newest complete checkpoint")
               .is_common()
               .without_help_in_plan()
               .by_content(),
-          whole<&Job::checkpoint, &Checkpoint::ckpt_step>("--ckpt-step", 0,
-                                                          "The iteration of --load to take, and no other")
+          whole<&Job::checkpoint, &Checkpoint::ckpt_step>("--ckpt-step", 0, "Load this iteration from --load")
               .without_help_in_plan(),
           toggle<&Job::checkpoint, &Checkpoint::no_load_optim>("--no-load-optim",
-                                                               "Begin with a fresh optimizer and schedule")
+                                                               "Do not load the optimizer and the schedule")
               .without_help_in_plan(),
-          toggle<&Job::checkpoint, &Checkpoint::no_load_rng>("--no-load-rng", "Keep --seed and begin its numbers anew")
+          toggle<&Job::checkpoint, &Checkpoint::no_load_rng>(
+              "--no-load-rng", "Do not load the state of the random numbers; start from --seed")
               .without_help_in_plan(),
           toggle<&Job::checkpoint, &Checkpoint::finetune>("--finetune",
-                                                          "Take the weights alone, and begin at iteration 0")
+                                                          "Load only the weights and start at iteration 0")
               .without_help_in_plan(),
           toggle<&Job::checkpoint, &Checkpoint::exit_on_missing_checkpoint>(
-              "--exit-on-missing-checkpoint", "End where --load has no checkpoint, instead of beginning anew")
+              "--exit-on-missing-checkpoint", "Exit if --load has no checkpoint, instead of starting from scratch")
               .without_help_in_plan(),
           choice<&Job::checkpoint, &Checkpoint::dist_ckpt_strictness>(
               "--dist-ckpt-strictness",
-              "Names that do not fit the model: an error, an error unless they are beside it, or a warning")
+              "Mismatched names in a checkpoint: an error, an error only for names of the model, or a warning")
               .without_help_in_plan(),
           toggle<&Job::checkpoint, &Checkpoint::no_save_optim>("--no-save-optim",
-                                                               "Leave the optimizer and the schedule out")
+                                                               "Do not save the optimizer and the schedule")
               .without_help_in_plan(),
-          toggle<&Job::checkpoint, &Checkpoint::no_save_rng>("--no-save-rng", "Leave the random numbers' position out")
+          toggle<&Job::checkpoint, &Checkpoint::no_save_rng>("--no-save-rng",
+                                                             "Do not save the state of the random numbers")
               .without_help_in_plan(),
           toggle<&Job::checkpoint, &Checkpoint::async_save>(
-              "--async-save", "Write behind the training, which waits for a copy in memory only")
+              "--async-save", "Save in the background; training waits only for a copy in memory")
               .without_help_in_plan(),
           whole<&Job::checkpoint, &Checkpoint::keep_last>("--keep-last", 1,
                                                           "Remove all but the newest N checkpoints after a save")
               .without_help_in_plan(),
           choice<&Job::checkpoint, &Checkpoint::on_save_error>(
-              "--on-save-error", "When a checkpoint cannot be written (disk full); the former one stays")
+              "--on-save-error", "What to do when a checkpoint cannot be written (disk full); the previous one stays")
               .without_help_in_plan(),
       },
       table);
@@ -58,14 +59,14 @@ void add_checkpoint_keys(std::vector<Key>& table) {
           whole<&Job::schedule, &Schedule::save_interval>("--save-interval", 1, "Steps between saves")
               .from("after the last step only"),
           whole<&Job::schedule, &Schedule::exit_interval>(
-              "--exit-interval", 1, "End after a step whose number this divides; saves with --save")
+              "--exit-interval", 1, "Exit after a step whose number this divides; saves with --save")
               .from("never"),
           real<&Job::schedule, &Schedule::exit_duration_in_mins>(
               "--exit-duration-in-mins", kFromZero,
-              "End after the first step later than this; saves with --save; 0 = never"),
+              "Exit after the first step past this time; saves with --save; 0 = never"),
           toggle<&Job::schedule, &Schedule::exit_signal_handler>(
               "--exit-signal-handler",
-              "SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 end the run with status 0, not 128 + signal; either way it saves with --save"),
+              "Exit with status 0 instead of 128 + signal on SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2; both save with --save"),
       },
       table);
 }

@@ -25,23 +25,23 @@ void add_data_keys(std::vector<Key>& table) {
               .by_content(),
           toggle<&Job::data, &Data::bytes_as_tokens>("--bytes-as-tokens",
                                                      "Train on bytes although the model's folder has a tokenizer"),
-          whole<&Job::data, &Data::seq_length>("--seq-length", 1, "Tokens of a sequence").is_common().saved(),
+          whole<&Job::data, &Data::seq_length>("--seq-length", 1, "Tokens in a sequence").is_common().saved(),
           real<&Job::data, &Data::held_out_fraction>(
-              "--held-out-fraction", kBelowOne, "Of bytes: share of the data kept for evaluation; 0 = no evaluation")
+              "--held-out-fraction", kBelowOne, "Share of the bytes that is held out for evaluation; 0 = no evaluation")
               .saved(),
       },
       table);
   add_under("Data of token ids",
             {
-                part<0>("--train-data-path", "Pairs for training alone, in the place of --data-path").by_content(),
-                part<1>("--valid-data-path", "Pairs for evaluation alone").by_content(),
-                part<2>("--test-data-path", "Pairs for the last evaluation alone").by_content(),
+                part<0>("--train-data-path", "Pairs .bin/.idx for training only; replaces --data-path").by_content(),
+                part<1>("--valid-data-path", "Pairs .bin/.idx for evaluation only").by_content(),
+                part<2>("--test-data-path", "Pairs .bin/.idx for the final evaluation only").by_content(),
                 text<&Job::data, &Data::split>("--split", "TEXT",
                                                "Weights of training, validation and test data in --data-path")
                     .saved()
                     .from("969,30,1"),
-                text<&Job::data, &Data::data_cache_path>("--data-cache-path", "DIR",
-                                                         "Where indices of samples are kept; each is built once a host")
+                text<&Job::data, &Data::data_cache_path>(
+                    "--data-cache-path", "DIR", "Folder for the indices of samples; each is built once per host")
                     .from("beside the data")
                     .of_this_rank(),
                 text<&Job::data, &Data::tokenizer_name_or_path>(
@@ -51,13 +51,12 @@ void add_data_keys(std::vector<Key>& table) {
                     .from("that of the model, if it has one")
                     .by_content(),
                 toggle<&Job::data, &Data::reset_position_ids>("--reset-position-ids",
-                                                              "Positions begin again behind the end of a document")
+                                                              "Restart the positions after the end of a document")
                     .saved(),
-                toggle<&Job::data, &Data::reset_attention_mask>(
-                    "--reset-attention-mask", "Tokens attend to nothing before the end of the last document")
+                toggle<&Job::data, &Data::reset_attention_mask>("--reset-attention-mask",
+                                                                "Tokens do not attend to earlier documents")
                     .saved(),
-                toggle<&Job::data, &Data::eod_mask_loss>("--eod-mask-loss",
-                                                         "No loss where the token is the end of a document")
+                toggle<&Job::data, &Data::eod_mask_loss>("--eod-mask-loss", "Mask the loss at end-of-document tokens")
                     .saved(),
             },
             table);
@@ -71,25 +70,29 @@ void add_data_keys(std::vector<Key>& table) {
               .saved(),
           toggle<&Job::data, &Data::is_instruction_dataset>("--is-instruction-dataset", "The same as --stage sft")
               .saved(),
-          toggle<&Job::data, &Data::is_pairwise_dataset>("--is-pairwise-dataset",
-                                                         "Samples have two answers; with --stage dpo, simpo or orm"),
-          toggle<&Job::data, &Data::neat_pack>("--neat-pack",
-                                               "Packed samples do not see each other; of data made with --neat-pack")
+          toggle<&Job::data, &Data::is_pairwise_dataset>(
+              "--is-pairwise-dataset", "Samples have two answers; implied by --stage dpo, simpo and orm"),
+          toggle<&Job::data, &Data::neat_pack>(
+              "--neat-pack", "Packed samples do not attend to each other; for data made with --neat-pack")
               .saved(),
-          toggle<&Job::data, &Data::no_shuffle>("--no-shuffle", "Samples in the order of the data").saved(),
-          toggle<&Job::data, &Data::padded_samples>("--padded-samples", "Epochs of a multiple of --global-batch-size")
+          toggle<&Job::data, &Data::no_shuffle>("--no-shuffle", "Keep the order of the samples").saved(),
+          toggle<&Job::data, &Data::padded_samples>("--padded-samples",
+                                                    "Pad each epoch to a multiple of --global-batch-size")
               .saved(),
           toggle<&Job::data, &Data::cut_max_seqlen>("--cut-max-seqlen",
-                                                    "Cut samples that are too long at their end, not turn by turn")
+                                                    "Truncate long samples at the end, instead of dropping whole turns")
               .saved(),
-          toggle<&Job::data, &Data::no_cut_token>("--no-cut-token", "Do not cut them; with --variable-seq-lengths")
+          toggle<&Job::data, &Data::no_cut_token>("--no-cut-token",
+                                                  "Do not truncate long samples; needs --variable-seq-lengths")
               .saved(),
           toggle<&Job::data, &Data::variable_seq_lengths>(
-              "--variable-seq-lengths", "Rows as long as the longest of their micro-batch, not --seq-length")
+              "--variable-seq-lengths", "Pad rows to the longest of their micro-batch instead of --seq-length")
               .saved(),
           toggle<&Job::data, &Data::no_pad_to_seq_lengths>("--no-pad-to-seq-lengths",
                                                            "The same as --variable-seq-lengths"),
-          whole<&Job::data, &Data::pad_to_multiple_of>("--pad-to-multiple-of", 1, "Of such rows").saved(),
+          whole<&Job::data, &Data::pad_to_multiple_of>("--pad-to-multiple-of", 1,
+                                                       "Pad rows of --variable-seq-lengths to a multiple of this")
+              .saved(),
       },
       table);
 }

@@ -7,7 +7,7 @@ void add_execution_keys(std::vector<Key>& table) {
       "Sharding",
       {
           toggle<&Job::parallel, &Parallel::use_torch_fsdp2>("--use-torch-fsdp2",
-                                                             "Shard the FSDP2 way; needs --fsdp2-config-path")
+                                                             "Shard with FSDP2; needs --fsdp2-config-path")
               .is_common()
               .saved(),
           text<&Job::parallel, &Parallel::fsdp2_config_path>("--fsdp2-config-path,--fsdp2-config", "FILE",
@@ -16,13 +16,12 @@ void add_execution_keys(std::vector<Key>& table) {
               .by_content(),
       },
       table);
-  add_under(
-      "Schedule",
-      {
-          toggle<&Job::report, &Report::print_schedule>(
-              "--print-schedule", "Print what the second step issued, stream by stream, and the wasted prefetches"),
-      },
-      table);
+  add_under("Schedule",
+            {
+                toggle<&Job::report, &Report::print_schedule>(
+                    "--print-schedule", "Print the events of the second step by stream, and wasted prefetches"),
+            },
+            table);
   add_under(
       "Execution",
       {
@@ -31,19 +30,19 @@ void add_execution_keys(std::vector<Key>& table) {
               [] {
                 return Texts{"nccl", "gloo", "npu:hccl,cpu:gloo"};
               },
-              "Accepted as Megatron has it; changes nothing here, offload_to_cpu included"),
+              "Accepted for Megatron's scripts; has no effect"),
           whole<&Job::launch, &Launch::ranks>("--nproc-per-node,--local-worker-num", 1,
                                               "Ranks, as threads of this process")
               .is_common(),
-          whole<&Job::launch, &Launch::compute_threads>("--compute-threads", 1, "Threads of one rank")
+          whole<&Job::launch, &Launch::compute_threads>("--compute-threads", 1, "Threads per rank")
               .from("cores / ranks")
               .of_this_rank(),
           choice<&Job::launch, &Launch::device_executor>(
               "--device-executor",
-              "Collectives and copies behind the computation, or everything when it is issued; same bits")
+              "threaded: collectives and copies overlap with computation; inline: everything runs when it is issued. Same bits")
               .of_this_rank(),
           choice<&Job::kernels, &Kernels::set>("--kernels,--kernel-grain",
-                                               "Fused kernels, or composed as PyTorch eager composes them")
+                                               "Fused kernels, or the composition of PyTorch eager")
               .saved(),
           toggle<&Job::kernels, &Kernels::fused, &nn::KernelOptions::fused_rmsnorm>(
               "--use-fused-rmsnorm", "Fused RMS norm; always on with --kernels fast")
@@ -62,11 +61,11 @@ void add_execution_keys(std::vector<Key>& table) {
               .saved(),
           whole<&Job::objective, &Objective::loss_chunk_size>(
               "--loss-chunk-size", 0,
-              "Logits and loss of so many tokens of each sequence at a time, without keeping the logits; 0 = all at once")
+              "Compute logits and loss for N tokens of each sequence at a time, without storing the logits; 0 = all at once")
               .saved(),
           whole<&Job::objective, &Objective::total_chunk_size>(
               "--total-chunk-size", 0,
-              "The same for so many tokens of a micro-batch: N over its sequences, down to a power of two"),
+              "As --loss-chunk-size, for N tokens of a micro-batch: N / sequences, rounded down to a power of two"),
           whole<&Job::launch, &Launch::distributed_timeout_minutes>("--distributed-timeout-minutes", 1,
                                                                     "How long a rank waits for its peers")
               .of_this_rank(),

@@ -8,7 +8,7 @@ void add_model_keys(std::vector<Key>& table) {
       {
           text<&Job::model, &Model::model_config>(
               "--model-config", "FILE",
-              "Shape of a model that starts with fresh weights: a file, or a name in configs/models")
+              "Architecture of a model with fresh weights: a file, or a name in configs/models")
               .is_common()
               .not_in_users_programs()
               .by_content(),
@@ -22,7 +22,8 @@ void add_model_keys(std::vector<Key>& table) {
           toggle<&Job::model, &Model::downcast_to_bf16>(
               "--downcast-to-bf16", "Round the loaded weights to bf16 once; they stay fp32. Needs --init-from-hf-path"),
           toggle<&Job::model, &Model::init_model_with_meta_device>(
-              "--init-model-with-meta-device", "Accepted as MindSpeed has it; models are always built so"),
+              "--init-model-with-meta-device",
+              "Accepted for MindSpeed's scripts; models are always built on the meta device"),
       },
       table);
   add_under(
@@ -34,16 +35,16 @@ void add_model_keys(std::vector<Key>& table) {
               .saved(),
           whole<&Job::model, &Model::lora, &models::LoraFlags::r>("--lora-r", 1, "Rank of the adapters (16)").saved(),
           real<&Job::model, &Model::lora, &models::LoraFlags::alpha>("--lora-alpha", kAboveZero,
-                                                                     "Their scale is alpha / r (alpha is 32)")
+                                                                     "Scale of the adapters: alpha / r (32)")
               .saved(),
           real<&Job::model, &Model::lora, &models::LoraFlags::dropout>("--lora-dropout", kBelowOne,
-                                                                       "Dropout of their input (0)")
+                                                                       "Dropout of the adapters' input (0)")
               .saved(),
           toggle<&Job::model, &Model::lora, &models::LoraFlags::use_rslora>("--use-rslora",
-                                                                            "Their scale is alpha / sqrt(r)")
+                                                                            "Scale the adapters by alpha / sqrt(r)")
               .saved(),
           texts<&Job::model, &Model::lora, &models::LoraFlags::modules_to_save>(
-              "--lora-modules-to-save", "NAME", "Modules that are trained whole and saved with the adapters")
+              "--lora-modules-to-save", "NAME", "Modules that are trained in full and saved with the adapters")
               .saved(),
           text<&Job::model, &Model::lora, &models::LoraFlags::load>(
               "--lora-load", "DIR",

@@ -7,28 +7,28 @@ void add_objective_keys(std::vector<Key>& table) {
       "Preferences (--stage dpo, simpo)",
       {
           choice<&Job::objective, &Objective::dpo, &train::PreferenceOptions::loss_type>(
-              "--dpo-loss-type", "Loss of the difference of two answers"),
+              "--dpo-loss-type", "Loss on the difference between the two answers (DPO)"),
           real<&Job::objective, &Objective::dpo, &train::PreferenceOptions::beta>(
-              "--dpo-beta", kAboveZero, "How far the policy may leave the reference model"),
+              "--dpo-beta", kAboveZero, "Strength of the pull towards the reference model"),
           real<&Job::objective, &Objective::dpo, &train::PreferenceOptions::label_smoothing>(
-              "--dpo-label-smoothing", kBelowHalf, "Share of pairs whose order is taken to be wrong"),
-          choice<&Job::objective, &Objective::simpo, &train::PreferenceOptions::loss_type>("--simpo-loss-type",
-                                                                                           "The same of SimPO"),
+              "--dpo-label-smoothing", kBelowHalf, "Assumed share of pairs whose preference is wrong (DPO)"),
+          choice<&Job::objective, &Objective::simpo, &train::PreferenceOptions::loss_type>(
+              "--simpo-loss-type", "Loss on the difference between the two answers (SimPO)"),
           real<&Job::objective, &Objective::simpo, &train::PreferenceOptions::beta>("--simpo-beta", kAboveZero,
-                                                                                    "Scale of SimPO's difference"),
+                                                                                    "Scale of the difference (SimPO)"),
           real<&Job::objective, &Objective::simpo, &train::PreferenceOptions::gamma_beta_ratio>(
-              "--gamma-beta-ratio", kFromZero, "Margin of SimPO's difference"),
+              "--gamma-beta-ratio", kFromZero, "Target margin over beta (SimPO)"),
           real<&Job::objective, &Objective::simpo, &train::PreferenceOptions::label_smoothing>(
-              "--simpo-label-smoothing", kBelowHalf, "The same of SimPO"),
+              "--simpo-label-smoothing", kBelowHalf, "Assumed share of pairs whose preference is wrong (SimPO)"),
           real<&Job::objective, &Objective::dpo, &train::PreferenceOptions::pref_ftx>(
-              "--pref-ftx", kFromZero, "Weight of the chosen answers' own loss, of both"),
-          text<&Job::objective, &Objective::ref_model>("--ref-model", "DIR", "Reference model of DPO")
+              "--pref-ftx", kFromZero, "Weight of the language-model loss on the chosen answers (DPO and SimPO)"),
+          text<&Job::objective, &Objective::ref_model>("--ref-model", "DIR", "Folder of the reference model (DPO)")
               .saved_if([](const Job& job) { return job.data.is_pairwise_dataset; })
               .from("the model that training starts from")
               .by_content(),
           text<&Job::objective, &Objective::ref_logps_cache>(
               "--ref-logps-cache", "FILE",
-              "Log-probabilities of DPO's reference model: computed once, before training, where FILE is not there, and read where it is; training then holds no reference model")
+              "File of the reference model's log-probabilities (DPO). Computed before training if FILE does not exist, read if it does; training then holds no reference model")
               .from("none")
               .by_content(),
       },
@@ -37,11 +37,11 @@ void add_objective_keys(std::vector<Key>& table) {
             {
                 text<&Job::data, &Data::placeholder_token>(
                     "--placeholder-token", "TEXT",
-                    "Token behind each step, where labels count; as shardloom preprocess was told")
+                    "Token after each step, where labels count; the one given to shardloom preprocess")
                     .saved()
                     .from("every label counts"),
                 texts<&Job::data, &Data::reward_tokens>("--reward-tokens", "TOKEN",
-                                                        "The labels there are: the loss compares their logits alone")
+                                                        "Tokens that are labels: the loss compares only their logits")
                     .saved(),
             },
             table);

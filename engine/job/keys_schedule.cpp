@@ -7,64 +7,65 @@ void add_schedule_keys(std::vector<Key>& table) {
       "Batch and schedule",
       {
           whole<&Job::schedule, &Schedule::micro_batch_size>("--micro-batch-size", 1,
-                                                             "Sequences of one forward and backward on a rank")
+                                                             "Sequences in one forward and backward pass of a rank")
               .is_common()
               .saved(),
           whole<&Job::schedule, &Schedule::global_batch_size>("--global-batch-size", 1,
-                                                              "Sequences of a step on all ranks")
+                                                              "Sequences in a step, over all ranks")
               .is_common()
               .saved()
               .from("micro-batch-size x ranks"),
           whole<&Job::schedule, &Schedule::train_iters>("--train-iters", 1, "Optimizer steps").is_common().saved(),
           whole<&Job::schedule, &Schedule::train_samples>(
-              "--train-samples", 1, "Sequences to train on, whole batches of them; in the place of --train-iters")
+              "--train-samples", 1, "Sequences to train on, rounded down to whole batches; replaces --train-iters")
               .saved()
               .from("none"),
           numbers<&Job::schedule, &Schedule::iterations_to_skip>(
-              "--iterations-to-skip", 1, "Iterations, from 1, whose data is consumed and not trained on")
+              "--iterations-to-skip", 1, "Iterations, counted from 1, whose data is consumed without training")
               .saved(),
-          real<&Job::schedule, &Schedule::lr>("--lr", kAboveZero, "Largest learning rate").is_common().saved(),
+          real<&Job::schedule, &Schedule::lr>("--lr", kAboveZero, "Peak learning rate").is_common().saved(),
           real<&Job::schedule, &Schedule::min_lr>("--min-lr", kFromZero, "Learning rate at the end of the decay")
               .saved(),
           choice<&Job::schedule, &Schedule::lr_decay_style>("--lr-decay-style",
                                                             "How the learning rate falls after the warm-up")
               .saved(),
           whole<&Job::schedule, &Schedule::lr_decay_iters>("--lr-decay-iters", 1,
-                                                           "Steps until --min-lr is reached, warm-up included")
+                                                           "Steps until --min-lr is reached, including the warm-up")
               .saved()
               .from("train-iters"),
           whole<&Job::schedule, &Schedule::lr_decay_samples>("--lr-decay-samples", 1,
-                                                             "The same in samples, with --train-samples")
+                                                             "As --lr-decay-iters, in samples; with --train-samples")
               .saved()
               .from("train-samples"),
           whole<&Job::schedule, &Schedule::lr_warmup_iters>("--lr-warmup-iters", 0,
-                                                            "Steps in which the learning rate rises")
+                                                            "Warm-up steps of the learning rate")
               .saved(),
           whole<&Job::schedule, &Schedule::lr_warmup_samples>("--lr-warmup-samples", 0,
-                                                              "The same in samples, with --train-samples")
+                                                              "As --lr-warmup-iters, in samples; with --train-samples")
               .saved(),
           real<&Job::schedule, &Schedule::lr_warmup_fraction>("--lr-warmup-fraction", kBelowOne,
-                                                              "The same as a share of the decay's length")
+                                                              "Warm-up as a share of --lr-decay-iters")
               .saved(),
           real<&Job::schedule, &Schedule::lr_warmup_init>("--lr-warmup-init", kFromZero,
-                                                          "Learning rate at which the warm-up begins")
+                                                          "Learning rate at the start of the warm-up")
               .saved(),
           choice<&Job::schedule, &Schedule::lr_wsd_decay_style>("--lr-wsd-decay-style",
-                                                                "How the learning rate falls in the last part of WSD")
+                                                                "How the learning rate falls in the decay phase of WSD")
               .saved(),
-          whole<&Job::schedule, &Schedule::lr_wsd_decay_iters>("--lr-wsd-decay-iters", 1, "Steps of that last part")
+          whole<&Job::schedule, &Schedule::lr_wsd_decay_iters>("--lr-wsd-decay-iters", 1,
+                                                               "Steps of the decay phase of WSD")
               .saved()
               .from("none"),
-          whole<&Job::schedule, &Schedule::lr_wsd_decay_samples>("--lr-wsd-decay-samples", 1,
-                                                                 "The same in samples, with --train-samples")
+          whole<&Job::schedule, &Schedule::lr_wsd_decay_samples>(
+              "--lr-wsd-decay-samples", 1, "As --lr-wsd-decay-iters, in samples; with --train-samples")
               .saved()
               .from("none"),
           toggle<&Job::schedule, &Schedule::override_opt_param_scheduler>(
               "--override-opt-param-scheduler",
-              "Of a run that goes on, the command line's schedule holds, not the checkpoint's"),
+              "When resuming, use the schedule of the command line instead of the checkpoint's"),
           toggle<&Job::schedule, &Schedule::use_checkpoint_opt_param_scheduler>(
               "--use-checkpoint-opt-param-scheduler",
-              "Of a run that goes on, the checkpoint's schedule holds, not the command line's"),
+              "When resuming, use the schedule of the checkpoint instead of the command line's"),
       },
       table);
 }

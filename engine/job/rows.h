@@ -1,6 +1,6 @@
-// How rows of the table are written: real<&Job::schedule, &Schedule::lr>("--lr", kAboveZero,
-// "Largest learning rate"). The template
-// arguments are the members that lead from the job to the value. Private to engine/job.
+// How rows of the table are written:
+//   real<&Job::schedule, &Schedule::lr>("--lr", kAboveZero, "Peak learning rate")
+// The template arguments are the members that lead from the job to the value. Private to engine/job.
 #pragma once
 
 #include <filesystem>

@@ -3,7 +3,7 @@
 // Order        repetition penalty, temperature, top_k, top_p, min_p, softmax, one draw; as transformers has it.
 // Penalty      r > 0: logits of tokens that the row has, prompt included, are divided by r where positive, else
 //              multiplied.
-// Greedy       temperature 0: the largest logit after the penalty; of equal ones the first.
+// Greedy       temperature 0: the largest logit after the penalty; ties go to the first.
 // Temperature  T > 0: token i with probability exp(l_i / T) / sum_j exp(l_j / T), over the tokens that are kept:
 //              top_k   the k-th largest logit and what is at least as large (ties stay); a k above the vocabulary
 //                      keeps all

@@ -104,7 +104,7 @@ TEST_F(HostProgram, PinsWhatTheLimitAllowsAndSaysOnceWhatItDoesNot) {
   const Words limited = (geteuid() == 0 ? as_others : Words{}) + Words{"prlimit", "--memlock=16384:16384"};
   EXPECT_EQ(bits_of({}, limited), whole);
   EXPECT_TRUE(std::regex_match(
-      last.err, std::regex("warning: host memory: [0-9]+ bytes of a rank were to be pinned, and 8192 are: this process "
+      last.err, std::regex("warning: host memory: pinned 8192 of the [0-9]+ bytes requested by a rank: this process "
                            "may lock 16384 bytes \\(ulimit -l 16, shared by 2 ranks\\); the rest is pageable; raise "
                            "ulimit -l\n")))
       << last.err;

@@ -55,7 +55,7 @@ TEST(PinnedPool, LocksItsPartOfTheLimitAndSaysOnceWhatItDoesNotLock) {
   EXPECT_EQ(second->pinned_bytes(), 4 * kPage);  // whoever comes first, both the same
   EXPECT_THAT(machine.locked_bytes, ElementsAre(4 * kPage, 4 * kPage));
   EXPECT_THAT(machine.said,
-              ElementsAre("host memory: 20480 bytes of a rank were to be pinned, and 16384 are: this process may lock "
+              ElementsAre("host memory: pinned 16384 of the 20480 bytes requested by a rank: this process may lock "
                           "32868 bytes (ulimit -l 32, shared by 2 ranks); the rest is pageable; raise ulimit -l"));
 }
 
@@ -67,10 +67,9 @@ TEST(PinnedPool, WorksWhereNothingMayBeLocked) {
   EXPECT_THAT(machine.locked_bytes, IsEmpty());
   const auto piece = pool->take(kPage);
   piece.get()[kPage - 1] = std::byte{7};
-  EXPECT_THAT(
-      machine.said,
-      ElementsAre("host memory: 4096 bytes of a rank were to be pinned, and 0 are: this process may lock 0 bytes "
-                  "(ulimit -l 0); the rest is pageable; raise ulimit -l"));
+  EXPECT_THAT(machine.said,
+              ElementsAre("host memory: pinned 0 of the 4096 bytes requested by a rank: this process may lock 0 bytes "
+                          "(ulimit -l 0); the rest is pageable; raise ulimit -l"));
 }
 
 TEST(PinnedPool, WorksWhereLockingIsRefusedAllTheSame) {
@@ -145,7 +144,7 @@ TEST(AllocatorWithAPool, PinsBeyondItOnlyWhileItsPartOfTheLimitLasts) {
   const auto beyond = allocator->allocate(kPage, true);
   EXPECT_THAT(machine.locked_bytes, ElementsAre(2 * kPage, kPage));
   EXPECT_THAT(machine.said,
-              ElementsAre("host memory: 16384 bytes of a rank were to be pinned, and 12288 are: this process may lock "
+              ElementsAre("host memory: pinned 12288 of the 16384 bytes requested by a rank: this process may lock "
                           "12288 bytes (ulimit -l 12); the rest is pageable; raise ulimit -l"));
 }
 
