@@ -3,12 +3,6 @@
 #include "engine/cli/schedule_rules.h"
 
 namespace loom::cli {
-namespace {
-
-bool is_share(double x) { return x > 0 && x <= 1; }
-
-}  // namespace
-
 std::vector<std::string> refused_distributed_optimizer(const ForeignFlags& foreign,
                                                        const train::OptimizerOptions& values) {
   if (!foreign.distributed_optimizer || values.swap_optimizer) return {};
