@@ -3,6 +3,7 @@
 #include "engine/cli/schedule_rules.h"
 
 namespace loom::cli {
+
 std::vector<std::string> refused_distributed_optimizer(const ForeignFlags& foreign,
                                                        const train::OptimizerOptions& values) {
   if (!foreign.distributed_optimizer || values.swap_optimizer) return {};

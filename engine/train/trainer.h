@@ -49,7 +49,7 @@ struct StopRequest {
 
 class Trainer {
  public:
-  // Builds, shards and fills the model. Collective. The rank is made (rank_setup.h); the references outlive the trainer.
+  // Builds, shards and fills the model. Collective. The rank is made (rank_setup.h); the references outlive it.
   Trainer(const TrainSections& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
           comm::World& world);
   ~Trainer();

@@ -107,8 +107,9 @@ TEST(LogsPage, HasEveryTagOfTensorBoard) {
     *flag = true;
   }
   options.log_interval = 1;
-  log::TensorBoard board(options,
-                         {.flops_per_rank = [] { return 1.0; }, .memory = [] { return log::MemoryFigures{}; }});
+  log::TensorBoard board(options, {.flops_per_rank = [] { return 1.0; },
+                                   .params_norm = [] { return 1.0; },
+                                   .memory = [] { return log::MemoryFigures{}; }});
   train::StepMetrics metrics{.step = 1, .samples_consumed = 8, .samples_skipped = 4, .held_out_loss = 1.0};
   metrics.reports.emplace_back("NAME", 1.5);
   metrics.held_out_reports.emplace_back("NAME", 1.5);
