@@ -70,7 +70,7 @@ class BufferAllocator final : public device::HostAllocator {
       pinned_ = pinned_pool_->pinned_bytes();
     }
     auto piece = pinned_pool_->take(bytes);
-    if (!piece) logger().debug("{}host memory: the pool has no place for {} bytes", rank_prefix(), bytes);
+    if (!piece) log_debug("{}host memory: the pool has no place for {} bytes", rank_prefix(), bytes);
     return piece;
   }
 

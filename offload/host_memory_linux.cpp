@@ -89,7 +89,7 @@ class LinuxCalls final : public HostMemoryCalls {
   }
 
  protected:
-  void say(const std::string& text) override { logger().warn("{}", text); }
+  void say(const std::string& text) override { log_warning("{}", text); }
 
  private:
   std::mutex libnuma_;  // fills its tables at the first call for a node

@@ -58,8 +58,8 @@ void PinnedPool::pin(int ranks_of_process) {
 void PinnedPool::look_at_pages() {
   PageCount pages;
   if (node() && pinned_bytes_ > 0) pages = count_pages(memory_.data(), pinned_bytes_, *node(), calls_);
-  logger().debug("{}host memory: a pool of {} bytes, {} of them pinned, on {}; {} of {} pages looked at are there",
-                 rank_prefix(), bytes(), pinned_bytes_, node_text(node()), pages.on_node, pages.seen);
+  log_debug("{}host memory: a pool of {} bytes, {} of them pinned, on {}; {} of {} pages looked at are there",
+            rank_prefix(), bytes(), pinned_bytes_, node_text(node()), pages.on_node, pages.seen);
   if (pages.on_node * 20 >= pages.seen * 19) return;
   const device::HostTopology topology = calls_.topology();
   const device::HostNode* const found = topology.node(*node());

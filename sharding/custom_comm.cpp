@@ -1,7 +1,7 @@
 #include "sharding/custom_comm.h"
 
 #include <array>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <utility>
 
 #include "engine/core/error.h"

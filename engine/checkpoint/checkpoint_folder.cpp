@@ -1,7 +1,7 @@
 #include "engine/checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <functional>
 
 #include "engine/checkpoint/directories.h"

@@ -28,7 +28,7 @@ void remove_former(const fs::path& path) {
   try {
     remove_directory(path);
   } catch (const Error& error) {
-    logger().warn("{}; it is what the new checkpoint replaced, and no longer needed", escaped(error.what()));
+    log_warning("{}; it is what the new checkpoint replaced, and no longer needed", escaped(error.what()));
   }
 }
 

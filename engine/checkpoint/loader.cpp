@@ -1,7 +1,7 @@
 #include "engine/checkpoint/loader.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <unordered_set>
 
 #include "engine/core/error.h"
@@ -39,7 +39,7 @@ class Misfits {
     if (parts.empty()) return;
     const std::string text = fmt::format("{}: the {} does not fit the checkpoint: {}{}", checkpoint_.folder().string(),
                                          of, fmt::join(parts, "; "), nearest());
-    if (strictness_ == Strictness::kLogAll && mismatched_.empty()) return logger().warn("{}", text);
+    if (strictness_ == Strictness::kLogAll && mismatched_.empty()) return log_warning("{}", text);
     config_error(
         "{}; load it with the flags and the model it was saved with, or say what may be left out: "
         "--dist-ckpt-strictness assume_ok_unexpected or log_all",

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <span>
 #include <sys/mman.h>
 #include <system_error>

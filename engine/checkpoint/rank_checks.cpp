@@ -1,7 +1,7 @@
 #include "engine/checkpoint/rank_checks.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <map>
 #include <sstream>
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include "engine/checkpoint/checkpoint_folder.h"
 #include "engine/checkpoint/directories.h"
@@ -42,7 +42,7 @@ std::string choose(const std::filesystem::path& folder, std::optional<std::int64
   const auto choice = CheckpointFolder(folder).choose(requested, VerifyDepth::kSizes);
   if (!choice) return std::string(kNone);
   for (const Choice::Passed& passed : choice->passed) {
-    logger().warn("{}: passed over: {}", escaped(passed.path.string()), passed.reason);
+    log_warning("{}: passed over: {}", escaped(passed.path.string()), passed.reason);
   }
   return said(choice->id);
 }
@@ -54,7 +54,7 @@ std::string choose_below(const std::filesystem::path& folder, std::int64_t damag
     if (iteration >= damaged) continue;
     const Verdict verdict = checkpoints.verify({iteration}, VerifyDepth::kSizes);
     if (verdict.usable()) return said({iteration});
-    logger().warn("{}: passed over: {}", escaped(checkpoints.path_of({iteration}).string()), verdict.reason);
+    log_warning("{}: passed over: {}", escaped(checkpoints.path_of({iteration}).string()), verdict.reason);
   }
   return std::string(kNone);
 }
@@ -174,7 +174,7 @@ std::optional<Resumed> resume(const std::filesystem::path& folder, std::optional
     }
     if (requested || !from->iteration || reading.is_gone) break;
     if (everyone.rank() == 0) {
-      logger().warn("{}: passed over: {}; the next older checkpoint is read", escaped(from->path.string()), problem);
+      log_warning("{}: passed over: {}; the next older checkpoint is read", escaped(from->path.string()), problem);
     }
     const std::int64_t damaged = *from->iteration;
     from = parse(ask_rank_0(everyone, [&] { return choose_below(folder, damaged); }), folder);

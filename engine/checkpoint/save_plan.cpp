@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <map>
 #include <memory>
 #include <utility>

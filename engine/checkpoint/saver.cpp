@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -158,7 +158,7 @@ class Saver::Work {
     try {
       clean();
     } catch (const std::exception& error) {
-      logger().warn("{}", error.what());
+      log_warning("{}", error.what());
     }
   }
 
@@ -217,7 +217,7 @@ void Saver::failed(const std::string& text) {
         text);
   }
   if (everyone_->rank() == 0) {
-    logger().warn("the checkpoint cannot be written: {}; the former one is whole, and training goes on", text);
+    log_warning("the checkpoint cannot be written: {}; the former one is whole, and training goes on", text);
   }
 }
 

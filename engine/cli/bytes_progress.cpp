@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <biosoup/progress_bar.hpp>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sstream>
 #include <utility>
 

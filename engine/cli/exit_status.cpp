@@ -1,7 +1,7 @@
 #include "engine/cli/exit_status.h"
 
 #include <exception>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <iostream>
 
 #include "engine/cli/standard_streams.h"

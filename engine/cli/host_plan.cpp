@@ -25,7 +25,7 @@ std::optional<plan::HostNeed> need_of_step(const job::Job& arguments, const trai
   try {
     return plan::plan_host_need(arguments, callbacks, inputs);
   } catch (const Error& error) {
-    logger().warn("host memory: the step cannot be planned, so what it keeps there is not checked ({})", error.what());
+    log_warning("host memory: the step cannot be planned, so what it keeps there is not checked ({})", error.what());
     return std::nullopt;
   }
 }
@@ -35,8 +35,8 @@ void check(const plan::HostNeed& need, int local_ranks) {
   if (const auto available = offload::available_memory()) {
     offload::check_host_memory(need.bytes, local_ranks, *available);
   } else {
-    logger().warn("host memory: this system does not say how much is available, so {} bytes a rank are not checked",
-                  need.bytes);
+    log_warning("host memory: this system does not say how much is available, so {} bytes a rank are not checked",
+                need.bytes);
   }
 }
 

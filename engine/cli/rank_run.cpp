@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "engine/cli/flags_without_effect.h"
 #include "engine/core/log.h"
@@ -26,7 +26,7 @@ namespace {
 void warn_of_max_connections() {
   const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   if (connections == nullptr || std::string_view(connections) != "1") return;
-  logger().warn(
+  log_warning(
       "CUDA_DEVICE_MAX_CONNECTIONS is 1, which changes nothing here; MindSpeed refuses it with FSDP2: export 2 there");
 }
 
@@ -37,7 +37,7 @@ void warn_of_environment() {
     return value != nullptr && *value != 0 && std::string_view(value) != "0";
   };
   if (is_on("TASK_QUEUE_ENABLE")) {
-    logger().warn(
+    log_warning(
         "TASK_QUEUE_ENABLE is {}, which prepares operators in a queue of their own on NPUs; it is not built yet and "
         "changes nothing here",
         std::getenv("TASK_QUEUE_ENABLE"));
@@ -71,13 +71,13 @@ void describe(const train::TrainSections& arguments, const train::TrainingInputs
   for (const std::string& line : inputs.said) out << line << "\n";
   if (inputs.tuning.lora) out << models::describe_lora(models::sharded_module(model)) << "\n";
   warn_of_environment();
-  for (const std::string& warning : inputs.data.warnings) logger().warn("{}", warning);
+  for (const std::string& warning : inputs.data.warnings) log_warning("{}", warning);
   if (!inputs.fsdp2) {
     for (const std::string& line : sharding::describe_recompute(inputs.recomputed)) out << line << "\n";
     return;
   }
   warn_of_max_connections();
-  for (const std::string& warning : inputs.fsdp2->warnings) logger().warn("{}", warning);
+  for (const std::string& warning : inputs.fsdp2->warnings) log_warning("{}", warning);
   out << sharding::describe_groups(models::sharded_module(model), inputs.fsdp2->written_as);
   if (!inputs.fsdp2->offloaded.empty()) {
     out << fmt::format("first arguments of {} of the modules wait in {} host memory, the last one's excepted\n",
@@ -174,7 +174,7 @@ log::ProgressOptions RankRun::progress_options() const {
 // In the order in which a step begins for them; it ends for them the other way round.
 void RankRun::watch() {
   if (const auto warning = observe::profile_warning(job_.profile, job_.schedule.train_iters); warning && first_) {
-    logger().warn("{}", *warning);
+    log_warning("{}", *warning);
   }
   observers_.push_back(&profiler_);
   if (job_.report.print_schedule) {

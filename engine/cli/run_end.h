@@ -6,7 +6,7 @@
 #pragma once
 
 #include <chrono>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <mutex>
 #include <optional>
 #include <string>

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <iostream>
 #include <system_error>
 

@@ -1,7 +1,7 @@
 #include "engine/comm/mesh.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <utility>
 
 #include "engine/comm/local/solo.h"

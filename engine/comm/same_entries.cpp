@@ -1,7 +1,7 @@
 #include "engine/comm/same_entries.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <map>
 
 #include "engine/comm/exchange.h"

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <fmt/format.h>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>

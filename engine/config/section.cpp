@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"

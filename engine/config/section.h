@@ -11,7 +11,7 @@
 #pragma once
 
 #include <cstdint>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <optional>
 #include <set>
 #include <span>

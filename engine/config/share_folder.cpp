@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <system_error>
 
 #include "engine/core/error.h"

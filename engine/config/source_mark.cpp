@@ -1,6 +1,6 @@
 #include "engine/config/source_mark.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "engine/core/shown_text.h"
 

@@ -1,7 +1,7 @@
 #include "engine/convert/find_checkpoint.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <optional>
 #include <system_error>
 #include <utility>

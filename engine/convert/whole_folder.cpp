@@ -50,7 +50,7 @@ WholeFolder::~WholeFolder() {
   try {
     remove_directory(temporary_);
   } catch (const Error& error) {
-    logger().warn("{}; it is half of a folder, and no longer needed", error.what());
+    log_warning("{}; it is half of a folder, and no longer needed", error.what());
   }
 }
 

@@ -1,6 +1,6 @@
 #include "engine/core/box.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 

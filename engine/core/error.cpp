@@ -15,4 +15,23 @@ std::string model_prefix() {
   return rank_prefix() + (place.empty() ? place : fmt::format("in {}: ", place));
 }
 
+namespace detail {
+
+void throw_config_error(fmt::string_view format, fmt::format_args args) {
+  throw ConfigError(fmt::vformat(format, args));
+}
+
+void throw_model_error(fmt::string_view format, fmt::format_args args) {
+  throw ModelError(model_prefix() + fmt::vformat(format, args));
+}
+
+void throw_internal_error(fmt::string_view format, fmt::format_args args) {
+  throw InvariantError(rank_prefix() + "internal: " + fmt::vformat(format, args));
+}
+
+std::string text_of_rank(fmt::string_view format, fmt::format_args args) {
+  return rank_prefix() + fmt::vformat(format, args);
+}
+
+}  // namespace detail
 }  // namespace loom

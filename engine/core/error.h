@@ -7,10 +7,9 @@
 // a program with status 2, the others with 1.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace loom {
 
@@ -59,14 +58,22 @@ class InvariantError : public Error {
 // "[rank R] " while a rank is current on this thread, else "".
 std::string rank_prefix();
 
+// What the templates below share: a call instantiates no more than its list of arguments.
+namespace detail {
+[[noreturn]] void throw_config_error(fmt::string_view format, fmt::format_args args);
+[[noreturn]] void throw_model_error(fmt::string_view format, fmt::format_args args);
+[[noreturn]] void throw_internal_error(fmt::string_view format, fmt::format_args args);
+std::string text_of_rank(fmt::string_view format, fmt::format_args args);
+}  // namespace detail
+
 template <class... Args>
 [[noreturn]] void config_error(fmt::format_string<Args...> format, Args&&... args) {
-  throw ConfigError(fmt::format(format, std::forward<Args>(args)...));
+  detail::throw_config_error(format, fmt::make_format_args(args...));
 }
 
 template <class E, class... Args>
 [[noreturn]] void raise(fmt::format_string<Args...> format, Args&&... args) {
-  throw E(rank_prefix() + fmt::format(format, std::forward<Args>(args)...));
+  throw E(detail::text_of_rank(format, fmt::make_format_args(args...)));
 }
 
 // rank_prefix(), then "in the forward of 'layers.1' (Block): " while a module of the user's runs on this rank.
@@ -74,7 +81,7 @@ std::string model_prefix();
 
 template <class... Args>
 [[noreturn]] void model_error(fmt::format_string<Args...> format, Args&&... args) {
-  throw ModelError(model_prefix() + fmt::format(format, std::forward<Args>(args)...));
+  detail::throw_model_error(format, fmt::make_format_args(args...));
 }
 
 // What the user's model must keep to.
@@ -86,9 +93,7 @@ void check_model(bool holds, fmt::format_string<Args...> format, Args&&... args)
 // What our own code must keep to.
 template <class... Args>
 void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
-  if (!holds) {
-    throw InvariantError(rank_prefix() + "internal: " + fmt::format(format, std::forward<Args>(args)...));
-  }
+  if (!holds) detail::throw_internal_error(format, fmt::make_format_args(args...));
 }
 
 }  // namespace loom

@@ -4,6 +4,7 @@
 #include <spdlog/cfg/env.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 
 #include "engine/core/rank_context.h"
 #include "engine/core/shown_text.h"
@@ -27,7 +28,27 @@ std::unique_ptr<spdlog::formatter> make_formatter() {
   return formatter;
 }
 
+spdlog::level::level_enum level_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      break;
+  }
+  return spdlog::level::err;
+}
+
 }  // namespace
+
+void log_message(LogLevel level, fmt::string_view format, fmt::format_args args) {
+  if (!logger().should_log(level_of(level))) return;
+  const std::string text = fmt::vformat(format, args);
+  logger().log(level_of(level), spdlog::string_view_t(text));
+}
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {

@@ -2,11 +2,38 @@
 // default. Messages are escaped (shown_text.h).
 #pragma once
 
-#include <spdlog/spdlog.h>
+#include <cstdint>
+#include <fmt/core.h>
+
+namespace spdlog {
+class logger;
+}
 
 namespace loom {
 
-// The project's logger; made at first use.
+enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError };
+
+// What the functions below share: a call instantiates no more than its list of arguments.
+void log_message(LogLevel level, fmt::string_view format, fmt::format_args args);
+
+template <class... Args>
+void log_debug(fmt::format_string<Args...> format, Args&&... args) {
+  log_message(LogLevel::kDebug, format, fmt::make_format_args(args...));
+}
+template <class... Args>
+void log_info(fmt::format_string<Args...> format, Args&&... args) {
+  log_message(LogLevel::kInfo, format, fmt::make_format_args(args...));
+}
+template <class... Args>
+void log_warning(fmt::format_string<Args...> format, Args&&... args) {
+  log_message(LogLevel::kWarning, format, fmt::make_format_args(args...));
+}
+template <class... Args>
+void log_error(fmt::format_string<Args...> format, Args&&... args) {
+  log_message(LogLevel::kError, format, fmt::make_format_args(args...));
+}
+
+// The project's logger, made at first use: its level and sinks.
 spdlog::logger& logger();
 
 }  // namespace loom

@@ -32,7 +32,7 @@ class CoresOfArena final : public tbb::task_scheduler_observer {
     try {
       bind_this_thread(cores_);
     } catch (const DeviceError& error) {
-      logger().warn("a compute thread is not bound: {}", error.what());
+      log_warning("a compute thread is not bound: {}", error.what());
     }
   }
 

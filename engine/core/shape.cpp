@@ -1,7 +1,6 @@
 #include "engine/core/shape.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <span>
 
 #include "engine/core/checked.h"

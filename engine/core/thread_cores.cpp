@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <cerrno>
+#include <fmt/format.h>
 #include <memory>
 #include <system_error>
 

@@ -1,7 +1,7 @@
 #include "engine/data/byte_batches.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <memory>
 
 #include "engine/core/error.h"

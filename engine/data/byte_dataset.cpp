@@ -1,7 +1,7 @@
 #include "engine/data/byte_dataset.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <numeric>
 #include <set>
 #include <string>

@@ -136,7 +136,7 @@ std::optional<IndexArrays> read_indices(const fs::path& path, const std::string&
   if (!is_there(path)) return {};
   IndexFile file(path);
   std::optional<IndexArrays> arrays = file.arrays(description, item_bytes);
-  if (!arrays) logger().warn("{}: this cache is damaged ({}) and is built again", path.string(), file.why_not());
+  if (!arrays) log_warning("{}: this cache is damaged ({}) and is built again", path.string(), file.why_not());
   return arrays;
 }
 
@@ -187,7 +187,7 @@ IndexArrays cached_indices(const IndexCache& cache, const std::string& name, con
   try {
     return read_or_build(cache, path, description, item_bytes, build);
   } catch (const ConfigError& error) {
-    logger().warn("{}; the indices stay in memory, and every process builds its own", error.what());
+    log_warning("{}; the indices stay in memory, and every process builds its own", error.what());
   }
   return IndexArrays(build());
 }

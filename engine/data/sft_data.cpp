@@ -1,6 +1,6 @@
 #include "engine/data/sft_data.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <memory>
 
 namespace loom::data {

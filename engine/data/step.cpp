@@ -1,7 +1,7 @@
 #include "engine/data/step.h"
 
 #include <cstring>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <utility>
 
 #include "engine/core/error.h"

@@ -1,7 +1,7 @@
 #include "engine/data/token_batches.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <functional>
 #include <memory>
 

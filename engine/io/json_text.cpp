@@ -1,6 +1,7 @@
 #include "engine/io/json_text.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <set>
 #include <vector>
 

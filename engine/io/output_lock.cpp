@@ -104,8 +104,8 @@ bool OutputLock::take(const std::string& flag, const fs::path& output, std::chro
       config_error("{}: another run writes {} ({}); wait for its end, or give another path", flag, output.string(),
                    who);
     }
-    logger().warn("{}: {} cannot be locked: {}; take care that no other run writes there", flag, output.string(),
-                  reason_of(failed));
+    log_warning("{}: {} cannot be locked: {}; take care that no other run writes there", flag, output.string(),
+                reason_of(failed));
     return true;
   }
   if (!is_still_at(fd, path_)) {
@@ -121,7 +121,7 @@ bool OutputLock::take(const std::string& flag, const fs::path& output, std::chro
 void OutputLock::say_who() const {
   const std::string who = who_am_i() + "\n";
   if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, who.data(), who.size(), 0) < 0) {
-    logger().warn("{}: cannot write: {}", path_.string(), reason_of(errno));
+    log_warning("{}: cannot write: {}", path_.string(), reason_of(errno));
   }
 }
 

@@ -1,6 +1,6 @@
 #include "engine/job/effective_config.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/job/key.h"

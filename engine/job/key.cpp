@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "engine/core/parse_number.h"
 #include "engine/job/read_words.h"

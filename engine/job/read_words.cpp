@@ -1,7 +1,7 @@
 #include "engine/job/read_words.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/core/spelling.h"
 

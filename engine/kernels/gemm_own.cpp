@@ -58,8 +58,8 @@ const GemmKernels* best_kernels() {
     for (int i = sets.count - 1; i >= 0; --i) {
       if (multiplies_right(*sets.first[i], DType::kF32) && multiplies_right(*sets.first[i], DType::kBF16))
         return sets.first[i];
-      logger().warn("this processor names {}, but a small matrix product with it is wrong; it is not used",
-                    sets.first[i]->name);
+      log_warning("this processor names {}, but a small matrix product with it is wrong; it is not used",
+                  sets.first[i]->name);
     }
     return nullptr;
   }();

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
@@ -134,8 +134,8 @@ void MetricsWriter::open_file(const fs::path& target, MetricsMode mode) {
   if (mode == MetricsMode::kNew && ::stat(target.c_str(), &earlier) == 0 && earlier.st_size > 0) {
     if (::access(target.c_str(), W_OK) != 0) cannot_open(path_, io::reason_of(errno));
     const fs::path kept = move_aside(target);
-    logger().info("{}: the metrics of an earlier run are kept in {}", path_.string(),
-                  (path_.parent_path() / kept.filename()).string());
+    log_info("{}: the metrics of an earlier run are kept in {}", path_.string(),
+             (path_.parent_path() / kept.filename()).string());
   }
   const int access = mode == MetricsMode::kAppend ? O_RDWR : O_WRONLY;
   fd_ = ::open(target.c_str(), access | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -152,8 +152,8 @@ void MetricsWriter::mend_last_line() {
   const bool mended = whole ? ::write(fd_, "\n", 1) == 1 : ::ftruncate(fd_, kept) == 0;
   if (!mended) cannot_open(path_, io::reason_of(errno));
   if (whole) return;
-  logger().warn("{}: the last line was cut off after {} bytes, as by a run that was killed; it is removed",
-                path_.string(), last.size());
+  log_warning("{}: the last line was cut off after {} bytes, as by a run that was killed; it is removed",
+              path_.string(), last.size());
 }
 
 void MetricsWriter::write(const train::StepMetrics& metrics) {
@@ -170,7 +170,7 @@ void MetricsWriter::evaluated(std::int64_t step, const train::Evaluation& held_o
 
 void MetricsWriter::warn_of_values(std::int64_t step, const std::vector<std::string>& not_finite) {
   if (not_finite.empty() || std::exchange(warned_of_values_, true)) return;
-  logger().warn("step {}: {}; written as null, here and in the steps to come", step, fmt::join(not_finite, ", "));
+  log_warning("step {}: {}; written as null, here and in the steps to come", step, fmt::join(not_finite, ", "));
 }
 
 void MetricsWriter::append(std::int64_t step, const std::string& text) {
@@ -178,7 +178,7 @@ void MetricsWriter::append(std::int64_t step, const std::string& text) {
   const io::Written written = io::write_all(fd_, std::as_bytes(std::span(text)));
   if (written.error == 0) return;
   if (is_file_ && written.bytes > 0 && ::ftruncate(fd_, end) != 0) {
-    logger().warn("{}: the line of step {} is not whole", path_.string(), step);
+    log_warning("{}: the line of step {} is not whole", path_.string(), step);
   }
   missed(step, written.error);
 }
@@ -186,7 +186,7 @@ void MetricsWriter::append(std::int64_t step, const std::string& text) {
 void MetricsWriter::missed(std::int64_t step, int error_number) {
   if (missing_++ > 0) return;
   first_missing_ = fmt::format("step {}: {}", step, io::reason_of(error_number));
-  logger().warn("{}: cannot write the metrics of {}; training goes on without them", path_.string(), first_missing_);
+  log_warning("{}: cannot write the metrics of {}; training goes on without them", path_.string(), first_missing_);
 }
 
 std::optional<std::string> MetricsWriter::problem() const {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <biosoup/progress_bar.hpp>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sstream>
 #include <sys/ioctl.h>
 

@@ -10,7 +10,7 @@ namespace loom::log {
 namespace {
 
 void warn_of_spike(const train::StepMetrics& metrics, std::string_view what, double value, const SpikeState& state) {
-  logger().warn(
+  log_warning(
       "iteration {}: the {} is {}, at least {:g} times the largest of the first {}, {}; training goes on: look at the "
       "data of this iteration, or lower --lr or --clip-grad",
       metrics.step, what, value, kSpikeFactor, kSpikeSamples, state.maximum);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <utility>
 
 #include "engine/core/log.h"
@@ -110,8 +110,7 @@ void TensorBoard::flush() {
   missing_ += waiting;
   if (missing_ > waiting) return;
   reason_ = fmt::format("step {}: {}", step_, io::reason_of(failed));
-  logger().warn("{}: cannot write the scalars up to {}; training goes on without them", file_->path().string(),
-                reason_);
+  log_warning("{}: cannot write the scalars up to {}; training goes on without them", file_->path().string(), reason_);
 }
 
 std::optional<std::string> TensorBoard::problem() const {

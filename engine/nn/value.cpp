@@ -1,6 +1,7 @@
 #include "engine/nn/value.h"
 
 #include <array>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 

@@ -1,7 +1,7 @@
 #include "engine/observe/profiler.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -169,7 +169,7 @@ void Profiler::run_stopped() {
 }
 
 void Profiler::write_collected() {
-  logger().info("profile written to {}", write(collected_->recorder.recording()));
+  log_info("profile written to {}", write(collected_->recorder.recording()));
   collected_.reset();
 }
 

@@ -1,7 +1,7 @@
 #include "engine/plan/adaptive.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>

@@ -1,7 +1,7 @@
 #include "engine/plan/host_memory.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "engine/comm/simulated/simulated.h"
 #include "engine/core/units.h"

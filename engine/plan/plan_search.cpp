@@ -1,7 +1,7 @@
 #include "engine/plan/plan_search.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <functional>
 #include <iterator>
 #include <set>

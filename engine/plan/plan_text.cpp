@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <functional>
 #include <span>
 

@@ -1,6 +1,6 @@
 #include "engine/plan/plan_trace.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/observe/perfetto.h"

@@ -1,7 +1,7 @@
 #include "engine/plan/swap_estimate.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <optional>
 #include <unordered_map>
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <sstream>
 
 #include "engine/core/error.h"
@@ -145,14 +146,14 @@ class RankTexts {
     print(text.finish());
     end();
     if (first_ && best.reason == models::StopReason::kPositionsFull) {
-      logger().warn("stopped: max_position_embeddings is {}", job_.config.max_position_embeddings);
+      log_warning("stopped: max_position_embeddings is {}", job_.config.max_position_embeddings);
     }
   }
 
   // All that was asked for, or the model's own end: a normal end.
   void warn(const models::Generation& made, std::size_t row) const {
     if (!first_ || made.reason != models::StopReason::kPositionsFull) return;
-    logger().warn("{}{}", job_.prompts.size() == 1 ? "" : job_.name_of(row) + ": ", made.message);
+    log_warning("{}{}", job_.prompts.size() == 1 ? "" : job_.name_of(row) + ": ", made.message);
   }
 
   const Decoding& job_;

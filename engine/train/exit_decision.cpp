@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace loom::train {
 namespace {

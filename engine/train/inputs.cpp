@@ -1,7 +1,7 @@
 #include "engine/train/inputs.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <system_error>
 
 #include "engine/config/share_folder.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <string_view>
 #include <vector>
 

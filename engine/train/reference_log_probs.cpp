@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <span>
 
 #include "engine/core/error.h"

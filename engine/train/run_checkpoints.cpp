@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <set>
 
 #include "engine/checkpoint/loader.h"
@@ -258,7 +258,7 @@ void warn_of_other_arguments(const io::DcpFolder& checkpoint, const SavedArgumen
     if (!saved || is_same_argument(*saved, own.value)) continue;
     changed.push_back(fmt::format("{} is {} (was {})", own.flag, shown_argument(own.value), shown_argument(*saved)));
   }
-  if (!changed.empty()) logger().warn("the run goes on with other flags: {}", fmt::join(changed, ", "));
+  if (!changed.empty()) log_warning("the run goes on with other flags: {}", fmt::join(changed, ", "));
 }
 
 }  // namespace

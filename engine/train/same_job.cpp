@@ -1,7 +1,7 @@
 #include "engine/train/same_job.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <numeric>
 #include <system_error>
 

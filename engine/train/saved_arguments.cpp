@@ -1,7 +1,7 @@
 #include "engine/train/saved_arguments.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/core/shown_text.h"
 

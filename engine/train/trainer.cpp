@@ -4,7 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 #include "engine/core/log.h"
@@ -246,7 +246,7 @@ void Trainer::check_counted(double scored) {
                             : fmt::format("samples {} to {}", first, first + arguments_.schedule.global_batch_size - 1);
   if (inputs_.data.place) samples += fmt::format(" ({}{})", inputs_.data.place(first), one ? "" : " first");
   const std::string warning = uncounted_.note_uncounted(state_.step + 1, samples, what_is_kept(arguments_.checkpoint));
-  if (reports()) logger().warn("{}", warning);
+  if (reports()) log_warning("{}", warning);
 }
 
 double Trainer::micro_batch(data::DataIterator data, double weight, Reports& reports) {
@@ -378,7 +378,7 @@ std::optional<Evaluation> Trainer::evaluate(const data::DataLoader& loader) {
   for (const auto& [name, sum] : reports) sums.push_back(sum);
   mean_over(loss_axis_, sums);
   if (sums[1] == 0) {
-    if (this->reports()) logger().warn("step {}: the evaluation counts no token, and has no loss", state_.step);
+    if (this->reports()) log_warning("step {}: the evaluation counts no token, and has no loss", state_.step);
     return std::nullopt;
   }
   for (std::size_t i = 0; i < reports.size(); ++i) reports[i].second = without_nan_sign(sums[i + 2] / sums[1]);

@@ -1,7 +1,7 @@
 #include "engine/train/update.h"
 
 #include <cmath>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unordered_set>
 #include <utility>
 

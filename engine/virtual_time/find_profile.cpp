@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <vector>
 
 #include "engine/config/share_folder.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <functional>
 #include <map>
 #include <queue>

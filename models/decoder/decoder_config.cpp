@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 
 #include "engine/core/spelling.h"
 #include "models/decoder/decoder_families.h"

@@ -1,6 +1,6 @@
 #include "models/decoder/expert_weights.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace loom::models {
 namespace {

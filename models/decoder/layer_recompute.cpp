@@ -1,7 +1,7 @@
 #include "models/decoder/layer_recompute.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 #include "models/decoder/layer_parts.h"

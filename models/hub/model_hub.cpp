@@ -1,5 +1,7 @@
 #include "models/hub/model_hub.h"
 
+#include <fmt/format.h>
+
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"
 #include "models/decoder/decoder_families.h"

@@ -1,7 +1,7 @@
 #include "models/lora/adapter_folder.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <optional>
 
 #include "engine/core/error.h"

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <span>
 

@@ -1,7 +1,7 @@
 #include "models/mixin/activation_swap.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <map>
 
 #include "engine/core/error.h"

@@ -1,6 +1,7 @@
 #include "models/mixin/multimodal_module.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"

@@ -64,7 +64,7 @@ void WeightInitMixin::init_weights(std::uint64_t seed, const nn::KeptValues& kep
   std::unordered_set<nn::Module*> seen;
   visit_children_first(*model, seen, [this](nn::Module& module) { _init_weights(module, kStd); });
   if (run.overruled.empty() || RankContext::current().rank() != 0) return;
-  logger().warn(
+  log_warning(
       "WeightInitMixin: {}{}; override _init_weights() to keep what is registered, or leave the mixin out: each "
       "parameter is then drawn as it is registered",
       run.overruled.front(),

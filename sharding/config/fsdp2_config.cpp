@@ -1,7 +1,7 @@
 #include "sharding/config/fsdp2_config.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <utility>
 
 #include "engine/config/document.h"

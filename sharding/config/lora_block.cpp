@@ -2,7 +2,7 @@
 
 #include <array>
 #include <cmath>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <limits>
 
 #include "engine/config/section.h"

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <charconv>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <set>
 
 #include "engine/core/error.h"

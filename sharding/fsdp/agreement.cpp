@@ -1,6 +1,6 @@
 #include "sharding/fsdp/agreement.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/comm/exchange.h"
 #include "engine/core/error.h"

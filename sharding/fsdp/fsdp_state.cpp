@@ -1,7 +1,7 @@
 #include "sharding/fsdp/fsdp_state.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 #include "engine/core/log.h"
@@ -283,7 +283,7 @@ void FsdpState::check_not_set_up_as_root(const std::string& path, const nn::Modu
 void FsdpState::check_all_ran() {
   to_run_again_.clear();
   if (to_run_.empty()) return;
-  logger().warn(
+  log_warning(
       "{}{} of the modules wrapped together as '{}' did not run in forward (a {} first); their group was not resharded "
       "by it",
       rank_prefix(), to_run_.size(), path_, to_run_.front()->type_name());

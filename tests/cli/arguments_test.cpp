@@ -253,7 +253,7 @@ TEST(Lora, FlagsAreThoseOfMegatron) {
 
 TEST(Lora, FlagsThatDoNotFitAreRefused) {
   EXPECT_EQ(refusal(with_model_and_data({"--lora-r", "8"})),
-            "--lora-r is given, but no adapters are asked for; add --lora-target-modules NAME ... or --lora-load DIR, "
+            "--lora-r is given, but the model has no adapters; add --lora-target-modules NAME ... or --lora-load DIR, "
             "or remove it");
   EXPECT_EQ(refusal(with_model_and_data({"--lora-load", "tuned", "--lora-target-modules", "q_proj"})),
             "--lora-load is tuned, whose configuration has the modules, and --lora-target-modules is given too; "
@@ -1555,7 +1555,7 @@ INSTANTIATE_TEST_SUITE_P(
             "--adaptive-recompute-device-swap and --memory-fragmentation are both given, and the first chooses what is "
             "recomputed and swapped; remove one of them"},
         Bad{with_model_and_data({"--adaptive-recompute-device-swap", "--recompute-norm"}),
-            "--adaptive-recompute-device-swap and a --recompute flag are both given, and the first chooses what is "
+            "--adaptive-recompute-device-swap and --recompute-norm are both given, and the first chooses what is "
             "recomputed and swapped; remove one of them"},
         Bad{with_model_and_data({"--stage", "prm", "--loss-chunk-size", "4"}),
             "--loss-chunk-size is 4, which is for the loss of next tokens, and --stage is prm; remove it"},

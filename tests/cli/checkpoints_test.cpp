@@ -5,6 +5,7 @@
 //          program_mpi_test kills single processes of a run.
 #include "tests/support/checkpoints.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <random>
 

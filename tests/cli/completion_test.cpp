@@ -5,6 +5,7 @@
 #include "engine/cli/words/completion.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "tests/support/program.h"

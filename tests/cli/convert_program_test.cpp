@@ -1,6 +1,7 @@
 // Promise: convert and inspect say in one line what they did or why they did not, with an exit status that scripts can
 //          go by, and convert without holding a file or a tensor in memory.
 // World:   the built program; the tiny reference models.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "tests/support/peak_memory.h"

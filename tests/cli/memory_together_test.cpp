@@ -2,6 +2,7 @@
 //          any combination; a model whose state is four times the device's memory trains with offload, swap and
 //          recompute, and without them is refused with changes of which the first one works.
 // World:   the built program, ranks as threads.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <regex>
 

@@ -1,5 +1,6 @@
 // Promise: processes as ranks train to the bits of threads as ranks, and refuse what is wrong without hanging.
 // World:   the built program under mpirun with 2 processes.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <iterator>
 #include <random>

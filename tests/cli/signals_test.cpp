@@ -3,6 +3,7 @@
 // World:   the built program; ranks as threads; a run of a million steps. program_mpi_test has ranks as processes.
 #include <pty.h>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "tests/support/program.h"

@@ -1,6 +1,7 @@
 // Promise: swapped activations change the memory of a run and of its plan, and not one bit of what is computed, alone
 //          and beside recompute and offload; a plan says what swap exposes; what cannot be swapped ends with status 2.
 // World:   the built program; a decoder of four layers, four steps.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "tests/support/program.h"

@@ -3,6 +3,7 @@
 // World:   the built program; pairs of documents of 1 to 40 ids that end in EOD, a tokenizer of 2000 ids.
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "engine/formats/indexed/indexed_writer.h"

@@ -5,6 +5,7 @@
 //          every result is compared. What a family cannot do is refused with exit status 2 and a text.
 // World:   the built programs; models of about 40 thousand parameters; ranks as threads.
 #include <cmath>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "tests/journeys/families.h"

@@ -3,6 +3,7 @@
 // World:   2 ranks as threads; a region of 2 blocks of width 4, run once or twice, in a root.
 #include <gmock/gmock.h>
 #include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 #include <sstream>
 
 #include "engine/core/log.h"

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 #include <sstream>
 #include <string>
 

@@ -1,6 +1,7 @@
 // How much memory a run of the built program had at its peak.
 #pragma once
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "tests/support/program.h"

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "engine/cli/bytes_progress.h"
 #include "engine/core/log.h"
@@ -27,8 +26,8 @@ void warn_of_overflow(const std::vector<checkpoint::Overflow>& overflows, const 
       names += fmt::format("{}'{}' ({})", i == 0 ? "" : ", ", overflows[i].name, overflows[i].elements);
   }
   if (elements == 0) return;
-  logger().warn("--dtype {}: {} values are too large for it and became inf: {}{}; bf16 and fp32 hold larger values",
-                name_of(dtype), elements, names, overflows.size() > kMostWarnings ? ", ..." : "");
+  log_warning("--dtype {}: {} values are too large for it and became inf: {}{}; bf16 and fp32 hold larger values",
+              name_of(dtype), elements, names, overflows.size() > kMostWarnings ? ", ..." : "");
 }
 
 std::optional<DType> dtype_of(const checkpoint::DcpToDcp&) { return std::nullopt; }
@@ -41,7 +40,7 @@ std::optional<DType> dtype_of(const Options& options) {
 
 void run_convert(const ConvertArguments& arguments, std::ostream& out) {
   if (!arguments.without_effect.empty()) {
-    logger().warn("without effect here: {}", fmt::join(arguments.without_effect, " "));
+    log_warning("without effect here: {}", fmt::join(arguments.without_effect, " "));
   }
   const launch::StopSignals signals;
   checkpoint::Converted done;

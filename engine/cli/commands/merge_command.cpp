@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "engine/cli/bytes_progress.h"
 #include "engine/core/shown_text.h"

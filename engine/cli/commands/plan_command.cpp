@@ -1,6 +1,6 @@
 #include "engine/cli/commands/plan_command.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 

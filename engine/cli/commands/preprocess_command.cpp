@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <utility>
 
 #include "engine/core/log.h"
@@ -26,8 +25,8 @@ void warn_of_drops(const std::vector<data::DropCount>& dropped) {
     std::vector<std::string> places;
     for (const std::string& place : drop.places) places.push_back(escaped(place));
     const bool more = std::cmp_greater(drop.records, places.size());
-    logger().warn("dropped {}: {}; {}{}{}", count(drop.records, "record"), data::words_of(drop.reason),
-                  more ? "the first are " : "", fmt::join(places, ", "), more ? ", ..." : "");
+    log_warning("dropped {}: {}; {}{}{}", count(drop.records, "record"), data::words_of(drop.reason),
+                more ? "the first are " : "", fmt::join(places, ", "), more ? ", ..." : "");
   }
 }
 
@@ -68,7 +67,7 @@ void PreprocessProgressLines::update(const data::PreprocessProgress& progress) {
 
 void run_preprocess(const PreprocessArguments& arguments, std::ostream& out) {
   if (!arguments.without_effect.empty()) {
-    logger().warn("without effect here: {}", fmt::join(arguments.without_effect, " "));
+    log_warning("without effect here: {}", fmt::join(arguments.without_effect, " "));
   }
   const launch::StopSignals signals;
   data::PreprocessSummary summary;

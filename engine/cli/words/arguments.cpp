@@ -1,5 +1,7 @@
 #include "engine/cli/words/arguments.h"
 
+#include <fmt/format.h>
+
 #include "engine/cli/words/argument_rules.h"
 #include "engine/cli/words/command_words.h"
 #include "engine/cli/words/completion.h"

@@ -1,6 +1,7 @@
 #include "engine/cli/words/command_words.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <span>
 
 #include "engine/cli/words/flags.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <fmt/format.h>
 
 #include "engine/cli/words/flags.h"
 #include "engine/cli/words/weight_flags.h"

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <functional>
 #include <limits>
 #include <optional>

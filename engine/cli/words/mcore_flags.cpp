@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 
 #include "engine/cli/words/foreign_flags.h"
 #include "engine/cli/words/weight_flags.h"

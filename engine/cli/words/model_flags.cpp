@@ -1,5 +1,7 @@
 #include "engine/cli/words/model_flags.h"
 
+#include <fmt/format.h>
+
 #include "engine/cli/words/flags.h"
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"

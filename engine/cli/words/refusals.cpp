@@ -1,7 +1,7 @@
 #include "engine/cli/words/refusals.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <span>
 
 namespace loom::cli {

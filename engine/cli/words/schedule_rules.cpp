@@ -10,25 +10,7 @@ namespace {
 
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;  // whole numbers up to here are doubles
 
-// What counts in samples with --train-samples, and in iterations without.
-constexpr std::string_view kLengths[] = {"--lr-decay", "--lr-warmup", "--lr-wsd-decay"};
-
 bool in_samples(const train::ScheduleOptions& schedule) { return schedule.train_samples > 0; }
-
-void check_unit(const Command& app, const train::ScheduleOptions& schedule) {
-  if (in_samples(schedule) && given(app, "--train-iters")) {
-    config_error("--train-iters and --train-samples are both given; keep one");
-  }
-  for (const std::string_view length : kLengths) {
-    const std::string wrong = fmt::format("{}-{}", length, in_samples(schedule) ? "iters" : "samples");
-    if (!given(app, wrong)) continue;
-    if (in_samples(schedule)) {
-      config_error("{} is given, but --train-samples counts the run in samples; write {}-samples N", wrong, length);
-    }
-    config_error("{} is given, but the run is counted in iterations; write {}-iters N, or --train-samples N", wrong,
-                 length);
-  }
-}
 
 void settle_length(const Command& app, train::ScheduleOptions& schedule) {
   if (!in_samples(schedule)) {
@@ -61,9 +43,6 @@ void check_warmup(train::ScheduleOptions& schedule, job::WrittenFlags& written) 
   if (warmup >= limit) {
     config_error("--lr-warmup-{} is {}, but --{}-{} is {}; use less than {}", unit, warmup,
                  limit == length ? "train" : "lr-decay", unit, limit, limit);
-  }
-  if (schedule.lr_warmup_init > schedule.lr) {
-    config_error("--lr-warmup-init is {}, above --lr {}; use at most --lr", schedule.lr_warmup_init, schedule.lr);
   }
   if (schedule.lr_warmup_init > 0 && warmup == 0 && schedule.lr_warmup_fraction.value_or(0) == 0) {
     written.without_effect.push_back(fmt::format("--lr-warmup-init {}", schedule.lr_warmup_init));
@@ -126,32 +105,18 @@ void drop_schedule(train::ScheduleOptions& schedule) {
 
 void settle_schedule(const Command& app, train::ScheduleOptions& schedule, job::WrittenFlags& written) {
   if (schedule.skip_train) return drop_schedule(schedule);
-  check_unit(app, schedule);
   settle_length(app, schedule);
-  if (schedule.min_lr > schedule.lr)
-    config_error("--min-lr is {}, above --lr {}; use at most --lr", schedule.min_lr, schedule.lr);
   check_warmup(schedule, written);
   check_wsd(app, schedule);
-  if (schedule.override_opt_param_scheduler && schedule.use_checkpoint_opt_param_scheduler) {
-    config_error("--override-opt_param-scheduler and --use-checkpoint-opt_param-scheduler are both given; keep one");
-  }
 }
 
-void settle_weight_decay(const Command& app, train::ScheduleOptions& schedule, job::WrittenFlags& written) {
-  if (schedule.skip_train) return;
-  const bool constant = schedule.weight_decay_incr_style == train::WeightDecayIncrStyle::kConstant;
+void check_weight_decay(const Command& app, const train::ScheduleOptions& schedule) {
+  if (schedule.skip_train || schedule.weight_decay_incr_style == train::WeightDecayIncrStyle::kConstant) return;
   for (const char* flag : {"--start-weight-decay", "--end-weight-decay"}) {
-    if (given(app, flag) != constant) continue;
-    if (constant) {
-      config_error("{} is given, but --weight-decay-incr-style is constant; write linear or cosine, or remove it",
-                   flag);
-    }
+    if (given(app, flag)) continue;
     config_error("--weight-decay-incr-style is {}, but {} is not given; add it",
                  train::word_of(schedule.weight_decay_incr_style), flag);
   }
-  if (constant) return;
-  if (given(app, "--weight-decay"))
-    written.without_effect.push_back(fmt::format("--weight-decay {}", schedule.weight_decay));
   if (*schedule.start_weight_decay > *schedule.end_weight_decay) {
     config_error("--start-weight-decay is {}, above --end-weight-decay {}; use at most that",
                  *schedule.start_weight_decay, *schedule.end_weight_decay);

@@ -22,7 +22,7 @@ void check_limit(std::string_view flag, std::int64_t value, std::int64_t most, s
 
 // After the batch is known.
 void settle_schedule(const Command& app, train::ScheduleOptions& schedule, job::WrittenFlags& written);
-void settle_weight_decay(const Command& app, train::ScheduleOptions& schedule, job::WrittenFlags& written);
+void check_weight_decay(const Command& app, const train::ScheduleOptions& schedule);
 void settle_loss_scale(const Command& app, train::OptimizerOptions& optimizer, job::WrittenFlags& written);
 // After everything that looks at single steps. A plan has none to skip.
 void settle_iterations_to_skip(bool planned, job::Job& values);

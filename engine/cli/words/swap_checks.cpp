@@ -34,25 +34,10 @@ void settle_swapped_recompute(train::ParallelOptions& parallel, offload::SwapOpt
   layers.num_layers = 0;
 }
 
-void settle_swap(const Command& app, bool plans, job::Job& a) {
+void settle_swap(job::Job& a) {
   a.swap.swap_modules = split_words(a.swap.swap_modules);
-  if (given(app, "--swap-modules") && !a.swap.swap_attention) {
-    config_error("--swap-modules is given, but --swap-attention is not, so nothing is swapped; add it");
-  }
-  if (a.swap.smart_swap_device_size && !a.swap.smart_swap) {
-    config_error("--smart-swap-device-size is {}, but --smart-swap is not given, so nothing is chosen; add it",
-                 *a.swap.smart_swap_device_size);
-  }
   if (a.swap.smart_swap_device_size.value_or(0) > kMostMib) {
     config_error("--smart-swap-device-size is {} MiB; use at most {}", *a.swap.smart_swap_device_size, kMostMib);
-  }
-  if (a.swap.smart_swap && a.swap.swap_attention) {
-    config_error("--smart-swap and --swap-attention are both given, and both say what is swapped; remove one of them");
-  }
-  if (a.swap.smart_swap && !plans && !a.swap.smart_swap_device_size) {
-    config_error(
-        "--smart-swap is given without --smart-swap-device-size, and the memory of this machine is no device's; give "
-        "the MiB that a step has to fit");
   }
   if (a.swap.swap_attention && !a.kernels.fused.flash_attn) {
     config_error(

@@ -10,8 +10,8 @@ namespace loom::cli {
 
 // --recompute-num-layers beside --swap-attention alone: MLPs that are computed again. Before settle_recompute().
 void settle_swapped_recompute(train::ParallelOptions& parallel, offload::SwapOptions& swap);
-// After the kernels are settled. A plan knows the memory of its device; a run has to be told.
-void settle_swap(const Command& app, bool plans, job::Job& values);
+// After the kernels are settled.
+void settle_swap(job::Job& values);
 // No search beside the choice of tensors, which is one.
 void check_swap_search(const PlanArguments& values);
 

@@ -1,5 +1,7 @@
 #include "engine/cli/words/training_flags.h"
 
+#include <fmt/format.h>
+
 namespace loom::cli {
 namespace {
 

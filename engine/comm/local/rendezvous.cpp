@@ -1,6 +1,6 @@
 #include "engine/comm/local/rendezvous.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <numeric>
 #include <thread>
 #include <utility>

@@ -33,7 +33,7 @@ DcpOutput::~DcpOutput() {
   try {
     store_.abandon(id_);
   } catch (const Error& error) {
-    logger().warn("{}; it is half of a checkpoint, and no longer needed", error.what());
+    log_warning("{}; it is half of a checkpoint, and no longer needed", error.what());
   }
 }
 

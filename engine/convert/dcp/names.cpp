@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"

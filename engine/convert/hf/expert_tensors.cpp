@@ -1,6 +1,6 @@
 #include "engine/convert/hf/expert_tensors.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <optional>
 #include <string_view>
 #include <utility>

@@ -1,7 +1,7 @@
 #include "engine/convert/hf/hf_output.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 #include <utility>
 

@@ -1,7 +1,7 @@
 #include "engine/convert/hf/merge.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>

@@ -1,7 +1,7 @@
 #include "engine/convert/mcore/mcore_layers.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <numeric>
 #include <set>
 #include <utility>

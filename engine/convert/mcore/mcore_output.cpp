@@ -1,6 +1,6 @@
 #include "engine/convert/mcore/mcore_output.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <system_error>
 
 #include "engine/checkpoint/directories.h"
@@ -46,7 +46,7 @@ McoreOutput::~McoreOutput() {
   try {
     remove_directory(temporary_);
   } catch (const Error& error) {
-    logger().warn("{}; it is half of a checkpoint, and no longer needed", error.what());
+    log_warning("{}; it is half of a checkpoint, and no longer needed", error.what());
   }
 }
 

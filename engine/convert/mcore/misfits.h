@@ -5,7 +5,7 @@
 // Errors   ConfigError with the count and the first six lines, sorted.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <set>
 #include <string>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "engine/formats/dcp/dcp_file_writer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "engine/formats/dcp/dcp_folder.h"
 #include "engine/formats/torch/torch_file.h"

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <stdexcept>
 #include <string_view>
 #include <utility>

@@ -1,5 +1,7 @@
 #include "engine/formats/torch/plain_value.h"
 
+#include <fmt/format.h>
+
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <optional>
 #include <ranges>
 #include <utility>

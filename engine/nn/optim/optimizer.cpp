@@ -1,7 +1,7 @@
 #include "engine/nn/optim/optimizer.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <unordered_set>
 
 #include "engine/core/error.h"

@@ -266,8 +266,8 @@ class OpenAIReader : public MessageReader {
     const auto calls = message.find("tool_calls");
     if (calls == message.end() || calls->empty()) return;
     std::call_once(warned_, [&] {
-      logger().warn("{}: {} has tool_calls; no template here shows them: such messages have their content only",
-                    record.where, place);
+      log_warning("{}: {} has tool_calls; no template here shows them: such messages have their content only",
+                  record.where, place);
     });
   }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"

@@ -1,7 +1,7 @@
 #include "engine/text/preprocess/dataset_info.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"

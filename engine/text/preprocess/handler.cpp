@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 #include "engine/core/log.h"
@@ -151,7 +151,7 @@ TokenId eod_of(const SpecialIds& ids) {
 
 void warn_of_unused_eod(const HandlerOptions& options) {
   if (!options.append_eod) return;
-  logger().warn("--append-eod has no effect on {}: its samples end as its template says", options.handler_name);
+  log_warning("--append-eod has no effect on {}: its samples end as its template says", options.handler_name);
 }
 
 }  // namespace loom::data

@@ -1,6 +1,6 @@
 #include "engine/text/preprocess/pair_outputs.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <system_error>
 
 #include "engine/core/error.h"

@@ -1,6 +1,6 @@
 #include "engine/text/preprocess/preprocess.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <system_error>
 #include <utility>
 

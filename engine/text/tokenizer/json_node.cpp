@@ -1,6 +1,7 @@
 #include "engine/text/tokenizer/json_node.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <limits>
 #include <stdexcept>
 #include <string>

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <iterator>
 
 #include "engine/text/template/jinja/casing.h"

@@ -1,0 +1,168 @@
+#include "engine/job/rule_rows.h"
+
+namespace loom::job {
+namespace {
+
+bool is_shardloom(Program program) { return !is_users(program); }
+bool is_of_bytes(const Job& job) { return data::data_kind(job.data) == data::DataKind::kBytes; }
+bool has_parts(const Job& job) {
+  const auto& [train, valid, test] = job.data.part_data_path;
+  return !(train.empty() && valid.empty() && test.empty());
+}
+bool trains_in_samples(const Job& job) { return !job.schedule.skip_train && job.schedule.train_samples > 0; }
+bool trains_in_iterations(const Job& job) { return !job.schedule.skip_train && job.schedule.train_samples == 0; }
+bool is_constant_decay(const Job& job) {
+  return job.schedule.weight_decay_incr_style == train::WeightDecayIncrStyle::kConstant;
+}
+
+}  // namespace
+
+void add_model_rules(std::vector<Rule>& table) {
+  const std::vector<Rule> rows{
+      {{"--downcast-to-bf16"},
+       [](const Job& job) { return !job.model.init_from_hf_path; },
+       "{flag} rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove it"},
+      {{"--lora-r", "--lora-alpha", "--lora-dropout", "--use-rslora", "--lora-modules-to-save"},
+       [](const Job& job) { return !job.model.lora.on(); },
+       "{flag} is given, but the model has no adapters; add --lora-target-modules NAME ... or --lora-load DIR, or "
+       "remove it"},
+      {{"--lora-target-modules", "--lora-modules-to-save"},
+       [](const Job& job) { return job.model.lora.load.has_value(); },
+       "--lora-load is {--lora-load}, whose configuration has the modules, and {flag} is given too; remove one of them"},
+  };
+  table.insert(table.end(), rows.begin(), rows.end());
+}
+
+void add_data_rules(std::vector<Rule>& table) {
+  const std::vector<Rule> rows{
+      {{"--train-data-path", "--valid-data-path", "--test-data-path"},
+       [](const Job& job) { return !job.data.data_path.empty(); },
+       "--data-path and {flag} are both given; keep the first for one data set with --split, or the others for one "
+       "each"},
+      {{"--valid-data-path", "--test-data-path"},
+       [](const Job& job) { return job.data.part_data_path.train.empty() && !job.schedule.skip_train; },
+       "--train-data-path is missing beside those of the other parts; add it"},
+      {{"--split"},
+       [](const Job& job) { return has_parts(job) && job.data.data_path.empty(); },
+       "--split is for --data-path, and --train-data-path names the parts themselves; remove one of them"},
+      {{"--eod-mask-loss"},
+       [](const Job& job) { return job.data.is_instruction_dataset && job.data.stage.has_value(); },
+       "--eod-mask-loss is for pretraining: with --stage {--stage} the labels of the data say where the loss is; remove "
+       "it"},
+      {{"--eod-mask-loss"},
+       [](const Job& job) { return job.data.is_instruction_dataset && !job.data.stage; },
+       "--eod-mask-loss is for pretraining: with --is-instruction-dataset the labels of the data say where the loss is; "
+       "remove it"},
+      {{"--neat-pack", "--no-shuffle", "--padded-samples", "--cut-max-seqlen", "--no-cut-token", "--pad-to-multiple-of",
+        "--no-pad-to-seq-lengths"},
+       [](const Job& job) { return !job.data.is_instruction_dataset; },
+       "{flag} is for samples for fine-tuning; add --stage sft, or remove it"},
+      {{"--no-cut-token"},
+       [](const Job& job) { return job.data.cut_max_seqlen; },
+       "--no-cut-token and --cut-max-seqlen are both given; keep one"},
+      {{"--held-out-fraction"},
+       [](const Job& job) { return !is_of_bytes(job); },
+       "{flag} is for text that is read as bytes, and the data is .bin/.idx pairs; remove it, and write --split",
+       is_shardloom},
+      {{"--bytes-as-tokens"},
+       [](const Job& job) { return !is_of_bytes(job); },
+       "{flag} is for text that is read as bytes, and the data is .bin/.idx pairs; remove it",
+       is_shardloom},
+      {{"--split", "--data-cache-path", "--tokenizer-name-or-path", "--reset-position-ids", "--reset-attention-mask",
+        "--eod-mask-loss"},
+       [](const Job& job) { return is_of_bytes(job) && !job.data.data_path.empty(); },
+       "{flag} is for .bin/.idx pairs, and --data-path {--data-path} is read as bytes: there is no {--data-path}.idx; "
+       "make pairs with shardloom preprocess, or remove it",
+       is_shardloom},
+  };
+  table.insert(table.end(), rows.begin(), rows.end());
+}
+
+void add_schedule_rules(std::vector<Rule>& table) {
+  std::vector<Rule> rows{
+      {{"--train-iters"}, trains_in_samples, "--train-iters and --train-samples are both given; keep one"},
+      {{"--lr-decay-iters"},
+       trains_in_samples,
+       "{flag} is given, but --train-samples counts the run in samples; write --lr-decay-samples N"},
+      {{"--lr-warmup-iters"},
+       trains_in_samples,
+       "{flag} is given, but --train-samples counts the run in samples; write --lr-warmup-samples N"},
+      {{"--lr-wsd-decay-iters"},
+       trains_in_samples,
+       "{flag} is given, but --train-samples counts the run in samples; write --lr-wsd-decay-samples N"},
+      {{"--lr-decay-samples"},
+       trains_in_iterations,
+       "{flag} is given, but the run is counted in iterations; write --lr-decay-iters N, or --train-samples N"},
+      {{"--lr-warmup-samples"},
+       trains_in_iterations,
+       "{flag} is given, but the run is counted in iterations; write --lr-warmup-iters N, or --train-samples N"},
+      {{"--lr-wsd-decay-samples"},
+       trains_in_iterations,
+       "{flag} is given, but the run is counted in iterations; write --lr-wsd-decay-iters N, or --train-samples N"},
+      {{},
+       [](const Job& job) { return !job.schedule.skip_train && job.schedule.min_lr > job.schedule.lr; },
+       "--min-lr is {--min-lr}, above --lr {--lr}; use at most --lr"},
+      {{},
+       [](const Job& job) { return !job.schedule.skip_train && job.schedule.lr_warmup_init > job.schedule.lr; },
+       "--lr-warmup-init is {--lr-warmup-init}, above --lr {--lr}; use at most --lr"},
+      {{"--override-opt_param-scheduler"},
+       [](const Job& job) { return job.schedule.use_checkpoint_opt_param_scheduler; },
+       "--override-opt_param-scheduler and --use-checkpoint-opt_param-scheduler are both given; keep one"},
+      {{"--start-weight-decay", "--end-weight-decay"},
+       [](const Job& job) { return !job.schedule.skip_train && is_constant_decay(job); },
+       "{flag} is given, but --weight-decay-incr-style is constant; write linear or cosine, or remove it"},
+      {{"--weight-decay"}, [](const Job& job) { return !job.schedule.skip_train && !is_constant_decay(job); }},
+      {{},
+       [](const Job& job) { return job.schedule.skip_train && job.schedule.eval_iters == 0; },
+       "--eval-iters is 0, but with --skip-train evaluation is all there is; use at least 1"},
+      {{"--save", "--report", "--print-schedule", "--profile", "--iterations-to-skip", "--smart-swap",
+        "--adaptive-recompute-device-swap"},
+       [](const Job& job) { return job.schedule.skip_train; },
+       "{flag} is given, but with --skip-train no step is taken; remove one of them"},
+  };
+  table.insert(table.end(), rows.begin(), rows.end());
+}
+
+void add_optimizer_rules(std::vector<Rule>& table) {
+  using Kind = train::OptimizerKind;
+  const std::vector<Rule> rows{
+      {{"--muon-*"},
+       [](const Job& job) { return job.optimizer.kind != Kind::kMuon; },
+       "{flag} is of --optimizer muon, which is not given; add it, or remove the flag"},
+      {{"--sgd-*"},
+       [](const Job& job) { return job.optimizer.kind != Kind::kSgd; },
+       "{flag} is of --optimizer sgd, which is not given; add it, or remove the flag"},
+      {{"--mem-fraction-static"},
+       [](const Job& job) { return job.optimizer.kind != Kind::kAdamSwap; },
+       "{flag} is of --optimizer adamw_swap, which is not given; add it, or remove the flag"},
+      {{"--sgd-nesterov"},
+       [](const Job& job) { return job.optimizer.sgd_momentum == 0; },
+       "{flag} is given, and --sgd-momentum is 0; give a momentum above 0, or remove it"},
+      {{},
+       [](const Job& job) { return job.optimizer.sgd_dampening != 0 && job.optimizer.sgd_nesterov; },
+       "--sgd-dampening is {--sgd-dampening}, and Nesterov's form (--sgd-nesterov) has none; remove one of the two"},
+      {{},
+       [](const Job& job) { return job.optimizer.sgd_dampening != 0 && job.optimizer.sgd_momentum == 0; },
+       "--sgd-dampening is {--sgd-dampening}, and --sgd-momentum is 0, so there is none; remove one of the two"},
+      {{"--swap-optimizer-times"},
+       [](const Job& job) { return !job.optimizer.swap_optimizer; },
+       "{flag} is {value}, but --swap-optimizer is not given; add it, or remove the flag"},
+      {{"--reuse-fp32-param"},
+       [](const Job& job) { return job.optimizer.swap_optimizer; },
+       "--swap-optimizer and --reuse-fp32-param are both given, and both lay out fp32 state; remove one"},
+      {{},
+       [](const Job& job) { return job.optimizer.fp16 && job.parallel.bf16; },
+       "--fp16 and --bf16 are both given; keep one"},
+      {{},
+       [](const Job& job) { return job.parallel.bf16 && !job.optimizer.fp16 && !job.parallel.use_torch_fsdp2; },
+       "--bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file with "
+       "param_dtype: bf16, or remove it"},
+      {{"--fp16"},
+       [](const Job& job) { return !job.parallel.bf16 && !job.parallel.use_torch_fsdp2; },
+       "--fp16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file with "
+       "param_dtype: fp16, or remove it"},
+  };
+  table.insert(table.end(), rows.begin(), rows.end());
+}
+
+}  // namespace loom::job
