@@ -40,7 +40,7 @@ void add_data_rules(std::vector<Rule>& table) {
        "--data-path and {flag} are both given; keep the first for one data set with --split, or the others for one "
        "each"},
       {{"--valid-data-path", "--test-data-path"},
-       [](const Job& job) { return job.data.part_data_path.train.empty() && !job.schedule.skip_train; },
+       [](const Job& job) { return job.data.part_data_path.front().empty() && !job.schedule.skip_train; },
        "--train-data-path is missing beside those of the other parts; add it"},
       {{"--split"},
        [](const Job& job) { return has_parts(job) && job.data.data_path.empty(); },
@@ -105,7 +105,7 @@ void add_schedule_rules(std::vector<Rule>& table) {
       {{},
        [](const Job& job) { return !job.schedule.skip_train && job.schedule.lr_warmup_init > job.schedule.lr; },
        "--lr-warmup-init is {--lr-warmup-init}, above --lr {--lr}; use at most --lr"},
-      {{"--override-opt_param-scheduler"},
+      {{"--override-opt-param-scheduler"},
        [](const Job& job) { return job.schedule.use_checkpoint_opt_param_scheduler; },
        "--override-opt_param-scheduler and --use-checkpoint-opt_param-scheduler are both given; keep one"},
       {{"--start-weight-decay", "--end-weight-decay"},

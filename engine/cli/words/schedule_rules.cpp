@@ -51,6 +51,7 @@ void check_warmup(train::ScheduleOptions& schedule, job::WrittenFlags& written) 
 
 void check_wsd(const Command& app, const train::ScheduleOptions& schedule) {
   const std::string flag = fmt::format("--lr-wsd-decay-{}", in_samples(schedule) ? "samples" : "iters");
+  const std::string other = fmt::format("--lr-wsd-decay-{}", in_samples(schedule) ? "iters" : "samples");
   if (schedule.lr_decay_style != train::LrDecayStyle::kWsd) {
     for (const std::string& name : {flag, std::string("--lr-wsd-decay-style")}) {
       if (!given(app, name)) continue;
@@ -59,6 +60,7 @@ void check_wsd(const Command& app, const train::ScheduleOptions& schedule) {
     }
     return;
   }
+  if (given(app, other)) return;  // which a rule refuses
   if (!given(app, flag)) {
     config_error("--lr-decay-style is WSD, but {} is not given; give the length of its last part", flag);
   }
