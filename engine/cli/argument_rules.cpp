@@ -8,6 +8,7 @@
 #include "engine/cli/swap_checks.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
+#include "engine/objective/stage.h"
 
 namespace loom::cli {
 namespace {
@@ -226,7 +227,7 @@ void check_parts(const Command& app, const data::DataOptions& data_options, cons
   }
 }
 
-using data::Stage;
+using objective::Stage;
 
 constexpr std::pair<const char*, Stage> kFlagsOfStages[] = {
     {"--dpo-loss-type", Stage::kDpo},          {"--dpo-beta", Stage::kDpo},
@@ -238,34 +239,36 @@ constexpr std::pair<const char*, Stage> kFlagsOfStages[] = {
 
 void settle_stage(const Command& app, job::Job& a, Refusals& refusals) {
   for (const auto& [flag, of] : kFlagsOfStages) {
-    if (!given(app, flag) || a.data.stage == of) continue;
-    refusals.add(fmt::format("{} is of --stage {}; add that, or remove it", flag, data::word_of(of)));
+    if (!given(app, flag) || a.objective.stage == of) continue;
+    refusals.add(fmt::format("{} is of --stage {}; add that, or remove it", flag, objective::row_of(of).word));
   }
-  const bool pairs = a.data.stage && data::has_pairs(*a.data.stage);
-  const bool preferences = pairs && a.data.stage != Stage::kOrm;
-  if (given(app, "--is-pairwise-dataset") && !pairs) {
+  const objective::StageRow& stage = objective::row_of(a.objective.stage);
+  if (given(app, "--is-pairwise-dataset") && !stage.has_pairs) {
     config_error("--is-pairwise-dataset is of --stage dpo, simpo and orm; add one, or remove it");
   }
-  if (given(app, "--pref-ftx") && !preferences) {
+  if (given(app, "--pref-ftx") && !stage.has_preference) {
     config_error("--pref-ftx is of --stage dpo and simpo; add one, or remove it");
   }
-  if (pairs && a.data.neat_pack) config_error("--neat-pack is of --stage sft and prm: pairs are not packed; remove it");
-  if (a.data.stage == Stage::kOrm && a.sample.sample_bytes > 0) {
-    config_error("--sample-bytes is {}, and a model of --stage orm gives scores, not text; remove it",
-                 a.sample.sample_bytes);
+  if (stage.has_pairs && a.data.neat_pack)
+    config_error("--neat-pack is of --stage sft and prm: pairs are not packed; remove it");
+  if (stage.head == objective::Head::kScores && a.sample.sample_bytes > 0) {
+    config_error("--sample-bytes is {}, and a model of --stage {} gives scores, not text; remove it",
+                 a.sample.sample_bytes, stage.word);
   }
-  a.data.is_pairwise_dataset = pairs;
+  a.data.is_pairwise_dataset = stage.has_pairs;
   a.data.numbered_samples = a.objective.ref_logps_cache.has_value();
-  a.data.is_instruction_dataset = a.data.is_instruction_dataset || a.data.stage.has_value();
-  a.objective.preference = a.data.stage == Stage::kSimpo ? a.objective.simpo : a.objective.dpo;
+  a.data.is_instruction_dataset = a.data.is_instruction_dataset || a.objective.stage.has_value();
+  a.objective.preference = a.objective.*stage.preference;
   a.objective.preference.pref_ftx = a.objective.dpo.pref_ftx;
 }
 
+// `made_so`: the flag that makes the data one for fine-tuning.
 // --variable-seq-lengths is in scripts for pretraining too, where it changes nothing.
-void check_instructions(const Command& app, const data::DataOptions& a, Refusals& refusals) {
+void check_instructions(const Command& app, const data::DataOptions& a, const std::string& made_so,
+                        Refusals& refusals) {
   if (a.eod_mask_loss && a.is_instruction_dataset) {
     config_error("--eod-mask-loss is for pretraining: with {} the labels of the data say where the loss is; remove it",
-                 a.stage ? fmt::format("--stage {}", data::word_of(*a.stage)) : "--is-instruction-dataset");
+                 made_so);
   }
   for (const char* flag : kFlagsOfInstructions) {
     if (given(app, flag) && !a.is_instruction_dataset) {
@@ -276,10 +279,12 @@ void check_instructions(const Command& app, const data::DataOptions& a, Refusals
 }
 
 // Flags of one kind of data beside data of the other. A program of a user's may read its data as it likes.
-void check_data(const Command& app, Program program, const data::DataOptions& data_options,
-                const train::ScheduleOptions& schedule, Refusals& refusals) {
-  refusals.of([&] { check_parts(app, data_options, schedule); });
-  refusals.of([&] { check_instructions(app, data_options, refusals); });
+void check_data(const Command& app, Program program, const job::Job& a, Refusals& refusals) {
+  const data::DataOptions& data_options = a.data;
+  const std::string made_so = a.objective.stage ? fmt::format("--stage {}", objective::row_of(a.objective.stage).word)
+                                                : "--is-instruction-dataset";
+  refusals.of([&] { check_parts(app, data_options, a.schedule); });
+  refusals.of([&] { check_instructions(app, data_options, made_so, refusals); });
   if (is_users(program)) return;
   const bool bytes = data::data_kind(data_options) == data::DataKind::kBytes;
   if (bytes && data_options.data_path.empty()) return;
@@ -423,10 +428,10 @@ void settle_loss_chunk(job::Job& a) {
 void settle_kernels(job::Job& a) {
   settle_loss_chunk(a);
   if (a.kernels.set == train::KernelSet::kFast) a.kernels.fused = nn::KernelOptions::fast();
-  a.kernels.fused.loss_chunk_size = a.objective.loss_chunk_size;
-  if (a.objective.loss_chunk_size > 0 && a.data.stage.value_or(Stage::kSft) != Stage::kSft) {
+  const objective::StageRow& stage = objective::row_of(a.objective.stage);
+  if (a.objective.loss_chunk_size > 0 && !stage.takes_chunks) {
     config_error("--loss-chunk-size is {}, which is for the loss of next tokens, and --stage is {}; remove it",
-                 a.objective.loss_chunk_size, data::word_of(*a.data.stage));
+                 a.objective.loss_chunk_size, stage.word);
   }
 }
 
@@ -488,7 +493,7 @@ void settle(const Command& app, Program program, const launch::Start& start, con
   refusals.of([&] { check_optimizer(app, a, refusals); });
   refusals.of([&] { check_memory(a); });
   refusals.of([&] { check_host_optimizer(app, foreign, a); });
-  refusals.of([&] { check_data(app, program, a.data, a.schedule, refusals); });
+  refusals.of([&] { check_data(app, program, a, refusals); });
   check_sharding(a, refusals);
   refusals.of([&] { settle_checkpoints(a); });
   if (refusals.parsed_well()) refusals.of([&] { settle_steps(app, program, start, foreign, a); });

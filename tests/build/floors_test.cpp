@@ -48,6 +48,7 @@ const House kHouse{
                {"models", 7},
                {"engine/checkpoint", 7},
                {"engine/log", 8},
+               {"engine/objective", 8},
                {"engine/train", 8},
                {"engine/observe", 9},
                {"engine/plan", 9},
@@ -62,6 +63,8 @@ const House kHouse{
                     {"engine/checkpoint/inspect", "engine/checkpoint/convert"},  // tensors of any format
                     {"engine/log", "engine/train/step"},                         // observers of steps
                     {"engine/train", "engine/train/step"},
+                    {"engine/train", "engine/train/schedule"},
+                    {"engine/train", "engine/objective"},      // the forward and the auxiliary model of a step
                     {"engine/train", "engine/log"},            // a checkpoint keeps the state of the spikes' watch
                     {"engine/plan", "engine/observe"},         // a plan prints the schedule's view and writes traces
                     {"tests/virtual_time", "tests/memory"}}};  // the dry runs of the reference rows
