@@ -16,7 +16,7 @@
 #include "engine/comm/process_group.h"
 #include "engine/data/options.h"
 #include "engine/data/step.h"
-#include "engine/io/hf_weights.h"
+#include "engine/formats/safetensors/hf_weights.h"
 #include "engine/nn/module.h"
 #include "engine/objective/reference_log_probs.h"
 

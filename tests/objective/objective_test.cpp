@@ -4,6 +4,7 @@
 // World:   one rank; batches of two tokens; a model of logits that are its table.
 #include "engine/objective/objective.h"
 
+#include <cmath>
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
@@ -58,7 +59,8 @@ TEST(Stages, HaveAUnitOfTheirLoss) {
 
 TEST(Stages, WithoutDataHaveBatchesOfShapes) {
   const std::vector<std::int64_t> samples{0, 1, 2};
-  const data::DataOptions data{.seq_length = 8};
+  data::DataOptions data;
+  data.seq_length = 8;
   for (const auto& [stage, rows] : {std::pair{Stage::kSft, 3}, {Stage::kDpo, 6}}) {
     const data::Batch batch = loaders_of(row_of(stage), data, {}, {}).train(samples);
     for (const char* name : {"input_ids", "targets"}) {
@@ -74,7 +76,7 @@ TEST(Stages, WithoutDataHaveBatchesOfShapes) {
 class Table final : public nn::Module {
  public:
   Table() : embed_(register_module("embed", std::make_shared<nn::Embedding>(2, 2, 1.0))) {
-    embed_->find_slot("weight").value = Tensor::from(std::vector<float>{0, 1, 2, 0}, {2, 2});
+    for (auto& [path, slot] : named_slots()) slot->value = Tensor::from(std::vector<float>{0, 1, 2, 0}, {2, 2});
   }
   std::string_view type_name() const override { return "Table"; }
 
@@ -135,7 +137,7 @@ TEST_F(OnARank, AModelIsRunOnTheBatchWithoutATape) {
   on_rank.set_auxiliary(model);
   const std::vector<double> log_probs = forward(on_rank, two_answers()).log_probs;
   ASSERT_EQ(log_probs.size(), 2U);
-  EXPECT_NEAR(log_probs[0], -std::log(1 + std::exp(-1.0)), 1e-6);  // the logits 0 and 1, of which the second counts
+  EXPECT_NEAR(log_probs[0], -std::log(1 + std::exp(-1.0)), 1e-6);  // logits 0 and 1, and the target is the second
   EXPECT_NEAR(log_probs[1], -std::log(1 + std::exp(2.0)), 1e-6);   // 2 and 0
 }
 

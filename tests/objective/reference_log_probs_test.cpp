@@ -9,7 +9,7 @@
 #include <span>
 
 #include "engine/core/error.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "tests/support/files.h"
 
 namespace loom::objective {

@@ -41,7 +41,7 @@ class Schedules : public TinyTrainers {
         ran.losses.push_back(metrics.loss);
         ran.norms.push_back(metrics.grad_norm);
         const device::Recording recording = recorder.recording();
-        ran.reductions = std::ranges::count(recording.marks, device::MarkKind::kReduce, &device::Mark::kind);
+        ran.reductions = std::ranges::count(recording.marks, device::MarkKind::kReduceScatter, &device::Mark::kind);
       }
     });
     return ran;
