@@ -131,7 +131,7 @@ train::PretrainCallbacks hub_callbacks(const train::TrainSections& arguments) {
   callbacks.train_valid_test_datasets_provider = [ids](const train::TrainArguments& asked) {
     return objective::loaders_of(stage_of(asked.job), asked.job.data, ids, run_length(asked.job.schedule));
   };
-  callbacks.forward_step = stage.forward_step(arguments.objective, ids);
+  callbacks.forward_step = objective::forward_step_of(stage, arguments.objective, ids);
   callbacks.has_reference_model = stage.has_reference && !arguments.objective.ref_logps_cache;
   callbacks.loss_unit = objective::unit_of(stage, arguments.data);
   callbacks.save_model = [ids](const auto& folder, const auto& asked, const auto& tensors) {

@@ -2,7 +2,9 @@
 
 #include "engine/core/error.h"
 #include "engine/data/byte_batches.h"
+#include "engine/objective/preference_step.h"
 #include "engine/objective/reference_model.h"
+#include "engine/objective/reward_step.h"
 
 namespace loom::objective {
 namespace {
@@ -56,7 +58,33 @@ data::DataLoaders loaders_of(const StageRow& stage, const data::DataOptions& dat
   if (kind == data::DataKind::kBytes) return data::byte_data_loaders(data);
   const data::SampleCounts counts = data::sample_counts(run);
   if (kind == data::DataKind::kTokens) return data::token_data_loaders(data, tokens, counts);
-  return stage.loaders(data, tokens, counts, run.global_batch_size);
+  const std::int64_t batch = run.global_batch_size;
+  switch (stage.samples) {
+    case Samples::kInstructions:
+      return data::instruction_data_loaders(data, tokens, counts, batch);
+    case Samples::kPairs:
+      return data::preference_data_loaders(data, tokens, counts, batch);
+    case Samples::kScoredPairs:
+      return data::outcome_reward_data_loaders(data, tokens, counts, batch);
+    case Samples::kStepRewards:
+      return data::process_reward_data_loaders(data, tokens, counts, batch);
+  }
+  throw InvariantError("internal: samples of no kind");
+}
+
+data::ForwardStep forward_step_of(const StageRow& stage, const ObjectiveOptions& options,
+                                  const data::TokenIds& tokens) {
+  switch (stage.forward) {
+    case Forward::kNextToken:
+      return data::next_token_step;
+    case Forward::kPreference:
+      return preference_step(options.preference);
+    case Forward::kOutcomeReward:
+      return outcome_reward_step();
+    case Forward::kProcessReward:
+      return process_reward_step(tokens.rewards);
+  }
+  throw InvariantError("internal: a forward of no kind");
 }
 
 std::string unit_of(const StageRow& stage, const data::DataOptions& data) {

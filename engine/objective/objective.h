@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/data/step.h"
+#include "engine/data/token_batches.h"
 #include "engine/nn/module.h"
 #include "engine/objective/options.h"
 #include "engine/objective/reference_log_probs.h"
@@ -67,6 +68,7 @@ std::vector<double> reference_log_probs(const data::Batch& batch);
 // `tokens`: what a tokenizer says of ids. Without --data-path and its kin: batches of shapes without values.
 data::DataLoaders loaders_of(const StageRow& stage, const data::DataOptions& data, const data::TokenIds& tokens,
                              const data::RunLength& run);
+data::ForwardStep forward_step_of(const StageRow& stage, const ObjectiveOptions& options, const data::TokenIds& tokens);
 // What evaluations print behind the loss.
 std::string unit_of(const StageRow& stage, const data::DataOptions& data);
 

@@ -11,8 +11,6 @@
 #include <span>
 #include <string_view>
 
-#include "engine/data/step.h"
-#include "engine/data/token_batches.h"
 #include "engine/objective/options.h"
 
 namespace loom::objective {
@@ -23,21 +21,23 @@ enum class Head : std::uint8_t {
   kScores,  // one number a token in the place of that (models/decoder/reward_model.h)
 };
 
+// Samples for fine-tuning, and the forward on them (objective.h).
+enum class Samples : std::uint8_t { kInstructions, kPairs, kScoredPairs, kStepRewards };
+enum class Forward : std::uint8_t { kNextToken, kPreference, kOutcomeReward, kProcessReward };
+
 struct StageRow {
-  std::optional<Stage> stage;   // none: the next token
-  std::string_view word;        // of --stage
+  std::optional<Stage> stage = {};  // none: the next token
+  std::string_view word = {};       // of --stage
+  Samples samples = Samples::kInstructions;
+  Forward forward = Forward::kNextToken;
+  std::string_view unit = {};   // of the loss; empty: of next tokens, which are bytes or tokens
   bool has_pairs = false;       // samples are pairs of answers, of which one is preferred
   bool has_preference = false;  // the loss is preference_loss()
   bool has_reference = false;   // of that, beside a reference model
   bool takes_chunks = false;    // --loss-chunk-size
   Head head = Head::kLogits;
-  std::string_view unit = {};  // of the loss; empty: of next tokens, which are bytes or tokens
   // The options of the loss, where has_preference.
-  const PreferenceOptions ObjectiveOptions::*preference;
-  // Loaders of samples for fine-tuning; the last argument is the global batch size.
-  data::DataLoaders (*loaders)(const data::DataOptions&, const data::TokenIds&, const data::SampleCounts&,
-                               std::int64_t);
-  data::ForwardStep (*forward_step)(const ObjectiveOptions&, const data::TokenIds&);
+  const PreferenceOptions ObjectiveOptions::*preference = &ObjectiveOptions::dpo;
 };
 
 // In the order of the help; the row of the next token is the first.
