@@ -64,14 +64,18 @@ void describe(const train::TrainSections& arguments, const train::TrainingInputs
   // The model inside a wrapper of one (models::TransformersModel) is what users know.
   out << fmt::format("{} of {} parameters on {} rank{}{}{}\n", models::sharded_module(model).type_name(),
                      model.parameter_count(), arguments.launch.ranks, arguments.launch.ranks == 1 ? "" : "s",
-                     inputs.data.about.empty() ? "" : "; ", inputs.data.about);
+                     inputs.objective.loaders.about.empty() ? "" : "; ", inputs.objective.loaders.about);
   if (const io::HfWeights* weights = train::loaded_weights(inputs, model)) {
     out << loaded_text(*weights, arguments.checkpoint.save_dtype, inputs.tuning.lora.has_value());
   }
   for (const std::string& line : inputs.said) out << line << "\n";
   if (inputs.tuning.lora) out << models::describe_lora(models::sharded_module(model)) << "\n";
   warn_of_environment();
+<<<<<<< HEAD
   for (const std::string& warning : inputs.data.warnings) log_warning("{}", warning);
+=======
+  for (const std::string& warning : inputs.objective.loaders.warnings) logger().warn("{}", warning);
+>>>>>>> objective
   if (!inputs.fsdp2) {
     for (const std::string& line : sharding::describe_recompute(inputs.recomputed)) out << line << "\n";
     return;
@@ -168,7 +172,7 @@ log::ProgressOptions RankRun::progress_options() const {
           .terminal = log::is_terminal(descriptor()) && !setup_.start.by_mpi(),
           .columns = log::terminal_columns(descriptor()),
           .shown = first_ && short_log_,
-          .loss_unit = setup_.callbacks.loss_unit};
+          .loss_unit = setup_.inputs.objective.unit};
 }
 
 // In the order in which a step begins for them; it ends for them the other way round.
@@ -200,7 +204,8 @@ void RankRun::run() {
   const train::LoopHooks hooks{.save = [this](std::int64_t) { checkpoints_.save(); },
                                .signal = launch::StopSignals::received,
                                .elapsed_minutes = [this] { return end_.minutes(); }};
-  const train::ExitDecision ended = train::run_steps(trainer_, job_.schedule, setup_.inputs.data, observers_, hooks);
+  const train::ExitDecision ended =
+      train::run_steps(trainer_, job_.schedule, setup_.inputs.objective.loaders, observers_, hooks);
   // The last rank has printed its last line before the first one ends the log.
   if (log_order_) log_order_->barrier(comm::kHostLane, "end of the log");
   logs_.end(ended.reason == train::EndReason::kLastStep);

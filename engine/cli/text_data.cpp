@@ -4,7 +4,6 @@
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
-#include "engine/data/byte_batches.h"
 #include "engine/text/tokenizer/special_ids.h"
 #include "engine/text/tokenizer/tokenizer.h"
 #include "models/hf/folder_files.h"
@@ -72,22 +71,6 @@ data::TokenIds text_ids(const train::TrainSections& a, std::int64_t vocab_size) 
   data::TokenIds ids = ids_of(*folder, tokenizer);
   add_rewards(a.data, *folder, tokenizer, ids);
   return ids;
-}
-
-data::DataLoaders text_data_loaders(const data::DataOptions& data, const train::ScheduleOptions& schedule,
-                                    const data::TokenIds& ids) {
-  if (data::data_kind(data) == data::DataKind::kBytes) return data::byte_data_loaders(data);
-  const data::SampleCounts counts = data::sample_counts({.train_samples = schedule.train_samples,
-                                                         .skip_train = schedule.skip_train,
-                                                         .train_iters = schedule.train_iters,
-                                                         .eval_interval = schedule.eval_interval,
-                                                         .eval_iters = schedule.eval_iters,
-                                                         .global_batch_size = schedule.global_batch_size});
-  if (data::data_kind(data) == data::DataKind::kTokens) return data::token_data_loaders(data, ids, counts);
-  if (data.stage == data::Stage::kPrm)
-    return data::process_reward_data_loaders(data, ids, counts, schedule.global_batch_size);
-  if (data.is_pairwise_dataset) return data::preference_data_loaders(data, ids, counts, schedule.global_batch_size);
-  return data::instruction_data_loaders(data, ids, counts, schedule.global_batch_size);
 }
 
 }  // namespace loom::cli

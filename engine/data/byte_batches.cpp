@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "engine/core/error.h"
-#include "engine/core/rank_context.h"
 #include "engine/data/byte_dataset.h"
 #include "engine/nn/functional.h"
 
@@ -72,8 +71,7 @@ nn::Value call_with_ids(nn::Module& model, const Batch& batch) { return model.ca
 
 ForwardResult next_token_step(DataIterator& data, nn::Module& model) {
   const Batch batch = data.next();
-  const std::int64_t chunk = RankContext::current().slot<nn::KernelOptions>().loss_chunk_size;
-  if (chunk > 0) {
+  if (const std::int64_t chunk = data.loss_chunk_size(); chunk > 0) {
     nn::Args args = ids_of(batch);
     args.named.emplace_back("targets", batch["targets"]);
     args.named.emplace_back("loss_chunk_size", chunk);

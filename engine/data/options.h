@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "engine/data/data_split.h"
-#include "engine/data/stage.h"
 
 namespace loom::data {
 
@@ -26,7 +25,6 @@ struct TokenDataOptions {
 
 // Of samples for supervised fine-tuning. Names and meanings are MindSpeed-LLM's.
 struct InstructionDataOptions {
-  std::optional<Stage> stage{};
   bool is_instruction_dataset = false;                // filled in: with a stage too
   bool is_pairwise_dataset = false;                   // filled in: with dpo, simpo and orm too; then the former as well
   std::optional<std::string> placeholder_token = {};  // of prm: labels elsewhere do not count; none: all count

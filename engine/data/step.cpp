@@ -29,7 +29,9 @@ const nn::Value& Batch::find(std::string_view name) const {
 Batch DataIterator::next() {
   if (taken_) config_error("forward_step took a second batch; it gets one micro-batch for each call");
   taken_ = true;
-  return to_device(loader_ != nullptr ? (*loader_)(samples_) : std::exchange(batch_, {}));
+  Batch batch = to_device(loader_ != nullptr ? (*loader_)(samples_) : std::exchange(batch_, {}));
+  if (complete_) complete_(batch);
+  return batch;
 }
 
 Batch to_device(const Batch& batch) {

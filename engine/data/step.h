@@ -24,6 +24,8 @@ namespace loom::data {
 // name.
 struct Batch {
   nn::ValueDict values;
+  // One a row: what a reference model says of it, where the objective has one (engine/objective/objective.h).
+  std::vector<double> reference_log_probs = {};
 
   // Throw ModelError naming what there is instead.
   const nn::Value& at(std::string_view name) const;
@@ -83,10 +85,22 @@ class DataIterator {
   // On the current rank's device (to_device). ConfigError when it is called a second time.
   Batch next();
 
+  // What the job's objective gives the forward, which the trainer sets before it (engine/objective/objective.h).
+  // `complete` gets the batch that next() returns; empty: nothing is added.
+  void set_objective(std::int64_t loss_chunk_size, std::function<void(Batch&)> complete) {
+    loss_chunk_size_ = loss_chunk_size;
+    complete_ = std::move(complete);
+  }
+  // Above 0: the model is called with its targets and computes the loss itself, from the logits of so many tokens of
+  // each row at a time (--loss-chunk-size; ops::linear_cross_entropy).
+  std::int64_t loss_chunk_size() const { return loss_chunk_size_; }
+
  private:
   const DataLoader* loader_ = nullptr;
   std::vector<std::int64_t> samples_;
   Batch batch_;
+  std::int64_t loss_chunk_size_ = 0;
+  std::function<void(Batch&)> complete_;
   bool taken_ = false;
 };
 

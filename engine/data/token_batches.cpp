@@ -493,6 +493,25 @@ NumberedSamples numbered_pairs(SftDataOptions sft) {
           .digest = [all] { return all->digest(); }};
 }
 
+DataLoaders pair_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
+                         std::int64_t global_batch_size, bool lengths) {
+  check_ids(options, ids);
+  SftDataOptions sft = whole_samples(sft_options(options, ids, counts, global_batch_size));
+  auto [chosen, rejected] = open_pairs(sft);
+  std::string text = about(chosen, fmt::format("up to {} tokens with two answers", options.seq_length));
+  const PerSplit<std::int64_t> first = first_numbers(sft);
+  const Job job{options, counts};
+  const auto open = [&](std::size_t part) -> Opened<SftDataset> {
+    PairParts parts{.lengths = lengths, .first_number = {}};
+    if (options.numbered_samples) parts.first_number = first[part];
+    const AnswerSets answers = answers_of(chosen[part], rejected[part]);
+    return {pair_loader(answers, parts), answers.chosen};
+  };
+  DataLoaders loaders = loaders_of(chosen, open, job, std::move(text));
+  if (options.numbered_samples) loaders.numbered = numbered_pairs(std::move(sft));
+  return loaders;
+}
+
 }  // namespace
 
 SampleCounts sample_counts(const RunLength& run) {
@@ -518,24 +537,16 @@ DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds&
   return counted_loaders_of(std::move(data), {options, counts}, std::move(text));
 }
 
+DataLoaders outcome_reward_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
+                                        std::int64_t global_batch_size) {
+  return pair_loaders(options, ids, counts, global_batch_size,
+                      /*lengths=*/true);  // each pair counts, whatever its labels
+}
+
 DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                     std::int64_t global_batch_size) {
-  check_ids(options, ids);
-  SftDataOptions sft = whole_samples(sft_options(options, ids, counts, global_batch_size));
-  auto [chosen, rejected] = open_pairs(sft);
-  std::string text = about(chosen, fmt::format("up to {} tokens with two answers", options.seq_length));
-  const PerSplit<std::int64_t> first = first_numbers(sft);
-  const bool scores = options.stage == Stage::kOrm;
-  const Job job{options, counts};
-  const auto open = [&](std::size_t part) -> Opened<SftDataset> {
-    PairParts parts{.lengths = scores, .first_number = {}};
-    if (options.numbered_samples) parts.first_number = first[part];
-    const AnswerSets answers = answers_of(chosen[part], rejected[part]);
-    return {pair_loader(answers, parts), answers.chosen};
-  };
-  DataLoaders loaders = loaders_of(chosen, open, job, std::move(text));
-  if (!scores) loaders.count_tokens = count_pairs;  // a score is of the whole answer, whatever its labels
-  if (options.numbered_samples) loaders.numbered = numbered_pairs(std::move(sft));
+  DataLoaders loaders = pair_loaders(options, ids, counts, global_batch_size, /*lengths=*/false);
+  loaders.count_tokens = count_pairs;
   return loaders;
 }
 

@@ -6,7 +6,7 @@
 //             "position_ids", int32 of that shape, with reset_position_ids or neat_pack.
 //             "actual_seq_len", a list of whole numbers, with reset_attention_mask or neat_pack: where segments end
 //             (models/decoder/decoder.h).
-//             "lengths" and "numbers" of pairs: see preference_data_loaders().
+//             "lengths" and "numbers" of pairs: see preference_data_loaders() and outcome_reward_data_loaders().
 // Loss        the mean over the targets that count, of a whole step: DataLoaders::count_tokens.
 // Evaluation  begins at sample 0 each time.
 // Errors      ConfigError as gpt_data.h and sft_data.h say, and for options that need an id that no tokenizer gives.
@@ -52,11 +52,14 @@ DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, 
 DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                      std::int64_t global_batch_size);
 // Of preferences. A batch has the rows of the chosen answers of its samples, and then those of the rejected ones; the
-// loss of a step is the mean over its samples. Stage "orm": "lengths", a list of whole numbers, the tokens of each row
-// before its padding. With numbered_samples: DataLoaders::numbered; the number of a pair is its line in the files,
+// loss of a step is the mean over its samples. With numbered_samples: DataLoaders::numbered; the number of a pair is its line in the files,
 // those of --train-data-path, --valid-data-path and --test-data-path one behind another.
 DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                     std::int64_t global_batch_size);
+
+// The same for outcome rewards, with "lengths", a list of whole numbers: the tokens of each row before its padding.
+DataLoaders outcome_reward_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
+                                        std::int64_t global_batch_size);
 
 // Of process rewards: target i is the label of token i, not of the one behind it. ConfigError, from a loader, for a
 // label that is none of ids.rewards, and for a sample whose labels all stand elsewhere than at ids.placeholder.

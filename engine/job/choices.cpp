@@ -1,6 +1,7 @@
 #include "engine/job/choices.h"
 
 #include "engine/job/job.h"
+#include "engine/objective/stage.h"
 #include "engine/train/optimizer_words.h"
 
 namespace loom::job {
@@ -20,15 +21,22 @@ LOOM_WORDS_OF_ROOM(sharding::MuonCoefficients)
 #undef LOOM_WORDS_OF_ROOM
 
 template <>
-const ChoiceWords<train::PreferenceLossType>& choice_words() {
-  using enum train::PreferenceLossType;
-  static const ChoiceWords<train::PreferenceLossType> words{{"sigmoid", kSigmoid}, {"hinge", kHinge}, {"ipo", kIpo}};
+const ChoiceWords<objective::PreferenceLossType>& choice_words() {
+  using enum objective::PreferenceLossType;
+  static const ChoiceWords<objective::PreferenceLossType> words{
+      {"sigmoid", kSigmoid}, {"hinge", kHinge}, {"ipo", kIpo}};
   return words;
 }
 
 template <>
-const ChoiceWords<data::Stage>& choice_words() {
-  static const ChoiceWords<data::Stage> words(data::kStages.begin(), data::kStages.end());
+const ChoiceWords<objective::Stage>& choice_words() {
+  static const ChoiceWords<objective::Stage> words = [] {
+    ChoiceWords<objective::Stage> all;
+    for (const objective::StageRow& row : objective::stage_rows()) {
+      if (row.stage) all.emplace_back(row.word, *row.stage);
+    }
+    return all;
+  }();
   return words;
 }
 

@@ -63,7 +63,7 @@ void add_data_keys(std::vector<Key>& table) {
   add_under(
       "Data for fine-tuning (--stage)",
       {
-          choice<&Job::data, &Data::stage>(
+          choice<&Job::objective, &Objective::stage>(
               "--stage",
               "Supervised fine-tuning, preferences (dpo, simpo), or a reward model of outcomes or of processes, on what shardloom preprocess wrote")
               .is_common()

@@ -6,21 +6,21 @@ void add_objective_keys(std::vector<Key>& table) {
   add_under(
       "Preferences (--stage dpo, simpo)",
       {
-          choice<&Job::objective, &Objective::dpo, &train::PreferenceOptions::loss_type>(
+          choice<&Job::objective, &Objective::dpo, &objective::PreferenceOptions::loss_type>(
               "--dpo-loss-type", "Loss on the difference between the two answers (DPO)"),
-          real<&Job::objective, &Objective::dpo, &train::PreferenceOptions::beta>(
+          real<&Job::objective, &Objective::dpo, &objective::PreferenceOptions::beta>(
               "--dpo-beta", kAboveZero, "Strength of the pull towards the reference model"),
-          real<&Job::objective, &Objective::dpo, &train::PreferenceOptions::label_smoothing>(
+          real<&Job::objective, &Objective::dpo, &objective::PreferenceOptions::label_smoothing>(
               "--dpo-label-smoothing", kBelowHalf, "Assumed share of pairs whose preference is wrong (DPO)"),
-          choice<&Job::objective, &Objective::simpo, &train::PreferenceOptions::loss_type>(
+          choice<&Job::objective, &Objective::simpo, &objective::PreferenceOptions::loss_type>(
               "--simpo-loss-type", "Loss on the difference between the two answers (SimPO)"),
-          real<&Job::objective, &Objective::simpo, &train::PreferenceOptions::beta>("--simpo-beta", kAboveZero,
-                                                                                    "Scale of the difference (SimPO)"),
-          real<&Job::objective, &Objective::simpo, &train::PreferenceOptions::gamma_beta_ratio>(
+          real<&Job::objective, &Objective::simpo, &objective::PreferenceOptions::beta>(
+              "--simpo-beta", kAboveZero, "Scale of the difference (SimPO)"),
+          real<&Job::objective, &Objective::simpo, &objective::PreferenceOptions::gamma_beta_ratio>(
               "--gamma-beta-ratio", kFromZero, "Target margin over beta (SimPO)"),
-          real<&Job::objective, &Objective::simpo, &train::PreferenceOptions::label_smoothing>(
+          real<&Job::objective, &Objective::simpo, &objective::PreferenceOptions::label_smoothing>(
               "--simpo-label-smoothing", kBelowHalf, "Assumed share of pairs whose preference is wrong (SimPO)"),
-          real<&Job::objective, &Objective::dpo, &train::PreferenceOptions::pref_ftx>(
+          real<&Job::objective, &Objective::dpo, &objective::PreferenceOptions::pref_ftx>(
               "--pref-ftx", kFromZero, "Weight of the language-model loss on the chosen answers (DPO and SimPO)"),
           text<&Job::objective, &Objective::ref_model>("--ref-model", "DIR", "Folder of the reference model (DPO)")
               .saved_if([](const Job& job) { return job.data.is_pairwise_dataset; })

@@ -19,7 +19,7 @@ namespace loom::job {
 using Launch = launch::LaunchOptions;
 using Model = models::ModelOptions;
 using Data = data::DataOptions;
-using Objective = train::ObjectiveOptions;
+using Objective = objective::ObjectiveOptions;
 using Optimizer = train::OptimizerOptions;
 using Schedule = train::ScheduleOptions;
 using Parallel = train::ParallelOptions;

@@ -1,4 +1,5 @@
 #include "engine/job/rule_rows.h"
+#include "engine/objective/stage.h"
 
 namespace loom::job {
 namespace {
@@ -9,6 +10,11 @@ bool has_parts(const Job& job) {
   const auto& [train, valid, test] = job.data.part_data_path;
   return !(train.empty() && valid.empty() && test.empty());
 }
+template <objective::Stage kStage>
+bool is_not_of(const Job& job) {
+  return job.objective.stage != kStage;
+}
+const objective::StageRow& stage_of(const Job& job) { return objective::row_of(job.objective.stage); }
 bool trains_in_samples(const Job& job) { return !job.schedule.skip_train && job.schedule.train_samples > 0; }
 bool trains_in_iterations(const Job& job) { return !job.schedule.skip_train && job.schedule.train_samples == 0; }
 bool is_constant_decay(const Job& job) {
@@ -33,6 +39,41 @@ void add_model_rules(std::vector<Rule>& table) {
   table.insert(table.end(), rows.begin(), rows.end());
 }
 
+void add_objective_rules(std::vector<Rule>& table) {
+  using objective::Stage;
+  const std::vector<Rule> rows{
+      {{"--dpo-loss-type", "--dpo-beta", "--dpo-label-smoothing", "--ref-model", "--ref-logps-cache"},
+       is_not_of<Stage::kDpo>,
+       "{flag} is of --stage dpo; add that, or remove it"},
+      {{"--simpo-loss-type", "--simpo-beta", "--gamma-beta-ratio", "--simpo-label-smoothing"},
+       is_not_of<Stage::kSimpo>,
+       "{flag} is of --stage simpo; add that, or remove it"},
+      {{"--placeholder-token", "--reward-tokens"},
+       is_not_of<Stage::kPrm>,
+       "{flag} is of --stage prm; add that, or remove it"},
+      {{"--is-pairwise-dataset"},
+       [](const Job& job) { return !stage_of(job).has_pairs; },
+       "--is-pairwise-dataset is of --stage dpo, simpo and orm; add one, or remove it"},
+      {{"--pref-ftx"},
+       [](const Job& job) { return !stage_of(job).has_preference; },
+       "--pref-ftx is of --stage dpo and simpo; add one, or remove it"},
+      {{"--neat-pack"},
+       [](const Job& job) { return stage_of(job).has_pairs; },
+       "--neat-pack is of --stage sft and prm: pairs are not packed; remove it"},
+      {{"--sample-bytes"},
+       [](const Job& job) { return stage_of(job).head == objective::Head::kScores && job.sample.sample_bytes > 0; },
+       "--sample-bytes is {value}, and a model of --stage {--stage} gives scores, not text; remove it"},
+      {{"--total-chunk-size"},
+       [](const Job& job) { return job.objective.total_chunk_size > 0 && job.objective.loss_chunk_size > 0; },
+       "--loss-chunk-size and --total-chunk-size are both given, and both say how many tokens a chunk of the loss has; "
+       "remove one of them"},
+      {{"--loss-chunk-size", "--total-chunk-size"},
+       [](const Job& job) { return !stage_of(job).takes_chunks; },
+       "{flag} is {value}, which is for the loss of next tokens, and --stage is {--stage}; remove it"},
+  };
+  table.insert(table.end(), rows.begin(), rows.end());
+}
+
 void add_data_rules(std::vector<Rule>& table) {
   const std::vector<Rule> rows{
       {{"--train-data-path", "--valid-data-path", "--test-data-path"},
@@ -46,11 +87,11 @@ void add_data_rules(std::vector<Rule>& table) {
        [](const Job& job) { return has_parts(job) && job.data.data_path.empty(); },
        "--split is for --data-path, and --train-data-path names the parts themselves; remove one of them"},
       {{"--eod-mask-loss"},
-       [](const Job& job) { return job.data.is_instruction_dataset && job.data.stage.has_value(); },
+       [](const Job& job) { return job.data.is_instruction_dataset && job.objective.stage.has_value(); },
        "--eod-mask-loss is for pretraining: with --stage {--stage} the labels of the data say where the loss is; remove "
        "it"},
       {{"--eod-mask-loss"},
-       [](const Job& job) { return job.data.is_instruction_dataset && !job.data.stage; },
+       [](const Job& job) { return job.data.is_instruction_dataset && !job.objective.stage; },
        "--eod-mask-loss is for pretraining: with --is-instruction-dataset the labels of the data say where the loss is; "
        "remove it"},
       {{"--neat-pack", "--no-shuffle", "--padded-samples", "--cut-max-seqlen", "--no-cut-token", "--pad-to-multiple-of",

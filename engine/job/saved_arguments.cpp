@@ -34,7 +34,7 @@ PlainValue value_of(const Key& key, const Job& job) {
 }
 
 // Keys of DPO and SimPO set the same value.
-void add_preference(train::SavedArguments& to, const train::PreferenceOptions& preference) {
+void add_preference(train::SavedArguments& to, const objective::PreferenceOptions& preference) {
   to.push_back({"--dpo-loss-type, --simpo-loss-type", PlainValue::whole(static_cast<int>(preference.loss_type))});
   to.push_back({"--dpo-beta, --simpo-beta", PlainValue::real(preference.beta)});
   to.push_back({"--dpo-label-smoothing, --simpo-label-smoothing", PlainValue::real(preference.label_smoothing)});

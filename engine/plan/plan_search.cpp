@@ -188,8 +188,7 @@ CheckedEstimate PlanSearch::check() {
   return checked;
 }
 
-std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
-  using Change = std::function<void(PlanChoice&)>;
+std::vector<PlanSearch::Change> PlanSearch::proposals(const StepEstimate& too_large) const {
   std::vector<Change> changes;
   const auto propose = [&](const Change& change) {
     PlanChoice choice = base_;
@@ -205,13 +204,17 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
       propose([](PlanChoice& c) { set_swapped_recompute(c.config); });
     }
     propose([](PlanChoice& c) { c.config.num_to_forward_prefetch = c.config.num_to_backward_prefetch = 0; });
-    propose([&](PlanChoice& c) { c.config.offload_to_cpu = too_large.memory.host_fits; });
+    propose([fits = too_large.memory.host_fits](PlanChoice& c) { c.config.offload_to_cpu = fits; });
   }
   propose([this](PlanChoice& c) {
     c.micro_batch = std::max(1, c.micro_batch / 2);
     while (!shares_out_batch(c.world, c.micro_batch)) --c.micro_batch;
   });
+  return changes;
+}
 
+std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
+  const std::vector<Change> changes = proposals(too_large);
   std::vector<Candidate> fitting;
   // Two changes only when no single one is enough, three when no two are.
   for (std::size_t together = 1; together <= kTogether && fitting.empty(); ++together) {

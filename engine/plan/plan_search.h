@@ -11,6 +11,7 @@
 // Threads  the calling thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -79,6 +80,9 @@ class PlanSearch {
   std::optional<StepEstimate> try_plan(const PlanChoice& choice) const;
   StepEstimate plan(const PlanChoice& choice, Capacity capacity) const;
   Candidate candidate(const PlanChoice& choice, StepEstimate plan) const;
+  using Change = std::function<void(PlanChoice&)>;
+  // Those that change the plan.
+  std::vector<Change> proposals(const StepEstimate& too_large) const;
   std::vector<Remedy> remedies(const StepEstimate& too_large) const;
   bool shares_out_batch(int world, int micro_batch) const;
   std::vector<int> micro_batches(int world) const;

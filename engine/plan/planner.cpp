@@ -155,6 +155,100 @@ ThroughputEstimate throughput_plan(const train::TrainSections& arguments, const 
   throw OutOfMemoryError(fmt::format("out of memory in {}{}: {}", phase, group, error.what()));
 }
 
+// A rank of the job on a dry device in a simulated world, and its trainer.
+class PlannedRank {
+ public:
+  PlannedRank(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
+              const train::TrainingInputs& inputs, const virtual_time::HardwareProfile& profile, Capacity capacity)
+      : arguments_(arguments),
+        callbacks_(callbacks),
+        inputs_(inputs),
+        context_(0, arguments.launch.ranks),
+        scope_(context_),
+        device_(set_up_planned_rank(context_, arguments.kernels, arguments.memory, profile, capacity)),
+        world_(comm::make_simulated_world(0, arguments.launch.ranks)),
+        marks_(device_, {.entries = false}) {}
+
+  // Makes the trainer, and records the step that is planned. OutOfMemoryError that says where.
+  device::Recording record() {
+    try {
+      trainer_.emplace(arguments_, callbacks_, inputs_, *world_);
+      PhaseWatch phases(phase_);
+      trainer_->set_observers({&phases});
+      for (std::int64_t step = 0; step < kStepsBefore; ++step) {
+        marks_.clear();
+        trainer_->step();
+      }
+      marks_.clear();
+      return recorded_step();
+    } catch (const OutOfMemoryError& error) {
+      raise_where(error, phase_, marks_.recording());
+    }
+  }
+
+  // After record().
+  train::Trainer& trainer() { return *trainer_; }
+  device::Device& device() { return device_; }
+
+ private:
+  bool swaps() const {
+    return arguments_.swap.swaps() ||
+           (inputs_.fsdp2 && (!inputs_.fsdp2->offloaded.empty() || !inputs_.fsdp2->swapped.empty()));
+  }
+  device::Recording recorded_step() {
+    nn::CallSites sites;
+    device::RecorderOptions recorded{.memory = true};
+    if (swaps()) recorded.call_site = [&sites] { return sites.running(); };
+    if (arguments_.swap.smart_swap_watch != nullptr) arguments_.swap.smart_swap_watch->seen.clear();
+    const device::Recorder recorder(device_, recorded);
+    trainer_->step();
+    return recorder.recording();
+  }
+
+  const train::TrainSections& arguments_;
+  const train::PretrainCallbacks& callbacks_;
+  const train::TrainingInputs& inputs_;
+  RankContext context_;
+  const RankScope scope_;
+  device::Device& device_;
+  const std::unique_ptr<comm::World> world_;
+  std::string phase_ = "the initialisation of the model";
+  device::Recorder marks_;  // of one step at a time, for errors
+  std::optional<train::Trainer> trainer_;
+};
+
+void describe_job(StepEstimate& plan, const train::TrainSections& arguments, const train::TrainingInputs& inputs,
+                  train::Trainer& trainer, const virtual_time::HardwareProfile& profile) {
+  plan.model = models::sharded_module(trainer.model()).type_name();
+  plan.parameters = trainer.model().parameter_count();
+  plan.trained_parameters = trained_parameters(trainer.model());
+  plan.device = profile.name;
+  plan.world = arguments.launch.ranks;
+  plan.micro_batch = arguments.schedule.micro_batch_size;
+  plan.micro_batches =
+      trainer.dims().micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size);
+  plan.seq_length = arguments.data.seq_length;
+  if (!inputs.fsdp2) return;
+  plan.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
+  plan.warnings = inputs.fsdp2->warnings;
+}
+
+// What the device says; the rest follows from the recording.
+void measure_device(MemoryEstimate& memory, device::Device& device, const train::TrainSections& arguments,
+                    const virtual_time::HardwareProfile& profile, Capacity capacity) {
+  const device::MemStats stats = device.memory().stats();
+  memory.steady_allocated_bytes = stats.allocator.allocated_bytes;
+  memory.reserved_bytes = stats.allocator.reserved_bytes;
+  memory.host_bytes = device.host_memory().stats().peak_bytes;
+  memory.pools = device.memory().pools();
+  memory.pools_by_life = arguments.memory.memory_fragmentation;
+  memory.capacity_bytes = capacity_of(arguments.memory, profile);
+  measure_host(memory, profile, arguments.launch.ranks);
+  if (const auto problem = host_too_small(memory, profile); problem && capacity == Capacity::kOfTheProfile) {
+    throw HostMemoryError(*problem);
+  }
+}
+
 }  // namespace
 
 std::int64_t capacity_of(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile) {
@@ -167,61 +261,11 @@ StepEstimate estimate_step(const train::TrainSections& arguments, const train::P
                            const train::EditConfig& edit) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
   StepEstimate plan;
-  RankContext context(0, arguments.launch.ranks);
-  const RankScope scope(context);
-  device::Device& device = set_up_planned_rank(context, arguments.kernels, arguments.memory, profile, capacity);
-  const auto world = comm::make_simulated_world(0, arguments.launch.ranks);
-  std::string phase_now = "the initialisation of the model";
-  device::Recorder marks(device, {.entries = false});  // of one step at a time, for errors
-  std::optional<train::Trainer> running;
-  try {
-    train::Trainer& trainer = running.emplace(arguments, callbacks, inputs, *world);
-    PhaseWatch phases(phase_now);
-    trainer.set_observers({&phases});
-    for (std::int64_t step = 0; step < kStepsBefore; ++step) {
-      marks.clear();
-      trainer.step();
-    }
-    marks.clear();
-    nn::CallSites sites;
-    device::RecorderOptions recorded{.memory = true};
-    if (arguments.swap.swaps() ||
-        (inputs.fsdp2 && (!inputs.fsdp2->offloaded.empty() || !inputs.fsdp2->swapped.empty()))) {
-      recorded.call_site = [&sites] { return sites.running(); };
-    }
-    if (arguments.swap.smart_swap_watch != nullptr) arguments.swap.smart_swap_watch->seen.clear();
-    const device::Recorder recorder(device, recorded);
-    trainer.step();
-    plan.run.recording = recorder.recording();
-  } catch (const OutOfMemoryError& error) {
-    raise_where(error, phase_now, marks.recording());
-  }
-  train::Trainer& trainer = *running;
-
-  plan.model = models::sharded_module(trainer.model()).type_name();
-  plan.parameters = trainer.model().parameter_count();
-  plan.trained_parameters = trained_parameters(trainer.model());
-  plan.device = profile.name;
-  plan.world = arguments.launch.ranks;
-  plan.micro_batch = arguments.schedule.micro_batch_size;
-  plan.micro_batches =
-      trainer.dims().micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size);
-  plan.seq_length = arguments.data.seq_length;
-  const device::MemStats stats = device.memory().stats();
-  plan.memory.steady_allocated_bytes = stats.allocator.allocated_bytes;
-  plan.memory.reserved_bytes = stats.allocator.reserved_bytes;
-  plan.memory.host_bytes = device.host_memory().stats().peak_bytes;
-  plan.memory.pools = device.memory().pools();
-  plan.memory.pools_by_life = arguments.memory.memory_fragmentation;
-  plan.memory.capacity_bytes = capacity_of(arguments.memory, profile);
-  measure_host(plan.memory, profile, arguments.launch.ranks);
-  if (const auto problem = host_too_small(plan.memory, profile); problem && capacity == Capacity::kOfTheProfile) {
-    throw HostMemoryError(*problem);
-  }
-  if (inputs.fsdp2) {
-    plan.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
-    plan.warnings = inputs.fsdp2->warnings;
-  }
+  PlannedRank rank(arguments, callbacks, inputs, profile, capacity);
+  plan.run.recording = rank.record();
+  train::Trainer& trainer = rank.trainer();
+  describe_job(plan, arguments, inputs, trainer, profile);
+  measure_device(plan.memory, rank.device(), arguments, profile, capacity);
   const virtual_time::TimeModel model(profile);
   const device::Recording& recording = plan.run.recording;
   measure_memory(plan.memory, recording);

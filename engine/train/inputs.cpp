@@ -161,6 +161,18 @@ void resolve_sharding(const TrainSections& arguments, nn::Module& model, Trainin
   if (arguments.checkpoint.ckpt_format == CheckpointFormat::kTorchDist) check_torch_dist(model, *inputs.fsdp2, config);
 }
 
+objective::Objective objective_of(const TrainSections& arguments, const PretrainCallbacks& callbacks,
+                                  const TrainArguments& asked) {
+  objective::Auxiliary auxiliary = objective::Auxiliary::kNone;
+  if (arguments.objective.ref_logps_cache) auxiliary = objective::Auxiliary::kValues;
+  if (callbacks.has_reference_model) auxiliary = objective::Auxiliary::kModel;
+  return {.loaders = callbacks.train_valid_test_datasets_provider(asked),
+          .forward_step = callbacks.forward_step,
+          .auxiliary = auxiliary,
+          .unit = callbacks.loss_unit,
+          .loss_chunk_size = arguments.objective.loss_chunk_size};
+}
+
 // Weights that the model reads by itself have one tensor for what is two parameters now.
 void check_own_weights(nn::Module& model, const models::ModelOptions& arguments,
                        const std::vector<models::Untied>& untied) {
@@ -233,11 +245,11 @@ TrainingInputs read_inputs(const TrainSections& arguments, const PretrainCallbac
     models::check_weights(sharded, *inputs.reference_weights);
   }
   inputs.arguments = std::make_unique<const TrainArguments>(arguments);
-  inputs.data = callbacks.train_valid_test_datasets_provider(*inputs.arguments);
-  if (!inputs.data.train && !arguments.schedule.skip_train)
+  inputs.objective = objective_of(arguments, callbacks, *inputs.arguments);
+  if (!inputs.objective.loaders.train && !arguments.schedule.skip_train)
     config_error("train_valid_test_datasets_provider returned no train loader");
   check_device_memory(arguments.memory, inputs);
-  check_evaluates(arguments.schedule, inputs.data);
+  check_evaluates(arguments.schedule, inputs.objective.loaders);
   return inputs;
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "engine/formats/safetensors/hf_weights.h"
+#include "engine/objective/objective.h"
 #include "engine/train/callbacks.h"
 #include "engine/train/parallel_dims.h"
 #include "engine/train/tuning.h"
@@ -21,7 +22,7 @@ namespace loom::train {
 
 struct TrainingInputs {
   std::unique_ptr<const TrainArguments> arguments;     // of the callbacks; the loaders may refer to it
-  data::DataLoaders data;                              // with a train loader, unless --skip-train
+  objective::Objective objective;                      // its loaders, forward and auxiliary model
   std::optional<io::HfWeights> weights;                // --init-from-hf-path
   std::optional<io::HfWeights> reference_weights;      // --ref-model; none: those that training starts from
   std::optional<sharding::Fsdp2Config> fsdp2_config;   // --use-torch-fsdp2

@@ -143,7 +143,7 @@ std::vector<comm::SaidEntry> job_entries(const TrainSections& arguments, const P
     add_file(entries, *inputs.tuning.lora->load / models::kAdapterConfigFile);
   }
   add_tokenizer(entries, arguments.data, arguments.model);
-  add_data(entries, arguments.data, arguments.schedule, inputs.data);
+  add_data(entries, arguments.data, arguments.schedule, inputs.objective.loaders);
   return entries;
 }
 

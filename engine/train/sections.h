@@ -8,10 +8,10 @@
 #include "engine/data/options.h"
 #include "engine/launch/options.h"
 #include "engine/log/options.h"
+#include "engine/objective/options.h"
 #include "engine/train/checkpoint_options.h"
 #include "engine/train/kernel_choice.h"
 #include "engine/train/memory_options.h"
-#include "engine/train/objective_options.h"
 #include "engine/train/optimizer_options.h"
 #include "engine/train/parallel_options.h"
 #include "engine/train/schedule_options.h"
@@ -24,7 +24,7 @@ struct TrainSections {
   launch::LaunchOptions launch;
   models::ModelOptions model;
   data::DataOptions data;
-  ObjectiveOptions objective;
+  objective::ObjectiveOptions objective;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   ParallelOptions parallel;

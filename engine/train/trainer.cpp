@@ -20,7 +20,7 @@
 #include "engine/train/finite.h"
 #include "engine/train/model_folder.h"
 #include "engine/train/not_finite.h"
-#include "engine/train/reference_model.h"
+#include "engine/train/reference_source.h"
 #include "engine/train/sharded_model.h"
 #include "engine/train/update.h"
 #include "engine/train/users_code.h"
@@ -29,6 +29,7 @@
 #include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/full_parameters.h"
+#include "sharding/fully_shard.h"
 #include "sharding/reuse_fp32.h"
 
 namespace loom::train {
@@ -97,52 +98,66 @@ Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callba
       loss_axis_(dims_.loss_axis(mesh_)),
       model_(provide_tuned_model(arguments, callbacks, inputs.tuning)),
       sharded_(models::sharded_module(*model_)),
+      objective_(inputs.objective),
       micro_batches_(dims_.micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size)),
+      actions_(accumulation(micro_batches_)),
       state_{.seed = arguments.data.seed},
       watched_train_([this](std::span<const std::int64_t> samples) {
-        data::Batch batch = inputs_.data.train(samples);
+        data::Batch batch = inputs_.objective.loaders.train(samples);
         tokens_ += tokens_of(batch, samples.size(), arguments_.data.seq_length);
         return batch;
       }) {
   RngState::current() = {
       stream_key(arguments.data.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
-  if (!callbacks.has_reference_model) provide_reference(world);
+  provide_auxiliary(objective::Auxiliary::kValues, world);  // before the model has its bytes
   shard_and_fill(*model_, inputs_.weights, arguments_, inputs_, world);
-  if (inputs.tuning.lora && &saved_module() != &sharded_) {
-    config_error(
-        "{}: adapters are of {}, and {} has parameters beside it; put those into the sharded part, or train without "
-        "adapters",
-        inputs.tuning.lora->where, sharded_.type_name(), model_->type_name());
-  }
-  if (callbacks.has_reference_model) provide_reference(world);
-  update_ = std::make_unique<Update>(Update::Of{.options = arguments.optimizer,
-                                                .schedule = arguments.schedule,
-                                                .checkpoint = arguments.checkpoint,
-                                                .kernels = arguments.kernels.set,
-                                                .reuse_fp32_param = arguments.memory.reuse_fp32_param,
-                                                .model = *model_,
-                                                .sharded = sharded_,
-                                                .saved = saved_module(),
-                                                .is_sharded = inputs.fsdp2.has_value(),
-                                                .loss_axis = loss_axis_,
-                                                .rank = rank_});
+  check_adapters();
+  provide_auxiliary(objective::Auxiliary::kModel, world);
+  update_ = make_update();
   if (arguments.memory.reuse_fp32_param) sharding::split_shards(*model_);
   update_->restore(state_);
 }
 
-Trainer::~Trainer() {
-  set_reference_model(nullptr);
-  set_reference_log_probs(nullptr);
+Trainer::~Trainer() = default;
+
+void Trainer::check_adapters() {
+  if (!inputs_.tuning.lora || &saved_module() == &sharded_) return;
+  config_error(
+      "{}: adapters are of {}, and {} has parameters beside it; put those into the sharded part, or train without "
+      "adapters",
+      inputs_.tuning.lora->where, sharded_.type_name(), model_->type_name());
+}
+
+std::unique_ptr<Update> Trainer::make_update() {
+  return std::make_unique<Update>(Update::Of{.options = arguments_.optimizer,
+                                             .schedule = arguments_.schedule,
+                                             .checkpoint = arguments_.checkpoint,
+                                             .kernels = arguments_.kernels.set,
+                                             .reuse_fp32_param = arguments_.memory.reuse_fp32_param,
+                                             .model = *model_,
+                                             .sharded = sharded_,
+                                             .saved = saved_module(),
+                                             .is_sharded = inputs_.fsdp2.has_value(),
+                                             .loss_axis = loss_axis_,
+                                             .rank = rank_});
 }
 
 // A dry run needs no values.
-void Trainer::provide_reference(comm::World& world) {
-  if (callbacks_.has_reference_model) {
-    reference_ = make_reference_model(arguments_, callbacks_, inputs_, world);
-    set_reference_model(reference_.get());
-  } else if (arguments_.objective.ref_logps_cache && !device::Device::current().dry_run()) {
-    said_.push_back(provide_reference_log_probs(arguments_, callbacks_, inputs_, dims_, world));
-  }
+void Trainer::provide_auxiliary(objective::Auxiliary kind, comm::World& world) {
+  if (inputs_.objective.auxiliary != kind) return;
+  const objective::ReferenceSource source = reference_source(arguments_, callbacks_, inputs_, world);
+  if (kind == objective::Auxiliary::kModel) return objective_.set_auxiliary(objective::make_reference_model(source));
+  if (device::Device::current().dry_run()) return;
+  auto [values, said] = objective::provide_reference_log_probs(
+      *arguments_.objective.ref_logps_cache, source, arguments_.data, inputs_.objective.loaders.numbered,
+      {arguments_.schedule.micro_batch_size, dims_.data_rank(rank_), dims_.data_size()}, world);
+  objective_.set_auxiliary(std::move(values));
+  said_.push_back(std::move(said));
+}
+
+void Trainer::set_schedule(std::vector<Action> actions) {
+  check_complete(actions, micro_batches_);
+  actions_ = std::move(actions);
 }
 
 nn::Optimizer& Trainer::optimizer() { return update_->optimizer(); }
@@ -191,8 +206,7 @@ std::vector<std::int64_t> Trainer::rows_of(std::int64_t first_sample, std::int64
 }
 
 data::Loss Trainer::forward(data::DataIterator data, std::string_view place) {
-  data::ForwardResult result =
-      run_users_code("forward_step", place, [&] { return callbacks_.forward_step(data, *model_); });
+  data::ForwardResult result = run_users_code("forward_step", place, [&] { return objective_.forward(data, *model_); });
   if (!result.loss_func) config_error("forward_step returned no loss_func; return {{output, loss_func}}");
   data::Loss loss = run_users_code("loss_func", place, [&] { return result.loss_func(std::move(result.output)); });
   if (!loss.loss.defined() || loss.loss.numel() != 1) {
@@ -208,7 +222,7 @@ void Trainer::begin_phase(std::string_view phase) {
 }
 
 Trainer::StepData Trainer::data_of_step() {
-  if (inputs_.data.count_tokens) return counted_data_of_step();
+  if (inputs_.objective.loaders.count_tokens) return counted_data_of_step();
   StepData data;
   for (std::int64_t index = 0; index < micro_batches_; ++index) {
     data.micro_batches.emplace_back(watched_train_, rows_of(state_.samples_consumed, index));
@@ -223,8 +237,8 @@ Trainer::StepData Trainer::counted_data_of_step() {
   StepData data;
   std::array<double, 2> sums{};  // of scored tokens, and of all
   for (std::int64_t index = 0; index < micro_batches_; ++index) {
-    data::Batch batch = inputs_.data.train(rows_of(state_.samples_consumed, index));
-    const data::TokenCounts counts = inputs_.data.count_tokens(batch);
+    data::Batch batch = inputs_.objective.loaders.train(rows_of(state_.samples_consumed, index));
+    const data::TokenCounts counts = inputs_.objective.loaders.count_tokens(batch);
     data.weights.push_back(static_cast<double>(counts.scored));
     sums[0] += static_cast<double>(counts.scored);
     sums[1] += static_cast<double>(counts.all);
@@ -244,32 +258,66 @@ void Trainer::check_counted(double scored) {
   const bool one = arguments_.schedule.global_batch_size == 1;
   std::string samples = one ? fmt::format("sample {}", first)
                             : fmt::format("samples {} to {}", first, first + arguments_.schedule.global_batch_size - 1);
-  if (inputs_.data.place) samples += fmt::format(" ({}{})", inputs_.data.place(first), one ? "" : " first");
+  if (const auto& place = inputs_.objective.loaders.place) {
+    samples += fmt::format(" ({}{})", place(first), one ? "" : " first");
+  }
   const std::string warning = uncounted_.note_uncounted(state_.step + 1, samples, what_is_kept(arguments_.checkpoint));
   if (reports()) log_warning("{}", warning);
 }
 
-double Trainer::micro_batch(data::DataIterator data, double weight, Reports& reports) {
+Trainer::StepWork Trainer::run_actions() {
+  StepWork work{.data = data_of_step(), .losses = {}};
+  work.losses.resize(work.data.weights.size());
+  for (std::size_t at = 0; at < actions_.size(); ++at) {
+    const auto micro_batch = static_cast<std::size_t>(actions_[at].micro_batch);
+    switch (actions_[at].kind) {
+      case ActionKind::kForward:
+        run_forward(work, micro_batch);
+        break;
+      case ActionKind::kReadLoss:
+        read_loss(work, micro_batch);
+        break;
+      case ActionKind::kBackward:
+        run_backward(work, micro_batch, is_reduced(actions_, at));
+        break;
+      case ActionKind::kReduce:
+        break;  // issued by the hooks of its backward
+    }
+  }
+  return work;
+}
+
+void Trainer::run_forward(StepWork& work, std::size_t micro_batch) {
   begin_phase("forward");
-  data::Loss result =
-      forward(std::move(data), fmt::format("iteration {} of {}", state_.step + 1, arguments_.schedule.train_iters));
-  add_reports(reports, result.reports, weight);
-  Tensor loss = std::move(result.loss);
-  if (!loss.requires_grad()) {
+  const double weight = work.data.weights[micro_batch];
+  data::Loss result = forward(std::move(work.data.micro_batches[micro_batch]),
+                              fmt::format("iteration {} of {}", state_.step + 1, arguments_.schedule.train_iters));
+  add_reports(work.reports, result.reports, weight);
+  if (!result.loss.requires_grad()) {
     config_error("loss_func returned a loss that no trained parameter leads to; compute it from the model's output");
   }
-  if (weight != 1.0) loss = ops::scale(loss, weight);
-  const double value = loss.item();
+  work.losses[micro_batch] = weight == 1.0 ? std::move(result.loss) : ops::scale(result.loss, weight);
+}
+
+void Trainer::read_loss(StepWork& work, std::size_t micro_batch) const {
+  const double value = work.losses[micro_batch].item();
   const auto bad = not_finite(value);
   if (bad && arguments_.optimizer.check_for_nan_in_loss_and_grad) {
     raise_not_finite({*bad, "local forward loss calculation"}, {state_.step + 1, arguments_.schedule.train_iters},
                      arguments_.checkpoint);
   }
+  work.loss += value;
+}
+
+void Trainer::run_backward(StepWork& work, std::size_t micro_batch, bool reduces) {
+  if (reduces != reduces_ && inputs_.fsdp2) sharding::set_requires_gradient_sync(sharded_, reduces);
+  reduces_ = reduces;
+  Tensor& loss = work.losses[micro_batch];
   loss = update_->scaled(loss);
   device::Device::current().log().add_mark({.kind = device::MarkKind::kBackward});
   begin_phase("backward");
   autograd::backward(loss);
-  return value;
+  loss = Tensor{};
 }
 
 // The figures travel together, with the request to stop. With reports come a number of their names and its square:
@@ -334,12 +382,9 @@ StepMetrics Trainer::step() {
   tokens_ = 0;
   StepMetrics metrics;
   metrics.step = step + 1;
-  double loss = 0.0;
-  StepData data = data_of_step();
-  for (std::size_t index = 0; index < data.weights.size(); ++index) {
-    loss += micro_batch(std::move(data.micro_batches[index]), data.weights[index], metrics.reports);
-  }
-  mean_of_step(loss, metrics);
+  StepWork work = run_actions();
+  metrics.reports = std::move(work.reports);
+  mean_of_step(work.loss, metrics);
   begin_phase("optimizer");
   update_->take(state_, metrics);
   begin_phase("end");
@@ -367,7 +412,7 @@ std::optional<Evaluation> Trainer::evaluate(const data::DataLoader& loader) {
     const std::int64_t first_sample = i / micro_batches_ * arguments_.schedule.global_batch_size;
     data::Batch batch =
         run_users_code("the data loader", place, [&] { return loader(rows_of(first_sample, i % micro_batches_)); });
-    const auto& count = inputs_.data.count_tokens;
+    const auto& count = inputs_.objective.loaders.count_tokens;
     const double weight = count ? static_cast<double>(count(batch).scored) : 1.0;
     const data::Loss loss = forward(data::DataIterator(std::move(batch)), place);
     sums[0] += weight * loss.loss.item();

@@ -1,7 +1,7 @@
 // Trainer: one rank's training run.
 //
-// Step      for every micro-batch: forward_step and loss_func of the callbacks, loss / micro-batches, backward,
-//           reduction (every micro-batch is reduced); then update.h.
+// Step      the actions of a schedule over the micro-batches (schedule/actions.h): forward_step and loss_func of the
+//           objective, loss / micro-batches, backward, reduction; then update.h.
 // Batch     data rank r of D (parallel_dims.h) takes rows [r * B / D, (r + 1) * B / D) of every global batch B
 //           (byte_dataset.h): the curve does not depend on D, up to rounding.
 // Loss      mean over the global batch, the same on every rank: of its micro-batches, or of its scored tokens where the
@@ -29,6 +29,7 @@
 #include "engine/train/inputs.h"
 #include "engine/train/optimizer_schedule.h"
 #include "engine/train/parallel_dims.h"
+#include "engine/train/schedule/actions.h"
 #include "engine/train/step/step_observer.h"
 #include "engine/train/train_state.h"
 #include "engine/train/uncounted_steps.h"
@@ -77,6 +78,10 @@ class Trainer {
   // Where all steps counted no token: what there is to say at the end, the same on every rank (uncounted_steps.h).
   std::optional<std::string> problem() const { return uncounted_.problem(); }
 
+  // The order of a step's work from the next step on; without it, accumulation(). InvariantError for a list that is not
+  // complete. The steps of a model without shards reduce nothing.
+  void set_schedule(std::vector<Action> actions);
+
   // What there is to say of the trainer's making, for one rank to print.
   const std::vector<std::string>& said() const { return said_; }
 
@@ -107,7 +112,9 @@ class Trainer {
   void load_schedule(const ScheduleState& saved);
 
  private:
-  void provide_reference(comm::World& world);
+  void check_adapters();
+  void provide_auxiliary(objective::Auxiliary kind, comm::World& world);
+  std::unique_ptr<Update> make_update();
   // The samples of this rank's micro-batch number `index` of the step that begins at `first_sample`.
   std::vector<std::int64_t> rows_of(std::int64_t first_sample, std::int64_t index) const;
   // `place`: of the run, for what the program's callbacks throw.
@@ -117,10 +124,20 @@ class Trainer {
     std::vector<data::DataIterator> micro_batches;
     std::vector<double> weights;  // their sum, averaged over the ranks, is 1; all 0 where no token counts
   };
+  // A step between its actions.
+  struct StepWork {
+    StepData data;
+    std::vector<Tensor> losses;  // of forwards whose backward has not run
+    double loss = 0.0;           // of those that were read
+    Reports reports = {};
+  };
   StepData data_of_step();
   StepData counted_data_of_step();
   void check_counted(double scored);
-  double micro_batch(data::DataIterator data, double weight, Reports& reports);
+  StepWork run_actions();
+  void run_forward(StepWork& work, std::size_t micro_batch);
+  void read_loss(StepWork& work, std::size_t micro_batch) const;
+  void run_backward(StepWork& work, std::size_t micro_batch, bool reduces);
   void begin_phase(std::string_view phase);
   void mean_of_step(double loss, StepMetrics& metrics);
   void add_request(std::vector<double>& means) const;
@@ -136,10 +153,12 @@ class Trainer {
   const comm::Axis loss_axis_;
   std::shared_ptr<nn::Module> model_;
   nn::Module& sharded_;  // what the file's paths and the weights' names are relative to: the model or a part of it
-  std::shared_ptr<nn::Module> reference_;  // null: forward_step asks for none, or its values are there
+  objective::RankObjective objective_;
   std::vector<std::string> said_;
   std::unique_ptr<Update> update_;
   std::int64_t micro_batches_;  // per rank and step
+  std::vector<Action> actions_;
+  bool reduces_ = true;  // what the last backward was told
   TrainState state_;
   const data::DataLoader watched_train_;  // the training data, whose tokens are added up in tokens_
   double tokens_ = 0;                     // of the step, on this rank

@@ -54,7 +54,8 @@ struct CollectiveInstance {
   double compute_slowdown = 0;
 };
 
-struct Member {
+// A stream of a rank.
+struct RankStream {
   std::int32_t rank = 0;  // index
   std::int32_t stream = 0;
 };
@@ -88,13 +89,14 @@ struct RankState {
   bool is_over(std::int64_t index) const { return index == kNone || over[static_cast<std::size_t>(index)]; }
 };
 
-enum class Happening : std::uint8_t { kIssued, kItemEnds, kMeetingEnds };
+enum class EventKind : std::uint8_t { kIssued, kItemEnds, kCollectiveEnds };
 
 struct Event {
   std::int64_t time_ns = 0;
   std::int64_t order = 0;  // among those of one time
-  Happening what{};
-  Member who;  // rank and stream; a meeting is in `rank`
+  EventKind kind{};
+  RankStream at{};              // of an item
+  std::int32_t collective = 0;  // kCollectiveEnds: its number among `meetings_`
   std::int32_t version = 0;
 
   bool operator>(const Event& other) const { return std::tie(time_ns, order) > std::tie(other.time_ns, other.order); }
@@ -139,31 +141,31 @@ class Simulation {
   bool pass(std::int32_t r, std::size_t index);
   void issue(std::int32_t r, std::size_t index, std::int64_t cost_ns);
 
-  void advance(Member who);
-  void begin_head(Member who, std::int64_t index);
-  void finish_head(Member who);
+  void advance(RankStream at);
+  void begin_head(RankStream at, std::int64_t index);
+  void finish_head(RankStream at);
 
-  void join_meeting(Member who, const device::Entry& entry);
-  std::int32_t meeting_for(Member who, const device::Entry& entry);
-  void check_alike(const CollectiveInstance& meeting, Member who, const device::Entry& entry) const;
+  void join_meeting(RankStream at, const device::Entry& entry);
+  std::int32_t meeting_for(RankStream at, const device::Entry& entry);
+  void check_alike(const CollectiveInstance& meeting, RankStream at, const device::Entry& entry) const;
   void begin_meeting(std::int32_t m);
   void end_meeting(std::int32_t m);
   void collectives_changed(const CollectiveInstance& meeting);
   void cores_changed(std::int32_t r);
   double compute_rate(const RankState& state) const;
   double share_of_links(const CollectiveInstance& meeting) const;
-  std::span<const Member> members_of(const CollectiveInstance& meeting) const {
+  std::span<const RankStream> members_of(const CollectiveInstance& meeting) const {
     return {members_.data() + meeting.first_member, static_cast<std::size_t>(meeting.came)};
   }
 
-  void set_rate(Task& task, double rate, Happening what, Member who);
+  void set_rate(Task& task, double rate, Event end);
 
   VirtualTimes result();
   void add_phases(RankState& rank) const;
   [[noreturn]] void report_stuck(const RankState& rank) const;
 
   RankState& rank(std::int32_t r) { return ranks_[static_cast<std::size_t>(r)]; }
-  StreamState& stream(Member who) { return rank(who.rank).streams[static_cast<std::size_t>(who.stream)]; }
+  StreamState& stream(RankStream at) { return rank(at.rank).streams[static_cast<std::size_t>(at.stream)]; }
 
   const TimeModel& model_;
   const LaunchProfile host_;
@@ -172,11 +174,11 @@ class Simulation {
   std::map<std::vector<int>, std::int32_t> group_numbers_;
   std::vector<Order> orders_;  // group * kStreams + stream
   std::vector<CollectiveInstance> meetings_;
-  std::vector<Member> members_;
+  std::vector<RankStream> members_;
   std::map<std::tuple<std::int32_t, device::CollectiveKind, std::int64_t>, CollectiveTime> collective_times_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::int64_t events_made_ = 0;
-  std::vector<Member> ready_;  // streams to look at before time goes on
+  std::vector<RankStream> ready_;  // streams to look at before time goes on
   std::int64_t now_ = 0;
 };
 
@@ -206,16 +208,16 @@ void Simulation::count_presence(int rank) {
 // --- Events
 
 void Simulation::handle(const Event& event) {
-  switch (event.what) {
-    case Happening::kIssued:
-      ready_.push_back(event.who);
+  switch (event.kind) {
+    case EventKind::kIssued:
+      ready_.push_back(event.at);
       break;
-    case Happening::kItemEnds:
-      if (stream(event.who).task.version == event.version) finish_head(event.who);
+    case EventKind::kItemEnds:
+      if (stream(event.at).task.version == event.version) finish_head(event.at);
       break;
-    case Happening::kMeetingEnds:
-      if (meetings_[static_cast<std::size_t>(event.who.rank)].task.version == event.version) {
-        end_meeting(event.who.rank);
+    case EventKind::kCollectiveEnds:
+      if (meetings_[static_cast<std::size_t>(event.collective)].task.version == event.version) {
+        end_meeting(event.collective);
       }
       break;
   }
@@ -226,13 +228,16 @@ void Simulation::settle() {
   ready_.clear();
 }
 
-// Its end becomes an event; one that was expected before is void.
-void Simulation::set_rate(Task& task, double rate, Happening what, Member who) {
+// The end of the task becomes an event, of which the caller gives the kind and the place; one that was expected before
+// is void.
+void Simulation::set_rate(Task& task, double rate, Event end) {
   task.remaining_ns -= static_cast<double>(now_ - task.updated_ns) * task.rate;
   task.updated_ns = now_;
   task.rate = rate;
-  const std::int64_t end = later(now_, std::max(0.0, task.remaining_ns / rate));
-  events_.push({end, events_made_++, what, who, ++task.version});
+  end.time_ns = later(now_, std::max(0.0, task.remaining_ns / rate));
+  end.order = events_made_++;
+  end.version = ++task.version;
+  events_.push(end);
 }
 
 // --- The host
@@ -288,37 +293,37 @@ void Simulation::issue(std::int32_t r, std::size_t index, std::int64_t cost_ns) 
   const device::Entry& entry = state.recording->entries[index];
   state.host_ns = later(state.host_ns, static_cast<double>(cost_ns));
   state.times.entries[index].issued = state.host_ns;
-  const Member who{r, static_cast<std::int32_t>(entry.stream)};
-  StreamState& to = stream(who);
+  const RankStream at{r, static_cast<std::int32_t>(entry.stream)};
+  StreamState& to = stream(at);
   to.queue.push_back(static_cast<std::int64_t>(index));
-  if (to.head + 1 == to.queue.size()) ready_.push_back(who);  // nothing is before it
+  if (to.head + 1 == to.queue.size()) ready_.push_back(at);  // nothing is before it
 }
 
 // --- Streams
 
 // Begins what the stream can begin now.
-void Simulation::advance(Member who) {
-  RankState& state = rank(who.rank);
-  StreamState& s = stream(who);
+void Simulation::advance(RankStream at) {
+  RankState& state = rank(at.rank);
+  StreamState& s = stream(at);
   if (s.busy || s.awaited != kNone || s.head == s.queue.size()) return;
   const std::int64_t index = s.queue[s.head];
   const std::int64_t issued = state.times.entries[static_cast<std::size_t>(index)].issued;
   if (issued > now_) {
-    events_.push({issued, events_made_++, Happening::kIssued, who, 0});
+    events_.push({.time_ns = issued, .order = events_made_++, .kind = EventKind::kIssued, .at = at});
     return;
   }
-  begin_head(who, index);
+  begin_head(at, index);
 }
 
-void Simulation::begin_head(Member who, std::int64_t index) {
-  RankState& state = rank(who.rank);
-  StreamState& s = stream(who);
+void Simulation::begin_head(RankStream at, std::int64_t index) {
+  RankState& state = rank(at.rank);
+  StreamState& s = stream(at);
   const device::Entry& entry = state.recording->entries[static_cast<std::size_t>(index)];
   if (entry.kind == device::EntryKind::kStreamWait) {
     const std::int64_t other = entry.other;
     state.times.entries[static_cast<std::size_t>(index)].start = now_;
     if (state.is_over(other)) {
-      finish_head(who);
+      finish_head(at);
     } else {
       s.awaited = other;
     }
@@ -326,7 +331,7 @@ void Simulation::begin_head(Member who, std::int64_t index) {
   }
   s.busy = true;
   if (entry.kind == device::EntryKind::kCollective) {
-    join_meeting(who, entry);
+    join_meeting(at, entry);
     return;
   }
   state.times.entries[static_cast<std::size_t>(index)].start = now_;
@@ -334,55 +339,55 @@ void Simulation::begin_head(Member who, std::int64_t index) {
   const double remaining = static_cast<double>(model_.work_ns(state.recording->text(entry.name), entry.cost));
   s.task = {remaining, 0, now_, s.task.version};
   if (s.slowed) {
-    cores_changed(who.rank);
+    cores_changed(at.rank);
   } else {
-    set_rate(s.task, 1, Happening::kItemEnds, who);
+    set_rate(s.task, 1, {.kind = EventKind::kItemEnds, .at = at});
   }
 }
 
 // The head is over: so may be what streams and the host wait for.
-void Simulation::finish_head(Member who) {
-  RankState& state = rank(who.rank);
-  StreamState& s = stream(who);
+void Simulation::finish_head(RankStream at) {
+  RankState& state = rank(at.rank);
+  StreamState& s = stream(at);
   const std::int64_t index = s.queue[s.head++];
   s.busy = false;
   if (s.slowed) {
     s.slowed = false;
-    cores_changed(who.rank);
+    cores_changed(at.rank);
   }
   state.times.entries[static_cast<std::size_t>(index)].end = now_;
   state.over[static_cast<std::size_t>(index)] = true;
-  ready_.push_back(who);
+  ready_.push_back(at);
   for (std::int32_t other = 0; other < static_cast<std::int32_t>(device::kStreams); ++other) {
-    StreamState& waiting = stream({who.rank, other});
+    StreamState& waiting = stream({at.rank, other});
     if (waiting.awaited != index) continue;
     waiting.awaited = kNone;
-    ready_.push_back({who.rank, other});
+    ready_.push_back({at.rank, other});
   }
-  if (state.host_awaits == index) run_host(who.rank);
+  if (state.host_awaits == index) run_host(at.rank);
 }
 
 // --- Collectives
 
-void Simulation::join_meeting(Member who, const device::Entry& entry) {
-  const std::int32_t m = meeting_for(who, entry);
+void Simulation::join_meeting(RankStream at, const device::Entry& entry) {
+  const std::int32_t m = meeting_for(at, entry);
   CollectiveInstance& meeting = meetings_[static_cast<std::size_t>(m)];
-  members_[meeting.first_member + static_cast<std::size_t>(meeting.came++)] = who;
+  members_[meeting.first_member + static_cast<std::size_t>(meeting.came++)] = at;
   if (meeting.came == groups_[static_cast<std::size_t>(meeting.group)].present) begin_meeting(m);
 }
 
 // The next one of its group on this stream that the rank has not come to.
-std::int32_t Simulation::meeting_for(Member who, const device::Entry& entry) {
-  const std::int32_t g = rank(who.rank).groups[static_cast<std::size_t>(entry.group)];
-  Order& order = orders_[static_cast<std::size_t>(g) * device::kStreams + static_cast<std::size_t>(who.stream)];
+std::int32_t Simulation::meeting_for(RankStream at, const device::Entry& entry) {
+  const std::int32_t g = rank(at.rank).groups[static_cast<std::size_t>(entry.group)];
+  Order& order = orders_[static_cast<std::size_t>(g) * device::kStreams + static_cast<std::size_t>(at.stream)];
   if (order.came.empty()) order.came.resize(ranks_.size());
-  const auto turn = static_cast<std::size_t>(order.came[static_cast<std::size_t>(who.rank)]++);
+  const auto turn = static_cast<std::size_t>(order.came[static_cast<std::size_t>(at.rank)]++);
   if (turn < order.meetings.size()) {
-    check_alike(meetings_[static_cast<std::size_t>(order.meetings[turn])], who, entry);
+    check_alike(meetings_[static_cast<std::size_t>(order.meetings[turn])], at, entry);
     return order.meetings[turn];
   }
   const Group& group = groups_[static_cast<std::size_t>(g)];
-  require(group.present > 0, "rank {} is in a collective of ranks {} and is none of them", rank(who.rank).times.rank,
+  require(group.present > 0, "rank {} is in a collective of ranks {} and is none of them", rank(at.rank).times.rank,
           fmt::join(group.ranks, ","));
   const auto [time, fresh] = collective_times_.try_emplace({g, entry.collective, entry.bytes});
   if (fresh) time->second = model_.collective(entry.collective, entry.bytes, group.shape);
@@ -395,8 +400,8 @@ std::int32_t Simulation::meeting_for(Member who, const device::Entry& entry) {
   return order.meetings.back();
 }
 
-void Simulation::check_alike(const CollectiveInstance& meeting, Member who, const device::Entry& entry) const {
-  const RankState& mine = ranks_[static_cast<std::size_t>(who.rank)];
+void Simulation::check_alike(const CollectiveInstance& meeting, RankStream at, const device::Entry& entry) const {
+  const RankState& mine = ranks_[static_cast<std::size_t>(at.rank)];
   require(meeting.kind == entry.collective && meeting.bytes == entry.bytes,
           "{} '{}' of {} bytes on rank {} meets another collective of {} bytes in ranks {}",
           mine.recording->text(entry.name), mine.recording->text(entry.subject), entry.bytes, mine.times.rank,
@@ -406,7 +411,7 @@ void Simulation::check_alike(const CollectiveInstance& meeting, Member who, cons
 void Simulation::begin_meeting(std::int32_t m) {
   CollectiveInstance& meeting = meetings_[static_cast<std::size_t>(m)];
   meeting.task.updated_ns = now_;
-  for (const Member& member : members_of(meeting)) {
+  for (const RankStream& member : members_of(meeting)) {
     RankState& state = rank(member.rank);
     const StreamState& s = stream(member);
     state.times.entries[static_cast<std::size_t>(s.queue[s.head])].start = now_;
@@ -418,19 +423,20 @@ void Simulation::begin_meeting(std::int32_t m) {
 void Simulation::end_meeting(std::int32_t m) {
   CollectiveInstance& meeting = meetings_[static_cast<std::size_t>(m)];
   meeting.task.rate = 0;
-  for (const Member& member : members_of(meeting)) std::erase(rank(member.rank).running, m);
+  for (const RankStream& member : members_of(meeting)) std::erase(rank(member.rank).running, m);
   collectives_changed(meeting);
-  for (const Member& member : members_of(meeting)) finish_head(member);
+  for (const RankStream& member : members_of(meeting)) finish_head(member);
 }
 
 // A collective began or ended: what its members do besides gets another rate.
 void Simulation::collectives_changed(const CollectiveInstance& changed) {
-  for (const Member& member : members_of(changed)) {
+  for (const RankStream& member : members_of(changed)) {
     cores_changed(member.rank);
     for (const std::int32_t m : rank(member.rank).running) {
       CollectiveInstance& meeting = meetings_[static_cast<std::size_t>(m)];
       const double share = share_of_links(meeting);
-      if (meeting.task.rate != share) set_rate(meeting.task, share, Happening::kMeetingEnds, {m, 0});
+      if (meeting.task.rate != share)
+        set_rate(meeting.task, share, {.kind = EventKind::kCollectiveEnds, .collective = m});
     }
   }
 }
@@ -440,7 +446,8 @@ void Simulation::cores_changed(std::int32_t r) {
   const double rate = compute_rate(rank(r));
   for (std::int32_t s = 0; s < static_cast<std::int32_t>(device::kStreams); ++s) {
     StreamState& state = stream({r, s});
-    if (state.slowed && state.task.rate != rate) set_rate(state.task, rate, Happening::kItemEnds, {r, s});
+    if (state.slowed && state.task.rate != rate)
+      set_rate(state.task, rate, {.kind = EventKind::kItemEnds, .at = {r, s}});
   }
 }
 
@@ -462,7 +469,7 @@ double Simulation::compute_rate(const RankState& state) const {
 // one is, so an end can be foretold whenever a collective begins or ends, and only then.
 double Simulation::share_of_links(const CollectiveInstance& meeting) const {
   std::ptrdiff_t most = 1;
-  for (const Member& member : members_of(meeting)) {
+  for (const RankStream& member : members_of(meeting)) {
     const RankState& state = ranks_[static_cast<std::size_t>(member.rank)];
     for (std::uint32_t rest = meeting.levels; rest != 0; rest &= rest - 1) {
       const std::uint32_t level = rest & -rest;

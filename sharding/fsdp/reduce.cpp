@@ -76,15 +76,21 @@ std::vector<comm::ReducePart> parts_of(const std::vector<Param*>& params, const 
 // A piece of work on a stream; every pointer in it is kept alive by `owners`.
 struct Buffers {
   GradientParts gradients;
-  void* input;     // null: `gradients` are read where they are
-  void* reduced;   // one row, reduce dtype
-  void* gradient;  // one row, original dtype; may be `reduced`; null: the row is kept
-  void* partial;   // the row kept so far, reduce dtype; null: none
-  std::int64_t input_elems;
-  std::int64_t row_elems;
-  DType reduce_dtype;
-  DType original_dtype;
-  std::vector<std::shared_ptr<void>> owners;
+  void* input = nullptr;     // null: `gradients` are read where they are
+  void* reduced = nullptr;   // one row, reduce dtype
+  void* gradient = nullptr;  // one row, original dtype; may be `reduced`; null: the row is kept
+  void* partial = nullptr;   // the row kept so far, reduce dtype; null: none
+  std::int64_t input_elems = 0;
+  std::int64_t row_elems = 0;
+  DType reduce_dtype = DType::kF32;
+  DType original_dtype = DType::kF32;
+  std::vector<std::shared_ptr<void>> owners = {};
+
+  // `pointer` becomes the tensor's, whose memory is kept.
+  void own(const Tensor& tensor, void*& pointer) {
+    pointer = tensor.raw();
+    owners.push_back(tensor.storage()->keep_alive());
+  }
 };
 
 void scale_in_place(DType dtype, std::int64_t elems, double divisor, void* data) {
@@ -151,33 +157,40 @@ std::function<void()> scatter_work(const ReduceContext& context, const ReducePla
   };
 }
 
-void submit_collectives(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
-                        const std::vector<Addition>& additions, bool dry_run) {
-  const auto& [shard, replicate] = context.axes;
+using Steps = std::vector<std::pair<device::Stream*, Step>>;
+
+Step scatter_step(const ReduceContext& context, const ReducePlan& plan, const Buffers& b) {
+  const comm::Axis& shard = context.axes.shard;
   const std::int64_t size = element_bytes(b.reduce_dtype);
-  device::Stream& scatter = context.device->stream(StreamId::kReduceScatter);
-  device::Stream& all_reduce = context.device->stream(StreamId::kAllReduce);
-  std::vector<std::pair<device::Stream*, Step>> steps;
-  steps.push_back({&scatter,
-                   {"reduce_scatter",
-                    {.read_bytes = b.input_elems * size,
-                     .written_bytes = b.row_elems * size,
-                     .link_bytes = (shard.size() - 1) * b.row_elems * size,
-                     .unit = device::Unit::kLink},
-                    scatter_work(context, plan, b),
-                    device::Collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &shard.ranks()}}});
+  return {"reduce_scatter",
+          {.read_bytes = b.input_elems * size,
+           .written_bytes = b.row_elems * size,
+           .link_bytes = (shard.size() - 1) * b.row_elems * size,
+           .unit = device::Unit::kLink},
+          scatter_work(context, plan, b),
+          device::Collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &shard.ranks()}};
+}
+
+Step all_reduce_step(const ReduceContext& context, const ReducePlan& plan, const Buffers& b) {
+  const comm::Axis& replicate = context.axes.replicate;
+  const std::int64_t size = element_bytes(b.reduce_dtype);
+  return {"all_reduce",
+          {.read_bytes = b.row_elems * size,
+           .written_bytes = b.row_elems * size,
+           .link_bytes = 2 * (replicate.size() - 1) * b.row_elems * size / replicate.size(),
+           .unit = device::Unit::kLink},
+          [replicate, plan, b, path = context.path] {
+            replicate.group().all_reduce(kAllReduceLane, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce, path);
+          },
+          device::Collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &replicate.ranks()}};
+}
+
+Steps steps_of(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
+               const std::vector<Addition>& additions) {
+  Steps steps;
+  steps.push_back({&context.device->stream(StreamId::kReduceScatter), scatter_step(context, plan, b)});
   if (all_reduces(context)) {
-    steps.push_back({&all_reduce,
-                     {"all_reduce",
-                      {.read_bytes = b.row_elems * size,
-                       .written_bytes = b.row_elems * size,
-                       .link_bytes = 2 * (replicate.size() - 1) * b.row_elems * size / replicate.size(),
-                       .unit = device::Unit::kLink},
-                      [replicate = replicate, plan, b, path = context.path] {
-                        replicate.group().all_reduce(kAllReduceLane, b.reduced, b.row_elems, b.reduce_dtype,
-                                                     plan.all_reduce, path);
-                      },
-                      device::Collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &replicate.ranks()}}});
+    steps.push_back({&context.device->stream(StreamId::kAllReduce), all_reduce_step(context, plan, b)});
   }
   if (runs_hook(context)) {
     steps.push_back({&last_stream(context), {"all_reduce_hook", {}, [hook = context.hook, b] {
@@ -190,6 +203,12 @@ void submit_collectives(const ReduceContext& context, const ReducePlan& plan, co
       finish_row(b, divide, additions);
     };
   }
+  return steps;
+}
+
+// Each step waits for the one before, the first for compute.
+void submit(const ReduceContext& context, Steps steps) {
+  const bool dry_run = context.device->dry_run();
   device::Stream* before = &context.device->stream(StreamId::kCompute);
   for (auto& [stream, step] : steps) {
     if (stream != before) stream->wait(before->record());
@@ -280,6 +299,68 @@ void move_to_host(const std::vector<Param*>& params, const Tensor& gradient, std
   }
 }
 
+// What a reduction is of.
+struct Reduction {
+  int ranks = 1;  // of the shard axis
+  DType grad_dtype = DType::kF32;
+  DType reduce_dtype = DType::kF32;
+  DType original_dtype = DType::kF32;
+  std::int64_t row_elems = 0;  // of a rank
+  ReducePlan plan;
+  Comm* comm = nullptr;  // null: the engine's own
+  std::string what;      // in errors of memory
+};
+
+Reduction reduction_of(const ReduceContext& context, const std::vector<Param*>& params,
+                       const std::vector<Tensor>& grads) {
+  const DType grad_dtype = grads.front().dtype();
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    require(grads[i].dtype() == grad_dtype, "gradients of group '{}' differ in dtype: '{}' {}, '{}' {}", context.path,
+            params[0]->path(), name(grad_dtype), params[i]->path(), name(grads[i].dtype()));
+  }
+  Reduction of{.ranks = context.axes.shard.size(),
+               .grad_dtype = grad_dtype,
+               .reduce_dtype = params.front()->reduce_dtype().value_or(grad_dtype),
+               .original_dtype = params.front()->original_dtype(),
+               .what = fmt::format("reduction of '{}'", shown_path(context.path))};
+  of.plan = plan_reduction(of.reduce_dtype, of.ranks, context.axes.replicate.size(), context.divide_factor,
+                           context.force_sum);
+  of.comm = of.ranks > 1 ? context.comm.get() : nullptr;
+  for (const Param* param : params) of.row_elems += param->padded_shard_elems();
+  return of;
+}
+
+// Fills `input`, the flat input, or takes the gradients where peers read them; then lets go of them.
+Buffers copy_in(const ReduceContext& context, const Reduction& of, const std::vector<Param*>& params,
+                std::vector<Tensor> grads, Tensor& input) {
+  Buffers buffers{.gradients = {peer_reduction(context, of.plan, of.grad_dtype, of.reduce_dtype), of.grad_dtype, {}},
+                  .input_elems = of.ranks * of.row_elems,
+                  .row_elems = of.row_elems,
+                  .reduce_dtype = of.reduce_dtype,
+                  .original_dtype = of.original_dtype};
+  const bool is_flat = buffers.gradients.group == nullptr;
+  input = is_flat ? comm_buffer(of.comm, CommBufferUse::kReduceInput, buffers.input_elems, of.reduce_dtype,
+                                MemCategory::kReduceBuffer, of.what)
+                  : accounted_only(*context.device, buffers.input_elems, of.reduce_dtype, of.what);
+  if (!is_flat) buffers.gradients.parts = parts_of(params, grads, buffers.owners);
+  context.device->launch("reduce_copy_in",
+                         {.read_bytes = buffers.input_elems * element_bytes(of.grad_dtype),
+                          .written_bytes = input.nbytes(),
+                          .unit = device::Unit::kCopy,
+                          .work = device::WorkKind::kReduceCopyIn},
+                         [&] {
+                           if (is_flat) fill_input(input, params, grads, of.ranks);
+                         });
+  grads.clear();
+  return buffers;
+}
+
+void check_partial(const ReduceContext& context, const Reduction& of) {
+  require(context.partial.numel() == of.row_elems && context.partial.dtype() == of.reduce_dtype,
+          "group '{}' keeps a partial gradient of {} elements of {}, and this backward gives {} of {}", context.path,
+          context.partial.numel(), name(context.partial.dtype()), of.row_elems, name(of.reduce_dtype));
+}
+
 }  // namespace
 
 ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size, std::optional<double> factor,
@@ -307,73 +388,32 @@ ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size
 
 ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params,
                              std::vector<Tensor> grads) {
-  const int ranks = context.axes.shard.size();
-  const DType grad_dtype = grads.front().dtype();
-  for (std::size_t i = 0; i < grads.size(); ++i) {
-    require(grads[i].dtype() == grad_dtype, "gradients of group '{}' differ in dtype: '{}' {}, '{}' {}", context.path,
-            params[0]->path(), name(grad_dtype), params[i]->path(), name(grads[i].dtype()));
-  }
-  const DType reduce_dtype = params.front()->reduce_dtype().value_or(grad_dtype);
-  const DType original_dtype = params.front()->original_dtype();
-  const ReducePlan plan =
-      plan_reduction(reduce_dtype, ranks, context.axes.replicate.size(), context.divide_factor, context.force_sum);
-  std::int64_t row_elems = 0;
-  for (const Param* param : params) row_elems += param->padded_shard_elems();
-
-  device::Device& device = *context.device;
+  const Reduction of = reduction_of(context, params, grads);
   ReduceState state;
-  Comm* const comm = ranks > 1 ? context.comm.get() : nullptr;
-  GradientParts gradients{peer_reduction(context, plan, grad_dtype, reduce_dtype), grad_dtype, {}};
-  const std::string what = fmt::format("reduction of '{}'", shown_path(context.path));
-  state.input = gradients.group != nullptr ? accounted_only(device, ranks * row_elems, reduce_dtype, what)
-                                           : comm_buffer(comm, CommBufferUse::kReduceInput, ranks * row_elems,
-                                                         reduce_dtype, MemCategory::kReduceBuffer, what);
-  std::vector<std::shared_ptr<void>> owners;
-  if (gradients.group != nullptr) gradients.parts = parts_of(params, grads, owners);
-  device.launch("reduce_copy_in",
-                {.read_bytes = ranks * row_elems * element_bytes(grad_dtype),
-                 .written_bytes = state.input.nbytes(),
-                 .unit = device::Unit::kCopy,
-                 .work = device::WorkKind::kReduceCopyIn},
-                [&] {
-                  if (gradients.group == nullptr) fill_input(state.input, params, grads, ranks);
-                });
-  grads.clear();
+  Buffers buffers = copy_in(context, of, params, std::move(grads), state.input);
 
   const bool keeps = keeps_row(context);
   const bool offloads = params.front()->cpu_offload().has_value();
-  const device::PoolScope pool(device.memory(), StreamId::kReduceScatter);
+  const device::PoolScope pool(context.device->memory(), StreamId::kReduceScatter);
   const Tensor gradient = keeps ? Tensor{}
-                                : Tensor::empty({row_elems}, original_dtype, MemCategory::kGradient,
+                                : Tensor::empty({of.row_elems}, of.original_dtype, MemCategory::kGradient,
                                                 fmt::format("gradient shards of '{}'", shown_path(context.path)));
-  const bool in_place = !keeps && comm == nullptr && reduce_dtype == original_dtype;
+  const bool in_place = !keeps && of.comm == nullptr && of.reduce_dtype == of.original_dtype;
   const Tensor reduced = in_place ? gradient
-                                  : comm_buffer(comm, CommBufferUse::kReduceOutput, row_elems, reduce_dtype,
-                                                MemCategory::kReduceBuffer, what);
-  owners.push_back(state.input.storage()->keep_alive());
-  owners.push_back(reduced.storage()->keep_alive());
+                                  : comm_buffer(of.comm, CommBufferUse::kReduceOutput, of.row_elems, of.reduce_dtype,
+                                                MemCategory::kReduceBuffer, of.what);
+  buffers.own(state.input, buffers.input);
+  buffers.own(reduced, buffers.reduced);
   std::vector<Addition> additions;
   if (!keeps) {
-    owners.push_back(gradient.storage()->keep_alive());
-    if (!offloads) additions = give_gradients(params, gradient, owners);
+    buffers.own(gradient, buffers.gradient);
+    if (!offloads) additions = give_gradients(params, gradient, buffers.owners);
   }
   if (context.partial.defined()) {
-    require(context.partial.numel() == row_elems && context.partial.dtype() == reduce_dtype,
-            "group '{}' keeps a partial gradient of {} elements of {}, and this backward gives {} of {}", context.path,
-            context.partial.numel(), name(context.partial.dtype()), row_elems, name(reduce_dtype));
-    owners.push_back(context.partial.storage()->keep_alive());
+    check_partial(context, of);
+    buffers.own(context.partial, buffers.partial);
   }
-  const Buffers buffers{.gradients = std::move(gradients),
-                        .input = state.input.raw(),
-                        .reduced = reduced.raw(),
-                        .gradient = keeps ? nullptr : gradient.raw(),
-                        .partial = context.partial.defined() ? context.partial.raw() : nullptr,
-                        .input_elems = state.input.numel(),
-                        .row_elems = row_elems,
-                        .reduce_dtype = reduce_dtype,
-                        .original_dtype = original_dtype,
-                        .owners = std::move(owners)};
-  submit_collectives(context, plan, buffers, additions, device.dry_run());
+  submit(context, steps_of(context, of.plan, buffers, additions));
   device::Stream& last = last_stream(context);
   state.done = last.record();
   if (offloads && !keeps) move_to_host(params, gradient, context.landing, last);

@@ -37,13 +37,15 @@ const House kHouse{
                {"engine/nn", 5},      {"engine/launch", 5},  {"engine/data", 5},
                {"engine/text", 6},    {"sharding", 6},       {"recompute", 6},
                {"offload", 6},        {"models", 7},         {"engine/checkpoint", 7},
-               {"engine/convert", 8}, {"engine/log", 8},     {"engine/train", 8},
-               {"engine/observe", 9}, {"engine/plan", 9},    {"engine/talk", 9},
-               {"engine/job", 10},    {"engine/cli", 11},    {"examples", 12},
-               {"tests", 13}},
+               {"engine/convert", 8}, {"engine/log", 8},     {"engine/objective", 8},
+               {"engine/train", 8},   {"engine/observe", 9}, {"engine/plan", 9},
+               {"engine/talk", 9},    {"engine/job", 10},    {"engine/cli", 11},
+               {"examples", 12},      {"tests", 13}},
     .level_edges = {{"engine/data", "engine/nn"},         // batches hold tensors, the forward step takes a Module
                     {"engine/log", "engine/train/step"},  // observers of steps
                     {"engine/train", "engine/train/step"},
+                    {"engine/train", "engine/train/schedule"},
+                    {"engine/train", "engine/objective"},      // the forward and the auxiliary model of a step
                     {"engine/train", "engine/log"},            // a checkpoint keeps the state of the spikes' watch
                     {"engine/plan", "engine/observe"},         // a plan prints the schedule's view and writes traces
                     {"tests/virtual_time", "tests/memory"}}};  // the dry runs of the reference rows

@@ -190,7 +190,7 @@ data::Batch batch_of(std::span<const std::int64_t> samples, bool images, bool re
 
 // The batch's images go with its ids; without the flag of a chunked loss, which belongs to models of text.
 data::ForwardResult step_with_images(data::DataIterator& data, nn::Module& model) {
-  if (RankContext::current().slot<nn::KernelOptions>().loss_chunk_size > 0) return data::next_token_step(data, model);
+  if (data.loss_chunk_size() > 0) return data::next_token_step(data, model);
   const data::Batch batch = data.next();
   if (!batch.find("position_ids").is_none()) return {data::call_with_ids(model, batch), {}};
   return {model(batch["input_ids"], batch["pixel_values"]), [targets = batch["targets"]](const nn::Value& logits) {

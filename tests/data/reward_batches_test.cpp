@@ -155,17 +155,19 @@ class PairBatches : public RewardBatches {
     }
   }
   DataLoaders open(const SampleCounts& counts) const { return preference_data_loaders(options, ids, counts, 1); }
+  DataLoaders open_scored(const SampleCounts& counts) const {
+    return outcome_reward_data_loaders(options, ids, counts, 1);
+  }
 };
 
 TEST_F(PairBatches, HaveTheLengthOfEachAnswer) {
   write("set", 3, 10);
   const std::vector<std::int64_t> two = {1, 2};
   EXPECT_TRUE(open({3, 0, 0}).train(two).find("lengths").is_none());
-  options.stage = Stage::kOrm;
-  EXPECT_THAT(numbers_of(open({3, 0, 0}).train(two).at("lengths")), ElementsAre(3, 4, 4, 5));
+  EXPECT_THAT(numbers_of(open_scored({3, 0, 0}).train(two).at("lengths")), ElementsAre(3, 4, 4, 5));
   options.seq_length = 4;
   options.cut_max_seqlen = true;
-  EXPECT_THAT(numbers_of(open({3, 0, 0}).train(two).at("lengths")), ElementsAre(3, 4, 4, 4));
+  EXPECT_THAT(numbers_of(open_scored({3, 0, 0}).train(two).at("lengths")), ElementsAre(3, 4, 4, 4));
 }
 
 TEST_F(PairBatches, AreNumberedByTheirLinesWhateverPartAndOrder) {

@@ -115,7 +115,7 @@ class Loop : public ::testing::Test {
                       .signal = {},
                       .elapsed_minutes = {}};
       change(context.rank(), hooks);
-      own.end = run_steps(trainer, arguments.schedule, inputs.data, {&own}, hooks);
+      own.end = run_steps(trainer, arguments.schedule, inputs.objective.loaders, {&own}, hooks);
       own.problem = trainer.problem();
     });
     return seen;

@@ -42,7 +42,7 @@ struct Process {
     const PretrainCallbacks callbacks{
         .model_provider = [this](const TrainArguments&) { return std::make_shared<OneLayer>(width); }};
     TrainingInputs inputs;
-    inputs.data.train = [this](std::span<const std::int64_t> samples) {
+    inputs.objective.loaders.train = [this](std::span<const std::int64_t> samples) {
       const Tensor ids = Tensor::host({static_cast<std::int64_t>(samples.size())}, DType::kI64, "ids");
       for (std::size_t i = 0; i < samples.size(); ++i) ids.data<std::int64_t>()[i] = samples[i] + first_id;
       return data::Batch{{{"ids", ids}}};

@@ -44,6 +44,84 @@ std::string world_text(int world, const virtual_time::HardwareProfile& profile) 
                      nodes == 1 ? "" : "s", node);
 }
 
+// What the job asks the planner to choose before the plan.
+struct Chosen {
+  std::optional<plan::SmartSwap> smart_swap;
+  std::optional<plan::AdaptiveChoice> adaptive;
+};
+
+// Where results go: standard output, --json, --trace, --report.
+class PlanOutput {
+ public:
+  PlanOutput(const PlanArguments& arguments, const Chosen& chosen, std::ostream& out)
+      : arguments_(arguments), chosen_(chosen), out_(out), json_only_(arguments.json && *arguments.json == "-") {}
+
+  // Text before the result; nothing where JSON has standard output.
+  void say(const std::string& text) const {
+    if (!json_only_) out_ << text;
+  }
+  template <class Result>
+  void show(const Result& result) const {
+    nlohmann::ordered_json json = to_json(result);
+    if (chosen_.smart_swap) json["smart_swap"] = plan::to_json(*chosen_.smart_swap);
+    if (chosen_.adaptive) json["adaptive_recompute"] = plan::to_json(*chosen_.adaptive);
+    if (json_only_) {
+      out_ << json.dump(1) << "\n";
+      return;
+    }
+    out_ << to_text(result);
+    if (chosen_.smart_swap) out_ << "\n" << plan::to_text(*chosen_.smart_swap);
+    if (chosen_.adaptive) out_ << "\n" << plan::to_text(*chosen_.adaptive);
+    if (arguments_.json) io::write_text(*arguments_.json, json.dump(1) + "\n");
+  }
+  // Whether show_step() writes anything.
+  bool has_files_of_step() const { return arguments_.train.report.path || arguments_.trace; }
+  // Trace and report.
+  void show_step(const plan::StepEstimate& plan, const nlohmann::ordered_json& json) const {
+    if (arguments_.trace) io::write_text(*arguments_.trace, plan::to_perfetto(plan));
+    if (arguments_.train.report.path) write_plan_report(arguments_, json, plan.run);
+  }
+  void show_all(const plan::StepEstimate& plan) const {
+    show(plan);
+    show_step(plan, to_json(plan));
+  }
+
+ private:
+  const PlanArguments& arguments_;
+  const Chosen& chosen_;
+  std::ostream& out_;
+  const bool json_only_;
+};
+
+int show_fit(plan::PlanSearch& search, PlanArguments::Fit wanted, const virtual_time::HardwareProfile& profile,
+             const PlanOutput& output) {
+  const bool micro_batch = wanted == PlanArguments::Fit::kMicroBatch;
+  const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
+  output.say(micro_batch ? fmt::format("the largest micro-batch: {}\n", fit.choice.micro_batch)
+                         : wrapped("the smallest world: " + world_text(fit.choice.world, profile) + "\n", 4));
+  output.show_all(fit.plan);
+  return 0;
+}
+
+int show_sweep(plan::PlanSearch& search, const PlanOutput& output) {
+  const auto sweep = search.sweep();
+  output.show(sweep);
+  if (output.has_files_of_step()) {
+    const plan::CheckedEstimate checked = search.check();
+    nlohmann::ordered_json json = to_json(checked);
+    json.update(to_json(sweep));
+    output.show_step(checked.plan, json);
+  }
+  return sweep.empty() ? kExitDoesNotFit : 0;
+}
+
+int show_check(plan::PlanSearch& search, const PlanOutput& output) {
+  const plan::CheckedEstimate checked = search.check();
+  output.show(checked);
+  output.show_step(checked.plan, to_json(checked));
+  return checked.out_of_memory ? kExitDoesNotFit : 0;
+}
+
 }  // namespace
 
 int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
@@ -52,71 +130,23 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.device);
   open_outputs(given);
   PlanArguments arguments = given;
-  std::optional<plan::SmartSwap> smart_swap;
+  Chosen chosen;
   if (given.train.swap.smart_swap) {
-    smart_swap = plan::choose_swaps(given.train, callbacks, profile,
-                                    plan::swap_budget(given.train.memory, given.train.swap, profile));
-    arguments.train.swap.smart_swap_chosen = smart_swap->tensors();
+    chosen.smart_swap = plan::choose_swaps(given.train, callbacks, profile,
+                                           plan::swap_budget(given.train.memory, given.train.swap, profile));
+    arguments.train.swap.smart_swap_chosen = chosen.smart_swap->tensors();
   }
-  const auto adaptive = choose_modes(arguments.train, callbacks, profile, true);
+  chosen.adaptive = choose_modes(arguments.train, callbacks, profile, true);
   plan::PlanSearch search(
       arguments.train, callbacks, profile,
       {.micro_batch_size = arguments.micro_batch_size, .global_batch_size = arguments.global_batch_size});
-  const bool json_only = arguments.json && *arguments.json == "-";
-  const auto show = [&](const auto& result) {
-    nlohmann::ordered_json json = to_json(result);
-    if (smart_swap) json["smart_swap"] = plan::to_json(*smart_swap);
-    if (adaptive) json["adaptive_recompute"] = plan::to_json(*adaptive);
-    if (json_only) {
-      out << json.dump(1) << "\n";
-      return;
-    }
-    out << to_text(result);
-    if (smart_swap) out << "\n" << plan::to_text(*smart_swap);
-    if (adaptive) out << "\n" << plan::to_text(*adaptive);
-    if (arguments.json) io::write_text(*arguments.json, json.dump(1) + "\n");
-  };
-  const auto trace = [&](const plan::StepEstimate& plan) {
-    if (arguments.trace) io::write_text(*arguments.trace, plan::to_perfetto(plan));
-  };
-  const auto report = [&](const plan::StepEstimate& plan, const nlohmann::ordered_json& json) {
-    if (arguments.train.report.path) write_plan_report(arguments, json, plan.run);
-  };
-  if (adaptive) {
-    show(adaptive->chosen);
-    trace(adaptive->chosen);
-    report(adaptive->chosen, to_json(adaptive->chosen));
+  const PlanOutput output(arguments, chosen, out);
+  if (chosen.adaptive) {
+    output.show_all(chosen.adaptive->chosen);
     return 0;
   }
-  if (arguments.fit != PlanArguments::Fit::kNothing) {
-    const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;
-    const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
-    if (!json_only) {
-      out << (micro_batch ? fmt::format("the largest micro-batch: {}\n", fit.choice.micro_batch)
-                          : wrapped("the smallest world: " + world_text(fit.choice.world, profile) + "\n", 4));
-    }
-    show(fit.plan);
-    trace(fit.plan);
-    report(fit.plan, to_json(fit.plan));
-    return 0;
-  }
-  if (arguments.sweep) {
-    const auto sweep = search.sweep();
-    show(sweep);
-    if (arguments.train.report.path || arguments.trace) {
-      const plan::CheckedEstimate checked = search.check();
-      trace(checked.plan);
-      nlohmann::ordered_json json = to_json(checked);
-      json.update(to_json(sweep));
-      report(checked.plan, json);
-    }
-    return sweep.empty() ? kExitDoesNotFit : 0;
-  }
-  const plan::CheckedEstimate checked = search.check();
-  show(checked);
-  trace(checked.plan);
-  report(checked.plan, to_json(checked));
-  return checked.out_of_memory ? kExitDoesNotFit : 0;
+  if (arguments.fit != PlanArguments::Fit::kNothing) return show_fit(search, arguments.fit, profile, output);
+  return arguments.sweep ? show_sweep(search, output) : show_check(search, output);
 }
 
 }  // namespace loom::cli

@@ -11,6 +11,7 @@
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
 #include "engine/job/rules.h"
+#include "engine/objective/stage.h"
 
 namespace loom::cli {
 namespace {
@@ -97,38 +98,12 @@ void settle_batch(const Command& app, std::int64_t most, job::Job& a) {
                below == 0 ? fmt::to_string(unit) : fmt::format("{} or {}", below, below + unit));
 }
 
-using data::Stage;
-
-constexpr std::pair<const char*, Stage> kFlagsOfStages[] = {
-    {"--dpo-loss-type", Stage::kDpo},          {"--dpo-beta", Stage::kDpo},
-    {"--dpo-label-smoothing", Stage::kDpo},    {"--ref-model", Stage::kDpo},
-    {"--ref-logps-cache", Stage::kDpo},        {"--placeholder-token", Stage::kPrm},
-    {"--reward-tokens", Stage::kPrm},          {"--simpo-loss-type", Stage::kSimpo},
-    {"--simpo-beta", Stage::kSimpo},           {"--gamma-beta-ratio", Stage::kSimpo},
-    {"--simpo-label-smoothing", Stage::kSimpo}};
-
-void settle_stage(const Command& app, job::Job& a, Refusals& refusals) {
-  for (const auto& [flag, of] : kFlagsOfStages) {
-    if (!given(app, flag) || a.data.stage == of) continue;
-    refusals.add(fmt::format("{} is of --stage {}; add that, or remove it", flag, data::word_of(of)));
-  }
-  const bool pairs = a.data.stage && data::has_pairs(*a.data.stage);
-  const bool preferences = pairs && a.data.stage != Stage::kOrm;
-  if (given(app, "--is-pairwise-dataset") && !pairs) {
-    config_error("--is-pairwise-dataset is of --stage dpo, simpo and orm; add one, or remove it");
-  }
-  if (given(app, "--pref-ftx") && !preferences) {
-    config_error("--pref-ftx is of --stage dpo and simpo; add one, or remove it");
-  }
-  if (pairs && a.data.neat_pack) config_error("--neat-pack is of --stage sft and prm: pairs are not packed; remove it");
-  if (a.data.stage == Stage::kOrm && a.sample.sample_bytes > 0) {
-    config_error("--sample-bytes is {}, and a model of --stage orm gives scores, not text; remove it",
-                 a.sample.sample_bytes);
-  }
-  a.data.is_pairwise_dataset = pairs;
+void settle_stage(job::Job& a) {
+  const objective::StageRow& stage = objective::row_of(a.objective.stage);
+  a.data.is_pairwise_dataset = stage.has_pairs;
   a.data.numbered_samples = a.objective.ref_logps_cache.has_value();
-  a.data.is_instruction_dataset = a.data.is_instruction_dataset || a.data.stage.has_value();
-  a.objective.preference = a.data.stage == Stage::kSimpo ? a.objective.simpo : a.objective.dpo;
+  a.data.is_instruction_dataset = a.data.is_instruction_dataset || a.objective.stage.has_value();
+  a.objective.preference = a.objective.*stage.preference;
   a.objective.preference.pref_ftx = a.objective.dpo.pref_ftx;
 }
 
@@ -184,25 +159,10 @@ std::int64_t chunk_of(std::int64_t total, std::int64_t batch) {
   return chunk;
 }
 
-void settle_loss_chunk(job::Job& a) {
-  if (a.objective.total_chunk_size == 0) return;
-  if (a.objective.loss_chunk_size > 0) {
-    config_error(
-        "--loss-chunk-size and --total-chunk-size are both given, and both say how many tokens a chunk of the loss "
-        "has; "
-        "remove one of them");
-  }
-  a.objective.loss_chunk_size = chunk_of(a.objective.total_chunk_size, a.schedule.micro_batch_size);
-}
-
 void settle_kernels(job::Job& a) {
-  settle_loss_chunk(a);
   if (a.kernels.set == train::KernelSet::kFast) a.kernels.fused = nn::KernelOptions::fast();
-  a.kernels.fused.loss_chunk_size = a.objective.loss_chunk_size;
-  if (a.objective.loss_chunk_size > 0 && a.data.stage.value_or(Stage::kSft) != Stage::kSft) {
-    config_error("--loss-chunk-size is {}, which is for the loss of next tokens, and --stage is {}; remove it",
-                 a.objective.loss_chunk_size, data::word_of(*a.data.stage));
-  }
+  if (a.objective.total_chunk_size == 0) return;
+  a.objective.loss_chunk_size = chunk_of(a.objective.total_chunk_size, a.schedule.micro_batch_size);
 }
 
 void refuse_what_is_searched(const Command& app, const std::string& search, const std::string& what,
@@ -265,7 +225,7 @@ void settle(const Command& app, Program program, const launch::Start& start, con
   a.written.without_effect = foreign.without_effect;
   a.written.model_flags = foreign.of_model;
   a.parallel.bf16 = foreign.bf16;
-  refusals.of([&] { settle_stage(app, a, refusals); });
+  settle_stage(a);
   a.data.variable_seq_lengths =
       a.data.is_instruction_dataset && (a.data.variable_seq_lengths || a.data.no_pad_to_seq_lengths);
   if (!is_users(program)) refusals.of([&] { data::data_kind(a.data); });
@@ -279,7 +239,7 @@ void settle(const Command& app, Program program, const launch::Start& start, con
   settle_logging(a.log, a.written);
   if (refusals.parsed_well()) refusals.of([&] { settle_profile(app, a.launch, a.profile); });
   if (refusals.parsed_well()) refusals.of([&] { settle_iterations_to_skip(plans(program), a); });
-  refusals.of([&] { settle_kernels(a); });
+  settle_kernels(a);
   refusals.of([&] { settle_swap(a); });
   refusals.raise();
   settle_host(plans(program), start, a.launch);

@@ -54,6 +54,17 @@ std::string words_of(const ParameterState& state) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// Every parameter of the state is one of `known`.
+void check_known(std::string_view name, const OptimizerState& state, const std::vector<std::string>& known) {
+  const std::unordered_set<std::string> own(known.begin(), known.end());
+  for (const auto& [path, given] : state.parameters) {
+    if (own.contains(path)) continue;
+    const auto nearest = nearest_spelling(path, known);
+    config_error("load_state_dict of {}: it has no parameter '{}'{}", name, path,
+                 nearest ? fmt::format("; the nearest is '{}'", *nearest) : "");
+  }
+}
+
 }  // namespace
 
 ParameterGroups make_parameter_groups(Module& module, const GroupOptions& options) {
@@ -200,14 +211,7 @@ void Optimizer::load_state_dict(const OptimizerState& state) {
       if (given != state.parameters.end()) check_state(group, parameter, given->second);
     }
   }
-  const std::unordered_set<std::string> own(known.begin(), known.end());
-  for (const auto& [path, given] : state.parameters) {
-    if (own.contains(path)) continue;
-    const auto nearest = nearest_spelling(path, known);
-    config_error("load_state_dict of {}: it has no parameter '{}'{}", name(), path,
-                 nearest ? fmt::format("; the nearest is '{}'", *nearest) : "");
-  }
-
+  check_known(name(), state, known);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     ParameterGroup& group = groups_[i];
     if (!state.groups.empty()) {

@@ -1,7 +1,7 @@
 // Promise: a file of reference log-probabilities is read where it is of these weights and these samples, bit for bit;
 //          otherwise it is refused with everything that differs, and broken files are refused by what is broken.
-// World:   files of three pairs; the tiny model on two ranks.
-#include "engine/train/reference_log_probs.h"
+// World:   files of three pairs.
+#include "engine/objective/reference_log_probs.h"
 
 #include <cmath>
 #include <gmock/gmock.h>
@@ -10,12 +10,9 @@
 
 #include "engine/core/error.h"
 #include "engine/formats/safetensors/safetensors.h"
-#include "engine/train/reference_model.h"
 #include "tests/support/files.h"
-#include "tests/support/one_rank.h"
-#include "tests/train/tiny_trainers.h"
 
-namespace loom::train {
+namespace loom::objective {
 namespace {
 
 using ::testing::HasSubstr;
@@ -97,30 +94,5 @@ TEST_F(ReferenceFile, IsRefusedWhereItIsBroken) {
   EXPECT_THAT(refused(facts), HasSubstr("logps.safetensors"));
 }
 
-// --- who asks without anything to answer
-
-TEST(ReferenceLogProbsOfARank, AreMissedByWhatGivesThem) {
-  const test::OneRank rank;
-  const data::Batch batch{{{"input_ids", Tensor::from(std::vector<std::int32_t>{1, 2}, {1, 2})}}};
-  EXPECT_EQ(test::message_of<ConfigError>([&] { reference_log_probs(batch); }),
-            "there is neither a reference model nor its log-probabilities; set has_reference_model in "
-            "PretrainCallbacks, or give --ref-logps-cache and number the samples (DataLoaders::numbered)");
-}
-
-TEST(ReferenceLogProbsOfARank, AreThoseOfTheNumbersOfABatch) {
-  const test::OneRank rank;
-  set_reference_log_probs(std::make_shared<const ReferenceLogProbs>(ReferenceLogProbs{{-1, -2, -3}, {-4, -5, -6}}));
-  const data::Batch batch{{{"numbers", nn::ValueList{std::int64_t{2}, std::int64_t{0}}}}};
-  EXPECT_EQ(reference_log_probs(batch), (std::vector<double>{-3, -1, -6, -4}));
-}
-
-class ReferenceOfARun : public TinyTrainers {};
-
-TEST_F(ReferenceOfARun, NeedsNumberedSamples) {
-  arguments.objective.ref_logps_cache = "logps";
-  EXPECT_EQ(test::message_of<ConfigError>([&] { on_each_rank([](int, Trainer&) {}); }),
-            "--ref-logps-cache logps: the data's samples have no numbers; set DataLoaders::numbered");
-}
-
 }  // namespace
-}  // namespace loom::train
+}  // namespace loom::objective

@@ -1,11 +1,11 @@
-#include "engine/train/preference_step.h"
+#include "engine/objective/preference_step.h"
 
 #include <algorithm>
 
+#include "engine/objective/objective.h"
 #include "engine/tensor/ops.h"
-#include "engine/train/reference_model.h"
 
-namespace loom::train {
+namespace loom::objective {
 namespace {
 
 // Targets of each row that count; of shapes without values, all.
@@ -38,4 +38,4 @@ data::ForwardStep preference_step(const PreferenceOptions& options) {
   };
 }
 
-}  // namespace loom::train
+}  // namespace loom::objective

@@ -1,4 +1,4 @@
-#include "engine/train/reward_loss.h"
+#include "engine/objective/reward_loss.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 
-namespace loom::train {
+namespace loom::objective {
 namespace {
 
 // log(1 + exp(-x)) = -log s(x)
@@ -58,10 +58,7 @@ double accuracy(const Tensor& logits, const Tensor& targets) {
   return scored > 0 ? right / scored : 0;
 }
 
-}  // namespace
-
-RewardLoss outcome_reward_loss(const Tensor& scores, std::span<const std::int64_t> lengths) {
-  const Shape shape = scores.shape();
+void check_scores(const Shape& shape, std::span<const std::int64_t> lengths) {
   const bool fits = shape.ndim() == 3 && shape[2] == 1 && shape[0] > 0 && shape[0] % 2 == 0 &&
                     std::cmp_equal(lengths.size(), shape[0]) &&
                     std::ranges::all_of(lengths, [&](std::int64_t l) { return 1 <= l && l <= shape[1]; });
@@ -69,25 +66,48 @@ RewardLoss outcome_reward_loss(const Tensor& scores, std::span<const std::int64_
               "outcome_reward_loss: scores {} and {} lengths; one score for each token of a row is needed, chosen "
               "answers and then as many rejected ones, with a length from 1 to that of the rows for each",
               to_string(shape), lengths.size());
-  const std::vector<double> rewards = last_scores(scores, lengths);
+}
+
+struct Outcomes {
+  double loss = 0;
+  std::vector<double> slopes;  // of the loss by the reward of each row
+  std::vector<std::pair<std::string, double>> reports;
+};
+
+// Of the rewards of chosen answers and then of rejected ones.
+Outcomes compare(const std::vector<double>& rewards) {
   const std::size_t pairs = rewards.size() / 2;
   const auto count = static_cast<double>(pairs);
   double sum = 0, chosen = 0, rejected = 0, right = 0;
-  std::vector<double> gradient(static_cast<std::size_t>(scores.numel()));
-  const auto at_end = [&](std::size_t row) -> double& {
-    return gradient[row * static_cast<std::size_t>(shape[1]) + static_cast<std::size_t>(lengths[row]) - 1];
-  };
+  std::vector<double> slopes(rewards.size());
   for (std::size_t i = 0; i < pairs; ++i) {
     const double margin = rewards[i] - rewards[pairs + i];
-    const double slope = -1 / (1 + std::exp(margin)) / count;  // -s(-margin) / n
     sum += cost_of(margin);
     chosen += rewards[i];
     rejected += rewards[pairs + i];
     right += margin > 0 ? 1 : 0;
-    at_end(i) = slope;
-    at_end(pairs + i) = -slope;
+    slopes[i] = -1 / (1 + std::exp(margin)) / count;  // -s(-margin) / n
+    slopes[pairs + i] = -slopes[i];
   }
-  Tensor loss = Tensor::full({}, loss_dtype(scores), sum / count);
+  return {sum / count,
+          std::move(slopes),
+          {{"rewards/chosen", chosen / count},
+           {"rewards/rejected", rejected / count},
+           {"rewards/accuracies", right / count},
+           {"rewards/margins", (chosen - rejected) / count}}};
+}
+
+}  // namespace
+
+RewardLoss outcome_reward_loss(const Tensor& scores, std::span<const std::int64_t> lengths) {
+  const Shape shape = scores.shape();
+  check_scores(shape, lengths);
+  const Outcomes found = compare(last_scores(scores, lengths));
+  std::vector<double> gradient(static_cast<std::size_t>(scores.numel()));
+  for (std::size_t row = 0; row < lengths.size(); ++row) {
+    gradient[row * static_cast<std::size_t>(shape[1]) + static_cast<std::size_t>(lengths[row]) - 1] = found.slopes[row];
+  }
+  Tensor loss = Tensor::full({}, loss_dtype(scores), found.loss);
   autograd::record("outcome_reward_loss", {scores}, {}, {loss},
                    [gradient = std::move(gradient), shape, dtype = scores.dtype()](
                        autograd::Saved, const autograd::Grads& grads, const autograd::Needs&) -> autograd::Grads {
@@ -96,11 +116,7 @@ RewardLoss outcome_reward_loss(const Tensor& scores, std::span<const std::int64_
                      for (double& value : scaled) value *= factor;
                      return {Tensor::from(scaled, shape, dtype)};
                    });
-  return {loss,
-          {{"rewards/chosen", chosen / count},
-           {"rewards/rejected", rejected / count},
-           {"rewards/accuracies", right / count},
-           {"rewards/margins", (chosen - rejected) / count}}};
+  return {loss, found.reports};
 }
 
 RewardLoss process_reward_loss(const Tensor& logits, const Tensor& targets, std::span<const std::int32_t> labels) {
@@ -111,4 +127,4 @@ RewardLoss process_reward_loss(const Tensor& logits, const Tensor& targets, std:
   return {nn::functional::cross_entropy(scored, targets), {{"rewards/accuracies", share}}};
 }
 
-}  // namespace loom::train
+}  // namespace loom::objective

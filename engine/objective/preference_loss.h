@@ -19,7 +19,7 @@
 
 #include "engine/tensor/tensor.h"
 
-namespace loom::train {
+namespace loom::objective {
 
 enum class PreferenceLossType : std::uint8_t { kSigmoid, kHinge, kIpo };
 
@@ -51,4 +51,4 @@ struct PreferenceLoss {
 // number of rows; an answer without tokens has the average 0.
 PreferenceLoss preference_loss(const Tensor& log_probs, const AnswerFigures& answers, const PreferenceOptions& options);
 
-}  // namespace loom::train
+}  // namespace loom::objective

@@ -11,11 +11,11 @@
 
 #include "engine/data/step.h"
 
-namespace loom::train {
+namespace loom::objective {
 
 data::ForwardStep outcome_reward_step();
 
 // `labels`: as process_reward_loss() takes them.
 data::ForwardStep process_reward_step(std::vector<std::int32_t> labels);
 
-}  // namespace loom::train
+}  // namespace loom::objective

@@ -16,7 +16,7 @@
 
 #include "engine/tensor/tensor.h"
 
-namespace loom::train {
+namespace loom::objective {
 
 struct RewardLoss {
   Tensor loss;  // one element, recorded on the tape; fp32 (fp64)
@@ -33,4 +33,4 @@ RewardLoss outcome_reward_loss(const Tensor& scores, std::span<const std::int64_
 // there are none.
 RewardLoss process_reward_loss(const Tensor& logits, const Tensor& targets, std::span<const std::int32_t> labels);
 
-}  // namespace loom::train
+}  // namespace loom::objective

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace loom::train {
+namespace loom::objective {
 
 struct ReferenceLogProbs {
   std::vector<double> chosen, rejected;  // one of each for every pair
@@ -38,4 +38,4 @@ void write_reference_log_probs(const std::filesystem::path& file, const Referenc
 
 ReferenceLogProbs read_reference_log_probs(const std::filesystem::path& file, const ReferenceFacts& facts);
 
-}  // namespace loom::train
+}  // namespace loom::objective

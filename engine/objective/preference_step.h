@@ -6,11 +6,11 @@
 #pragma once
 
 #include "engine/data/step.h"
-#include "engine/train/preference_loss.h"
+#include "engine/objective/preference_loss.h"
 
-namespace loom::train {
+namespace loom::objective {
 
 // With options.has_reference(), the run needs PretrainCallbacks::has_reference_model or --ref-logps-cache.
 data::ForwardStep preference_step(const PreferenceOptions& options);
 
-}  // namespace loom::train
+}  // namespace loom::objective

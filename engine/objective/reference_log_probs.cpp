@@ -1,4 +1,4 @@
-#include "engine/train/reference_log_probs.h"
+#include "engine/objective/reference_log_probs.h"
 
 #include <cmath>
 #include <cstring>
@@ -9,7 +9,7 @@
 #include "engine/core/shown_text.h"
 #include "engine/formats/safetensors/safetensors.h"
 
-namespace loom::train {
+namespace loom::objective {
 namespace {
 
 constexpr const char* kFormatKey = "shardloom";
@@ -107,4 +107,4 @@ ReferenceLogProbs read_reference_log_probs(const std::filesystem::path& file, co
   return {numbers_of(stored, "chosen", facts.pairs), numbers_of(stored, "rejected", facts.pairs)};
 }
 
-}  // namespace loom::train
+}  // namespace loom::objective

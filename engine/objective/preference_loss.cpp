@@ -1,11 +1,11 @@
-#include "engine/train/preference_loss.h"
+#include "engine/objective/preference_loss.h"
 
 #include <cmath>
 
 #include "engine/core/error.h"
 #include "engine/tensor/autograd.h"
 
-namespace loom::train {
+namespace loom::objective {
 namespace {
 
 constexpr double kLeastFtx = 1e-6;
@@ -123,4 +123,4 @@ PreferenceLoss preference_loss(const Tensor& log_probs, const AnswerFigures& ans
   return {loss, pairs.reports()};
 }
 
-}  // namespace loom::train
+}  // namespace loom::objective

@@ -12,9 +12,9 @@
 #include "engine/formats/safetensors/safetensors.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/optim/adamw.h"
+#include "engine/objective/preference_step.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
-#include "engine/train/preference_step.h"
 #include "engine/train/rank_setup.h"
 #include "engine/train/trainer.h"
 #include "models/decoder/decoder.h"
@@ -41,14 +41,15 @@ std::vector<T> values_of(const io::SafetensorsFile& file, const std::string& nam
 }
 
 // "dpo_sigmoid", and the file's names of arguments.
-train::PreferenceOptions options_of(const std::string& loss_type, const CaseJson& arguments) {
+objective::PreferenceOptions options_of(const std::string& loss_type, const CaseJson& arguments) {
   const std::size_t bar = loss_type.find('_');
   const std::string family = loss_type.substr(0, bar), type = loss_type.substr(bar + 1);
-  const std::map<std::string, train::PreferenceLossType> types = {{"sigmoid", train::PreferenceLossType::kSigmoid},
-                                                                  {"hinge", train::PreferenceLossType::kHinge},
-                                                                  {"ipo", train::PreferenceLossType::kIpo}};
+  const std::map<std::string, objective::PreferenceLossType> types = {
+      {"sigmoid", objective::PreferenceLossType::kSigmoid},
+      {"hinge", objective::PreferenceLossType::kHinge},
+      {"ipo", objective::PreferenceLossType::kIpo}};
   if ((family != "dpo" && family != "simpo") || !types.contains(type)) config_error("loss type {}", loss_type);
-  train::PreferenceOptions options{.loss_type = types.at(type), .beta = family == "dpo" ? 0.1 : 2.5};
+  objective::PreferenceOptions options{.loss_type = types.at(type), .beta = family == "dpo" ? 0.1 : 2.5};
   options.simpo = family == "simpo";
   for (const auto& [key, value] : arguments.items()) {
     if (key == "beta") {
@@ -150,13 +151,13 @@ void run_losses(const fs::path& folder, test::ParityReport& report) {
   for (const CaseJson& c : all.at("cases").elements()) {
     const test::OneRank rank;
     const std::string type = c.at("loss_type");
-    const train::PreferenceOptions options = options_of(type, c.at("arguments"));
+    const objective::PreferenceOptions options = options_of(type, c.at("arguments"));
     const Tensor policy = logits_of(file, "policy_logits").set_requires_grad(true);
     const Tensor targets = targets_of(values_of<std::int32_t>(file, "labels"), policy.shape()[0]);
     const auto reference = ops::sequence_log_probs(logits_of(file, "reference_logits"), targets).to_vector<double>();
     const auto tokens = tokens_of(targets);
     const Tensor log_probs = ops::sequence_log_probs(policy, targets);
-    const train::PreferenceLoss result = train::preference_loss(log_probs, {reference, tokens}, options);
+    const objective::PreferenceLoss result = objective::preference_loss(log_probs, {reference, tokens}, options);
     autograd::backward(result.loss);
     Differences found;
     compare_inputs(found, all, log_probs.to_vector<double>(), reference, tokens, loss_allowed);
@@ -263,7 +264,7 @@ Run run_curve(const Curve& curve, int ranks, train::KernelSet kernels) {
           [&](const train::TrainArguments&) {
             return models::ModelHub::global().build(models::ConfigReader::load(curve.base));
           },
-      .forward_step = train::preference_step(arguments.objective.preference),
+      .forward_step = objective::preference_step(arguments.objective.preference),
       .has_reference_model = arguments.objective.preference.has_reference()};
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   Run run;

@@ -1,9 +1,9 @@
-#include "engine/train/reward_step.h"
+#include "engine/objective/reward_step.h"
 
 #include "engine/data/byte_batches.h"
-#include "engine/train/reward_loss.h"
+#include "engine/objective/reward_loss.h"
 
-namespace loom::train {
+namespace loom::objective {
 namespace {
 
 std::vector<std::int64_t> lengths_of(const data::Batch& batch) {
@@ -40,4 +40,4 @@ data::ForwardStep process_reward_step(std::vector<std::int32_t> labels) {
   };
 }
 
-}  // namespace loom::train
+}  // namespace loom::objective

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/objective/reward_loss.h"
 #include "engine/tensor/autograd.h"
-#include "engine/train/reward_loss.h"
 #include "models/decoder/decoder.h"
 #include "models/decoder/reward_model.h"
 #include "models/hf/hf_folder.h"
@@ -19,7 +19,7 @@
 #include "tests/support/files.h"
 #include "tests/support/one_rank.h"
 
-namespace loom::train {
+namespace loom::objective {
 namespace {
 
 using ::testing::ElementsAre;
@@ -248,4 +248,4 @@ TEST(RewardModel, NeedsAnOutputLayer) {
 }
 
 }  // namespace
-}  // namespace loom::train
+}  // namespace loom::objective

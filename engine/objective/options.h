@@ -1,15 +1,25 @@
-// ObjectiveOptions: what the loss of a job is, beside its stage (data/options.h).
+// ObjectiveOptions: what a job trains, and its loss.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 
-#include "engine/train/preference_loss.h"
+#include "engine/objective/preference_loss.h"
 
-namespace loom::train {
+namespace loom::objective {
+
+// What a job trains beside the next token of its text, by --stage (stage.h).
+enum class Stage : std::uint8_t {
+  kSft,    // supervised fine-tuning
+  kDpo,    // direct preference optimization
+  kSimpo,  // simple preference optimization, without a reference model
+  kOrm,    // a reward model of outcomes
+  kPrm,    // a reward model of processes
+};
 
 struct ObjectiveOptions {
+  std::optional<Stage> stage;  // none: the next token
   // --stage dpo and simpo: which answers the loss prefers.
   PreferenceOptions dpo;
   PreferenceOptions simpo = {.beta = 2.5, .simpo = true};
@@ -21,4 +31,4 @@ struct ObjectiveOptions {
   std::int64_t total_chunk_size = 0;  // above 0: loss_chunk_size follows from it and the micro-batch
 };
 
-}  // namespace loom::train
+}  // namespace loom::objective

@@ -1,0 +1,14 @@
+// How the trainer makes the reference model of its objective. Private to engine/train.
+#pragma once
+
+#include "engine/comm/process_group.h"
+#include "engine/objective/reference_model.h"
+#include "engine/train/inputs.h"
+
+namespace loom::train {
+
+// The arguments outlive it. Its weights are those of --ref-model, or those that training starts from.
+objective::ReferenceSource reference_source(const TrainSections& arguments, const PretrainCallbacks& callbacks,
+                                            const TrainingInputs& inputs, comm::World& world);
+
+}  // namespace loom::train
