@@ -106,7 +106,7 @@ void claim(const std::vector<ParamHome>& homes) {
     if (taken == nullptr) continue;
     config_error(
         "parameter {} is tied to {}, which another group owns; a tie must stay inside one group: wrap "
-        "neither module, or untie them (tie_word_embeddings: false)",
+        "neither module, wrap both as one group, or untie them (tie_word_embeddings: false)",
         in_words(home), taken->in_words);
   }
   for (const ParamHome& home : homes) {

@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,11 +34,23 @@
 
 namespace loom::sharding {
 
+// A parameter group that sub_modules_to_wrap makes.
+struct WrappedGroup {
+  std::vector<std::string> paths;  // of modules, in pre-order of registration; not one inside another
+  std::optional<ReshardAfterForward> reshard_after_forward;  // none: that of all groups
+
+  bool operator==(const WrappedGroup&) const = default;
+};
+
+// "model.norm, lm_head", with "(reshard_after_forward: false)" where that is chosen.
+std::string text_of(const WrappedGroup& group);
+
 // The configuration resolved against a model and a world: nothing is allocated or changed yet.
 struct ResolvedFsdp2Config {
   WorldLayout layout;
   FullyShardOptions options;         // options_for() adds the axes and the ignored parameters
-  std::vector<std::string> wrapped;  // paths, pre-order of registration
+  std::vector<WrappedGroup> groups;  // of sub_modules_to_wrap, in pre-order of the first module of each
+  std::vector<std::string> wrapped;  // the paths of all their modules
   std::vector<std::string> ignored;  // paths of modules whose parameters are left out of sharding
   // What is recomputed and how, one entry a module: recompute_modules in pre-order of registration, then
   // Fsdp2Config::recompute_by_path.

@@ -22,6 +22,7 @@
 #include "sharding/config/lora_block.h"
 #include "sharding/config/module_pattern.h"
 #include "sharding/config/recomputed_module.h"
+#include "sharding/config/wrap_entry.h"
 #include "sharding/reshard_after_forward.h"
 
 namespace loom::sharding {
@@ -52,8 +53,8 @@ struct Fsdp2Config {
   // Floating inputs of every wrapped module are cast to param_dtype. Default true.
   bool cast_forward_inputs = true;
 
-  // Modules that become a parameter group of their own; the root is always one too. Order has no meaning. Default none.
-  std::vector<ModulePattern> sub_modules_to_wrap;
+  // The parameter groups; the root is always one too. Order has no meaning for them. Default none.
+  std::vector<WrapEntry> sub_modules_to_wrap;
   // Modules whose parameters are left out of sharding. Default none.
   std::vector<ModulePattern> ignored_modules;
   // Modules whose activations are recomputed in backward. Default none.
@@ -71,9 +72,11 @@ struct Fsdp2Config {
   std::vector<RecomputedModule> recompute_by_path;
 
   // After forward: true frees the gathered parameters (default), false keeps them for backward, an integer k >= 1
-  // leaves them split over k consecutive ranks (1 = false, N = true; else k must divide N). The root gets the same
-  // value.
+  // leaves them split over k consecutive ranks (1 = false, N = true; else k must divide N). For every group without a
+  // choice of its own (WrapEntry).
   ReshardAfterForward reshard_after_forward = true;
+  // The same for the root's group. Default none: as reshard_after_forward. A key of our own.
+  std::optional<ReshardAfterForward> root_reshard_after_forward;
 
   // Shards, gradients and optimizer state stay in host memory. Needs no CPU backend of the collectives (the guide's
   // --distributed-backend npu:hccl,cpu:gloo): every group here reduces host memory too. Default false.
@@ -141,6 +144,7 @@ struct WorldLayout {
   int shard = 1;      // N: ranks of a shard group, the inner axis; M * N = W
   // Resolved on the N ranks: a number of ranks lies strictly between 1 and N.
   ReshardAfterForward reshard_after_forward = true;
+  ReshardAfterForward root_reshard_after_forward = true;
   std::vector<std::string> warnings;  // one line each, for rank 0 to print
 };
 

@@ -81,19 +81,21 @@ struct Key {
 };
 void PrintTo(const Key& key, std::ostream* out) { *out << key.name << ": " << key.value; }
 class SameConfigKey : public ::testing::TestWithParam<Key> {};
-INSTANTIATE_TEST_SUITE_P(
-    Keys, SameConfigKey,
-    ::testing::Values(Key{"sharding_size", "2"}, Key{"param_dtype", "bf16"}, Key{"reduce_dtype", "fp32"},
-                      Key{"output_dtype", "fp32"}, Key{"cast_forward_inputs", "false"},
-                      Key{"sub_modules_to_wrap", "[layers.2]"}, Key{"ignored_modules", "[layers.2]"},
-                      Key{"recompute_modules", "[layers.2]"}, Key{"use_reentrant", "false"},
-                      Key{"recompute_keep", "selected_ops"}, Key{"recompute_every", "2"},
-                      Key{"reshard_after_forward", "false"}, Key{"offload_to_cpu", "true"}, Key{"pin_memory", "true"},
-                      Key{"activation_offload_modules", "[layers.2]"}, Key{"num_to_forward_prefetch", "1"},
-                      Key{"num_to_backward_prefetch", "2"}, Key{"chunk_mbs_modules", "[layers.2]"},
-                      Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"}, Key{"chunk_kwarg_names", "[mask]"},
-                      Key{"reshard_local_experts", "false"}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Keys, SameConfigKey,
+                         ::testing::Values(Key{"sharding_size", "2"}, Key{"param_dtype", "bf16"},
+                                           Key{"reduce_dtype", "fp32"}, Key{"output_dtype", "fp32"},
+                                           Key{"cast_forward_inputs", "false"},
+                                           Key{"sub_modules_to_wrap", "[layers.2]"},
+                                           Key{"ignored_modules", "[layers.2]"}, Key{"recompute_modules", "[layers.2]"},
+                                           Key{"use_reentrant", "false"}, Key{"recompute_keep", "selected_ops"},
+                                           Key{"recompute_every", "2"}, Key{"reshard_after_forward", "false"},
+                                           Key{"root_reshard_after_forward", "false"}, Key{"offload_to_cpu", "true"},
+                                           Key{"pin_memory", "true"}, Key{"activation_offload_modules", "[layers.2]"},
+                                           Key{"num_to_forward_prefetch", "1"}, Key{"num_to_backward_prefetch", "2"},
+                                           Key{"chunk_mbs_modules", "[layers.2]"}, Key{"chunk_mbs", "2"},
+                                           Key{"chunk_arg_indexs", "[1]"}, Key{"chunk_kwarg_names", "[mask]"},
+                                           Key{"reshard_local_experts", "false"}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(SameConfigKey, MustHaveOneValue) {
   const std::string given = fmt::format("{}: {}", GetParam().name, GetParam().value);
@@ -108,7 +110,7 @@ TEST(SameConfig, ComparesEveryKeyTheReaderKnows) {
       "sub_modules_to_wrap: [layers.0]\nignored_modules: [layers.1]\nrecompute_modules: [layers.2]\n"
       "activation_offload_modules: [layers.2]\nchunk_mbs_modules: [layers.2]");
   ResolvedFsdp2Config plan = resolve_fsdp2(chain, all, 4, GatherLayout::kBuffered);
-  all.moe_modules = all.sub_modules_to_wrap;
+  all.moe_modules = patterns_of(all.sub_modules_to_wrap);
   std::string known = message_of<ConfigError>([] { config("qqqqqqqqqqqqqqqqqqqq: 1"); });
   known = known.substr(known.find("the keys are "));
   for (const ConfigEntry& entry : effective_config(all, plan)) {
