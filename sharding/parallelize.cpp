@@ -6,22 +6,12 @@
 #include "engine/core/error.h"
 #include "sharding/fsdp/model_tree.h"
 #include "sharding/fully_shard.h"
+#include "sharding/prefetch_order.h"
 #include "sharding/selected_modules.h"
 #include "sharding/wrapped_groups.h"
 
 namespace loom::sharding {
 namespace {
-
-using PrefetchSetter = void (*)(nn::Module&, const std::vector<nn::Module*>&);
-
-// Each module gets the next `count` of the list as its targets.
-void set_prefetch(const std::vector<nn::Module*>& order, int count, PrefetchSetter set) {
-  for (std::size_t i = 0; count > 0 && i + 1 < order.size(); ++i) {
-    const std::size_t end = std::min(order.size(), i + 1 + static_cast<std::size_t>(count));
-    set(*order[i],
-        {order.begin() + static_cast<std::ptrdiff_t>(i) + 1, order.begin() + static_cast<std::ptrdiff_t>(end)});
-  }
-}
 
 // Every parameter below the ignored modules, with its path.
 std::vector<std::pair<std::string, Tensor>> ignored_parameters(nn::Module& model,
@@ -72,13 +62,6 @@ std::string root_owns(const FsdpState& root) {
 std::vector<std::string> paths_of(const std::vector<WrappedGroup>& groups) {
   std::vector<std::string> paths;
   for (const WrappedGroup& group : groups) paths.insert(paths.end(), group.paths.begin(), group.paths.end());
-  return paths;
-}
-
-// A module of each group: what stands for the group in prefetch lists.
-std::vector<std::string> first_paths(const std::vector<WrappedGroup>& groups) {
-  std::vector<std::string> paths;
-  for (const WrappedGroup& group : groups) paths.push_back(group.paths.front());
   return paths;
 }
 
@@ -151,6 +134,7 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   if (config.offload_to_cpu) resolved.options.cpu_offload = CpuOffloadPolicy{config.pin_memory};
   resolved.num_to_forward_prefetch = config.num_to_forward_prefetch;
   resolved.num_to_backward_prefetch = config.num_to_backward_prefetch;
+  resolved.prefetch_order = config.prefetch_order;
   resolved.entries = effective_config(config, resolved);
   return resolved;
 }
@@ -179,18 +163,16 @@ FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& reso
 
 void shard_modules(nn::Module& model, const std::vector<std::string>& paths, const FullyShardOptions& options) {
   std::vector<WrappedGroup> groups;
-  for (const std::string& path : paths) groups.push_back({{path}, std::nullopt});
+  for (const std::string& path : paths) groups.push_back({.paths = {path}});
   check_ties(model, model.type_name(), groups);
   wrap_groups(model, groups, options);
   fully_shard(model, options);
 }
 
 void set_prefetch_lists(nn::Module& model, const std::vector<std::string>& paths, int forward, int backward) {
-  std::vector<nn::Module*> order;
-  for (const std::string& path : paths) order.push_back(model.find(path));
-  set_prefetch(order, forward, set_modules_to_forward_prefetch);
-  std::reverse(order.begin(), order.end());
-  set_prefetch(order, backward, set_modules_to_backward_prefetch);
+  std::vector<WrappedGroup> groups;
+  for (const std::string& path : paths) groups.push_back({.paths = {path}});
+  set_prefetch_units(model, prefetch_units(groups, PrefetchOrder::kRegistration), forward, backward);
 }
 
 void recompute_modules(nn::Module& model, const std::vector<RecomputedModule>& choices,
@@ -224,7 +206,7 @@ void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const F
   FullyShardOptions root = options;
   root.reshard_after_forward = resolved.layout.root_reshard_after_forward;
   fully_shard(model, root);
-  set_prefetch_lists(model, first_paths(resolved.groups), resolved.num_to_forward_prefetch,
+  set_prefetch_units(model, prefetch_units(resolved.groups, resolved.prefetch_order), resolved.num_to_forward_prefetch,
                      resolved.num_to_backward_prefetch);
 }
 

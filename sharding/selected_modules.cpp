@@ -32,6 +32,10 @@ std::string alias_note(const std::string& path, const WrittenAs& written_as) {
   return found == written_as.end() ? "" : fmt::format(" (written '{}')", found->second);
 }
 
+bool is_below(const std::string& path, const std::string& above) {
+  return path.size() > above.size() && path.starts_with(above) && path[above.size()] == '.';
+}
+
 std::vector<std::string> modules_in_order(nn::Module& model, std::span<const ModulePattern> patterns,
                                           const ModelTree& tree, std::vector<std::string>& warnings,
                                           WrittenAs& written_as) {

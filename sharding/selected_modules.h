@@ -17,6 +17,9 @@ using WrittenAs = std::map<std::string, std::string>;  // by real path; paths wr
 // " (written 'text_decoder.layers.0')", or nothing when the path was written as it is.
 std::string alias_note(const std::string& path, const WrittenAs& written_as);
 
+// `path` is that of a module below the one at `above`.
+bool is_below(const std::string& path, const std::string& above);
+
 // The paths in the order of the patterns, each module once. ConfigError for a module without a forward. Warnings and
 // names by alias are appended.
 std::vector<std::string> modules_in_order(nn::Module& model, std::span<const ModulePattern> patterns,

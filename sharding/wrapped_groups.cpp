@@ -27,10 +27,6 @@ void add(const std::string& path, const WrapEntry& entry, EntryOf& entry_of) {
   found->second = &entry;
 }
 
-bool is_below(const std::string& path, const std::string& above) {
-  return path.size() > above.size() && path.starts_with(above) && path[above.size()] == '.';
-}
-
 // A module below another one of its group is wrapped with that one.
 void add_module(const std::string& path, WrappedGroup& group) {
   const auto holds = [&](const std::string& above) { return is_below(path, above); };
@@ -113,7 +109,9 @@ std::vector<WrappedGroup> groups_of(nn::Module& model, std::span<const WrapEntry
     const WrapEntry& entry = *found->second;
     const auto [place, is_new] = place_of.emplace(&entry, groups.size());
     if (is_new || !entry.is_one_group) {
-      groups.push_back({{path}, entry.reshard_after_forward});
+      groups.push_back({.paths = {path},
+                        .reshard_after_forward = entry.reshard_after_forward,
+                        .entry = static_cast<std::size_t>(&entry - entries.data())});
     } else {
       add_module(path, groups[place->second]);
     }

@@ -35,6 +35,12 @@ struct SwappedModule {
   bool operator==(const SwappedModule&) const = default;
 };
 
+// In which order the explicit prefetch lists go through the groups.
+enum class PrefetchOrder : std::uint8_t {
+  kRegistration,  // of the first modules of the groups, in the model
+  kList,          // of the last entries of sub_modules_to_wrap that select them
+};
+
 struct Fsdp2Config {
   // sharding_size: auto.
   static constexpr int kAllRanks = 0;
@@ -53,7 +59,7 @@ struct Fsdp2Config {
   // Floating inputs of every wrapped module are cast to param_dtype. Default true.
   bool cast_forward_inputs = true;
 
-  // The parameter groups; the root is always one too. Order has no meaning for them. Default none.
+  // The parameter groups; the root is always one too. Their order has a meaning for prefetch_order alone. Default none.
   std::vector<WrapEntry> sub_modules_to_wrap;
   // Modules whose parameters are left out of sharding. Default none.
   std::vector<ModulePattern> ignored_modules;
@@ -97,6 +103,9 @@ struct Fsdp2Config {
   // The same in backward. Default 0: one group ahead in the order of execution, the guide's "1 by default"; n >= 1 that
   // the file gives: explicit lists, in reverse order of registration.
   int num_to_backward_prefetch = 0;
+  // Default registration, as in MindSpeed-MM's mixin route; its native files have the order of the list. A key of our
+  // own.
+  PrefetchOrder prefetch_order = PrefetchOrder::kRegistration;
 
   // Modules whose forward runs over chunk_mbs rows of the batch at a time, inside one gather (nn/chunk_mbs.h). Default
   // none. These four are keys of our own, with the words of MindSpeed-MM's chunkmbs_plan.

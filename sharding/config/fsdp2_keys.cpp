@@ -51,6 +51,12 @@ RecomputeKeep read_recompute_keep(const Value& value) {
   return *keep;
 }
 
+PrefetchOrder read_prefetch_order(const Value& value) {
+  if (value.is_text() && value.scalar() == "registration") return PrefetchOrder::kRegistration;
+  if (value.is_text() && value.scalar() == "list") return PrefetchOrder::kList;
+  refuse_value(value, "registration or list");
+}
+
 using Patterns = std::vector<ModulePattern>;
 
 std::optional<ReshardAfterForward> read_optional_reshard(const Value& value) {
@@ -88,6 +94,7 @@ std::string text_of(bool flag) { return flag ? "true" : "false"; }
 std::string text_of(int number) { return std::to_string(number); }
 std::string text_of(const ReshardAfterForward& value) { return value.text(); }
 std::string text_of(const std::optional<ReshardAfterForward>& value) { return value ? value->text() : "null"; }
+std::string text_of(PrefetchOrder order) { return order == PrefetchOrder::kList ? "list" : "registration"; }
 std::string text_of(RecomputeKeep keep) { return std::string(word_of(keep)); }
 std::string text_of(std::optional<DType> dtype) { return dtype ? std::string(name(*dtype)) : "null"; }
 
@@ -162,6 +169,7 @@ constexpr std::array kKeys = {
                                                                      [](const E& e) { return e.offloaded; }),
     row<&C::num_to_forward_prefetch, read_int<0>>("num_to_forward_prefetch"),
     row<&C::num_to_backward_prefetch, read_int<0>>("num_to_backward_prefetch"),
+    row<&C::prefetch_order, read_prefetch_order>("prefetch_order"),
     list_row<&C::chunk_mbs_modules, read_optional_patterns>("chunk_mbs_modules", [](const E& e) { return e.chunked; }),
     row<&C::chunk_mbs, read_int<1>>("chunk_mbs"),
     row<&C::chunk_arg_indexs, read_places>("chunk_arg_indexs"),

@@ -198,6 +198,7 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"expert_parallel_size", "2"},
                                                      {"reshard_local_experts", "false"},
                                                      {"root_reshard_after_forward", "2"},
+                                                     {"prefetch_order", "list"},
                                                      {"moe_modules", "[experts]"},
                                                      {"freeze", "[embed, \"layers.{0-2}\"]"},
                                                      {"lora",
@@ -447,7 +448,7 @@ INSTANTIATE_TEST_SUITE_P(
             "cast_forward_inputs, sub_modules_to_wrap, ignored_modules, recompute_modules, use_reentrant, "
             "recompute_keep, recompute_every, "
             "reshard_after_forward, root_reshard_after_forward, offload_to_cpu, pin_memory, activation_offload_modules, num_to_forward_prefetch, "
-            "num_to_backward_prefetch, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
+            "num_to_backward_prefetch, prefetch_order, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
             "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, freeze, lora"},
         Bad{"sharding_size: 2\nparam_dtype: bf16\nsharding_size: 2",
             "f.yaml:3:1: sharding_size is given again, first at line 1; keep one"},

@@ -92,9 +92,9 @@ INSTANTIATE_TEST_SUITE_P(Keys, SameConfigKey,
                                            Key{"root_reshard_after_forward", "false"}, Key{"offload_to_cpu", "true"},
                                            Key{"pin_memory", "true"}, Key{"activation_offload_modules", "[layers.2]"},
                                            Key{"num_to_forward_prefetch", "1"}, Key{"num_to_backward_prefetch", "2"},
-                                           Key{"chunk_mbs_modules", "[layers.2]"}, Key{"chunk_mbs", "2"},
-                                           Key{"chunk_arg_indexs", "[1]"}, Key{"chunk_kwarg_names", "[mask]"},
-                                           Key{"reshard_local_experts", "false"}),
+                                           Key{"prefetch_order", "list"}, Key{"chunk_mbs_modules", "[layers.2]"},
+                                           Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"},
+                                           Key{"chunk_kwarg_names", "[mask]"}, Key{"reshard_local_experts", "false"}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(SameConfigKey, MustHaveOneValue) {
