@@ -82,6 +82,17 @@ void check_wrappable(const nn::Module& module) {
   }
 }
 
+// The module whose forward gathers holds those that are wrapped.
+void check_hook_module(const std::vector<nn::Module*>& modules, nn::Module* hook_module) {
+  if (hook_module == nullptr) return;
+  const auto inside = hook_module->named_modules();
+  for (const nn::Module* module : modules) {
+    if (std::ranges::any_of(inside, [&](const auto& entry) { return entry.second == module; })) continue;
+    config_error("fully_shard of a {}: hook_module is a {} that does not hold it; give a module around it, or none",
+                 module->type_name(), hook_module->type_name());
+  }
+}
+
 void check_shardable(const std::vector<ParamHome>& homes) {
   for (const ParamHome& home : homes) {
     if (home.slots.front()->value.shape().ndim() > 0) continue;
@@ -209,6 +220,7 @@ FsdpState& fully_shard(nn::Module& module, const FullyShardOptions& options) {
 FsdpState& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardOptions& options) {
   const std::vector<nn::Module*> modules = outermost(listed);
   for (const nn::Module* module : modules) check_wrappable(*module);
+  check_hook_module(modules, options.hook_module);
   std::vector<ParamHome> homes = collect_homes(modules, options.ignored_params);
   const ReshardAfterForward reshard = resolve_after_forward(options);
   check_not_owned_above(homes);
@@ -348,6 +360,8 @@ void unshard(nn::Module& module) {
   state.group()->unshard();
   state.group()->wait_for_unshard();
 }
+
+void pregather(nn::Module& root) { state_of(root).pregather(); }
 
 void reshard(nn::Module& module) {
   if (ParamGroup* group = state_of(module).group()) group->reshard();

@@ -109,6 +109,8 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   const ModelTree tree(model);
   resolved.warnings = resolved.layout.warnings;
   resolved.groups = groups_of(model, config.sub_modules_to_wrap, tree, resolved.warnings, resolved.written_as);
+  resolved.hook_modules = listed_modules(model, config.hook_modules, tree, resolved.warnings, resolved.written_as);
+  set_hook_modules(resolved.groups, resolved.hook_modules);
   resolved.wrapped = paths_of(resolved.groups);
   resolved.recomputed = recomputed_of(
       model, config, listed_modules(model, config.recompute_modules, tree, resolved.warnings, resolved.written_as));

@@ -42,8 +42,6 @@ struct WrappedGroup {
   std::size_t entry = 0;  // the last entry of the list that selects it, counted from 0
   // Of hook_modules, the innermost one that holds all of them: its forward gathers and reshards. Empty: their own.
   std::string hook_module = {};
-
-  bool operator==(const WrappedGroup&) const = default;
 };
 
 // "model.norm, lm_head", with "(reshard_after_forward: false)" where that is chosen.
@@ -52,10 +50,11 @@ std::string text_of(const WrappedGroup& group);
 // The configuration resolved against a model and a world: nothing is allocated or changed yet.
 struct ResolvedFsdp2Config {
   WorldLayout layout;
-  FullyShardOptions options;         // options_for() adds the axes and the ignored parameters
-  std::vector<WrappedGroup> groups;  // of sub_modules_to_wrap, in pre-order of the first module of each
-  std::vector<std::string> wrapped;  // the paths of all their modules
-  std::vector<std::string> ignored;  // paths of modules whose parameters are left out of sharding
+  FullyShardOptions options;              // options_for() adds the axes and the ignored parameters
+  std::vector<WrappedGroup> groups;       // of sub_modules_to_wrap, in pre-order of the first module of each
+  std::vector<std::string> wrapped;       // the paths of all their modules
+  std::vector<std::string> hook_modules;  // paths, pre-order of registration
+  std::vector<std::string> ignored;       // paths of modules whose parameters are left out of sharding
   // What is recomputed and how, one entry a module: recompute_modules in pre-order of registration, then
   // Fsdp2Config::recompute_by_path.
   std::vector<RecomputedModule> recomputed;

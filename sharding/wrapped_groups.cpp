@@ -58,6 +58,7 @@ class BottomUp {
     for (nn::Module* module : modules) visit(*module);
     FullyShardOptions options = options_;
     if (group.reshard_after_forward) options.reshard_after_forward = group.reshard_after_forward;
+    if (!group.hook_module.empty()) options.hook_module = model_.find(group.hook_module);
     fully_shard(modules, options);
   }
 
@@ -117,6 +118,17 @@ std::vector<WrappedGroup> groups_of(nn::Module& model, std::span<const WrapEntry
     }
   }
   return groups;
+}
+
+void set_hook_modules(std::span<WrappedGroup> groups, std::span<const std::string> hook_modules) {
+  for (WrappedGroup& group : groups) {
+    for (const std::string& hook : hook_modules) {
+      const bool holds_all = std::ranges::all_of(
+          group.paths, [&](const std::string& path) { return path == hook || is_below(path, hook); });
+      if (holds_all && hook.size() > group.hook_module.size()) group.hook_module = hook;
+    }
+    if (group.paths.size() == 1 && group.hook_module == group.paths.front()) group.hook_module.clear();
+  }
 }
 
 void check_ties(nn::Module& model, std::string_view where, std::span<const WrappedGroup> groups) {

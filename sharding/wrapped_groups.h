@@ -21,6 +21,9 @@ namespace loom::sharding {
 std::vector<WrappedGroup> groups_of(nn::Module& model, std::span<const WrapEntry> entries, const ModelTree& tree,
                                     std::vector<std::string>& warnings, std::map<std::string, std::string>& written_as);
 
+// Gives each group the innermost of `hook_modules` (paths) that holds all of its modules.
+void set_hook_modules(std::span<WrappedGroup> groups, std::span<const std::string> hook_modules);
+
 // ConfigError, beginning with `where`, for a parameter that would be in two groups.
 void check_ties(nn::Module& model, std::string_view where, std::span<const WrappedGroup> groups);
 

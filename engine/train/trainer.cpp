@@ -29,6 +29,7 @@
 #include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/full_parameters.h"
+#include "sharding/fully_shard.h"
 #include "sharding/reuse_fp32.h"
 
 namespace loom::train {
@@ -335,6 +336,10 @@ StepMetrics Trainer::step() {
   StepMetrics metrics;
   metrics.step = step + 1;
   double loss = 0.0;
+  if (inputs_.fsdp2_config && inputs_.fsdp2_config->pregather) {
+    begin_phase("pregather");
+    sharding::pregather(sharded_);
+  }
   StepData data = data_of_step();
   for (std::size_t index = 0; index < data.weights.size(); ++index) {
     loss += micro_batch(std::move(data.micro_batches[index]), data.weights[index], metrics.reports);

@@ -14,7 +14,8 @@ std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const Resol
   for (const SwappedModule& module : resolved.swapped) {
     if (module.leaves) offloaded.push_back(module.path + " (all it saves)");
   }
-  const Fsdp2Effects effects{config, resolved.layout, wrapped, resolved.ignored, recomputed, offloaded, chunked};
+  const Fsdp2Effects effects{config,           resolved.layout, wrapped,   resolved.hook_modules,
+                             resolved.ignored, recomputed,      offloaded, chunked};
   std::vector<ConfigEntry> entries;
   for (const Fsdp2Key& key : fsdp2_keys()) {
     for (std::string& value : key.effect(effects)) {

@@ -61,6 +61,11 @@ struct Fsdp2Config {
 
   // The parameter groups; the root is always one too. Their order has a meaning for prefetch_order alone. Default none.
   std::vector<WrapEntry> sub_modules_to_wrap;
+  // Modules around groups: the groups inside one gather together when its forward begins, and reshard when it ends.
+  // Default none. A key of our own, for that of MindSpeed-MM's native files.
+  std::vector<ModulePattern> hook_modules;
+  // All groups are gathered, and waited for, before each step. Default false. A key of our own, likewise.
+  bool pregather = false;
   // Modules whose parameters are left out of sharding. Default none.
   std::vector<ModulePattern> ignored_modules;
   // Modules whose activations are recomputed in backward. Default none.

@@ -153,6 +153,8 @@ constexpr std::array kKeys = {
     row<&C::output_dtype, read_dtype>("output_dtype"),
     row<&C::cast_forward_inputs, read_bool>("cast_forward_inputs"),
     list_row<&C::sub_modules_to_wrap, read_wrap_entries>("sub_modules_to_wrap", [](const E& e) { return e.wrapped; }),
+    list_row<&C::hook_modules, read_optional_patterns>("hook_modules", [](const E& e) { return e.hooks; }),
+    row<&C::pregather, read_bool>("pregather"),
     list_row<&C::ignored_modules, read_optional_patterns>("ignored_modules", [](const E& e) { return e.ignored; }),
     list_row<&C::recompute_modules, read_optional_patterns>("recompute_modules",
                                                             [](const E& e) { return e.recomputed; }),

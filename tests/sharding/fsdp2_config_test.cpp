@@ -199,6 +199,8 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"reshard_local_experts", "false"},
                                                      {"root_reshard_after_forward", "2"},
                                                      {"prefetch_order", "list"},
+                                                     {"hook_modules", "[\"layers.{*}\"]"},
+                                                     {"pregather", "true"},
                                                      {"moe_modules", "[experts]"},
                                                      {"freeze", "[embed, \"layers.{0-2}\"]"},
                                                      {"lora",
@@ -445,7 +447,7 @@ INSTANTIATE_TEST_SUITE_P(
             "f.yaml:1:3: unknown key 'num_forward_prefetch'; did you mean num_to_forward_prefetch?"},
         Bad{"precision: bf16",
             "f.yaml:1:1: unknown key 'precision'; the keys are sharding_size, param_dtype, reduce_dtype, output_dtype, "
-            "cast_forward_inputs, sub_modules_to_wrap, ignored_modules, recompute_modules, use_reentrant, "
+            "cast_forward_inputs, sub_modules_to_wrap, hook_modules, pregather, ignored_modules, recompute_modules, use_reentrant, "
             "recompute_keep, recompute_every, "
             "reshard_after_forward, root_reshard_after_forward, offload_to_cpu, pin_memory, activation_offload_modules, num_to_forward_prefetch, "
             "num_to_backward_prefetch, prefetch_order, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "

@@ -92,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(Keys, SameConfigKey,
                                            Key{"root_reshard_after_forward", "false"}, Key{"offload_to_cpu", "true"},
                                            Key{"pin_memory", "true"}, Key{"activation_offload_modules", "[layers.2]"},
                                            Key{"num_to_forward_prefetch", "1"}, Key{"num_to_backward_prefetch", "2"},
-                                           Key{"prefetch_order", "list"}, Key{"chunk_mbs_modules", "[layers.2]"},
+                                           Key{"prefetch_order", "list"}, Key{"hook_modules", "[layers.2]"},
+                                           Key{"pregather", "true"}, Key{"chunk_mbs_modules", "[layers.2]"},
                                            Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"},
                                            Key{"chunk_kwarg_names", "[mask]"}, Key{"reshard_local_experts", "false"}),
                          [](const auto& info) { return info.param.name; });
@@ -107,7 +108,7 @@ TEST_P(SameConfigKey, MustHaveOneValue) {
 TEST(SameConfig, ComparesEveryKeyTheReaderKnows) {
   test::ToyChain chain(4, 4);
   Fsdp2Config all = config(
-      "sub_modules_to_wrap: [layers.0]\nignored_modules: [layers.1]\nrecompute_modules: [layers.2]\n"
+      "sub_modules_to_wrap: [layers.0]\nhook_modules: [layers.0]\nignored_modules: [layers.1]\nrecompute_modules: [layers.2]\n"
       "activation_offload_modules: [layers.2]\nchunk_mbs_modules: [layers.2]");
   ResolvedFsdp2Config plan = resolve_fsdp2(chain, all, 4, GatherLayout::kBuffered);
   all.moe_modules = patterns_of(all.sub_modules_to_wrap);

@@ -179,6 +179,7 @@ Tokens run_rank(const Case& c, const Way& way, RankContext& context, comm::World
   device::Recorder recorder(device);
   for (int i = 0; i < c.iterations; ++i) {
     recorder.clear();
+    if (config.pregather) sharding::pregather(*model);
     for (int a = 0; a < c.accum; ++a) {
       if (c.accum > 1) sharding::set_requires_gradient_sync(*model, a == c.accum - 1);
       train_micro_batch(*model, c);
