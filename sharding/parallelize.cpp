@@ -79,6 +79,36 @@ std::vector<std::string> every_kth(const Fsdp2Config& config, const std::vector<
   return chosen;
 }
 
+// The modules with a forward right below the one at `path`; of a container, its items.
+void add_children(nn::Module& model, const std::string& path, std::vector<std::string>& children) {
+  for (auto& [name, child] : model.find(path)->children()) {
+    const std::string child_path = nn::join_path(path, name);
+    if (child->has_forward()) {
+      children.push_back(child_path);
+    } else {
+      add_children(model, child_path, children);
+    }
+  }
+}
+
+// What is recomputed of the listed modules: they, or their children.
+std::vector<std::string> recomputed_paths(nn::Module& model, const Fsdp2Config& config,
+                                          const std::vector<std::string>& listed) {
+  std::vector<std::string> chosen = every_kth(config, listed);
+  if (!config.recompute_children) return chosen;
+  std::vector<std::string> children;
+  for (const std::string& path : chosen) {
+    const std::size_t before = children.size();
+    add_children(model, path, children);
+    if (children.size() > before) continue;
+    config_error(
+        "{}: recompute_children is true, and '{}' (a {}) of recompute_modules has no module below it; remove the key, "
+        "or list the modules whose children are to be recomputed",
+        config.value_mark("recompute_children").text(), path, model.find(path)->type_name());
+  }
+  return children;
+}
+
 // What the file selects, then what a program adds.
 std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config& config,
                                             const std::vector<std::string>& listed) {
@@ -89,7 +119,7 @@ std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config
         config.value_mark("recompute_keep").text(), word_of(config.recompute_keep));
   }
   std::vector<RecomputedModule> recomputed;
-  for (const std::string& path : every_kth(config, listed)) {
+  for (const std::string& path : recomputed_paths(model, config, listed)) {
     recomputed.push_back({.path = path, .use_reentrant = config.use_reentrant, .keep = config.recompute_keep});
   }
   for (const RecomputedModule& choice : config.recompute_by_path) {

@@ -100,8 +100,10 @@ const ChoiceWords<models::RecomputeMethod>& choice_words() {
 template <>
 const ChoiceWords<sharding::RecomputeKeep>& choice_words() {
   using enum sharding::RecomputeKeep;
-  static const ChoiceWords<sharding::RecomputeKeep> words{
-      {"none", kNone}, {"selected_ops", kSelectedOps}, {"selected_ops_needed", kSelectedOpsNeeded}};
+  static const ChoiceWords<sharding::RecomputeKeep> words{{"none", kNone},
+                                                          {"attention", kAttention},
+                                                          {"selected_ops", kSelectedOps},
+                                                          {"selected_ops_needed", kSelectedOpsNeeded}};
   return words;
 }
 

@@ -78,6 +78,9 @@ struct Fsdp2Config {
   // k: of the modules that recompute_modules selects, in pre-order of registration, the k-th, the 2k-th, ... are
   // recomputed, and the others keep all (torchtitan's selective_ac_option). Default 1: all. A key of our own.
   int recompute_every = 1;
+  // Of the modules that recompute_modules selects, not they but each of their children is recomputed, one by one
+  // (accelerate's fsdp_activation_checkpointing). Default false. A key of our own.
+  bool recompute_children = false;
   // No key: what a program adds, module by module, to what recompute_modules selects (the recompute flags of the
   // command line do). The paths are real ones.
   std::vector<RecomputedModule> recompute_by_path;

@@ -47,7 +47,7 @@ std::optional<DType> read_dtype(const Value& value) {
 
 RecomputeKeep read_recompute_keep(const Value& value) {
   const auto keep = value.is_scalar() && !value.is_tagged() ? recompute_keep_of(value.scalar()) : std::nullopt;
-  if (!keep) refuse_value(value, "none, selected_ops or selected_ops_needed");
+  if (!keep) refuse_value(value, "none, attention, selected_ops or selected_ops_needed");
   return *keep;
 }
 
@@ -161,6 +161,7 @@ constexpr std::array kKeys = {
     row<&C::use_reentrant, read_bool>("use_reentrant"),
     row<&C::recompute_keep, read_recompute_keep>("recompute_keep"),
     row<&C::recompute_every, read_int<1>>("recompute_every"),
+    row<&C::recompute_children, read_bool>("recompute_children"),
     with_effect(row<&C::reshard_after_forward, read_reshard>("reshard_after_forward"),
                 [](const E& e) { return std::vector{e.layout.reshard_after_forward.text()}; }),
     with_effect(row<&C::root_reshard_after_forward, read_optional_reshard>("root_reshard_after_forward"),

@@ -199,6 +199,7 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"reshard_local_experts", "false"},
                                                      {"root_reshard_after_forward", "2"},
                                                      {"prefetch_order", "list"},
+                                                     {"recompute_children", "true"},
                                                      {"hook_modules", "[\"layers.{*}\"]"},
                                                      {"pregather", "true"},
                                                      {"moe_modules", "[experts]"},
@@ -364,7 +365,7 @@ INSTANTIATE_TEST_SUITE_P(
     Booleans, BadConfig,
     ::testing::Values(
         Bad{"cast_forward_inputs: \"true\"", fmt::format("f.yaml:1:22: cast_forward_inputs is \"true\"{}", kBools)},
-        Bad{"recompute_keep: all", "f.yaml:1:17: recompute_keep is all; use none, selected_ops or selected_ops_needed"},
+        Bad{"recompute_keep: all", "f.yaml:1:17: recompute_keep is all; use none, attention, selected_ops or selected_ops_needed"},
         Bad{"recompute_every: 0", "f.yaml:1:18: recompute_every is 0; use a whole number of at least 1"},
         Bad{"use_reentrant: 1", fmt::format("f.yaml:1:16: use_reentrant is 1{}", kBools)},
         Bad{"offload_to_cpu: maybe", fmt::format("f.yaml:1:17: offload_to_cpu is maybe{}", kBools)},
@@ -448,7 +449,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"precision: bf16",
             "f.yaml:1:1: unknown key 'precision'; the keys are sharding_size, param_dtype, reduce_dtype, output_dtype, "
             "cast_forward_inputs, sub_modules_to_wrap, hook_modules, pregather, ignored_modules, recompute_modules, use_reentrant, "
-            "recompute_keep, recompute_every, "
+            "recompute_keep, recompute_every, recompute_children, "
             "reshard_after_forward, root_reshard_after_forward, offload_to_cpu, pin_memory, activation_offload_modules, num_to_forward_prefetch, "
             "num_to_backward_prefetch, prefetch_order, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
             "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, freeze, lora"},

@@ -81,22 +81,21 @@ struct Key {
 };
 void PrintTo(const Key& key, std::ostream* out) { *out << key.name << ": " << key.value; }
 class SameConfigKey : public ::testing::TestWithParam<Key> {};
-INSTANTIATE_TEST_SUITE_P(Keys, SameConfigKey,
-                         ::testing::Values(Key{"sharding_size", "2"}, Key{"param_dtype", "bf16"},
-                                           Key{"reduce_dtype", "fp32"}, Key{"output_dtype", "fp32"},
-                                           Key{"cast_forward_inputs", "false"},
-                                           Key{"sub_modules_to_wrap", "[layers.2]"},
-                                           Key{"ignored_modules", "[layers.2]"}, Key{"recompute_modules", "[layers.2]"},
-                                           Key{"use_reentrant", "false"}, Key{"recompute_keep", "selected_ops"},
-                                           Key{"recompute_every", "2"}, Key{"reshard_after_forward", "false"},
-                                           Key{"root_reshard_after_forward", "false"}, Key{"offload_to_cpu", "true"},
-                                           Key{"pin_memory", "true"}, Key{"activation_offload_modules", "[layers.2]"},
-                                           Key{"num_to_forward_prefetch", "1"}, Key{"num_to_backward_prefetch", "2"},
-                                           Key{"prefetch_order", "list"}, Key{"hook_modules", "[layers.2]"},
-                                           Key{"pregather", "true"}, Key{"chunk_mbs_modules", "[layers.2]"},
-                                           Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"},
-                                           Key{"chunk_kwarg_names", "[mask]"}, Key{"reshard_local_experts", "false"}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Keys, SameConfigKey,
+    ::testing::Values(Key{"sharding_size", "2"}, Key{"param_dtype", "bf16"}, Key{"reduce_dtype", "fp32"},
+                      Key{"output_dtype", "fp32"}, Key{"cast_forward_inputs", "false"},
+                      Key{"sub_modules_to_wrap", "[layers.2]"}, Key{"ignored_modules", "[layers.2]"},
+                      Key{"recompute_modules", "[layers.2]"}, Key{"use_reentrant", "false"},
+                      Key{"recompute_keep", "selected_ops"}, Key{"recompute_every", "2"},
+                      Key{"reshard_after_forward", "false"}, Key{"root_reshard_after_forward", "false"},
+                      Key{"offload_to_cpu", "true"}, Key{"pin_memory", "true"},
+                      Key{"activation_offload_modules", "[layers.2]"}, Key{"num_to_forward_prefetch", "1"},
+                      Key{"num_to_backward_prefetch", "2"}, Key{"prefetch_order", "list"},
+                      Key{"recompute_children", "true"}, Key{"hook_modules", "[layers.2]"}, Key{"pregather", "true"},
+                      Key{"chunk_mbs_modules", "[layers.2]"}, Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"},
+                      Key{"chunk_kwarg_names", "[mask]"}, Key{"reshard_local_experts", "false"}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_P(SameConfigKey, MustHaveOneValue) {
   const std::string given = fmt::format("{}: {}", GetParam().name, GetParam().value);
