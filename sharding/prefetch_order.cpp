@@ -22,7 +22,11 @@ std::vector<Unit> units_of(std::span<const WrappedGroup> groups) {
   for (const WrappedGroup& group : groups) {
     const std::string& path = group.hook_module.empty() ? group.paths.front() : group.hook_module;
     auto unit = std::ranges::find(units, path, &Unit::path);
-    if (unit == units.end()) unit = units.insert(units.end(), {.path = path, .entry = group.entry});
+    if (unit == units.end()) {
+      unit = units.emplace(units.end());
+      unit->path = path;
+      unit->entry = group.entry;
+    }
     const bool is_it = group.paths.front() == path;
     if (is_it || !unit->is_wrapped) unit->entry = is_it ? group.entry : std::min(unit->entry, group.entry);
     unit->is_wrapped = unit->is_wrapped || is_it;

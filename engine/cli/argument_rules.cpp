@@ -8,6 +8,7 @@
 #include "engine/cli/swap_checks.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
+#include "engine/train/parameter_rules.h"
 
 namespace loom::cli {
 namespace {
@@ -50,6 +51,7 @@ void check_optimizer(const Command& app, const job::Job& a, Refusals& refusals) 
           fmt::format("{} is of --optimizer {}, which is not given; add it, or remove the flag", flag.name, word));
     }
   };
+  for (const std::string& item : a.optimizer.lr_scaling_plan) train::parse_lr_scale(item);
   refuse_without("--muon-", a.optimizer.kind == train::OptimizerKind::kMuon, "muon");
   refuse_without("--sgd-", a.optimizer.kind == train::OptimizerKind::kSgd, "sgd");
   if (a.optimizer.kind == train::OptimizerKind::kSgd && a.optimizer.sgd_nesterov && a.optimizer.sgd_momentum == 0) {

@@ -127,6 +127,7 @@ Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callba
                                                 .is_sharded = inputs.fsdp2.has_value(),
                                                 .loss_axis = loss_axis_,
                                                 .rank = rank_});
+  said_.insert(said_.end(), update_->said().begin(), update_->said().end());
   if (arguments.memory.reuse_fp32_param) sharding::split_shards(*model_);
   update_->restore(state_);
 }

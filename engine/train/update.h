@@ -51,6 +51,8 @@ class Update {
   explicit Update(Of of);
 
   nn::Optimizer& optimizer() { return *optimizer_; }
+  // What there is to say of its making.
+  const std::vector<std::string>& said() const { return said_; }
   const OptimizerSchedule& schedule() const { return schedule_; }
   void set_schedule(const OptimizerSchedule& schedule) { schedule_ = schedule; }
 
@@ -80,6 +82,7 @@ class Update {
   OptimizerSchedule schedule_;
   std::optional<LossScaler> scaler_;  // of --fp16
   std::unique_ptr<nn::Optimizer> optimizer_;
+  std::vector<std::string> said_;
   std::vector<bool> decays_;    // by group of the optimizer: its weight decay is the schedule's
   std::vector<Tensor> beside_;  // what the optimizer updates beside the parameters of the sharded part
 };
