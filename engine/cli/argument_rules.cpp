@@ -1,5 +1,6 @@
 #include "engine/cli/argument_rules.h"
 
+#include "engine/cli/epoch_rules.h"
 #include "engine/cli/host_checks.h"
 #include "engine/cli/host_optimizer_checks.h"
 #include "engine/cli/memory_checks.h"
@@ -74,7 +75,7 @@ void note_without_effect(job::WrittenFlags& written, const std::vector<std::pair
 }
 
 bool saves_checkpoints(const train::CheckpointOptions& checkpoint, const train::ScheduleOptions& schedule) {
-  return schedule.save_interval > 0 || checkpoint.async_save || checkpoint.keep_last || checkpoint.no_save_optim ||
+  return schedule.save_interval > 0 || schedule.save_epochs > 0 || checkpoint.async_save || checkpoint.keep_last || checkpoint.no_save_optim ||
          checkpoint.no_save_rng || checkpoint.on_save_error != train::OnSaveError::kStop;
 }
 
@@ -422,6 +423,26 @@ void settle_loss_chunk(job::Job& a) {
   a.objective.loss_chunk_size = chunk_of(a.objective.total_chunk_size, a.schedule.micro_batch_size);
 }
 
+void check_loss_reduction(const job::Job& a, Program program) {
+  using train::LossReduction;
+  if (a.objective.loss_reduction == LossReduction::kPerToken) return;
+  if (a.data.stage.value_or(Stage::kSft) != Stage::kSft) {
+    config_error("--loss-reduction is of the loss of next tokens, and --stage is {}; remove it",
+                 data::word_of(*a.data.stage));
+  }
+  if (a.objective.loss_reduction != LossReduction::kPerSample) return;
+  if (job::is_users(program)) {
+    config_error(
+        "--loss-reduction per_sample is of the loss of shardloom train, and this program computes its own; compute it "
+        "in loss_func, or remove the flag");
+  }
+  if (a.objective.loss_chunk_size > 0) {
+    config_error(
+        "--loss-reduction is per_sample, and with --loss-chunk-size the loss is computed in pieces over all samples; "
+        "remove one of them");
+  }
+}
+
 void settle_kernels(job::Job& a) {
   settle_loss_chunk(a);
   if (a.kernels.set == train::KernelSet::kFast) a.kernels.fused = nn::KernelOptions::fast();
@@ -469,6 +490,7 @@ void settle_steps(const Command& app, Program program, const launch::Start& star
   settle_ranks(app, plans(program), start, foreign, a);
   settle_batch(app, plans(program) ? std::numeric_limits<int>::max() : kMostBatch, a);
   if (plans(program)) check_planned_work(a);
+  settle_epochs(app, program, a);
   settle_schedule(app, a.schedule, a.written);
   settle_weight_decay(app, a.schedule, a.written);
   settle_loss_scale(app, a.optimizer, a.written);
@@ -500,6 +522,7 @@ void settle(const Command& app, Program program, const launch::Start& start, con
   refusals.of([&] { settle_skip_train(a, refusals); });
   if (refusals.parsed_well()) refusals.of([&] { settle_iterations_to_skip(plans(program), a); });
   refusals.of([&] { settle_kernels(a); });
+  refusals.of([&] { check_loss_reduction(a, program); });
   refusals.of([&] { settle_swap(app, plans(program), a); });
   refusals.raise();
   settle_host(plans(program), start, a.launch);

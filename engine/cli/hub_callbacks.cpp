@@ -89,7 +89,9 @@ data::ForwardStep forward_step_of(const data::DataOptions& data, const train::Ob
                                   const data::TokenIds& ids) {
   if (data.stage == data::Stage::kOrm) return train::outcome_reward_step();
   if (data.stage == data::Stage::kPrm) return train::process_reward_step(ids.rewards);
-  return data.is_pairwise_dataset ? train::preference_step(objective.preference) : data::next_token_step;
+  if (data.is_pairwise_dataset) return train::preference_step(objective.preference);
+  return objective.loss_reduction == train::LossReduction::kPerSample ? data::next_token_step_per_sample
+                                                                      : data::next_token_step;
 }
 
 std::string loss_unit_of(const data::DataOptions& data) {

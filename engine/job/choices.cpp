@@ -98,6 +98,14 @@ const ChoiceWords<models::RecomputeMethod>& choice_words() {
 }
 
 template <>
+const ChoiceWords<train::LossReduction>& choice_words() {
+  using enum train::LossReduction;
+  static const ChoiceWords<train::LossReduction> words{
+      {"per_token", kPerToken}, {"micro_batch", kMicroBatch}, {"per_sample", kPerSample}};
+  return words;
+}
+
+template <>
 const ChoiceWords<sharding::RecomputeKeep>& choice_words() {
   using enum sharding::RecomputeKeep;
   static const ChoiceWords<sharding::RecomputeKeep> words{{"none", kNone},

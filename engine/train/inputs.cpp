@@ -234,6 +234,7 @@ TrainingInputs read_inputs(const TrainSections& arguments, const PretrainCallbac
   }
   inputs.arguments = std::make_unique<const TrainArguments>(arguments);
   inputs.data = callbacks.train_valid_test_datasets_provider(*inputs.arguments);
+  if (arguments.objective.loss_reduction != LossReduction::kPerToken) inputs.data.count_tokens = {};
   if (!inputs.data.train && !arguments.schedule.skip_train)
     config_error("train_valid_test_datasets_provider returned no train loader");
   check_device_memory(arguments.memory, inputs);
