@@ -128,6 +128,16 @@ nn::Value call_method(nn::Module& module, std::string_view name, const T&... pos
 double grad_norm(nn::Module& root);
 // The same of the parameters.
 double params_norm(nn::Module& root);
+// Both by parts of the model: `of` gives the part of a parameter, from 0 to count - 1, by its first path below `root`.
+// One exchange for all of them.
+struct ParameterParts {
+  std::size_t count = 0;
+  std::function<std::size_t(const std::string& path)> of;
+};
+std::vector<double> grad_norms(nn::Module& root, const ParameterParts& parts);
+std::vector<double> params_norms(nn::Module& root, const ParameterParts& parts);
+// How many elements of all gradients are 0, each parameter once.
+double zeros_in_grad(nn::Module& root);
 // Multiplies every gradient by min(1, max_norm / (norm + 1e-6)); returns the norm before.
 double clip_grad_norm(nn::Module& root, double max_norm);
 

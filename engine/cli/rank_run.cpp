@@ -187,7 +187,7 @@ void RankRun::watch() {
     observers_.push_back(&*report_);
   }
   const log::MetricsMode mode = begins_at_ > 0 ? log::MetricsMode::kAppend : log::MetricsMode::kNew;
-  if (first_) observers_.push_back(&metrics_.emplace(job_.log.metrics_path, mode));
+  if (first_) observers_.push_back(&metrics_.emplace(job_.log.metrics_path, mode, logs_.figures()));
   observers_.push_back(&*progress_);
   observers_.push_back(&checkpoints_);
   observers_.push_back(&finite_);

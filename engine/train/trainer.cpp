@@ -149,6 +149,8 @@ void Trainer::provide_reference(comm::World& world) {
 
 nn::Optimizer& Trainer::optimizer() { return update_->optimizer(); }
 
+double Trainer::loss_scale() const { return update_->loss_scale(); }
+
 ScheduleState Trainer::schedule_state() const { return state_of(update_->schedule(), state_.schedule_samples); }
 
 std::string Trainer::base_model() const {
@@ -274,6 +276,12 @@ double Trainer::micro_batch(data::DataIterator data, double weight, Reports& rep
   return value;
 }
 
+// Megatron's launch scripts for MindSpeed call it tps.
+void Trainer::add_tokens_per_sample(Reports& reports) const {
+  const std::int64_t samples = micro_batches_ * arguments_.schedule.micro_batch_size;
+  reports.emplace_back("tokens per sample", tokens_ / static_cast<double>(samples));
+}
+
 // The figures travel together, with the request to stop. With reports come a number of their names and its square:
 // their means over the ranks fit one another only where all ranks have the same number.
 void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
@@ -345,6 +353,7 @@ StepMetrics Trainer::step() {
   for (std::size_t index = 0; index < data.weights.size(); ++index) {
     loss += micro_batch(std::move(data.micro_batches[index]), data.weights[index], metrics.reports);
   }
+  if (arguments_.log.log_tps) add_tokens_per_sample(metrics.reports);
   mean_of_step(loss, metrics);
   begin_phase("optimizer");
   update_->take(state_, metrics);

@@ -56,6 +56,7 @@ class Update {
   const OptimizerSchedule& schedule() const { return schedule_; }
   void set_schedule(const OptimizerSchedule& schedule) { schedule_ = schedule; }
 
+  double loss_scale() const { return scaler_ ? scaler_->scale() : 1.0; }
   // What backward begins with: the loss, times the loss scale if there is one.
   Tensor scaled(const Tensor& loss) const;
   // A dynamic loss scale goes on as the state has it; then the state has this one's.

@@ -942,8 +942,6 @@ TEST(LogFlags, OfTensorBoardAreRefusedWithoutItsFolder) {
             "--tensorboard-dir DIR");
   EXPECT_EQ(refusal(with_model_and_data({"--log-format", "megatorn"})),
             "--log-format is megatorn; use short, megatron (did you mean megatron?)");
-  EXPECT_EQ(refusal(with_model_and_data({"--log-num-zeros-in-grad"})),
-            "--log-num-zeros-in-grad is not built: zeros of gradients are not counted; remove it");
   EXPECT_EQ(refusal(with_model_and_data({"--timing-log-level", "2"})),
             "--timing-log-level is 2; timers of a step's parts are not built; write 0, and use --profile to see the "
             "parts");
@@ -1237,12 +1235,13 @@ INSTANTIATE_TEST_SUITE_P(
             "unknown flag --micro-batchsize; did you mean --micro-batch-size?"},
         Bad{with_model_and_data({"--lrr=1"}), "unknown flag --lrr; did you mean --lr?"},
         Bad{with_model_and_data({"--num-laiers", "4"}), "unknown flag --num-laiers; see shardloom train --help all"},
-        Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2", "--log-num-zeros-in-grad",
-                                 "--lrr", "2"}),
+        Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2",
+                                 "--gradient-accumulation-fusion", "--lrr", "2"}),
             "4 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
             "  unknown flag --micro-batchsize; did you mean --micro-batch-size?\n"
             "  --sequence-parallel goes with tensor parallelism, which is not built; remove it\n"
-            "  --log-num-zeros-in-grad is not built: zeros of gradients are not counted; remove it"},
+            "  --gradient-accumulation-fusion does not go with FSDP2, which reduces the gradients itself; remove it or "
+            "write --no-gradient-accumulation-fusion"},
         Bad{with_model_and_data({"--attention-dropout", "0.1"}),
             "--attention-dropout is 0.1; dropout is not built; write 0"},
         Bad{with_model_and_data({"--mm-model", "m.json"}),
