@@ -75,8 +75,8 @@ void note_without_effect(job::WrittenFlags& written, const std::vector<std::pair
 }
 
 bool saves_checkpoints(const train::CheckpointOptions& checkpoint, const train::ScheduleOptions& schedule) {
-  return schedule.save_interval > 0 || schedule.save_epochs > 0 || checkpoint.async_save || checkpoint.keep_last || checkpoint.no_save_optim ||
-         checkpoint.no_save_rng || checkpoint.on_save_error != train::OnSaveError::kStop;
+  return schedule.save_interval > 0 || schedule.save_epochs > 0 || checkpoint.async_save || checkpoint.keep_last ||
+         checkpoint.no_save_optim || checkpoint.no_save_rng || checkpoint.on_save_error != train::OnSaveError::kStop;
 }
 
 void settle_checkpoints(job::Job& a) {
@@ -87,9 +87,8 @@ void settle_checkpoints(job::Job& a) {
   if (a.checkpoint.ckpt_format_word == "hf" && (saves_checkpoints(a.checkpoint, a.schedule) || a.checkpoint.load)) {
     config_error(
         "--ckpt-format is hf, a folder of the trained model from which no run can go on, but a flag of checkpoints is "
-        "given (--save-interval, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or "
-        "--on-save-error); "
-        "remove it, or use torch_dcp");
+        "given (--save-interval, --save-epochs, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or "
+        "--on-save-error); remove it, or use torch_dcp");
   }
   if (a.checkpoint.ckpt_format_word == "torch_dist") a.checkpoint.ckpt_format = train::CheckpointFormat::kTorchDist;
   const bool checkpoints = a.checkpoint.ckpt_format_word.value_or("hf") == "torch_dcp" ||
@@ -109,6 +108,7 @@ void settle_checkpoints(job::Job& a) {
     note_without_effect(
         a.written,
         {{a.schedule.save_interval > 0, fmt::format("--save-interval {}", a.schedule.save_interval)},
+         {a.schedule.save_epochs > 0, fmt::format("--save-epochs {}", a.schedule.save_epochs)},
          {a.checkpoint.async_save, "--async-save"},
          {a.checkpoint.keep_last.has_value(), fmt::format("--keep-last {}", a.checkpoint.keep_last.value_or(0))},
          {a.checkpoint.no_save_optim, "--no-save-optim"},
