@@ -4,7 +4,7 @@
 // Order    as in Megatron-LM; what comes first decides:
 //          1. the last step        save, end.
 //          2. a signal             save, end. With exit_signal_handler a regular end, but for SIGINT.
-//          3. save_interval, save_epochs   save.
+//          3. save_interval/epochs save.
 //          4. exit_duration        save unless 3 did, end.
 //          5. exit_interval        save unless 3 did, end.
 // Agreed   clocks and signals are a rank's own. What the ranks agreed on (Trainer::agreed_stop) comes in here.
