@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/data/byte_batches.h"
+#include "engine/nn/init.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/autograd.h"
 #include "tests/support/one_rank.h"
