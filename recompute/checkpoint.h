@@ -46,6 +46,8 @@ enum class Keep : std::uint8_t {
   kSelectedOps,
   // The same less the results that no recompute gets to: what torch.compile makes of it.
   kSelectedOpsNeeded,
+  // The results of fused attention alone (MindSpeed-MM's skip_flash_attn_recompute).
+  kAttention,
 };
 
 struct CheckpointOptions {

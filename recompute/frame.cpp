@@ -11,7 +11,7 @@ struct Stop {};
 }  // namespace
 
 Frame::Frame(const CheckpointOptions& options, const nn::Module::Run& inner, const nn::Args& args)
-    : options_(options), inner_(inner), call_(args, tensors_), kept_(options.path) {
+    : options_(options), inner_(inner), call_(args, tensors_), kept_(options.path, options.keep) {
   for (const Tensor& tensor : std::exchange(tensors_, {})) inputs_.emplace_back(tensor);
 }
 

@@ -1,7 +1,5 @@
 #include "recompute/selective.h"
 
-#include "recompute/checkpoint.h"
-
 namespace loom::recompute {
 namespace {
 
@@ -11,9 +9,14 @@ using autograd::ResultKeeper;
 // Counts the operators of one forward and says which of them are kept.
 class Choice {
  public:
-  bool next_is_kept(Producer producer) { return producer == Producer::kAttention || products_++ % 2 == 0; }
+  explicit Choice(Keep keep) : keep_(keep) {}
+
+  bool next_is_kept(Producer producer) {
+    return producer == Producer::kAttention || (keep_ != Keep::kAttention && products_++ % 2 == 0);
+  }
 
  private:
+  const Keep keep_;
   std::int64_t products_ = 0;
 };
 
@@ -23,7 +26,8 @@ std::size_t index_of(Producer producer) { return static_cast<std::size_t>(produc
 
 class KeptResults::Keeping final : public ResultKeeper {
  public:
-  Keeping(KeptResults& kept, const std::vector<std::pair<Shape, DType>>& saved) : kept_(kept), saved_(saved) {}
+  Keeping(KeptResults& kept, const std::vector<std::pair<Shape, DType>>& saved)
+      : kept_(kept), saved_(saved), choice_(kept.keep_) {}
 
   std::vector<Tensor> recall(Producer) override { return {}; }
 
@@ -45,7 +49,7 @@ class KeptResults::Keeping final : public ResultKeeper {
 
 class KeptResults::Recalling final : public ResultKeeper {
  public:
-  explicit Recalling(KeptResults& kept) : kept_(kept) {}
+  explicit Recalling(KeptResults& kept) : kept_(kept), choice_(kept.keep_) {}
 
   std::vector<Tensor> recall(Producer producer) override {
     if (!choice_.next_is_kept(producer)) return {};

@@ -1,9 +1,9 @@
 // KeptResults: the results that selective recompute keeps of one call, so that backward does not compute them again.
 // Private to recompute.
 //
-// First forward   keeping() notes the results of fused attention, and of the first, third, fifth, ... matrix product of
-//                 the call (q, v, gate and down of a Llama block). They are held as they are: saved-tensor hooks do not
-//                 see them.
+// First forward   keeping() notes the results of fused attention, and, unless that alone is kept, of the first, third,
+//                 fifth, ... matrix product of the call (q, v, gate and down of a Llama block). They are held as they
+//                 are: saved-tensor hooks do not see them.
 // Second forward  recalling() hands them out in the same order, each once; whoever saves them again keeps them alive.
 // Errors          RecomputeError: the two forwards differ; a result was written to in between; a second backward, when
 //                 the results are gone.
@@ -16,12 +16,13 @@
 #include <vector>
 
 #include "engine/tensor/kept_results.h"
+#include "recompute/checkpoint.h"
 
 namespace loom::recompute {
 
 class KeptResults {
  public:
-  explicit KeptResults(std::string path) : path_(std::move(path)) {}
+  KeptResults(std::string path, Keep keep) : path_(std::move(path)), keep_(keep) {}
 
   // In force during the first forward. `saved` is read whenever a result is kept: how many tensors forward has saved
   // until then; it outlives the keeper.
@@ -45,6 +46,7 @@ class KeptResults {
   class Recalling;
 
   const std::string path_;
+  const Keep keep_;
   std::array<std::vector<Kept>, kProducers> kept_;
 };
 

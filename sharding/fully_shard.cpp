@@ -1,15 +1,12 @@
 #include "sharding/fully_shard.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "engine/core/error.h"
 #include "engine/nn/init.h"
-#include "engine/nn/optim/gradients.h"
 
 namespace loom::sharding {
 namespace {
@@ -82,6 +79,17 @@ void check_wrappable(const nn::Module& module) {
   }
 }
 
+// The module whose forward gathers holds those that are wrapped.
+void check_hook_module(const std::vector<nn::Module*>& modules, nn::Module* hook_module) {
+  if (hook_module == nullptr) return;
+  const auto inside = hook_module->named_modules();
+  for (const nn::Module* module : modules) {
+    if (std::ranges::any_of(inside, [&](const auto& entry) { return entry.second == module; })) continue;
+    config_error("fully_shard of a {}: hook_module is a {} that does not hold it; give a module around it, or none",
+                 module->type_name(), hook_module->type_name());
+  }
+}
+
 void check_shardable(const std::vector<ParamHome>& homes) {
   for (const ParamHome& home : homes) {
     if (home.slots.front()->value.shape().ndim() > 0) continue;
@@ -106,7 +114,7 @@ void claim(const std::vector<ParamHome>& homes) {
     if (taken == nullptr) continue;
     config_error(
         "parameter {} is tied to {}, which another group owns; a tie must stay inside one group: wrap "
-        "neither module, or untie them (tie_word_embeddings: false)",
+        "neither module, wrap both as one group, or untie them (tie_word_embeddings: false)",
         in_words(home), taken->in_words);
   }
   for (const ParamHome& home : homes) {
@@ -161,39 +169,6 @@ void refuse_two_memories(const nn::Module& module) {
       module.type_name());
 }
 
-// Shards over the same ranks: their squares are summed over these.
-struct NormTerm {
-  FsdpAxes axes;
-  std::vector<Tensor> shards;
-  double sum = 0;
-};
-
-NormTerm& term_of(const FsdpAxes& axes, std::vector<NormTerm>& terms) {
-  for (NormTerm& term : terms) {
-    if (same_ranks(term.axes.shard, axes.shard)) return term;
-  }
-  return terms.emplace_back(NormTerm{axes, {}});
-}
-
-// Sums the sums of squares over the shard axes of their terms. `whole_sum`, of which every rank has its own, becomes
-// its mean over the ranks of the first term's axes; it travels with that term's sum.
-void sum_over_ranks(std::vector<NormTerm>& terms, double& whole_sum, bool has_whole) {
-  for (NormTerm& term : terms) {
-    const comm::Axis& shard = term.axes.shard;
-    if (shard.size() == 1) continue;
-    const bool first = &term == &terms.front();
-    std::array<double, 2> sums{term.sum, whole_sum / shard.size()};
-    shard.group().all_reduce(comm::kHostLane, sums.data(), first ? 2 : 1, DType::kF64, comm::ReduceOp::sum(),
-                             "gradient norm");
-    term.sum = sums[0];
-    if (first) whole_sum = sums[1];
-  }
-  if (terms.empty() || !has_whole) return;
-  const comm::Axis& replicate = terms.front().axes.replicate;
-  if (replicate.size() == 1) return;
-  replicate.group().all_reduce(comm::kHostLane, &whole_sum, 1, DType::kF64, comm::ReduceOp::avg(), "gradient norm");
-}
-
 std::vector<FsdpState*> states_of(const std::vector<nn::Module*>& modules) {
   std::vector<FsdpState*> states;
   for (nn::Module* module : modules) states.push_back(&state_of(*module));
@@ -209,6 +184,7 @@ FsdpState& fully_shard(nn::Module& module, const FullyShardOptions& options) {
 FsdpState& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardOptions& options) {
   const std::vector<nn::Module*> modules = outermost(listed);
   for (const nn::Module* module : modules) check_wrappable(*module);
+  check_hook_module(modules, options.hook_module);
   std::vector<ParamHome> homes = collect_homes(modules, options.ignored_params);
   const ReshardAfterForward reshard = resolve_after_forward(options);
   check_not_owned_above(homes);
@@ -349,46 +325,10 @@ void unshard(nn::Module& module) {
   state.group()->wait_for_unshard();
 }
 
+void pregather(nn::Module& root) { state_of(root).pregather(); }
+
 void reshard(nn::Module& module) {
   if (ParamGroup* group = state_of(module).group()) group->reshard();
-}
-
-namespace {
-
-// The root of the squares of all ranks; `squares` sums those of a list of parameters of this rank.
-double norm_of(nn::Module& root, double (*squares)(const std::vector<Tensor>& parameters)) {
-  std::vector<NormTerm> terms;
-  std::unordered_set<const void*> sharded;
-  for (FsdpState* state : FsdpState::collect(root)) {
-    if (state->group() == nullptr) continue;
-    NormTerm& term = term_of(state->group()->axes(), terms);
-    for (const auto& param : state->group()->params()) {
-      term.shards.push_back(param->sharded());
-      sharded.insert(param->sharded().id());
-    }
-  }
-  std::vector<Tensor> whole;  // ignored parameters: every rank has one of its own, of which the mean counts once
-  for (const Tensor& parameter : root.parameters()) {
-    if (!sharded.contains(parameter.id())) whole.push_back(parameter);
-  }
-  for (NormTerm& term : terms) term.sum = squares(term.shards);
-  double whole_sum = squares(whole);
-  sum_over_ranks(terms, whole_sum, !whole.empty());
-  double sum = 0;
-  for (const NormTerm& term : terms) sum += term.sum;
-  return std::sqrt(sum + whole_sum);
-}
-
-}  // namespace
-
-double grad_norm(nn::Module& root) { return norm_of(root, nn::gradient_sum_of_squares); }
-
-double params_norm(nn::Module& root) { return norm_of(root, nn::sum_of_squares); }
-
-double clip_grad_norm(nn::Module& root, double max_norm) {
-  const double norm = grad_norm(root);
-  nn::clip_gradients(root.parameters(), norm, max_norm);
-  return norm;
 }
 
 }  // namespace loom::sharding

@@ -68,6 +68,10 @@ void set_reduce_scatter_divide_factor(nn::Module& module, double factor);
 void set_force_sum_reduction_for_comms(nn::Module& module, bool on);
 void unshard(nn::Module& module);  // and waits; this module's group only
 void reshard(nn::Module& module);
+// Gathers all groups from the root down, one after the other, and waits for each: before a step, so that ranks that come
+// late delay no gather inside it. Forward then gathers nothing that it does not reshard first. As MindSpeed-MM's
+// pregather.
+void pregather(nn::Module& root);
 
 // The root's next forward, or that of a module below it that runs alone, gathers after `event` - the end of the
 // optimizer's work on the stream where that runs - instead of after all that the compute stream has done. One forward:
@@ -124,6 +128,16 @@ nn::Value call_method(nn::Module& module, std::string_view name, const T&... pos
 double grad_norm(nn::Module& root);
 // The same of the parameters.
 double params_norm(nn::Module& root);
+// Both by parts of the model: `of` gives the part of a parameter, from 0 to count - 1, by its first path below `root`.
+// One exchange for all of them.
+struct ParameterParts {
+  std::size_t count = 0;
+  std::function<std::size_t(const std::string& path)> of;
+};
+std::vector<double> grad_norms(nn::Module& root, const ParameterParts& parts);
+std::vector<double> params_norms(nn::Module& root, const ParameterParts& parts);
+// How many elements of all gradients are 0, each parameter once.
+double zeros_in_grad(nn::Module& root);
 // Multiplies every gradient by min(1, max_norm / (norm + 1e-6)); returns the norm before.
 double clip_grad_norm(nn::Module& root, double max_norm);
 

@@ -1,35 +1,17 @@
 #include "sharding/parallelize.h"
 
 #include <algorithm>
-#include <functional>
-#include <map>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "engine/core/error.h"
 #include "sharding/fsdp/model_tree.h"
 #include "sharding/fully_shard.h"
+#include "sharding/prefetch_order.h"
+#include "sharding/selected_modules.h"
+#include "sharding/wrapped_groups.h"
 
 namespace loom::sharding {
 namespace {
-
-void for_each_post_order(nn::Module& module, std::unordered_set<nn::Module*>& seen,
-                         const std::function<void(nn::Module&)>& visit) {
-  if (!seen.insert(&module).second) return;
-  for (auto& [name, child] : module.children()) for_each_post_order(*child, seen, visit);
-  visit(module);
-}
-
-using PrefetchSetter = void (*)(nn::Module&, const std::vector<nn::Module*>&);
-
-// Each module gets the next `count` of the list as its targets.
-void set_prefetch(const std::vector<nn::Module*>& order, int count, PrefetchSetter set) {
-  for (std::size_t i = 0; count > 0 && i + 1 < order.size(); ++i) {
-    const std::size_t end = std::min(order.size(), i + 1 + static_cast<std::size_t>(count));
-    set(*order[i],
-        {order.begin() + static_cast<std::ptrdiff_t>(i) + 1, order.begin() + static_cast<std::ptrdiff_t>(end)});
-  }
-}
 
 // Every parameter below the ignored modules, with its path.
 std::vector<std::pair<std::string, Tensor>> ignored_parameters(nn::Module& model,
@@ -41,19 +23,6 @@ std::vector<std::pair<std::string, Tensor>> ignored_parameters(nn::Module& model
     }
   }
   return found;
-}
-
-using WrittenAs = std::map<std::string, std::string>;  // by real path; paths written as they are have no entry
-
-std::string written(const std::string& path, const WrittenAs& written_as) {
-  const auto found = written_as.find(path);
-  return found == written_as.end() ? path : found->second;
-}
-
-// " (written 'text_decoder.layers.0')", or nothing when the path was written as it is.
-std::string alias_note(const std::string& path, const WrittenAs& written_as) {
-  const auto found = written_as.find(path);
-  return found == written_as.end() ? "" : fmt::format(" (written '{}')", found->second);
 }
 
 // An ignored module that is trained: one line, naming its first trained parameter.
@@ -74,46 +43,6 @@ void warn_if_trained(nn::Module& model, const std::string& module, const Written
       one ? "its" : "their", one ? "it" : "them"));
 }
 
-void check_containers(nn::Module& model, std::span<const ModulePattern> patterns, const ModelTree& tree) {
-  for (const ModulePattern& pattern : patterns) {
-    const ModuleExpansion expansion = expand(pattern, tree);
-    for (const std::string& path : expansion.paths) {
-      if (!model.find(path)->has_forward()) {
-        config_error("{}: {}: '{}'{} is a {} and has no forward of its own; wrap its items: '{}.{{*}}'",
-                     pattern.mark().text(), pattern.key(), path, alias_note(path, expansion.written_as),
-                     model.find(path)->type_name(), written(path, expansion.written_as));
-      }
-    }
-  }
-}
-
-// The wrapped module that will own the parameters at `path`: the nearest above it; "" is the root.
-std::string group_of(std::string path, const std::unordered_set<std::string>& wrapped) {
-  while (!path.empty() && !wrapped.contains(path)) {
-    const std::size_t dot = path.rfind('.');
-    path.resize(dot == std::string::npos ? 0 : dot);
-  }
-  return path;
-}
-
-// A parameter in two places must belong to one group.
-void check_ties(nn::Module& model, std::string_view where, const std::unordered_set<std::string>& wrapped) {
-  const auto words = [](const std::string& group) {
-    return group.empty() ? std::string("group of the root") : fmt::format("group '{}'", group);
-  };
-  std::unordered_map<const void*, std::string> first_path;
-  for (auto& [path, slot] : model.named_slots()) {
-    const auto [first, is_new] = first_path.emplace(slot->value.id(), path);
-    const std::string group = group_of(path, wrapped);
-    const std::string first_group = group_of(first->second, wrapped);
-    if (is_new || group == first_group) continue;
-    config_error(
-        "{}: '{}' ({}) and '{}' ({}) are one parameter; a tie must stay inside one group: wrap "
-        "neither module, or untie them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false)",
-        where, first->second, words(first_group), path, words(group));
-  }
-}
-
 constexpr std::string_view kRoot = "(root)";
 
 // "(root) owns a.weight, b.weight": what no wrapped module took, the first few by name.
@@ -129,27 +58,10 @@ std::string root_owns(const FsdpState& root) {
   return text + "\n";
 }
 
-// The paths of the modules the patterns mean, in the order of the patterns, each module once.
-std::vector<std::string> modules_in_order(nn::Module& model, std::span<const ModulePattern> patterns,
-                                          const ModelTree& tree, std::vector<std::string>& warnings,
-                                          WrittenAs& written_as) {
-  const ModuleExpansion expansion = expand(patterns, tree);
-  written_as.insert(expansion.written_as.begin(), expansion.written_as.end());
-  check_containers(model, patterns, tree);
-  warnings.insert(warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
-  return expansion.paths;
-}
-
-// The same in pre-order of registration.
-std::vector<std::string> listed_modules(nn::Module& model, std::span<const ModulePattern> patterns,
-                                        const ModelTree& tree, std::vector<std::string>& warnings,
-                                        WrittenAs& written_as) {
-  const std::vector<std::string> in_order = modules_in_order(model, patterns, tree, warnings, written_as);
-  const std::unordered_set<std::string> listed(in_order.begin(), in_order.end());
+// Of all modules, in pre-order of registration of their groups.
+std::vector<std::string> paths_of(const std::vector<WrappedGroup>& groups) {
   std::vector<std::string> paths;
-  for (auto& [path, module] : model.named_modules()) {
-    if (listed.contains(path)) paths.push_back(path);
-  }
+  for (const WrappedGroup& group : groups) paths.insert(paths.end(), group.paths.begin(), group.paths.end());
   return paths;
 }
 
@@ -167,6 +79,36 @@ std::vector<std::string> every_kth(const Fsdp2Config& config, const std::vector<
   return chosen;
 }
 
+// The modules with a forward right below the one at `path`; of a container, its items.
+void add_children(nn::Module& model, const std::string& path, std::vector<std::string>& children) {
+  for (auto& [name, child] : model.find(path)->children()) {
+    const std::string child_path = nn::join_path(path, name);
+    if (child->has_forward()) {
+      children.push_back(child_path);
+    } else {
+      add_children(model, child_path, children);
+    }
+  }
+}
+
+// What is recomputed of the listed modules: they, or their children.
+std::vector<std::string> recomputed_paths(nn::Module& model, const Fsdp2Config& config,
+                                          const std::vector<std::string>& listed) {
+  std::vector<std::string> chosen = every_kth(config, listed);
+  if (!config.recompute_children) return chosen;
+  std::vector<std::string> children;
+  for (const std::string& path : chosen) {
+    const std::size_t before = children.size();
+    add_children(model, path, children);
+    if (children.size() > before) continue;
+    config_error(
+        "{}: recompute_children is true, and '{}' (a {}) of recompute_modules has no module below it; remove the key, "
+        "or list the modules whose children are to be recomputed",
+        config.value_mark("recompute_children").text(), path, model.find(path)->type_name());
+  }
+  return children;
+}
+
 // What the file selects, then what a program adds.
 std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config& config,
                                             const std::vector<std::string>& listed) {
@@ -177,7 +119,7 @@ std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config
         config.value_mark("recompute_keep").text(), word_of(config.recompute_keep));
   }
   std::vector<RecomputedModule> recomputed;
-  for (const std::string& path : every_kth(config, listed)) {
+  for (const std::string& path : recomputed_paths(model, config, listed)) {
     recomputed.push_back({.path = path, .use_reentrant = config.use_reentrant, .keep = config.recompute_keep});
   }
   for (const RecomputedModule& choice : config.recompute_by_path) {
@@ -196,7 +138,10 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   reject_not_built(config);
   const ModelTree tree(model);
   resolved.warnings = resolved.layout.warnings;
-  resolved.wrapped = listed_modules(model, config.sub_modules_to_wrap, tree, resolved.warnings, resolved.written_as);
+  resolved.groups = groups_of(model, config.sub_modules_to_wrap, tree, resolved.warnings, resolved.written_as);
+  resolved.hook_modules = listed_modules(model, config.hook_modules, tree, resolved.warnings, resolved.written_as);
+  set_hook_modules(resolved.groups, resolved.hook_modules);
+  resolved.wrapped = paths_of(resolved.groups);
   resolved.recomputed = recomputed_of(
       model, config, listed_modules(model, config.recompute_modules, tree, resolved.warnings, resolved.written_as));
   for (std::string& path :
@@ -208,7 +153,7 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   resolved.pin_memory = config.pin_memory;
   resolved.swapped = config.swap_by_path;
   check_ties(model, fmt::format("{}: sub_modules_to_wrap", config.value_mark("sub_modules_to_wrap").text()),
-             {resolved.wrapped.begin(), resolved.wrapped.end()});
+             resolved.groups);
   resolved.options.policy = {config.param_dtype, config.reduce_dtype, config.output_dtype, config.cast_forward_inputs};
   resolved.options.reshard_after_forward = resolved.layout.reshard_after_forward;
   const ModuleExpansion ignored = expand(config.ignored_modules, tree);
@@ -221,6 +166,7 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   if (config.offload_to_cpu) resolved.options.cpu_offload = CpuOffloadPolicy{config.pin_memory};
   resolved.num_to_forward_prefetch = config.num_to_forward_prefetch;
   resolved.num_to_backward_prefetch = config.num_to_backward_prefetch;
+  resolved.prefetch_order = config.prefetch_order;
   resolved.entries = effective_config(config, resolved);
   return resolved;
 }
@@ -248,22 +194,17 @@ FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& reso
 }
 
 void shard_modules(nn::Module& model, const std::vector<std::string>& paths, const FullyShardOptions& options) {
-  check_ties(model, model.type_name(), {paths.begin(), paths.end()});
-  std::unordered_set<nn::Module*> wrapped;
-  for (const std::string& path : paths) wrapped.insert(model.find(path));
-  std::unordered_set<nn::Module*> seen;
-  for_each_post_order(model, seen, [&](nn::Module& module) {
-    if (&module != &model && wrapped.contains(&module)) fully_shard(module, options);
-  });
+  std::vector<WrappedGroup> groups;
+  for (const std::string& path : paths) groups.push_back({.paths = {path}});
+  check_ties(model, model.type_name(), groups);
+  wrap_groups(model, groups, options);
   fully_shard(model, options);
 }
 
 void set_prefetch_lists(nn::Module& model, const std::vector<std::string>& paths, int forward, int backward) {
-  std::vector<nn::Module*> order;
-  for (const std::string& path : paths) order.push_back(model.find(path));
-  set_prefetch(order, forward, set_modules_to_forward_prefetch);
-  std::reverse(order.begin(), order.end());
-  set_prefetch(order, backward, set_modules_to_backward_prefetch);
+  std::vector<WrappedGroup> groups;
+  for (const std::string& path : paths) groups.push_back({.paths = {path}});
+  set_prefetch_units(model, prefetch_units(groups, PrefetchOrder::kRegistration), forward, backward);
 }
 
 void recompute_modules(nn::Module& model, const std::vector<RecomputedModule>& choices,
@@ -293,8 +234,12 @@ void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const F
   recompute_modules(model, resolved.recomputed, recompute);
   offload_activations(model, resolved.offloaded, resolved.pin_memory, offload);
   for (const nn::ChunkMbsOptions& module : resolved.chunked) nn::chunk_mbs(*model.find(module.path), module);
-  shard_modules(model, resolved.wrapped, options);
-  set_prefetch_lists(model, resolved.wrapped, resolved.num_to_forward_prefetch, resolved.num_to_backward_prefetch);
+  wrap_groups(model, resolved.groups, options);
+  FullyShardOptions root = options;
+  root.reshard_after_forward = resolved.layout.root_reshard_after_forward;
+  fully_shard(model, root);
+  set_prefetch_units(model, prefetch_units(resolved.groups, resolved.prefetch_order), resolved.num_to_forward_prefetch,
+                     resolved.num_to_backward_prefetch);
 }
 
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world,

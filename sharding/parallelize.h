@@ -9,9 +9,10 @@
 //                come behind it: each piece is recomputed and swapped alone.
 //   4 shard      bottom-up, so that a parent owns what its wrapped descendants do not; the root last, which owns the
 //                rest. Post-order over the module tree: the order of the list does not matter.
-//   5 prefetch   last: the lists are of wrapped modules. Candidates are the listed modules in pre-order of
-//                registration, the root excluded. Forward: the next n; backward: the next n of the reversed list. 0
-//                leaves the implicit order (backward: one group ahead in the order of execution).
+//   5 prefetch   last: the lists are of wrapped modules. Candidates are the groups in pre-order of registration of
+//                their first modules, or in the order of the file's list, the root excluded. Forward: the next n;
+//                backward: the next n of the reversed list. 0 leaves the implicit order (backward: one group ahead in
+//                the order of execution).
 //
 // Errors     ConfigError before anything is allocated, on every rank alike.
 // Source     MindSpeed-MM, mixin route.
@@ -20,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,12 +35,26 @@
 
 namespace loom::sharding {
 
+// A parameter group that sub_modules_to_wrap makes.
+struct WrappedGroup {
+  std::vector<std::string> paths;  // of modules, in pre-order of registration; not one inside another
+  std::optional<ReshardAfterForward> reshard_after_forward = {};  // none: that of all groups
+  std::size_t entry = 0;  // the last entry of the list that selects it, counted from 0
+  // Of hook_modules, the innermost one that holds all of them: its forward gathers and reshards. Empty: their own.
+  std::string hook_module = {};
+};
+
+// "model.norm, lm_head", with "(reshard_after_forward: false)" where that is chosen.
+std::string text_of(const WrappedGroup& group);
+
 // The configuration resolved against a model and a world: nothing is allocated or changed yet.
 struct ResolvedFsdp2Config {
   WorldLayout layout;
-  FullyShardOptions options;         // options_for() adds the axes and the ignored parameters
-  std::vector<std::string> wrapped;  // paths, pre-order of registration
-  std::vector<std::string> ignored;  // paths of modules whose parameters are left out of sharding
+  FullyShardOptions options;              // options_for() adds the axes and the ignored parameters
+  std::vector<WrappedGroup> groups;       // of sub_modules_to_wrap, in pre-order of the first module of each
+  std::vector<std::string> wrapped;       // the paths of all their modules
+  std::vector<std::string> hook_modules;  // paths, pre-order of registration
+  std::vector<std::string> ignored;       // paths of modules whose parameters are left out of sharding
   // What is recomputed and how, one entry a module: recompute_modules in pre-order of registration, then
   // Fsdp2Config::recompute_by_path.
   std::vector<RecomputedModule> recomputed;
@@ -48,6 +64,7 @@ struct ResolvedFsdp2Config {
   std::vector<nn::ChunkMbsOptions> chunked;  // modules that run a few rows at a time
   int num_to_forward_prefetch = 0;
   int num_to_backward_prefetch = 0;
+  PrefetchOrder prefetch_order = PrefetchOrder::kRegistration;
   std::map<std::string, std::string> written_as;  // of paths that were selected by an alias: the name in the file
   std::vector<std::string> warnings;
   std::vector<ConfigEntry> entries;  // every key of the file as it takes effect: what all ranks must have alike

@@ -9,6 +9,10 @@
 #include "sharding/fsdp_axes.h"
 #include "sharding/reshard_after_forward.h"
 
+namespace loom::nn {
+class Module;
+}
+
 namespace loom::sharding {
 
 // Storage stays in the original dtype; these are the dtypes of compute and communication.
@@ -45,6 +49,9 @@ struct FullyShardOptions {
   std::unordered_set<const void*> ignored_params;
   GatherLayout layout = GatherLayout::kBuffered;
   std::optional<CpuOffloadPolicy> cpu_offload;  // none: everything is on the device
+  // A module around those that are wrapped, whose forward gathers and reshards instead of theirs, as in MindSpeed-MM:
+  // the groups of one such module gather together. Inputs and outputs are cast there too. Null: their own forward.
+  nn::Module* hook_module = nullptr;
 };
 
 }  // namespace loom::sharding

@@ -21,10 +21,18 @@ RankLogs::RankLogs(const job::Job& a, train::Trainer& trainer, int rank, std::os
     spikes_.emplace(a.log.check_for_spiky_loss, a.log.check_for_large_grads);
   }
   if (says_begin_) memory_.emplace(a.log.log_interval, memory_now, out);
-  std::function<double()> params_norm;
+  nn::Module& module = trainer.sharded_module();
   if (a.log.log_params_norm) {
-    params_.emplace(trainer.sharded_module(), trainer.inputs().fsdp2.has_value());
-    params_norm = [this] { return params_->after_step(); };
+    params_.emplace(module, trainer.inputs().fsdp2.has_value());
+    figures_.params_norm = [this] { return params_->after_step(); };
+  }
+  if (a.log.log_num_zeros_in_grad) {
+    zeros_.emplace(module);
+    figures_.zeros_in_grad = [this] { return zeros_->of_step(); };
+  }
+  if (a.log.log_norms_by_layer) {
+    layers_.emplace(module, [&trainer] { return trainer.loss_scale(); });
+    figures_.norms_by_layer = [this] { return layers_->of_step(); };
   }
   if (rank != a.launch.ranks - 1) return;
   std::function<double()> flops;
@@ -37,14 +45,14 @@ RankLogs::RankLogs(const job::Job& a, train::Trainer& trainer, int rank, std::os
                                          .log_interval = a.log.log_interval,
                                          .global_batch_size = a.schedule.global_batch_size,
                                          .flops_per_rank = flops,
-                                         .params_norm = params_norm},
+                                         .figures = figures_},
                  out);
   }
   if (a.log.tensorboard_dir) {
     tensorboard_.emplace(a.log, log::TensorBoardRun{.world_size = a.launch.ranks,
                                                     .global_batch_size = a.schedule.global_batch_size,
                                                     .flops_per_rank = flops,
-                                                    .params_norm = params_norm,
+                                                    .figures = figures_,
                                                     .memory = memory_now});
   }
 }
@@ -52,6 +60,8 @@ RankLogs::RankLogs(const job::Job& a, train::Trainer& trainer, int rank, std::os
 void RankLogs::add_to(std::vector<train::StepObserver*>& observers) {
   if (flops_) observers.push_back(&*flops_);
   if (params_) observers.push_back(&*params_);
+  if (zeros_) observers.push_back(&*zeros_);
+  if (layers_) observers.push_back(&*layers_);
   if (log_) observers.push_back(&*log_);
   if (memory_) observers.push_back(&*memory_);
   if (tensorboard_) observers.push_back(&*tensorboard_);

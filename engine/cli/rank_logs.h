@@ -16,6 +16,7 @@
 #include "engine/log/tensorboard.h"
 #include "engine/train/params_norm.h"
 #include "engine/train/step/step_flops.h"
+#include "engine/train/step_figures.h"
 #include "engine/train/trainer.h"
 
 namespace loom::cli {
@@ -30,6 +31,8 @@ class RankLogs {
   void begin();
   void end(bool whole);
 
+  const log::StepFigures& figures() const { return figures_; }
+
   // Null where no spikes are watched on this rank.
   log::SpikeWatch* spikes() { return spikes_ ? &*spikes_ : nullptr; }
 
@@ -42,7 +45,11 @@ class RankLogs {
   const bool says_begin_;  // Megatron's lines of the first rank
   std::optional<log::SpikeWatch> spikes_;
   std::optional<train::StepFlops> flops_;
-  std::optional<train::ParamsNorm> params_;  // on every rank
+  // On every rank, and what the logs ask of them.
+  std::optional<train::ParamsNorm> params_;
+  std::optional<train::ZerosInGrad> zeros_;
+  std::optional<train::NormsByLayer> layers_;
+  log::StepFigures figures_;
   std::optional<log::MegatronLog> log_;
   std::optional<log::MegatronMemoryLine> memory_;
   std::optional<log::TensorBoard> tensorboard_;

@@ -71,11 +71,7 @@ void describe(const train::TrainSections& arguments, const train::TrainingInputs
   for (const std::string& line : inputs.said) out << line << "\n";
   if (inputs.tuning.lora) out << models::describe_lora(models::sharded_module(model)) << "\n";
   warn_of_environment();
-<<<<<<< HEAD
-  for (const std::string& warning : inputs.data.warnings) log_warning("{}", warning);
-=======
-  for (const std::string& warning : inputs.objective.loaders.warnings) logger().warn("{}", warning);
->>>>>>> objective
+  for (const std::string& warning : inputs.objective.loaders.warnings) log_warning("{}", warning);
   if (!inputs.fsdp2) {
     for (const std::string& line : sharding::describe_recompute(inputs.recomputed)) out << line << "\n";
     return;
@@ -191,7 +187,7 @@ void RankRun::watch() {
     observers_.push_back(&*report_);
   }
   const log::MetricsMode mode = begins_at_ > 0 ? log::MetricsMode::kAppend : log::MetricsMode::kNew;
-  if (first_) observers_.push_back(&metrics_.emplace(job_.log.metrics_path, mode));
+  if (first_) observers_.push_back(&metrics_.emplace(job_.log.metrics_path, mode, logs_.figures()));
   observers_.push_back(&*progress_);
   observers_.push_back(&checkpoints_);
   observers_.push_back(&finite_);

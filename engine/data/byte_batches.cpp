@@ -7,6 +7,7 @@
 #include "engine/core/error.h"
 #include "engine/data/byte_dataset.h"
 #include "engine/nn/functional.h"
+#include "engine/tensor/ops/general.h"
 
 namespace loom::data {
 namespace {
@@ -56,6 +57,19 @@ nn::Args ids_of(const Batch& batch) {
   return args;
 }
 
+// Targets of each row that count; of shapes without values, all.
+std::vector<std::int64_t> tokens_of_rows(const Tensor& targets) {
+  const std::int64_t rows = targets.shape()[0], length = targets.numel() / rows;
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(rows), length);
+  if (targets.raw() == nullptr) return tokens;
+  const auto* first = targets.data<std::int32_t>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    tokens[static_cast<std::size_t>(row)] = length - std::count(first + row * length, first + (row + 1) * length,
+                                                                static_cast<std::int32_t>(ops::kIgnoreIndex));
+  }
+  return tokens;
+}
+
 // The loss of a model that was given its targets.
 Loss loss_of_output(const nn::Value& output, const nn::Module& model) {
   if (output.is_tensor() && output.tensor().shape().ndim() == 0) return output.tensor();
@@ -63,6 +77,13 @@ Loss loss_of_output(const nn::Value& output, const nn::Module& model) {
       "--loss-chunk-size: {} gives no loss where it is called with targets and loss_chunk_size; compute it there as "
       "Qwen2ForCausalLM does, or leave the flag out",
       model.type_name());
+}
+
+// Minus the mean over the rows of log_probs[row] / tokens[row].
+Tensor mean_of_rows(const Tensor& log_probs, const std::vector<std::int64_t>& tokens) {
+  std::vector<double> factors;
+  for (const std::int64_t count : tokens) factors.push_back(count == 0 ? 0 : -1 / static_cast<double>(count));
+  return ops::mean(ops::mul(log_probs, Tensor::from(factors, log_probs.shape(), log_probs.dtype())));
 }
 
 }  // namespace
@@ -79,6 +100,15 @@ ForwardResult next_token_step(DataIterator& data, nn::Module& model) {
   }
   const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
     return nn::functional::cross_entropy(logits, targets);
+  };
+  return {call_with_ids(model, batch), loss_func};
+}
+
+ForwardResult next_token_step_per_sample(DataIterator& data, nn::Module& model) {
+  const Batch batch = data.next();
+  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
+    const std::vector<std::int64_t> tokens = tokens_of_rows(targets);
+    return mean_of_rows(ops::sequence_log_probs(logits, targets), tokens);
   };
   return {call_with_ids(model, batch), loss_func};
 }

@@ -8,6 +8,7 @@
 #include "engine/core/checked.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/data/byte_dataset.h"
 #include "engine/data/content.h"
 #include "engine/data/gpt_data.h"
 #include "engine/data/sft_data.h"
@@ -565,6 +566,32 @@ DataLoaders process_reward_data_loaders(const DataOptions& options, const TokenI
   DataLoaders loaders = loaders_of(data, open, job, std::move(text));
   loaders.count_tokens = count_targets;
   return loaders;
+}
+
+std::int64_t epoch_samples(const DataOptions& options, std::int64_t global_batch_size) {
+  const std::size_t train = place_of(DataSplit::kTrain);
+  SampleCounts counts{};
+  counts[train] = 1;
+  if (data_kind(options) == DataKind::kBytes) {
+    return open_byte_data({.paths = options.data_path,
+                           .seq_length = options.seq_length,
+                           .held_out_fraction = options.held_out_fraction,
+                           .seed = options.seed})
+        .train.sample_count();
+  }
+  if (data_kind(options) == DataKind::kTokens) {
+    GptDataOptions gpt = gpt_options(options, {}, counts);
+    gpt.samples[train] = std::nullopt;
+    const std::optional<DataBlend>& blend = gpt.blends[train] ? gpt.blends[train] : gpt.blend;
+    if (blend && blend->weights) {
+      config_error("an epoch of data that is blended by weights has no length; give --train-iters or --train-samples");
+    }
+    return open_gpt_data(gpt)[train].value().sample_count();
+  }
+  SftDataOptions sft = sft_options(options, {}, counts, global_batch_size);
+  sft.samples[train] = std::nullopt;
+  if (!options.is_pairwise_dataset) return open_sft_data(sft)[train].value().sample_count();
+  return open_pairs(whole_samples(sft)).first[train].value().sample_count();
 }
 
 TokenCounts count_targets(const Batch& batch) {

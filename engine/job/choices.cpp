@@ -106,10 +106,20 @@ const ChoiceWords<models::RecomputeMethod>& choice_words() {
 }
 
 template <>
+const ChoiceWords<objective::LossReduction>& choice_words() {
+  using enum objective::LossReduction;
+  static const ChoiceWords<objective::LossReduction> words{
+      {"per_token", kPerToken}, {"micro_batch", kMicroBatch}, {"per_sample", kPerSample}};
+  return words;
+}
+
+template <>
 const ChoiceWords<sharding::RecomputeKeep>& choice_words() {
   using enum sharding::RecomputeKeep;
-  static const ChoiceWords<sharding::RecomputeKeep> words{
-      {"none", kNone}, {"selected_ops", kSelectedOps}, {"selected_ops_needed", kSelectedOpsNeeded}};
+  static const ChoiceWords<sharding::RecomputeKeep> words{{"none", kNone},
+                                                          {"attention", kAttention},
+                                                          {"selected_ops", kSelectedOps},
+                                                          {"selected_ops_needed", kSelectedOpsNeeded}};
   return words;
 }
 

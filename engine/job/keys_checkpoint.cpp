@@ -58,6 +58,9 @@ void add_checkpoint_keys(std::vector<Key>& table) {
       {
           whole<&Job::schedule, &Schedule::save_interval>("--save-interval", 1, "Steps between saves")
               .from("after the last step only"),
+          whole<&Job::schedule, &Schedule::save_epochs>("--save-epochs", 1,
+                                                        "Passes over the training data between saves")
+              .from("none"),
           whole<&Job::schedule, &Schedule::exit_interval>(
               "--exit-interval", 1, "Exit after a step whose number this divides; saves with --save")
               .from("never"),

@@ -59,6 +59,10 @@ void add_execution_keys(std::vector<Key>& table) {
           toggle<&Job::kernels, &Kernels::fused, &nn::KernelOptions::fused_cross_entropy>(
               "--cross-entropy-loss-fusion", "Fused cross-entropy; always on with --kernels fast")
               .saved(),
+          choice<&Job::objective, &Objective::loss_reduction>(
+              "--loss-reduction",
+              "The loss of a step is the mean over its scored tokens, over its micro-batches' means, or over its samples' means")
+              .saved(),
           whole<&Job::objective, &Objective::loss_chunk_size>(
               "--loss-chunk-size", 0,
               "Compute logits and loss for N tokens of each sequence at a time, without storing the logits; 0 = all at once")

@@ -15,6 +15,14 @@ void add_log_keys(std::vector<Key>& table) {
               "Log TFLOP/s per rank, in Megatron's line and, with --log-timers-to-tensorboard, in TensorBoard"),
           toggle<&Job::log, &Log::log_params_norm>(
               "--log-params-norm", "Log the norm of the parameters, in Megatron's line and in TensorBoard"),
+          toggle<&Job::log, &Log::log_num_zeros_in_grad>(
+              "--log-num-zeros-in-grad",
+              "Log how many elements of the gradients are 0, in metrics.jsonl, Megatron's line and TensorBoard"),
+          toggle<&Job::log, &Log::log_norms_by_layer>(
+              "--log-norms-by-layer",
+              "Log the norms of gradients and parameters of each layer, in metrics.jsonl and TensorBoard"),
+          toggle<&Job::log, &Log::log_tps>("--log-tps",
+                                           "Log the mean number of tokens per sample, as a figure of the loss"),
           toggle<&Job::log, &Log::check_for_spiky_loss>(
               "--check-for-spiky-loss", "Warn if the loss is at least 10 times the largest of the first 100 steps"),
           toggle<&Job::log, &Log::check_for_large_grads>(

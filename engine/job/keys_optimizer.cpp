@@ -33,6 +33,16 @@ void add_optimizer_keys(std::vector<Key>& table) {
           toggle<&Job::optimizer, &Optimizer::no_weight_decay_on_norms_and_biases>(
               "--no-weight-decay-on-norms-and-biases", "No weight decay on biases and one-dimensional parameters")
               .saved(),
+          texts<&Job::optimizer, &Optimizer::no_decay_modules>(
+              "--no-decay-modules", "CLASS", "No weight decay on parameters below modules of these classes")
+              .saved(),
+          texts<&Job::optimizer, &Optimizer::no_decay_params>(
+              "--no-decay-params", "TEXT", "No weight decay on parameters with one of these texts in their path")
+              .saved(),
+          texts<&Job::optimizer, &Optimizer::lr_scaling_plan>(
+              "--lr-scaling-plan", "REGEX=FACTOR",
+              "Factors on the learning rate of parameters; the first regex that matches the beginning of the path counts")
+              .saved(),
           real<&Job::optimizer, &Optimizer::clip_grad>("--clip-grad", kFromZero,
                                                        "Clip gradients to this norm; 0 = no clipping")
               .saved(),

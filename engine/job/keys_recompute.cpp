@@ -31,7 +31,7 @@ void add_recompute_keys(std::vector<Key>& table) {
               "--moe-layer-recompute", "Recompute the expert part of each MoE layer"),
           choice<&Job::parallel, &Parallel::recompute_keep>(
               "--recompute-keep",
-              "In recomputed modules, keep the results of attention and of every second matrix product; recompute_keep in the file"),
+              "In recomputed modules, keep the results of fused attention, and with selected_ops also of every second matrix product; recompute_keep in the file"),
           whole<&Job::parallel, &Parallel::recompute_every>(
               "--recompute-every", 1,
               "Recompute every N-th module that recompute_modules selects; recompute_every in the file")

@@ -20,6 +20,10 @@ void add_schedule_keys(std::vector<Key>& table) {
               "--train-samples", 1, "Sequences to train on, rounded down to whole batches; replaces --train-iters")
               .saved()
               .from("none"),
+          whole<&Job::schedule, &Schedule::train_epochs>(
+              "--train-epochs", 1, "Passes over the training data, each in whole batches; replaces --train-iters")
+              .saved()
+              .from("none"),
           numbers<&Job::schedule, &Schedule::iterations_to_skip>(
               "--iterations-to-skip", 1, "Iterations, counted from 1, whose data is consumed without training")
               .saved(),

@@ -11,8 +11,8 @@ bool is_selective(const Job& job) {
   return job.parallel.recompute_layers.granularity == RecomputeGranularity::kSelective;
 }
 bool keeps_checkpoints(const Job& job) {
-  return job.schedule.save_interval > 0 || job.checkpoint.async_save || job.checkpoint.keep_last ||
-         job.checkpoint.no_save_optim || job.checkpoint.no_save_rng ||
+  return job.schedule.save_interval > 0 || job.schedule.save_epochs > 0 || job.checkpoint.async_save ||
+         job.checkpoint.keep_last || job.checkpoint.no_save_optim || job.checkpoint.no_save_rng ||
          job.checkpoint.on_save_error != train::OnSaveError::kStop || job.checkpoint.load;
 }
 bool is_planned(const Job& job) {
@@ -102,14 +102,14 @@ void add_checkpoint_rules(std::vector<Rule>& table) {
       {{"--ckpt-format"},
        [](const Job& job) { return job.checkpoint.ckpt_format_word == "hf" && keeps_checkpoints(job); },
        "--ckpt-format is hf, a folder of the trained model from which no run can go on, but a flag of checkpoints is "
-       "given (--save-interval, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or --on-save-error); "
+       "given (--save-interval, --save-epochs, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or --on-save-error); "
        "remove it, or use torch_dcp"},
       {{"--ckpt-step"},
        [](const Job& job) { return !job.checkpoint.load; },
        "{flag} is {value}, but --load is not given, so nothing is loaded; add --load DIR"},
       {{"--no-load-optim", "--no-load-rng", "--finetune", "--exit-on-missing-checkpoint"},
        [](const Job& job) { return !job.checkpoint.load; }},
-      {{"--save-interval", "--async-save", "--keep-last", "--no-save-optim", "--no-save-rng"},
+      {{"--save-interval", "--save-epochs", "--async-save", "--keep-last", "--no-save-optim", "--no-save-rng"},
        [](const Job& job) { return !job.checkpoint.save; }},
   };
   table.insert(table.end(), rows.begin(), rows.end());

@@ -4,6 +4,8 @@
 namespace loom::job {
 namespace {
 
+using objective::LossReduction;
+
 bool is_shardloom(Program program) { return !is_users(program); }
 bool is_of_bytes(const Job& job) { return data::data_kind(job.data) == data::DataKind::kBytes; }
 bool has_parts(const Job& job) {
@@ -15,6 +17,7 @@ bool is_not_of(const Job& job) {
   return job.objective.stage != kStage;
 }
 const objective::StageRow& stage_of(const Job& job) { return objective::row_of(job.objective.stage); }
+bool is_per_sample(const Job& job) { return job.objective.loss_reduction == LossReduction::kPerSample; }
 bool trains_in_samples(const Job& job) { return !job.schedule.skip_train && job.schedule.train_samples > 0; }
 bool trains_in_iterations(const Job& job) { return !job.schedule.skip_train && job.schedule.train_samples == 0; }
 bool is_constant_decay(const Job& job) {
@@ -41,6 +44,7 @@ void add_model_rules(std::vector<Rule>& table) {
 
 void add_objective_rules(std::vector<Rule>& table) {
   using objective::Stage;
+  constexpr auto is_users = [](Program program) { return job::is_users(program); };
   const std::vector<Rule> rows{
       {{"--dpo-loss-type", "--dpo-beta", "--dpo-label-smoothing", "--ref-model", "--ref-logps-cache"},
        is_not_of<Stage::kDpo>,
@@ -70,6 +74,20 @@ void add_objective_rules(std::vector<Rule>& table) {
       {{"--loss-chunk-size", "--total-chunk-size"},
        [](const Job& job) { return !stage_of(job).takes_chunks; },
        "{flag} is {value}, which is for the loss of next tokens, and --stage is {--stage}; remove it"},
+      {{"--loss-reduction"},
+       [](const Job& job) {
+         return job.objective.loss_reduction != LossReduction::kPerToken && !stage_of(job).takes_chunks;
+       },
+       "--loss-reduction is of the loss of next tokens, and --stage is {--stage}; remove it"},
+      {{"--loss-reduction"},
+       is_per_sample,
+       "--loss-reduction per_sample is of the loss of shardloom train, and this program computes its own; compute it in "
+       "loss_func, or remove the flag",
+       is_users},
+      {{"--loss-chunk-size", "--total-chunk-size"},
+       is_per_sample,
+       "--loss-reduction is per_sample, and with {flag} the loss is computed in pieces over all samples; remove one of "
+       "them"},
   };
   table.insert(table.end(), rows.begin(), rows.end());
 }

@@ -87,8 +87,12 @@ std::string MegatronLog::line(const train::StepMetrics& metrics) {
       fmt::format(" learning rate: {:.6E} | global batch size: {:5d} |", metrics.next_lr, options_.global_batch_size);
   text += losses();
   text += fmt::format(" loss scale: {:.1f} |", metrics.loss_scale);
+  const StepFigures& figures = options_.figures;
   if (!metrics.skipped) text += fmt::format(" grad norm: {:.3f} |", metrics.grad_norm);
-  if (options_.params_norm) text += fmt::format(" params norm: {:.3f} |", options_.params_norm());
+  if (figures.zeros_in_grad && !metrics.skipped) {
+    text += fmt::format(" num zeros: {:.0f} |", figures.zeros_in_grad());
+  }
+  if (figures.params_norm) text += fmt::format(" params norm: {:.3f} |", figures.params_norm());
   text += fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} |", skipped_, nan_);
   sums_.clear();
   advanced_ = skipped_ = nan_ = 0;

@@ -34,6 +34,7 @@
 
 #include "engine/log/clock.h"
 #include "engine/log/memory_figures.h"
+#include "engine/log/step_figures.h"
 #include "engine/log/step_timer.h"
 #include "engine/train/step/step_observer.h"
 
@@ -51,7 +52,7 @@ struct MegatronLogOptions {
   std::int64_t global_batch_size = 1;
   // FLOPs of a step on one rank, known after the first; empty: no throughput.
   std::function<double()> flops_per_rank = {};
-  std::function<double()> params_norm = {};  // after the last step; empty: not shown
+  StepFigures figures = {};
 };
 
 class MegatronLog final : public train::StepObserver {

@@ -31,7 +31,7 @@ using Json = nlohmann::ordered_json;
 // A line, and which of its numbers are not finite ("loss is nan").
 class Line {
  public:
-  explicit Line(const train::StepMetrics& metrics) {
+  Line(const train::StepMetrics& metrics, const StepFigures& figures) {
     json_[keys::kStep] = metrics.step;
     json_[keys::kLoss] = number(keys::kLoss, metrics.loss);
     json_[keys::kGradNorm] = metrics.skipped ? Json(nullptr) : number(keys::kGradNorm, metrics.grad_norm);
@@ -44,6 +44,8 @@ class Line {
     json_[keys::kPeakHostMemoryBytes] = metrics.peak_host_memory_bytes;
     if (metrics.held_out_loss) add({*metrics.held_out_loss, metrics.held_out_reports});
     for (const auto& [name, value] : metrics.reports) json_[keys::kReports][name] = number(name, value);
+    if (figures.zeros_in_grad) json_[keys::kNumZerosInGrad] = zeros(figures.zeros_in_grad(), metrics.skipped);
+    if (figures.norms_by_layer) add(figures.norms_by_layer(), metrics.skipped);
   }
 
   // An evaluation without training.
@@ -59,6 +61,16 @@ class Line {
   void add(const train::Evaluation& held_out) {
     json_[keys::kHeldOutLoss] = number(keys::kHeldOutLoss, held_out.loss);
     for (const auto& [name, value] : held_out.reports) json_[keys::kHeldOutReports][name] = number(name, value);
+  }
+  static Json zeros(double count, bool skipped) {
+    return skipped ? Json(nullptr) : Json(static_cast<std::int64_t>(count));
+  }
+  void add(const std::vector<train::LayerNorms>& layers, bool skipped) {
+    for (const train::LayerNorms& norms : layers) {
+      Json& layer = json_[keys::kNormsByLayer][norms.layer];
+      layer[keys::kNormOfGrad] = skipped ? Json(nullptr) : number("grad norm of " + norms.layer, norms.grad);
+      layer[keys::kNormOfParams] = number("params norm of " + norms.layer, norms.params);
+    }
   }
   Json number(std::string_view name, double value) {
     if (std::isfinite(value)) return value;
@@ -112,7 +124,8 @@ std::string last_line(int fd, off_t size) {
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(fs::path path, MetricsMode mode) : path_(std::move(path)) {
+MetricsWriter::MetricsWriter(fs::path path, MetricsMode mode, StepFigures figures)
+    : path_(std::move(path)), figures_(std::move(figures)) {
   std::error_code error;
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
   if (error) cannot_open(path_, error.message());
@@ -157,7 +170,7 @@ void MetricsWriter::mend_last_line() {
 }
 
 void MetricsWriter::write(const train::StepMetrics& metrics) {
-  const Line line(metrics);
+  const Line line(metrics, figures_);
   warn_of_values(metrics.step, line.not_finite());
   append(metrics.step, line.text());
 }

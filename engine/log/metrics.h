@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/log/step_figures.h"
 #include "engine/train/step/step_observer.h"
 
 namespace loom::log {
@@ -33,7 +34,7 @@ enum class MetricsMode { kNew, kAppend };
 class MetricsWriter final : public train::StepObserver {
  public:
   // Makes the folders of `path`. kNew begins an empty file, kAppend (a resumed run) writes behind what is there.
-  explicit MetricsWriter(std::filesystem::path path, MetricsMode mode = MetricsMode::kNew);
+  explicit MetricsWriter(std::filesystem::path path, MetricsMode mode = MetricsMode::kNew, StepFigures figures = {});
   ~MetricsWriter() override;
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;
@@ -55,6 +56,7 @@ class MetricsWriter final : public train::StepObserver {
   void missed(std::int64_t step, int error_number);
 
   const std::filesystem::path path_;
+  const StepFigures figures_;
   int fd_ = -1;
   bool is_file_ = false;
   bool warned_of_values_ = false;

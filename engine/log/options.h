@@ -25,10 +25,13 @@ struct TensorBoardOptions {
 struct LogOptions : TensorBoardOptions {
   std::filesystem::path metrics_path;  // filled in: default metrics.jsonl in the folder of --save or the current one
   LogFormat log_format = LogFormat::kShort;
-  std::int64_t log_interval = 10;     // steps between printed lines
-  bool log_throughput = false;        // TFLOP/s of a rank, in Megatron's line and, with timers, in TensorBoard
-  bool log_params_norm = false;       // of the parameters after a step, in Megatron's line and in TensorBoard
-  bool check_for_spiky_loss = false;  // a warning (spikes.h)
+  std::int64_t log_interval = 10;      // steps between printed lines
+  bool log_throughput = false;         // TFLOP/s of a rank, in Megatron's line and, with timers, in TensorBoard
+  bool log_params_norm = false;        // of the parameters after a step, in Megatron's line and in TensorBoard
+  bool log_num_zeros_in_grad = false;  // likewise, and in metrics.jsonl
+  bool log_norms_by_layer = false;     // in TensorBoard and in metrics.jsonl
+  bool log_tps = false;                // tokens per sample, among the figures of the loss
+  bool check_for_spiky_loss = false;   // a warning (spikes.h)
   bool check_for_large_grads = false;
 };
 

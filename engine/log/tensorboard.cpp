@@ -63,8 +63,17 @@ void TensorBoard::add_step(const train::StepMetrics& metrics) {
   if (options_.log_loss_scale_to_tensorboard) add_twice("loss-scale", metrics.loss_scale);
   if (options_.log_world_size_to_tensorboard) add_twice("world-size", run_.world_size);
   if (!metrics.skipped) add_twice("grad-norm", metrics.grad_norm);
-  if (run_.params_norm) add_twice("params-norm", run_.params_norm());
+  if (!metrics.skipped && run_.figures.zeros_in_grad) add_twice("num-zeros", run_.figures.zeros_in_grad());
+  if (run_.figures.params_norm) add_twice("params-norm", run_.figures.params_norm());
+  if (run_.figures.norms_by_layer) add_layers(metrics.skipped);
   if (options_.log_memory_to_tensorboard) add_memory();
+}
+
+void TensorBoard::add_layers(bool skipped) {
+  for (const train::LayerNorms& norms : run_.figures.norms_by_layer()) {
+    if (!skipped) add("grad-norm/" + norms.layer, norms.grad, step_);
+    add("params-norm/" + norms.layer, norms.params, step_);
+  }
 }
 
 void TensorBoard::add_memory() {

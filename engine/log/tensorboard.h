@@ -30,6 +30,7 @@
 #include "engine/log/clock.h"
 #include "engine/log/memory_figures.h"
 #include "engine/log/options.h"
+#include "engine/log/step_figures.h"
 #include "engine/log/step_timer.h"
 #include "engine/train/step/step_observer.h"
 
@@ -43,8 +44,8 @@ struct TensorBoardRun {
   int world_size = 1;
   std::int64_t global_batch_size = 1;
   std::function<double()> flops_per_rank = {};  // of a step, known after the first; with log_throughput
-  std::function<double()> params_norm = {};     // after the last step; empty: not written
-  std::function<MemoryFigures()> memory = {};   // with log_memory_to_tensorboard
+  StepFigures figures = {};
+  std::function<MemoryFigures()> memory = {};  // with log_memory_to_tensorboard
 };
 
 class TensorBoard final : public train::StepObserver {
@@ -69,6 +70,7 @@ class TensorBoard final : public train::StepObserver {
   void add(const std::string& tag, double value, std::int64_t step);
   void add_twice(const std::string& tag, double value);
   void add_step(const train::StepMetrics& metrics);
+  void add_layers(bool skipped);
   void add_memory();
   void add_timers();
   void add_validation(const train::Evaluation& held_out);

@@ -76,7 +76,8 @@ data::ForwardStep forward_step_of(const StageRow& stage, const ObjectiveOptions&
                                   const data::TokenIds& tokens) {
   switch (stage.forward) {
     case Forward::kNextToken:
-      return data::next_token_step;
+      return options.loss_reduction == LossReduction::kPerSample ? data::next_token_step_per_sample
+                                                                 : data::next_token_step;
     case Forward::kPreference:
       return preference_step(options.preference);
     case Forward::kOutcomeReward:

@@ -46,7 +46,8 @@ ExitDecision end_of(const EndOptions& options, const StepOutcome& outcome) {
 
 ExitDecision decide_exit(const EndOptions& options, const StepOutcome& outcome) {
   ExitDecision decision = end_of(options, outcome);
-  const bool is_due = decision.exit() || divides(options.save_interval, outcome.iteration);
+  const bool is_due = decision.exit() || divides(options.save_interval, outcome.iteration) ||
+                      divides(options.save_epoch_iters, outcome.iteration);
   decision.save = is_due && !outcome.just_saved;
   return decision;
 }

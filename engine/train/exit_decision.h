@@ -4,7 +4,7 @@
 // Order    as in Megatron-LM; what comes first decides:
 //          1. the last step        save, end.
 //          2. a signal             save, end. With exit_signal_handler a regular end, but for SIGINT.
-//          3. save_interval        save.
+//          3. save_interval/epochs save.
 //          4. exit_duration        save unless 3 did, end.
 //          5. exit_interval        save unless 3 did, end.
 // Agreed   clocks and signals are a rank's own. What the ranks agreed on (Trainer::agreed_stop) comes in here.
@@ -19,10 +19,12 @@ namespace loom::train {
 
 // When a run saves and ends, besides after --train-iters. 0: not so.
 struct EndOptions {
-  std::int64_t save_interval = 0;    // save after every iteration that this divides
-  std::int64_t exit_interval = 0;    // end after the first iteration that this divides
-  double exit_duration_in_mins = 0;  // end after the first iteration later than this
-  bool exit_signal_handler = false;  // a signal, but for SIGINT: save and end with status 0
+  std::int64_t save_interval = 0;     // save after every iteration that this divides
+  std::int64_t save_epochs = 0;       // save after so many epochs of the training data ...
+  std::int64_t save_epoch_iters = 0;  // ... which are so many iterations; filled in
+  std::int64_t exit_interval = 0;     // end after the first iteration that this divides
+  double exit_duration_in_mins = 0;   // end after the first iteration later than this
+  bool exit_signal_handler = false;   // a signal, but for SIGINT: save and end with status 0
 };
 
 // Why a run ends; kLastStep is the only end that is not early.

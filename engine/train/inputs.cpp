@@ -246,6 +246,8 @@ TrainingInputs read_inputs(const TrainSections& arguments, const PretrainCallbac
   }
   inputs.arguments = std::make_unique<const TrainArguments>(arguments);
   inputs.objective = objective_of(arguments, callbacks, *inputs.arguments);
+  if (arguments.objective.loss_reduction != objective::LossReduction::kPerToken)
+    inputs.objective.loaders.count_tokens = {};
   if (!inputs.objective.loaders.train && !arguments.schedule.skip_train)
     config_error("train_valid_test_datasets_provider returned no train loader");
   check_device_memory(arguments.memory, inputs);

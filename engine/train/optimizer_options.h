@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "engine/train/loss_scaler.h"
 #include "sharding/optim/muon_options.h"
@@ -27,6 +29,9 @@ struct HostOptimizerOptions {
 struct OptimizerOptions : HostOptimizerOptions {
   OptimizerKind kind = OptimizerKind::kAdam;
   bool no_weight_decay_on_norms_and_biases = false;  // parameters of one dim, and biases, then do not decay
+  std::vector<std::string> no_decay_modules;         // classes, below which no parameter decays (parameter_rules.h)
+  std::vector<std::string> no_decay_params;          // texts in the paths of parameters that do not decay
+  std::vector<std::string> lr_scaling_plan;          // REGEX=FACTOR, on the learning rate of single parameters
   double clip_grad = 1.0;                            // largest gradient norm; 0 = no clipping
   double sgd_momentum = 0.9;
   double sgd_dampening = 0.0;

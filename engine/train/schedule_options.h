@@ -20,6 +20,8 @@ struct ScheduleOptions : EndOptions {
   std::int64_t train_iters = 100;  // filled in with train_samples: the whole batches in it
   // Above 0: the lengths of the run and of its schedule are those in samples below, and not those in iterations.
   std::int64_t train_samples = 0;
+  // Above 0: train_iters are filled in, as many as there are whole batches in an epoch of the data, times this.
+  std::int64_t train_epochs = 0;
   std::vector<std::int64_t> iterations_to_skip = {};  // from 1; ascending, each once
   double lr = 3e-4;
   double min_lr = 0.0;

@@ -114,6 +114,7 @@ Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callba
   check_adapters();
   provide_auxiliary(objective::Auxiliary::kModel, world);
   update_ = make_update();
+  said_.insert(said_.end(), update_->said().begin(), update_->said().end());
   if (arguments.memory.reuse_fp32_param) sharding::split_shards(*model_);
   update_->restore(state_);
 }
@@ -161,6 +162,8 @@ void Trainer::set_schedule(std::vector<Action> actions) {
 }
 
 nn::Optimizer& Trainer::optimizer() { return update_->optimizer(); }
+
+double Trainer::loss_scale() const { return update_->loss_scale(); }
 
 ScheduleState Trainer::schedule_state() const { return state_of(update_->schedule(), state_.schedule_samples); }
 
@@ -320,6 +323,12 @@ void Trainer::run_backward(StepWork& work, std::size_t micro_batch, bool reduces
   loss = Tensor{};
 }
 
+// Megatron's launch scripts for MindSpeed call it tps.
+void Trainer::add_tokens_per_sample(Reports& reports) const {
+  const std::int64_t samples = micro_batches_ * arguments_.schedule.micro_batch_size;
+  reports.emplace_back("tokens per sample", tokens_ / static_cast<double>(samples));
+}
+
 // The figures travel together, with the request to stop. With reports come a number of their names and its square:
 // their means over the ranks fit one another only where all ranks have the same number.
 void Trainer::mean_of_step(double loss, StepMetrics& metrics) {
@@ -382,8 +391,13 @@ StepMetrics Trainer::step() {
   tokens_ = 0;
   StepMetrics metrics;
   metrics.step = step + 1;
+  if (inputs_.fsdp2_config && inputs_.fsdp2_config->pregather) {
+    begin_phase("pregather");
+    sharding::pregather(sharded_);
+  }
   StepWork work = run_actions();
   metrics.reports = std::move(work.reports);
+  if (arguments_.log.log_tps) add_tokens_per_sample(metrics.reports);
   mean_of_step(work.loss, metrics);
   begin_phase("optimizer");
   update_->take(state_, metrics);

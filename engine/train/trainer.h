@@ -101,6 +101,9 @@ class Trainer {
   std::string base_model() const;
   const TrainingInputs& inputs() const { return inputs_; }
 
+  // By which the gradients of the step under way are multiplied; 1 without --fp16.
+  double loss_scale() const;
+
   // Between steps. What set_state() is given comes from a trainer of the same job, whose weights and optimizer state
   // are loaded too. ConfigError for another --seed or a negative number.
   const TrainState& state() const { return state_; }
@@ -139,6 +142,7 @@ class Trainer {
   void read_loss(StepWork& work, std::size_t micro_batch) const;
   void run_backward(StepWork& work, std::size_t micro_batch, bool reduces);
   void begin_phase(std::string_view phase);
+  void add_tokens_per_sample(Reports& reports) const;
   void mean_of_step(double loss, StepMetrics& metrics);
   void add_request(std::vector<double>& means) const;
   static StopRequest agreed_on(std::span<const double> means);

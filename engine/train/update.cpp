@@ -15,13 +15,18 @@
 #include "engine/train/make_optimizer.h"
 #include "engine/train/not_finite.h"
 #include "engine/train/parallel_dims.h"
+#include "engine/train/parameter_rules.h"
 #include "sharding/fully_shard.h"
 #include "sharding/reuse_fp32.h"
 
 namespace loom::train {
 
 Update::Update(Of of) : of_(std::move(of)), schedule_(schedule_of(of_.schedule)) {
-  nn::ParameterGroups groups = nn::make_parameter_groups(of_.saved, grouping_of(of_.options));
+  ParameterRules rules = parameter_rules(of_.options, of_.saved);
+  said_ = std::move(rules.said);
+  nn::GroupOptions grouping = grouping_of(of_.options);
+  grouping.rule_of = std::move(rules.rule_of);
+  nn::ParameterGroups groups = nn::make_parameter_groups(of_.saved, grouping);
   collect_groups(groups);
   optimizer_ =
       make_optimizer(of_.options, of_.saved, std::move(groups),

@@ -51,9 +51,12 @@ class Update {
   explicit Update(Of of);
 
   nn::Optimizer& optimizer() { return *optimizer_; }
+  // What there is to say of its making.
+  const std::vector<std::string>& said() const { return said_; }
   const OptimizerSchedule& schedule() const { return schedule_; }
   void set_schedule(const OptimizerSchedule& schedule) { schedule_ = schedule; }
 
+  double loss_scale() const { return scaler_ ? scaler_->scale() : 1.0; }
   // What backward begins with: the loss, times the loss scale if there is one.
   Tensor scaled(const Tensor& loss) const;
   // A dynamic loss scale goes on as the state has it; then the state has this one's.
@@ -80,6 +83,7 @@ class Update {
   OptimizerSchedule schedule_;
   std::optional<LossScaler> scaler_;  // of --fp16
   std::unique_ptr<nn::Optimizer> optimizer_;
+  std::vector<std::string> said_;
   std::vector<bool> decays_;    // by group of the optimizer: its weight decay is the schedule's
   std::vector<Tensor> beside_;  // what the optimizer updates beside the parameters of the sharded part
 };

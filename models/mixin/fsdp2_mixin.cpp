@@ -160,7 +160,8 @@ void recompute_module(nn::Module& model, const sharding::RecomputedModule& choic
   static_assert(static_cast<int>(sharding::RecomputeKeep::kSelectedOps) ==
                     static_cast<int>(recompute::Keep::kSelectedOps) &&
                 static_cast<int>(sharding::RecomputeKeep::kSelectedOpsNeeded) ==
-                    static_cast<int>(recompute::Keep::kSelectedOpsNeeded));
+                    static_cast<int>(recompute::Keep::kSelectedOpsNeeded) &&
+                static_cast<int>(sharding::RecomputeKeep::kAttention) == static_cast<int>(recompute::Keep::kAttention));
   recompute::checkpoint(
       *model.find(choice.path),
       {.path = choice.path, .use_reentrant = choice.use_reentrant, .keep = static_cast<recompute::Keep>(choice.keep)});

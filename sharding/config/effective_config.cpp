@@ -7,14 +7,15 @@
 namespace loom::sharding {
 
 std::vector<ConfigEntry> effective_config(const Fsdp2Config& config, const ResolvedFsdp2Config& resolved) {
-  std::vector<std::string> recomputed, chunked, offloaded = resolved.offloaded;
+  std::vector<std::string> wrapped, recomputed, chunked, offloaded = resolved.offloaded;
+  for (const WrappedGroup& group : resolved.groups) wrapped.push_back(text_of(group));
   for (const RecomputedModule& module : resolved.recomputed) recomputed.push_back(text_of(module));
   for (const nn::ChunkMbsOptions& module : resolved.chunked) chunked.push_back(module.path);
   for (const SwappedModule& module : resolved.swapped) {
     if (module.leaves) offloaded.push_back(module.path + " (all it saves)");
   }
-  const Fsdp2Effects effects{config,     resolved.layout, resolved.wrapped, resolved.ignored,
-                             recomputed, offloaded,       chunked};
+  const Fsdp2Effects effects{config,           resolved.layout, wrapped,   resolved.hook_modules,
+                             resolved.ignored, recomputed,      offloaded, chunked};
   std::vector<ConfigEntry> entries;
   for (const Fsdp2Key& key : fsdp2_keys()) {
     for (std::string& value : key.effect(effects)) {

@@ -91,14 +91,28 @@ void lay_out_mesh(const Fsdp2Config& config, int world_size, WorldLayout& layout
   }
 }
 
-void lay_out_reshard(const Fsdp2Config& config, WorldLayout& layout) {
-  const auto reshard = config.reshard_after_forward.on(layout.shard);
+ReshardAfterForward resolve_reshard(const ReshardAfterForward& chosen, const SourceMark& mark, std::string_view key,
+                                    int shard_size) {
+  const auto reshard = chosen.on(shard_size);
   if (!reshard) {
-    config_error("{}: reshard_after_forward is {}, but a shard group has {} {}; use {}",
-                 config.value_mark("reshard_after_forward").text(), config.reshard_after_forward.text(), layout.shard,
-                 layout.shard == 1 ? "rank" : "ranks", alternatives(divisors(layout.shard), {"true", "false"}));
+    config_error("{}: {} is {}, but a shard group has {} {}; use {}", mark.text(), key, chosen.text(), shard_size,
+                 shard_size == 1 ? "rank" : "ranks", alternatives(divisors(shard_size), {"true", "false"}));
   }
-  layout.reshard_after_forward = *reshard;
+  return *reshard;
+}
+
+void lay_out_reshard(const Fsdp2Config& config, WorldLayout& layout) {
+  const auto resolve = [&](const ReshardAfterForward& chosen, std::string_view key) {
+    return resolve_reshard(chosen, config.value_mark(key), key, layout.shard);
+  };
+  layout.reshard_after_forward = resolve(config.reshard_after_forward, "reshard_after_forward");
+  layout.root_reshard_after_forward = config.root_reshard_after_forward
+                                          ? resolve(*config.root_reshard_after_forward, "root_reshard_after_forward")
+                                          : layout.reshard_after_forward;
+  for (const WrapEntry& entry : config.sub_modules_to_wrap) {
+    if (!entry.reshard_after_forward) continue;
+    resolve_reshard(*entry.reshard_after_forward, entry.mark(), "reshard_after_forward", layout.shard);
+  }
 }
 
 void check_experts(const Fsdp2Config& config, int world_size) {

@@ -22,6 +22,7 @@
 #include "sharding/config/lora_block.h"
 #include "sharding/config/module_pattern.h"
 #include "sharding/config/recomputed_module.h"
+#include "sharding/config/wrap_entry.h"
 #include "sharding/reshard_after_forward.h"
 
 namespace loom::sharding {
@@ -32,6 +33,12 @@ struct SwappedModule {
   bool leaves = false;
 
   bool operator==(const SwappedModule&) const = default;
+};
+
+// In which order the explicit prefetch lists go through the groups.
+enum class PrefetchOrder : std::uint8_t {
+  kRegistration,  // of the first modules of the groups, in the model
+  kList,          // of the last entries of sub_modules_to_wrap that select them
 };
 
 struct Fsdp2Config {
@@ -52,8 +59,13 @@ struct Fsdp2Config {
   // Floating inputs of every wrapped module are cast to param_dtype. Default true.
   bool cast_forward_inputs = true;
 
-  // Modules that become a parameter group of their own; the root is always one too. Order has no meaning. Default none.
-  std::vector<ModulePattern> sub_modules_to_wrap;
+  // The parameter groups; the root is always one too. Their order has a meaning for prefetch_order alone. Default none.
+  std::vector<WrapEntry> sub_modules_to_wrap;
+  // Modules around groups: the groups inside one gather together when its forward begins, and reshard when it ends.
+  // Default none. A key of our own, for that of MindSpeed-MM's native files.
+  std::vector<ModulePattern> hook_modules;
+  // All groups are gathered, and waited for, before each step. Default false. A key of our own, likewise.
+  bool pregather = false;
   // Modules whose parameters are left out of sharding. Default none.
   std::vector<ModulePattern> ignored_modules;
   // Modules whose activations are recomputed in backward. Default none.
@@ -66,14 +78,19 @@ struct Fsdp2Config {
   // k: of the modules that recompute_modules selects, in pre-order of registration, the k-th, the 2k-th, ... are
   // recomputed, and the others keep all (torchtitan's selective_ac_option). Default 1: all. A key of our own.
   int recompute_every = 1;
+  // Of the modules that recompute_modules selects, not they but each of their children is recomputed, one by one
+  // (accelerate's fsdp_activation_checkpointing). Default false. A key of our own.
+  bool recompute_children = false;
   // No key: what a program adds, module by module, to what recompute_modules selects (the recompute flags of the
   // command line do). The paths are real ones.
   std::vector<RecomputedModule> recompute_by_path;
 
   // After forward: true frees the gathered parameters (default), false keeps them for backward, an integer k >= 1
-  // leaves them split over k consecutive ranks (1 = false, N = true; else k must divide N). The root gets the same
-  // value.
+  // leaves them split over k consecutive ranks (1 = false, N = true; else k must divide N). For every group without a
+  // choice of its own (WrapEntry).
   ReshardAfterForward reshard_after_forward = true;
+  // The same for the root's group. Default none: as reshard_after_forward. A key of our own.
+  std::optional<ReshardAfterForward> root_reshard_after_forward;
 
   // Shards, gradients and optimizer state stay in host memory. Needs no CPU backend of the collectives (the guide's
   // --distributed-backend npu:hccl,cpu:gloo): every group here reduces host memory too. Default false.
@@ -94,6 +111,9 @@ struct Fsdp2Config {
   // The same in backward. Default 0: one group ahead in the order of execution, the guide's "1 by default"; n >= 1 that
   // the file gives: explicit lists, in reverse order of registration.
   int num_to_backward_prefetch = 0;
+  // Default registration, as in MindSpeed-MM's mixin route; its native files have the order of the list. A key of our
+  // own.
+  PrefetchOrder prefetch_order = PrefetchOrder::kRegistration;
 
   // Modules whose forward runs over chunk_mbs rows of the batch at a time, inside one gather (nn/chunk_mbs.h). Default
   // none. These four are keys of our own, with the words of MindSpeed-MM's chunkmbs_plan.
@@ -141,6 +161,7 @@ struct WorldLayout {
   int shard = 1;      // N: ranks of a shard group, the inner axis; M * N = W
   // Resolved on the N ranks: a number of ranks lies strictly between 1 and N.
   ReshardAfterForward reshard_after_forward = true;
+  ReshardAfterForward root_reshard_after_forward = true;
   std::vector<std::string> warnings;  // one line each, for rank 0 to print
 };
 

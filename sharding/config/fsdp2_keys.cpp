@@ -6,52 +6,33 @@
 #include <limits>
 
 #include "engine/core/error.h"
+#include "sharding/config/key_values.h"
 
 namespace loom::sharding {
 namespace {
 
 using config::Value;
 
-// Every key has a default, so that an empty one can go.
-[[noreturn]] void refuse(const Value& value, std::string_view allowed) {
-  value.refuse(value.is_null() ? fmt::format("{}, or remove the key", allowed) : std::string(allowed));
-}
-
 // --- From the file
-
-std::optional<int> whole(const Value& value) {
-  const auto number = value.whole();
-  if (!number || *number < std::numeric_limits<int>::min() || *number > std::numeric_limits<int>::max()) {
-    return std::nullopt;
-  }
-  return static_cast<int>(*number);
-}
 
 template <int kLeast>
 int read_int(const Value& value) {
   const auto number = whole(value);
-  if (!number || *number < kLeast) refuse(value, fmt::format("a whole number of at least {}", kLeast));
+  if (!number || *number < kLeast) refuse_value(value, fmt::format("a whole number of at least {}", kLeast));
   return *number;
 }
 
 bool read_bool(const Value& value) {
   const auto flag = value.boolean();
-  if (!flag) refuse(value, "true or false, without quotes");
+  if (!flag) refuse_value(value, "true or false, without quotes");
   return *flag;
 }
 
 int read_sharding_size(const Value& value) {
   if (value.is_text() && !value.is_tagged() && value.scalar() == "auto") return Fsdp2Config::kAllRanks;
   const auto number = whole(value);
-  if (!number || *number < 1) refuse(value, "a whole number of at least 1, or auto (all ranks)");
+  if (!number || *number < 1) refuse_value(value, "a whole number of at least 1, or auto (all ranks)");
   return *number;
-}
-
-ReshardAfterForward read_reshard(const Value& value) {
-  if (const auto flag = value.boolean()) return *flag;
-  const auto ranks = whole(value);
-  if (!ranks || *ranks < 1) refuse(value, "true, false or a number of ranks of at least 1");
-  return *ranks;
 }
 
 std::optional<DType> read_dtype(const Value& value) {
@@ -61,51 +42,37 @@ std::optional<DType> read_dtype(const Value& value) {
     config_error("{}: {} is {}, which is not a floating type; use bf16, fp16, fp32 or fp64", value.where(),
                  value.path(), value.shown());
   }
-  if (!dtype) refuse(value, "bf16, fp16, fp32 or fp64");
+  if (!dtype) refuse_value(value, "bf16, fp16, fp32 or fp64");
   return dtype;
 }
 
 RecomputeKeep read_recompute_keep(const Value& value) {
   const auto keep = value.is_scalar() && !value.is_tagged() ? recompute_keep_of(value.scalar()) : std::nullopt;
-  if (!keep) refuse(value, "none, selected_ops or selected_ops_needed");
+  if (!keep) refuse_value(value, "none, attention, selected_ops or selected_ops_needed");
   return *keep;
 }
 
-ModulePattern read_pattern(const Value& list, std::size_t index) {
-  const Value& item = list.items()[index];
-  if (item.is_null()) {
-    config_error("{}: {} has nothing at entry {}; name a module or remove the entry", item.where(), list.key(),
-                 index + 1);
-  }
-  if (item.is_mapping()) {
-    config_error("{}: {} has a mapping as entry {}; put a pattern with braces in quotes, as in \"layers.{{*}}\"",
-                 item.where(), list.key(), index + 1);
-  }
-  if (!item.is_scalar() || item.is_tagged()) {
-    config_error("{}: {} has {} as entry {}; use a module path, as in \"layers.{{*}}\"", item.where(), list.key(),
-                 item.shown(), index + 1);
-  }
-  return ModulePattern::parse(item.scalar(), list.key(), item.place().value);
+PrefetchOrder read_prefetch_order(const Value& value) {
+  if (value.is_text() && value.scalar() == "registration") return PrefetchOrder::kRegistration;
+  if (value.is_text() && value.scalar() == "list") return PrefetchOrder::kList;
+  refuse_value(value, "registration or list");
 }
 
 using Patterns = std::vector<ModulePattern>;
 
-Patterns read_patterns(const Value& value) {
-  if (!value.is_list()) refuse(value, "a list of module paths, each on a line of its own after '- '");
-  Patterns patterns;
-  for (std::size_t i = 0; i < value.items().size(); ++i) patterns.push_back(read_pattern(value, i));
-  return patterns;
+std::optional<ReshardAfterForward> read_optional_reshard(const Value& value) {
+  return value.is_null() ? std::nullopt : std::optional(read_reshard(value));
 }
 
 Patterns read_optional_patterns(const Value& value) { return value.is_null() ? Patterns{} : read_patterns(value); }
 
 std::vector<std::int64_t> read_places(const Value& value) {
   constexpr std::string_view kAllowed = "a list of whole numbers of at least 0, as in [0, 1]";
-  if (!value.is_list()) refuse(value, kAllowed);
+  if (!value.is_list()) refuse_value(value, kAllowed);
   std::vector<std::int64_t> places;
   for (const Value& item : value.items()) {
     const auto number = whole(item);
-    if (!number || *number < 0) refuse(value, kAllowed);
+    if (!number || *number < 0) refuse_value(value, kAllowed);
     places.push_back(*number);
   }
   return places;
@@ -113,10 +80,10 @@ std::vector<std::int64_t> read_places(const Value& value) {
 
 std::vector<std::string> read_names(const Value& value) {
   constexpr std::string_view kAllowed = "a list of names, as in [attention_mask]";
-  if (!value.is_list()) refuse(value, kAllowed);
+  if (!value.is_list()) refuse_value(value, kAllowed);
   std::vector<std::string> names;
   for (const Value& item : value.items()) {
-    if (!item.is_scalar() || item.is_null() || item.is_tagged() || item.scalar().empty()) refuse(value, kAllowed);
+    if (!item.is_scalar() || item.is_null() || item.is_tagged() || item.scalar().empty()) refuse_value(value, kAllowed);
     names.push_back(item.scalar());
   }
   return names;
@@ -127,6 +94,8 @@ std::vector<std::string> read_names(const Value& value) {
 std::string text_of(bool flag) { return flag ? "true" : "false"; }
 std::string text_of(int number) { return std::to_string(number); }
 std::string text_of(const ReshardAfterForward& value) { return value.text(); }
+std::string text_of(const std::optional<ReshardAfterForward>& value) { return value ? value->text() : "null"; }
+std::string text_of(PrefetchOrder order) { return order == PrefetchOrder::kList ? "list" : "registration"; }
 std::string text_of(RecomputeKeep keep) { return std::string(word_of(keep)); }
 std::string text_of(std::optional<DType> dtype) { return dtype ? std::string(name(*dtype)) : "null"; }
 
@@ -140,15 +109,6 @@ template <class T>
 std::string text_of(const std::vector<T>& items) {
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
-// Braces begin a mapping in YAML: patterns that have them stand in quotes.
-std::string text_of(const Patterns& patterns) {
-  std::vector<std::string> items = texts_of(patterns);
-  for (std::string& item : items) {
-    if (item.find('{') != std::string::npos) item = fmt::format("\"{}\"", item);
-  }
-  return fmt::format("[{}]", fmt::join(items, ", "));
-}
-
 // --- Rows
 
 // A key that takes effect as it is written.
@@ -193,21 +153,27 @@ constexpr std::array kKeys = {
     row<&C::reduce_dtype, read_dtype>("reduce_dtype"),
     row<&C::output_dtype, read_dtype>("output_dtype"),
     row<&C::cast_forward_inputs, read_bool>("cast_forward_inputs"),
-    list_row<&C::sub_modules_to_wrap, read_patterns>("sub_modules_to_wrap", [](const E& e) { return e.wrapped; }),
+    list_row<&C::sub_modules_to_wrap, read_wrap_entries>("sub_modules_to_wrap", [](const E& e) { return e.wrapped; }),
+    list_row<&C::hook_modules, read_optional_patterns>("hook_modules", [](const E& e) { return e.hooks; }),
+    row<&C::pregather, read_bool>("pregather"),
     list_row<&C::ignored_modules, read_optional_patterns>("ignored_modules", [](const E& e) { return e.ignored; }),
     list_row<&C::recompute_modules, read_optional_patterns>("recompute_modules",
                                                             [](const E& e) { return e.recomputed; }),
     row<&C::use_reentrant, read_bool>("use_reentrant"),
     row<&C::recompute_keep, read_recompute_keep>("recompute_keep"),
     row<&C::recompute_every, read_int<1>>("recompute_every"),
+    row<&C::recompute_children, read_bool>("recompute_children"),
     with_effect(row<&C::reshard_after_forward, read_reshard>("reshard_after_forward"),
                 [](const E& e) { return std::vector{e.layout.reshard_after_forward.text()}; }),
+    with_effect(row<&C::root_reshard_after_forward, read_optional_reshard>("root_reshard_after_forward"),
+                [](const E& e) { return std::vector{e.layout.root_reshard_after_forward.text()}; }),
     row<&C::offload_to_cpu, read_bool>("offload_to_cpu"),
     row<&C::pin_memory, read_bool>("pin_memory"),
     list_row<&C::activation_offload_modules, read_optional_patterns>("activation_offload_modules",
                                                                      [](const E& e) { return e.offloaded; }),
     row<&C::num_to_forward_prefetch, read_int<0>>("num_to_forward_prefetch"),
     row<&C::num_to_backward_prefetch, read_int<0>>("num_to_backward_prefetch"),
+    row<&C::prefetch_order, read_prefetch_order>("prefetch_order"),
     list_row<&C::chunk_mbs_modules, read_optional_patterns>("chunk_mbs_modules", [](const E& e) { return e.chunked; }),
     row<&C::chunk_mbs, read_int<1>>("chunk_mbs"),
     row<&C::chunk_arg_indexs, read_places>("chunk_arg_indexs"),

@@ -19,7 +19,8 @@ namespace loom::sharding {
 struct Fsdp2Effects {
   const Fsdp2Config& config;
   const WorldLayout& layout;
-  const std::vector<std::string>& wrapped;     // paths that sub_modules_to_wrap selects
+  const std::vector<std::string>& wrapped;     // groups that sub_modules_to_wrap makes (text_of)
+  const std::vector<std::string>& hooks;       // paths of hook_modules
   const std::vector<std::string>& ignored;     // of ignored_modules
   const std::vector<std::string>& recomputed;  // of recompute_modules, and what a program adds (text_of)
   const std::vector<std::string>& offloaded;   // of activation_offload_modules

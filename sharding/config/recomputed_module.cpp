@@ -12,6 +12,7 @@ struct KeepWord {
   std::string_view word;
 };
 constexpr std::array kKeepWords = {KeepWord{RecomputeKeep::kNone, "none"},
+                                   KeepWord{RecomputeKeep::kAttention, "attention"},
                                    KeepWord{RecomputeKeep::kSelectedOps, "selected_ops"},
                                    KeepWord{RecomputeKeep::kSelectedOpsNeeded, "selected_ops_needed"}};
 

@@ -15,7 +15,7 @@
 namespace loom::sharding {
 
 // What is kept of a recomputed module besides its arguments (recompute::Keep, by the words of recompute_keep).
-enum class RecomputeKeep : std::uint8_t { kNone, kSelectedOps, kSelectedOpsNeeded };
+enum class RecomputeKeep : std::uint8_t { kNone, kSelectedOps, kSelectedOpsNeeded, kAttention };
 
 enum class RecomputedPart : std::uint8_t {
   kWhole,               // the module

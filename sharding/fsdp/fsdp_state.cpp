@@ -29,6 +29,7 @@ std::vector<comm::Axis> axes_of(const std::vector<FsdpState*>& states, comm::Axi
 FsdpState::FsdpState(std::vector<nn::Module*> modules, const FullyShardOptions& options,
                      std::unique_ptr<ParamGroup> group)
     : modules_(std::move(modules)),
+      hooked_(options.hook_module != nullptr ? std::vector<nn::Module*>{options.hook_module} : modules_),
       options_(options),
       group_(std::move(group)),
       reshard_chosen_(options.reshard_after_forward.has_value()) {}
@@ -46,11 +47,11 @@ void FsdpState::switch_reshard_after_forward(bool on) {
 
 void FsdpState::install_hooks() {
   // The module owns its state through the attachment; its hooks need no ownership.
-  for (nn::Module* module : modules_) {
+  for (nn::Module* module : hooked_) {
     module->register_pre_hook(
         [this](nn::Module& about_to_run, nn::Args& args) {
           if (!is_first_to_run(about_to_run)) return;
-          to_run() = modules_;
+          to_run() = hooked_;
           pre_forward(args);
         },
         /*prepend=*/true);
@@ -65,10 +66,10 @@ std::vector<nn::Module*>& FsdpState::to_run() { return autograd::in_backward() ?
 
 bool FsdpState::is_first_to_run(const nn::Module& module) {
   const std::vector<nn::Module*>& waiting = to_run();
-  if (modules_.size() == 1 || waiting.empty()) return true;
+  if (hooked_.size() == 1 || waiting.empty()) return true;
   // A recompute that stopped early left some waiting; the next one begins with a module that has run, or with all.
   return is_recomputed_for_its_backward() &&
-         (waiting.size() == modules_.size() || std::find(waiting.begin(), waiting.end(), &module) == waiting.end());
+         (waiting.size() == hooked_.size() || std::find(waiting.begin(), waiting.end(), &module) == waiting.end());
 }
 
 void FsdpState::set_post_optim_event(device::Event event) {
@@ -169,12 +170,27 @@ void FsdpState::begin_iteration() {
   lazy_init();
   if (shared_->iteration_root != nullptr || autograd::in_backward()) return;
   shared_->iteration_root = this;
+  gather_after_optimizer();
+}
+
+// What the gathers from here on wait for: the optimizer's work, or all that compute has done.
+void FsdpState::gather_after_optimizer() {
   device::Device& device = *shared_->comm.device;
   std::optional<device::Event>& optimized = shared_->states.front()->post_optim_event_;
   const device::Event ready = optimized ? *optimized : device.stream(StreamId::kCompute).record();
   optimized.reset();
   device.stream(StreamId::kGatherCopyIn).wait(ready);
   device.stream(StreamId::kGather).wait(ready);
+}
+
+void FsdpState::pregather() {
+  lazy_init();
+  gather_after_optimizer();
+  for (FsdpState* state : shared_->states) {
+    if (state->group_ == nullptr) continue;
+    state->group_->unshard();
+    state->group_->wait_for_unshard();
+  }
 }
 
 void FsdpState::cast_inputs(nn::Args& args) const {

@@ -65,6 +65,8 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
 
   // Makes this the root of all states below its module. Collective; done by the first forward, or earlier by hand.
   void lazy_init();
+  // Gathers the groups of all states under this one, in their order, and waits for each.
+  void pregather();
   bool is_initialized() const { return shared_ != nullptr; }
   // Forwards of groups that the next backward will prefetch against; 0 after it, and without grad mode.
   std::size_t recorded_forwards() const { return shared_ == nullptr ? 0 : shared_->comm.post_forward_order.size(); }
@@ -92,6 +94,7 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   void check_not_set_up_as_root(const std::string& path, const nn::Module& root) const;
   void check_reductions();
   void begin_iteration();
+  void gather_after_optimizer();
   void end_iteration();
   void cast_inputs(nn::Args& args) const;
   nn::Value cast_outputs(nn::Value output) const;
@@ -101,6 +104,7 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   void hook_inputs(nn::Args& args);
 
   const std::vector<nn::Module*> modules_;
+  const std::vector<nn::Module*> hooked_;  // whose forward gathers and reshards: modules_, or the one around them
   std::vector<nn::Module*> to_run_;        // of several: those that have not run yet in this forward
   std::vector<nn::Module*> to_run_again_;  // the same in backward, where a recompute may stop before the last one
   std::map<std::pair<const nn::Module*, std::string>, ForwardMethod> methods_;

@@ -258,7 +258,7 @@ Muon::Muon(nn::Module& root, nn::ParameterGroups groups, const MuonOptions& opti
     for (const auto& param : state->group()->params()) owners[param->sharded().id()] = {param.get(), state->group()};
   }
   for (nn::ParameterGroup& group : this->groups()) {
-    if (!group.hidden_matrices && options.scalar_lr) group.lr_mult = *options.scalar_lr / adamw.lr;
+    if (!group.hidden_matrices && options.scalar_lr) group.lr_mult *= *options.scalar_lr / adamw.lr;
     if (!group.lr) group.lr = adamw.lr * group.lr_mult;
     if (!group.weight_decay) group.weight_decay = adamw.weight_decay;
     if (!group.hidden_matrices) continue;

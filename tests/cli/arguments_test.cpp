@@ -921,6 +921,27 @@ TEST(LogFlags, AreReadAsWritten) {
   EXPECT_THAT(a.written.without_effect, ElementsAre());
 }
 
+// 101 bytes are 10 samples of 10 tokens and the one behind them: 2 batches of 4 in an epoch.
+TEST(Epochs, AreWholeBatchesOfTheTrainingData) {
+  const std::string data = test::write_file(test::fresh_folder() / "text.txt", std::string(101, 'a')).string();
+  const auto words = [&](const Words& more) {
+    Words all = {"train", "--model-config",      "m.yaml", "--data-path",         data, "--seq-length",
+                 "10",    "--held-out-fraction", "0",      "--global-batch-size", "4"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto job = std::get<job::Job>(parsed(words({"--train-epochs", "3", "--save", "out", "--save-epochs", "2"})));
+  EXPECT_EQ(job.schedule.train_iters, 6);
+  EXPECT_EQ(job.schedule.lr_decay_iters, 6);
+  EXPECT_EQ(job.schedule.save_epoch_iters, 4);
+  EXPECT_EQ(refusal(words({"--train-epochs", "1", "--global-batch-size", "16"})),
+            "--train-epochs is given, and the training data has 10 samples, less than one --global-batch-size of 16; "
+            "use a smaller batch or --train-iters");
+  EXPECT_EQ(refusal({"plan", "--model-config", "m.yaml", "--train-epochs", "2"}),
+            "--train-epochs counts the samples of the training data, and none is given; give --data-path PATH, or "
+            "--train-iters");
+}
+
 TEST(LogFlags, ThroughputWithoutAPlaceToSayItIsNamedAsWithoutEffect) {
   EXPECT_THAT(train({"--log-throughput"}).written.without_effect, ElementsAre("--log-throughput"));
   EXPECT_THAT(train({"--log-throughput", "--tensorboard-dir", "tb"}).written.without_effect,
@@ -945,8 +966,6 @@ TEST(LogFlags, OfTensorBoardAreRefusedWithoutItsFolder) {
             "--tensorboard-dir DIR");
   EXPECT_EQ(refusal(with_model_and_data({"--log-format", "megatorn"})),
             "--log-format is megatorn; use short, megatron (did you mean megatron?)");
-  EXPECT_EQ(refusal(with_model_and_data({"--log-num-zeros-in-grad"})),
-            "--log-num-zeros-in-grad is not built: zeros of gradients are not counted; remove it");
   EXPECT_EQ(refusal(with_model_and_data({"--timing-log-level", "2"})),
             "--timing-log-level is 2; timers of a step's parts are not built; write 0, and use --profile to see the "
             "parts");
@@ -1240,12 +1259,13 @@ INSTANTIATE_TEST_SUITE_P(
             "unknown flag --micro-batchsize; did you mean --micro-batch-size?"},
         Bad{with_model_and_data({"--lrr=1"}), "unknown flag --lrr; did you mean --lr?"},
         Bad{with_model_and_data({"--num-laiers", "4"}), "unknown flag --num-laiers; see shardloom train --help all"},
-        Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2", "--log-num-zeros-in-grad",
-                                 "--lrr", "2"}),
+        Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2",
+                                 "--gradient-accumulation-fusion", "--lrr", "2"}),
             "4 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
             "  unknown flag --micro-batchsize; did you mean --micro-batch-size?\n"
             "  --sequence-parallel goes with tensor parallelism, which is not built; remove it\n"
-            "  --log-num-zeros-in-grad is not built: zeros of gradients are not counted; remove it"},
+            "  --gradient-accumulation-fusion does not go with FSDP2, which reduces the gradients itself; remove it or "
+            "write --no-gradient-accumulation-fusion"},
         Bad{with_model_and_data({"--attention-dropout", "0.1"}),
             "--attention-dropout is 0.1; dropout is not built; write 0"},
         Bad{with_model_and_data({"--mm-model", "m.json"}),
@@ -1353,6 +1373,17 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Schedules, BadCommandLine,
     ::testing::Values(
+        Bad{with_model_and_data({"--train-iters", "5", "--train-epochs", "5"}),
+            "--train-iters and --train-epochs are both given; keep one"},
+        Bad{with_model_and_data({"--train-samples", "5", "--train-epochs", "5"}),
+            "--train-samples and --train-epochs are both given; keep one"},
+        Bad{with_model_and_data({"--train-epochs", "1000001"}), "--train-epochs is 1000001; use at most 1000000"},
+        Bad{with_model_and_data({"--loss-reduction", "per_sample", "--loss-chunk-size", "4"}),
+            "--loss-reduction is per_sample, and with --loss-chunk-size the loss is computed in pieces over all "
+            "samples; remove one of them"},
+        Bad{with_model_and_data({"--lr-scaling-plan", "head"}),
+            "--lr-scaling-plan has head; write REGEX=FACTOR with a factor of at least 0, as in "
+            "'model\\.embed_tokens=0.1'"},
         Bad{with_model_and_data({"--train-iters", "5", "--train-samples", "5"}),
             "--train-iters and --train-samples are both given; keep one"},
         Bad{with_model_and_data({"--train-samples", "5", "--lr-decay-iters", "5"}),
@@ -1599,7 +1630,7 @@ INSTANTIATE_TEST_SUITE_P(
             "torch_dcp"},
         Bad{with_model_and_data({"--ckpt-format", "hf", "--save", "out", "--keep-last", "2"}),
             "--ckpt-format is hf, a folder of the trained model from which no run can go on, but a flag of checkpoints "
-            "is given (--save-interval, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or "
+            "is given (--save-interval, --save-epochs, --load, --async-save, --keep-last, --no-save-optim, --no-save-rng or "
             "--on-save-error); remove it, or use torch_dcp"},
         Bad{with_model_and_data({"--ckpt-step", "4"}),
             "--ckpt-step is 4, but --load is not given, so nothing is loaded; add --load DIR"},

@@ -87,14 +87,16 @@ INSTANTIATE_TEST_SUITE_P(
               .flags = {},
               .error = "",
               .environment = {"CUDA_DEVICE_MAX_CONNECTIONS=2"}},
-        Thing{.name = "5 a tie over two groups",
-              .yaml = kYaml,
-              .flags = {},
-              .error = "fsdp2.yaml:2:22: sub_modules_to_wrap: 'model.embed_tokens.weight' (group 'model.embed_tokens') "
-                       "and 'lm_head.weight' (group 'lm_head') are one parameter; a tie must stay inside one group: "
-                       "wrap neither module, or untie them (--untie-embeddings-and-output-weights, or "
-                       "tie_word_embeddings: false)",
-              .tied = true},
+        Thing{
+            .name = "5 a tie over two groups",
+            .yaml = kYaml,
+            .flags = {},
+            .error =
+                "fsdp2.yaml:2:22: sub_modules_to_wrap: 'model.embed_tokens.weight' (group 'model.embed_tokens') "
+                "and 'lm_head.weight' (group 'lm_head') are one parameter; a tie must stay inside one group: "
+                "wrap neither module, wrap both as one group, or untie them (--untie-embeddings-and-output-weights, or "
+                "tie_word_embeddings: false)",
+            .tied = true},
         Thing{.name = "5 a tie over two groups, untied by the flag",
               .yaml = kYaml,
               .flags = {"--untie-embeddings-and-output-weights"},

@@ -95,10 +95,12 @@ TEST_F(FirstUse, ATiedModelIsTrainedByItsFileAndTheErrorSaysWhich) {
                                    "--nproc-per-node", "2",         "--use-torch-fsdp2", "--fsdp2-config"};
   const Outcome refused = folder.run(run + Words{"full_shard"});
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err,
-              HasSubstr("are one parameter; a tie must stay inside one group: wrap neither module, or untie "
-                        "them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false); of "
-                        "the files in configs/fsdp2, full_shard_tied fits Qwen2ForCausalLM on 2 ranks\n"));
+  EXPECT_THAT(
+      refused.err,
+      HasSubstr(
+          "are one parameter; a tie must stay inside one group: wrap neither module, wrap both as one group, or untie "
+          "them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false); of "
+          "the files in configs/fsdp2, full_shard_tied fits Qwen2ForCausalLM on 2 ranks\n"));
   done(run + Words{"full_shard_tied"});
 }
 

@@ -191,8 +191,8 @@ TEST_F(BadInput, TiedWeightsWouldBeInTwoGroups) {
   expect_refusal(
       kFourSteps + kTwoRanks,
       "fsdp2.yaml:2:22: sub_modules_to_wrap: 'model.embed_tokens.weight' (group 'model.embed_tokens') and "
-      "'lm_head.weight' (group 'lm_head') are one parameter; a tie must stay inside one group: wrap neither module, or "
-      "untie them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
+      "'lm_head.weight' (group 'lm_head') are one parameter; a tie must stay inside one group: wrap neither module, "
+      "wrap both as one group, or untie them (--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
 }
 
 TEST_F(BadInput, FlagIsUnknown) {

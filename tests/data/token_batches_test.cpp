@@ -138,5 +138,21 @@ TEST(KindOfData, IsTokensWhereThereArePairs) {
   EXPECT_EQ(data_kind(options), DataKind::kTokens);
 }
 
+// 16 tokens of which each sample takes 6 and shares its last one: 2 whole samples.
+TEST_F(TokenBatches, HaveAnEpochOfTheWholeSamples) {
+  EXPECT_EQ(epoch_samples(options, 4), 2);
+  options.data_path.insert(options.data_path.begin(), "1");
+  EXPECT_EQ(test::message_of<ConfigError>([&] { epoch_samples(options, 4); }),
+            "an epoch of data that is blended by weights has no length; give --train-iters or --train-samples");
+}
+
+TEST(ByteEpoch, HasTheSamplesThatAreNotHeldOut) {
+  DataOptions options;
+  options.data_path = {test::write_file(test::fresh_folder() / "text.txt", std::string(101, 'a'))};
+  options.held_out_fraction = 0;
+  options.seq_length = 10;
+  EXPECT_EQ(epoch_samples(options, 4), 10);
+}
+
 }  // namespace
 }  // namespace loom::data

@@ -68,9 +68,16 @@ TEST_F(MegatronLine, IsMegatronsByteForByte) {
 }
 
 TEST_F(MegatronLine, HasTheNormOfTheParametersBehindThatOfTheGradients) {
-  MegatronLog log = this->log({.log_interval = 1, .params_norm = [] { return 12.3456; }});
+  MegatronLog log = this->log({.log_interval = 1, .figures = {.params_norm = [] { return 12.3456; }}});
   step(log, metrics(1, 1));
   EXPECT_THAT(taken(), HasSubstr(" grad norm: 2.000 | params norm: 12.346 | number of skipped iterations:   0 |"));
+}
+
+TEST_F(MegatronLine, HasTheZerosOfTheGradientsBetweenTheTwoNorms) {
+  MegatronLog log = this->log(
+      {.log_interval = 1, .figures = {.params_norm = [] { return 1.5; }, .zeros_in_grad = [] { return 1234567.0; }}});
+  step(log, metrics(1, 1));
+  EXPECT_THAT(taken(), HasSubstr(" grad norm: 2.000 | num zeros: 1234567 | params norm: 1.500 |"));
 }
 
 TEST_F(MegatronLine, ComesEveryIntervalWithTheMeansOfThatInterval) {

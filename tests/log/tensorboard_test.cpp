@@ -65,6 +65,19 @@ TEST_F(TensorBoardFile, HasMegatronsTagsByIterationAndBySamples) {
                           "loss-scale vs samples 24 1", "grad-norm 3 0.75", "grad-norm vs samples 24 0.75"));
 }
 
+TEST_F(TensorBoardFile, HasZerosAndNormsByLayerWhereTheyAreAskedFor) {
+  options.log_loss_scale_to_tensorboard = false;
+  const auto layers = [] { return std::vector<train::LayerNorms>{{"embed", 0.5, 4}, {"layers.0", 0.25, 2}}; };
+  open({.global_batch_size = 8, .figures = {.zeros_in_grad = [] { return 3.0; }, .norms_by_layer = layers}});
+  step(metrics(1));
+  board->run_done({});
+  EXPECT_THAT(scalars(), ElementsAre("learning-rate 1 0.125", "learning-rate vs samples 8 0.125", "batch-size 1 8",
+                                     "batch-size vs samples 8 8", "lm loss 1 2.5", "lm loss vs samples 8 2.5",
+                                     "grad-norm 1 0.75", "grad-norm vs samples 8 0.75", "num-zeros 1 3",
+                                     "num-zeros vs samples 8 3", "grad-norm/embed 1 0.5", "params-norm/embed 1 4",
+                                     "grad-norm/layers.0 1 0.25", "params-norm/layers.0 1 2"));
+}
+
 TEST_F(TensorBoardFile, HasWhatIsAskedForBesides) {
   options.log_loss_scale_to_tensorboard = false;
   options.log_world_size_to_tensorboard = true;
@@ -76,7 +89,7 @@ TEST_F(TensorBoardFile, HasWhatIsAskedForBesides) {
   open({.world_size = 4,
         .global_batch_size = 8,
         .flops_per_rank = [] { return 5e11; },
-        .params_norm = [] { return 12.5; },
+        .figures = {.params_norm = [] { return 12.5; }},
         .memory =
             [] {
               return MemoryFigures{4096, 1024, 8192, 2048};

@@ -296,6 +296,24 @@ TEST(RecomputeModules, AreResolvedLikeTheWrappedOnes) {
   EXPECT_THAT(plan_of(model, "use_reentrant: false\n").recomputed, IsEmpty());
 }
 
+TEST(RecomputeModules, MayStandForTheirChildren) {
+  test::PlainModel model;
+  using sharding::RecomputedModule;
+  EXPECT_THAT(plan_of(model, "recompute_modules: ['layers.{0,2}']\nrecompute_children: true\n").recomputed,
+              ElementsAre(RecomputedModule{"layers.0.up"}, RecomputedModule{"layers.0.down"},
+                          RecomputedModule{"layers.2.up"}, RecomputedModule{"layers.2.down"}));
+  EXPECT_THAT(plan_of(model,
+                      "recompute_modules: ['layers.{*}']\nrecompute_children: true\nrecompute_every: 2\n"
+                      "use_reentrant: false\nrecompute_keep: attention\n")
+                  .recomputed,
+              ElementsAre(RecomputedModule{"layers.1.up", false, sharding::RecomputeKeep::kAttention},
+                          RecomputedModule{"layers.1.down", false, sharding::RecomputeKeep::kAttention}));
+  EXPECT_EQ(test::message_of<ConfigError>(
+                [&] { plan_of(model, "recompute_modules: ['layers.1.up']\nrecompute_children: true\n"); }),
+            "f.yaml:2:21: recompute_children is true, and 'layers.1.up' (a Linear) of recompute_modules has no module "
+            "below it; remove the key, or list the modules whose children are to be recomputed");
+}
+
 TEST(RecomputeModules, WhatDoesNotGoTogetherIsRefused) {
   test::PlainModel model;
   EXPECT_EQ(test::message_of<ConfigError>(

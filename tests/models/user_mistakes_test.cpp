@@ -212,11 +212,12 @@ class TiedByStrategy final : public Tied {
 TEST(ATieAcrossGroups, IsNamedByBothPaths) {
   test::run_world(1, [](RankContext&, comm::World& world) {
     Tied model;
-    EXPECT_EQ(test::message_of<ConfigError>(
-                  [&] { model.fully_shard(world, own_config("sub_modules_to_wrap: [tied_head]\n")); }),
-              "f.yaml:1:22: sub_modules_to_wrap: 'embed.weight' (group of the root) and 'tied_head.weight' (group "
-              "'tied_head') are one parameter; a tie must stay inside one group: wrap neither module, or untie them "
-              "(--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
+    EXPECT_EQ(
+        test::message_of<ConfigError>(
+            [&] { model.fully_shard(world, own_config("sub_modules_to_wrap: [tied_head]\n")); }),
+        "f.yaml:1:22: sub_modules_to_wrap: 'embed.weight' (group of the root) and 'tied_head.weight' (group "
+        "'tied_head') are one parameter; a tie must stay inside one group: wrap neither module, wrap both as one group, or untie them "
+        "(--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
   });
 }
 
@@ -226,7 +227,7 @@ TEST(ATieAcrossGroups, OfAStrategyOfItsOwnIsNamedToo) {
     EXPECT_EQ(
         test::message_of<ConfigError>([&] { model.fully_shard(world, own_config("sharding_size: auto\n")); }),
         "OwnModel: 'embed.weight' (group 'embed') and 'tied_head.weight' (group of the root) are one parameter; a "
-        "tie must stay inside one group: wrap neither module, or untie them (--untie-embeddings-and-output-weights, or "
+        "tie must stay inside one group: wrap neither module, wrap both as one group, or untie them (--untie-embeddings-and-output-weights, or "
         "tie_word_embeddings: false)");
   });
 }

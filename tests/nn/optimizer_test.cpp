@@ -93,6 +93,28 @@ TEST(ParameterGroups, HaveTheirOwnDecayAndLearningRate) {
   EXPECT_EQ(optimizer.groups()[1].lr, 0.5);
 }
 
+// Only as many as there are, of matrices first, then by decay, then as parameters come.
+TEST(ParameterGroups, FollowARuleOfEachParameter) {
+  test::OneRank rank;
+  const auto model = fresh_model();
+  const auto rule_of = [](const std::string& path) -> ParameterRule {
+    return {.decays = path.find("norm") == std::string::npos, .lr_mult = path.ends_with("bias") ? 0.5 : 1};
+  };
+  // A decay of 0 for those that decay does not mix them with the others.
+  const ParameterGroups groups =
+      make_parameter_groups(*model, {.weight_decay = 0, .hidden_matrices_apart = true, .rule_of = rule_of});
+  ASSERT_EQ(groups.size(), 4u);
+  EXPECT_TRUE(groups[0].hidden_matrices);
+  EXPECT_THAT(paths(groups[1]), ElementsAre("embed_tokens.weight"));
+  EXPECT_THAT(paths(groups[2]), ElementsAre("layers.0.qkv_proj.bias", "layers.0.mlp.down_proj.bias"));
+  EXPECT_THAT(paths(groups[3]), ElementsAre("layers.0.input_layernorm.weight",
+                                            "layers.0.post_attention_layernorm.weight", "norm.weight"));
+  EXPECT_EQ(groups[2].lr_mult, 0.5);
+  AdamW optimizer(groups, kOptions);
+  EXPECT_EQ(optimizer.groups()[2].lr, 0.025);
+  EXPECT_EQ(optimizer.groups()[3].weight_decay, 0);
+}
+
 TEST(ParameterGroups, RefuseGatheredParameters) {
   test::OneRank rank;
   const auto model = fresh_model();

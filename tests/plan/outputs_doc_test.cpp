@@ -91,7 +91,10 @@ TEST(OutputsPage, HasEveryKeyOfMetrics) {
   metrics.loss_is_scaled = metrics.skipped = true;
   metrics.reports.emplace_back("NAME", 1.5);
   const auto path = test::fresh_folder() / "metrics.jsonl";
-  log::MetricsWriter(path).write(metrics);
+  const auto layers = [] { return std::vector<train::LayerNorms>{{"NAME", 1.0, 2.0}}; };
+  log::MetricsWriter(path, log::MetricsMode::kNew,
+                     {.params_norm = {}, .zeros_in_grad = [] { return 3.0; }, .norms_by_layer = layers})
+      .write(metrics);
   Names keys;
   add_keys(ordered_json::parse(test::read_file(path)), "", keys);
   expect_on_the_page(keys, "metrics.jsonl");
@@ -108,7 +111,12 @@ TEST(LogsPage, HasEveryTagOfTensorBoard) {
   }
   options.log_interval = 1;
   log::TensorBoard board(options, {.flops_per_rank = [] { return 1.0; },
-                                   .params_norm = [] { return 1.0; },
+                                   .figures = {.params_norm = [] { return 1.0; },
+                                               .zeros_in_grad = [] { return 2.0; },
+                                               .norms_by_layer =
+                                                   [] {
+                                                     return std::vector<train::LayerNorms>{{"LAYER", 1, 2}};
+                                                   }},
                                    .memory = [] { return log::MemoryFigures{}; }});
   train::StepMetrics metrics{.step = 1, .samples_consumed = 8, .samples_skipped = 4, .held_out_loss = 1.0};
   metrics.reports.emplace_back("NAME", 1.5);

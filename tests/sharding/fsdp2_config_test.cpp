@@ -84,7 +84,7 @@ TEST(Fsdp2Config, TheMigrationGuidesExampleIsReadAsItIs) {
 
   const Fsdp2Config config = parse_fsdp2_config(text.str(), "migration_guide.yaml");
   EXPECT_EQ(config.sharding_size, Fsdp2Config::kAllRanks);
-  EXPECT_THAT(texts(config.sub_modules_to_wrap),
+  EXPECT_THAT(texts(patterns_of(config.sub_modules_to_wrap)),
               ElementsAre("text_decoder.output_layer", "text_decoder.embedding", "text_decoder.rotary_pos_emb",
                           "text_decoder.decoder.layers.{*}"));
   EXPECT_EQ(config.param_dtype, DType::kBF16);
@@ -98,7 +98,7 @@ TEST(Fsdp2Config, TheMigrationGuidesExampleIsReadAsItIs) {
   EXPECT_FALSE(config.offload_to_cpu);
   // Its wrap entries stand on lines 3 to 6, after `  - `.
   EXPECT_EQ(config.sub_modules_to_wrap.back().mark().text(), "migration_guide.yaml:6:5");
-  EXPECT_EQ(config.sub_modules_to_wrap.back().key(), "sub_modules_to_wrap");
+  EXPECT_EQ(config.sub_modules_to_wrap.back().modules.front().key(), "sub_modules_to_wrap");
 }
 
 TEST(Fsdp2Config, AKeyThatIsNotGivenHasTheGuidesDefault) {
@@ -153,7 +153,7 @@ moe_modules: ["model.layers.{*}.mlp.experts"]
   EXPECT_EQ(config.reduce_dtype, DType::kF32);
   EXPECT_EQ(config.output_dtype, DType::kF16);
   EXPECT_FALSE(config.cast_forward_inputs);
-  EXPECT_THAT(texts(config.sub_modules_to_wrap), ElementsAre("lm_head", "model.layers.{0-20,22-40}"));
+  EXPECT_THAT(texts(patterns_of(config.sub_modules_to_wrap)), ElementsAre("lm_head", "model.layers.{0-20,22-40}"));
   EXPECT_THAT(texts(config.ignored_modules), ElementsAre("vision"));
   EXPECT_THAT(texts(config.recompute_modules), ElementsAre("model.layers.{*}"));
   EXPECT_FALSE(config.use_reentrant);
@@ -197,6 +197,11 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"align_fsdp_param_groups", "true"},
                                                      {"expert_parallel_size", "2"},
                                                      {"reshard_local_experts", "false"},
+                                                     {"root_reshard_after_forward", "2"},
+                                                     {"prefetch_order", "list"},
+                                                     {"recompute_children", "true"},
+                                                     {"hook_modules", "[\"layers.{*}\"]"},
+                                                     {"pregather", "true"},
                                                      {"moe_modules", "[experts]"},
                                                      {"freeze", "[embed, \"layers.{0-2}\"]"},
                                                      {"lora",
@@ -249,7 +254,55 @@ TEST(Fsdp2Config, TheQuickstartFileIsFitForThisVersion) {
   EXPECT_NO_THROW(reject_not_built(config));
   EXPECT_EQ(layout.shard, 4);
   EXPECT_THAT(layout.warnings, IsEmpty());
-  EXPECT_THAT(texts(config.sub_modules_to_wrap), ElementsAre("model.embed_tokens", "model.layers.{*}", "lm_head"));
+  EXPECT_THAT(texts(patterns_of(config.sub_modules_to_wrap)),
+              ElementsAre("model.embed_tokens", "model.layers.{*}", "lm_head"));
+}
+
+// --- Groups
+
+TEST(Fsdp2Config, AListInsideTheListIsOneGroup) {
+  const auto entries = parsed("sub_modules_to_wrap:\n  - \"layers.{*}\"\n  - [norm, lm_head]\n").sub_modules_to_wrap;
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_FALSE(entries[0].is_one_group);
+  EXPECT_TRUE(entries[1].is_one_group);
+  EXPECT_THAT(texts(entries[1].modules), ElementsAre("norm", "lm_head"));
+  EXPECT_EQ(entries[1].mark().text(), "f.yaml:3:6");
+  EXPECT_EQ(entries[1].reshard_after_forward, std::nullopt);
+}
+
+TEST(Fsdp2Config, AnEntryMayChooseItsOwnReshard) {
+  const auto entries = parsed(
+                           "sub_modules_to_wrap:\n"
+                           "  - modules: [norm, lm_head]\n    reshard_after_forward: false\n"
+                           "  - {modules: \"layers.{0-1}\", reshard_after_forward: 2}\n")
+                           .sub_modules_to_wrap;
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_TRUE(entries[0].is_one_group);
+  EXPECT_EQ(entries[0].reshard_after_forward, ReshardAfterForward(false));
+  EXPECT_FALSE(entries[1].is_one_group);
+  EXPECT_EQ(entries[1].reshard_after_forward, ReshardAfterForward(2));
+}
+
+TEST(Fsdp2Config, GroupsAreWrittenAsTheyAreRead) {
+  const std::string text =
+      "[embed, \"layers.{*}\", [norm, \"heads.{0,2}\"], {modules: [a], reshard_after_forward: 4}, "
+      "{modules: \"b.{*}\", reshard_after_forward: false}]";
+  const Fsdp2Key& key = fsdp2_key("sub_modules_to_wrap");
+  const std::string written = key.write(parsed("sub_modules_to_wrap: " + text));
+  EXPECT_EQ(written, text);
+  EXPECT_EQ(key.write(parsed("sub_modules_to_wrap: " + written)), written);
+}
+
+TEST(Fsdp2Config, AGroupsReshardMustFitItsRanks) {
+  EXPECT_EQ(refusal([] {
+              validate_against_world(
+                  parsed("sharding_size: 4\nsub_modules_to_wrap:\n  - {modules: a, reshard_after_forward: 3}"), 4);
+            }),
+            "f.yaml:3:15: reshard_after_forward is 3, but a shard group has 4 ranks; use 1, 2, 4, true or false");
+  EXPECT_EQ(refusal([] { validate_against_world(parsed("sharding_size: 4\nroot_reshard_after_forward: 3"), 4); }),
+            "f.yaml:2:29: root_reshard_after_forward is 3, but a shard group has 4 ranks; use 1, 2, 4, true or false");
+  const WorldLayout layout = validate_against_world(parsed("sharding_size: 4\nreshard_after_forward: 2"), 4);
+  EXPECT_EQ(layout.root_reshard_after_forward, ReshardAfterForward(2));
 }
 
 // --- What is refused
@@ -312,7 +365,8 @@ INSTANTIATE_TEST_SUITE_P(
     Booleans, BadConfig,
     ::testing::Values(
         Bad{"cast_forward_inputs: \"true\"", fmt::format("f.yaml:1:22: cast_forward_inputs is \"true\"{}", kBools)},
-        Bad{"recompute_keep: all", "f.yaml:1:17: recompute_keep is all; use none, selected_ops or selected_ops_needed"},
+        Bad{"recompute_keep: all",
+            "f.yaml:1:17: recompute_keep is all; use none, attention, selected_ops or selected_ops_needed"},
         Bad{"recompute_every: 0", "f.yaml:1:18: recompute_every is 0; use a whole number of at least 1"},
         Bad{"use_reentrant: 1", fmt::format("f.yaml:1:16: use_reentrant is 1{}", kBools)},
         Bad{"offload_to_cpu: maybe", fmt::format("f.yaml:1:17: offload_to_cpu is maybe{}", kBools)},
@@ -356,8 +410,21 @@ INSTANTIATE_TEST_SUITE_P(
             fmt::format("f.yaml:1:1: sub_modules_to_wrap is empty{}, or remove the key", kLists)},
         Bad{"sub_modules_to_wrap:\n  - a\n  -\n  - b",
             "f.yaml:1:1: sub_modules_to_wrap has nothing at entry 2; name a module or remove the entry"},
-        Bad{"sub_modules_to_wrap:\n  - a\n  - [b]",
-            "f.yaml:3:5: sub_modules_to_wrap has a list as entry 2; use a module path, as in \"layers.{*}\""},
+        Bad{"ignored_modules:\n  - a\n  - [b]",
+            "f.yaml:3:5: ignored_modules has a list as entry 2; use a module path, as in \"layers.{*}\""},
+        Bad{"sub_modules_to_wrap:\n  - []",
+            "f.yaml:2:5: sub_modules_to_wrap has an empty list as entry 1; name the modules of the group or remove the "
+            "entry"},
+        Bad{"sub_modules_to_wrap:\n  - [a, [b]]",
+            "f.yaml:2:9: sub_modules_to_wrap has a list as entry 2; use a module path, as in \"layers.{*}\""},
+        Bad{"sub_modules_to_wrap:\n  - {reshard_after_forward: false}",
+            "f.yaml:2:5: sub_modules_to_wrap has a mapping without 'modules' as entry 1; write {modules: [...], "
+            "reshard_after_forward: false}"},
+        Bad{"sub_modules_to_wrap:\n  - {module: a}",
+            "f.yaml:2:6: unknown key 'sub_modules_to_wrap[0].module'; did you mean modules?"},
+        Bad{"sub_modules_to_wrap:\n  - {modules: a, reshard_after_forward: 0}",
+            "f.yaml:2:41: sub_modules_to_wrap[0].reshard_after_forward is 0; use true, false or a number of ranks of at "
+            "least 1"},
         Bad{"sub_modules_to_wrap:\n  - {0-3}",
             "f.yaml:2:5: sub_modules_to_wrap has a mapping as entry 1; put a pattern with braces in quotes, as in "
             "\"layers.{*}\""},
@@ -382,10 +449,10 @@ INSTANTIATE_TEST_SUITE_P(
             "f.yaml:1:3: unknown key 'num_forward_prefetch'; did you mean num_to_forward_prefetch?"},
         Bad{"precision: bf16",
             "f.yaml:1:1: unknown key 'precision'; the keys are sharding_size, param_dtype, reduce_dtype, output_dtype, "
-            "cast_forward_inputs, sub_modules_to_wrap, ignored_modules, recompute_modules, use_reentrant, "
-            "recompute_keep, recompute_every, "
-            "reshard_after_forward, offload_to_cpu, pin_memory, activation_offload_modules, num_to_forward_prefetch, "
-            "num_to_backward_prefetch, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
+            "cast_forward_inputs, sub_modules_to_wrap, hook_modules, pregather, ignored_modules, recompute_modules, use_reentrant, "
+            "recompute_keep, recompute_every, recompute_children, "
+            "reshard_after_forward, root_reshard_after_forward, offload_to_cpu, pin_memory, activation_offload_modules, num_to_forward_prefetch, "
+            "num_to_backward_prefetch, prefetch_order, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
             "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, freeze, lora"},
         Bad{"sharding_size: 2\nparam_dtype: bf16\nsharding_size: 2",
             "f.yaml:3:1: sharding_size is given again, first at line 1; keep one"},

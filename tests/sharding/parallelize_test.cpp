@@ -26,6 +26,12 @@ ResolvedFsdp2Config resolved_of(const std::string& text, int world_size = 4) {
   return resolve_fsdp2(chain, config(text), world_size, GatherLayout::kBuffered);
 }
 
+std::vector<std::string> groups_in(const ResolvedFsdp2Config& resolved) {
+  std::vector<std::string> texts;
+  for (const WrappedGroup& group : resolved.groups) texts.push_back(text_of(group));
+  return texts;
+}
+
 std::string refusal(const std::string& text, int world_size = 4) {
   return message_of<ConfigError>([&] { resolved_of(text, world_size); });
 }
@@ -174,9 +180,63 @@ TEST(ResolvedConfig, ThatWouldSpreadATieOverTwoGroupsIsRefusedNamingBothPathsInT
       message_of<ConfigError>(
           [&] { resolve_fsdp2(model, config("sub_modules_to_wrap: [embed]"), 4, GatherLayout::kBuffered); }),
       "f.yaml:1:22: sub_modules_to_wrap: 'embed.weight' (group 'embed') and 'head.weight' (group of the root) are one "
-      "parameter; a tie must stay inside one group: wrap neither module, or untie them "
+      "parameter; a tie must stay inside one group: wrap neither module, wrap both as one group, or untie them "
       "(--untie-embeddings-and-output-weights, or tie_word_embeddings: false)");
   EXPECT_NO_THROW(resolve_fsdp2(model, config("{}"), 4, GatherLayout::kBuffered));
+}
+
+TEST(ResolvedConfig, ATieMayStayInsideOneGroup) {
+  Tied model;
+  const ResolvedFsdp2Config resolved =
+      resolve_fsdp2(model, config("sub_modules_to_wrap: [[embed, head]]"), 4, GatherLayout::kBuffered);
+  EXPECT_THAT(groups_in(resolved), ElementsAre("embed, head"));
+}
+
+// --- Groups of several modules
+
+// A listed parent stands before its listed child in both directions.
+class Nested final : public nn::Module {
+ public:
+  Nested()
+      : outer(register_module("outer", std::make_shared<test::ToyChain>(6, 1))),
+        last(register_module("last", std::make_shared<test::ToyBlock>(6))) {}
+  std::string_view type_name() const override { return "Nested"; }
+  test::ToyChain& outer;
+  test::ToyBlock& last;
+
+ protected:
+  nn::Value forward(const nn::Args& args) override { return last(outer(args.tensor(0))); }
+};
+
+TEST(Groups, StandInTheOrderOfRegistrationOfTheirFirstModules) {
+  const ResolvedFsdp2Config resolved = resolved_of(
+      "sub_modules_to_wrap: [layers.3, {modules: [layers.2, layers.0], reshard_after_forward: false}, layers.1]");
+  EXPECT_THAT(groups_in(resolved),
+              ElementsAre("layers.0, layers.2 (reshard_after_forward: false)", "layers.1", "layers.3"));
+  EXPECT_THAT(resolved.wrapped, ElementsAre("layers.0", "layers.2", "layers.1", "layers.3"));
+}
+
+TEST(Groups, TheLastEntryThatSelectsAModuleChoosesItsReshard) {
+  const ResolvedFsdp2Config resolved = resolved_of(
+      "sub_modules_to_wrap: [\"layers.{*}\", {modules: \"layers.{2-3}\", reshard_after_forward: false}, layers.3]");
+  EXPECT_THAT(groups_in(resolved),
+              ElementsAre("layers.0", "layers.1", "layers.2 (reshard_after_forward: false)", "layers.3"));
+}
+
+TEST(Groups, LeaveAModuleInsideAnotherOneToThatOne) {
+  Nested model;
+  EXPECT_THAT(groups_in(resolve_fsdp2(model, config("sub_modules_to_wrap: [[outer.layers.0, outer, last]]"), 4,
+                                      GatherLayout::kBuffered)),
+              ElementsAre("outer, last"));
+}
+
+TEST(Groups, RefuseAModuleOfTwoEntries) {
+  EXPECT_EQ(refusal("sub_modules_to_wrap:\n  - [layers.0, layers.1]\n  - \"layers.{1-2}\"\n"),
+            "f.yaml:3:5: sub_modules_to_wrap: 'layers.1' is in the entry of f.yaml:2:6 too, and one of the two is a "
+            "group of several modules; leave it in one of them");
+  EXPECT_EQ(refusal("sub_modules_to_wrap:\n  - layers.1\n  - [layers.0, layers.1]\n"),
+            "f.yaml:3:6: sub_modules_to_wrap: 'layers.1' is in the entry of f.yaml:2:5 too, and one of the two is a "
+            "group of several modules; leave it in one of them");
 }
 
 // --- Wrapped models
@@ -215,20 +275,6 @@ TEST(Apply, SetsPrefetchListsOfTheNextInTheOrderOfRegistration) {
   });
 }
 
-// A listed parent stands before its listed child in both directions.
-class Nested final : public nn::Module {
- public:
-  Nested()
-      : outer(register_module("outer", std::make_shared<test::ToyChain>(6, 1))),
-        last(register_module("last", std::make_shared<test::ToyBlock>(6))) {}
-  std::string_view type_name() const override { return "Nested"; }
-  test::ToyChain& outer;
-  test::ToyBlock& last;
-
- protected:
-  nn::Value forward(const nn::Args& args) override { return last(outer(args.tensor(0))); }
-};
-
 TEST(Apply, WrapsChildrenBeforeTheirParentsAndPrefetchesInPreOrder) {
   run_world(2, [](RankContext&, comm::World& world) {
     Nested model;
@@ -244,6 +290,41 @@ TEST(Apply, WrapsChildrenBeforeTheirParentsAndPrefetchesInPreOrder) {
     EXPECT_EQ(FsdpState::of(model)->group(), nullptr);
     EXPECT_THAT(paths_of(FsdpState::of(model.outer)->forward_prefetch(), model), ElementsAre("outer.layers.0"));
     EXPECT_THAT(paths_of(FsdpState::of(model.outer.layers[0])->forward_prefetch(), model), ElementsAre("last"));
+  });
+}
+
+TEST(Apply, WrapsSeveralModulesAsOneGroupWithItsOwnReshardAndOnePlaceInThePrefetchLists) {
+  run_world(2, [](RankContext&, comm::World& world) {
+    test::ToyChain chain(6, 4);
+    const ResolvedFsdp2Config resolved = resolve_fsdp2(
+        chain,
+        config(
+            "sharding_size: auto\nroot_reshard_after_forward: false\nnum_to_forward_prefetch: 1\n"
+            "sub_modules_to_wrap: [layers.0, {modules: [\"layers.{1-2}\"], reshard_after_forward: false}, layers.3]"),
+        2, GatherLayout::kBuffered);
+    parallelize(chain, resolved, world);
+    const FsdpState* together = FsdpState::of(chain.layers[1]);
+    EXPECT_EQ(FsdpState::of(chain.layers[2]), together);
+    EXPECT_EQ(together->group()->params().size(), 2u);
+    EXPECT_EQ(together->group()->switches().reshard_after_forward, ReshardAfterForward::never());
+    EXPECT_EQ(FsdpState::of(chain)->group()->switches().reshard_after_forward, ReshardAfterForward::never());
+    EXPECT_EQ(FsdpState::of(chain.layers[0])->group()->switches().reshard_after_forward, ReshardAfterForward::always());
+    EXPECT_THAT(FsdpState::of(chain.layers[0])->forward_prefetch(), ElementsAre(together));
+    EXPECT_THAT(together->forward_prefetch(), ElementsAre(FsdpState::of(chain.layers[3])));
+  });
+}
+
+// The blocks of the group's first module are wrapped before it, and those of its second one too.
+TEST(Apply, WrapsWhatIsBelowAnyModuleOfAGroupBeforeTheGroup) {
+  run_world(2, [](RankContext&, comm::World& world) {
+    Nested model;
+    const ResolvedFsdp2Config resolved =
+        resolve_fsdp2(model, config("sharding_size: auto\nsub_modules_to_wrap: [[outer, last], outer.layers.0]"), 2,
+                      GatherLayout::kBuffered);
+    parallelize(model, resolved, world);
+    EXPECT_EQ(FsdpState::of(model.outer), FsdpState::of(model.last));
+    EXPECT_EQ(FsdpState::of(model.outer)->group()->params().size(), 2u);
+    EXPECT_EQ(FsdpState::of(model.outer.layers[0])->group()->params().size(), 1u);
   });
 }
 

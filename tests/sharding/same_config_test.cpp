@@ -88,11 +88,13 @@ INSTANTIATE_TEST_SUITE_P(
                       Key{"sub_modules_to_wrap", "[layers.2]"}, Key{"ignored_modules", "[layers.2]"},
                       Key{"recompute_modules", "[layers.2]"}, Key{"use_reentrant", "false"},
                       Key{"recompute_keep", "selected_ops"}, Key{"recompute_every", "2"},
-                      Key{"reshard_after_forward", "false"}, Key{"offload_to_cpu", "true"}, Key{"pin_memory", "true"},
+                      Key{"reshard_after_forward", "false"}, Key{"root_reshard_after_forward", "false"},
+                      Key{"offload_to_cpu", "true"}, Key{"pin_memory", "true"},
                       Key{"activation_offload_modules", "[layers.2]"}, Key{"num_to_forward_prefetch", "1"},
-                      Key{"num_to_backward_prefetch", "2"}, Key{"chunk_mbs_modules", "[layers.2]"},
-                      Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"}, Key{"chunk_kwarg_names", "[mask]"},
-                      Key{"reshard_local_experts", "false"}),
+                      Key{"num_to_backward_prefetch", "2"}, Key{"prefetch_order", "list"},
+                      Key{"recompute_children", "true"}, Key{"hook_modules", "[layers.2]"}, Key{"pregather", "true"},
+                      Key{"chunk_mbs_modules", "[layers.2]"}, Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"},
+                      Key{"chunk_kwarg_names", "[mask]"}, Key{"reshard_local_experts", "false"}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(SameConfigKey, MustHaveOneValue) {
@@ -105,10 +107,10 @@ TEST_P(SameConfigKey, MustHaveOneValue) {
 TEST(SameConfig, ComparesEveryKeyTheReaderKnows) {
   test::ToyChain chain(4, 4);
   Fsdp2Config all = config(
-      "sub_modules_to_wrap: [layers.0]\nignored_modules: [layers.1]\nrecompute_modules: [layers.2]\n"
+      "sub_modules_to_wrap: [layers.0]\nhook_modules: [layers.0]\nignored_modules: [layers.1]\nrecompute_modules: [layers.2]\n"
       "activation_offload_modules: [layers.2]\nchunk_mbs_modules: [layers.2]");
   ResolvedFsdp2Config plan = resolve_fsdp2(chain, all, 4, GatherLayout::kBuffered);
-  all.moe_modules = all.sub_modules_to_wrap;
+  all.moe_modules = patterns_of(all.sub_modules_to_wrap);
   std::string known = message_of<ConfigError>([] { config("qqqqqqqqqqqqqqqqqqqq: 1"); });
   known = known.substr(known.find("the keys are "));
   for (const ConfigEntry& entry : effective_config(all, plan)) {

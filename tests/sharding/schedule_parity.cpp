@@ -17,7 +17,6 @@
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "models/mixin/fsdp2_mixin.h"
-#include "sharding/fsdp/model_tree.h"
 #include "sharding/fully_shard.h"
 #include "sharding/parallelize.h"
 #include "tests/support/case_json.h"
@@ -126,14 +125,15 @@ std::optional<std::string> not_built(const Case& c) {
 
 // --- Running it
 
-// An `.up` or `.down` is recorded only where an `.up` itself is recomputed.
-void record_forwards(nn::Module& model, const sharding::Fsdp2Config& config) {
-  const auto recomputed = sharding::expand(config.recompute_modules, sharding::ModelTree(model)).paths;
+// An `.up` or `.down` is recorded only where it is itself recomputed.
+void record_forwards(nn::Module& model, const sharding::Fsdp2Config& config, int world_size) {
+  const auto recomputed =
+      sharding::resolve_fsdp2(model, config, world_size, sharding::GatherLayout::kBuffered).recomputed;
   for (auto& [path, module] : model.named_modules()) {
     auto* recorded = dynamic_cast<test::RecordedModule*>(module);
     if (recorded == nullptr) continue;
     const bool inner = path.ends_with(".up") || path.ends_with(".down");
-    const bool itself = path.ends_with(".up") && std::ranges::find(recomputed, path) != recomputed.end();
+    const bool itself = std::ranges::find(recomputed, path, &sharding::RecomputedModule::path) != recomputed.end();
     if (!inner || itself) recorded->record_as(path);
   }
 }
@@ -172,13 +172,14 @@ Tokens run_rank(const Case& c, const Way& way, RankContext& context, comm::World
   device::Device& device = device::Device::install(context, options);
   const std::shared_ptr<test::RecordedModule> model = build(c);
   const sharding::Fsdp2Config config = sharding::parse_fsdp2_config(c.yaml, c.name + ".yaml");
-  record_forwards(*model, config);
+  record_forwards(*model, config, c.world);
   freeze(*model, c.frozen);
   models::fully_shard(*model, world, config, {.layout = way.layout});
   nn::AdamW optimizer(model->parameters(), {});
   device::Recorder recorder(device);
   for (int i = 0; i < c.iterations; ++i) {
     recorder.clear();
+    if (config.pregather) sharding::pregather(*model);
     for (int a = 0; a < c.accum; ++a) {
       if (c.accum > 1) sharding::set_requires_gradient_sync(*model, a == c.accum - 1);
       train_micro_batch(*model, c);

@@ -80,7 +80,7 @@ TEST(Ties, AcrossTwoGroupsAreRefusedNamingBothPaths) {
     EXPECT_EQ(
         test::message_of<ConfigError>([&] { fully_shard(model, options); }),
         "parameter 'head.weight' of the wrapped Tied is tied to 'weight' of the wrapped Embedding, which another group "
-        "owns; a tie must stay inside one group: wrap neither module, or untie them (tie_word_embeddings: false)");
+        "owns; a tie must stay inside one group: wrap neither module, wrap both as one group, or untie them (tie_word_embeddings: false)");
   });
 }
 

@@ -31,6 +31,13 @@ TEST(ExitDecision, ItSavesAtEveryMultipleOfTheInterval) {
   expect(decide_exit(options, after(100)), true, EndReason::kLastStep, "");
 }
 
+TEST(ExitDecision, ItSavesAtEveryMultipleOfTheEpochsToo) {
+  const EndOptions options{.save_interval = 10, .save_epochs = 2, .save_epoch_iters = 14};
+  for (std::int64_t iteration = 1; iteration < 100; ++iteration) {
+    expect(decide_exit(options, after(iteration)), iteration % 10 == 0 || iteration % 14 == 0, EndReason::kGoesOn, "");
+  }
+}
+
 TEST(ExitDecision, ItEndsAtTheExitIntervalAndSaves) {
   const EndOptions options{.exit_interval = 5};
   expect(decide_exit(options, after(4)), false, EndReason::kGoesOn, "");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/cli/words/epoch_rules.h"
 #include "engine/cli/words/host_checks.h"
 #include "engine/cli/words/host_optimizer_checks.h"
 #include "engine/cli/words/memory_checks.h"
@@ -12,6 +13,7 @@
 #include "engine/core/rounding.h"
 #include "engine/job/rules.h"
 #include "engine/objective/stage.h"
+#include "engine/train/parameter_rules.h"
 
 namespace loom::cli {
 namespace {
@@ -19,9 +21,9 @@ namespace {
 void settle_checkpoints(job::Job& a) {
   const auto& word = a.checkpoint.ckpt_format_word;
   const bool checkpoints = word.value_or("hf") == "torch_dcp" || a.schedule.save_interval > 0 ||
-                           a.checkpoint.async_save || a.checkpoint.keep_last || a.checkpoint.no_save_optim ||
-                           a.checkpoint.no_save_rng || a.checkpoint.on_save_error != train::OnSaveError::kStop ||
-                           a.checkpoint.load;
+                           a.schedule.save_epochs > 0 || a.checkpoint.async_save || a.checkpoint.keep_last ||
+                           a.checkpoint.no_save_optim || a.checkpoint.no_save_rng ||
+                           a.checkpoint.on_save_error != train::OnSaveError::kStop || a.checkpoint.load;
   if (word == "torch_dist") a.checkpoint.ckpt_format = train::CheckpointFormat::kTorchDist;
   if (checkpoints) a.checkpoint.ckpt_format = train::CheckpointFormat::kTorchDcp;
 }
@@ -212,6 +214,7 @@ void settle_steps(const Command& app, Program program, const launch::Start& star
   settle_ranks(app, plans(program), start, foreign, a);
   settle_batch(app, plans(program) ? std::numeric_limits<int>::max() : kMostBatch, a);
   if (plans(program)) check_planned_work(a);
+  settle_epochs(app, program, a);
   settle_schedule(app, a.schedule, a.written);
   check_weight_decay(app, a.schedule);
   settle_loss_scale(app, a.optimizer, a.written);
@@ -229,6 +232,7 @@ void settle(const Command& app, Program program, const launch::Start& start, con
   a.data.variable_seq_lengths =
       a.data.is_instruction_dataset && (a.data.variable_seq_lengths || a.data.no_pad_to_seq_lengths);
   if (!is_users(program)) refusals.of([&] { data::data_kind(a.data); });
+  for (const std::string& item : a.optimizer.lr_scaling_plan) refusals.of([&] { train::parse_lr_scale(item); });
   apply_rules(app, program, a, refusals);
   refusals.of([&] { check_memory(a); });
   refusals.of([&] { check_host_optimizer(app, foreign, a); });

@@ -52,7 +52,6 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--tokenizer-type", 1, "PretrainedFromHF|HuggingFaceTokenizer|NullTokenizer",
      "only tokenizers of Hugging Face's are read; write PretrainedFromHF, and --tokenizer-name-or-path DIR with a "
      "tokenizer.json"},
-    {"--log-num-zeros-in-grad", 0, "", "is not built: zeros of gradients are not counted; remove it"},
     {"--timing-log-level", 1, "0",
      "timers of a step's parts are not built; write 0, and use --profile to see the parts"},
     {"--wandb-project", 1, "", "names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR"},

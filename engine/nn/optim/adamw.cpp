@@ -16,7 +16,7 @@ ParameterGroups one_group(const std::vector<Tensor>& parameters) {
 
 AdamW::AdamW(ParameterGroups groups, const AdamWOptions& options) : Optimizer(std::move(groups)), rule_(options) {
   for (ParameterGroup& group : this->groups()) {
-    if (!group.lr) group.lr = options.lr;
+    if (!group.lr) group.lr = options.lr * group.lr_mult;
     if (!group.weight_decay) group.weight_decay = options.weight_decay;
   }
 }

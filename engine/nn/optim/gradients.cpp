@@ -18,7 +18,43 @@ double squares_of(const Tensor& tensor, const char* name) {
   return sum;
 }
 
+// 0 and -0 are those whose bits but for the sign are 0, in every floating dtype.
+template <class Bits>
+double zeros_among(const void* values, std::int64_t count) {
+  const auto* bits = static_cast<const Bits*>(values);
+  return static_cast<double>(std::count_if(bits, bits + count, [](Bits b) { return static_cast<Bits>(b << 1) == 0; }));
+}
+
+double zeros_of(const Tensor& grad) {
+  double zeros = 0;
+  const device::Cost cost{static_cast<double>(grad.numel()), grad.nbytes()};
+  run_beside(grad, "zeros_in_grad", cost, [&] {
+    switch (element_bytes(grad.dtype())) {
+      case 2:
+        zeros = zeros_among<std::uint16_t>(grad.raw(), grad.numel());
+        break;
+      case 4:
+        zeros = zeros_among<std::uint32_t>(grad.raw(), grad.numel());
+        break;
+      default:
+        zeros = zeros_among<std::uint64_t>(grad.raw(), grad.numel());
+    }
+  });
+  return zeros;
+}
+
 }  // namespace
+
+double gradient_zeros(const std::vector<Tensor>& parameters) {
+  double zeros = 0;
+  for (const Tensor& parameter : parameters) {
+    const Tensor grad = parameter.grad();
+    if (!grad.defined()) continue;
+    wait_until_landed(grad);
+    zeros += zeros_of(grad);
+  }
+  return zeros;
+}
 
 double sum_of_squares(const std::vector<Tensor>& parameters) {
   double sum = 0;

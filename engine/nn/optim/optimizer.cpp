@@ -42,6 +42,50 @@ bool is_stack_of_matrices(const std::string& path, const ParamSlot& slot) {
   return (dims == 2 || dims == 3) && !is_norm_or_bias(path, slot);
 }
 
+// Groups that are made as parameters come.
+class GroupMaker {
+ public:
+  explicit GroupMaker(std::optional<double> weight_decay) : weight_decay_(weight_decay) {}
+
+  // The group of these parameters.
+  ParameterGroup& of(bool is_matrix, const ParameterRule& rule) {
+    for (Made& made : made_) {
+      if (made.is_matrix == is_matrix && made.rule == rule) return made.group;
+    }
+    ParameterGroup group{.parameters = {},
+                         .weight_decay = rule.decays ? weight_decay_ : 0,
+                         .hidden_matrices = is_matrix,
+                         .lr_mult = rule.lr_mult};
+    return made_.emplace_back(Made{is_matrix, rule, std::move(group)}).group;
+  }
+
+  // Matrices first, then by decay, then as they were made.
+  ParameterGroups take() {
+    std::ranges::stable_sort(made_, {}, [](const Made& made) { return std::pair(!made.is_matrix, !made.rule.decays); });
+    ParameterGroups groups;
+    for (Made& made : made_) groups.push_back(std::move(made.group));
+    return groups;
+  }
+
+ private:
+  struct Made {
+    bool is_matrix = false;
+    ParameterRule rule;
+    ParameterGroup group;
+  };
+
+  const std::optional<double> weight_decay_;
+  std::vector<Made> made_;
+};
+
+void check_is_not_gathered(const std::string& path, const ParamSlot& slot) {
+  if (slot.holds != SlotHolds::kGathered) return;
+  config_error(
+      "make_parameter_groups: parameter '{}' is gathered now, and what its slot holds is a copy; make the optimizer "
+      "between steps, or reshard first",
+      path);
+}
+
 std::vector<std::string> paths_of(const ParameterGroup& group) {
   std::vector<std::string> paths;
   for (const OptimizedParameter& parameter : group.parameters) paths.push_back(parameter.path);
@@ -68,32 +112,25 @@ void check_known(std::string_view name, const OptimizerState& state, const std::
 }  // namespace
 
 ParameterGroups make_parameter_groups(Module& module, const GroupOptions& options) {
-  ParameterGroup matrices{.parameters = {}, .weight_decay = options.weight_decay, .hidden_matrices = true};
-  ParameterGroup others{.parameters = {}, .weight_decay = options.weight_decay};
-  ParameterGroup not_decaying{.parameters = {}, .weight_decay = 0};
+  GroupMaker groups(options.weight_decay);
+  if (!options.rule_of) {  // these may be empty
+    if (options.hidden_matrices_apart) groups.of(/*is_matrix=*/true, {});
+    groups.of(/*is_matrix=*/false, {});
+    if (options.no_decay_on_norms_and_biases) groups.of(/*is_matrix=*/false, {.decays = false});
+  }
   std::unordered_set<const void*> vocabulary;
   if (options.hidden_matrices_apart) vocabulary = vocabulary_parameters(module);
   std::unordered_set<const void*> seen;
   for (const auto& [path, slot] : module.named_slots()) {
     if (!slot->value.requires_grad() || !seen.insert(slot->value.id()).second) continue;
-    if (slot->holds == SlotHolds::kGathered) {
-      config_error(
-          "make_parameter_groups: parameter '{}' is gathered now, and what its slot holds is a copy; make the "
-          "optimizer "
-          "between steps, or reshard first",
-          path);
-    }
+    check_is_not_gathered(path, *slot);
     const bool is_matrix =
         options.hidden_matrices_apart && is_stack_of_matrices(path, *slot) && !vocabulary.contains(slot->value.id());
-    const bool decays = !options.no_decay_on_norms_and_biases || !is_norm_or_bias(path, *slot);
-    ParameterGroup& group = is_matrix ? matrices : decays ? others : not_decaying;
-    group.parameters.push_back({path, slot->value, slot->shard});
+    ParameterRule rule = options.rule_of ? options.rule_of(path) : ParameterRule{};
+    if (options.no_decay_on_norms_and_biases && is_norm_or_bias(path, *slot)) rule.decays = false;
+    groups.of(is_matrix, rule).parameters.push_back({path, slot->value, slot->shard});
   }
-  ParameterGroups groups;
-  if (options.hidden_matrices_apart) groups.push_back(std::move(matrices));
-  groups.push_back(std::move(others));
-  if (options.no_decay_on_norms_and_biases) groups.push_back(std::move(not_decaying));
-  return groups;
+  return groups.take();
 }
 
 OptimizerState host_copies(const OptimizerState& state) {

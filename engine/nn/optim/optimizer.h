@@ -11,6 +11,7 @@
 // Source    torch.optim.Optimizer.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -40,6 +41,14 @@ struct ParameterGroup {
 
 using ParameterGroups = std::vector<ParameterGroup>;
 
+// What holds for one parameter alone.
+struct ParameterRule {
+  bool decays = true;
+  double lr_mult = 1;
+
+  bool operator==(const ParameterRule&) const = default;
+};
+
 struct GroupOptions {
   std::optional<double> weight_decay = {};  // of the parameters that decay; none: the optimizer's
   // Two groups instead of one: the second holds parameters of one dim or none (norms) and biases, and does not decay.
@@ -49,6 +58,9 @@ struct GroupOptions {
   // layer, by role and not by name: no parameter of an nn::Embedding, nor one tied to it, nor of a module that is
   // called lm_head, output_layer, score or v_head. It may be empty.
   bool hidden_matrices_apart = false;
+  // By a parameter's first path, beside the rules above. With it there are as many groups as it takes, none of them
+  // empty: of hidden matrices first, then by decay, then in the order of their first parameters.
+  std::function<ParameterRule(const std::string& path)> rule_of = nullptr;
 };
 
 // Every parameter of `module` that requires grad, once, under its first path. ConfigError while a group is gathered.

@@ -16,7 +16,7 @@ Sgd::Sgd(ParameterGroups groups, const SgdOptions& options) : Optimizer(std::mov
     config_error("SGD: Nesterov's form needs dampening 0, and it is {}", options.dampening);
   }
   for (ParameterGroup& group : this->groups()) {
-    if (!group.lr) group.lr = options.lr;
+    if (!group.lr) group.lr = options.lr * group.lr_mult;
     if (!group.weight_decay) group.weight_decay = options.weight_decay;
   }
 }

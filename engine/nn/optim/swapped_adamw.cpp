@@ -136,7 +136,7 @@ class SwappedAdamW::Passage {
 SwappedAdamW::SwappedAdamW(ParameterGroups groups, const AdamWOptions& options, const MomentSwap& swap)
     : Optimizer(std::move(groups)), options_(options), swap_(swap) {
   for (ParameterGroup& group : this->groups()) {
-    if (!group.lr) group.lr = options.lr;
+    if (!group.lr) group.lr = options.lr * group.lr_mult;
     if (!group.weight_decay) group.weight_decay = options.weight_decay;
     for (const OptimizedParameter& parameter : group.parameters) {
       if (parameter.value.storage()->place() != Place::kHost) continue;

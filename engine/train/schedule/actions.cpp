@@ -1,6 +1,6 @@
 #include "engine/train/schedule/actions.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <optional>
 
 #include "engine/core/error.h"

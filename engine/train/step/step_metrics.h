@@ -21,6 +21,13 @@ struct Evaluation {
   Reports reports = {};
 };
 
+// The L2 norms of one layer: of its gradients before clipping, and of its parameters after the update.
+struct LayerNorms {
+  std::string layer = {};
+  double grad = 0.0;
+  double params = 0.0;
+};
+
 struct StepMetrics {
   std::int64_t step = 0;  // optimizer steps done, this one included
   double loss = 0.0;      // mean over the global batch

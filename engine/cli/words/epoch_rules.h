@@ -1,0 +1,16 @@
+// --train-epochs and --save-epochs: steps, by the samples of the training data. Private to engine/cli.
+//
+// Epoch    the whole batches in one pass over the samples: samples / --global-batch-size, rounded down.
+// Errors   ConfigError: no data to count, less than a batch of it, a program with data of its own.
+#pragma once
+
+#include "engine/cli/words/command.h"
+#include "engine/job/job.h"
+#include "engine/job/key.h"
+
+namespace loom::cli {
+
+// Fills in train_iters and save_epoch_iters. The batch and the data are settled.
+void settle_epochs(const Command& app, job::Program program, job::Job& job);
+
+}  // namespace loom::cli

@@ -1,0 +1,33 @@
+// The groups that sub_modules_to_wrap makes of a model. Private to sharding.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/nn/module.h"
+#include "sharding/config/wrap_entry.h"
+#include "sharding/fsdp/model_tree.h"
+#include "sharding/parallelize.h"
+#include "sharding/policy.h"
+
+namespace loom::sharding {
+
+// The groups that the entries make, in pre-order of the first module of each. Of a module that several entries without
+// a list select, the last one chooses. ConfigError, naming both places, for a module of two groups. Warnings and names
+// by alias are appended.
+std::vector<WrappedGroup> groups_of(nn::Module& model, std::span<const WrapEntry> entries, const ModelTree& tree,
+                                    std::vector<std::string>& warnings, std::map<std::string, std::string>& written_as);
+
+// Gives each group the innermost of `hook_modules` (paths) that holds all of its modules.
+void set_hook_modules(std::span<WrappedGroup> groups, std::span<const std::string> hook_modules);
+
+// ConfigError, beginning with `where`, for a parameter that would be in two groups.
+void check_ties(nn::Module& model, std::string_view where, std::span<const WrappedGroup> groups);
+
+// Wraps the groups bottom-up, whatever their order: what is below any module of a group comes before the group.
+void wrap_groups(nn::Module& model, std::span<const WrappedGroup> groups, const FullyShardOptions& options);
+
+}  // namespace loom::sharding
