@@ -132,8 +132,8 @@ struct RegexScratch::Parts {
     return at;
   }
 
-  // With few retries at first: a pattern that reads far at each of them is seen before it has had them all. How far each
-  // reads may grow with their number, so that time grows with its square.
+  // With few retries at first: a pattern that reads far at each of them is seen before it has had them all. How far
+  // each reads may grow with their number, so that time grows with its square.
   int call_in_steps(regex_t* regex, std::string_view text, std::size_t from) {
     const std::size_t rest = text.size() - from;
     auto retries = std::clamp<unsigned long>(kReadByMatch / (rest + 1), 1000, kMostRetries);

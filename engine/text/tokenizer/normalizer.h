@@ -1,8 +1,8 @@
 // Normalizer: how tokenizer.json changes a text before it is cut. Private to engine/text.
 //
 // Read     NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Sequence, null.
-// Bounds   100 steps, which make at most 64 KiB + 32 n bytes of a text of n bytes, all of them together. Time and memory
-//          grow with the text's length, whatever is in it.
+// Bounds   100 steps, which make at most 64 KiB + 32 n bytes of a text of n bytes, all of them together. Time and
+//          memory grow with the text's length, whatever is in it.
 // Threads  as a constant; a RegexScratch belongs to one thread.
 // Errors   ConfigError with file and key for another type, and where a bound is reached.
 #pragma once
