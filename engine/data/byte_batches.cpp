@@ -28,7 +28,14 @@ Batch batch_of(const ByteDataset& data, std::span<const std::int64_t> samples, s
 
 }  // namespace
 
+void refuse_samples(const DataOptions& options, std::string_view data) {
+  if (!options.is_instruction_dataset) return;
+  config_error("{} is for samples for fine-tuning, and this program trains on {}; use shardloom train, or remove it",
+               options.stage ? fmt::format("--stage {}", word_of(*options.stage)) : "--is-instruction-dataset", data);
+}
+
 DataLoaders byte_data_loaders(const DataOptions& options) {
+  refuse_samples(options, "the bytes of files");
   const auto data = std::make_shared<const ByteData>(open_byte_data({.paths = options.data_path,
                                                                      .seq_length = options.seq_length,
                                                                      .held_out_fraction = options.held_out_fraction,

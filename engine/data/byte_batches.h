@@ -1,8 +1,10 @@
 // The bytes of files as token ids: the data of `shardloom train`, and a start for programs of one's own.
 //
 // Batch    "input_ids" and "targets", both int32 [samples, seq_length] of the host; targets are one byte further.
-// Errors   ConfigError for the files (byte_dataset.h).
+// Errors   ConfigError for the files (byte_dataset.h), and for --stage.
 #pragma once
+
+#include <string_view>
 
 #include "engine/data/options.h"
 #include "engine/data/step.h"
@@ -12,6 +14,9 @@ namespace loom::data {
 // From --data-path, --seq-length, --held-out-fraction and --seed: a train loader, and one for evaluation where a
 // fraction is held out.
 DataLoaders byte_data_loaders(const DataOptions& options);
+
+// For a program that trains on `data` and never on samples for fine-tuning: ConfigError where --stage asks for these.
+void refuse_samples(const DataOptions& options, std::string_view data);
 
 // Calls a model with input_ids, and with position_ids and actual_seq_len where the batch has them.
 nn::Value call_with_ids(nn::Module& model, const Batch& batch);

@@ -22,6 +22,12 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// A model's configuration is a file, or a folder with one.
+fs::path configuration_file(const fs::path& given) {
+  std::error_code error;
+  return fs::is_directory(given, error) ? given / "config.json" : given;
+}
+
 }  // namespace
 
 ordered_json configuration_json(const models::ModelOptions& model_options, const train::ParallelOptions& parallel,
@@ -29,9 +35,9 @@ ordered_json configuration_json(const models::ModelOptions& model_options, const
                                 const std::vector<std::pair<std::string, fs::path>>& more) {
   std::vector<std::pair<std::string, fs::path>> files;
   if (parallel.fsdp2_config_path) files.emplace_back("--fsdp2-config-path", *parallel.fsdp2_config_path);
-  if (model_options.model_config) files.emplace_back("--model-config", *model_options.model_config);
-  if (model_options.init_from_hf_path) {
-    files.emplace_back("--init-from-hf-path", *model_options.init_from_hf_path / "config.json");
+  for (const auto& [name, given] : {std::pair("--model-config", model_options.model_config),
+                                    {"--init-from-hf-path", model_options.init_from_hf_path}}) {
+    if (given) files.emplace_back(name, configuration_file(*given));
   }
   files.insert(files.end(), more.begin(), more.end());
   ordered_json json;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <ctime>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
@@ -120,6 +122,7 @@ struct RegexScratch::Parts {
     begin_of_call = from;
     unread = 0;
     cpu_at_first_look.reset();
+    if (counts_processor_time) cpu_at_first_look = cpu_time();
     const auto before = Clock::now();
     const OnigUChar* begin = bytes_of(text);
     const OnigUChar* end = begin + text.size();
@@ -129,15 +132,20 @@ struct RegexScratch::Parts {
     return at;
   }
 
-  // With few retries at first: a pattern that reads far at each of them is seen before it has had them all.
+  // With few retries at first: a pattern that reads far at each of them is seen before it has had them all. How far
+  // each reads may grow with their number, so that time grows with its square.
   int call_in_steps(regex_t* regex, std::string_view text, std::size_t from) {
     const std::size_t rest = text.size() - from;
     auto retries = std::clamp<unsigned long>(kReadByMatch / (rest + 1), 1000, kMostRetries);
     while (true) {
       allow(retries, rest);
+      const nanoseconds before = taken;
       const int at = call(regex, text, from);
+      const std::int64_t spent = std::max<std::int64_t>((taken - before).count(), 1);
       if (!is_limit(at) || retries == kMostRetries || is_over()) return at;
-      retries = std::min(4 * retries, kMostRetries);
+      const auto left = static_cast<double>((allowed(0) - taken).count());
+      const double growth = std::clamp(std::sqrt(left / static_cast<double>(spent)), 1.25, 4.0);
+      retries = std::min(static_cast<unsigned long>(growth * static_cast<double>(retries)), kMostRetries);
     }
   }
 
@@ -156,18 +164,27 @@ struct RegexScratch::Parts {
   bool may_go_on(std::size_t reached) {
     const nanoseconds now = cpu_time();
     if (!cpu_at_first_look) cpu_at_first_look = now;
-    return taken + (now - *cpu_at_first_look) <= allowed(reached - begin_of_call);
+    return !is_over(now - *cpu_at_first_look, reached - begin_of_call);
   }
 
-  nanoseconds allowed(std::size_t more) const {
-    return kTimeAtFirst + kTimePerByte * static_cast<std::int64_t>(passed + more);
+  nanoseconds allowed(std::size_t more_bytes) const {
+    return kTimeAtFirst + kTimePerByte * static_cast<std::int64_t>(passed + more_bytes);
   }
-  bool is_over() const { return taken > allowed(0); }
+  // The time of short calls is that of the wall, which is cheap to read and counts waiting for a core. Where it is too
+  // long, all begins again in time of the processor.
+  bool is_over(nanoseconds more = {}, std::size_t more_bytes = 0) {
+    if (taken + more <= allowed(more_bytes)) return false;
+    if (std::exchange(counts_processor_time, true)) return true;
+    taken = {};
+    passed = 0;
+    return false;
+  }
 
   OnigRegion* region = onig_region_new();
   OnigMatchParam* limits = onig_new_match_param();
   nanoseconds taken{0};
   std::size_t passed = 0;  // bytes
+  bool counts_processor_time = false;
   // --- of the call that runs ---
   std::size_t begin_of_call = 0;
   std::size_t unread = 0;
@@ -212,12 +229,16 @@ bool FullMatch::matches(std::string_view text, RegexScratch& scratch) const {
   if (invalid_utf8(text)) return false;
   RegexScratch::Parts& parts = *scratch.parts_;
   parts.allow(kMostRetriesOfFull, text.size());
+  const nanoseconds before = cpu_time();
   const OnigUChar* begin = bytes_of(text);
   const int end = onig_match_with_param(static_cast<regex_t*>(compiled_.get()), begin, begin + text.size(), begin,
                                         parts.region, ONIG_OPTION_NONE, parts.limits);
-  if (end < 0 && end != ONIG_MISMATCH) {
+  parts.taken += cpu_time() - before;
+  parts.passed += text.size();
+  const bool is_answer = end >= 0 || end == ONIG_MISMATCH;
+  if (!is_answer || parts.is_over()) {
     config_error("{} is '{}', which takes too much work on '{}': {}; simplify the pattern", where_,
-                 shown_text(pattern_), shown_text(text), problem_of(end));
+                 shown_text(pattern_), shown_text(text), is_answer ? "too many texts are matched so" : problem_of(end));
   }
   return end >= 0;
 }

@@ -5,8 +5,8 @@
 // FullMatch  a pattern that a whole text has to match: Python's re.fullmatch(), as peft has it.
 // Bounds     a pattern has at most 8192 bytes, and brackets 250 levels deep. A match takes at most 10 million retries
 //            (as in Hugging Face's library), a search 50 million, a FullMatch 100 thousand. Retries do not count what a
-//            pattern reads forward, so time is bounded too: all searches with one RegexScratch may take 1 s, and 10 us
-//            for each byte that they have passed; ordinary patterns take a hundredth of it.
+//            pattern reads forward, so time is bounded too: all searches and matches with one RegexScratch may take 1 s
+//            of a core, and 10 us for each byte that they have passed; ordinary patterns take a hundredth of it.
 // Text       is UTF-8.
 // Threads    a pattern may be used by all; a RegexScratch belongs to one thread.
 // Errors     ConfigError that begins with `where`, the pattern's file and key, and shows the pattern.

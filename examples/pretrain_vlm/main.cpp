@@ -4,6 +4,7 @@
 //                --seq-length 35 --micro-batch-size 8 --lr 3e-3 --train-iters 300
 #include "engine/cli/pretrain.h"
 #include "engine/core/error.h"
+#include "engine/data/byte_batches.h"
 #include "engine/tensor/ops.h"
 #include "examples/pretrain_vlm/captioned_shapes.h"
 #include "models/internvl/internvl.h"
@@ -68,6 +69,7 @@ int main(int argc, char** argv) {
   };
   const auto train_valid_test_datasets_provider = [&](const TrainArguments& arguments) {
     const models::InternVLConfig config = models::load_internvl_config(config_path);
+    data::refuse_samples(arguments, "images with captions");
     if (arguments.seq_length != positions(config)) {
       config_error("--seq-length is {}, but an image with its caption takes {}; use that", arguments.seq_length,
                    positions(config));

@@ -547,6 +547,12 @@ TEST(Places, NeedAConfig) {
   EXPECT_EQ(message_of<ConfigError>([&] { to_hf(folder / "dcp", folder / "hf", folder / "assets"); }),
             "--model-assets-dir: " + (folder / "assets").string() +
                 " has no config.json; give the folder of the model, with config.json and its tokenizer");
+  const std::string dcp = (folder / "dcp").string();
+  EXPECT_EQ(message_of<ConfigError>([&] { to_hf(folder / "dcp", folder / "hf", folder / "dcp"); }),
+            "--model-assets-dir: " + dcp +
+                " holds checkpoints of a run and no Hugging Face folder; make one, shardloom convert dcp-to-hf "
+                "--load-dir " +
+                dcp + " --save-dir DIR --model-assets-dir MODEL, and give that folder");
 }
 
 TEST(Damage, OfAPieceIsFoundWhileConverting) {

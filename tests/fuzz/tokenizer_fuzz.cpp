@@ -8,8 +8,8 @@
 namespace {
 
 constexpr std::size_t kLongText = 20'000;
-// Of a text of at most kLongText + 4096 bytes: 1 MiB + 64 for each byte, added tokens and all.
-constexpr std::size_t kMostIds = (std::size_t{1} << 20U) + 65 * (kLongText + 4096);
+// Of a text of at most kLongText + 4096 bytes: 64 KiB + 32 for each byte, added tokens and all.
+constexpr std::size_t kMostIds = (std::size_t{1} << 16U) + 33 * (kLongText + 4096);
 
 }  // namespace
 

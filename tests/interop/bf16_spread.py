@@ -1,9 +1,10 @@
 """How far PyTorch's bf16 curves are from each other when only the order of a matrix product's fp32 sums changes.
 
-usage: bf16_spread.py OUT_DIR CASE... [--against FOLDER]
+usage: bf16_spread.py OUT_DIR CASE... [--against FOLDER [--write]]
 Runs cases of tests/reference/generate/goldens.py on this processor and in emulated orders: `pairs` is AVX-512's
 vdpbf16ps, `chain` one fused multiply-add after another, `amx` Intel's tdpbf16ps. Prints the worst differences of each
-two curves, and of each from FOLDER/CASE/curve.json.
+two curves, and of each from FOLDER/CASE/curve.json. --write: puts the largest difference of any two of these curves, step
+by step, into FOLDER/CASE/curve.json, as "spread".
 """
 import argparse, itertools, json, os, sys
 import torch
@@ -79,11 +80,26 @@ def show(name, a, b):
     norm = max(abs(x["grad_norm"] / y["grad_norm"] - 1) for x, y in zip(a, b))
     print(f"{name}: loss {loss:.1e}, gradient norm {100 * norm:.2f} %", flush=True)
 
+def write_spread(path, curves):
+    """Of each step the largest difference of two curves; the gradient norm relative to the smaller one."""
+    with open(path) as f:
+        case = json.load(f)
+    columns = list(zip(*curves.values(), case["curve"]))
+    def of(key, difference):
+        return [float(f"{difference(min(s[key] for s in step), max(s[key] for s in step)):.2g}") for step in columns]
+    case["spread"] = {"what": "largest difference of two curves of PyTorch (tests/interop/bf16_spread.py)",
+                      "torch": torch.__version__,
+                      "loss": of("loss", lambda low, high: high - low),
+                      "grad_norm_relative": of("grad_norm", lambda low, high: high / low - 1)}
+    with open(path, "w") as f:
+        json.dump(case, f, indent=1)
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
     parser.add_argument("cases", nargs="+")
     parser.add_argument("--against")
+    parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     sys.argv = ["goldens.py", arguments.out]
     sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "reference", "generate"))
@@ -96,6 +112,8 @@ def main():
         if arguments.against:
             for order in ORDERS:
                 show(f"{name}: {order} and {arguments.against}", curves[order], curve(f"{arguments.against}/{name}"))
+            if arguments.write:
+                write_spread(f"{arguments.against}/{name}/curve.json", curves)
 
 if __name__ == "__main__":
     main()

@@ -53,23 +53,31 @@ Family internvl() {
           .texts = false,
           .files = {},
           .merged_tolerance = 2e-3,
-          .refused = {{"generate", "internvl"}, {"to mcore and back", "internvl"}}};
+          .refused = {
+              {"generate", "internvl"},
+              {"to mcore and back", "internvl"},
+              {"sft", "--stage sft is for samples for fine-tuning, and this program trains on images with captions"},
+              {"dpo", "--stage dpo is for samples for fine-tuning"}}};
 }
 
 // A user's own architecture in a user's own program (docs/your-own-model.md).
 Family own_program() {
   const std::string example = kSource + "/examples/pretrain_custom_model/";
-  return {.name = "own_program",
-          .program = SHARDLOOM_OWN_PROGRAM,
-          .command = {},
-          .shape = {"--config", example + "model.yaml"},
-          .weights = {"--config", example + "model.yaml", "--init-from-hf-path"},
-          .data = {"--data-path", kSource + "/README.md", "--seq-length", "32", "--fsdp2-config-path",
-                   example + "fsdp2_config.yaml"},
-          .lora_targets = {"q_kv", "o"},
-          .texts = false,
-          .files = {},
-          .refused = {{"generate", "model_type is missing"}, {"to mcore and back", "model_type is missing"}}};
+  return {
+      .name = "own_program",
+      .program = SHARDLOOM_OWN_PROGRAM,
+      .command = {},
+      .shape = {"--config", example + "model.yaml"},
+      .weights = {"--config", example + "model.yaml", "--init-from-hf-path"},
+      .data = {"--data-path", kSource + "/README.md", "--seq-length", "32", "--fsdp2-config-path",
+               example + "fsdp2_config.yaml"},
+      .lora_targets = {"q_kv", "o"},
+      .texts = false,
+      .files = {},
+      .refused = {{"generate", "model_type is missing"},
+                  {"to mcore and back", "model_type is missing"},
+                  {"sft", "--stage sft is for samples for fine-tuning, and this program trains on the bytes of files"},
+                  {"dpo", "--stage dpo is for samples for fine-tuning"}}};
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ class Walk {
   Outcome runs(const Words& words) { return ends_well(folder.run_command(words), words); }
   StartedProgram starts_training(const Words& more) const { return {folder.path("."), training(more)}; }
   // A greedy text of the model in that folder.
-  std::string text_of(const std::string& model) {
-    const Outcome made = does({"generate", model, "--prompt", "Buffer a name", "--max-new-tokens", "12"});
+  std::string text_of(const std::string& model, const Words& more = {}) {
+    const Outcome made = does(Words{"generate", model, "--prompt", "Buffer a name", "--max-new-tokens", "12"} + more);
     EXPECT_THAT(made.out, StartsWith("Buffer a name"));
     return made.out;
   }
@@ -147,7 +147,13 @@ void export_to_folder(Walk& walk) {
               walk.last_of("run/metrics.jsonl", "held_out_loss"), 1e-6);
 }
 
-void generate(Walk& walk) { EXPECT_EQ(walk.text_of("exported"), walk.text_of("exported")); }
+// By any number of ranks, and by the run that was not killed.
+void generate(Walk& walk) {
+  const std::string text = walk.text_of("exported");
+  EXPECT_EQ(walk.text_of("exported", kTwoRanks), text);
+  walk.does({"convert", "dcp-to-hf", "--load-dir", "whole", "--save-dir", "of_whole", "--model-assets-dir", "base"});
+  EXPECT_EQ(walk.text_of("of_whole"), text);
+}
 
 void to_dcp_and_back(Walk& walk) {
   walk.does({"convert", "hf-to-dcp", "--hf-dir", "exported", "--dcp-dir", "dcp"});
@@ -201,8 +207,14 @@ Words tuning(const std::string& model, const std::string& stage, const std::stri
           "fsdp2.yaml"};
 }
 
+// A program with data of its own is asked for the stage, and refuses it.
+void refused_stage(Walk& walk, const std::string& stage) {
+  walk.runs(Words{walk.family.program} + walk.family.command + walk.family.weights + Words{"exported"} +
+            walk.family.data + kSteps + Words{"--stage", stage});
+}
+
 void sft(Walk& walk) {
-  if (!walk.family.texts) return;
+  if (!walk.family.texts) return refused_stage(walk, "sft");
   walk.does(tuning("exported", "sft", "turns") + Words{"--save", "tuned", "--metrics-path", "tuned.jsonl"});
   const auto lines = walk.folder.metrics("tuned.jsonl");
   EXPECT_LT(lines.back().at("loss"), lines.front().at("loss"));
@@ -230,7 +242,7 @@ void lora_and_merge(Walk& walk) {
 }
 
 void dpo(Walk& walk) {
-  if (!walk.family.texts) return;
+  if (!walk.family.texts) return refused_stage(walk, "dpo");
   walk.does(tuning("merged", "dpo", "pairs") + Words{"--save", "preferred", "--metrics-path", "dpo.jsonl"});
   const auto lines = walk.folder.metrics("dpo.jsonl");
   EXPECT_NEAR(lines.front().at("loss"), std::log(2.0), 1e-6);  // the policy is its own reference model

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "engine/observe/report_configuration.h"
 #include "tests/support/files.h"
 #include "tests/support/one_rank.h"
 #include "tests/support/tiny_profile.h"
@@ -62,6 +63,19 @@ TEST(ReportOfAResumedRun, OfOneStepRecordsThatOne) {
   make_step(report, rank.device(), 19);
   report.write();
   EXPECT_EQ(data_of(folder / "report.html").at("recorded_step"), 20);
+}
+
+TEST(ReportOfAModel, ShowsItsConfigurationWhetherAFileOrAFolderIsGiven) {
+  const auto folder = test::fresh_folder();
+  test::write_file(folder / "config.json", "{\"model_type\": \"qwen2\"}");
+  models::ModelOptions model;
+  for (const char* given : {"", "config.json"}) {
+    model.model_config = folder / given;
+    const ordered_json files = configuration_json(model, {}, {}, {}).at("files");
+    ASSERT_EQ(files.size(), 1U);
+    EXPECT_EQ(files[0].at("path"), (folder / "config.json").string());
+    EXPECT_EQ(files[0].at("text"), "{\"model_type\": \"qwen2\"}");
+  }
 }
 
 }  // namespace

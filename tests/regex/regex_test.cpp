@@ -73,6 +73,7 @@ TEST(Regex, ThatReadsTheSameAgainAndAgainIsRefused) {
   EXPECT_THAT(refusal("(?>a+)b", text), said("(?>a+)b"));
   EXPECT_THAT(refusal("(?>a+)b|.", text), said("(?>a+)b|."));
   EXPECT_THAT(refusal("(?:a(?>a*)b|a)*c", text), said("(?:a(?>a*)b|a)*c"));
+  EXPECT_THAT(refusal("(?:a?){99999}a{99999}", text), said("(?:a?){99999}a{99999}"));  // each retry reads more
 }
 
 TEST(Regex, ThatIsNoneIsRefused) {
@@ -107,6 +108,18 @@ TEST(FullMatch, ThatTakesTooMuchIsRefused) {
   EXPECT_EQ(full_refusal("a)|(b", "a"),
             "t.json: key is 'a)|(b', which is no regular expression: unmatched close parenthesis; correct it");
   EXPECT_EQ(full_refusal(std::string(100'000, '('), "a"), "t.json: key has 100000 bytes; a pattern may have 8192");
+}
+
+// Each of them takes 65 thousand retries, which one text may.
+TEST(FullMatch, OfManyTextsIsRefusedWhereAllTogetherTakeTooMuch) {
+  const FullMatch pattern("([a-z]+)+!", "t.json: key");
+  RegexScratch scratch;
+  const auto match_all = [&] {
+    for (int i = 0; i < 100'000; ++i) pattern.matches("abcdefghijklmnop", scratch);
+  };
+  EXPECT_EQ(test::message_of<ConfigError>(match_all),
+            "t.json: key is '([a-z]+)+!', which takes too much work on 'abcdefghijklmnop': too many texts are matched "
+            "so; simplify the pattern");
 }
 
 }  // namespace

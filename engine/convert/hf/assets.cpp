@@ -6,6 +6,7 @@
 
 #include "engine/config/document.h"
 #include "engine/core/error.h"
+#include "engine/formats/folder_kind.h"
 #include "engine/formats/safetensors/hf_weights.h"
 #include "engine/io/atomic_file.h"
 #include "models/hf/folder_files.h"
@@ -31,6 +32,9 @@ void add_code(const config::Value& value, std::set<std::string>& names) {
 }  // namespace
 
 Assets::Assets(fs::path folder, const std::string& flag) : folder_(std::move(folder)) {
+  if (const std::string why = io::why_no_model(folder_); !why.empty()) {
+    config_error("{}: {} {}", flag, folder_.string(), why);
+  }
   std::error_code error;
   if (!fs::is_regular_file(folder_ / kConfig, error)) {
     config_error("{}: {} has no {}; give the folder of the model, with {} and its tokenizer", flag, folder_.string(),

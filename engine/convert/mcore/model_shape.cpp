@@ -9,6 +9,7 @@
 #include "engine/config/section.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/formats/folder_kind.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -39,6 +40,9 @@ std::int64_t size_or(const config::Section& config, std::string_view key, std::i
 ModelShape read_model_shape(const std::string& flag, const std::filesystem::path& folder) {
   ModelShape shape;
   shape.file = folder / "config.json";
+  if (const std::string why = io::why_no_model(folder); !why.empty()) {
+    config_error("{}: {} {}", flag, folder.string(), why);
+  }
   std::error_code error;
   if (!std::filesystem::is_regular_file(shape.file, error)) {
     config_error("{}: {} has no config.json; give the folder of the model", flag, folder.string());

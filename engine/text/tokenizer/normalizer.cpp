@@ -135,10 +135,16 @@ Pattern read_pattern(const JsonNode& node) {
   return Pattern::regex(regex->as_text(), regex->where());
 }
 
-std::size_t most_bytes_made_of(std::size_t bytes) { return (std::size_t{1} << 20U) + 64 * bytes; }
+void Growth::count(std::size_t bytes, const std::string& where) {
+  if (bytes > left_) {
+    config_error("{}: the steps up to here make more than {} bytes of a text; shorten what they add, or take steps out",
+                 where, most_);
+  }
+  left_ -= bytes;
+}
 
 void check_steps(const JsonNode& node, std::size_t steps) {
-  constexpr std::size_t kMostSteps = 1000;
+  constexpr std::size_t kMostSteps = 100;
   if (steps >= kMostSteps)
     config_error("{}: more than {} steps come together; take some out", node.where(), kMostSteps);
 }
@@ -148,13 +154,11 @@ Replacement::Replacement(const JsonNode& node)
   node.allow_only({"type", "pattern", "content"});
 }
 
-std::string Replacement::applied_to(std::string_view text, std::size_t most, RegexScratch& scratch) const {
+std::string Replacement::applied_to(std::string_view text, Growth& growth, RegexScratch& scratch) const {
   std::string made;
   std::size_t done = 0;
   const auto add = [&](std::string_view part) {
-    if (part.size() > most - made.size()) {
-      config_error("{} makes more than {} bytes of a text; shorten its content, or take it out", where, most);
-    }
+    growth.count(part.size(), where);
     made.append(part);
   };
   pattern.each_match(text, scratch, [&](Range match) {
@@ -169,38 +173,42 @@ std::string Replacement::applied_to(std::string_view text, std::size_t most, Reg
 void Normalizer::add(const JsonNode& node) {
   const std::string type = node.type();
   check_steps(node, steps_.size());
+  const auto add_step = [&](auto change) { steps_.push_back({std::move(change), node.where()}); };
   if (type == "Sequence") {
     node.allow_only({"type", "normalizers"});
     for (const JsonNode& step : node.at("normalizers").as_list()) add(step);
   } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
     node.allow_only({"type"});
-    steps_.emplace_back(type == "NFC"    ? Form::kNfc
-                        : type == "NFD"  ? Form::kNfd
-                        : type == "NFKC" ? Form::kNfkc
-                                         : Form::kNfkd);
+    add_step(type == "NFC" ? Form::kNfc : type == "NFD" ? Form::kNfd : type == "NFKC" ? Form::kNfkc : Form::kNfkd);
   } else if (type == "Lowercase") {
     node.allow_only({"type"});
-    steps_.emplace_back(Lowercase{});
+    add_step(Lowercase{});
   } else if (type == "Prepend") {
     node.allow_only({"type", "prepend"});
-    steps_.emplace_back(Prepend{node.text("prepend")});
+    add_step(Prepend{node.text("prepend")});
   } else if (type == "Replace") {
-    steps_.emplace_back(Replacement(node));
+    add_step(Replacement(node));
   } else if (type == "Strip") {
     node.allow_only({"type", "strip_left", "strip_right"});
-    steps_.emplace_back(Strip{node.at("strip_left").as_flag(), node.at("strip_right").as_flag()});
+    add_step(Strip{node.at("strip_left").as_flag(), node.at("strip_right").as_flag()});
   } else {
     node.at("type").refuse("use NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or Sequence");
   }
 }
 
 std::string Normalizer::apply(std::string_view text, RegexScratch& scratch) const {
-  const std::size_t most = most_bytes_made_of(text.size());
+  Growth growth(text.size());
   std::string made(text);
   for (const Step& step : steps_) {
-    const auto* replacement = std::get_if<Replacement>(&step);
-    made = replacement ? replacement->applied_to(made, most, scratch)
-                       : std::visit([&](const auto& each) { return changed(each, std::move(made)); }, step);
+    made = std::visit(
+        [&]<class Change>(const Change& change) {
+          if constexpr (std::is_same_v<Change, Replacement>)
+            return change.applied_to(made, growth, scratch);
+          else
+            return changed(change, std::move(made));
+        },
+        step.change);
+    if (!std::holds_alternative<Replacement>(step.change)) growth.count(made.size(), step.where);
   }
   return made;
 }
@@ -237,8 +245,6 @@ std::string Normalizer::changed(const Lowercase&, std::string text) {
 std::string Normalizer::changed(const Prepend& step, std::string text) {
   return text.empty() ? text : step.text + text;
 }
-
-std::string Normalizer::changed(const Replacement&, std::string text) { return text; }
 
 std::string Normalizer::changed(const Strip& step, std::string text) {
   std::size_t begin = 0;

@@ -1,8 +1,8 @@
 // Normalizer: how tokenizer.json changes a text before it is cut. Private to engine/text.
 //
 // Read     NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Sequence, null.
-// Bounds   1000 steps; of a text of n bytes Replace makes at most 1 MiB + 64 n. Time and memory grow with the text's
-//          length times the steps, whatever is in it.
+// Bounds   100 steps, which make at most 64 KiB + 32 n bytes of a text of n bytes, all of them together. Time and
+//          memory grow with the text's length, whatever is in it.
 // Threads  as a constant; a RegexScratch belongs to one thread.
 // Errors   ConfigError with file and key for another type, and where a bound is reached.
 #pragma once
@@ -18,12 +18,25 @@
 
 namespace loom::data {
 
+// What the steps of a file may make of a text.
+class Growth {
+ public:
+  explicit Growth(std::size_t text_bytes) : most_((std::size_t{1} << 16U) + 32 * text_bytes), left_(most_) {}
+
+  // The step at `where` makes that many more. ConfigError where they are too many.
+  void count(std::size_t bytes, const std::string& where);
+
+ private:
+  std::size_t most_;
+  std::size_t left_;
+};
+
 // {"type": "Replace", "pattern": PATTERN, "content": TEXT}, of normalizers and decoders.
 struct Replacement {
   explicit Replacement(const JsonNode& node);
 
-  // `text` with the content for each match. ConfigError where that has more than `most` bytes.
-  std::string applied_to(std::string_view text, std::size_t most, RegexScratch& scratch) const;
+  // `text` with the content for each match.
+  std::string applied_to(std::string_view text, Growth& growth, RegexScratch& scratch) const;
 
   Pattern pattern;
   std::string content;
@@ -49,13 +62,15 @@ class Normalizer {
     bool left = true;
     bool right = true;
   };
-  using Step = std::variant<Form, Lowercase, Prepend, Replacement, Strip>;
+  struct Step {
+    std::variant<Form, Lowercase, Prepend, Replacement, Strip> change;
+    std::string where;
+  };
 
   void add(const JsonNode& node);
   static std::string changed(const Form& form, std::string text);
   static std::string changed(const Lowercase& step, std::string text);
   static std::string changed(const Prepend& step, std::string text);
-  static std::string changed(const Replacement& step, std::string text);
   static std::string changed(const Strip& step, std::string text);
 
   std::vector<Step> steps_;
@@ -64,8 +79,6 @@ class Normalizer {
 // {"String": TEXT} or {"Regex": PATTERN}.
 Pattern read_pattern(const JsonNode& node);
 
-// How many bytes the steps of a file may make of a text.
-std::size_t most_bytes_made_of(std::size_t bytes);
 // Refuses a part of the file that has as many steps as it may have, and `node` besides.
 void check_steps(const JsonNode& node, std::size_t steps);
 

@@ -138,7 +138,8 @@ void DecodeRun::take(const TextDecoder::ByteLevel&, std::size_t index, std::stri
 }
 
 void DecodeRun::take(const Replacement& step, std::size_t index, std::string_view token) {
-  push(index + 1, token.empty() ? std::string() : step.applied_to(token, most_bytes_made_of(pushed_), scratch_));
+  Growth growth(pushed_);
+  push(index + 1, token.empty() ? std::string() : step.applied_to(token, growth, scratch_));
 }
 
 void DecodeRun::end_bytes(std::size_t index) {

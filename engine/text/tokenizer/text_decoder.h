@@ -1,7 +1,7 @@
 // TextDecoder: the steps by which tokenizer.json turns tokens into text. Private to engine/text.
 //
 // Read     ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, Sequence; null puts a space between tokens.
-// Bounds   1000 steps; of tokens of n bytes Replace makes at most 1 MiB + 64 n at once.
+// Bounds   100 steps; of tokens of n bytes Replace makes at most 64 KiB + 32 n at once.
 // Threads  TextDecoder as a constant; a DecodeRun belongs to one thread.
 // Errors   ConfigError with file and key for another type.
 #pragma once

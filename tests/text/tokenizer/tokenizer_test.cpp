@@ -162,34 +162,50 @@ TEST(TokenizerNormalizer, MakesNoTextWithoutEnd) {
   const auto doubled = tokenizer_of(with_normalizers(doubling));
   EXPECT_EQ(
       test::message_of<ConfigError>([&] { doubled.encode("aa"); }),
-      "tokenizer.json: normalizer.normalizers[19] makes more than 1048704 bytes of a text; shorten its content, or "
-      "take it out");
-  const auto tokenizer = tokenizer_of(with_normalizers(Json::array({replace_step("a", std::string(100'000, 'b'))})));
-  EXPECT_EQ(tokenizer.encode("aaa").size(), 300'000u);
+      "tokenizer.json: normalizer.normalizers[14]: the steps up to here make more than 65600 bytes of a text; shorten "
+      "what they add, or take steps out");
+  const auto tokenizer = tokenizer_of(with_normalizers(Json::array({replace_step("a", std::string(20'000, 'b'))})));
+  EXPECT_EQ(tokenizer.encode("aaa").size(), 60'000u);
   EXPECT_THAT(test::message_of<ConfigError>([&] { tokenizer.encode(std::string(1'000, 'a')); }),
-              HasSubstr("makes more than 1112576 bytes of a text"));
+              HasSubstr("make more than 97536 bytes of a text"));
 
   Json decoding = byte_level_json();
   decoding["decoder"] = {{"type", "Sequence"}, {"decoders", doubling}};
   const auto decoder = tokenizer_of(decoding);
   EXPECT_THAT(test::message_of<ConfigError>([&] { decoder.decode(Ids{'a'}); }),
-              StartsWith("tokenizer.json: decoder.decoders[20] makes more than"));
+              StartsWith("tokenizer.json: decoder.decoders[16]: the steps up to here make more than"));
 }
 
-TEST(TokenizerNormalizer, HasNoMoreThanAThousandSteps) {
+// Each step alone makes little of the text that it gets, and a pattern that matches nothing everywhere makes it longer.
+TEST(TokenizerNormalizer, MakesNoMoreInManyStepsThanInOne) {
+  const std::string text(100'000, 'a');
+  const auto refused = [&](const Json& first, const Json& others) {
+    Json steps(99, others);
+    steps.insert(steps.begin(), first);
+    const auto tokenizer = tokenizer_of(with_normalizers(steps));
+    return test::message_of<ConfigError>([&] { tokenizer.encode(text); });
+  };
+  const Json prepend = {{"type", "Prepend"}, {"prepend", std::string(500'000, 'A')}};
+  const Json matches_nothing = {{"type", "Replace"}, {"pattern", {{"Regex", "x*"}}}, {"content", "y"}};
+  EXPECT_THAT(refused(prepend, {{"type", "Lowercase"}}), HasSubstr("normalizers[5]: the steps up to here make more"));
+  EXPECT_THAT(refused(prepend, {{"type", "NFKD"}}), HasSubstr("normalizers[5]: the steps up to here make more"));
+  EXPECT_THAT(refused(matches_nothing, matches_nothing), HasSubstr("]: the steps up to here make more"));
+}
+
+TEST(TokenizerNormalizer, HasNoMoreThanAHundredSteps) {
   const Json lowercase = {{"type", "Lowercase"}};
-  EXPECT_EQ(tokenizer_of(with_normalizers(Json(1000, lowercase))).encode("A"), Ids{'a'});
+  EXPECT_EQ(tokenizer_of(with_normalizers(Json(100, lowercase))).encode("A"), Ids{'a'});
   const auto refused = [&](const char* part, const char* list, const Json& step) {
     Json json = byte_level_json();
-    json[part] = {{"type", "Sequence"}, {list, Json(1001, step)}};
+    json[part] = {{"type", "Sequence"}, {list, Json(101, step)}};
     return test::message_of<ConfigError>([&] { tokenizer_of(json); });
   };
   EXPECT_EQ(refused("normalizer", "normalizers", lowercase),
-            "tokenizer.json: normalizer.normalizers[1000]: more than 1000 steps come together; take some out");
+            "tokenizer.json: normalizer.normalizers[100]: more than 100 steps come together; take some out");
   EXPECT_EQ(refused("pre_tokenizer", "pretokenizers", {{"type", "Digits"}}),
-            "tokenizer.json: pre_tokenizer.pretokenizers[1000]: more than 1000 steps come together; take some out");
+            "tokenizer.json: pre_tokenizer.pretokenizers[100]: more than 100 steps come together; take some out");
   EXPECT_EQ(refused("decoder", "decoders", {{"type", "Fuse"}}),
-            "tokenizer.json: decoder.decoders[1000]: more than 1000 steps come together; take some out");
+            "tokenizer.json: decoder.decoders[100]: more than 100 steps come together; take some out");
 }
 
 TEST(Tokenizer, MergesByRankAndLeftmostFirst) {
