@@ -145,7 +145,7 @@ class RankTexts {
     print(text.finish());
     end();
     if (first_ && best.reason == models::StopReason::kPositionsFull) {
-      logger().warn("stopped: max_position_embeddings is {}", job_.config.max_position_embeddings);
+      logger().warn("stopped: {}", models::longest_sequence_text(job_.config));
     }
   }
 

@@ -61,6 +61,9 @@ std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::
 // mean cross-entropy (ops::linear_cross_entropy).
 nn::Value logits_or_loss(nn::Module& lm_head, const nn::Args& args, const Tensor& hidden);
 
+// An MLP with a gate, of `intermediate_size`: a layer's, or the expert of every token (moe.h).
+std::shared_ptr<nn::Module> make_gated_mlp(const DecoderConfig& config, std::int64_t intermediate_size);
+
 // The families' causal models.
 std::shared_ptr<nn::Module> make_rotary_decoder(const DecoderConfig& config);  // all but GPT-2
 std::shared_ptr<nn::Module> make_gpt2(const DecoderConfig& config);

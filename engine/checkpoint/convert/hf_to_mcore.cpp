@@ -3,6 +3,7 @@
 #include <numeric>
 #include <set>
 
+#include "engine/checkpoint/convert/expert_tensors.h"
 #include "engine/checkpoint/convert/mcore.h"
 #include "engine/checkpoint/convert/mcore_layers.h"
 #include "engine/checkpoint/convert/mcore_output.h"
@@ -377,7 +378,7 @@ Converted convert(const HfToMcore& options, const CopyWatcher& watcher) {
   const ModelShape shape = read_model_shape("--load-dir", options.load_dir);
   check_model(shape, options.checks);
   const io::HfWeights weights(options.load_dir);
-  const TensorList list = tensors_of(weights);
+  const TensorList list = with_qwen_spelling(tensors_of(weights));
   ToMcore model(options, shape, list);
   const std::vector<Rank> ranks = ranks_of(options);
   std::vector<std::vector<std::vector<OutputTensor>>> files;

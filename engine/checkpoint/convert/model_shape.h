@@ -1,7 +1,7 @@
-// The sizes of a decoder that converting between layouts needs, as config.json says them. Private to engine/checkpoint.
+// The sizes of a decoder that converting between layouts needs, as models/decoder/decoder_config.h reads them. Private to engine/checkpoint.
 //
 // Threads  any.
-// Errors   ConfigError with the file: a family that is not converted, keys that are missing, heads that do not divide.
+// Errors   ConfigError with the file: a family that is not converted, and those of a decoder's config.json.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace loom::checkpoint {
 
 struct ModelShape {
   std::filesystem::path file;
-  std::string model_type;  // llama, qwen2, qwen3, qwen3_moe
+  std::string model_type;  // llama, qwen2, qwen3, qwen3_moe, mixtral
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
   std::int64_t heads = 0;
@@ -33,6 +33,7 @@ struct ModelShape {
   bool qkv_bias = false;
   bool output_bias = false;                     // of the attention's last product
   bool head_norms = false;                      // of queries and keys
+  bool mixtral_names = false;                   // of experts in published folders (models/decoder/expert_weights.h)
   std::int64_t sparse_step = 1;                 // every sparse_step-th layer has experts,
   std::vector<std::int64_t> dense_layers = {};  // but for these
 
