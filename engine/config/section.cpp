@@ -133,19 +133,6 @@ std::optional<double> Section::number(std::string_view key) const {
   return number;
 }
 
-std::vector<double> Section::numbers(std::string_view key) const {
-  const Value* value = find(key);
-  if (value == nullptr) return {};
-  if (!value->is_list()) reject(key, "a list of numbers is expected");
-  std::vector<double> list;
-  for (const Value& item : value->items()) {
-    const auto number = item.number();
-    if (!number) reject(key, "numbers are expected");
-    list.push_back(*number);
-  }
-  return list;
-}
-
 double Section::positive(std::string_view key, double fallback) const {
   const double value = number(key).value_or(fallback);
   if (std::isinf(value) && value > 0) reject(key, "it must be finite");

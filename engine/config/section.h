@@ -66,8 +66,6 @@ class Section {
   // One integer or a list of them; empty when absent.
   std::vector<std::int64_t> integers(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
-  // A list of numbers; empty when absent.
-  std::vector<double> numbers(std::string_view key) const;
   // Finite and > 0.
   double positive(std::string_view key, double fallback) const;
   bool flag(std::string_view key, bool fallback) const;

@@ -47,9 +47,8 @@ Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, doub
 }
 
 Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
-                       const ops::SegmentEnds& ends, double dropout) {
-  if (!options().flash_attn || dropout > 0)
-    return ops::composed::plain_attention(q, k, v, scale, causal, ends, dropout);
+                       const ops::SegmentEnds& ends) {
+  if (!options().flash_attn) return ops::composed::plain_attention(q, k, v, scale, causal, ends);
   return ends ? ops::segment_attention(q, k, v, scale, ends) : ops::attention(q, k, v, scale, causal);
 }
 

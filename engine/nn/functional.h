@@ -34,10 +34,9 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin);
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal = true,
                  std::optional<std::int64_t> start = {});
 Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const ops::SegmentEnds& ends);
-// Composed: torch.softmax(scores, -1) in the dtype of the scores, of which attention() has the softmax in fp32. With a
-// dropout of the attention weights above 0 it is always composed.
+// Composed: torch.softmax(scores, -1) in the dtype of the scores, of which attention() has the softmax in fp32.
 Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
-                       const ops::SegmentEnds& ends = {}, double dropout = 0);
+                       const ops::SegmentEnds& ends = {});
 ops::AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
                                                 bool causal = true, std::optional<std::int64_t> start = {});
 // Mean over the targets that are not `ignore_index`; composed: cross_entropy(logits.float(), targets).

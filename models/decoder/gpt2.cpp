@@ -4,6 +4,7 @@
 #include "engine/nn/functional.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/composed.h"
 #include "engine/tensor/ops/decoding.h"
 #include "engine/tensor/ops/general.h"
 #include "models/decoder/cache_call.h"
@@ -55,11 +56,12 @@ class Gpt2Attention final : public nn::Module {
     const Tensor q = split_heads(qkv[0], heads_), k = split_heads(qkv[1], heads_), v = split_heads(qkv[2], heads_);
     if (const auto cache = cache_part(optional_argument(args, 2)))
       return c_proj_(join_heads(ops::cached_attention(q, k, v, scale_, *cache)));
-    const double dropout = training() ? attention_dropout_ : 0;
-    const Tensor out = core_attention(
-        *this, {q, k, v}, [scale = scale_, dropout, ends = segment_ends(optional_argument(args, 1))](const auto& qkv) {
-          return nn::functional::plain_attention(qkv[0], qkv[1], qkv[2], scale, /*causal=*/true, ends, dropout);
-        });
+    const auto attend = [scale = scale_, dropout = training() ? attention_dropout_ : 0.0,
+                         ends = segment_ends(optional_argument(args, 1))](const auto& qkv) {
+      return dropout > 0 ? ops::composed::plain_attention(qkv[0], qkv[1], qkv[2], scale, /*causal=*/true, ends, dropout)
+                         : nn::functional::plain_attention(qkv[0], qkv[1], qkv[2], scale, /*causal=*/true, ends);
+    };
+    const Tensor out = core_attention(*this, {q, k, v}, attend);
     return ops::dropout(c_proj_(join_heads(out)), residual_dropout_, training());
   }
 

@@ -63,10 +63,21 @@ BlockKey positive(std::string_view key, std::vector<RopeType> types, double Rota
              [=](const Given& given, const DecoderConfig&) { return given.block.positive(key, fallback); });
 }
 
+std::vector<double> read_numbers(const ConfigReader& block, std::string_view key) {
+  std::vector<double> numbers;
+  if (!block.has(key)) return numbers;
+  for (const config::Value& item : block.given(key)->items()) {
+    const auto number = item.number();
+    if (!number) block.reject(key, "numbers are expected");
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
 // One number a pair of dims; how many is checked once head_dim is known.
 BlockKey per_pair(std::string_view key, std::vector<double> RotaryScaling::*member) {
   return row(key, {RopeType::kLongRope}, member, [=](const Given& given, const DecoderConfig&) {
-    const std::vector<double> values = given.block.numbers(key);
+    const std::vector<double> values = read_numbers(given.block, key);
     const bool fit = std::ranges::all_of(values, [](double value) { return std::isfinite(value) && value > 0; });
     if (values.empty() || !fit) given.block.reject(key, "a list of numbers above 0 is needed, head_dim / 2 of them");
     return values;
