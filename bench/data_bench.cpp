@@ -16,7 +16,7 @@
 #include "engine/core/error.h"
 #include "engine/core/rng.h"
 #include "engine/data/gpt_data.h"
-#include "engine/io/indexed_writer.h"
+#include "engine/formats/indexed/indexed_writer.h"
 
 namespace loom::bench {
 namespace {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "engine/core/error.h"
-#include "engine/data/preprocess/preprocess.h"
-#include "engine/io/indexed_dataset.h"
+#include "engine/formats/indexed/indexed_dataset.h"
+#include "engine/text/preprocess/preprocess.h"
 
 namespace loom::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/cli/arguments.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/core/rng.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
-#include "engine/data/tokenizer/tokenizer.h"
+#include "engine/text/tokenizer/tokenizer.h"
 
 namespace loom::bench {
 namespace {

@@ -1,5 +1,5 @@
 // What lies in a folder, seen without following links; renaming and removing directories so that a crash leaves one
-// whole. Private to engine/checkpoint.
+// whole. Private to engine.
 //
 // Errors   Error "PATH: cannot VERB: REASON".
 #pragma once

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/io/dcp_folder.h"
+#include "engine/formats/dcp/dcp_folder.h"
 #include "engine/nn/optim/optimizer.h"
 #include "engine/nn/state_dict.h"
 

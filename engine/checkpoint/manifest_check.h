@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "engine/checkpoint/manifest.h"
-#include "engine/io/dcp_folder.h"
+#include "engine/formats/dcp/dcp_folder.h"
 
 namespace loom::checkpoint {
 

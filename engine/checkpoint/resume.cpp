@@ -11,7 +11,7 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
-#include "engine/io/folder_kind.h"
+#include "engine/formats/folder_kind.h"
 
 namespace loom::checkpoint {
 namespace {

@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "engine/comm/process_group.h"
-#include "engine/io/dcp_folder.h"
+#include "engine/formats/dcp/dcp_folder.h"
 
 namespace loom::checkpoint {
 

@@ -10,9 +10,9 @@
 #include "engine/comm/exchange.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/formats/dcp/dcp_file_writer.h"
+#include "engine/formats/torch/torch_file.h"
 #include "engine/io/byte_source.h"
-#include "engine/io/dcp_file_writer.h"
-#include "engine/io/torch_file.h"
 
 namespace loom::checkpoint {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "engine/checkpoint/state.h"
 #include "engine/comm/process_group.h"
-#include "engine/io/dcp_metadata.h"
+#include "engine/formats/dcp/dcp_metadata.h"
 
 namespace loom::checkpoint {
 

@@ -15,8 +15,8 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
-#include "engine/io/dcp_file_writer.h"
-#include "engine/io/dcp_folder.h"
+#include "engine/formats/dcp/dcp_file_writer.h"
+#include "engine/formats/dcp/dcp_folder.h"
 
 namespace loom::checkpoint {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/io/dcp_metadata.h"
-#include "engine/io/plain_value.h"
+#include "engine/formats/dcp/dcp_metadata.h"
+#include "engine/formats/torch/plain_value.h"
 #include "engine/nn/optim/optimizer.h"
 #include "engine/nn/shard_spec.h"
 #include "engine/nn/state_dict.h"

@@ -1,4 +1,4 @@
-// A checkpoint's directory against its manifest. Private to engine/checkpoint.
+// A checkpoint's directory against its manifest. Private to engine.
 #pragma once
 
 #include <cstdint>

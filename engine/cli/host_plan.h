@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "engine/cli/arguments.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/launch/affinity.h"
 #include "engine/train/inputs.h"
 #include "offload/host_allocator.h"

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/cli/arguments.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/io/output_lock.h"
 
 namespace loom::cli {

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "engine/cli/adaptive_run.h"
+#include "engine/cli/commands/plan_command.h"
 #include "engine/cli/exit_status.h"
 #include "engine/cli/host_plan.h"
-#include "engine/cli/model_flags.h"
 #include "engine/cli/outputs.h"
-#include "engine/cli/plan_command.h"
 #include "engine/cli/rank_run.h"
 #include "engine/cli/standard_streams.h"
+#include "engine/cli/words/model_flags.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/job/agreement.h"

@@ -24,7 +24,7 @@
 
 #include <ostream>
 
-#include "engine/cli/arguments.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/train/callbacks.h"
 
 namespace loom::cli {

@@ -7,20 +7,20 @@
 #include <string_view>
 #include <variant>
 
-#include "engine/cli/chat_command.h"
-#include "engine/cli/compare_command.h"
-#include "engine/cli/convert_command.h"
+#include "engine/cli/commands/compare_command.h"
+#include "engine/cli/commands/convert_command.h"
+#include "engine/cli/commands/inspect_command.h"
+#include "engine/cli/commands/merge_command.h"
+#include "engine/cli/commands/plan_command.h"
+#include "engine/cli/commands/preprocess_command.h"
+#include "engine/cli/commands/train_command.h"
 #include "engine/cli/exit_status.h"
-#include "engine/cli/generate_command.h"
 #include "engine/cli/hub_callbacks.h"
-#include "engine/cli/inspect_command.h"
-#include "engine/cli/merge_command.h"
-#include "engine/cli/plan_command.h"
-#include "engine/cli/preprocess_command.h"
 #include "engine/cli/standard_streams.h"
-#include "engine/cli/train_command.h"
 #include "engine/core/error.h"
 #include "engine/launch/failure_text.h"
+#include "engine/talk/run_chat.h"
+#include "engine/talk/run_generate.h"
 
 namespace loom::cli {
 namespace {
@@ -44,10 +44,10 @@ int run(const ParsedCommand& command) {
     return run_inspect(*inspected, std::cout);
   } else if (const auto* preprocessing = std::get_if<PreprocessArguments>(&command)) {
     run_preprocess(*preprocessing, std::cout);
-  } else if (const auto* chat = std::get_if<ChatArguments>(&command)) {
-    run_chat(*chat, std::cout);
+  } else if (const auto* chat = std::get_if<talk::ChatArguments>(&command)) {
+    talk::run_chat(*chat, std::cout);
   } else {
-    run_generate(std::get<GenerateArguments>(command), std::cout);
+    talk::run_generate(std::get<talk::GenerateArguments>(command), std::cout);
   }
   return 0;
 }
@@ -58,8 +58,8 @@ std::optional<std::string_view> memory_advice(const ParsedCommand& command) {
     return "use fewer --workers, or split the input into smaller files";
   }
   const bool has_ranks = std::holds_alternative<job::Job>(command) ||
-                         std::holds_alternative<GenerateArguments>(command) ||
-                         std::holds_alternative<ChatArguments>(command);
+                         std::holds_alternative<talk::GenerateArguments>(command) ||
+                         std::holds_alternative<talk::ChatArguments>(command);
   if (has_ranks) return std::nullopt;
   return "free memory on it, or use a machine that has more";
 }

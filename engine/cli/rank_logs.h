@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cli/arguments.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/log/megatron_log.h"
 #include "engine/log/spikes.h"
 #include "engine/log/tensorboard.h"

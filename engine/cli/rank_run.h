@@ -10,10 +10,10 @@
 #include <syncstream>
 #include <vector>
 
-#include "engine/cli/arguments.h"
 #include "engine/cli/host_plan.h"
 #include "engine/cli/rank_logs.h"
 #include "engine/cli/run_end.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/core/rank_context.h"
 #include "engine/launch/start.h"
 #include "engine/log/metrics.h"

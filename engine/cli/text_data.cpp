@@ -1,13 +1,13 @@
 #include "engine/cli/text_data.h"
 
 #include <algorithm>
-#include <system_error>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/data/byte_batches.h"
-#include "engine/data/tokenizer/special_ids.h"
-#include "engine/data/tokenizer/tokenizer.h"
+#include "engine/text/tokenizer/special_ids.h"
+#include "engine/text/tokenizer/tokenizer.h"
+#include "models/hf/folder_files.h"
 
 namespace loom::cli {
 namespace {
@@ -53,16 +53,11 @@ void check_vocabulary(const fs::path& folder, const data::Tokenizer& tokenizer, 
 
 }  // namespace
 
-bool has_tokenizer(const fs::path& folder) {
-  std::error_code unreadable;
-  return fs::exists(folder / "tokenizer.json", unreadable);
-}
-
 std::optional<fs::path> tokenizer_folder(const data::DataOptions& data, const models::ModelOptions& model_options) {
   if (data::data_kind(data) == data::DataKind::kBytes) return std::nullopt;
   if (data.tokenizer_name_or_path) return data.tokenizer_name_or_path;
   const auto& model = model_options.init_from_hf_path ? model_options.init_from_hf_path : model_options.model_config;
-  return model && has_tokenizer(*model) ? model : std::nullopt;
+  return model && models::has_tokenizer(*model) ? model : std::nullopt;
 }
 
 data::TokenIds text_ids(const train::TrainSections& a, std::int64_t vocab_size) {

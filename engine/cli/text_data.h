@@ -14,9 +14,6 @@
 
 namespace loom::cli {
 
-// Whether a folder has a tokenizer.json.
-bool has_tokenizer(const std::filesystem::path& folder);
-
 // The folder of the tokenizer whose ids the data has: --tokenizer-name-or-path, else the model's where it has a
 // tokenizer.json. None for bytes, and where there is none.
 std::optional<std::filesystem::path> tokenizer_folder(const data::DataOptions& data,

@@ -6,7 +6,7 @@
 #include "engine/core/shown_text.h"
 #include "engine/data/options.h"
 #include "engine/data/sft_files.h"
-#include "engine/io/indexed_dataset.h"
+#include "engine/formats/indexed/indexed_dataset.h"
 
 namespace loom::data {
 namespace {

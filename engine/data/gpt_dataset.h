@@ -24,7 +24,7 @@
 #include "engine/data/data_split.h"
 #include "engine/data/gpt_indices.h"
 #include "engine/data/index_cache.h"
-#include "engine/io/indexed_dataset.h"
+#include "engine/formats/indexed/indexed_dataset.h"
 
 namespace loom::data {
 

@@ -9,7 +9,7 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/data/numpy_random.h"
-#include "engine/data/preprocess/cut.h"
+#include "engine/data/turn_cut.h"
 
 namespace loom::data {
 namespace {

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/io/indexed_dataset.h"
+#include "engine/formats/indexed/indexed_dataset.h"
 
 namespace loom::data {
 

@@ -23,7 +23,7 @@ struct SampleOptions {
 // Flags as they were written.
 struct WrittenFlags {
   std::vector<std::string> without_effect;  // of launch scripts, that change nothing here
-  // Those that describe the model, with their values (engine/cli/model_flags.h).
+  // Those that describe the model, with their values (engine/cli/words/model_flags.h).
   std::vector<std::pair<std::string, std::string>> model_flags;
   // Those that a program of pretrain() added, by name, with their values as text.
   std::vector<std::pair<std::string, std::string>> added_flags;

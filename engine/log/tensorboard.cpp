@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/core/log.h"
-#include "engine/io/event_file.h"
+#include "engine/formats/events/event_file.h"
 #include "engine/io/output_target.h"
 #include "engine/log/megatron_log.h"
 

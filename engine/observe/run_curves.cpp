@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "engine/core/error.h"
-#include "engine/io/event_file.h"
+#include "engine/formats/events/event_file.h"
 #include "engine/log/metrics_keys.h"
 #include "engine/observe/metrics_file.h"
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <optional>
 
-#include "engine/io/hf_weights.h"
+#include "engine/formats/safetensors/hf_weights.h"
 #include "engine/train/callbacks.h"
 #include "engine/train/parallel_dims.h"
 #include "engine/train/tuning.h"

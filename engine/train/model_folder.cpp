@@ -3,9 +3,9 @@
 #include <span>
 
 #include "engine/core/error.h"
+#include "engine/formats/safetensors/hf_weights.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/io/atomic_file.h"
-#include "engine/io/hf_weights.h"
-#include "engine/io/safetensors.h"
 #include "models/hf/folder_files.h"
 #include "models/mixin/fsdp2_mixin.h"
 

@@ -7,7 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 
 namespace loom::train {
 namespace {

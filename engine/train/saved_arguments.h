@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/io/plain_value.h"
+#include "engine/formats/torch/plain_value.h"
 
 namespace loom::train {
 

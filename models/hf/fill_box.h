@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/core/box.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/tensor/tensor.h"
 
 namespace loom::models {

@@ -58,6 +58,11 @@ void set_dtype(Json& config, DType dtype) {
 
 std::vector<std::string> tokenizer_files(const fs::path& folder) { return present(folder, kTokenizer); }
 
+bool has_tokenizer(const fs::path& folder) {
+  std::error_code unreadable;
+  return fs::exists(folder / "tokenizer.json", unreadable);
+}
+
 void refuse_unread_tokenizer(const fs::path& folder, bool bytes_as_tokens, std::string_view what,
                              std::string_view advice) {
   const std::vector<std::string> files = tokenizer_files(folder);

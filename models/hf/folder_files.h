@@ -13,13 +13,16 @@
 #include <vector>
 
 #include "engine/core/dtype.h"
-#include "engine/io/hf_weights.h"
+#include "engine/formats/safetensors/hf_weights.h"
 #include "engine/tensor/tensor.h"
 
 namespace loom::models {
 
 // The files of a tokenizer in a folder, by name, sorted. None for a path that is no folder.
 std::vector<std::string> tokenizer_files(const std::filesystem::path& folder);
+
+// Whether a folder has a tokenizer.json.
+bool has_tokenizer(const std::filesystem::path& folder);
 
 // ConfigError for a folder that has a tokenizer, unless the user asks for bytes. `what` is what would be read as bytes
 // ("the data", "the prompt"); `advice` is what else to do, or empty.

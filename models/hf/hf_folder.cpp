@@ -10,8 +10,8 @@
 
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/io/atomic_file.h"
-#include "engine/io/safetensors.h"
 #include "engine/nn/path_aliases.h"
 #include "models/decoder/reward_model.h"
 #include "models/hf/fill_box.h"

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/io/hf_weights.h"
+#include "engine/formats/safetensors/hf_weights.h"
 #include "engine/nn/module.h"
 #include "models/decoder/decoder_config.h"
 #include "models/decoder/expert_weights.h"

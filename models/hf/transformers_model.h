@@ -15,7 +15,7 @@
 #include <memory>
 #include <optional>
 
-#include "engine/io/hf_weights.h"
+#include "engine/formats/safetensors/hf_weights.h"
 #include "engine/nn/module.h"
 #include "models/hub/model_hub.h"
 #include "models/mixin/fsdp2_mixin.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/io/hf_weights.h"
+#include "engine/formats/safetensors/hf_weights.h"
 #include "engine/nn/module.h"
 
 namespace loom::models {

@@ -4,7 +4,7 @@
 
 #include "engine/config/document.h"
 #include "engine/core/shown_text.h"
-#include "engine/io/folder_kind.h"
+#include "engine/formats/folder_kind.h"
 
 namespace loom::models {
 namespace {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/tensor/tensor.h"
 #include "models/lora/lora.h"
 

@@ -13,7 +13,7 @@
 #include "engine/checkpoint/loader.h"
 #include "engine/checkpoint/saver.h"
 #include "engine/device/device.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/launch/run_ranks.h"
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"

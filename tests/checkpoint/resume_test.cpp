@@ -8,7 +8,7 @@
 
 #include "engine/checkpoint/directories.h"
 #include "engine/core/error.h"
-#include "engine/io/dcp_file_writer.h"
+#include "engine/formats/dcp/dcp_file_writer.h"
 #include "engine/launch/run_ranks.h"
 #include "tests/checkpoint/checkpoints.h"
 

@@ -1,7 +1,7 @@
 // Promise: the command line means what Megatron's means, what is left out is filled in, and what does not fit is
 //          refused in one line that names flag, value and what to write.
 // World:   a machine of 8 cores; no file is opened.
-#include "engine/cli/arguments.h"
+#include "engine/cli/words/arguments.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -47,10 +47,10 @@ job::Job train(const Words& more, const launch::Start& context = kEightCores) {
   return std::get<job::Job>(parsed(with_model_and_data(more), context));
 }
 
-GenerateArguments generate(const Words& more) {
+talk::GenerateArguments generate(const Words& more) {
   Words words = {"generate"};
   words.insert(words.end(), more.begin(), more.end());
-  return std::get<GenerateArguments>(parsed(words));
+  return std::get<talk::GenerateArguments>(parsed(words));
 }
 
 std::string refusal(const Words& words, const launch::Start& context = kEightCores) {
@@ -587,7 +587,7 @@ TEST(ProgramArguments, HaveNotWhatOnlyShardloomTrainReads) {
 // --- generate
 
 TEST(GenerateArguments, WhatIsLeftOutIsGreedy) {
-  const GenerateArguments a = generate({"out", "--prompt", "Hello"});
+  const talk::GenerateArguments a = generate({"out", "--prompt", "Hello"});
   EXPECT_EQ(a.model_dir, "out");
   EXPECT_EQ(a.prompt, "Hello");
   EXPECT_EQ(a.max_new_tokens, std::nullopt);
@@ -601,34 +601,34 @@ TEST(GenerateArguments, WhatIsLeftOutIsGreedy) {
 }
 
 TEST(GenerateArguments, EveryFlagIsRead) {
-  const GenerateArguments a = generate(
+  const talk::GenerateArguments a = generate(
       {"--prompt", "Hello", "--max-new-tokens", "5", "--temperature", "0.7", "--top-k", "40", "--seed", "3", "out"});
   EXPECT_EQ(a.model_dir, "out");
   EXPECT_EQ(a.max_new_tokens, 5);
   EXPECT_EQ(a.temperature, 0.7);
   EXPECT_EQ(a.top_k, 40);
   EXPECT_EQ(a.seed, 3u);
-  const GenerateArguments more = generate({"out",
-                                           "--prompt-file",
-                                           "p.txt",
-                                           "--max-length",
-                                           "99",
-                                           "--temperature",
-                                           "1",
-                                           "--top-p",
-                                           "0.9",
-                                           "--min-p",
-                                           "0.1",
-                                           "--repetition-penalty",
-                                           "1.2",
-                                           "--compute-threads",
-                                           "2",
-                                           "--add-eos-token",
-                                           "<|a|>",
-                                           "<|b|>",
-                                           "--stop-words",
-                                           "User:",
-                                           "--bytes-as-tokens"});
+  const talk::GenerateArguments more = generate({"out",
+                                                 "--prompt-file",
+                                                 "p.txt",
+                                                 "--max-length",
+                                                 "99",
+                                                 "--temperature",
+                                                 "1",
+                                                 "--top-p",
+                                                 "0.9",
+                                                 "--min-p",
+                                                 "0.1",
+                                                 "--repetition-penalty",
+                                                 "1.2",
+                                                 "--compute-threads",
+                                                 "2",
+                                                 "--add-eos-token",
+                                                 "<|a|>",
+                                                 "<|b|>",
+                                                 "--stop-words",
+                                                 "User:",
+                                                 "--bytes-as-tokens"});
   EXPECT_EQ(more.prompt_file, "p.txt");
   EXPECT_EQ(more.max_length, 99);
   EXPECT_EQ(more.top_p, 0.9);
@@ -638,7 +638,8 @@ TEST(GenerateArguments, EveryFlagIsRead) {
   EXPECT_EQ(more.add_eos_token, (std::vector<std::string>{"<|a|>", "<|b|>"}));
   EXPECT_EQ(more.stop_words, (std::vector<std::string>{"User:"}));
   EXPECT_TRUE(more.bytes_as_tokens);
-  const GenerateArguments beams = generate({"out", "--prompt", "a", "--num-beams", "4", "--length-penalty", "-0.5"});
+  const talk::GenerateArguments beams =
+      generate({"out", "--prompt", "a", "--num-beams", "4", "--length-penalty", "-0.5"});
   EXPECT_EQ(beams.num_beams, 4);
   EXPECT_EQ(beams.length_penalty, -0.5);
 }
@@ -657,7 +658,7 @@ TEST(GenerateArguments, APromptIsTakenAsItIsWritten) {
 
 TEST(GenerateArguments, RanksShareTheCoresAndMpiCountsThem) {
   const auto on = [](const Words& more, const launch::Start& context) {
-    return std::get<GenerateArguments>(parsed(Words{"generate", "out", "--prompt", "a"} + more, context));
+    return std::get<talk::GenerateArguments>(parsed(Words{"generate", "out", "--prompt", "a"} + more, context));
   };
   EXPECT_EQ(on({}, kEightCores).ranks, 1);
   EXPECT_EQ(on({}, kEightCores).compute_threads, 8);
@@ -671,18 +672,20 @@ TEST(GenerateArguments, RanksShareTheCoresAndMpiCountsThem) {
 // --- chat
 
 TEST(ChatArguments, EveryFlagIsRead) {
-  const auto chat = [](const Words& more) { return std::get<ChatArguments>(parsed(Words{"chat", "out"} + more)); };
-  const ChatArguments none = chat({});
+  const auto chat = [](const Words& more) {
+    return std::get<talk::ChatArguments>(parsed(Words{"chat", "out"} + more));
+  };
+  const talk::ChatArguments none = chat({});
   EXPECT_EQ(none.model_dir, "out");
   EXPECT_EQ(none.temperature, std::nullopt);
   EXPECT_EQ(none.max_new_tokens, std::nullopt);
   EXPECT_EQ(none.history_turns, std::nullopt);
   EXPECT_EQ(none.enable_thinking, data::EnableThinking::kNone);
-  const ChatArguments a = chat({"--system",           "Be short.", "--prompt-type",     "qwen",
-                                "--prompt-type-path", "t.json",    "--enable-thinking", "false",
-                                "--history-turns",    "3",         "--lora-load",       "tuned",
-                                "--temperature",      "0.7",       "--max-new-tokens",  "99",
-                                "--stop-words",       "User:",     "--nproc-per-node",  "2"});
+  const talk::ChatArguments a = chat({"--system",           "Be short.", "--prompt-type",     "qwen",
+                                      "--prompt-type-path", "t.json",    "--enable-thinking", "false",
+                                      "--history-turns",    "3",         "--lora-load",       "tuned",
+                                      "--temperature",      "0.7",       "--max-new-tokens",  "99",
+                                      "--stop-words",       "User:",     "--nproc-per-node",  "2"});
   EXPECT_EQ(a.system, "Be short.");
   EXPECT_EQ(a.prompt_type, "qwen");
   EXPECT_EQ(a.prompt_type_path, "t.json");

@@ -2,7 +2,7 @@
 //          and names of files, alike in bash, zsh and fish, in each way of switching them on.
 // World:   the built program and the shells themselves: a line is typed into bash, and into zsh on a pseudo-terminal;
 //          fish is asked with complete -C.
-#include "engine/cli/completion.h"
+#include "engine/cli/words/completion.h"
 
 #include <algorithm>
 #include <gmock/gmock.h>

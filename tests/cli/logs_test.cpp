@@ -5,7 +5,7 @@
 #include <map>
 #include <regex>
 
-#include "engine/io/event_file.h"
+#include "engine/formats/events/event_file.h"
 #include "tests/support/program.h"
 
 namespace loom::test {

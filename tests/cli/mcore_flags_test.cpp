@@ -4,7 +4,7 @@
 // World:   command lines; no files.
 #include <gmock/gmock.h>
 
-#include "engine/cli/arguments.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/core/error.h"
 #include "tests/support/files.h"
 

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "engine/cli/arguments.h"
+#include "engine/cli/commands/plan_command.h"
 #include "engine/cli/hub_callbacks.h"
-#include "engine/cli/plan_command.h"
 #include "engine/cli/pretrain.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/data/byte_batches.h"

@@ -5,8 +5,8 @@
 // World:   the built program; pairs and steps that `shardloom preprocess` wrote, a tokenizer of 2000 ids.
 #include <gmock/gmock.h>
 
-#include "engine/io/hf_weights.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/hf_weights.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/program.h"
 

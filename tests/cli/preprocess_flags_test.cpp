@@ -3,7 +3,7 @@
 // World:   files of flags of the test; no data.
 #include <gmock/gmock.h>
 
-#include "engine/cli/arguments.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/core/error.h"
 #include "tests/support/files.h"
 

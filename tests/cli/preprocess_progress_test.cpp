@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sstream>
 
-#include "engine/cli/preprocess_command.h"
+#include "engine/cli/commands/preprocess_command.h"
 
 namespace loom::cli {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rank_context.h"
-#include "engine/io/hf_weights.h"
+#include "engine/formats/safetensors/hf_weights.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
 #include "models/hf/transformers_model.h"

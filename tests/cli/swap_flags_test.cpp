@@ -3,7 +3,7 @@
 // World:   command lines; no file is read.
 #include <gmock/gmock.h>
 
-#include "engine/cli/arguments.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/core/error.h"
 #include "tests/support/files.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <gmock/gmock.h>
 
-#include "engine/io/indexed_writer.h"
+#include "engine/formats/indexed/indexed_writer.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/program.h"
 

@@ -9,8 +9,8 @@
 
 #include "engine/core/error.h"
 #include "engine/data/gpt_data.h"
-#include "engine/io/indexed_writer.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/indexed/indexed_writer.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "tests/support/case_json.h"
 #include "tests/support/exact_files.h"
 #include "tests/support/parity_report.h"

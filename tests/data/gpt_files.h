@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/io/indexed_writer.h"
+#include "engine/formats/indexed/indexed_writer.h"
 
 namespace loom::test {
 

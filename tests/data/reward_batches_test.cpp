@@ -6,7 +6,7 @@
 #include "engine/core/error.h"
 #include "engine/data/sft_files.h"
 #include "engine/data/token_batches.h"
-#include "engine/io/indexed_writer.h"
+#include "engine/formats/indexed/indexed_writer.h"
 #include "tests/support/files.h"
 #include "tests/support/one_rank.h"
 

@@ -13,7 +13,7 @@
 
 #include "engine/core/error.h"
 #include "engine/data/sft_data.h"
-#include "engine/io/indexed_writer.h"
+#include "engine/formats/indexed/indexed_writer.h"
 #include "tests/support/files.h"
 
 namespace loom::data {

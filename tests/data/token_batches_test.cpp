@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
-#include "engine/io/indexed_writer.h"
+#include "engine/formats/indexed/indexed_writer.h"
 #include "tests/support/files.h"
 #include "tests/support/one_rank.h"
 

@@ -1,7 +1,7 @@
 // Command lines of the program: one word a line. The whole text as CPU_AFFINITY_CONF and as the value of --bind-core.
 #include <vector>
 
-#include "engine/cli/arguments.h"
+#include "engine/cli/words/arguments.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/shown_text.h"
-#include "engine/data/chat_template/chat_template.h"
+#include "engine/text/template/chat_template.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

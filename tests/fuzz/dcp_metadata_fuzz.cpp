@@ -1,5 +1,5 @@
 // .metadata of a checkpoint: what is read is written again and read again the same.
-#include "engine/io/dcp_metadata.h"
+#include "engine/formats/dcp/dcp_metadata.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

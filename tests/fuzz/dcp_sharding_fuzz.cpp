@@ -1,7 +1,7 @@
 // DCP_SHARDING_INFO in the header of a safetensors file that holds "w" [2, 2] and "c" [3].
 #include <nlohmann/json.hpp>
 
-#include "engine/io/dcp_folder.h"
+#include "engine/formats/dcp/dcp_folder.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

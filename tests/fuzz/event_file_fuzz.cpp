@@ -1,5 +1,5 @@
 // Event files: a file as it is, and an Event with the checksums of a record around it, so that fields are reached too.
-#include "engine/io/event_file.h"
+#include "engine/formats/events/event_file.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

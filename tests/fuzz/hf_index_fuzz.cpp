@@ -1,5 +1,5 @@
 // model.safetensors.index.json beside one shard that holds the tensors "a" and "b".
-#include "engine/io/hf_weights.h"
+#include "engine/formats/safetensors/hf_weights.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

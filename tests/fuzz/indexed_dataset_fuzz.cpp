@@ -5,8 +5,8 @@
 #include <iterator>
 #include <vector>
 
-#include "engine/io/indexed_dataset.h"
-#include "engine/io/indexed_writer.h"
+#include "engine/formats/indexed/indexed_dataset.h"
+#include "engine/formats/indexed/indexed_writer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

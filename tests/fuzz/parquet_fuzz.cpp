@@ -1,5 +1,5 @@
 // Parquet files, read to their 20000th row: records are made of every slice.
-#include "engine/data/records/record.h"
+#include "engine/text/records/record.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

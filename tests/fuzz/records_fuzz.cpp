@@ -1,7 +1,7 @@
 // Records of text files; the first byte says of which kind: j json, l jsonl, c csv, t txt.
 #include <map>
 
-#include "engine/data/records/record.h"
+#include "engine/text/records/record.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

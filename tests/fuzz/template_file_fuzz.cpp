@@ -1,6 +1,6 @@
 // templates.json, and records that become samples: the input is the file, then a zero byte, then a record.
-#include "engine/data/preprocess/handler.h"
-#include "engine/data/preprocess/template_file.h"
+#include "engine/text/preprocess/handler.h"
+#include "engine/text/preprocess/template_file.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

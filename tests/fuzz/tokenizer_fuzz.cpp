@@ -2,7 +2,7 @@
 // encoded many times over, within the time of an input: what a pattern or a normalizer costs must not grow with its
 // square.
 #include "engine/core/shown_text.h"
-#include "engine/data/tokenizer/tokenizer.h"
+#include "engine/text/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/io/torch_file.h"
+#include "engine/formats/torch/torch_file.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace loom::fuzz {

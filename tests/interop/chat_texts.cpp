@@ -5,7 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "engine/data/chat_template/chat_template.h"
+#include "engine/text/template/chat_template.h"
 
 namespace {
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "engine/core/error.h"
-#include "engine/io/dcp_file_writer.h"
-#include "engine/io/dcp_folder.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/dcp/dcp_file_writer.h"
+#include "engine/formats/dcp/dcp_folder.h"
+#include "engine/formats/safetensors/safetensors.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "engine/io/indexed_writer.h"
+#include "engine/formats/indexed/indexed_writer.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 DIR/NAME.parquet        a file
 DIR/NAME.jsonl          its rows as pyarrow reads them; rows.jsonl those of all files without one that we do not refuse
-Without ROWS the small files of tests/io/data/parquet; with ROWS tables of so many random rows, in every codec, page
+Without ROWS the small files of tests/formats/data/parquet; with ROWS tables of so many random rows, in every codec, page
 version, page size and encoding.
 """
 import json

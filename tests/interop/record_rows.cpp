@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "engine/core/error.h"
-#include "engine/data/records/record.h"
+#include "engine/text/records/record.h"
 
 int main(int argc, char** argv) {
   using namespace loom;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "engine/core/error.h"
-#include "engine/data/tokenizer/tokenizer.h"
 #include "engine/io/mapped_file.h"
+#include "engine/text/tokenizer/tokenizer.h"
 
 namespace loom {
 namespace {

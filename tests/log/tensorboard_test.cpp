@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
-#include "engine/io/event_file.h"
+#include "engine/formats/events/event_file.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/files.h"
 #include "tests/support/logged.h"

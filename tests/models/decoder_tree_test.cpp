@@ -4,7 +4,7 @@
 #include <map>
 
 #include "engine/core/error.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/nn/init.h"
 #include "models/decoder/decoder.h"
 #include "tests/models/test_rank.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/nn/init.h"
 #include "models/decoder/decoder.h"
 #include "models/hf/hf_folder.h"

@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include "engine/core/error.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "models/decoder/decoder.h"

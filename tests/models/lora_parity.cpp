@@ -14,8 +14,8 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
-#include "engine/io/hf_weights.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/hf_weights.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/optim/adamw.h"

@@ -15,7 +15,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"

@@ -8,7 +8,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rng.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"

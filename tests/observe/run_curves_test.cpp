@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "engine/core/error.h"
-#include "engine/io/event_file.h"
+#include "engine/formats/events/event_file.h"
 #include "engine/observe/metrics_file.h"
 #include "tests/support/files.h"
 

@@ -13,7 +13,7 @@
 
 #include "engine/cli/exit_status.h"
 #include "engine/device/memory.h"
-#include "engine/io/event_file.h"
+#include "engine/formats/events/event_file.h"
 #include "engine/log/metrics.h"
 #include "engine/log/tensorboard.h"
 #include "engine/plan/adaptive.h"

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "engine/cli/arguments.h"
 #include "engine/cli/hub_callbacks.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/core/error.h"
 #include "engine/core/units.h"
 #include "engine/device/recorder.h"

@@ -5,8 +5,8 @@
 
 #include <gmock/gmock.h>
 
-#include "engine/cli/arguments.h"
 #include "engine/cli/hub_callbacks.h"
+#include "engine/cli/words/arguments.h"
 #include "engine/observe/perfetto.h"
 #include "engine/virtual_time/find_profile.h"
 #include "tests/support/files.h"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "models/decoder/decoder.h"
 #include "models/hf/hf_folder.h"
 #include "models/mixin/fsdp2_mixin.h"

@@ -6,7 +6,7 @@
 
 #include "engine/checkpoint/loader.h"
 #include "engine/core/error.h"
-#include "engine/io/dcp_folder.h"
+#include "engine/formats/dcp/dcp_folder.h"
 #include "engine/train/run_checkpoints.h"
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora.h"

@@ -12,7 +12,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"

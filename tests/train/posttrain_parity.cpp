@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "engine/core/error.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/optim/adamw.h"
 #include "engine/tensor/autograd.h"

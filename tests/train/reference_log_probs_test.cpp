@@ -9,7 +9,7 @@
 #include <span>
 
 #include "engine/core/error.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/train/reference_model.h"
 #include "tests/support/files.h"
 #include "tests/support/one_rank.h"

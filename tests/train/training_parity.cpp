@@ -30,7 +30,7 @@
 #include "engine/core/error.h"
 #include "engine/device/device.h"
 #include "engine/device/recorder.h"
-#include "engine/io/safetensors.h"
+#include "engine/formats/safetensors/safetensors.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/optim/adamw.h"

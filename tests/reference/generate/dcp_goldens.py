@@ -1,4 +1,4 @@
-"""Writes tests/io/data with PyTorch: python dcp_goldens.py tests/io/data
+"""Writes tests/formats/data with PyTorch: python dcp_goldens.py tests/formats/data
 
 dcp/          a checkpoint of two gloo processes: "w" [3, 2] fp32 = 0..5, cut on dim 0; "c" [2, 3] bf16 = 0..5, cut on
               dim 1; "s" fp64 scalar 2.5; values "step", "note", "nested.pair", "nested.raw"

@@ -1,0 +1,13 @@
+// `shardloom merge`. Private to engine/cli.
+#pragma once
+
+#include <ostream>
+
+#include "engine/cli/words/arguments.h"
+
+namespace loom::cli {
+
+// Merges with progress on `out`; throws what merge() throws, and launch::Interrupted for launch::kStopSignals.
+void run_merge(const MergeArguments& arguments, std::ostream& out);
+
+}  // namespace loom::cli

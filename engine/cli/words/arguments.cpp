@@ -1,0 +1,328 @@
+#include "engine/cli/words/arguments.h"
+
+#include "engine/cli/words/argument_rules.h"
+#include "engine/cli/words/command_words.h"
+#include "engine/cli/words/completion.h"
+#include "engine/cli/words/convert_flags.h"
+#include "engine/cli/words/flags.h"
+#include "engine/cli/words/foreign_flags.h"
+#include "engine/cli/words/generation_flags.h"
+#include "engine/cli/words/host_optimizer_checks.h"
+#include "engine/cli/words/preprocess_flags.h"
+#include "engine/cli/words/refusals.h"
+#include "engine/cli/words/training_flags.h"
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+
+namespace loom::cli {
+namespace {
+
+bool finite(double) { return true; }
+
+constexpr const char* kProgramExample =
+    "Example:\n"
+    "  shardloom train --model-config quickstart --data-path corpus.txt --train-iters 20 --save out\n"
+    "  shardloom generate out --prompt \"template <class T>\"\n"
+    "Flags of a command: shardloom train --help, and so for the others\n"
+    "Exit status: 0 done; 1 a run failed or lost an output, or compared runs differ;\n"
+    "  2 the command line or a file is wrong; 3 a plan does not fit;\n"
+    "  128 + signal stopped by SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2\n";
+constexpr const char* kTrainExample =
+    "Example:\n  shardloom train --model-config quickstart --data-path corpus.txt --nproc-per-node 2 \\\n"
+    "    --use-torch-fsdp2 --fsdp2-config-path quickstart --train-iters 200 --save out\n";
+constexpr const char* kPlanExample =
+    "Example:\n  shardloom plan --model-config llama3_8b --use-torch-fsdp2 \\\n"
+    "    --fsdp2-config-path full_shard --world-size 64 --device h200 --seq-length 8192\n";
+constexpr const char* kGenerateExample =
+    "Example:\n  shardloom generate out --prompt \"Once upon a time\" --max-new-tokens 40\n";
+constexpr const char* kChatExample =
+    "Example:\n  shardloom chat tuned --system \"You answer in one sentence.\"\n"
+    "  shardloom chat tuned < questions.txt > answers.txt\n"
+    "In the chat: /clear, /save FILE, /help, /exit\n";
+constexpr const char* kCompareExample =
+    "Example:\n  shardloom compare out_a out_b --tolerance 1e-5\n"
+    "Exit status: 0 the runs are the same in all steps in common, 1 they differ,\n"
+    "  2 the command line or a file is wrong\n";
+constexpr const char* kConvertExample =
+    "Flags of a conversion: shardloom convert hf-to-dcp --help, and so for the others\n"
+    "Also as: shardloom mm-convert GenericDCPConverter hf_to_dcp --hf_dir DIR --dcp_dir DIR\n"
+    "         shardloom convert_ckpt_v2 --load-model-type hf --save-model-type mg --load-dir DIR --save-dir DIR\n";
+constexpr const char* kMergeExample = "Example:\n  shardloom merge --base qwen2 --adapter tuned --save qwen2-tuned\n";
+constexpr const char* kInspectExample =
+    "Example:\n  shardloom inspect run\n  shardloom inspect --diff run/iter_0000100 hf_folder\n"
+    "Exit status: 0 whole, or equal with --diff; 1 something is damaged, or different;\n"
+    "  2 the command line is wrong\n";
+constexpr const char* kCompletionExample =
+    "Example:\n  source <(shardloom completion bash)      a line of ~/.bashrc\n"
+    "  source <(shardloom completion zsh)       a line of ~/.zshrc, behind compinit\n"
+    "  shardloom completion fish | source       a line of ~/.config/fish/config.fish\n";
+constexpr const char* kPreprocessExample =
+    "Example:\n  shardloom preprocess --input corpus.jsonl --tokenizer-name-or-path qwen2 --append-eod \\\n"
+    "    --output-prefix data/corpus --workers 4\n  shardloom preprocess alpaca_sft --input alpaca.jsonl\n"
+    "Flags may stand in a YAML file, their names with underscores. The first word is then its path,\n"
+    "or the name of a file in configs/datasets.\n"
+    "preprocess_data is the same command\n";
+
+// The flags of training on one command.
+class TrainingFlags final : public train::ExtraArguments {
+ public:
+  // `add_first`: flags of the command that the help shows before those of training.
+  TrainingFlags(Command& app, Program program, const std::function<void(Flags&)>& add_first = {})
+      : app_(app), program_(program), flags_(app, &refused_values_) {
+    values_.kernels.fused = nn::KernelOptions::pytorch();  // settled by --kernels, which is known only later
+    if (add_first) add_first(flags_);
+    add_training(app, program, values_);
+    add_foreign_flags(flags_, foreign_);
+    flags_.group("Flags of this program", true);  // those added from outside
+  }
+
+  void group(const std::string& heading) override { flags_.group(heading, true); }
+  void whole(const std::string& flag, std::int64_t& value, std::int64_t least, const std::string& about) override {
+    make_room(flag);
+    flags_.whole(flag, value, least, about);
+    added_.emplace_back(flag, [&value] { return fmt::to_string(value); });
+  }
+  void real(const std::string& flag, double& value, const std::string& about) override {
+    make_room(flag);
+    flags_.real(flag, value, finite, "a number", about);
+    added_.emplace_back(flag, [&value] { return fmt::to_string(value); });
+  }
+  void text(const std::string& flag, std::string& value, const std::string& about) override {
+    make_room(flag);
+    flags_.text(flag, "TEXT", value, about, value);
+    added_.emplace_back(flag, [&value] { return value; });
+  }
+  void toggle(const std::string& flag, bool& value, const std::string& about) override {
+    make_room(flag);
+    flags_.toggle(flag, value, about);
+    added_.emplace_back(flag, [&value] { return fmt::to_string(value); });
+  }
+  void example(const std::string& flags) override {
+    app_.set_footer(fmt::format("Example:\n  {} {}\n", app_.name(), flags));
+  }
+
+  // 0: not given.
+  void set_world(int size) {
+    if (size == 0 || !refused_values_.empty()) return;
+    check_world(app_, size);
+    values_.launch.ranks = size;
+  }
+  void set_command_line(std::vector<std::string> words) { values_.report.command_line = std::move(words); }
+
+  // After the parse. ConfigError with all that is not taken.
+  job::Job settled(const launch::Start& start) {
+    std::vector<std::string> parsed = unknown_flags(app_);
+    for (const auto& lines :
+         {refused_values_, refused_distributed_optimizer(foreign_, values_.optimizer), foreign_.refused}) {
+      parsed.insert(parsed.end(), lines.begin(), lines.end());
+    }
+    if (parsed.empty()) refuse_stray_words(app_);
+    Refusals refusals(std::move(parsed));
+    if (!is_users(program_)) refusals.of([&] { check_sources(values_, program_); });
+    settle(app_, program_, start, foreign_, values_, refusals);
+    for (const auto& [flag, value] : added_) values_.written.added_flags.emplace_back(flag, value());
+    return values_;
+  }
+
+ private:
+  // A program's own flag has a meaning, even where launch scripts have one of that name.
+  void make_room(const std::string& flag) {
+    app_.remove_hidden(flag);
+    if (!app_.has(flag)) return;
+    const bool own = std::ranges::find(added_, flag, [](const auto& added) { return added.first; }) != added_.end();
+    config_error("extra_args_provider adds {}, {}; choose another name", flag,
+                 own ? "which it has added already" : "which is a flag of training already");
+  }
+
+  Command& app_;
+  const Program program_;
+  std::vector<std::string> refused_values_;
+  Flags flags_;
+  job::Job values_;
+  ForeignFlags foreign_;
+  std::vector<std::pair<std::string, std::function<std::string()>>> added_;  // read after the parse
+};
+
+// The program's parser; subcommands write into the two structs.
+class Parser {
+ public:
+  Parser() {
+    app_.set_footer(kProgramExample);
+    train_.set_footer(kTrainExample);
+    generate_.set_footer(kGenerateExample);
+    chat_.set_footer(kChatExample);
+    plan_.set_footer(kPlanExample);
+    compare_.set_footer(kCompareExample);
+    convert_.set_footer(kConvertExample);
+    inspect_.set_footer(kInspectExample);
+    preprocess_.set_footer(kPreprocessExample);
+    merge_.set_footer(kMergeExample);
+    completion_.set_footer(kCompletionExample);
+    app_.set_version(fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
+    Flags generate(generate_, &refused_values_);
+    add_generate(generate, generate_values_);
+    Flags chat(chat_, &refused_values_);
+    add_chat(chat, chat_values_);
+    Flags compare(compare_, &refused_values_);
+    add_compare(compare, compare_values_);
+    add_inspect(inspect_, inspect_values_);
+    add_merge(merge_, merge_values_);
+    Flags completion(completion_);
+    completion.group("Shell");
+    completion.text("SHELL", "{bash,zsh,fish}", shell_, "The shell that the script is for");
+  }
+
+  ParsedCommand run(int argc, const char* const* argv, const launch::Start& start) {
+    const std::vector<std::string> words =
+        preprocessing_.written_out(conversions_.written_out({argv + 1, argv + argc}));
+    if (auto help = parse_words(app_, known_words(words, apps()))) return *help;
+    if (!app_.remaining().empty() || app_.chosen() == nullptr) refuse_command(app_.remaining());
+    const Command& chosen = *app_.chosen();
+    if (&chosen == &convert_) return settled_conversion();
+    if (&chosen == &completion_) {
+      refuse_extras(completion_, {});
+      return EarlyExit{0, completion_script(shell_, app_)};
+    }
+    if (&chosen == &preprocess_) {
+      refuse_extras(preprocess_, preprocessing_.refused());
+      return preprocessing_.settled();
+    }
+    if (&chosen != &train_ && &chosen != &plan_) refuse_extras(chosen, refused_values_);
+    if (&chosen == &inspect_) {
+      check(inspect_values_);
+      return inspect_values_;
+    }
+    if (&chosen == &merge_) {
+      check(merge_values_);
+      return merge_values_;
+    }
+    training_.set_command_line(words);
+    planning_.set_command_line(words);
+    if (&chosen == &train_) return training_.settled(start);
+    if (&chosen == &plan_) return settled_plan();
+    if (&chosen == &compare_) {
+      check(compare_values_);
+      return compare_values_;
+    }
+    if (&chosen == &chat_) {
+      settle(chat_, start, chat_values_);
+      return chat_values_;
+    }
+    settle(generate_, start, generate_values_);
+    return generate_values_;
+  }
+
+ private:
+  Apps apps() const {
+    Apps apps{&train_, &plan_, &generate_, &chat_, &preprocess_, &compare_, &inspect_, &merge_};
+    for (const Command* app : conversions_.apps()) apps.push_back(app);
+    return apps;
+  }
+
+  ConvertArguments settled_conversion() {
+    for (const Command* app : conversions_.apps()) {
+      refuse_extras(*app, app->parsed() ? conversions_.refused() : std::vector<std::string>{});
+    }
+    refuse_extras(convert_, {});
+    return conversions_.settled();
+  }
+
+  PlanArguments settled_plan() {
+    planning_.set_world(world_size_);
+    plan_values_.train = planning_.settled({.cores = 1});
+    settle_search(plan_, plan_values_);
+    return plan_values_;
+  }
+
+  Command app_{"Shardloom: train sharded models and see what the sharding does.", "shardloom"};
+  Command& train_ = app_.add_command("train", "Train a model on one or more ranks.");
+  Command& plan_ = app_.add_command("plan", "Predict memory and time of a training step on any number of devices.");
+  Command& generate_ = app_.add_command("generate", "Continue a text with a trained model.");
+  Command& chat_ = app_.add_command("chat", "Talk with a model: each line is a turn that it answers.");
+  Command& preprocess_ = app_.add_command("preprocess", "Make token ids of files of texts or conversations.");
+  Command& compare_ = app_.add_command("compare", "Compare loss and gradient norm of two runs, step by step.");
+  Command& convert_ = app_.add_command("convert", "Convert weights between Hugging Face folders and checkpoints.");
+  Command& inspect_ = app_.add_command("inspect", "Show what a checkpoint holds and whether it is whole.");
+  Command& merge_ = app_.add_command("merge", "Add adapters to the weights of the model they were trained on.");
+  Command& completion_ = app_.add_command("completion", "Print a script that completes these commands in a shell.");
+  std::string shell_;
+  ConvertFlags conversions_{convert_};
+  PreprocessFlags preprocessing_{preprocess_};
+  MergeArguments merge_values_;
+  InspectArguments inspect_values_;
+  TrainingFlags training_{train_, Program::kShardloomTrain};
+  PlanArguments plan_values_;
+  int world_size_ = 0;  // 0: not given
+  TrainingFlags planning_{plan_, Program::kShardloomPlan,
+                          [this](Flags& flags) { add_plan(flags, plan_values_, world_size_); }};
+  std::vector<std::string> refused_values_;  // of the commands below
+  talk::GenerateArguments generate_values_;
+  talk::ChatArguments chat_values_;
+  CompareArguments compare_values_;
+};
+
+}  // namespace
+
+ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start) {
+  return Parser().run(argc, argv, start);
+}
+
+namespace {
+
+// The parser of a pretrain program's command line: training flags, or behind the word `plan` those of a plan too.
+class ProgramParser {
+ public:
+  ProgramParser(const std::string& name, bool plan)
+      : app_(plan ? "Predicts memory and time of a training step on any number of devices."
+                  : "Trains a model on one or more ranks; with `plan` as the first word, predicts a step instead.",
+             plan ? name + " plan" : name),
+        training_(app_, plan ? Program::kUsersPlan : Program::kUsersTrain, [&](Flags& flags) {
+          if (plan) add_plan(flags, plan_values_, world_size_);
+        }) {
+    app_.set_version(fmt::format("{} on Shardloom {}", name, LOOM_VERSION), "Print the version of Shardloom and end");
+    training_.example("--nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config-path fsdp2_config.yaml --train-iters 20");
+  }
+
+  train::ExtraArguments& extra() { return training_; }
+
+  std::optional<EarlyExit> parse(int argc, const char* const* argv) {
+    if (auto help = parse_words(app_, known_words({argv + 1, argv + argc}, {&app_}))) return help;
+    training_.set_command_line({argv + 1, argv + argc});
+    return std::nullopt;
+  }
+
+  job::Job settled(const launch::Start& start) { return training_.settled(start); }
+  PlanArguments settled_plan() {
+    training_.set_world(world_size_);
+    plan_values_.train = training_.settled({.cores = 1});
+    settle_search(app_, plan_values_);
+    return plan_values_;
+  }
+
+ private:
+  Command app_;
+  PlanArguments plan_values_;
+  int world_size_ = 0;  // 0: not given
+  TrainingFlags training_;
+};
+
+}  // namespace
+
+ParsedProgram parse_program_arguments(int argc, const char* const* argv,
+                                      const std::function<void(train::ExtraArguments&)>& extra,
+                                      const launch::Start& start) {
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  const bool plan = first == "plan";
+  const std::filesystem::path program = argv[0];
+  ProgramParser parser(program.filename().string(), plan);
+  try {
+    if (extra) extra(parser.extra());
+  } catch (const std::invalid_argument& error) {
+    config_error("extra_args_provider: {}; name a flag '--' and a word, such as --config", shown_text(error.what()));
+  }
+  if (auto help = parser.parse(plan ? argc - 1 : argc, plan ? argv + 1 : argv)) return *help;
+  if (plan) return parser.settled_plan();
+  return parser.settled(start);
+}
+
+}  // namespace loom::cli

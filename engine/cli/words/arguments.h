@@ -1,0 +1,106 @@
+// The command lines: `shardloom train ...`, and so for plan, generate, chat, preprocess, compare, convert, merge and
+// inspect, and that of a pretrain program (pretrain.h).
+//
+// Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
+//          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
+//          (foreign_flags.cpp). Of a flag given twice the last counts, as with argparse.
+// Presets  --model-config and --fsdp2-config-path take the name of a file in configs/models and configs/fsdp2 too.
+// Units    iterations are optimizer steps; batch sizes are sequences.
+// Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling; flags that are unknown or not taken
+//          here are all in one error, a line each. The program prints it and exits with kExitUsage. Everything that
+//          flags alone can tell is checked here, before anything is allocated; files are read by who needs them.
+// Threads  none are started; nothing here calls exit().
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/convert/convert.h"
+#include "engine/convert/hf/merge.h"
+#include "engine/convert/mcore/mcore.h"
+#include "engine/job/job.h"
+#include "engine/launch/start.h"
+#include "engine/talk/options.h"
+#include "engine/text/preprocess/options.h"
+#include "engine/train/callbacks.h"
+
+namespace loom::cli {
+
+// `shardloom compare A B`.
+struct CompareArguments {
+  std::filesystem::path a;  // a metrics.jsonl, an event file of TensorBoard, or a folder that holds them
+  std::filesystem::path b;
+  double tolerance = 0.0;     // relative error up to which values are the same
+  bool assert_equal = false;  // torchtitan's name for what is always so: status 1 at a difference
+};
+
+// `shardloom plan`: the training flags, and what is planned with them.
+struct PlanArguments {
+  enum class Fit : std::uint8_t { kNothing, kMicroBatch, kWorldSize };
+
+  job::Job train;                              // ranks: --world-size; data and outputs of training are not used
+  std::string device = "h200";                 // a profile: a file, or the name of one in configs/devices
+  std::optional<std::filesystem::path> json;   // where the plan is written as JSON; "-": standard output, alone
+  std::optional<std::filesystem::path> trace;  // where the step's virtual time is written for Perfetto
+  // --micro-batch-size and --global-batch-size, where they are given: a search keeps them.
+  std::optional<int> micro_batch_size;
+  std::optional<int> global_batch_size;
+  bool sweep = false;       // try sharding sizes, reshard, recompute, prefetch and micro-batches; rank those that fit
+  Fit fit = Fit::kNothing;  // search the largest micro-batch, or the smallest world, that fits
+};
+
+// `shardloom convert`.
+struct ConvertArguments {
+  std::variant<checkpoint::HfToDcp, checkpoint::DcpToHf, checkpoint::DcpToDcp, checkpoint::HfToMcore,
+               checkpoint::McoreToHf>
+      conversion;
+  std::vector<std::string> without_effect;  // flags of other converters that change nothing here
+};
+
+// `shardloom merge`.
+struct MergeArguments {
+  checkpoint::MergeAdapter merge;
+};
+
+// `shardloom inspect`.
+struct InspectArguments {
+  std::vector<std::filesystem::path> paths;  // one, or two with `diff`
+  bool diff = false;
+  std::string filter;
+  bool boxes = false;
+  std::optional<std::filesystem::path> json;  // "-": standard output, alone
+};
+
+// `shardloom preprocess`.
+struct PreprocessArguments {
+  data::PreprocessOptions options;
+  std::vector<std::string> without_effect;  // flags that change nothing here
+};
+
+// The command line asked for help: print `text` to standard output and end with `code`.
+struct EarlyExit {
+  int code = 0;
+  std::string text;
+};
+
+using ParsedCommand =
+    std::variant<job::Job, talk::GenerateArguments, talk::ChatArguments, PlanArguments, CompareArguments,
+                 ConvertArguments, MergeArguments, InspectArguments, PreprocessArguments, EarlyExit>;
+
+// Of the shardloom program; argv[0] is its name. Throws ConfigError.
+ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start = launch::Start::detect());
+
+// Of a program of pretrain(): the flags of `shardloom train`, or behind the word `plan` those of `shardloom plan`,
+// except those that are its own, and what `extra` adds.
+using ParsedProgram = std::variant<job::Job, PlanArguments, EarlyExit>;
+ParsedProgram parse_program_arguments(int argc, const char* const* argv,
+                                      const std::function<void(train::ExtraArguments&)>& extra,
+                                      const launch::Start& start = launch::Start::detect());
+
+}  // namespace loom::cli

@@ -1,0 +1,106 @@
+#include "engine/cli/words/command_words.h"
+
+#include <algorithm>
+#include <span>
+
+#include "engine/cli/words/flags.h"
+#include "engine/cli/words/refusals.h"
+#include "engine/core/error.h"
+#include "engine/core/parse_number.h"
+#include "engine/core/spelling.h"
+
+namespace loom::cli {
+namespace {
+
+std::vector<std::string> flag_names(const Command& app) {
+  std::vector<std::string> names;
+  for (const SeenFlag& flag : app.flags()) {
+    if (flag.shown && !flag.long_names.empty()) names.push_back("--" + flag.long_names.front());  // not its other names
+  }
+  return names;
+}
+
+std::string unknown_flag(const Command& app, const std::string& name) {
+  const auto nearest = nearest_spelling(name, flag_names(app));
+  return fmt::format("unknown flag {}; {}", name,
+                     nearest ? fmt::format("did you mean {}?", *nearest)
+                             : fmt::format("see {} --help{}", app.full_name(), app.has_short_help() ? " all" : ""));
+}
+
+// "--data_path=d" and "--data-path=d" are of "--data-path".
+std::string flag_name(std::string_view word) {
+  std::string name(word.substr(0, word.find('=')));
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
+bool takes_several(const Apps& apps, const std::string& name) {
+  return std::ranges::any_of(apps, [&](const Command* app) { return app->most_values(name) > 1; });
+}
+
+// Of a flag with several values that is given again, the last: a parser would take the values of both.
+void keep_last_lists(std::vector<std::string>& words, const Apps& apps) {
+  for (std::size_t i = 0; i < words.size();) {
+    const std::string name = words[i].starts_with("--") ? flag_name(words[i]) : std::string{};
+    const auto from = words.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto again = [&](const std::string& word) { return word.starts_with("--") && flag_name(word) == name; };
+    if (name.empty() || !takes_several(apps, name) || std::none_of(from + 1, words.end(), again)) {
+      ++i;
+      continue;
+    }
+    words.erase(from, std::find_if(from + 1, words.end(), [](const std::string& w) { return w.starts_with("--"); }));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> known_words(std::vector<std::string> words, const Apps& apps) {
+  for (std::string& word : words) {
+    const std::string name = flag_name(word);
+    const auto knows = [&](const Command* app) { return app->has(name); };
+    if (word.starts_with("--") && std::ranges::any_of(apps, knows)) word.replace(0, name.size(), name);
+  }
+  keep_last_lists(words, apps);
+  return words;
+}
+
+std::optional<EarlyExit> parse_words(Command& app, const std::vector<std::string>& words) {
+  const auto printed = app.parse(words);
+  if (!printed) return std::nullopt;
+  return EarlyExit{printed->code, printed->text};
+}
+
+std::vector<std::string> unknown_flags(const Command& app) {
+  std::vector<std::string> lines;
+  for (const std::string& word : app.remaining()) {
+    if (word.size() < 2 || !word.starts_with('-') || parse_number<double>(word)) continue;
+    std::string line = unknown_flag(app, word.substr(0, word.find('=')));
+    if (std::ranges::find(lines, line) == lines.end()) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+void refuse_stray_words(const Command& app) {
+  if (app.remaining().empty()) return;
+  config_error("'{}' belongs to no flag; see {} --help", app.remaining().front(), app.full_name());
+}
+
+void refuse_extras(const Command& app, const std::vector<std::string>& refused) {
+  std::vector<std::string> lines = unknown_flags(app);
+  lines.insert(lines.end(), refused.begin(), refused.end());
+  Refusals(std::move(lines)).raise();
+  refuse_stray_words(app);
+}
+
+void refuse_command(const std::vector<std::string>& words) {
+  const std::vector<std::string> commands = {"train",   "plan",    "generate", "chat",    "preprocess",
+                                             "compare", "convert", "merge",    "inspect", "completion"};
+  const std::string all =
+      fmt::format("{} or {}", fmt::join(std::span(commands).first(commands.size() - 1), ", "), commands.back());
+  if (words.empty()) config_error("no command is given; use shardloom {} (--help lists their flags)", all);
+  const auto nearest = nearest_spelling(words.front(), commands);
+  config_error("'{}' is not a command; {}", words.front(),
+               nearest ? fmt::format("did you mean {}?", *nearest) : fmt::format("use {}", all));
+}
+
+}  // namespace loom::cli

@@ -1,0 +1,20 @@
+// Shell completion: `shardloom completion bash|zsh|fish` prints a script that completes commands, the flags that the
+// help shows, and the words of choices, also behind "--flag="; other values complete as file names. The script is made
+// from the commands themselves.
+//
+// Errors   ConfigError for another shell.
+//
+// Private to engine/cli.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/cli/words/command.h"
+
+namespace loom::cli {
+
+// `root`: the uppermost command, its flags and the commands below it added.
+std::string completion_script(std::string_view shell, const Command& root);
+
+}  // namespace loom::cli

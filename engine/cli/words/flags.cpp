@@ -1,0 +1,44 @@
+#include "engine/cli/words/flags.h"
+
+#include "engine/core/error.h"
+
+namespace loom::cli {
+
+void Flags::noted(const std::string& name, int values, const std::function<void(const std::string& value)>& note) {
+  command_.add({.names = name, .least = values, .most = values, .take = [note](const std::vector<std::string>& given) {
+                  note(given.empty() ? "" : given.back());
+                }});
+}
+
+void check_are_values(const Command& command, const std::string& name, const std::string& type,
+                      const std::vector<std::string>& words) {
+  const std::string flag = name.substr(0, name.find(','));
+  for (const std::string& word : words) {
+    const bool is_flag = type == "TEXT" ? command.has(word) : word.starts_with("--");
+    if (is_flag) config_error("{} needs a value, but {} follows; give {} {}", flag, word, flag, type);
+  }
+}
+
+void Flags::add(const std::string& name, const std::string& type, const std::string& default_text,
+                const std::string& about, const Take& take) {
+  // Of a repeated flag the last, as with argparse.
+  const TakeList take_last = [take](const std::vector<std::string>& given) { take(given.back()); };
+  add_list(name, type, default_text, about, take_last, 1);
+}
+
+void Flags::add_list(const std::string& name, const std::string& type, const std::string& default_text,
+                     const std::string& about, const TakeList& take, int most) {
+  command_.add({.names = name,
+                .type = type,
+                .default_text = default_text,
+                .about = about,
+                .group = group_,
+                .common = common_,
+                .most = most,
+                .take = [&command = command_, name, type, take](const std::vector<std::string>& given) {
+                  check_are_values(command, name, type, given);
+                  take(given);
+                }});
+}
+
+}  // namespace loom::cli

@@ -1,0 +1,18 @@
+// The flags of `generate` and `chat`: declared, checked, and filled in where they are not given. Private to engine/cli.
+//
+// Errors   ConfigError in one line: flag, value, what is allowed.
+#pragma once
+
+#include "engine/cli/words/arguments.h"
+#include "engine/cli/words/flags.h"
+
+namespace loom::cli {
+
+void add_generate(Flags& flags, talk::GenerateArguments& values);
+void add_chat(Flags& flags, talk::ChatArguments& values);
+
+// After the parse of `app`.
+void settle(const Command& app, const launch::Start& start, talk::GenerateArguments& values);
+void settle(const Command& app, const launch::Start& start, talk::ChatArguments& values);
+
+}  // namespace loom::cli

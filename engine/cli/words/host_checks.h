@@ -1,0 +1,13 @@
+// Checks of the keys for cores and host memory of this machine. Private to engine/cli.
+#pragma once
+
+#include "engine/cli/words/flags.h"
+#include "engine/cli/words/training_flags.h"
+#include "engine/launch/start.h"
+
+namespace loom::cli {
+
+// After the parse. A plan binds nothing: CPU_AFFINITY_CONF is not read, --bind-core is checked and left.
+void settle_host(bool planned, const launch::Start& start, launch::LaunchOptions& launch);
+
+}  // namespace loom::cli

@@ -1,0 +1,42 @@
+#include "engine/cli/words/host_optimizer_checks.h"
+
+#include "engine/cli/words/schedule_rules.h"
+
+namespace loom::cli {
+
+std::vector<std::string> refused_distributed_optimizer(const ForeignFlags& foreign,
+                                                       const train::OptimizerOptions& values) {
+  if (!foreign.distributed_optimizer || values.swap_optimizer) return {};
+  return {
+      "--use-distributed-optimizer does not go with FSDP2, which shards the optimizer state with the parameters; "
+      "remove it"};
+}
+
+void check_host_optimizer(const Command& app, const ForeignFlags& foreign, const job::Job& a) {
+  using Kind = train::OptimizerKind;
+  if (given(app, "--mem-fraction-static") && a.optimizer.kind != Kind::kAdamSwap) {
+    config_error("--mem-fraction-static is of --optimizer adamw_swap, which is not given; add it, or remove the flag");
+  }
+  if (!a.optimizer.swap_optimizer) {
+    if (!given(app, "--swap-optimizer-times")) return;
+    config_error("--swap-optimizer-times is {}, but --swap-optimizer is not given; add it, or remove the flag",
+                 a.optimizer.swap_optimizer_times);
+  }
+  check_limit("--swap-optimizer-times", a.optimizer.swap_optimizer_times, 4096);
+  if (a.optimizer.kind != Kind::kAdam) {
+    config_error("--swap-optimizer moves the state of --optimizer adam, and --optimizer is {}; {}",
+                 app.text_of("--optimizer"),
+                 a.optimizer.kind == Kind::kAdamSwap ? "keep one of the two"
+                                                     : "use --optimizer adam, or remove --swap-optimizer");
+  }
+  if (given(app, "--reuse-fp32-param")) {
+    config_error("--swap-optimizer and --reuse-fp32-param are both given, and both lay out fp32 state; remove one");
+  }
+  if (!foreign.distributed_optimizer && !a.parallel.use_torch_fsdp2) {
+    config_error(
+        "--swap-optimizer is given without --use-torch-fsdp2 and without --use-distributed-optimizer; add "
+        "--use-torch-fsdp2 and a file, which shards the optimizer state, or --use-distributed-optimizer");
+  }
+}
+
+}  // namespace loom::cli

@@ -1,0 +1,45 @@
+// The flags of `shardloom preprocess`, those of MindSpeed-LLM's preprocess_data. Private to engine/cli.
+//
+// Names    preprocess_data is the same command.
+// YAML     the first word that is no flag: a path ending in .yaml, or the name of a file in configs/datasets. Its keys
+//          are the flags' names with underscores; of file and command line the latter counts.
+// Others   flags that change nothing here are taken and named in one warning; those that would change the result and
+//          are not built are refused together with the unknown ones.
+// Errors   ConfigError with flag or file:line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/cli/words/arguments.h"
+#include "engine/cli/words/command.h"
+
+namespace loom::cli {
+
+class PreprocessFlags {
+ public:
+  explicit PreprocessFlags(Command& app);
+
+  // The words of a command line, with the file written out; those of other commands stay as they are.
+  std::vector<std::string> written_out(std::vector<std::string> words) const;
+  // What the parse gave that is not taken here.
+  const std::vector<std::string>& refused() const { return refused_; }
+  // After the parse.
+  PreprocessArguments settled() const;
+
+ private:
+  void add_files();
+  void add_tokenizer();
+  void add_conversion();
+  void add_lines();
+  void add_work();
+  void add_without_effect();
+  void add_refused();
+
+  Command& app_;
+  PreprocessArguments values_;
+  bool hugging_face_ = true;  // --tokenizer-type; there is no other
+  std::vector<std::string> refused_;
+};
+
+}  // namespace loom::cli

@@ -1,0 +1,66 @@
+#include "engine/cli/words/training_flags.h"
+
+namespace loom::cli {
+namespace {
+
+constexpr const char* kCommon = "Common flags";
+
+bool not_negative(double x) { return x >= 0; }
+
+std::string type_of(const job::Key& key) {
+  return key.kind == job::Kind::kChoice ? fmt::format("{{{}}}", fmt::join(key.words(), ",")) : std::string(key.type);
+}
+
+void add_key(const job::Key& key, Program program, Command& command, job::Job& job) {
+  const bool shown = !(plans(program) && key.hidden_in_plan);
+  const bool list = key.kind == job::Kind::kTexts || key.kind == job::Kind::kNumbers;
+  NewFlag flag{.names = std::string(key.flags),
+               .type = type_of(key),
+               .default_text = default_text(key),
+               .about = std::string(key.about),
+               .group = std::string(shown ? key.heading : ""),
+               .common = shown && key.common ? kCommon : "",
+               .most = list ? kAnyNumber : 1};
+  if (key.kind == job::Kind::kToggle) return command.add_toggle(flag, [&key, &job](bool on) { key.set(job, on); });
+  flag.take = [&key, &job, &command](const std::vector<std::string>& words) {
+    check_are_values(command, std::string(key.name()), type_of(key), words);
+    key.set(job, read_value(key, words));
+  };
+  command.add(flag);
+}
+
+}  // namespace
+
+void add_training(Command& command, Program program, job::Job& job) {
+  for (const job::Key& key : job::keys()) {
+    if (key.is_in(program)) add_key(key, program, command, job);
+  }
+}
+
+void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
+  flags.group("Plan", true);
+  flags.whole("--world-size", world_size, 1, "Devices", "--nproc-per-node");
+  flags.text("--device", "PROFILE", a.device, "Device profile: a file, or a name in configs/devices", a.device);
+  flags.text("--json", "FILE", a.json, "Write the plan as JSON; - is standard output");
+  flags.text("--trace", "FILE", a.trace, "Write the planned step for Perfetto (ui.perfetto.dev)");
+  flags.toggle("--sweep", a.sweep, "Try sharding sizes, reshard, recompute, prefetch, micro-batches; rank what fits");
+  flags.choice<PlanArguments::Fit>(
+      "--fit", a.fit,
+      {{"nothing", PlanArguments::Fit::kNothing},
+       {"micro-batch", PlanArguments::Fit::kMicroBatch},
+       {"world-size", PlanArguments::Fit::kWorldSize}},
+      "Search the largest micro-batch, or the smallest world, that fits; a --global-batch-size is kept");
+}
+
+void add_compare(Flags& flags, CompareArguments& a) {
+  flags.group("Runs");
+  flags.text("A", "PATH", a.a, "metrics.jsonl, an event file of TensorBoard, or a folder that holds them");
+  flags.text("B", "PATH", a.b, "The same of the other run");
+  flags.group("Comparison");
+  flags.real("--tolerance", a.tolerance, not_negative, "a number of at least 0",
+             "Relative error up to which values are the same");
+  flags.toggle("--assert-equal", a.assert_equal,
+               "Accepted as torchtitan has it; status 1 at a difference is always so");
+}
+
+}  // namespace loom::cli

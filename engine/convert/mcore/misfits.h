@@ -1,0 +1,36 @@
+// Misfits: tensors of a folder or a checkpoint that are not those of the model, gathered for one error.
+// Private to engine/convert.
+//
+// Bound    at the thousandth the error is thrown at once: a config.json may claim any number of layers and experts.
+// Errors   ConfigError with the count and the first six lines, sorted.
+#pragma once
+
+#include <fmt/format.h>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace loom::checkpoint {
+
+class Misfits {
+ public:
+  // `head` begins the error: "DIR: its tensors are not those of llama by DIR/config.json".
+  explicit Misfits(std::string head) : head_(std::move(head)) {}
+
+  bool empty() const { return lines_.empty(); }
+  // A line of the error, escaped; the same line twice is one. Names from files are given as shown_text().
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    add_line(fmt::format(format, std::forward<Args>(args)...));
+  }
+  // Throws unless there are none.
+  void refuse() const;
+
+ private:
+  void add_line(const std::string& line);
+
+  const std::string head_;
+  std::set<std::string> lines_;
+};
+
+}  // namespace loom::checkpoint

@@ -1,0 +1,50 @@
+// What generation and chat are asked for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/text/preprocess/options.h"
+
+namespace loom::talk {
+
+// What `shardloom generate` and `chat` have in common: a model, the ranks it is sharded over, how tokens are chosen.
+struct DecodingArguments {
+  std::filesystem::path model_dir;
+  std::optional<std::filesystem::path> lora_load;  // peft's folder of adapters that the model gets
+  std::optional<std::int64_t> max_new_tokens;      // none: the command's own
+  std::optional<double> temperature;               // none or 0 = greedy
+  std::int64_t top_k = 0;                          // tokens drawn from; 0 = all
+  double top_p = 1.0;                              // 1 = all
+  double min_p = 0.0;                              // 0 = all
+  double repetition_penalty = 1.0;                 // 1 = none
+  std::uint64_t seed = 1234;
+  std::vector<std::string> add_eos_token, stop_words;
+  int ranks = 1;                 // --nproc-per-node, or what the MPI launcher started
+  int compute_threads = 0;       // of one rank; filled in: the machine's cores / ranks of this node
+  bool bytes_as_tokens = false;  // text is read as bytes although the model has a tokenizer
+};
+
+struct GenerateArguments : DecodingArguments {  // max_new_tokens none: 128, or what max_length leaves
+  std::string prompt;
+  std::optional<std::filesystem::path> prompt_file;  // several prompts, one a line
+  std::optional<std::int64_t> max_length;            // prompt included; max_new_tokens goes before it
+  std::int64_t num_beams = 1;                        // above 1: beam search
+  std::optional<double> length_penalty;              // of beams; none: 1
+  bool stream = false;                               // said to be wanted: one prompt is shown as it grows anyway
+};
+
+// `shardloom chat`. The template is that of the model's folder, or one of the two below.
+struct ChatArguments : DecodingArguments {  // max_new_tokens none: 512
+  std::string system;
+  std::optional<std::filesystem::path> chat_template;  // a Jinja file
+  std::optional<std::string> prompt_type;              // a template of prompt_type_path, as preprocess has them
+  std::filesystem::path prompt_type_path;              // empty: the file that is shipped
+  data::EnableThinking enable_thinking = data::EnableThinking::kNone;
+  std::optional<std::int64_t> history_turns;  // earlier turns that the model is given; none: all
+};
+
+}  // namespace loom::talk

@@ -1,0 +1,34 @@
+// SampleStore: samples put aside on the disk of the output, read back by number. Private to engine/text.
+//
+// Memory   16 bytes a sample, and a buffer of 1 MiB.
+// Threads  one thread at a time.
+// Errors   those of io::ScratchFile.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/io/scratch_file.h"
+#include "engine/text/preprocess/handler.h"
+
+namespace loom::data {
+
+class SampleStore {
+ public:
+  SampleStore(std::filesystem::path folder, std::size_t keys) : file_(std::move(folder)), keys_(keys) {}
+
+  void add(const SampleIds& sample);
+  std::int64_t size() const { return std::ssize(lengths_); }
+  // Of the first key of each.
+  const std::vector<std::int64_t>& lengths() const { return lengths_; }
+  SampleIds read(std::int64_t sample);
+
+ private:
+  io::ScratchFile file_;
+  const std::size_t keys_;
+  std::vector<std::uint64_t> begins_;
+  std::vector<std::int64_t> lengths_;
+};
+
+}  // namespace loom::data

@@ -1,0 +1,15 @@
+// A JSON file that is one list of objects, never held as a whole. Private to engine/text.
+#pragma once
+
+#include <memory>
+
+#include "engine/text/records/record.h"
+#include "engine/text/records/record_file.h"
+
+namespace loom::data {
+
+// `text` is what has been read of the file so far. Only the edges of objects are looked for; what stands in between is
+// parsed by the batch. A record's line is that on which its object begins.
+std::unique_ptr<RecordReader> json_list_reader(std::unique_ptr<RecordFile> file, std::string text);
+
+}  // namespace loom::data
