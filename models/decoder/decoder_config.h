@@ -55,8 +55,8 @@ struct DecoderConfig {
   double norm_eps = 1e-6;
   double rope_theta = 10000.0;  // all but GPT-2, and so is rope_scaling
   RotaryScaling rope_scaling{};
-  // GPT-2, while it trains: of attention weights (attn_pdrop), of the embeddings (embd_pdrop), and of what attention and
-  // MLP add to the residual (resid_pdrop).
+  // GPT-2, while it trains: of attention weights (attn_pdrop), of the embeddings (embd_pdrop), and of what attention
+  // and MLP add to the residual (resid_pdrop).
   double attention_dropout = 0;
   double embedding_dropout = 0;
   double residual_dropout = 0;

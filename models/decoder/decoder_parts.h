@@ -17,7 +17,7 @@ namespace loom::models {
 std::string class_name(const DecoderConfig& config, std::string_view part);
 
 // S of a model's input of `dims` dims: ids [B,S] or embeddings [B,S,hidden]. Throws ConfigError when it exceeds
-// max_position_embeddings.
+// longest_sequence().
 std::int64_t check_length(const Shape& input, int dims, const DecoderConfig& config);
 
 // [B,S,heads * D] -> [B,S,heads,D], and back.

@@ -10,7 +10,8 @@
 //          [B, S, D]. ModelError for a position that is negative or not below S; not below the third argument where
 //          that is given: with a cache positions go beyond the tokens of a call.
 // Memory   fused: nothing before the first call; then at least as many rows as positions were met so far, for good
-//          (category activation; of one set of frequencies). Composed: nothing is kept, the tables are made at every call as Hugging Face does.
+//          (category activation; of one set of frequencies). Composed: nothing is kept, the tables are made at every
+//          call as Hugging Face does.
 // Threads  the rank's host thread.
 #pragma once
 

@@ -99,7 +99,8 @@ double read_factor(const Given& given, const DecoderConfig& config) {
   const bool may_follow = scaling.type == RopeType::kYarn || scaling.type == RopeType::kLongRope;
   const auto said = given.block.number("factor");
   if (!said && !may_follow) given.block.reject("factor", "rope_type {} needs a number from 1 up", name(scaling.type));
-  const double factor = said.value_or(most / original);
+  const double follows = most / original;  // longrope: below 1 it scales nothing, as 1 does
+  const double factor = said.value_or(scaling.type == RopeType::kLongRope ? std::max(follows, 1.0) : follows);
   if (!(factor >= 1)) {
     given.block.reject(
         "factor", "{}",
@@ -108,9 +109,8 @@ double read_factor(const Given& given, const DecoderConfig& config) {
             : fmt::format("max_position_embeddings / original_max_position_embeddings is {}, and it must be at least 1",
                           factor));
   }
-  const double largest = static_cast<double>(kMostPositions) / most;
-  if (factor > largest)
-    given.block.reject("factor", "with max_position_embeddings {} it must be at most {}", most, largest);
+  const double positions = std::max(most, original), largest = static_cast<double>(kMostPositions) / positions;
+  if (factor > largest) given.block.reject("factor", "of {} positions it must be at most {}", positions, largest);
   return factor;
 }
 

@@ -1,4 +1,5 @@
-// Promise: Mixtral's and Qwen2-MoE's configurations are read as transformers writes and publishes them, and written back.
+// Promise: Mixtral's and Qwen2-MoE's configurations are read as they are published and as transformers writes them, and
+//          are written back.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 

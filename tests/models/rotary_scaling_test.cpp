@@ -228,9 +228,8 @@ TEST(RotaryKeys, RefuseWhatIsNoScaling) {
             "config.json: rope_scaling.factor is 0; it must be at least 1");
   EXPECT_EQ(scaling(R"("rope_type": "linear")"),
             "config.json: rope_scaling.factor is absent; rope_type linear needs a number from 1 up");
-  EXPECT_EQ(
-      scaling(R"("rope_type": "linear", "factor": 1e12)"),
-      "config.json: rope_scaling.factor is 1e12; with max_position_embeddings 64 it must be at most 33554431.984375");
+  EXPECT_EQ(scaling(R"("rope_type": "linear", "factor": 1e12)"),
+            "config.json: rope_scaling.factor is 1e12; of 64 positions it must be at most 33554431.984375");
   EXPECT_EQ(
       scaling(R"("rope_type": "yarn", "original_max_position_embeddings": 128)"),
       "config.json: rope_scaling.factor is absent; max_position_embeddings / original_max_position_embeddings is 0.5, "

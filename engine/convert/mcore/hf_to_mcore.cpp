@@ -3,7 +3,7 @@
 #include <numeric>
 #include <set>
 
-#include "engine/convert/expert_tensors.h"
+#include "engine/convert/hf/expert_tensors.h"
 #include "engine/convert/mcore/mcore.h"
 #include "engine/convert/mcore/mcore_layers.h"
 #include "engine/convert/mcore/mcore_output.h"
