@@ -50,6 +50,7 @@ ModelShape read_model_shape(const std::string& flag, const std::filesystem::path
   shape.positions = config.max_position_embeddings;
   shape.norm_eps = config.norm_eps;
   shape.rotary_base = config.rope_theta;
+  shape.rotary_scaling = config.rope_scaling;
   shape.tied = config.tie_word_embeddings;
   shape.output_bias = config.attention_output_bias;
   shape.qkv_bias = config.qkv_bias;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/convert/mcore/mcore.h"
+#include "models/decoder/rotary_scaling.h"
 
 namespace loom::checkpoint {
 
@@ -30,6 +31,7 @@ struct ModelShape {
   std::int64_t positions = 0;
   double norm_eps = 1e-6;
   double rotary_base = 10000;
+  models::RotaryScaling rotary_scaling = {};
   bool tied = false;
   bool qkv_bias = false;
   bool output_bias = false;                     // of the attention's last product
