@@ -44,9 +44,11 @@ void check_takes_data(const models::ModelFacts& facts, const data::DataOptions& 
     config_error("vocab_size is {}, but bytes need {}; use a model with vocab_size: {} or more", facts.vocab_size,
                  kByteVocab, kByteVocab);
   }
-  if (facts.max_position_embeddings > 0 && data_options.seq_length > facts.max_position_embeddings) {
-    config_error("--seq-length is {}, but max_position_embeddings of the model is {}; use at most {}",
-                 data_options.seq_length, facts.max_position_embeddings, facts.max_position_embeddings);
+  if (facts.longest_sequence > 0 && data_options.seq_length > facts.longest_sequence) {
+    config_error(
+        "--seq-length is {}, but the longest sequence of the model is {} (max_position_embeddings, and its rope scaling "
+        "where that goes beyond); use at most {}",
+        data_options.seq_length, facts.longest_sequence, facts.longest_sequence);
   }
 }
 

@@ -79,9 +79,9 @@ Json Chat::messages(const std::string& text) const {
 }
 
 void Chat::check_room(const Tokens& prompt) const {
-  if (std::ssize(prompt) >= config_.max_position_embeddings) {
-    config_error("the conversation would have {} tokens, but the model's max_position_embeddings is {}; {}",
-                 prompt.size(), config_.max_position_embeddings,
+  if (std::ssize(prompt) >= models::longest_sequence(config_)) {
+    config_error("the conversation would have {} tokens, but the model's {}; {}", prompt.size(),
+                 models::longest_sequence_text(config_),
                  said_.empty() ? "write a shorter line" : "write /clear to begin again, or a shorter line");
   }
   models::check_prompt(prompt, config_, std::nullopt, "the conversation");

@@ -146,7 +146,7 @@ class RankTexts {
     print(text.finish());
     end();
     if (first_ && best.reason == models::StopReason::kPositionsFull) {
-      log_warning("stopped: max_position_embeddings is {}", job_.config.max_position_embeddings);
+      log_warning("stopped: {}", models::longest_sequence_text(job_.config));
     }
   }
 

@@ -17,7 +17,7 @@ inline constexpr const char* kPastKeyValues = "past_key_values";
 class CacheCall {
  public:
   // None without past_key_values. `input` is [B,S,...]. Throws ModelError for a cache of another model or batch, one
-  // without room, and a mask that is none; ConfigError for a row that would exceed max_position_embeddings.
+  // without room, and a mask that is none; ConfigError for a row that would exceed longest_sequence().
   static std::optional<CacheCall> of(const nn::Args& args, const Shape& input, const DecoderConfig& config);
 
   const Tensor& rows() const { return rows_; }

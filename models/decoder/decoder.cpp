@@ -23,7 +23,7 @@ void register_decoders(ModelHub& hub) {
         [](const ConfigReader& config) { return build_decoder(read_decoder_config(config)); },
         [](const ConfigReader& config) {
           const DecoderConfig read = read_decoder_config(config);
-          return ModelFacts{read.vocab_size, read.max_position_embeddings, to_json(read)};
+          return ModelFacts{read.vocab_size, longest_sequence(read), to_json(read)};
         });
   }
 }
@@ -36,9 +36,9 @@ std::int64_t check_length(const Shape& input, int dims, const DecoderConfig& con
   check_model(input.ndim() == dims, "input {}, expected [batch, sequence{}]", to_string(input),
               dims == 2 ? "" : ", hidden");
   const std::int64_t length = input[1];
-  if (length > config.max_position_embeddings) {
-    config_error("a sequence of {} tokens, but the model's max_position_embeddings is {}; use shorter sequences",
-                 length, config.max_position_embeddings);
+  if (length > longest_sequence(config)) {
+    config_error("a sequence of {} tokens, but the model's {}; use shorter sequences", length,
+                 longest_sequence_text(config));
   }
   return length;
 }

@@ -7,13 +7,14 @@
 //                           b * S + s); ascending, every row ends one. A token attends to its own segment alone.
 //          past_key_values  a cache: only new tokens are read; attention_mask and logits_to_keep go with it
 //                           (kv_cache.h)
-// Paths    Qwen2, Llama, Qwen3 and Qwen3-MoE: model.embed_tokens, model.layers.N.self_attn.{q,k,v,o}_proj,
+// Paths    all but GPT-2: model.embed_tokens, model.layers.N.self_attn.{q,k,v,o}_proj,
 //          model.layers.N.mlp.{gate,up,down}_proj, model.layers.N.{input_layernorm, post_attention_layernorm},
 //          model.norm, model.rotary_emb, lm_head. A layer is called with (hidden, cos, sin), and with
 //          actual_seq_len behind them where that is given; with a cache its part of it is behind that.
 //          Qwen3 and Qwen3-MoE: model.layers.N.self_attn.{q,k}_norm too.
-//          Qwen3-MoE: in layers with experts the MLP is model.layers.N.mlp.{gate, experts}, with the parameters
-//          gate.weight, experts.gate_up_proj and experts.down_proj of all experts (moe.h).
+//          Qwen3-MoE, Qwen2-MoE, Mixtral: in layers with experts the MLP is model.layers.N.mlp.{gate, experts}, with
+//          the parameters gate.weight, experts.gate_up_proj and experts.down_proj of all experts; Qwen2-MoE has
+//          {shared_expert, shared_expert_gate} too (moe.h).
 //          GPT-2: transformer.{wte, wpe}, transformer.h.N.{ln_1, attn.{c_attn, c_proj}, ln_2, mlp.{c_fc, c_proj}},
 //          transformer.ln_f, lm_head. A layer is called with (hidden), and the same behind it.
 // Ties     lm_head holds the embedding's parameter where tie_word_embeddings says so.
@@ -22,7 +23,8 @@
 //          GPT2LMHeadModel, GPT2Model, GPT2Block, GPT2Attention, GPT2MLP); the leaves are Linear, Conv1D, Embedding,
 //          RMSNorm, LayerNorm.
 // Grain    layers go through nn::functional: the rank's KernelOptions choose fused or composed operators at every call.
-// Errors   a call with more than max_position_embeddings tokens raises ConfigError.
+// Dropout  of GPT-2, while the model trains (Module::training()).
+// Errors   a call with more tokens than longest_sequence() raises ConfigError.
 #pragma once
 
 #include <cstdint>

@@ -49,11 +49,12 @@ void check_heads(const ConfigReader& reader, DecoderConfig& config) {
   }
 }
 
-constexpr std::array<SizeLimit, 15> kLimits{{{"hidden_size", 1 << 20},
+constexpr std::array<SizeLimit, 16> kLimits{{{"hidden_size", 1 << 20},
                                              {"n_embd", 1 << 20},
                                              {"intermediate_size", 1 << 24},
                                              {"n_inner", 1 << 24},
                                              {"moe_intermediate_size", 1 << 24},
+                                             {"shared_expert_intermediate_size", 1 << 24},
                                              {"num_hidden_layers", 4096},
                                              {"n_layer", 4096},
                                              {"num_attention_heads", 1 << 16},
@@ -64,6 +65,19 @@ constexpr std::array<SizeLimit, 15> kLimits{{{"hidden_size", 1 << 20},
                                              {"num_local_experts", 1 << 16},
                                              {"num_experts_per_tok", 1 << 16},
                                              {"decoder_sparse_step", 1 << 16}}};
+
+void check_expert_weights(const ConfigReader& reader, const DecoderConfig& config, const std::string& of_hidden) {
+  const MoeConfig& moe = *config.moe;
+  const std::int64_t inner_size = 2 * moe.moe_intermediate_size;
+  const char* const inner_key =
+      reader.given("moe_intermediate_size") != nullptr ? "moe_intermediate_size" : "intermediate_size";
+  check_weight(reader, inner_key, inner_size, config.hidden_size, of_hidden);
+  check_weight(reader, reader.given("num_local_experts") != nullptr ? "num_local_experts" : "num_experts",
+               moe.num_experts, inner_size * config.hidden_size,
+               fmt::format("{} {} and {}", inner_key, moe.moe_intermediate_size, of_hidden));
+  check_weight(reader, "shared_expert_intermediate_size", moe.shared_expert_intermediate_size, config.hidden_size,
+               of_hidden);
+}
 
 // Each weight of the model, by the key that makes it large.
 void check_weights(const ConfigReader& reader, const DecoderConfig& config) {
@@ -84,12 +98,7 @@ void check_weights(const ConfigReader& reader, const DecoderConfig& config) {
                : gpt2                              ? "n_embd"
                                                    : "hidden_size",
                config.head_dim, heads * hidden, fmt::format("{} heads and {}", heads, of_hidden));
-  if (!config.moe) return;
-  const std::int64_t inner_size = 2 * config.moe->moe_intermediate_size;
-  check_weight(reader, "moe_intermediate_size", inner_size, hidden, of_hidden);
-  check_weight(reader, reader.given("num_local_experts") != nullptr ? "num_local_experts" : "num_experts",
-               config.moe->num_experts, inner_size * hidden,
-               fmt::format("moe_intermediate_size {} and {}", config.moe->moe_intermediate_size, of_hidden));
+  if (config.moe) check_expert_weights(reader, config, of_hidden);
 }
 
 using Json = nlohmann::ordered_json;
@@ -99,6 +108,28 @@ Json ids_or_null(const std::vector<std::int64_t>& ids) {
   return ids.size() == 1 ? Json(ids.front()) : Json(ids);
 }
 
+ConfigKey token_id(std::string_view key, std::optional<std::int64_t> DecoderConfig::*id) {
+  return {
+      key, [=](const ConfigReader& reader, DecoderConfig& config) { config.*id = reader.integer(key); },
+      [=](const DecoderConfig& config, Json& json) { json[key] = config.*id ? Json(*(config.*id)) : Json(nullptr); }};
+}
+
+// The family's keys, between those that all have.
+ConfigKeys keys_of(const DecoderFamilyEntry& family) {
+  ConfigKeys all{keys::count("vocab_size", &DecoderConfig::vocab_size)};
+  for (ConfigKey& key : family.keys()) all.push_back(std::move(key));
+  all.push_back(keys::positive("initializer_range", &DecoderConfig::initializer_range, 0.02));
+  all.push_back(token_id("bos_token_id", &DecoderConfig::bos_token_id));
+  all.push_back(
+      {"eos_token_id",
+       [](const ConfigReader& reader, DecoderConfig& config) {
+         config.eos_token_ids = reader.integers("eos_token_id");
+       },
+       [](const DecoderConfig& config, Json& json) { json["eos_token_id"] = ids_or_null(config.eos_token_ids); }});
+  all.push_back(token_id("pad_token_id", &DecoderConfig::pad_token_id));
+  return all;
+}
+
 }  // namespace
 
 DecoderConfig read_decoder_config(const ConfigReader& reader) {
@@ -106,13 +137,11 @@ DecoderConfig read_decoder_config(const ConfigReader& reader) {
   config.family = read_family(reader);
   refuse_quantized(reader);
   check_sizes(reader, kLimits);
-  config.vocab_size = reader.count("vocab_size");
-  config.initializer_range = reader.positive("initializer_range", 0.02);
-  config.bos_token_id = reader.integer("bos_token_id");
-  config.eos_token_ids = reader.integers("eos_token_id");
-  config.pad_token_id = reader.integer("pad_token_id");
-  entry_of(config.family).read(reader, config);
+  const DecoderFamilyEntry& family = entry_of(config.family);
+  for (const ConfigKey& key : keys_of(family)) key.read(reader, config);
+  family.settle(config);
   check_heads(reader, config);
+  check_rotary(reader, config);
   check_weights(reader, config);
   if (reader.strict()) reader.refuse_unread();
   return config;
@@ -120,6 +149,19 @@ DecoderConfig read_decoder_config(const ConfigReader& reader) {
 
 std::string_view model_type(DecoderFamily family) { return entry_of(family).model_type; }
 std::string_view architecture(DecoderFamily family) { return entry_of(family).architecture; }
+
+Rotary rotary_of(const DecoderConfig& config) {
+  return {config.head_dim, config.max_position_embeddings, config.rope_theta, config.rope_scaling};
+}
+
+std::int64_t longest_sequence(const DecoderConfig& config) { return longest_sequence(rotary_of(config)); }
+
+std::string longest_sequence_text(const DecoderConfig& config) {
+  const std::int64_t longest = longest_sequence(config);
+  if (longest == config.max_position_embeddings) return fmt::format("max_position_embeddings is {}", longest);
+  return fmt::format("longest sequence is {} (max_position_embeddings {}, rope_type {} of factor {})", longest,
+                     config.max_position_embeddings, name(config.rope_scaling.type), config.rope_scaling.factor);
+}
 
 bool is_sparse_layer(const DecoderConfig& config, std::int64_t layer) {
   if (!config.moe) return false;
@@ -144,13 +186,9 @@ nlohmann::ordered_json decoder_json(const DecoderConfig& config) {
   Json json;
   json["architectures"] = {architecture(config.family)};
   json["model_type"] = model_type(config.family);
-  json["vocab_size"] = config.vocab_size;
-  entry_of(config.family).write(config, json);
-  json["initializer_range"] = config.initializer_range;
-  json["tie_word_embeddings"] = config.tie_word_embeddings;
-  json["bos_token_id"] = config.bos_token_id ? Json(*config.bos_token_id) : Json(nullptr);
-  json["eos_token_id"] = ids_or_null(config.eos_token_ids);
-  json["pad_token_id"] = config.pad_token_id ? Json(*config.pad_token_id) : Json(nullptr);
+  for (const ConfigKey& key : keys_of(entry_of(config.family))) {
+    if (key.write) key.write(config, json);
+  }
   return json;
 }
 

@@ -1,12 +1,12 @@
 // DecoderConfig: the shape of a decoder-only language model, from Hugging Face's config.json or a models YAML.
 //
-// Sources  config.json as transformers 4 and 5 write it (rotary base as top-level `rope_theta` or inside
-//          `rope_parameters`), or a YAML with the same keys. Keys of config.json that do not change the model's
+// Sources  config.json as transformers 4 and 5 write it (rotary base and scaling as `rope_theta` and `rope_scaling`, or
+//          inside `rope_parameters`), or a YAML with the same keys. Keys of config.json that do not change the model's
 //          arithmetic are read over; in YAML every unknown key is an error.
 // Names    fields are called as in Llama's config.json, GPT-2's too: hidden_size is its n_embd, and so on.
 // Errors   ConfigError with file (in YAML line and column), key and value: a missing key, sizes that do not fit
-//          together, and whatever would change the arithmetic and is not built (dropout, sliding windows, scaled
-//          rotary embeddings, quantised weights, other activations, the routers' load-balancing loss).
+//          together, and whatever would change the arithmetic and is not built (dropout outside GPT-2, sliding windows,
+//          quantised weights, other activations, the routers' load-balancing loss).
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,12 @@
 #include <string_view>
 #include <vector>
 
+#include "models/decoder/rotary_scaling.h"
+
 namespace loom::models {
 
-enum class DecoderFamily : std::uint8_t { kQwen2, kLlama, kQwen3, kQwen3Moe, kGpt2 };
-// "qwen2", "llama", "qwen3", "qwen3_moe", "gpt2": model_type in config.json.
+enum class DecoderFamily : std::uint8_t { kQwen2, kLlama, kQwen3, kQwen3Moe, kQwen2Moe, kMixtral, kGpt2 };
+// model_type in config.json: "qwen2", "llama", "qwen3", "qwen3_moe", "qwen2_moe", "mixtral", "gpt2".
 std::string_view model_type(DecoderFamily family);
 // The causal model's class in transformers: "Qwen2ForCausalLM", "LlamaForCausalLM", "GPT2LMHeadModel".
 std::string_view architecture(DecoderFamily family);
@@ -29,11 +31,13 @@ std::string_view architecture(DecoderFamily family);
 struct MoeConfig {
   std::int64_t num_experts = 0;  // also read as num_local_experts
   std::int64_t num_experts_per_tok = 0;
-  std::int64_t moe_intermediate_size = 0;       // of one expert
+  std::int64_t moe_intermediate_size = 0;       // of one expert; Mixtral: intermediate_size
   bool norm_topk_prob = false;                  // a token's routing weights sum to 1
   std::int64_t decoder_sparse_step = 1;         // layers step - 1, 2 step - 1, ... are sparse,
   std::vector<std::int64_t> mlp_only_layers{};  // but for these
-  double router_aux_loss_coef = 0.001;          // kept for writing it back: its loss needs output_router_logits
+  // Qwen2-MoE: every token also goes through one MLP of this size, weighted by a sigmoid; 0: there is none.
+  std::int64_t shared_expert_intermediate_size = 0;
+  double router_aux_loss_coef = 0.001;  // kept for writing it back: its loss needs output_router_logits
 
   bool operator==(const MoeConfig&) const = default;
 };
@@ -47,15 +51,21 @@ struct DecoderConfig {
   std::int64_t num_attention_heads = 0;
   std::int64_t num_key_value_heads = 0;      // divides num_attention_heads
   std::int64_t head_dim = 0;                 // hidden_size / num_attention_heads when absent; Qwen3: 128
-  std::int64_t max_position_embeddings = 0;  // longest sequence
+  std::int64_t max_position_embeddings = 0;  // longest sequence, where no scaling goes beyond (longest_sequence())
   double norm_eps = 1e-6;
-  double rope_theta = 10000.0;         // all but GPT-2
+  double rope_theta = 10000.0;  // all but GPT-2, and so is rope_scaling
+  RotaryScaling rope_scaling{};
+  // GPT-2, while it trains: of attention weights (attn_pdrop), of the embeddings (embd_pdrop), and of what attention
+  // and MLP add to the residual (resid_pdrop).
+  double attention_dropout = 0;
+  double embedding_dropout = 0;
+  double residual_dropout = 0;
   double initializer_range = 0.02;     // standard deviation of the first weights
-  bool qkv_bias = false;               // Qwen2, GPT-2: true; Llama, Qwen3: attention_bias
+  bool qkv_bias = false;               // Qwen2, GPT-2: true; Llama, Qwen3: attention_bias; Qwen2-MoE: qkv_bias
   bool attention_output_bias = false;  // GPT-2: true; Llama, Qwen3: attention_bias
   bool mlp_bias = false;
   bool qk_norm = false;            // Qwen3: RMSNorm over every head of q and k
-  std::optional<MoeConfig> moe{};  // Qwen3-MoE
+  std::optional<MoeConfig> moe{};  // Qwen3-MoE, Qwen2-MoE, Mixtral
   bool tie_word_embeddings = false;
   // Not used by the model itself (the padding token's row is trained like any other); kept for generation and for
   // writing them back.
@@ -66,6 +76,11 @@ struct DecoderConfig {
   bool operator==(const DecoderConfig&) const = default;
 };
 
+Rotary rotary_of(const DecoderConfig& config);
+std::int64_t longest_sequence(const DecoderConfig& config);
+// "max_position_embeddings is 256", or with a scaling that goes beyond it "longest sequence is 512 (...)".
+std::string longest_sequence_text(const DecoderConfig& config);
+
 // Whether layer `layer`, counted from 0, has experts.
 bool is_sparse_layer(const DecoderConfig& config, std::int64_t layer);
 
@@ -75,8 +90,8 @@ DecoderConfig load_decoder_config(const std::filesystem::path& path);
 DecoderConfig parse_decoder_json(std::string_view text, std::string_view file_name);
 DecoderConfig parse_decoder_yaml(std::string_view text, std::string_view file_name);
 
-// A config.json for transformers (4 and 5: the rotary base is written in both spellings); parses back to an equal
-// config.
+// A config.json for transformers (4 and 5: rotary base and scaling are written in both spellings); parses back to an
+// equal config.
 std::string to_json(const DecoderConfig& config);
 
 }  // namespace loom::models

@@ -7,128 +7,64 @@ namespace loom::models {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using D = DecoderConfig;
 
-void refuse_dropout(const ConfigReader& reader, std::string_view key) {
-  if (reader.number(key).value_or(0) != 0) reader.reject(key, "dropout is not built, set it to 0");
+ConfigKeys joined(std::initializer_list<ConfigKeys> parts) {
+  ConfigKeys all;
+  for (const ConfigKeys& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
 }
 
-void refuse_flag(const ConfigReader& reader, std::string_view key, bool built) {
-  if (reader.flag(key, built) != built) reader.reject(key, "only {} is built", built);
-}
+// --- keys of several families
 
-void refuse_other_text(const ConfigReader& reader, std::string_view key, std::string_view built) {
-  if (reader.text(key, built) != built) reader.reject(key, "only \"{}\" is built", built);
-}
-
-void refuse_sliding_windows(const ConfigReader& reader) {
-  const bool used = reader.flag("use_sliding_window", false);
-  const auto window = reader.integer("sliding_window");
-  if (used && window) reader.reject("sliding_window", "sliding windows are not built, set use_sliding_window to false");
-  reader.integer("max_window_layers");
-  for (const std::string& type : reader.texts("layer_types")) {
-    if (type != "full_attention") reader.reject("layer_types", "only \"full_attention\" is built");
-  }
-}
-
-// The base of the rotary frequencies, from either spelling.
-double read_rope_theta(const ConfigReader& reader) {
-  constexpr double kDefault = 10000.0;
-  std::optional<double> theta;
-  if (reader.has("rope_theta")) theta = reader.positive("rope_theta", kDefault);
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const auto nested = reader.mapping(key);
-    if (!nested) continue;
-    for (const char* type_key : {"rope_type", "type"}) refuse_other_text(*nested, type_key, "default");
-    if (nested->number("partial_rotary_factor").value_or(1) != 1)
-      nested->reject("partial_rotary_factor", "only 1 is built");
-    if (nested->has("rope_theta")) {
-      const double inner = nested->positive("rope_theta", kDefault);
-      if (theta && *theta != inner) nested->reject("rope_theta", "the file also says {}", *theta);
-      theta = inner;
-    }
-    nested->refuse_unread();
-  }
-  return theta.value_or(kDefault);
+ConfigKeys sizes() {
+  return {keys::count("hidden_size", &D::hidden_size), keys::count("intermediate_size", &D::intermediate_size),
+          keys::count("num_hidden_layers", &D::num_hidden_layers),
+          keys::count("num_attention_heads", &D::num_attention_heads)};
 }
 
 // What RMSNorm decoders with rotary positions and SwiGLU have in common.
-void read_rotary_family(const ConfigReader& reader, DecoderConfig& config) {
-  config.hidden_size = reader.count("hidden_size");
-  config.intermediate_size = reader.count("intermediate_size");
-  config.num_hidden_layers = reader.count("num_hidden_layers");
-  config.num_attention_heads = reader.count("num_attention_heads");
-  config.max_position_embeddings = reader.count("max_position_embeddings");
-  config.norm_eps = reader.positive("rms_norm_eps", 1e-6);
-  config.rope_theta = read_rope_theta(reader);
-  if (reader.has("head_dim")) config.head_dim = reader.count("head_dim");
-  config.tie_word_embeddings = reader.flag("tie_word_embeddings", false);
-  refuse_other_text(reader, "hidden_act", "silu");
-  refuse_dropout(reader, "attention_dropout");
+ConfigKeys of_rotary_family(double theta = 10000) {
+  return {keys::optional_count("head_dim", &D::head_dim),
+          keys::count("max_position_embeddings", &D::max_position_embeddings),
+          keys::positive("rms_norm_eps", &D::norm_eps, 1e-6),
+          keys::rotary(theta),
+          keys::only_text("hidden_act", "silu"),
+          keys::no_dropout("attention_dropout"),
+          keys::flag("tie_word_embeddings", &D::tie_word_embeddings, false)};
 }
 
-void write_rotary_family(const DecoderConfig& config, Json& json) {
-  json["hidden_size"] = config.hidden_size;
-  json["intermediate_size"] = config.intermediate_size;
-  json["num_hidden_layers"] = config.num_hidden_layers;
-  json["num_attention_heads"] = config.num_attention_heads;
-  json["num_key_value_heads"] = config.num_key_value_heads;
-  json["head_dim"] = config.head_dim;
-  json["max_position_embeddings"] = config.max_position_embeddings;
-  json["rms_norm_eps"] = config.norm_eps;
-  json["rope_theta"] = config.rope_theta;
-  json["rope_parameters"] = {{"rope_theta", config.rope_theta}, {"rope_type", "default"}};
-  json["hidden_act"] = "silu";
-  json["attention_dropout"] = 0.0;
+ConfigKey num_key_value_heads() { return keys::count("num_key_value_heads", &D::num_key_value_heads); }
+
+// Of queries, keys, values and the output.
+ConfigKey attention_bias() {
+  return {"attention_bias",
+          [](const ConfigReader& reader, D& config) {
+            config.qkv_bias = config.attention_output_bias = reader.flag("attention_bias", false);
+          },
+          [](const D& config, Json& json) { json["attention_bias"] = config.qkv_bias; }};
 }
 
-void read_qwen2(const ConfigReader& reader, DecoderConfig& config) {
-  read_rotary_family(reader, config);
-  config.num_key_value_heads = reader.count("num_key_value_heads");
-  config.qkv_bias = true;
-  refuse_sliding_windows(reader);
+ConfigKey no_sliding_windows() {
+  return {"use_sliding_window",
+          [](const ConfigReader& reader, D&) {
+            const bool used = reader.flag("use_sliding_window", false);
+            const auto window = reader.integer("sliding_window");
+            if (used && window) {
+              reader.reject("sliding_window", "sliding windows are not built, set use_sliding_window to false");
+            }
+            reader.integer("max_window_layers");
+            for (const std::string& type : reader.texts("layer_types")) {
+              if (type != "full_attention") reader.reject("layer_types", "only \"full_attention\" is built");
+            }
+          },
+          [](const D&, Json& json) { json["use_sliding_window"] = false; }};
 }
 
-void write_qwen2(const DecoderConfig& config, Json& json) {
-  write_rotary_family(config, json);
-  json["use_sliding_window"] = false;
-}
-
-void read_llama(const ConfigReader& reader, DecoderConfig& config) {
-  read_rotary_family(reader, config);
-  config.num_key_value_heads = reader.count("num_key_value_heads", config.num_attention_heads);
-  config.qkv_bias = config.attention_output_bias = reader.flag("attention_bias", false);
-  config.mlp_bias = reader.flag("mlp_bias", false);
-}
-
-void write_llama(const DecoderConfig& config, Json& json) {
-  write_rotary_family(config, json);
-  json["attention_bias"] = config.qkv_bias;
-  json["mlp_bias"] = config.mlp_bias;
-}
-
-// Qwen3 and Qwen3-MoE but for the experts.
-void read_qwen3_attention(const ConfigReader& reader, DecoderConfig& config) {
-  read_rotary_family(reader, config);
-  config.num_key_value_heads = reader.count("num_key_value_heads");
-  config.qkv_bias = config.attention_output_bias = reader.flag("attention_bias", false);
-  config.qk_norm = true;
-  refuse_sliding_windows(reader);
-}
-
-void read_qwen3(const ConfigReader& reader, DecoderConfig& config) {
-  read_qwen3_attention(reader, config);
-  constexpr std::int64_t kDefaultHeadDim = 128;  // of transformers' Qwen3Config
-  if (config.head_dim == 0) config.head_dim = kDefaultHeadDim;
-}
-
-void write_qwen3(const DecoderConfig& config, Json& json) {
-  write_qwen2(config, json);
-  json["attention_bias"] = config.qkv_bias;
-}
+// --- experts
 
 std::int64_t read_num_experts(const ConfigReader& reader) {
-  const bool local = reader.has("num_local_experts");
-  if (!local) return reader.count("num_experts");
+  if (!reader.has("num_local_experts")) return reader.count("num_experts");
   const std::int64_t count = reader.count("num_local_experts");
   if (reader.has("num_experts") && reader.count("num_experts") != count) {
     reader.reject("num_experts", "the file also says num_local_experts is {}", count);
@@ -136,79 +72,172 @@ std::int64_t read_num_experts(const ConfigReader& reader) {
   return count;
 }
 
-void read_qwen3_moe(const ConfigReader& reader, DecoderConfig& config) {
-  read_qwen3_attention(reader, config);
-  MoeConfig& moe = config.moe.emplace();
-  moe.num_experts = read_num_experts(reader);
-  moe.num_experts_per_tok = reader.count("num_experts_per_tok");
-  moe.moe_intermediate_size = reader.count("moe_intermediate_size");
-  moe.norm_topk_prob = reader.flag("norm_topk_prob", false);
-  moe.decoder_sparse_step = reader.count("decoder_sparse_step", 1);
-  moe.mlp_only_layers = reader.integers("mlp_only_layers");
-  moe.router_aux_loss_coef = reader.number("router_aux_loss_coef").value_or(moe.router_aux_loss_coef);
-  if (moe.num_experts_per_tok > moe.num_experts) {
-    reader.reject("num_experts_per_tok", "there are {} experts", moe.num_experts);
-  }
-  for (const std::int64_t layer : moe.mlp_only_layers) {
-    if (layer >= 0 && layer < config.num_hidden_layers) continue;
-    reader.reject("mlp_only_layers", "layers are numbered 0 to {}", config.num_hidden_layers - 1);
-  }
-  if (reader.flag("output_router_logits", false)) {
-    reader.reject("output_router_logits",
-                  "the routers' load-balancing loss, which it adds to the loss, is not built; set it to false");
-  }
+// `written`: the name that published files of the family have.
+ConfigKey num_experts(std::string_view written) {
+  return keys::row(written, &MoeConfig::num_experts,
+                   [](const ConfigReader& reader, const D&) { return read_num_experts(reader); });
 }
 
-void write_qwen3_moe(const DecoderConfig& config, Json& json) {
-  write_qwen3(config, json);
-  const MoeConfig& moe = *config.moe;
-  json["num_experts"] = moe.num_experts;
-  json["num_experts_per_tok"] = moe.num_experts_per_tok;
-  json["moe_intermediate_size"] = moe.moe_intermediate_size;
-  json["norm_topk_prob"] = moe.norm_topk_prob;
-  json["decoder_sparse_step"] = moe.decoder_sparse_step;
-  json["mlp_only_layers"] = moe.mlp_only_layers;
-  json["router_aux_loss_coef"] = moe.router_aux_loss_coef;
-  json["output_router_logits"] = false;
+ConfigKey num_experts_per_tok() {
+  return keys::row("num_experts_per_tok", &MoeConfig::num_experts_per_tok,
+                   [](const ConfigReader& reader, const D& config) {
+                     const std::int64_t count = reader.count("num_experts_per_tok");
+                     if (count > config.moe->num_experts) {
+                       reader.reject("num_experts_per_tok", "there are {} experts", config.moe->num_experts);
+                     }
+                     return count;
+                   });
 }
 
-void read_gpt2(const ConfigReader& reader, DecoderConfig& config) {
-  config.hidden_size = reader.count("n_embd");
-  config.intermediate_size = reader.count("n_inner", 4 * config.hidden_size);
-  config.num_hidden_layers = reader.count("n_layer");
-  config.num_attention_heads = config.num_key_value_heads = reader.count("n_head");
-  config.max_position_embeddings = reader.count("n_positions");
-  config.norm_eps = reader.positive("layer_norm_epsilon", 1e-5);
+ConfigKey no_router_loss() {
+  return {"output_router_logits",
+          [](const ConfigReader& reader, D&) {
+            if (!reader.flag("output_router_logits", false)) return;
+            reader.reject("output_router_logits",
+                          "the routers' load-balancing loss, which it adds to the loss, is not built; set it to false");
+          },
+          [](const D&, Json& json) { json["output_router_logits"] = false; }};
+}
+
+ConfigKey mlp_only_layers() {
+  return keys::row("mlp_only_layers", &MoeConfig::mlp_only_layers, [](const ConfigReader& reader, const D& config) {
+    const std::vector<std::int64_t> dense = reader.integers("mlp_only_layers");
+    for (const std::int64_t layer : dense) {
+      if (layer >= 0 && layer < config.num_hidden_layers) continue;
+      reader.reject("mlp_only_layers", "layers are numbered 0 to {}", config.num_hidden_layers - 1);
+    }
+    return dense;
+  });
+}
+
+// Of the experts of Qwen's families.
+ConfigKeys of_qwen_experts() {
+  return {num_experts("num_experts"),
+          num_experts_per_tok(),
+          keys::count("moe_intermediate_size", &MoeConfig::moe_intermediate_size),
+          keys::flag("norm_topk_prob", &MoeConfig::norm_topk_prob, false),
+          keys::count("decoder_sparse_step", &MoeConfig::decoder_sparse_step, 1),
+          mlp_only_layers(),
+          keys::number("router_aux_loss_coef", &MoeConfig::router_aux_loss_coef, 0.001),
+          no_router_loss()};
+}
+
+// --- the families
+
+ConfigKeys qwen2_keys() { return joined({sizes(), of_rotary_family(), {num_key_value_heads(), no_sliding_windows()}}); }
+void settle_qwen2(D& config) { config.qkv_bias = true; }
+
+ConfigKeys llama_keys() {
+  return joined({sizes(),
+                 of_rotary_family(),
+                 {keys::count_or("num_key_value_heads", &D::num_key_value_heads, &D::num_attention_heads),
+                  attention_bias(), keys::flag("mlp_bias", &D::mlp_bias, false)}});
+}
+
+ConfigKeys qwen3_keys() {
+  return joined({sizes(), of_rotary_family(), {num_key_value_heads(), attention_bias(), no_sliding_windows()}});
+}
+void settle_qwen3(D& config) {
+  constexpr std::int64_t kDefaultHeadDim = 128;  // of transformers' Qwen3Config
+  config.qk_norm = true;
+  if (config.head_dim == 0) config.head_dim = kDefaultHeadDim;
+}
+
+ConfigKeys qwen3_moe_keys() { return joined({qwen3_keys(), of_qwen_experts()}); }
+void settle_qwen3_moe(D& config) { config.qk_norm = true; }
+
+ConfigKeys qwen2_moe_keys() {
+  return joined({sizes(),
+                 of_rotary_family(),
+                 {num_key_value_heads(), keys::flag("qkv_bias", &D::qkv_bias, true), no_sliding_windows()},
+                 of_qwen_experts(),
+                 {keys::count("shared_expert_intermediate_size", &MoeConfig::shared_expert_intermediate_size)}});
+}
+
+// Its experts have the size of a dense MLP, and every layer has them.
+ConfigKeys mixtral_keys() {
+  const ConfigKey no_sliding_window{"sliding_window",
+                                    [](const ConfigReader& reader, D&) {
+                                      if (!reader.integer("sliding_window")) return;
+                                      reader.reject("sliding_window", "sliding windows are not built, set it to null");
+                                    },
+                                    [](const D&, Json& json) { json["sliding_window"] = nullptr; }};
+  const ConfigKey no_jitter{"router_jitter_noise",
+                            [](const ConfigReader& reader, D&) {
+                              if (reader.number("router_jitter_noise").value_or(0) == 0) return;
+                              reader.reject("router_jitter_noise", "only 0 is built");
+                            },
+                            [](const D&, Json& json) { json["router_jitter_noise"] = 0.0; }};
+  return joined(
+      {sizes(),
+       of_rotary_family(1e6),
+       {num_key_value_heads(), no_sliding_window, num_experts("num_local_experts"), num_experts_per_tok(),
+        keys::number("router_aux_loss_coef", &MoeConfig::router_aux_loss_coef, 0.001), no_router_loss(), no_jitter}});
+}
+void settle_mixtral(D& config) {
+  config.moe->moe_intermediate_size = config.intermediate_size;
+  config.moe->norm_topk_prob = true;
+}
+
+ConfigKeys gpt2_keys() {
+  return {keys::count("n_embd", &D::hidden_size),
+          keys::count_or("n_inner", &D::intermediate_size, &D::hidden_size, 4),
+          keys::count("n_layer", &D::num_hidden_layers),
+          keys::count("n_head", &D::num_attention_heads),
+          keys::count("n_positions", &D::max_position_embeddings),
+          keys::positive("layer_norm_epsilon", &D::norm_eps, 1e-5),
+          keys::flag("tie_word_embeddings", &D::tie_word_embeddings, true),
+          keys::only_text("activation_function", "gelu_new"),
+          keys::share("attn_pdrop", &D::attention_dropout, 0.1),
+          keys::share("embd_pdrop", &D::embedding_dropout, 0.1),
+          keys::share("resid_pdrop", &D::residual_dropout, 0.1),
+          keys::only_flag("scale_attn_weights", true),
+          keys::only_flag("scale_attn_by_inverse_layer_idx", false),
+          keys::only_flag("reorder_and_upcast_attn", false),
+          keys::only_flag("add_cross_attention", false)};
+}
+void settle_gpt2(D& config) {
+  config.num_key_value_heads = config.num_attention_heads;
   config.qkv_bias = config.attention_output_bias = config.mlp_bias = true;
-  config.tie_word_embeddings = reader.flag("tie_word_embeddings", true);
-  refuse_other_text(reader, "activation_function", "gelu_new");
-  for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) refuse_dropout(reader, key);
-  refuse_flag(reader, "scale_attn_weights", true);
-  refuse_flag(reader, "scale_attn_by_inverse_layer_idx", false);
-  refuse_flag(reader, "reorder_and_upcast_attn", false);
-  refuse_flag(reader, "add_cross_attention", false);
 }
 
-void write_gpt2(const DecoderConfig& config, Json& json) {
-  json["n_embd"] = config.hidden_size;
-  json["n_inner"] = config.intermediate_size;
-  json["n_layer"] = config.num_hidden_layers;
-  json["n_head"] = config.num_attention_heads;
-  json["n_positions"] = config.max_position_embeddings;
-  json["layer_norm_epsilon"] = config.norm_eps;
-  json["activation_function"] = "gelu_new";
-  for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) json[key] = 0.0;
-}
+void settle_nothing(D&) {}
 
-constexpr std::array<DecoderFamilyEntry, 5> kFamilies{{
-    {DecoderFamily::kQwen2, "qwen2", "Qwen2", "Qwen2ForCausalLM", read_qwen2, write_qwen2},
-    {DecoderFamily::kLlama, "llama", "Llama", "LlamaForCausalLM", read_llama, write_llama},
-    {DecoderFamily::kQwen3, "qwen3", "Qwen3", "Qwen3ForCausalLM", read_qwen3, write_qwen3},
-    {DecoderFamily::kQwen3Moe, "qwen3_moe", "Qwen3Moe", "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe},
-    {DecoderFamily::kGpt2, "gpt2", "GPT2", "GPT2LMHeadModel", read_gpt2, write_gpt2},
+constexpr std::array<DecoderFamilyEntry, 7> kFamilies{{
+    {DecoderFamily::kQwen2, "qwen2", "Qwen2", "Qwen2ForCausalLM", qwen2_keys, settle_qwen2},
+    {DecoderFamily::kLlama, "llama", "Llama", "LlamaForCausalLM", llama_keys, settle_nothing},
+    {DecoderFamily::kQwen3, "qwen3", "Qwen3", "Qwen3ForCausalLM", qwen3_keys, settle_qwen3},
+    {DecoderFamily::kQwen3Moe, "qwen3_moe", "Qwen3Moe", "Qwen3MoeForCausalLM", qwen3_moe_keys, settle_qwen3_moe},
+    {DecoderFamily::kQwen2Moe, "qwen2_moe", "Qwen2Moe", "Qwen2MoeForCausalLM", qwen2_moe_keys, settle_nothing},
+    {DecoderFamily::kMixtral, "mixtral", "Mixtral", "MixtralForCausalLM", mixtral_keys, settle_mixtral},
+    {DecoderFamily::kGpt2, "gpt2", "GPT2", "GPT2LMHeadModel", gpt2_keys, settle_gpt2},
 }};
 
 }  // namespace
+
+ConfigKey keys::only_flag(std::string_view key, bool built) {
+  return {key,
+          [=](const ConfigReader& reader, DecoderConfig&) {
+            if (reader.flag(key, built) != built) reader.reject(key, "only {} is built", built);
+          },
+          nullptr};
+}
+
+ConfigKey keys::only_text(std::string_view key, std::string_view built) {
+  return {key,
+          [=](const ConfigReader& reader, DecoderConfig&) {
+            if (reader.text(key, built) != built) reader.reject(key, "only \"{}\" is built", built);
+          },
+          [=](const DecoderConfig&, Json& json) { json[key] = built; }};
+}
+
+ConfigKey keys::no_dropout(std::string_view key) {
+  return {key,
+          [=](const ConfigReader& reader, DecoderConfig&) {
+            if (reader.number(key).value_or(0) != 0) reader.reject(key, "dropout is not built, set it to 0");
+          },
+          [=](const DecoderConfig&, Json& json) { json[key] = 0.0; }};
+}
 
 std::span<const DecoderFamilyEntry> decoder_families() { return kFamilies; }
 

@@ -1,11 +1,12 @@
-// What tells one decoder family from another: names, and how its keys of config.json become a DecoderConfig and back.
-// A new family is one entry of the table in decoder_families.cpp. Private to models.
+// What tells one decoder family from another: names, and the keys of its config.json. A new family is one entry of the
+// table in decoder_families.cpp. Private to models.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 
+#include "models/decoder/config_keys.h"
 #include "models/decoder/decoder_config.h"
 #include "models/hub/config_reader.h"
 
@@ -18,9 +19,10 @@ struct DecoderFamilyEntry {
   std::string_view model_type;    // of config.json
   std::string_view class_prefix;  // of transformers' classes: "Qwen2" of Qwen2DecoderLayer
   std::string_view architecture;  // the causal model's class
-  // Reads and writes the keys that the families do not have in common.
-  void (*read)(const ConfigReader& reader, DecoderConfig& config);
-  void (*write)(const DecoderConfig& config, nlohmann::ordered_json& json);
+  // The keys that the families do not have in common.
+  ConfigKeys (*keys)();
+  // Fills in what no key of the family says. Once all keys are read.
+  void (*settle)(DecoderConfig& config);
 };
 
 std::span<const DecoderFamilyEntry> decoder_families();

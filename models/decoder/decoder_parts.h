@@ -17,7 +17,7 @@ namespace loom::models {
 std::string class_name(const DecoderConfig& config, std::string_view part);
 
 // S of a model's input of `dims` dims: ids [B,S] or embeddings [B,S,hidden]. Throws ConfigError when it exceeds
-// max_position_embeddings.
+// longest_sequence().
 std::int64_t check_length(const Shape& input, int dims, const DecoderConfig& config);
 
 // [B,S,heads * D] -> [B,S,heads,D], and back.
@@ -60,6 +60,9 @@ std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::
 // What a causal model returns: logits of `hidden`, or with the named arguments targets [B,S] and loss_chunk_size their
 // mean cross-entropy (ops::linear_cross_entropy).
 nn::Value logits_or_loss(nn::Module& lm_head, const nn::Args& args, const Tensor& hidden);
+
+// An MLP with a gate, of `intermediate_size`: a layer's, or the expert of every token (moe.h).
+std::shared_ptr<nn::Module> make_gated_mlp(const DecoderConfig& config, std::int64_t intermediate_size);
 
 // The families' causal models.
 std::shared_ptr<nn::Module> make_rotary_decoder(const DecoderConfig& config);  // all but GPT-2

@@ -1,5 +1,6 @@
 #include "models/decoder/expert_weights.h"
 
+#include <array>
 #include <fmt/core.h>
 
 namespace loom::models {
@@ -13,6 +14,31 @@ std::string_view experts_path(std::string_view path, std::string_view ending) {
   if (!path.ends_with(ending)) return {};
   path.remove_suffix(ending.size());
   return path == "experts" || path.ends_with(".experts") ? path : std::string_view();
+}
+
+// The names that the two families have for one thing.
+struct Spelled {
+  std::string_view qwen;
+  std::string_view mixtral;
+};
+constexpr Spelled kBlock{"mlp", "block_sparse_moe"};
+constexpr std::array<Spelled, 3> kProjections{{{"gate_proj", "w1"}, {"up_proj", "w3"}, {"down_proj", "w2"}}};
+
+// `name` with its block and projection called as `to` says; itself where it is not of a block of experts.
+std::string respelled(std::string_view name, std::string_view Spelled::*from, std::string_view Spelled::*to) {
+  const std::string block = fmt::format("{}.", kBlock.*from);
+  const std::size_t at = name.find("." + block);
+  if (at == std::string_view::npos) return std::string(name);
+  const std::string_view before = name.substr(0, at + 1), inside = name.substr(at + 1 + block.size());
+  if (inside == "gate.weight") return fmt::format("{}{}.{}", before, kBlock.*to, inside);
+  if (!inside.starts_with("experts.")) return std::string(name);
+  for (const Spelled& projection : kProjections) {
+    const std::string ending = fmt::format(".{}.weight", projection.*from);
+    if (!inside.ends_with(ending)) continue;
+    return fmt::format("{}{}.{}.{}.weight", before, kBlock.*to, inside.substr(0, inside.size() - ending.size()),
+                       projection.*to);
+  }
+  return std::string(name);
 }
 
 }  // namespace
@@ -35,5 +61,8 @@ std::vector<ExpertPart> expert_parts(std::string_view path, const Shape& shape) 
   }
   return parts;
 }
+
+std::string mixtral_spelling(std::string_view name) { return respelled(name, &Spelled::qwen, &Spelled::mixtral); }
+std::string qwen_spelling(std::string_view name) { return respelled(name, &Spelled::mixtral, &Spelled::qwen); }
 
 }  // namespace loom::models

@@ -1,10 +1,12 @@
-// GPT-2: LayerNorm, learned positions, Conv1D projections, GELU in its tanh form.
+// GPT-2: LayerNorm, learned positions, Conv1D projections, GELU in its tanh form, dropout while it trains.
 #include <cmath>
 
 #include "engine/nn/functional.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/composed.h"
 #include "engine/tensor/ops/decoding.h"
+#include "engine/tensor/ops/general.h"
 #include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_parts.h"
 #include "models/decoder/layer_parts.h"
@@ -37,6 +39,8 @@ class Gpt2Attention final : public nn::Module {
       : hidden_size_(c.hidden_size),
         heads_(c.num_attention_heads),
         scale_(attention_scale(c)),
+        attention_dropout_(c.attention_dropout),
+        residual_dropout_(c.residual_dropout),
         c_attn_(register_module("c_attn",
                                 std::make_shared<nn::Conv1D>(c.hidden_size, 3 * c.hidden_size, c.initializer_range))),
         c_proj_(
@@ -52,16 +56,21 @@ class Gpt2Attention final : public nn::Module {
     const Tensor q = split_heads(qkv[0], heads_), k = split_heads(qkv[1], heads_), v = split_heads(qkv[2], heads_);
     if (const auto cache = cache_part(optional_argument(args, 2)))
       return c_proj_(join_heads(ops::cached_attention(q, k, v, scale_, *cache)));
-    return c_proj_(join_heads(core_attention(
-        *this, {q, k, v}, [scale = scale_, ends = segment_ends(optional_argument(args, 1))](const auto& qkv) {
-          return nn::functional::plain_attention(qkv[0], qkv[1], qkv[2], scale, /*causal=*/true, ends);
-        })));
+    const auto attend = [scale = scale_, dropout = training() ? attention_dropout_ : 0.0,
+                         ends = segment_ends(optional_argument(args, 1))](const auto& qkv) {
+      return dropout > 0 ? ops::composed::plain_attention(qkv[0], qkv[1], qkv[2], scale, /*causal=*/true, ends, dropout)
+                         : nn::functional::plain_attention(qkv[0], qkv[1], qkv[2], scale, /*causal=*/true, ends);
+    };
+    const Tensor out = core_attention(*this, {q, k, v}, attend);
+    return ops::dropout(c_proj_(join_heads(out)), residual_dropout_, training());
   }
 
  private:
   const std::int64_t hidden_size_;
   const std::int64_t heads_;
   const double scale_;
+  const double attention_dropout_;
+  const double residual_dropout_;
   nn::Child<nn::Module> c_attn_;
   nn::Child<nn::Module> c_proj_;
 };
@@ -72,19 +81,22 @@ class Gpt2Mlp final : public nn::Module {
       : c_fc_(register_module("c_fc",
                               std::make_shared<nn::Conv1D>(c.hidden_size, c.intermediate_size, c.initializer_range))),
         c_proj_(register_module("c_proj",
-                                std::make_shared<nn::Conv1D>(c.intermediate_size, c.hidden_size, residual_std(c)))) {}
+                                std::make_shared<nn::Conv1D>(c.intermediate_size, c.hidden_size, residual_std(c)))),
+        residual_dropout_(c.residual_dropout) {}
   std::string_view type_name() const override { return "GPT2MLP"; }
 
  protected:
   Value forward(const Args& args) override {
-    return activated(
+    const Tensor out = activated(
         *this, {c_fc_(args.tensor(0))}, [](const auto& x) { return nn::functional::gelu(x[0], ops::Gelu::kTanh); },
         [this](const Tensor& x) { return c_proj_(x).tensor(); });
+    return ops::dropout(out, residual_dropout_, training());
   }
 
  private:
   nn::Child<nn::Module> c_fc_;
   nn::Child<nn::Module> c_proj_;
+  const double residual_dropout_;
 };
 
 class Gpt2Block final : public nn::Module {
@@ -138,6 +150,7 @@ class Gpt2Model final : public nn::Module {
     const std::int64_t length = check_length(args.tensor(0).shape(), 2, config_);
     const auto cache = CacheCall::of(args, args.tensor(0).shape(), config_);
     Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(positions(args, length, cache)));
+    hidden = ops::dropout(hidden, config_.embedding_dropout, training());
     const Value& ends = args.find("actual_seq_len");
     if (!cache) {
       hidden = run_layers(h_, {{std::move(hidden), ends}, {}}, [this](std::size_t i, const Args& a) {

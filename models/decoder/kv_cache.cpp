@@ -141,11 +141,9 @@ void check_room(std::int64_t row, std::int64_t length, std::int64_t count, std::
   check_model(length + count <= capacity,
               "past_key_values has room for {} tokens, but row {} has {} and {} more come; call reserve({}) before",
               capacity, row, length, count, length + count);
-  if (length + count > config.max_position_embeddings) {
-    config_error(
-        "row {} has {} tokens and {} more come, but the model's max_position_embeddings is {}; use shorter "
-        "sequences",
-        row, length, count, config.max_position_embeddings);
+  if (length + count > longest_sequence(config)) {
+    config_error("row {} has {} tokens and {} more come, but the model's {}; use shorter sequences", row, length, count,
+                 longest_sequence_text(config));
   }
 }
 

@@ -7,7 +7,8 @@
 //
 // Letters   B rows, C capacity, S tokens of a call, G key/value heads, D head dim, V vocab_size.
 // Holds     for each layer keys and values [B,C,G,D]; row b has its first length(b) places filled. Rows have lengths of
-//           their own, and padding is never stored: what a row sees does not depend on the rows beside it.
+//           their own, and padding is never stored: what a row sees does not depend on the rows beside it, unless the
+//           rotary frequencies follow the longest row (rotary_scaling.h).
 // Call      named arguments of the decoders (decoder.h) and of InternVL's text:
 //           past_key_values  to_value(). The call's tokens go behind those of their row, which it makes longer.
 //           attention_mask   int32 [B,S]: 1 for a token, 0 for padding before or behind the row's tokens; without it

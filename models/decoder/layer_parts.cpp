@@ -73,11 +73,13 @@ M& child(M& layer, std::string_view name) {
   return *found;
 }
 
-// The module whose code has the activation function: the MLP, or its experts.
+// The modules whose code has the activation function: the MLP, or its experts and the one that all tokens share.
 template <class M>
-M& activation_owner(M& mlp) {
+std::vector<M*> activation_owners(M& mlp) {
   M* experts = mlp.find("experts");
-  return experts == nullptr ? mlp : *experts;
+  if (experts == nullptr) return {&mlp};
+  M* shared = mlp.find("shared_expert");
+  return shared == nullptr ? std::vector<M*>{experts} : std::vector<M*>{experts, shared};
 }
 
 // A choice's layer, and the list it is in.
@@ -123,7 +125,10 @@ void apply_layer_recompute(nn::Module& model, const RecomputedModule& choice) {
     case RecomputedPart::kCoreAttention:
       return note<RecomputedCoreAttention>(child(*at.layer, at.names->attention), choice);
     case RecomputedPart::kActivationFunction:
-      return note<RecomputedActivation>(activation_owner(child(*at.layer, at.names->mlp)), choice);
+      for (nn::Module* owner : activation_owners(child(*at.layer, at.names->mlp))) {
+        note<RecomputedActivation>(*owner, choice);
+      }
+      return;
     case RecomputedPart::kNorms:
       return note<RecomputedNorms>(*at.layer, choice);
   }
@@ -140,7 +145,7 @@ bool has_layer_recompute(const nn::Module& model, const RecomputedModule& choice
     case RecomputedPart::kCoreAttention:
       return child(*at.layer, at.names->attention).attachment<RecomputedCoreAttention>() != nullptr;
     case RecomputedPart::kActivationFunction:
-      return recomputes_activation(activation_owner(child(*at.layer, at.names->mlp)));
+      return recomputes_activation(*activation_owners(child(*at.layer, at.names->mlp)).front());
     case RecomputedPart::kNorms:
       return at.layer->attachment<RecomputedNorms>() != nullptr;
   }

@@ -2,7 +2,9 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/functional.h"
+#include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/general.h"
 #include "engine/tensor/ops/moe.h"
 #include "models/decoder/decoder_parts.h"
 #include "models/decoder/layer_parts.h"
@@ -77,7 +79,13 @@ class SparseMoeBlock final : public NamedModule {
   explicit SparseMoeBlock(const DecoderConfig& c)
       : NamedModule(class_name(c, "SparseMoeBlock")),
         experts_(register_module("experts", std::make_shared<Experts>(c))),
-        gate_(register_module("gate", std::make_shared<TopKRouter>(c))) {}
+        gate_(register_module("gate", std::make_shared<TopKRouter>(c))) {
+    const std::int64_t size = c.moe->shared_expert_intermediate_size;
+    if (size == 0) return;
+    shared_expert_ = register_module("shared_expert", make_gated_mlp(c, size));
+    shared_expert_gate_ = register_module("shared_expert_gate",
+                                          std::make_shared<nn::Linear>(c.hidden_size, 1, false, c.initializer_range));
+  }
 
  protected:
   Value forward(const Args& args) override {
@@ -85,12 +93,21 @@ class SparseMoeBlock final : public NamedModule {
     const Tensor hidden = ops::reshape(args.tensor(0), {shape[0] * shape[1], shape[2]});
     const Value routing = gate_(hidden);
     const Tensor &weights = routing.list()[0], &experts = routing.list()[1];
-    return ops::reshape(experts_(hidden, experts, weights).tensor(), shape);
+    Tensor out = experts_(hidden, experts, weights);
+    if (shared_expert_) out = ops::add(out, shared(hidden));
+    return ops::reshape(out, shape);
   }
 
  private:
+  Tensor shared(const Tensor& hidden) const {
+    const Tensor out = shared_expert_(hidden);
+    return ops::mul(ops::sigmoid(shared_expert_gate_(hidden).tensor()), out);
+  }
+
   nn::Child<nn::Module> experts_;
   nn::Child<nn::Module> gate_;
+  nn::Child<nn::Module> shared_expert_;
+  nn::Child<nn::Module> shared_expert_gate_;
 };
 
 }  // namespace

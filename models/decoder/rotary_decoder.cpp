@@ -82,11 +82,11 @@ class Attention final : public NamedModule {
 
 class Mlp final : public NamedModule {
  public:
-  explicit Mlp(const DecoderConfig& c)
+  Mlp(const DecoderConfig& c, std::int64_t size)
       : NamedModule(class_name(c, "MLP")),
-        gate_proj_(register_module("gate_proj", projection(c, c.hidden_size, c.intermediate_size, c.mlp_bias))),
-        up_proj_(register_module("up_proj", projection(c, c.hidden_size, c.intermediate_size, c.mlp_bias))),
-        down_proj_(register_module("down_proj", projection(c, c.intermediate_size, c.hidden_size, c.mlp_bias))) {}
+        gate_proj_(register_module("gate_proj", projection(c, c.hidden_size, size, c.mlp_bias))),
+        up_proj_(register_module("up_proj", projection(c, c.hidden_size, size, c.mlp_bias))),
+        down_proj_(register_module("down_proj", projection(c, size, c.hidden_size, c.mlp_bias))) {}
 
  protected:
   Value forward(const Args& args) override {
@@ -106,7 +106,7 @@ class Mlp final : public NamedModule {
 
 std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, std::int64_t layer) {
   if (is_sparse_layer(config, layer)) return make_moe_block(config);
-  return std::make_shared<Mlp>(config);
+  return make_gated_mlp(config, config.intermediate_size);
 }
 
 class DecoderLayer final : public NamedModule {
@@ -146,6 +146,10 @@ Shape input_shape(const Args& args) {
 
 }  // namespace
 
+std::shared_ptr<nn::Module> make_gated_mlp(const DecoderConfig& config, std::int64_t intermediate_size) {
+  return std::make_shared<Mlp>(config, intermediate_size);
+}
+
 DecoderModel::DecoderModel(const DecoderConfig& c)
     : NamedModule(class_name(c, "Model")),
       embed_tokens(register_module("embed_tokens",
@@ -153,9 +157,8 @@ DecoderModel::DecoderModel(const DecoderConfig& c)
       config_(c),
       layers_(register_module("layers", std::make_shared<nn::ModuleList>())),
       norm_(register_module("norm", norm(c))),
-      rotary_emb_(
-          register_module("rotary_emb", std::make_shared<RotaryEmbedding>(class_name(c, "RotaryEmbedding"), c.head_dim,
-                                                                          c.max_position_embeddings, c.rope_theta))) {
+      rotary_emb_(register_module("rotary_emb",
+                                  std::make_shared<RotaryEmbedding>(class_name(c, "RotaryEmbedding"), rotary_of(c)))) {
   for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers_.append(std::make_shared<DecoderLayer>(c, i));
   layers_.attach(std::make_shared<LayerList>(LayerList{"self_attn", "mlp"}));
   attach_batch_rows(*this);
@@ -181,7 +184,7 @@ Tensor DecoderModel::embeddings(const Args& args) {
 
 // With a cache positions go beyond the tokens of the call.
 Value DecoderModel::rotary_tables(const Args& args, const Tensor& hidden, const std::optional<CacheCall>& cache) {
-  if (cache) return rotary_emb_(hidden, cache->position_ids(), config_.max_position_embeddings);
+  if (cache) return rotary_emb_(hidden, cache->position_ids(), longest_sequence(config_));
   const Value& position_ids = args.find("position_ids");
   return position_ids.is_none() ? rotary_emb_(hidden) : rotary_emb_(hidden, position_ids);
 }

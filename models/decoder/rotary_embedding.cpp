@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/rank_context.h"
@@ -17,18 +19,19 @@ double sine(double angle) { return std::sin(angle); }
 
 // The table of `function` at the positions 0, 1, ..., rows - 1: [rows, head_dim]. Frequencies and angles are rounded to
 // fp32 where Hugging Face's rotary embedding has them as tensors.
-Tensor make_table(std::int64_t rows, std::int64_t dim, double theta, AngleFunction function) {
+Tensor make_table(std::int64_t rows, const Rotary& rotary, std::int64_t frequency_length, AngleFunction function) {
+  const std::int64_t dim = rotary.head_dim;
   const Tensor table = Tensor::empty({rows, dim}, DType::kF32, device::MemCategory::kActivation, "rotary table");
   const device::Cost cost{.flops = static_cast<double>(table.numel()), .written_bytes = table.nbytes()};
   device::Device::current().launch("rotary_table", cost, [&] {
     const std::int64_t half = dim / 2;
+    const std::vector<float> frequencies = rotary_frequencies(rotary, frequency_length);
+    const auto factor = static_cast<float>(attention_factor(rotary));
     auto* values = table.data<float>();
     for (std::int64_t i = 0; i < half; ++i) {
-      const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
-      const float frequency = 1.0f / static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
       for (std::int64_t s = 0; s < rows; ++s) {
-        const float angle = static_cast<float>(s) * frequency;
-        const auto value = static_cast<float>(function(static_cast<double>(angle)));
+        const float angle = static_cast<float>(s) * frequencies[static_cast<std::size_t>(i)];
+        const float value = factor * static_cast<float>(function(static_cast<double>(angle)));
         values[s * dim + i] = values[s * dim + half + i] = value;
       }
     }
@@ -76,37 +79,40 @@ void check_position_ids(const Tensor& position_ids, const Tensor& hidden) {
 
 }  // namespace
 
-RotaryEmbedding::RotaryEmbedding(std::string type_name, std::int64_t head_dim, std::int64_t max_positions, double theta)
-    : NamedModule(std::move(type_name)), head_dim_(head_dim), max_positions_(max_positions), theta_(theta) {
-  register_buffer("cos", Tensor::meta({0, head_dim}, DType::kF32));
-  register_buffer("sin", Tensor::meta({0, head_dim}, DType::kF32));
+RotaryEmbedding::RotaryEmbedding(std::string type_name, const Rotary& rotary)
+    : NamedModule(std::move(type_name)), rotary_(rotary) {
+  register_buffer("cos", Tensor::meta({0, rotary.head_dim}, DType::kF32));
+  register_buffer("sin", Tensor::meta({0, rotary.head_dim}, DType::kF32));
+}
+
+std::pair<Tensor, Tensor> RotaryEmbedding::make_tables(std::int64_t rows) const {
+  return {make_table(rows, rotary_, frequency_length_, cosine), make_table(rows, rotary_, frequency_length_, sine)};
 }
 
 nn::Value RotaryEmbedding::forward(const nn::Args& args) {
   const Tensor& hidden = args.tensor(0);
   const std::int64_t seq = hidden.shape()[1];
   const bool has_positions = args.positional.size() > 1 && !args.positional[1].is_none();
-  std::int64_t needed = seq;
+  std::int64_t needed = seq, length = seq;
   if (has_positions) {
     check_position_ids(args.tensor(1), hidden);
     const bool limited = args.positional.size() > 2;
-    const std::int64_t met = rows_needed(args.tensor(1), limited ? args.positional[2].number() : seq);
-    if (limited) needed = met;
+    length = rows_needed(args.tensor(1), limited ? args.positional[2].number() : seq);
+    if (limited) needed = length;
   }
+  const std::int64_t before = std::exchange(frequency_length_, frequency_length(rotary_, frequency_length_, length));
   const auto wanted = [&](const Tensor& table) {
     return has_positions ? rows_at(table, args.tensor(1)) : table.rows(0, seq);
   };
   if (!RankContext::current().slot<nn::KernelOptions>().fused_rotary_pos_emb) {
-    const Tensor cos = wanted(make_table(needed, head_dim_, theta_, cosine));
-    const Tensor sin = wanted(make_table(needed, head_dim_, theta_, sine));
-    return nn::ValueList{ops::cast(cos, hidden.dtype()), ops::cast(sin, hidden.dtype())};
+    const auto [cos, sin] = make_tables(needed);
+    return nn::ValueList{ops::cast(wanted(cos), hidden.dtype()), ops::cast(wanted(sin), hidden.dtype())};
   }
   Tensor& cos = own_buffers()[0].value;
   Tensor& sin = own_buffers()[1].value;
-  if (cos.shape()[0] < needed) {
-    const std::int64_t rows = std::max(needed, std::min(2 * cos.shape()[0], max_positions_));
-    cos = make_table(rows, head_dim_, theta_, cosine);
-    sin = make_table(rows, head_dim_, theta_, sine);
+  if (cos.shape()[0] < needed || before != frequency_length_) {
+    const std::int64_t rows = std::max(needed, std::min(2 * cos.shape()[0], rotary_.max_position_embeddings));
+    std::tie(cos, sin) = make_tables(rows);
   }
   return nn::ValueList{wanted(cos), wanted(sin)};
 }

@@ -31,7 +31,7 @@ class Search {
     const std::int64_t size = std::ssize(prompt);
     most_ = options.max_new_tokens;
     if (options.max_length) most_ = std::min(most_, *options.max_length - size);
-    room_ = config.max_position_embeddings - size;
+    room_ = longest_sequence(config) - size;
   }
 
   BeamResult run() {

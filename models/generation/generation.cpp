@@ -4,6 +4,7 @@
 
 #include "engine/core/error.h"
 #include "engine/tensor/autograd.h"
+#include "models/generation/evaluating.h"
 
 namespace loom::models {
 namespace {
@@ -18,10 +19,10 @@ std::vector<float> last_logits(nn::Module& model, std::span<const std::int32_t> 
 
 }  // namespace
 
-std::string stop_message(StopReason reason, std::int64_t made, std::int64_t wanted, std::int64_t positions) {
+std::string stop_message(StopReason reason, std::int64_t made, std::int64_t wanted, std::string_view limit) {
   switch (reason) {
     case StopReason::kPositionsFull:
-      return fmt::format("stopped after {} of {} tokens: max_position_embeddings is {}", made, wanted, positions);
+      return fmt::format("stopped after {} of {} tokens: {}", made, wanted, limit);
     case StopReason::kEndToken:
       return fmt::format("stopped after {} of {} tokens: end token", made, wanted);
     case StopReason::kStopText:
@@ -44,6 +45,7 @@ Generation generate(nn::Module& model, std::span<const std::int32_t> prompt, con
                     const Sampler& sampler, const std::function<void(std::int32_t)>& on_token) {
   check_prompt(prompt, options);
   const autograd::NoGrad no_grad;
+  const Evaluating evaluating(model);
   Generation result{{prompt.begin(), prompt.end()}, StopReason::kMaxNewTokens, ""};
   const auto& ends = options.end_token_ids;
   std::int64_t made = 0;
@@ -62,7 +64,8 @@ Generation generate(nn::Module& model, std::span<const std::int32_t> prompt, con
       break;
     }
   }
-  result.message = stop_message(result.reason, made, options.max_new_tokens, options.max_positions);
+  result.message = stop_message(result.reason, made, options.max_new_tokens,
+                                fmt::format("max_position_embeddings is {}", options.max_positions));
   return result;
 }
 

@@ -1,6 +1,7 @@
 // Text continuation by any module from ids to logits, one token at a time. The whole prefix is computed again for every
 // token; a decoder continues texts faster through a GenerationSession (session.h).
 //
+// Dropout  is off meanwhile.
 // Threads  the rank's host thread. With a sharded model every rank calls at the same time, for as many tokens.
 #pragma once
 
@@ -8,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/nn/module.h"
@@ -19,7 +21,7 @@ using Sampler = std::function<std::int32_t(std::span<const float> logits, std::i
 
 struct GenerationOptions {
   std::int64_t max_new_tokens = 0;
-  std::int64_t max_positions = 0;           // the model's max_position_embeddings
+  std::int64_t max_positions = 0;           // the longest sequence that the model takes
   std::vector<std::int64_t> end_token_ids;  // generation ends after one of these
 };
 
@@ -31,8 +33,8 @@ struct Generation {
   std::string message;  // one line for the user, e.g. "stopped after 112 of 200 tokens: max_position_embeddings is 128"
 };
 
-// The message of a text of which `made` tokens of `wanted` were made.
-std::string stop_message(StopReason reason, std::int64_t made, std::int64_t wanted, std::int64_t positions);
+// The message of a text of which `made` tokens of `wanted` were made. `limit`: "max_position_embeddings is 128".
+std::string stop_message(StopReason reason, std::int64_t made, std::int64_t wanted, std::string_view limit);
 
 // Throws ConfigError for an empty prompt and for one longer than max_positions.
 void check_prompt(std::span<const std::int32_t> prompt, const GenerationOptions& options);

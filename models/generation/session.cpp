@@ -11,11 +11,11 @@ namespace loom::models {
 
 void check_prompt(std::span<const std::int32_t> prompt, const DecoderConfig& config,
                   const std::optional<std::int64_t>& max_length, std::string_view shown) {
-  const std::int64_t size = std::ssize(prompt), most = config.max_position_embeddings;
+  const std::int64_t size = std::ssize(prompt), most = longest_sequence(config);
   if (prompt.empty()) config_error("{} is empty; give at least one token", shown);
   if (size > most) {
-    config_error("{} has {} tokens, but the model's max_position_embeddings is {}; use a shorter prompt", shown, size,
-                 most);
+    config_error("{} has {} tokens, but the model's {}; use a shorter prompt", shown, size,
+                 longest_sequence_text(config));
   }
   if (max_length && size >= *max_length) {
     config_error(
@@ -73,7 +73,7 @@ class Batch {
       }
     }
     for (std::size_t b = 0; b < rows_.size(); ++b) {
-      made_[b].message = stop_message(made_[b].reason, new_tokens(b), wanted_[b], config_.max_position_embeddings);
+      made_[b].message = stop_message(made_[b].reason, new_tokens(b), wanted_[b], longest_sequence_text(config_));
       made_[b].tokens = rows_[b];
     }
     return made_;
@@ -85,7 +85,7 @@ class Batch {
   // Whether a token may be added, and why not.
   bool has_room(std::size_t b) {
     made_[b].reason = new_tokens(b) >= wanted_[b] ? StopReason::kMaxNewTokens : StopReason::kPositionsFull;
-    return new_tokens(b) < wanted_[b] && std::ssize(rows_[b]) < config_.max_position_embeddings;
+    return new_tokens(b) < wanted_[b] && std::ssize(rows_[b]) < longest_sequence(config_);
   }
 
   bool all_ended() {

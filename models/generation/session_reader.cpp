@@ -5,6 +5,7 @@
 #include "engine/core/error.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops/decoding.h"
+#include "models/generation/evaluating.h"
 #include "sharding/fsdp/fsdp_state.h"
 
 namespace loom::models {
@@ -34,7 +35,7 @@ std::vector<float> row_of(const Tensor& logits, std::int64_t row) {
 std::int64_t SessionReader::begin(const std::vector<Row>& rows) {
   logits_.assign(rows.size(), {});
   std::int64_t common = 0;
-  if (cache_ && rows.size() == 1 && read_.size() == 1) {
+  if (cache_ && rows.size() == 1 && read_.size() == 1 && !depends_on_length(config_.rope_scaling)) {
     const auto [mine, theirs] = std::ranges::mismatch(read_.front(), rows.front());
     common = std::min<std::int64_t>(mine - read_.front().begin(), std::ssize(rows.front()) - 1);
     read_.front().resize(static_cast<std::size_t>(common));
@@ -43,7 +44,7 @@ std::int64_t SessionReader::begin(const std::vector<Row>& rows) {
   }
   std::int64_t longest = 0;
   for (const Row& row : rows) longest = std::max<std::int64_t>(longest, std::ssize(row));
-  const std::int64_t room = std::min(longest + kFirstRoom, config_.max_position_embeddings);
+  const std::int64_t room = std::min(longest + kFirstRoom, longest_sequence(config_));
   cache_.reset();
   cache_.emplace(kv_cache_shape(config_), std::ssize(rows), room, dtype_of_keys(model_));
   read_.assign(rows.size(), {});
@@ -58,7 +59,8 @@ const std::vector<std::vector<float>>& SessionReader::read(const std::vector<std
     needed = std::max<std::int64_t>(needed, std::ssize(read_[b]) + std::ssize(tokens[b]));
   }
   cache_->reserve(needed);
-  const std::int64_t most = at_once ? longest : kPiece;
+  // A piece of the prompt would be rotated by the frequencies of a shorter one.
+  const std::int64_t most = at_once || depends_on_length(config_.rope_scaling) ? longest : kPiece;
   for (std::int64_t first = 0; first < longest; first += most) {
     std::vector<std::span<const std::int32_t>> piece;
     for (const auto& row : tokens) {
@@ -86,6 +88,7 @@ void SessionReader::read_piece(const std::vector<std::span<const std::int32_t>>&
     fill(mask, [](std::size_t) { return 1; });
   }
   const autograd::NoGrad no_grad;
+  const Evaluating evaluating(model_);
   const ops::DecodingScope decoding;
   const Tensor logits =
       model_.call({{ids}, {{"past_key_values", cache_->to_value()}, {"attention_mask", mask}, {"logits_to_keep", 1}}});
@@ -98,6 +101,7 @@ void SessionReader::read_piece(const std::vector<std::span<const std::int32_t>>&
 
 const std::vector<std::vector<float>>& SessionReader::read_whole(const std::vector<Row>& rows) {
   const autograd::NoGrad no_grad;
+  const Evaluating evaluating(model_);
   for (std::size_t b = 0; b < rows.size(); ++b) {
     const auto length = std::ssize(rows[b]);
     const Tensor ids = Tensor::from(rows[b], {1, length});

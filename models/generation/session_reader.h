@@ -22,7 +22,8 @@ class SessionReader {
   SessionReader(nn::Module& model, const DecoderConfig& config) : model_(model), config_(config) {}
 
   // The cache is for `rows` rows from now on, empty but for what the one row has in common with the tokens read last;
-  // so many tokens of the row need not be read (never all of them).
+  // so many tokens of the row need not be read (never all of them). Always empty where the rotary frequencies depend on
+  // the length.
   std::int64_t begin(const std::vector<Row>& rows);
   // Reads each row's tokens behind those it has, long ones in calls of 1024 unless `at_once`. [rows][V]: logits of the
   // last token of each row, as they were before for a row without tokens (empty where there are none).

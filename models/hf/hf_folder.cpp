@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -62,6 +63,7 @@ struct Match {
 const io::StoredTensor* find_stored(const std::vector<std::string>& paths, const io::HfWeights& weights) {
   for (const std::string& path : paths) {
     if (const auto* stored = weights.find(path)) return stored;
+    if (const auto* stored = weights.find(mixtral_spelling(path))) return stored;
   }
   for (const std::string& path : paths) {
     if (const auto* stored = weights.find(without_first(path))) return stored;
@@ -171,17 +173,25 @@ void fill_slot(const nn::ParamSlot& slot, const std::vector<Source>& sources) {
   }
 }
 
-// The whole parameter `path` under its name or, in the per-expert spelling, under its experts' names.
-void add_tensors(const std::string& path, const Tensor& tensor, ExpertSpelling experts,
+// As the family that config.json names is published with one tensor an expert.
+using Naming = std::string (*)(std::string_view path);
+Naming published_naming(std::string_view config_json) {
+  const auto config = nlohmann::json::parse(config_json);
+  const bool mixtral = config.value("model_type", "") == model_type(DecoderFamily::kMixtral);
+  return mixtral ? mixtral_spelling : [](std::string_view path) { return std::string(path); };
+}
+
+// The whole parameter `path` under its name or, with a naming, under its experts' published names.
+void add_tensors(const std::string& path, const Tensor& tensor, Naming published,
                  std::vector<io::TensorToWrite>& files) {
   const std::span bytes(static_cast<const std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.nbytes()));
   std::vector<ExpertPart> parts;
-  if (experts == ExpertSpelling::kPerExpert) parts = expert_parts(path, tensor.shape());
-  if (parts.empty()) files.push_back({path, tensor.dtype(), tensor.shape(), bytes});
+  if (published != nullptr) parts = expert_parts(path, tensor.shape());
+  if (parts.empty()) files.push_back({published ? published(path) : path, tensor.dtype(), tensor.shape(), bytes});
   std::size_t at = 0;
   for (ExpertPart& part : parts) {
     const std::size_t size = part.shape.numel() * element_bytes(tensor.dtype());
-    files.push_back({std::move(part.name), tensor.dtype(), part.shape, bytes.subspan(at, size)});
+    files.push_back({published(part.name), tensor.dtype(), part.shape, bytes.subspan(at, size)});
     at += size;
   }
 }
@@ -223,9 +233,10 @@ void write_hf_folder(const std::filesystem::path& folder, std::string_view confi
                      const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts) {
   std::filesystem::create_directories(folder);
   std::vector<io::TensorToWrite> files;
+  const Naming published = experts == ExpertSpelling::kPerExpert ? published_naming(config_json) : nullptr;
   for (const auto& [name, tensor] : tensors) {
     if (tied && name == "lm_head.weight") continue;
-    add_tensors(name, tensor, experts, files);
+    add_tensors(name, tensor, published, files);
   }
   io::write_safetensors(folder / "model.safetensors", std::move(files));
   io::write_text(folder / "config.json", config_json);

@@ -106,7 +106,7 @@ ModelFacts ModelHub::facts(const std::filesystem::path& path) const {
   const Entry& entry = at(config);
   if (entry.describer) return entry.describer(config);
   return {.vocab_size = config.integer("vocab_size").value_or(0),
-          .max_position_embeddings = config.integer("max_position_embeddings").value_or(0),
+          .longest_sequence = config.integer("max_position_embeddings").value_or(0),
           .config_json = config.json()};
 }
 

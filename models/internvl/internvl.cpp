@@ -175,7 +175,7 @@ void register_internvl(ModelHub& hub) {
       [](const ConfigReader& config) { return build_internvl(read_internvl_config(config)); },
       [](const ConfigReader& config) {
         const InternVLConfig read = read_internvl_config(config);
-        return ModelFacts{read.text.vocab_size, read.text.max_position_embeddings, to_json(read)};
+        return ModelFacts{read.text.vocab_size, longest_sequence(read.text), to_json(read)};
       });
 }
 

@@ -29,15 +29,19 @@ struct MadeModel {
 
 inline std::string config_of(const MadeModel& model) {
   std::string more;
-  if (model.experts > 0) {
-    more = fmt::format(R"(, "num_experts": {}, "moe_intermediate_size": {}, "mlp_only_layers": [0])", model.experts,
-                       model.expert_rows);
+  if (model.type == "mixtral") {
+    more = fmt::format(R"(, "num_local_experts": {}, "num_experts_per_tok": 2)", model.experts);
+  } else if (model.experts > 0) {
+    more = fmt::format(
+        R"(, "num_experts": {}, "num_experts_per_tok": 2, "moe_intermediate_size": {}, "mlp_only_layers": [0])",
+        model.experts, model.expert_rows);
   }
-  return fmt::format(R"({{"model_type": "{}", "num_hidden_layers": {}, "hidden_size": {}, "num_attention_heads": {}, )"
-                     R"("num_key_value_heads": {}, "head_dim": {}, "intermediate_size": {}, "vocab_size": {}, )"
-                     R"("tie_word_embeddings": {}, "attention_bias": {}{}}})",
-                     model.type, model.layers, model.hidden, model.heads, model.groups, model.head_width, model.rows,
-                     model.vocabulary, model.tied, model.attention_bias, more);
+  return fmt::format(
+      R"({{"model_type": "{}", "num_hidden_layers": {}, "hidden_size": {}, "num_attention_heads": {}, )"
+      R"("num_key_value_heads": {}, "head_dim": {}, "intermediate_size": {}, "vocab_size": {}, "max_position_embeddings": 64, )"
+      R"("tie_word_embeddings": {}, "attention_bias": {}{}}})",
+      model.type, model.layers, model.hidden, model.heads, model.groups, model.head_width, model.rows, model.vocabulary,
+      model.tied, model.attention_bias, more);
 }
 
 // The folder's tensors, in the model's order.
@@ -49,10 +53,11 @@ inline std::vector<Named> weights_of(const MadeModel& model) {
     next += static_cast<float>(shape.numel());
   };
   const std::int64_t h = model.hidden, q = model.heads * model.head_width, k = model.groups * model.head_width;
+  const bool mixtral = model.type == "mixtral";
   const auto add_mlp = [&](const std::string& to, std::int64_t rows) {
-    add(to + "gate_proj.weight", {rows, h});
-    add(to + "up_proj.weight", {rows, h});
-    add(to + "down_proj.weight", {h, rows});
+    add(to + (mixtral ? "w1.weight" : "gate_proj.weight"), {rows, h});
+    add(to + (mixtral ? "w3.weight" : "up_proj.weight"), {rows, h});
+    add(to + (mixtral ? "w2.weight" : "down_proj.weight"), {h, rows});
   };
   const bool has_bias = model.type == "qwen2" || model.attention_bias;
   add("model.embed_tokens.weight", {model.vocabulary, h});
@@ -71,17 +76,19 @@ inline std::vector<Named> weights_of(const MadeModel& model) {
     add(layer + "self_attn.o_proj.weight", {h, q});
     if (model.attention_bias) add(layer + "self_attn.o_proj.bias", {h});
     add(layer + "post_attention_layernorm.weight", {h});
-    if (model.experts == 0 || i == 0) {
+    if (model.experts == 0 || (i == 0 && !mixtral)) {
       add_mlp(layer + "mlp.", model.rows);
       continue;
     }
-    add(layer + "mlp.gate.weight", {model.experts, h});
+    const std::string block = layer + (mixtral && !model.fused ? "block_sparse_moe." : "mlp.");
+    const std::int64_t rows = mixtral ? model.rows : model.expert_rows;
+    add(block + "gate.weight", {model.experts, h});
     if (model.fused) {
-      add(layer + "mlp.experts.gate_up_proj", {model.experts, 2 * model.expert_rows, h});
-      add(layer + "mlp.experts.down_proj", {model.experts, h, model.expert_rows});
+      add(block + "experts.gate_up_proj", {model.experts, 2 * rows, h});
+      add(block + "experts.down_proj", {model.experts, h, rows});
     }
     for (std::int64_t e = 0; e < model.experts && !model.fused; ++e) {
-      add_mlp(fmt::format("{}mlp.experts.{}.", layer, e), model.expert_rows);
+      add_mlp(fmt::format("{}experts.{}.", block, e), rows);
     }
   }
   add("model.norm.weight", {h});

@@ -87,6 +87,8 @@ std::vector<Trip> all_trips() {
   trips.push_back({"FusedMoeGrouped", fused, grouped});
   grouped.grouped_experts = false;
   trips.push_back({"FusedMoe", fused, grouped});
+  trips.push_back({"Mixtral", {.type = "mixtral", .experts = 6}, grouped});
+  trips.push_back({"FusedMixtral", {.type = "mixtral", .experts = 6, .fused = true}, grouped});
   const MadeModel eight{.type = "qwen3", .layers = 8};
   HfToMcore chunks;
   chunks.pipeline = {.stages = 2, .layers_per_chunk = 2};
@@ -336,8 +338,8 @@ TEST(ModelShape, RefusesSizesThatAreNone) {
   model.layers = 2'000'000'000;
   write_file(folder / "config.json", config_of(model));
   EXPECT_THAT(message_of<ConfigError>([&] { to_mcore(folder, folder / "out"); }),
-              HasSubstr("num_hidden_layers is 2000000000; use at most 100000"));
-  model.layers = 100'000;
+              HasSubstr("num_hidden_layers is 2000000000; it must be at most 4096"));
+  model.layers = 4096;
   write_weights(folder / "model.safetensors", {counting("model.norm.weight", {8})});
   write_file(folder / "config.json", config_of(model));
   EXPECT_THAT(message_of<ConfigError>([&] { to_mcore(folder, folder / "out"); }),
@@ -346,7 +348,7 @@ TEST(ModelShape, RefusesSizesThatAreNone) {
   model.heads = 6;
   write_file(folder / "config.json", config_of(model));
   EXPECT_THAT(message_of<ConfigError>([&] { to_mcore(folder, folder / "out"); }),
-              HasSubstr("num_attention_heads is 6, which num_key_value_heads 4 does not divide"));
+              HasSubstr("num_attention_heads is 6; it must be a multiple of num_key_value_heads (4)"));
 }
 
 }  // namespace

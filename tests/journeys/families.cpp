@@ -32,6 +32,16 @@ Family rotary(const std::string& name, const std::string& model, bool tied) {
   return decoder(name, model + kDims + fmt::format("tie_word_embeddings: {}\n", tied), tied ? kTiedLayers : kLayers);
 }
 
+// With a shared expert and a layer without experts.
+Family qwen2_moe() {
+  Family family = rotary("qwen2_moe",
+                         "model_type: qwen2_moe\nnum_experts: 4\nnum_experts_per_tok: 2\nmoe_intermediate_size: 12\n"
+                         "shared_expert_intermediate_size: 16\nmlp_only_layers: [1]\n",
+                         false);
+  family.refused = {{"to mcore and back", "qwen2_moe"}};
+  return family;
+}
+
 Family gpt2() {
   Family family = decoder("gpt2",
                           "model_type: gpt2\nvocab_size: 2048\nn_embd: 16\nn_layer: 2\nn_head: 2\nn_positions: 256\n"
@@ -91,6 +101,12 @@ const std::vector<Family>& families() {
       rotary("qwen3_moe",
              "model_type: qwen3_moe\nhead_dim: 8\nnum_experts: 4\nnum_experts_per_tok: 2\nmoe_intermediate_size: 12\n"
              "norm_topk_prob: true\ndecoder_sparse_step: 1\nmlp_only_layers: []\n",
+             false),
+      rotary("mixtral", "model_type: mixtral\nnum_local_experts: 4\nnum_experts_per_tok: 2\n", false),
+      qwen2_moe(),
+      rotary("llama3_rope",
+             "model_type: llama\nrope_scaling: {rope_type: llama3, factor: 8.0, low_freq_factor: 1.0, "
+             "high_freq_factor: 4.0, original_max_position_embeddings: 16}\n",
              false),
       gpt2(),
       internvl(),

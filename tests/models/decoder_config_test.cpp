@@ -92,17 +92,19 @@ TEST(DecoderConfig, ReadsTheConfigOfGpt2UnderItsOwnNames) {
   EXPECT_TRUE(config.tie_word_embeddings);
 }
 
+TEST(DecoderConfig, ReadsTheDropoutOfGpt2) {
+  const DecoderConfig config =
+      parse_decoder_json(changed(kGpt2, R"(, "resid_pdrop": 0.2, "embd_pdrop": 0.0)"), "config.json");
+  EXPECT_EQ(config.residual_dropout, 0.2);
+  EXPECT_EQ(config.embedding_dropout, 0);
+  EXPECT_EQ(config.attention_dropout, 0.1);  // the default of transformers' GPT2Config
+  EXPECT_EQ(nlohmann::json::parse(to_json(config))["resid_pdrop"], 0.2);
+}
+
 TEST(DecoderConfig, ReadsTheRotaryBaseInBothSpellings) {
   EXPECT_EQ(qwen2_with("").rope_theta, 10000.0);
   EXPECT_EQ(qwen2_with(R"(, "rope_theta": 500000.0, "rope_scaling": null)").rope_theta, 5e5);
   EXPECT_EQ(qwen2_with(R"(, "rope_parameters": {"rope_theta": 500000, "rope_type": "default"})").rope_theta, 5e5);
-}
-
-TEST(DecoderConfig, RefusesScaledRotaryEmbeddingsByName) {
-  EXPECT_EQ(qwen2_error(R"(, "rope_parameters": {"rope_theta": 1e6, "rope_type": "yarn", "factor": 4.0})"),
-            "config.json: rope_parameters.rope_type is \"yarn\"; only \"default\" is built");
-  EXPECT_EQ(qwen2_error(R"(, "rope_scaling": {"type": "linear", "factor": 2.0})"),
-            "config.json: rope_scaling.type is \"linear\"; only \"default\" is built");
 }
 
 TEST(DecoderConfig, RefusesTwoDifferentRotaryBases) {
@@ -113,9 +115,10 @@ TEST(DecoderConfig, RefusesTwoDifferentRotaryBases) {
 TEST(DecoderConfig, NamesTheKnownModelTypesAndTheNearest) {
   EXPECT_EQ(
       error_of([] { parse_decoder_json(R"({"model_type": "quen2"})", "config.json"); }),
-      "config.json: model_type is \"quen2\"; known are qwen2, llama, qwen3, qwen3_moe, gpt2; did you mean 'qwen2'?");
-  EXPECT_EQ(error_of([] { parse_decoder_json(R"({"model_type": "mixtral"})", "config.json"); }),
-            "config.json: model_type is \"mixtral\"; known are qwen2, llama, qwen3, qwen3_moe, gpt2");
+      "config.json: model_type is \"quen2\"; known are qwen2, llama, qwen3, qwen3_moe, qwen2_moe, mixtral, gpt2; did "
+      "you mean 'qwen2'?");
+  EXPECT_EQ(error_of([] { parse_decoder_json(R"({"model_type": "mamba"})", "config.json"); }),
+            "config.json: model_type is \"mamba\"; known are qwen2, llama, qwen3, qwen3_moe, qwen2_moe, mixtral, gpt2");
 }
 
 TEST(DecoderConfig, NamesAMissingKey) {
@@ -146,8 +149,9 @@ TEST(DecoderConfig, RefusesValuesOfTheWrongKind) {
 TEST(DecoderConfig, RefusesWhatWouldChangeTheArithmetic) {
   EXPECT_EQ(qwen2_error(R"(, "attention_dropout": 0.1)"),
             "config.json: attention_dropout is 0.1; dropout is not built, set it to 0");
-  EXPECT_EQ(gpt2_error(R"(, "resid_pdrop": 0.1)"),
-            "config.json: resid_pdrop is 0.1; dropout is not built, set it to 0");
+  EXPECT_EQ(gpt2_error(R"(, "resid_pdrop": 1)"), "config.json: resid_pdrop is 1; it must be at least 0 and below 1");
+  EXPECT_EQ(gpt2_error(R"(, "attn_pdrop": -0.1)"),
+            "config.json: attn_pdrop is -0.1; it must be at least 0 and below 1");
   EXPECT_EQ(qwen2_error(R"(, "use_sliding_window": true, "sliding_window": 4096)"),
             "config.json: sliding_window is 4096; sliding windows are not built, set use_sliding_window to false");
   EXPECT_EQ(qwen2_error(R"(, "layer_types": ["full_attention", "sliding_attention"])"),

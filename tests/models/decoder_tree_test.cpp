@@ -37,7 +37,7 @@ Shapes parameter_shapes(nn::Module& model) {
 }
 
 class EveryFamily : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Decoder, EveryFamily, ::testing::Values("qwen2", "llama", "gpt2"));
+INSTANTIATE_TEST_SUITE_P(Decoder, EveryFamily, ::testing::Values("qwen2", "llama", "gpt2", "mixtral", "qwen2_moe"));
 
 TEST_P(EveryFamily, HasTheParametersOfTheReferenceFile) {
   const auto model = build(GetParam());
@@ -70,6 +70,12 @@ std::vector<std::pair<std::string, std::string>> classes_of(nn::Module& model, c
 
 using Classes = std::vector<std::pair<std::string, std::string>>;
 
+std::vector<std::string> paths_of(const Classes& classes) {
+  std::vector<std::string> paths;
+  for (const auto& [path, type] : classes) paths.push_back(path);
+  return paths;
+}
+
 TEST(DecoderClasses, AreThoseOfTransformersForQwen2) {
   const Classes expected{{"", "Qwen2ForCausalLM"},
                          {"model", "Qwen2Model"},
@@ -82,9 +88,7 @@ TEST(DecoderClasses, AreThoseOfTransformersForQwen2) {
                          {"model.rotary_emb", "Qwen2RotaryEmbedding"},
                          {"model.layers.4", "absent"},
                          {"lm_head", "Linear"}};
-  std::vector<std::string> paths;
-  for (const auto& [path, type] : expected) paths.push_back(path);
-  EXPECT_EQ(classes_of(*build("qwen2"), paths), expected);
+  EXPECT_EQ(classes_of(*build("qwen2"), paths_of(expected)), expected);
 }
 
 TEST(DecoderClasses, AreThoseOfTransformersForLlamaAndGpt2) {
@@ -99,6 +103,24 @@ TEST(DecoderClasses, AreThoseOfTransformersForLlamaAndGpt2) {
   EXPECT_EQ(classes_of(*build("gpt2"), {"", "transformer", "transformer.h.0", "transformer.h.0.attn",
                                         "transformer.h.0.attn.c_attn", "transformer.h.0.mlp"}),
             gpt2);
+}
+
+TEST(DecoderClasses, AreThoseOfTransformersForMixtralAndQwen2Moe) {
+  const Classes mixtral{{"", "MixtralForCausalLM"},
+                        {"model.layers.0.mlp", "MixtralSparseMoeBlock"},
+                        {"model.layers.0.mlp.gate", "MixtralTopKRouter"},
+                        {"model.layers.0.mlp.experts", "MixtralExperts"},
+                        {"model.layers.0.mlp.shared_expert", "absent"}};
+  EXPECT_EQ(classes_of(*build("mixtral"), paths_of(mixtral)), mixtral);
+  const Classes qwen2_moe{{"", "Qwen2MoeForCausalLM"},
+                          {"model.layers.0.mlp", "Qwen2MoeSparseMoeBlock"},
+                          {"model.layers.0.mlp.gate", "Qwen2MoeTopKRouter"},
+                          {"model.layers.0.mlp.experts", "Qwen2MoeExperts"},
+                          {"model.layers.0.mlp.shared_expert", "Qwen2MoeMLP"},
+                          {"model.layers.0.mlp.shared_expert.up_proj", "Linear"},
+                          {"model.layers.0.mlp.shared_expert_gate", "Linear"},
+                          {"model.layers.1.mlp", "Qwen2MoeMLP"}};  // mlp_only_layers
+  EXPECT_EQ(classes_of(*build("qwen2_moe"), paths_of(qwen2_moe)), qwen2_moe);
 }
 
 TEST(DecoderTies, FollowTheConfig) {

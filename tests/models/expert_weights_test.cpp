@@ -181,6 +181,46 @@ std::vector<io::TensorToWrite> tensors_of(const io::HfWeights& weights) {
   return tensors;
 }
 
+TEST(ExpertSpelling, OfMixtralHasNamesOfItsOwn) {
+  const std::string layer = "model.layers.3.";
+  for (const auto& [qwen, mixtral] : std::vector<std::pair<std::string, std::string>>{
+           {"mlp.gate.weight", "block_sparse_moe.gate.weight"},
+           {"mlp.experts.7.gate_proj.weight", "block_sparse_moe.experts.7.w1.weight"},
+           {"mlp.experts.7.up_proj.weight", "block_sparse_moe.experts.7.w3.weight"},
+           {"mlp.experts.0.down_proj.weight", "block_sparse_moe.experts.0.w2.weight"}}) {
+    EXPECT_EQ(mixtral_spelling(layer + qwen), layer + mixtral);
+    EXPECT_EQ(qwen_spelling(layer + mixtral), layer + qwen);
+  }
+  for (const char* other : {"model.layers.3.mlp.experts.gate_up_proj", "model.layers.3.mlp.up_proj.weight",
+                            "model.layers.3.mlp.shared_expert.up_proj.weight", "lm_head.weight"}) {
+    EXPECT_EQ(mixtral_spelling(other), other);
+    EXPECT_EQ(qwen_spelling(other), other);
+  }
+}
+
+// Of Mixtral and Qwen2-MoE, whose references are fused.
+TEST(ExpertWeights, OfTheOtherFamiliesSurviveARoundTripThroughBothSpellings) {
+  const test::TestRank rank;
+  for (const auto& [name, published] : {std::pair("mixtral", "model.layers.2.block_sparse_moe.experts.3.w3.weight"),
+                                        std::pair("qwen2_moe", "model.layers.2.mlp.experts.3.up_proj.weight")}) {
+    const auto reference = std::filesystem::path(LOOM_SOURCE_DIR) / "tests/reference/logits" / name;
+    const auto config = load_decoder_config(reference);
+    const auto loaded_from = [&](const std::filesystem::path& folder) {
+      auto model = build_decoder(config);
+      nn::materialize(*model);
+      load_weights(*model, io::HfWeights(folder));
+      return model;
+    };
+    const auto folder = test::fresh_folder();
+    const auto model = loaded_from(reference);
+    write_hf_folder(folder, config, model->named_parameters());
+    EXPECT_NE(io::HfWeights(folder).find(published), nullptr) << published;
+    expect_same_parameters(*loaded_from(folder), *model);
+    write_hf_folder(folder, config, model->named_parameters(), ExpertSpelling::kFused);
+    EXPECT_EQ(io::HfWeights(folder).names(), io::HfWeights(reference).names());
+  }
+}
+
 TEST(ExpertWeights, AMissingExpertIsRefusedByItsName) {
   const test::TestRank rank;
   const auto folder = test::fresh_folder();

@@ -37,7 +37,8 @@ constexpr const char* kQwen2 =
         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16,
         "tie_word_embeddings": false})";
 constexpr const char* kGpt2 =
-    R"({"model_type": "gpt2", "vocab_size": 32, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16})";
+    R"({"model_type": "gpt2", "vocab_size": 32, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16,
+        "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0})";
 
 std::shared_ptr<nn::Module> model_of(const char* config) {
   return ModelHub::global().build(ConfigReader::from_json(config, "config.json"));

@@ -18,7 +18,7 @@ class RotaryEmbeddingTest : public ::testing::Test {
   }
 
   test::TestRank rank_;
-  RotaryEmbedding rotary_{"Qwen2RotaryEmbedding", 4, 16, 100.0};
+  RotaryEmbedding rotary_{"Qwen2RotaryEmbedding", Rotary{4, 16, 100.0, {}}};
 };
 
 TEST_F(RotaryEmbeddingTest, HoldsCosinesAndSinesOfPositionTimesFrequencyTwice) {

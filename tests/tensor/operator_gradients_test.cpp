@@ -224,6 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"div_broadcast", {{2, 3}, {4, 1, 1}}, [](const Inputs& x) { return x[0] / (x[1] * x[1] + 1.0); }},
         Case{"numbers", {{2, 3}}, [](const Inputs& x) { return (2.0 - x[0]) * 3.0 + x[0] / 2.0 - 1.0; }},
         Case{"exp", {{2, 3}}, [](const Inputs& x) { return ops::exp(x[0]); }},
+        Case{"sigmoid", {{2, 3}}, [](const Inputs& x) { return ops::sigmoid(x[0]); }},
         Case{"log", {{2, 3}}, [](const Inputs& x) { return ops::log(x[0] * x[0] + 1.0); }},
         Case{"sum", {{2, 3}}, [](const Inputs& x) { return ops::sum(x[0]); }},
         Case{"sum_dim", {{2, 3, 4}}, [](const Inputs& x) { return ops::sum(x[0], 1); }},

@@ -39,7 +39,7 @@ void run_train(const job::Job& arguments, std::ostream& out) {
   const models::ModelFacts facts = models::ModelHub::global().facts(
       arguments.model.init_from_hf_path ? *arguments.model.init_from_hf_path : *arguments.model.model_config);
   const std::int64_t max_positions =
-      facts.max_position_embeddings > 0 ? facts.max_position_embeddings : std::int64_t{arguments.data.seq_length};
+      facts.longest_sequence > 0 ? facts.longest_sequence : std::int64_t{arguments.data.seq_length};
   callbacks.after_training = [&](nn::Module& model, const train::TrainArguments&, std::ostream& rank_out) {
     if (arguments.sample.sample_bytes == 0) return;
     rank_out << "--- sample ---\n"

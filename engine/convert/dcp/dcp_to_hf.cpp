@@ -95,7 +95,7 @@ class Export {
   // --- the assets say which names there are
 
   void add_wanted(const std::string& hf_name) {
-    const std::string name = options_.names.to_dcp(hf_name);
+    const std::string name = options_.names.to_dcp(models::qwen_spelling(hf_name));
     if (const SourceTensor* tensor = model_.find(name)) return add(*tensor, hf_name);
     for (const auto& [target, source] : ties_) {
       if (name != target && name != source) continue;

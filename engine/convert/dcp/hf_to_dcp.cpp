@@ -98,7 +98,7 @@ void write_file(DcpOutput& output, const std::vector<OutputTensor>& tensors, Ten
 
 Converted convert(const HfToDcp& options, const CopyWatcher& watcher) {
   const io::HfWeights weights(options.hf_dir);
-  const TensorList list = tensors_of(weights);
+  const TensorList list = with_qwen_spelling(tensors_of(weights));
   const FileTensors files = Import(options, list).outputs();
   io::OutputPlan plan;
   plan.reads("--hf-dir", options.hf_dir);

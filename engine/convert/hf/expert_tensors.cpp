@@ -58,6 +58,12 @@ FusedExperts fused_experts(const TensorList& list) {
   return found;
 }
 
+TensorList with_qwen_spelling(const TensorList& list) {
+  std::vector<SourceTensor> tensors = list.tensors();
+  for (SourceTensor& tensor : tensors) tensor.name = models::qwen_spelling(tensor.name);
+  return TensorList(std::move(tensors));
+}
+
 TensorList with_experts_as_in(const TensorList& list, const TensorList& like) {
   std::vector<SourceTensor> tensors;
   for (const SourceTensor& tensor : list.tensors()) {

@@ -14,6 +14,9 @@
 
 namespace loom::checkpoint {
 
+// `list`, where Mixtral's published names are those of Qwen's families: the converters know these alone.
+TensorList with_qwen_spelling(const TensorList& list);
+
 // `list`, where a tensor of all experts that `like` names one by one is taken apart (models/decoder/expert_weights.h).
 TensorList with_experts_as_in(const TensorList& list, const TensorList& like);
 

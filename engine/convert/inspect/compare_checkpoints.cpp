@@ -94,8 +94,8 @@ nlohmann::ordered_json json_number(double value) {
 CheckpointDifference compare(OpenedCheckpoint& a, OpenedCheckpoint& b, const std::string& filter) {
   a.check_whole();
   b.check_whole();
-  const TensorList names_of_a = comparable(a, b);
-  const TensorList of_b = with_experts_as_in(comparable(b, a), names_of_a);
+  const TensorList names_of_a = with_qwen_spelling(comparable(a, b));
+  const TensorList of_b = with_experts_as_in(with_qwen_spelling(comparable(b, a)), names_of_a);
   const TensorList of_a = with_experts_as_in(names_of_a, of_b);
   CheckpointDifference found;
   for (const SourceTensor& tensor : of_a.tensors()) {

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <set>
 
+#include "engine/convert/hf/expert_tensors.h"
 #include "engine/convert/mcore/mcore.h"
 #include "engine/convert/mcore/mcore_layers.h"
 #include "engine/convert/mcore/mcore_output.h"
@@ -332,6 +333,9 @@ io::PlainValue arguments(const HfToMcore& options, const ModelShape& shape, cons
   const auto flag = [&](const char* name, bool value) {
     entries.emplace_back(Value::text(name), Value::boolean(value));
   };
+  const auto real = [&](const char* name, double value) {
+    entries.emplace_back(Value::text(name), Value::real(value));
+  };
   const auto text = [&](const char* name, const char* value) {
     entries.emplace_back(Value::text(name), Value::text(value));
   };
@@ -357,8 +361,14 @@ io::PlainValue arguments(const HfToMcore& options, const ModelShape& shape, cons
   flag("swiglu", true);
   text("normalization", "RMSNorm");
   text("position_embedding_type", "rope");
-  entries.emplace_back(Value::text("rotary_base"), Value::real(shape.rotary_base));
-  entries.emplace_back(Value::text("norm_epsilon"), Value::real(shape.norm_eps));
+  real("rotary_base", shape.rotary_base);
+  real("norm_epsilon", shape.norm_eps);
+  if (shape.rotary_scaling.type == models::RopeType::kLlama3) {
+    flag("use_rope_scaling", true);
+    real("rope_scaling_factor", shape.rotary_scaling.factor);
+  }
+  if (shape.rotary_scaling.type == models::RopeType::kLinear)
+    real("rotary_seq_len_interpolation_factor", shape.rotary_scaling.factor);
   if (shape.experts > 0) {
     whole("num_experts", shape.experts);
     whole("moe_router_topk", shape.experts_per_token);
@@ -377,7 +387,7 @@ Converted convert(const HfToMcore& options, const CopyWatcher& watcher) {
   const ModelShape shape = read_model_shape("--load-dir", options.load_dir);
   check_model(shape, options.checks);
   const io::HfWeights weights(options.load_dir);
-  const TensorList list = tensors_of(weights);
+  const TensorList list = with_qwen_spelling(tensors_of(weights));
   ToMcore model(options, shape, list);
   const std::vector<Rank> ranks = ranks_of(options);
   std::vector<std::vector<std::vector<OutputTensor>>> files;

@@ -18,6 +18,7 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/io/output_plan.h"
+#include "models/decoder/expert_weights.h"
 #include "models/hf/folder_files.h"
 
 namespace loom::checkpoint {
@@ -68,7 +69,9 @@ class ToHf {
         folder_(folder),
         misfits_(fmt::format("{}: its tensors are not those of {} by {}", folder.path().string(), shape.model_type,
                              shape.file.string())) {
-    if (assets.names()) wanted_.insert(assets.names()->begin(), assets.names()->end());
+    if (assets.names()) {
+      for (const std::string& name : *assets.names()) wanted_.insert(models::qwen_spelling(name));
+    }
     place_layers();
     check_groups();
   }
@@ -88,10 +91,19 @@ class ToHf {
     note_unexpected();
     note_names();
     misfits_.refuse();
+    if (shape_.mixtral_names && !is_fused()) {
+      for (OutputTensor& output : outputs_) output.name = models::mixtral_spelling(output.name);
+    }
     return std::move(outputs_);
   }
 
  private:
+  // The assets name all experts of a layer as one tensor.
+  bool is_fused() const {
+    return std::ranges::any_of(wanted_,
+                               [](const std::string& name) { return name.ends_with(".experts.gate_up_proj"); });
+  }
+
   // --- where layers are
 
   const TensorList& list(const McoreFile& file, int chunk) const {

@@ -5,34 +5,28 @@
 #include <fmt/format.h>
 #include <system_error>
 
-#include "engine/config/document.h"
-#include "engine/config/section.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/formats/folder_kind.h"
+#include "models/decoder/decoder_config.h"
+#include "models/hub/config_reader.h"
 
 namespace loom::checkpoint {
 namespace {
 
-constexpr std::array<std::string_view, 4> kFamilies{"llama", "qwen2", "qwen3", "qwen3_moe"};
+using models::DecoderFamily;
+constexpr std::array kFamilies{DecoderFamily::kLlama, DecoderFamily::kQwen2, DecoderFamily::kQwen3,
+                               DecoderFamily::kQwen3Moe, DecoderFamily::kMixtral};
 
-double rotary_base(const config::Section& config) {
-  if (const auto rope = config.mapping("rope_parameters")) return rope->positive("rope_theta", 10000);
-  return config.positive("rope_theta", 10000);
-}
-
-// Far above any model: sizes whose products are no numbers any more are mistakes.
-constexpr std::int64_t kMostLayers = 100'000;
-constexpr std::int64_t kMostSize = 1 << 24;
-
-std::int64_t size_of(const config::Section& config, std::string_view key, std::int64_t most = kMostSize) {
-  const std::int64_t size = config.count(key);
-  if (size > most) config.reject(key, "use at most {}", most);
-  return size;
-}
-
-std::int64_t size_or(const config::Section& config, std::string_view key, std::int64_t fallback) {
-  return config.has(key) ? size_of(config, key) : fallback;
+void check_family(const std::filesystem::path& file) {
+  const std::string type = models::ConfigReader::load(file).text("model_type");
+  std::vector<std::string_view> converted;
+  for (const DecoderFamily family : kFamilies) converted.push_back(models::model_type(family));
+  if (std::ranges::find(converted, type) != converted.end()) return;
+  config_error(
+      "{}: model_type is '{}', which is not converted from or to Megatron's layout; {} are. Training reads the folder "
+      "itself: --init-from-hf-path",
+      file.string(), shown_text(type), fmt::join(converted, ", "));
 }
 
 }  // namespace
@@ -47,38 +41,31 @@ ModelShape read_model_shape(const std::string& flag, const std::filesystem::path
   if (!std::filesystem::is_regular_file(shape.file, error)) {
     config_error("{}: {} has no config.json; give the folder of the model", flag, folder.string());
   }
-  const config::Section config(config::parse_json(config::read_text(shape.file, "a config.json"), shape.file.string()),
-                               config::UnknownKeys::kMayBe);
-  shape.model_type = config.text("model_type");
-  if (std::ranges::find(kFamilies, shape.model_type) == kFamilies.end()) {
-    config_error("{}: model_type is '{}', which is not converted from or to Megatron's layout; {} are",
-                 shape.file.string(), shown_text(shape.model_type), fmt::join(kFamilies, ", "));
-  }
-  shape.layers = size_of(config, "num_hidden_layers", kMostLayers);
-  shape.hidden = size_of(config, "hidden_size");
-  shape.heads = size_of(config, "num_attention_heads");
-  shape.groups = size_or(config, "num_key_value_heads", shape.heads);
-  shape.head_width = size_or(config, "head_dim", std::max<std::int64_t>(1, shape.hidden / shape.heads));
-  shape.vocabulary = size_of(config, "vocab_size");
-  shape.intermediate = size_of(config, "intermediate_size");
-  shape.positions = config.count("max_position_embeddings", 2048);
-  shape.norm_eps = config.positive("rms_norm_eps", 1e-6);
-  shape.rotary_base = rotary_base(config);
-  shape.tied = config.flag("tie_word_embeddings", false);
-  shape.output_bias = shape.model_type != "qwen2" && config.flag("attention_bias", false);
-  shape.qkv_bias = shape.model_type == "qwen2" || shape.output_bias;
-  shape.head_norms = shape.model_type.starts_with("qwen3");
-  if (shape.model_type == "qwen3_moe") {
-    shape.experts_per_token = size_or(config, "num_experts_per_tok", 8);
-    shape.sparse_step = config.count("decoder_sparse_step", 1);
-    shape.dense_layers = config.integers("mlp_only_layers");
-    shape.experts = config.has("num_experts") ? size_of(config, "num_experts") : size_of(config, "num_local_experts");
-    shape.expert_intermediate = size_of(config, "moe_intermediate_size");
-  }
-  if (shape.heads % shape.groups != 0) {
-    config_error("{}: num_attention_heads is {}, which num_key_value_heads {} does not divide", shape.file.string(),
-                 shape.heads, shape.groups);
-  }
+  check_family(shape.file);
+  const models::DecoderConfig config = models::load_decoder_config(shape.file);
+  shape.model_type = models::model_type(config.family);
+  shape.layers = config.num_hidden_layers;
+  shape.hidden = config.hidden_size;
+  shape.heads = config.num_attention_heads;
+  shape.groups = config.num_key_value_heads;
+  shape.head_width = config.head_dim;
+  shape.vocabulary = config.vocab_size;
+  shape.intermediate = config.intermediate_size;
+  shape.positions = config.max_position_embeddings;
+  shape.norm_eps = config.norm_eps;
+  shape.rotary_base = config.rope_theta;
+  shape.rotary_scaling = config.rope_scaling;
+  shape.tied = config.tie_word_embeddings;
+  shape.output_bias = config.attention_output_bias;
+  shape.qkv_bias = config.qkv_bias;
+  shape.head_norms = config.qk_norm;
+  shape.mixtral_names = config.family == DecoderFamily::kMixtral;
+  if (!config.moe) return shape;
+  shape.experts = config.moe->num_experts;
+  shape.experts_per_token = config.moe->num_experts_per_tok;
+  shape.expert_intermediate = config.moe->moe_intermediate_size;
+  shape.sparse_step = config.moe->decoder_sparse_step;
+  shape.dense_layers = config.moe->mlp_only_layers;
   return shape;
 }
 

@@ -1,7 +1,8 @@
-// The sizes of a decoder that converting between layouts needs, as config.json says them. Private to engine/convert.
+// The sizes of a decoder that converting between layouts needs, as models/decoder/decoder_config.h reads them. Private
+// to engine/convert.
 //
 // Threads  any.
-// Errors   ConfigError with the file: a family that is not converted, keys that are missing, heads that do not divide.
+// Errors   ConfigError with the file: a family that is not converted, and those of a decoder's config.json.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,13 @@
 #include <vector>
 
 #include "engine/convert/mcore/mcore.h"
+#include "models/decoder/rotary_scaling.h"
 
 namespace loom::checkpoint {
 
 struct ModelShape {
   std::filesystem::path file;
-  std::string model_type;  // llama, qwen2, qwen3, qwen3_moe
+  std::string model_type;  // llama, qwen2, qwen3, qwen3_moe, mixtral
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
   std::int64_t heads = 0;
@@ -29,10 +31,12 @@ struct ModelShape {
   std::int64_t positions = 0;
   double norm_eps = 1e-6;
   double rotary_base = 10000;
+  models::RotaryScaling rotary_scaling = {};
   bool tied = false;
   bool qkv_bias = false;
   bool output_bias = false;                     // of the attention's last product
   bool head_norms = false;                      // of queries and keys
+  bool mixtral_names = false;                   // of experts in published folders (models/decoder/expert_weights.h)
   std::int64_t sparse_step = 1;                 // every sparse_step-th layer has experts,
   std::vector<std::int64_t> dense_layers = {};  // but for these
 

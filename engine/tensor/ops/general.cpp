@@ -165,6 +165,16 @@ Tensor log(const Tensor& x) {
   return y;
 }
 
+Tensor sigmoid(const Tensor& x) {
+  Tensor y = map_elements(
+      "sigmoid", 4, [](auto v) { return kernels::simd::sigmoid(v); }, x);
+  autograd::record("sigmoid", {x}, {y}, {y}, [](Saved saved, const Grads& grads, const Needs&) -> Grads {
+    const auto gradient = [](auto s, auto d) { return d * s * (1.0f - s); };
+    return {map_elements("sigmoid_grad", 3, gradient, saved[0], grads[0])};
+  });
+  return y;
+}
+
 Tensor sum(const Tensor& x) { return scale(mean(x), static_cast<double>(x.numel())); }
 Tensor sum(const Tensor& x, int dim, bool keep_dim) { return sum_over("sum", x, dim, keep_dim, false); }
 Tensor mean(const Tensor& x, int dim, bool keep_dim) { return sum_over("mean", x, dim, keep_dim, true); }

@@ -23,6 +23,7 @@ Tensor div(const Tensor& a, const Tensor& b);
 Tensor add_scalar(const Tensor& x, double value);
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
 
 // Sum of all elements: an fp32 (fp64) scalar, as mean().
 Tensor sum(const Tensor& x);

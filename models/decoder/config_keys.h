@@ -1,0 +1,115 @@
+// Rows of a decoder's configuration: each says how a key of config.json is read and how it is written back. Private to
+// models.
+//
+// Order    keys are read in the order of their table, so a fallback may be the value of a row above.
+// Members  of DecoderConfig, or of MoeConfig: config.moe is then made.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "models/decoder/decoder_config.h"
+#include "models/hub/config_reader.h"
+
+namespace loom::models {
+
+struct ConfigKey {
+  std::string_view key;
+  std::function<void(const ConfigReader& reader, DecoderConfig& config)> read;
+  std::function<void(const DecoderConfig& config, nlohmann::ordered_json& json)> write;  // null: not written
+};
+using ConfigKeys = std::vector<ConfigKey>;
+
+namespace keys {
+
+template <class T, class V>
+V& member(DecoderConfig& config, V T::*pointer) {
+  if constexpr (std::is_same_v<T, MoeConfig>) {
+    if (!config.moe) config.moe.emplace();
+    return (*config.moe).*pointer;
+  } else {
+    return config.*pointer;
+  }
+}
+template <class T, class V>
+const V& member(const DecoderConfig& config, V T::*pointer) {
+  if constexpr (std::is_same_v<T, MoeConfig>) {
+    return (*config.moe).*pointer;
+  } else {
+    return config.*pointer;
+  }
+}
+
+// A row of `pointer`, read by `value(reader, config)`.
+template <class P, class Value>
+ConfigKey row(std::string_view key, P pointer, Value value) {
+  return {key,
+          [=](const ConfigReader& reader, DecoderConfig& config) { member(config, pointer) = value(reader, config); },
+          [=](const DecoderConfig& config, nlohmann::ordered_json& json) { json[key] = member(config, pointer); }};
+}
+
+// From 1 up.
+template <class P>
+ConfigKey count(std::string_view key, P pointer) {
+  return row(key, pointer, [=](const ConfigReader& reader, const DecoderConfig&) { return reader.count(key); });
+}
+template <class P>
+ConfigKey count(std::string_view key, P pointer, std::int64_t fallback) {
+  return row(key, pointer,
+             [=](const ConfigReader& reader, const DecoderConfig&) { return reader.count(key, fallback); });
+}
+// Where the key is absent, `times` the value of another row.
+template <class P>
+ConfigKey count_or(std::string_view key, P pointer, P other, std::int64_t times = 1) {
+  return row(key, pointer, [=](const ConfigReader& reader, const DecoderConfig& config) {
+    return reader.count(key, times * member(config, other));
+  });
+}
+// Where the key is absent, what the member is already.
+template <class P>
+ConfigKey optional_count(std::string_view key, P pointer) {
+  return count_or(key, pointer, pointer);
+}
+template <class P>
+ConfigKey positive(std::string_view key, P pointer, double fallback) {
+  return row(key, pointer,
+             [=](const ConfigReader& reader, const DecoderConfig&) { return reader.positive(key, fallback); });
+}
+template <class P>
+ConfigKey flag(std::string_view key, P pointer, bool fallback) {
+  return row(key, pointer,
+             [=](const ConfigReader& reader, const DecoderConfig&) { return reader.flag(key, fallback); });
+}
+template <class P>
+ConfigKey number(std::string_view key, P pointer, double fallback) {
+  return row(key, pointer,
+             [=](const ConfigReader& reader, const DecoderConfig&) { return reader.number(key).value_or(fallback); });
+}
+// From 0 to below 1.
+template <class P>
+ConfigKey share(std::string_view key, P pointer, double fallback) {
+  return row(key, pointer, [=](const ConfigReader& reader, const DecoderConfig&) {
+    const double share = reader.number(key).value_or(fallback);
+    if (!(share >= 0 && share < 1)) reader.reject(key, "it must be at least 0 and below 1");
+    return share;
+  });
+}
+
+// Keys with one value that is built.
+ConfigKey only_flag(std::string_view key, bool built);
+ConfigKey only_text(std::string_view key, std::string_view built);
+ConfigKey no_dropout(std::string_view key);
+
+// rope_theta, rope_parameters and rope_scaling, with all that belongs to them. Behind head_dim's and
+// max_position_embeddings'.
+ConfigKey rotary(double default_theta);
+
+}  // namespace keys
+
+// What of the rotary keys depends on head_dim, once that is known.
+void check_rotary(const ConfigReader& reader, const DecoderConfig& config);
+
+}  // namespace loom::models

@@ -1,0 +1,81 @@
+// Promise: Mixtral's and Qwen2-MoE's configurations are read as they are published and as transformers writes them, and
+//          are written back.
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/core/error.h"
+#include "models/decoder/decoder_config.h"
+#include "tests/support/files.h"
+
+namespace loom::models {
+namespace {
+
+const std::filesystem::path kLogits = std::filesystem::path(LOOM_SOURCE_DIR) / "tests/reference/logits";
+
+// As https://huggingface.co/mistralai/Mixtral-8x7B-v0.1 has it, smaller.
+const std::string kMixtral = R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": 64,
+  "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "max_position_embeddings": 64, "num_local_experts": 8, "num_experts_per_tok": 2,
+  "rms_norm_eps": 1e-5, "router_aux_loss_coef": 0.02, "torch_dtype": "bfloat16")";
+// As https://huggingface.co/Qwen/Qwen1.5-MoE-A2.7B has it, smaller.
+const std::string kQwen2Moe = R"({"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "vocab_size": 64,
+  "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "max_position_embeddings": 64, "num_experts": 8, "num_experts_per_tok": 4,
+  "moe_intermediate_size": 24, "shared_expert_intermediate_size": 96, "sliding_window": 32768,
+  "use_sliding_window": false, "max_window_layers": 21, "rope_theta": 1e6)";
+
+DecoderConfig parse(const std::string& keys) { return parse_decoder_json(keys + "}", "config.json"); }
+std::string error_of(const std::string& keys) {
+  return test::message_of<ConfigError>([&] { parse(keys); });
+}
+
+TEST(MoeConfig, OfMixtralHasExpertsOfTheSizeOfAnMlpInEveryLayer) {
+  const DecoderConfig config = parse(kMixtral);
+  EXPECT_EQ(config.family, DecoderFamily::kMixtral);
+  EXPECT_EQ(config.moe->num_experts, 8);
+  EXPECT_EQ(config.moe->moe_intermediate_size, 96);
+  EXPECT_TRUE(config.moe->norm_topk_prob);
+  EXPECT_TRUE(is_sparse_layer(config, 0) && is_sparse_layer(config, 3));
+  EXPECT_FALSE(config.qkv_bias || config.attention_output_bias || config.qk_norm);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.rope_theta, 1e6);  // the default of transformers' MixtralConfig
+}
+
+TEST(MoeConfig, OfQwen2MoeHasASharedExpertAndDenseLayers) {
+  const DecoderConfig config = parse(kQwen2Moe + R"(, "mlp_only_layers": [2], "decoder_sparse_step": 2)");
+  EXPECT_EQ(config.moe->shared_expert_intermediate_size, 96);
+  EXPECT_FALSE(config.moe->norm_topk_prob);
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_FALSE(is_sparse_layer(config, 0) || is_sparse_layer(config, 2));
+  EXPECT_TRUE(is_sparse_layer(config, 1) && is_sparse_layer(config, 3));
+  EXPECT_FALSE(parse(kQwen2Moe + R"(, "qkv_bias": false)").qkv_bias);
+}
+
+TEST(MoeConfig, IsReadFromTheReferencesAndWrittenBackEqual) {
+  for (const DecoderConfig& config :
+       {load_decoder_config(kLogits / "mixtral"), load_decoder_config(kLogits / "qwen2_moe"), parse(kMixtral),
+        parse(kQwen2Moe + R"(, "mlp_only_layers": [2], "qkv_bias": false)")}) {
+    EXPECT_TRUE(parse_decoder_json(to_json(config), "config.json") == config) << to_json(config);
+  }
+  const auto json = nlohmann::json::parse(to_json(parse(kMixtral)));
+  EXPECT_EQ(json["num_local_experts"], 8);
+  EXPECT_FALSE(json.contains("moe_intermediate_size"));
+}
+
+TEST(MoeConfig, RefusesWhatWouldChangeTheArithmetic) {
+  EXPECT_EQ(error_of(kMixtral + R"(, "sliding_window": 4096)"),
+            "config.json: sliding_window is 4096; sliding windows are not built, set it to null");
+  EXPECT_EQ(error_of(kMixtral + R"(, "router_jitter_noise": 0.1)"),
+            "config.json: router_jitter_noise is 0.1; only 0 is built");
+  EXPECT_EQ(error_of(kMixtral + R"(, "num_experts": 4)"),
+            "config.json: num_experts is 4; the file also says num_local_experts is 8");
+  EXPECT_EQ(error_of(kQwen2Moe + R"(, "use_sliding_window": true)"),
+            "config.json: sliding_window is 32768; sliding windows are not built, set use_sliding_window to false");
+  EXPECT_EQ(
+      error_of(kQwen2Moe + R"(, "output_router_logits": true)"),
+      "config.json: output_router_logits is true; the routers' load-balancing loss, which it adds to the loss, is "
+      "not built; set it to false");
+}
+
+}  // namespace
+}  // namespace loom::models
