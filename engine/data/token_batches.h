@@ -56,8 +56,8 @@ DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, 
 DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                      std::int64_t global_batch_size);
 // Of preferences. A batch has the rows of the chosen answers of its samples, and then those of the rejected ones; the
-// loss of a step is the mean over its samples. With numbered_samples: DataLoaders::numbered; the number of a pair is its line in the files,
-// those of --train-data-path, --valid-data-path and --test-data-path one behind another.
+// loss of a step is the mean over its samples. With numbered_samples: DataLoaders::numbered; a pair's number is its
+// line in the files, those of --train-data-path, --valid-data-path and --test-data-path one behind another.
 DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                     std::int64_t global_batch_size);
 

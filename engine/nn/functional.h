@@ -15,9 +15,6 @@ struct KernelOptions {
   bool flash_attn = true;
   bool fused_cross_entropy = true;
   bool fused_others = true;  // embedding, LayerNorm, GELU
-  // Above 0: the output layer computes the loss itself, from the logits of so many tokens of each row at a time
-  // (--loss-chunk-size; ops::linear_cross_entropy). Of models that take `targets`.
-  std::int64_t loss_chunk_size = 0;
 
   static KernelOptions fast() { return {}; }
   static KernelOptions pytorch() { return {false, false, false, false, false, false}; }

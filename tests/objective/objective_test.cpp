@@ -1,6 +1,6 @@
-// Promise: every stage of --stage has one row, from which loaders, forward and unit follow; a rank's objective gives the
-//          forward the chunk of the loss, and what its auxiliary says of a batch: values by the numbers of samples, or
-//          those of a frozen model.
+// Promise: every stage of --stage has one row, from which loaders, forward and unit follow; a rank's objective gives
+//          the forward the chunk of the loss, and what its auxiliary says of a batch: values by the numbers of samples,
+//          or those of a frozen model.
 // World:   one rank; batches of two tokens; a model of logits that are its table.
 #include "engine/objective/objective.h"
 

@@ -1,5 +1,5 @@
-// Promise: the trainer runs the actions that it is given, in their order; the loss, the gradients and the weights do not
-//          depend on whether each micro-batch or only the last is reduced, up to rounding.
+// Promise: the trainer runs the actions that it is given, in their order; loss and gradients do not depend on whether
+//          each micro-batch or only the last is reduced, up to rounding.
 // World:   the tiny model on two ranks, two micro-batches a step.
 #include <gmock/gmock.h>
 

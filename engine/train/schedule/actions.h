@@ -6,9 +6,9 @@
 // F  forward: the loss of a micro-batch, by its weight in the loss of the step
 // L  the host reads that loss, waiting for it, and checks it
 // B  backward of that loss; then its tape is gone
-// R  the gradients of all backwards up to here are reduced over the ranks. The hooks of a backward issue the reduction of
-//    each group as soon as its gradients are there, so R stands directly behind a B; a B without it leaves its gradients
-//    unreduced, and they are added to those of the next one
+// R  the gradients of all backwards up to here are reduced over the ranks. The hooks of a backward issue it group by
+//    group as gradients are there, so R is directly behind a B; a B without it leaves its gradients unreduced, and they
+//    are added to those of the next one
 //
 // Rules    F, L and B of every micro-batch once and in this order; R of a micro-batch directly behind its B, and behind
 //          the last B of the list.
