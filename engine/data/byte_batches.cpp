@@ -30,8 +30,10 @@ Batch batch_of(const ByteDataset& data, std::span<const std::int64_t> samples, s
 
 void refuse_samples(const DataOptions& options, std::string_view data) {
   if (!options.is_instruction_dataset) return;
-  config_error("{} is for samples for fine-tuning, and this program trains on {}; use shardloom train, or remove it",
-               options.stage ? fmt::format("--stage {}", word_of(*options.stage)) : "--is-instruction-dataset", data);
+  config_error(
+      "--stage and --is-instruction-dataset are for samples for fine-tuning, and this program trains on {}; use "
+      "shardloom train, or remove the flag",
+      data);
 }
 
 DataLoaders byte_data_loaders(const DataOptions& options) {

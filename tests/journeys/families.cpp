@@ -53,21 +53,23 @@ Family gpt2() {
 
 Family internvl() {
   const std::string example = kSource + "/examples/pretrain_vlm/";
-  return {.name = "internvl",
-          .program = SHARDLOOM_VLM_PROGRAM,
-          .command = {},
-          .shape = {"--config", example + "model.yaml"},
-          .weights = {"--config", example + "model.yaml", "--init-from-hf-path"},
-          .data = {"--seq-length", "35", "--fsdp2-config-path", example + "fsdp2_config.yaml"},
-          .lora_targets = {"q_proj", "v_proj"},
-          .texts = false,
-          .files = {},
-          .merged_tolerance = 2e-3,
-          .refused = {
-              {"generate", "internvl"},
-              {"to mcore and back", "internvl"},
-              {"sft", "--stage sft is for samples for fine-tuning, and this program trains on images with captions"},
-              {"dpo", "--stage dpo is for samples for fine-tuning"}}};
+  return {
+      .name = "internvl",
+      .program = SHARDLOOM_VLM_PROGRAM,
+      .command = {},
+      .shape = {"--config", example + "model.yaml"},
+      .weights = {"--config", example + "model.yaml", "--init-from-hf-path"},
+      .data = {"--seq-length", "35", "--fsdp2-config-path", example + "fsdp2_config.yaml"},
+      .lora_targets = {"q_proj", "v_proj"},
+      .texts = false,
+      .files = {},
+      .merged_tolerance = 2e-3,
+      .refused = {
+          {"generate", "internvl"},
+          {"to mcore and back", "internvl"},
+          {"sft",
+           "--stage and --is-instruction-dataset are for samples for fine-tuning, and this program trains on images with captions"},
+          {"dpo", "--stage and --is-instruction-dataset are for samples for fine-tuning"}}};
 }
 
 // A user's own architecture in a user's own program (docs/your-own-model.md).
@@ -84,10 +86,12 @@ Family own_program() {
       .lora_targets = {"q_kv", "o"},
       .texts = false,
       .files = {},
-      .refused = {{"generate", "model_type is missing"},
-                  {"to mcore and back", "model_type is missing"},
-                  {"sft", "--stage sft is for samples for fine-tuning, and this program trains on the bytes of files"},
-                  {"dpo", "--stage dpo is for samples for fine-tuning"}}};
+      .refused = {
+          {"generate", "model_type is missing"},
+          {"to mcore and back", "model_type is missing"},
+          {"sft",
+           "--stage and --is-instruction-dataset are for samples for fine-tuning, and this program trains on the bytes of files"},
+          {"dpo", "--stage and --is-instruction-dataset are for samples for fine-tuning"}}};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <optional>
+#include <utility>
 
 #include "engine/core/error.h"
 
