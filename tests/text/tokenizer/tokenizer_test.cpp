@@ -189,7 +189,9 @@ TEST(TokenizerNormalizer, MakesNoMoreInManyStepsThanInOne) {
   const Json matches_nothing = {{"type", "Replace"}, {"pattern", {{"Regex", "x*"}}}, {"content", "y"}};
   EXPECT_THAT(refused(prepend, {{"type", "Lowercase"}}), HasSubstr("normalizers[5]: the steps up to here make more"));
   EXPECT_THAT(refused(prepend, {{"type", "NFKD"}}), HasSubstr("normalizers[5]: the steps up to here make more"));
-  EXPECT_THAT(refused(matches_nothing, matches_nothing), HasSubstr("]: the steps up to here make more"));
+  // Which bound comes first depends on the machine's speed.
+  EXPECT_THAT(refused(matches_nothing, matches_nothing),
+              ::testing::AnyOf(HasSubstr("]: the steps up to here make more"), HasSubstr("takes too much work")));
 }
 
 TEST(TokenizerNormalizer, HasNoMoreThanAHundredSteps) {
