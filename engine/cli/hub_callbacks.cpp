@@ -46,8 +46,8 @@ void check_takes_data(const models::ModelFacts& facts, const data::DataOptions& 
   }
   if (facts.longest_sequence > 0 && data_options.seq_length > facts.longest_sequence) {
     config_error(
-        "--seq-length is {}, but the longest sequence of the model is {} (max_position_embeddings, and its rope scaling "
-        "where that goes beyond); use at most {}",
+        "--seq-length is {}, but the longest sequence of the model is {} (max_position_embeddings, and its rope "
+        "scaling where that goes beyond); use at most {}",
         data_options.seq_length, facts.longest_sequence, facts.longest_sequence);
   }
 }

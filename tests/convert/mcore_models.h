@@ -36,12 +36,11 @@ inline std::string config_of(const MadeModel& model) {
         R"(, "num_experts": {}, "num_experts_per_tok": 2, "moe_intermediate_size": {}, "mlp_only_layers": [0])",
         model.experts, model.expert_rows);
   }
-  return fmt::format(
-      R"({{"model_type": "{}", "num_hidden_layers": {}, "hidden_size": {}, "num_attention_heads": {}, )"
-      R"("num_key_value_heads": {}, "head_dim": {}, "intermediate_size": {}, "vocab_size": {}, "max_position_embeddings": 64, )"
-      R"("tie_word_embeddings": {}, "attention_bias": {}{}}})",
-      model.type, model.layers, model.hidden, model.heads, model.groups, model.head_width, model.rows, model.vocabulary,
-      model.tied, model.attention_bias, more);
+  return fmt::format(R"({{"model_type": "{}", "num_hidden_layers": {}, "hidden_size": {}, "num_attention_heads": {}, )"
+                     R"("num_key_value_heads": {}, "head_dim": {}, "intermediate_size": {}, "vocab_size": {}, )"
+                     R"("max_position_embeddings": 64, "tie_word_embeddings": {}, "attention_bias": {}{}}})",
+                     model.type, model.layers, model.hidden, model.heads, model.groups, model.head_width, model.rows,
+                     model.vocabulary, model.tied, model.attention_bias, more);
 }
 
 // The folder's tensors, in the model's order.

@@ -22,7 +22,7 @@ const std::string kQwen2Moe = R"({"architectures": ["Qwen2MoeForCausalLM"], "mod
   "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
   "num_key_value_heads": 4, "max_position_embeddings": 64, "num_experts": 8, "num_experts_per_tok": 4,
   "moe_intermediate_size": 24, "shared_expert_intermediate_size": 96, "sliding_window": 32768,
-  "use_sliding_window": false, "max_window_layers": 21, "rope_theta": 1e6)";
+  "max_window_layers": 21, "rope_theta": 1e6)";
 
 DecoderConfig parse(const std::string& keys) { return parse_decoder_json(keys + "}", "config.json"); }
 std::string error_of(const std::string& keys) {

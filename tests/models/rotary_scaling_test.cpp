@@ -257,8 +257,8 @@ TEST(RotaryKeys, RefuseWhatIsNoScaling) {
             "config.json: rope_scaling.rope_theta is 1e6; the file also says 10000");
   EXPECT_EQ(
       error_of(R"(, "rope_parameters": {"full_attention": {"rope_type": "default"}})"),
-      "config.json: rope_parameters.full_attention is {\"rope_type\":\"default\"}; rotary embeddings of their own for a "
-      "type of layers are not built");
+      "config.json: rope_parameters.full_attention is {\"rope_type\":\"default\"}; rotary embeddings of their own for "
+      "a type of layers are not built");
 }
 
 // --- in the model
