@@ -19,12 +19,12 @@ namespace loom::train {
 
 // When a run saves and ends, besides after --train-iters. 0: not so.
 struct EndOptions {
-  std::int64_t save_interval = 0;    // save after every iteration that this divides
-  std::int64_t save_epochs = 0;      // save after so many epochs of the training data ...
+  std::int64_t save_interval = 0;     // save after every iteration that this divides
+  std::int64_t save_epochs = 0;       // save after so many epochs of the training data ...
   std::int64_t save_epoch_iters = 0;  // ... which are so many iterations; filled in
-  std::int64_t exit_interval = 0;    // end after the first iteration that this divides
-  double exit_duration_in_mins = 0;  // end after the first iteration later than this
-  bool exit_signal_handler = false;  // a signal, but for SIGINT: save and end with status 0
+  std::int64_t exit_interval = 0;     // end after the first iteration that this divides
+  double exit_duration_in_mins = 0;   // end after the first iteration later than this
+  bool exit_signal_handler = false;   // a signal, but for SIGINT: save and end with status 0
 };
 
 // Why a run ends; kLastStep is the only end that is not early.

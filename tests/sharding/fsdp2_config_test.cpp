@@ -365,7 +365,8 @@ INSTANTIATE_TEST_SUITE_P(
     Booleans, BadConfig,
     ::testing::Values(
         Bad{"cast_forward_inputs: \"true\"", fmt::format("f.yaml:1:22: cast_forward_inputs is \"true\"{}", kBools)},
-        Bad{"recompute_keep: all", "f.yaml:1:17: recompute_keep is all; use none, attention, selected_ops or selected_ops_needed"},
+        Bad{"recompute_keep: all",
+            "f.yaml:1:17: recompute_keep is all; use none, attention, selected_ops or selected_ops_needed"},
         Bad{"recompute_every: 0", "f.yaml:1:18: recompute_every is 0; use a whole number of at least 1"},
         Bad{"use_reentrant: 1", fmt::format("f.yaml:1:16: use_reentrant is 1{}", kBools)},
         Bad{"offload_to_cpu: maybe", fmt::format("f.yaml:1:17: offload_to_cpu is maybe{}", kBools)},
