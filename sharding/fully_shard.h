@@ -68,8 +68,8 @@ void set_reduce_scatter_divide_factor(nn::Module& module, double factor);
 void set_force_sum_reduction_for_comms(nn::Module& module, bool on);
 void unshard(nn::Module& module);  // and waits; this module's group only
 void reshard(nn::Module& module);
-// Gathers all groups from the root down, one after the other, and waits for each: before a step, so that ranks that come
-// late delay no gather inside it. Forward then gathers nothing that it does not reshard first. As MindSpeed-MM's
+// Gathers all groups from the root down, one after the other, and waits for each: before a step, so that ranks that
+// come late delay no gather inside it. Forward then gathers nothing that it does not reshard first. As MindSpeed-MM's
 // pregather.
 void pregather(nn::Module& root);
 

@@ -46,8 +46,8 @@ struct RunLength {
 // As many as Megatron asks for, so that its indices are ours.
 SampleCounts sample_counts(const RunLength& run);
 
-// Samples of an epoch of the training data, whatever its kind: bytes of text, pairs, or lines of samples. ConfigError as
-// the loaders below, and for a blend with weights, which has no epoch.
+// Samples of an epoch of the training data, whatever its kind: bytes of text, pairs, or lines of samples. ConfigError
+// as the loaders below, and for a blend with weights, which has no epoch.
 std::int64_t epoch_samples(const DataOptions& options, std::int64_t global_batch_size);
 
 // Of .bin/.idx pairs.

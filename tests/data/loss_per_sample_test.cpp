@@ -1,5 +1,5 @@
-// Promise: the loss per sample is the mean over the samples of each one's mean over its targets that count, and so is its
-//          gradient; a sample without any counts as 0.
+// Promise: the loss per sample is the mean over the samples of each one's mean over its targets that count, and so is
+//          its gradient; a sample without any counts as 0.
 // World:   one rank; a table of 3 rows of logits over 3 tokens; rows of 4 tokens of which 4, 1 and 0 targets count.
 #include <cmath>
 #include <gmock/gmock.h>

@@ -1,8 +1,8 @@
 // Promise: groups inside a hook module gather when its forward begins and reshard when it ends, and pregather gathers
 //          all groups before a step; loss and gradients are bit for bit those of groups with their own hooks.
-// World:   2 ranks as threads (4 where the mesh has replicas); a root over two chains c0 and c1, each with its own weight
-//          and two blocks, of width 4; what no group takes is the root's, R. A gather issued, w waited for and usable, f
-//          freed, S reduction issued.
+// World:   2 ranks as threads (4 where the mesh has replicas); a root over two chains c0 and c1, each with its own
+//          weight and two blocks, of width 4; what no group takes is the root's, R. A gather issued, w waited for and
+//          usable, f freed, S reduction issued.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

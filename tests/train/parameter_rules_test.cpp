@@ -77,7 +77,7 @@ std::vector<std::string> texts_of(const nn::Optimizer& optimizer) {
 TEST_F(RulesOfARun, MakeTheGroupsOfTheOptimizerWhicheverItIs) {
   arguments.optimizer.no_decay_params = {"norm", "bias"};
   arguments.optimizer.lr_scaling_plan = {"head=0.5"};
-  arguments.schedule.weight_decay = arguments.schedule.start_weight_decay = arguments.schedule.end_weight_decay = 0.25;
+  arguments.schedule.weight_decay = 0.25;
   for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdamSwap}) {
     arguments.optimizer.kind = kind;
     on_each_rank([&](int, Trainer& trainer) {
@@ -118,11 +118,11 @@ TEST_F(RulesOfARun, AreSavedAndLoadedGroupByGroup) {
 }
 
 TEST_F(RulesOfARun, AreSaidWhereTheyMatchNothing) {
-  arguments.optimizer.no_decay_modules = {"LayerNorm"};
+  arguments.optimizer.no_decay_modules = {"RMSnorm"};
   on_each_rank([&](int, Trainer& trainer) {
     EXPECT_THAT(
         trainer.said(),
-        ElementsAre("--no-decay-modules: the model has no module of class LayerNorm; the nearest one is RMSNorm"));
+        ElementsAre("--no-decay-modules: the model has no module of class RMSnorm; the nearest one is RMSNorm"));
   });
 }
 

@@ -1,10 +1,10 @@
 // StepObserver: someone who watches the steps of a run - progress, metrics, a profiler, a report, the schedule's view,
 // the planner.
 //
-// Order    begin_step, then begin_phase for every phase of the step ("pregather" with that key, "forward" and
-//          "backward" for every micro-batch, "optimizer", clipping included, "end"), end_step. Several observers: the one given first begins first and
-//          ends last. step_done follows once a step is evaluated; run_done once, after the last evaluation, or
-//          run_stopped instead.
+// Order    begin_step, then begin_phase for every phase of the step ("pregather" with that key of fsdp2_config.yaml,
+//          "forward" and "backward" for every micro-batch, "optimizer", clipping included, "end"), end_step. Several
+//          observers: the one given first begins first and ends last. step_done follows once a step is evaluated;
+//          run_done once, after the last evaluation, or run_stopped instead.
 // Steps    are counted from 0; StepMetrics::step from 1.
 // Cost     outside of these calls an observer does nothing to the rank. Bits do not change.
 // Errors   what a call throws ends the run.
