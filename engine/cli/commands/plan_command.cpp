@@ -48,6 +48,10 @@ std::string world_text(int world, const virtual_time::HardwareProfile& profile) 
 
 int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   check_model_flags(given.train.model, given.train.written);
+  const bool json_only = given.json && *given.json == "-";
+  for (const std::string& line : given.train.written.told) {
+    if (!json_only) out << line << "\n";
+  }
   warn_of_flags(given.train.written.without_effect);
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.device);
   open_outputs(given);
@@ -62,7 +66,6 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   plan::PlanSearch search(
       arguments.train, callbacks, profile,
       {.micro_batch_size = arguments.micro_batch_size, .global_batch_size = arguments.global_batch_size});
-  const bool json_only = arguments.json && *arguments.json == "-";
   const auto show = [&](const auto& result) {
     nlohmann::ordered_json json = to_json(result);
     if (smart_swap) json["smart_swap"] = plan::to_json(*smart_swap);

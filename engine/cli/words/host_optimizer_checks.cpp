@@ -1,18 +1,25 @@
 #include "engine/cli/words/host_optimizer_checks.h"
 
 #include "engine/cli/words/schedule_rules.h"
+#include "engine/job/foreign.h"
 
 namespace loom::cli {
+namespace {
 
-std::vector<std::string> refused_distributed_optimizer(const ForeignFlags& foreign,
-                                                       const train::OptimizerOptions& values) {
-  if (!foreign.distributed_optimizer || values.swap_optimizer) return {};
+bool has_distributed_optimizer(const job::Job& job) {
+  return job::foreign_value(job.written, "--use-distributed-optimizer").has_value();
+}
+
+}  // namespace
+
+std::vector<std::string> refused_distributed_optimizer(const job::Job& values) {
+  if (!has_distributed_optimizer(values) || values.optimizer.swap_optimizer) return {};
   return {
       "--use-distributed-optimizer does not go with FSDP2, which shards the optimizer state with the parameters; "
       "remove it"};
 }
 
-void check_host_optimizer(const Command& app, const ForeignFlags& foreign, const job::Job& a) {
+void check_host_optimizer(const Command& app, const job::Job& a) {
   using Kind = train::OptimizerKind;
   if (given(app, "--mem-fraction-static") && a.optimizer.kind != Kind::kAdamSwap) {
     config_error("--mem-fraction-static is of --optimizer adamw_swap, which is not given; add it, or remove the flag");
@@ -32,7 +39,7 @@ void check_host_optimizer(const Command& app, const ForeignFlags& foreign, const
   if (given(app, "--reuse-fp32-param")) {
     config_error("--swap-optimizer and --reuse-fp32-param are both given, and both lay out fp32 state; remove one");
   }
-  if (!foreign.distributed_optimizer && !a.parallel.use_torch_fsdp2) {
+  if (!has_distributed_optimizer(a) && !a.parallel.use_torch_fsdp2) {
     config_error(
         "--swap-optimizer is given without --use-torch-fsdp2 and without --use-distributed-optimizer; add "
         "--use-torch-fsdp2 and a file, which shards the optimizer state, or --use-distributed-optimizer");
