@@ -6,6 +6,7 @@
 
 #include "engine/cli/adaptive_run.h"
 #include "engine/cli/commands/plan_command.h"
+#include "engine/cli/environment.h"
 #include "engine/cli/exit_status.h"
 #include "engine/cli/host_plan.h"
 #include "engine/cli/outputs.h"
@@ -14,6 +15,7 @@
 #include "engine/cli/words/model_flags.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/dialects/hub_models.h"
 #include "engine/job/agreement.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/launch/start.h"
@@ -105,6 +107,8 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
   std::ostream silent(nullptr);
   const bool first = start.rank().value_or(0) == 0;
   std::ostream& first_out = first ? out : silent;
+  check_environment(start);
+  for (const std::string& line : given.written.told) first_out << line << "\n";
   check_model_flags(given.model, given.written);
   const job::Job job = with_smart_swap(given, callbacks, first_out);
   const auto modes = choose_modes(job, callbacks, first_out);
@@ -129,7 +133,8 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
 
 int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& callbacks) {
   return exit_status_of(std::filesystem::path(argv[0]).filename().string(), [&] {
-    const ParsedProgram parsed = parse_program_arguments(argc, argv, callbacks.extra_args_provider);
+    const ParsedProgram parsed = parse_program_arguments(argc, argv, callbacks.extra_args_provider,
+                                                         launch::Start::detect(), dialects::hub_models());
     if (const auto* help = std::get_if<EarlyExit>(&parsed)) {
       print_help(help->text);
       return help->code;

@@ -8,8 +8,10 @@
 #include <variant>
 
 #include "engine/cli/commands/compare_command.h"
+#include "engine/cli/commands/config_command.h"
 #include "engine/cli/commands/convert_command.h"
 #include "engine/cli/commands/inspect_command.h"
+#include "engine/cli/commands/lint_command.h"
 #include "engine/cli/commands/merge_command.h"
 #include "engine/cli/commands/plan_command.h"
 #include "engine/cli/commands/preprocess_command.h"
@@ -18,6 +20,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/cli/standard_streams.h"
 #include "engine/core/error.h"
+#include "engine/dialects/hub_models.h"
 #include "engine/launch/failure_text.h"
 #include "engine/talk/run_chat.h"
 #include "engine/talk/run_generate.h"
@@ -44,6 +47,10 @@ int run(const ParsedCommand& command) {
     return run_inspect(*inspected, std::cout);
   } else if (const auto* preprocessing = std::get_if<PreprocessArguments>(&command)) {
     run_preprocess(*preprocessing, std::cout);
+  } else if (const auto* shown = std::get_if<ConfigArguments>(&command)) {
+    return run_config(*shown, std::cout);
+  } else if (const auto* linted = std::get_if<LintArguments>(&command)) {
+    return run_lint(*linted, std::cout);
   } else if (const auto* chat = std::get_if<talk::ChatArguments>(&command)) {
     talk::run_chat(*chat, std::cout);
   } else {
@@ -77,7 +84,9 @@ int run_with_advice(const ParsedCommand& command) {
 }  // namespace
 
 int program_main(int argc, const char* const* argv) {
-  return exit_status_of("shardloom", [&] { return run_with_advice(parse_arguments(argc, argv)); });
+  return exit_status_of("shardloom", [&] {
+    return run_with_advice(parse_arguments(argc, argv, launch::Start::detect(), dialects::hub_models()));
+  });
 }
 
 }  // namespace loom::cli

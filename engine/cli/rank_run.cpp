@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fmt/core.h>
 
+#include "engine/cli/environment.h"
 #include "engine/cli/flags_without_effect.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
@@ -22,27 +23,6 @@
 
 namespace loom::cli {
 namespace {
-
-void warn_of_max_connections() {
-  const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  if (connections == nullptr || std::string_view(connections) != "1") return;
-  log_warning(
-      "CUDA_DEVICE_MAX_CONNECTIONS is 1, which changes nothing here; MindSpeed refuses it with FSDP2: export 2 there");
-}
-
-// Variables of NPU launch scripts whose effect is not built.
-void warn_of_environment() {
-  const auto is_on = [](const char* name) {
-    const char* value = std::getenv(name);
-    return value != nullptr && *value != 0 && std::string_view(value) != "0";
-  };
-  if (is_on("TASK_QUEUE_ENABLE")) {
-    log_warning(
-        "TASK_QUEUE_ENABLE is {}, which prepares operators in a queue of their own on NPUs; it is not built yet and "
-        "changes nothing here",
-        std::getenv("TASK_QUEUE_ENABLE"));
-  }
-}
 
 // Where the weights came from, and in which type --save writes them.
 std::string loaded_text(const io::HfWeights& weights, train::SaveDType asked, bool adapters) {
@@ -70,13 +50,12 @@ void describe(const train::TrainSections& arguments, const train::TrainingInputs
   }
   for (const std::string& line : inputs.said) out << line << "\n";
   if (inputs.tuning.lora) out << models::describe_lora(models::sharded_module(model)) << "\n";
-  warn_of_environment();
+  warn_of_environment(inputs.fsdp2.has_value());
   for (const std::string& warning : inputs.objective.loaders.warnings) log_warning("{}", warning);
   if (!inputs.fsdp2) {
     for (const std::string& line : sharding::describe_recompute(inputs.recomputed)) out << line << "\n";
     return;
   }
-  warn_of_max_connections();
   for (const std::string& warning : inputs.fsdp2->warnings) log_warning("{}", warning);
   out << sharding::describe_groups(models::sharded_module(model), inputs.fsdp2->written_as);
   if (!inputs.fsdp2->offloaded.empty()) {

@@ -105,6 +105,29 @@ void refuse_second_document(const std::string& text, std::string_view file) {
   }
 }
 
+// Refuses an anchor that is defined twice: the later one holds in YAML 1.2, and PyYAML reads no such file.
+class Anchors final : public DocumentStart {
+ public:
+  explicit Anchors(std::string_view file) : file_(file) {}
+  void OnAnchor(const YAML::Mark& mark, const std::string& name) override {
+    const auto [first, fresh] = lines_.try_emplace(name, mark.line + 1);
+    if (fresh) return;
+    config_error("{}: the anchor &{} is defined again, first at line {}; PyYAML reads no such file: rename one of them",
+                 mark_at(mark, file_).text(), shown_text(name), first->second);
+  }
+
+ private:
+  const std::string_view file_;
+  std::map<std::string, int, std::less<>> lines_;
+};
+
+void refuse_repeated_anchors(const std::string& text, std::string_view file) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Anchors anchors(file);
+  parser.HandleNextDocument(anchors);
+}
+
 // What the parser says, in words of those who write files. Those it does not have stay the parser's.
 std::string in_words(const std::string& problem) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kProblems{{
@@ -154,8 +177,9 @@ bool is_left_open(std::string_view text, const YAML::Mark& mark) {
 // yaml-cpp's nodes as Values.
 class YamlConverter {
  public:
-  YamlConverter(std::string_view text, std::string_view file, const DocumentWords& words)
-      : text_(text), file_(file), words_(words) {}
+  // `merges`: << is no key.
+  YamlConverter(std::string_view text, std::string_view file, const DocumentWords& words, bool merges)
+      : text_(text), file_(file), words_(words), merges_(merges) {}
 
   Value convert(const YAML::Node& node, const std::string& path, const std::string& key, const Place& place) {
     if (++values_ > kMostValues) config_error("{}: more than {} values; aliases repeat too much", file_, kMostValues);
@@ -172,6 +196,8 @@ class YamlConverter {
   }
 
  private:
+  using Lines = std::map<std::string, int, std::less<>>;  // of the keys so far
+
   static Value::Kind kind_of(const YAML::Node& node) {
     if (node.IsMap()) return Value::Kind::kMapping;
     if (node.IsSequence()) return Value::Kind::kList;
@@ -203,8 +229,13 @@ class YamlConverter {
   }
 
   void fill_mapping(const YAML::Node& node, Value& mapping) {
-    std::map<std::string, int, std::less<>> lines;  // of the keys so far
+    Lines lines;
+    std::vector<YAML::Node> merged;
     for (const auto& pair : node) {
+      if (merges_ && pair.first.IsScalar() && pair.first.Tag() == "?" && pair.first.Scalar() == "<<") {
+        merged.push_back(pair.second);
+        continue;
+      }
       const SourceMark key_mark = mark_at(pair.first.Mark(), file_);
       if (!pair.first.IsScalar()) {
         config_error("{}: a key is {}; write key: value lines", key_mark.text(),
@@ -220,11 +251,30 @@ class YamlConverter {
       const SourceMark mark = pair.second.IsNull() ? key_mark : mark_at(pair.second.Mark(), file_);
       mapping.add(convert(pair.second, path, key, {key_mark, mark}));
     }
+    for (const YAML::Node& other : merged) merge(other, lines, mapping);
+  }
+
+  // What stands behind <<: a mapping, or a list of them. Keys that are there already stay.
+  void merge(const YAML::Node& node, Lines& lines, Value& mapping) {
+    const SourceMark mark = mark_at(node.Mark(), file_);
+    if (node.IsSequence()) {
+      for (const YAML::Node& item : node) merge(item, lines, mapping);
+      return;
+    }
+    if (!node.IsMap()) {
+      config_error("{}: << is {}; write an alias of a mapping, or a list of them", mark.text(),
+                   Value(kind_of(node), "", "", {}).shown());
+    }
+    const Value other = convert(node, mapping.path(), "", {mark, mark});
+    for (const Value& member : other.items()) {
+      if (lines.try_emplace(member.key(), member.place().key.line).second) mapping.add(member);
+    }
   }
 
   const std::string_view text_;
   const std::string_view file_;
   const DocumentWords& words_;
+  const bool merges_;
   int values_ = 0;
   int level_ = 0;
 };
@@ -385,17 +435,34 @@ std::string read_text(const std::filesystem::path& path, std::string_view wanted
   return text;
 }
 
-Value parse_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words) {
-  check_utf8(text, file_name);
-  // An end of line after the last value lets the parser mark the end of the file, not its beginning.
-  const YAML::Node document = load(std::string(text) + "\n", file_name, words);
+namespace {
+
+Value value_of(const YAML::Node& document, std::string_view text, std::string_view file_name,
+               const DocumentWords& words, bool merges) {
   if (document.IsNull()) refuse(words.empty, fmt::arg("file", file_name));
   const SourceMark mark = mark_at(document.Mark(), file_name);
   if (!document.IsMap()) {
     refuse(words.no_mapping, fmt::arg("where", mark.text()), fmt::arg("file", file_name),
            fmt::arg("kind", document.IsSequence() ? "a list" : "a single value"));
   }
-  return YamlConverter(text, file_name, words).convert(document, "", "", {mark, mark});
+  return YamlConverter(text, file_name, words, merges).convert(document, "", "", {mark, mark});
+}
+
+}  // namespace
+
+Value parse_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words) {
+  check_utf8(text, file_name);
+  // An end of line after the last value lets the parser mark the end of the file, not its beginning.
+  const YAML::Node document = load(std::string(text) + "\n", file_name, words);
+  return value_of(document, text, file_name, words, /*merges=*/false);
+}
+
+Value parse_python_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words) {
+  check_utf8(text, file_name);
+  const std::string lines = std::string(text) + "\n";
+  const YAML::Node document = load(lines, file_name, words);
+  refuse_repeated_anchors(lines, file_name);
+  return value_of(document, text, file_name, words, /*merges=*/true);
 }
 
 Value parse_json(std::string_view text, std::string_view file_name) {

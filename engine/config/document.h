@@ -37,6 +37,9 @@ std::string read_text(const std::filesystem::path& path, std::string_view wanted
 // Messages call the text `file_name`. YAML is read with an end of line after it: where a text with one of its own ends
 // too early, the mark is that of the line after.
 Value parse_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words = {});
+// The same as PyYAML's safe loader reads it: << merges mappings, own keys win and earlier mappings before later ones;
+// an anchor that is defined twice is refused with both places.
+Value parse_python_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words = {});
 Value parse_json(std::string_view text, std::string_view file_name);
 
 }  // namespace loom::config

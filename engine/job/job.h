@@ -22,6 +22,10 @@ struct SampleOptions {
 
 // Flags as they were written.
 struct WrittenFlags {
+  // Lines on the configuration file that flags came from, the first names its dialect; none without such a file.
+  std::vector<std::string> told;
+  // Those that set no value (foreign.h), with their values, in the order of the parse.
+  std::vector<std::pair<std::string, std::string>> foreign;
   std::vector<std::string> without_effect;  // of launch scripts, that change nothing here
   // Those that describe the model, with their values (engine/cli/words/model_flags.h).
   std::vector<std::pair<std::string, std::string>> model_flags;

@@ -58,16 +58,27 @@ const std::vector<Key>& keys() {
   return table;
 }
 
+const std::vector<Key>& foreign_keys() {
+  static const std::vector<Key> table = [] {
+    std::vector<Key> rows;
+    add_foreign_keys(rows);
+    return rows;
+  }();
+  return table;
+}
+
 bool is_added(const WrittenFlags& written, std::string_view flag) {
   return std::ranges::any_of(written.added_flags, [&](const auto& added) { return added.first == flag; });
 }
 
 const Key* find_key(std::string_view flag) {
-  const auto found = std::ranges::find_if(keys(), [&](const Key& key) {
-    const std::string names = fmt::format(",{},", key.flags);
-    return names.find(fmt::format(",{},", flag)) != std::string::npos;
-  });
-  return found == keys().end() ? nullptr : &*found;
+  const std::string name = fmt::format(",{},", flag);
+  for (const std::vector<Key>* table : {&keys(), &foreign_keys()}) {
+    const auto found = std::ranges::find_if(
+        *table, [&](const Key& key) { return fmt::format(",{},", key.flags).find(name) != std::string::npos; });
+    if (found != table->end()) return &*found;
+  }
+  return nullptr;
 }
 
 Value read_value(const Key& key, const Texts& words) {

@@ -44,6 +44,14 @@ struct Range {
   std::string_view allowed = {};
 };
 
+// What comes of the flag.
+enum class Outcome : std::uint8_t {
+  kBuilt,    // it sets a value of the job
+  kSilent,   // of launch scripts; changes nothing here, where its value is accepted (foreign.h)
+  kNamed,    // the same, and named in one line
+  kOfModel,  // the same, and held against the model's configuration
+};
+
 // What ranks that are processes compare before the first step; ranks that differ end with an error.
 enum class Agreement : std::uint8_t {
   kValue,
@@ -73,6 +81,11 @@ struct Key {
   // Of which jobs a checkpoint keeps the value below args.*: keys that steer the computation. Null: of none.
   bool (*is_saved)(const Job&) = nullptr;
 
+  Outcome outcome = Outcome::kBuilt;
+  std::string_view accepted = {};  // not kBuilt: values that change nothing, with '|' between them; empty: none
+  std::string_view advice = {};    // not kBuilt: why another value is refused, and what to write
+
+  // Null where the flag sets no value.
   Value (*get)(const Job&) = nullptr;
   void (*set)(Job&, const Value&) = nullptr;  // a value of the key's kind, in its range
 
@@ -93,6 +106,7 @@ struct Key {
     return saved_if([](const Job&) { return true; });
   }
   constexpr Key saved_if(bool (*holds)(const Job&)) const { return changed(&Key::is_saved, holds); }
+  constexpr Key named() const { return changed(&Key::outcome, Outcome::kNamed); }
   constexpr Key by_content() const { return changed(&Key::agreement, Agreement::kContent); }
 
  private:
@@ -104,11 +118,13 @@ struct Key {
   }
 };
 
-// All keys, in the order of the help.
+// All keys that set a value, in the order of the help.
 const std::vector<Key>& keys();
+// Those that set none: flags of launch scripts, which the help does not show.
+const std::vector<Key>& foreign_keys();
 // Whether a program's own flag has this name, and takes the place of the key.
 bool is_added(const WrittenFlags& written, std::string_view flag);
-// The key with that flag ("--lr"), or null.
+// The key with that flag ("--lr"), of either table, or null.
 const Key* find_key(std::string_view flag);
 
 // The value that the words behind a flag mean: checked against kind, range and choices.

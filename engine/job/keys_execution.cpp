@@ -14,6 +14,7 @@ void add_execution_keys(std::vector<Key>& table) {
                                                              "fsdp2_config.yaml: a file, or a name in configs/fsdp2")
               .is_common()
               .by_content(),
+          toggle<&Job::parallel, &Parallel::bf16>("--bf16", "Check that the file has param_dtype: bf16").saved(),
       },
       table);
   add_under("Schedule",

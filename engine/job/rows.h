@@ -181,5 +181,6 @@ void add_memory_keys(std::vector<Key>& table);
 void add_output_keys(std::vector<Key>& table);
 void add_checkpoint_keys(std::vector<Key>& table);
 void add_log_keys(std::vector<Key>& table);
+void add_foreign_keys(std::vector<Key>& table);
 
 }  // namespace loom::job

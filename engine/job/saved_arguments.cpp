@@ -50,7 +50,6 @@ train::SavedArguments saved_arguments(const Job& job) {
     if (key.is_saved != nullptr && key.is_saved(job)) saved.push_back({std::string(key.name()), value_of(key, job)});
   }
   saved.push_back({"--data-path, weights", list_of(data::data_weights(job.data), PlainValue::text)});
-  saved.push_back({"--bf16", PlainValue::boolean(job.parallel.bf16)});
   saved.push_back(
       {"--no-check-for-nan-in-loss-and-grad", PlainValue::boolean(!job.optimizer.check_for_nan_in_loss_and_grad)});
   if (job.data.is_pairwise_dataset) add_preference(saved, job.objective.preference);

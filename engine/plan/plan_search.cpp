@@ -149,7 +149,7 @@ PlanSearch::PlanSearch(const train::TrainSections& arguments, const train::Pretr
       has_file_(arguments.parallel.use_torch_fsdp2) {
   base_.world = arguments.launch.ranks;
   base_.micro_batch = arguments.schedule.micro_batch_size;
-  if (has_file_) base_.config = sharding::load_fsdp2_config(*arguments.parallel.fsdp2_config_path);
+  if (has_file_) base_.config = train::read_sharding(arguments.parallel);
 }
 
 StepEstimate PlanSearch::plan(const PlanChoice& choice, Capacity capacity) const {

@@ -127,7 +127,7 @@ void load_sharding(const TrainSections& arguments, const EditConfig& edit, Train
                  arguments.launch.ranks);
   }
   sharding::Fsdp2Config& config =
-      inputs.fsdp2_config.emplace(sharding::load_fsdp2_config(*arguments.parallel.fsdp2_config_path));
+      inputs.fsdp2_config.emplace(read_sharding(arguments.parallel));
   if (edit) edit(config);
   apply_recompute_flags(arguments.parallel, /*is_edited=*/edit != nullptr, &config);
   check_param_dtype(arguments.optimizer, arguments.parallel, config);

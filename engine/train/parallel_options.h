@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,11 +10,17 @@
 #include "models/decoder/layer_recompute_options.h"
 #include "sharding/config/recomputed_module.h"
 
+namespace loom::sharding {
+struct Fsdp2Config;
+}
+
 namespace loom::train {
 
 struct ParallelOptions {
   bool use_torch_fsdp2 = false;
   std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
+  // What that file says, where it is of another dialect (engine/dialects); none: the file is fsdp2_config.yaml itself.
+  std::shared_ptr<const sharding::Fsdp2Config> fsdp2_config;
   bool bf16 = false;  // --bf16 of launch scripts: the file has to say param_dtype: bf16
   // Recompute of a decoder's layers, and the names of the flags that ask for it: refused beside recompute_modules of
   // that file (recompute_flags.h).
@@ -24,5 +31,8 @@ struct ParallelOptions {
   sharding::RecomputeKeep recompute_keep = sharding::RecomputeKeep::kNone;
   int recompute_every = 0;
 };
+
+// The keys of the job's file, with the places in it. Of a job that has one.
+sharding::Fsdp2Config read_sharding(const ParallelOptions& options);
 
 }  // namespace loom::train

@@ -133,7 +133,6 @@ void add_data(Entries& entries, const data::DataOptions& data_options, const Sch
 std::vector<comm::SaidEntry> job_entries(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                          const TrainingInputs& inputs) {
   Entries entries;
-  add(entries, "--bf16", arguments.parallel.bf16 ? "the flag" : "none");
   add_configuration(entries, arguments.model);
   add_parameters(entries, arguments, callbacks, inputs.tuning);
   if (inputs.weights) add_weights(entries, *inputs.weights);

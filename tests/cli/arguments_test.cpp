@@ -1214,15 +1214,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Bad{{},
             "no command is given; use shardloom train, plan, generate, chat, preprocess, compare, convert, merge, "
-            "inspect or completion (--help "
+            "inspect, config, lint or completion (--help "
             "lists "
             "their flags)"},
         Bad{{"trian"}, "'trian' is not a command; did you mean train?"},
         Bad{{"evaluate"},
             "'evaluate' is not a command; use train, plan, generate, chat, preprocess, compare, convert, merge, "
-            "inspect or completion"},
+            "inspect, config, lint or completion"},
         Bad{{"--lr", "1"},
-            "'--lr' is not a command; use train, plan, generate, chat, preprocess, compare, convert, merge, inspect or completion"},
+            "'--lr' is not a command; use train, plan, generate, chat, preprocess, compare, convert, merge, inspect, config, lint or completion"},
         Bad{{"generate", "out"}, "no prompt is given; use --prompt TEXT"},
         Bad{{"generate", "--prompt", "a"}, "no model is given; use shardloom generate MODEL_DIR --prompt TEXT"},
         Bad{{"generate", "out", "more", "--prompt", "a"}, "'more' belongs to no flag; see shardloom generate --help"},

@@ -129,9 +129,9 @@ INSTANTIATE_TEST_SUITE_P(
                        "write sharding_size: auto (all ranks), or sharding_size: 1 where every rank shall hold the "
                        "whole model"},
         Thing{.name = "8 a section of the other dialect",
-              .yaml = "parallel:\n  fsdp_plan: {apply_modules: [\"model.layers.{*}\"]}\n",
+              .yaml = "sharding_size: auto\nparallel:\n  fsdp_plan: {apply_modules: [\"model.layers.{*}\"]}\n",
               .flags = {},
-              .error = "fsdp2.yaml:1:1: 'parallel' is a section of another FSDP2 dialect; write the keys of "
+              .error = "fsdp2.yaml:2:1: 'parallel' is a section of another FSDP2 dialect; write the keys of "
                        "fsdp2_config.yaml at the top level"},
         Thing{.name = "8 a field of the other dialect",
               .yaml = "sharding_size: auto\napply_modules: [\"model.layers.{*}\"]\n",

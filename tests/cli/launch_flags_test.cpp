@@ -233,6 +233,29 @@ TEST_F(LaunchFlags, ThatDescribeAnotherModelThanTheConfigurationAreRefusedWithBo
   EXPECT_THAT(plan.err, HasSubstr("--num-layers is 40 on the command line, and num_hidden_layers is 2"));
 }
 
+TEST_F(LaunchFlags, VariablesThatChangeNothingAreNamedOnce) {
+  const Outcome outcome =
+      folder.run(kFourSteps + kTwoRanks, {"env", "PYTORCH_NPU_ALLOC_CONF=expandable_segments:True",
+                                          "MULTI_STREAM_MEMORY_REUSE=2", "HCCL_CONNECT_TIMEOUT=1800"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err,
+            "warning: PYTORCH_NPU_ALLOC_CONF is expandable_segments:True, which sets PyTorch's allocator; it changes "
+            "nothing here, where --memory-fragmentation chooses the pools\n"
+            "warning: MULTI_STREAM_MEMORY_REUSE is 2, which sets the allocator of NPUs; it changes nothing here\n"
+            "warning: HCCL_CONNECT_TIMEOUT is 1800, which is of NPUs' connections; it changes nothing here: write "
+            "--distributed-timeout-minutes N\n");
+}
+
+TEST_F(LaunchFlags, AProcessOfTorchrunIsRefused) {
+  const Outcome outcome = folder.run(kFourSteps, {"env", "RANK=3", "LOCAL_RANK=3", "WORLD_SIZE=8"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("RANK is 3 and WORLD_SIZE is 8 in the environment: torchrun or msrun starts a process "
+                        "for each rank, and here ranks are threads of one process; start the program once with "
+                        "--nproc-per-node 8, or write mpirun -n 8 before it"));
+  EXPECT_EQ(folder.run(kFourSteps + kTwoRanks, {"env", "WORLD_SIZE=8"}).exit_code, 0);
+}
+
 TEST_F(LaunchFlags, VariablesOfNpuScriptsAreNamed) {
   const Outcome outcome = folder.run(kFourSteps + kTwoRanks, {"env", "TASK_QUEUE_ENABLE=2"});
   EXPECT_EQ(

@@ -87,8 +87,6 @@ class OfProcesses : public ::testing::TestWithParam<Difference> {};
 INSTANTIATE_TEST_SUITE_P(
     Differences, OfProcesses,
     ::testing::Values(
-        Difference{"--bf16: rank 0 has none, rank 1 has the flag",
-                   [](Process& p) { p.arguments.parallel.bf16 = true; }},
         Difference{"parameters: rank 0 lists 'head.weight [8, 4] fp32', rank 1 does not; parameters: rank 1 lists "
                    "'head.weight [8, 6] fp32', rank 0 does not",
                    [](Process& p) { p.width = 6; }},

@@ -126,6 +126,10 @@ int show_check(plan::PlanSearch& search, const PlanOutput& output) {
 
 int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   check_model_flags(given.train.model, given.train.written);
+  const bool json_only = given.json && *given.json == "-";
+  for (const std::string& line : given.train.written.told) {
+    if (!json_only) out << line << "\n";
+  }
   warn_of_flags(given.train.written.without_effect);
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.device);
   open_outputs(given);

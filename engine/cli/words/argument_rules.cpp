@@ -11,6 +11,7 @@
 #include "engine/cli/words/swap_checks.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
+#include "engine/job/foreign.h"
 #include "engine/job/rules.h"
 #include "engine/objective/stage.h"
 #include "engine/train/parameter_rules.h"
@@ -68,17 +69,17 @@ void check_planned_work(const job::Job& a) {
       a.schedule.global_batch_size, micro_batches, kMostPlannedMicroBatches, kMostPlannedMicroBatches * unit);
 }
 
-void settle_ranks(const Command& app, bool planned, const launch::Start& start, const ForeignFlags& foreign,
-                  job::Job& a) {
+void settle_ranks(const Command& app, bool planned, const launch::Start& start, job::Job& a) {
   int local_ranks = a.launch.ranks;
   if (!planned && start.mpi_ranks == 0) {
     check_limit("--nproc-per-node", a.launch.ranks, kMostThreadRanks,
                 ", as each is a thread; more ranks are processes (mpirun)");
   }
   if (start.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, start, a.launch.ranks);
-  if (foreign.worker_num && *foreign.worker_num != fmt::to_string(a.launch.ranks)) {
+  const auto worker_num = job::foreign_value(a.written, "--worker-num");
+  if (worker_num && *worker_num != fmt::to_string(a.launch.ranks)) {
     config_error("--worker-num is {}, but {} rank{} run; write --local-worker-num {} beside it, or remove it",
-                 *foreign.worker_num, a.launch.ranks, a.launch.ranks == 1 ? "" : "s", *foreign.worker_num);
+                 *worker_num, a.launch.ranks, a.launch.ranks == 1 ? "" : "s", *worker_num);
   }
   if (!given(app, "--compute-threads")) a.launch.compute_threads = std::max(1, start.cores / local_ranks);
 }
@@ -209,9 +210,8 @@ void check_sources(const job::Job& a, Program program) {
 }
 
 // Ranks, batch and schedule: each needs the ones before it, and numbers that are what the command line says.
-void settle_steps(const Command& app, Program program, const launch::Start& start, const ForeignFlags& foreign,
-                  job::Job& a) {
-  settle_ranks(app, plans(program), start, foreign, a);
+void settle_steps(const Command& app, Program program, const launch::Start& start, job::Job& a) {
+  settle_ranks(app, plans(program), start, a);
   settle_batch(app, plans(program) ? std::numeric_limits<int>::max() : kMostBatch, a);
   if (plans(program)) check_planned_work(a);
   settle_epochs(app, program, a);
@@ -220,14 +220,11 @@ void settle_steps(const Command& app, Program program, const launch::Start& star
   settle_loss_scale(app, a.optimizer, a.written);
 }
 
-void settle(const Command& app, Program program, const launch::Start& start, const ForeignFlags& foreign, job::Job& a,
-            Refusals& refusals) {
+void settle(const Command& app, Program program, const launch::Start& start, job::Job& a, Refusals& refusals) {
   refusals.of([&] { check_limits(a); });
   settle_swapped_recompute(a.parallel, a.swap);
   settle_recompute(app, a.parallel);
-  a.written.without_effect = foreign.without_effect;
-  a.written.model_flags = foreign.of_model;
-  a.parallel.bf16 = foreign.bf16;
+  job::settle_foreign(a.written);
   settle_stage(a);
   a.data.variable_seq_lengths =
       a.data.is_instruction_dataset && (a.data.variable_seq_lengths || a.data.no_pad_to_seq_lengths);
@@ -235,10 +232,10 @@ void settle(const Command& app, Program program, const launch::Start& start, con
   for (const std::string& item : a.optimizer.lr_scaling_plan) refusals.of([&] { train::parse_lr_scale(item); });
   apply_rules(app, program, a, refusals);
   refusals.of([&] { check_memory(a); });
-  refusals.of([&] { check_host_optimizer(app, foreign, a); });
+  refusals.of([&] { check_host_optimizer(app, a); });
   check_sharding(a, refusals);
   settle_checkpoints(a);
-  if (refusals.parsed_well()) refusals.of([&] { settle_steps(app, program, start, foreign, a); });
+  if (refusals.parsed_well()) refusals.of([&] { settle_steps(app, program, start, a); });
   settle_output(a);
   settle_logging(a.log, a.written);
   if (refusals.parsed_well()) refusals.of([&] { settle_profile(app, a.launch, a.profile); });

@@ -6,7 +6,6 @@
 
 #include "engine/cli/words/arguments.h"
 #include "engine/cli/words/command.h"
-#include "engine/cli/words/foreign_flags.h"
 #include "engine/cli/words/refusals.h"
 #include "engine/cli/words/training_flags.h"
 
@@ -15,8 +14,7 @@ namespace loom::cli {
 // After the parse of `app`.
 void check_sources(const job::Job& values, Program program);
 // ConfigError with what `refusals` holds and what is wrong besides.
-void settle(const Command& app, Program program, const launch::Start& start, const ForeignFlags& foreign,
-            job::Job& values, Refusals& refusals);
+void settle(const Command& app, Program program, const launch::Start& start, job::Job& values, Refusals& refusals);
 // Under an MPI launcher: puts its number of ranks into `ranks`, and returns how many of them this machine has.
 int take_mpi_ranks(const Command& app, const launch::Start& start, int& ranks);
 // What a search looks for is not given beside it; what is given, it keeps.

@@ -6,15 +6,17 @@
 #include "engine/cli/words/command_words.h"
 #include "engine/cli/words/completion.h"
 #include "engine/cli/words/convert_flags.h"
+#include "engine/cli/words/file_words.h"
 #include "engine/cli/words/flags.h"
-#include "engine/cli/words/foreign_flags.h"
 #include "engine/cli/words/generation_flags.h"
 #include "engine/cli/words/host_optimizer_checks.h"
 #include "engine/cli/words/preprocess_flags.h"
 #include "engine/cli/words/refusals.h"
 #include "engine/cli/words/training_flags.h"
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
+#include "engine/job/foreign.h"
 
 namespace loom::cli {
 namespace {
@@ -58,12 +60,43 @@ constexpr const char* kCompletionExample =
     "Example:\n  source <(shardloom completion bash)      a line of ~/.bashrc\n"
     "  source <(shardloom completion zsh)       a line of ~/.zshrc, behind compinit\n"
     "  shardloom completion fish | source       a line of ~/.config/fish/config.fish\n";
+constexpr const char* kLintExample =
+    "Example:\n  shardloom lint configs/*.yaml --world-size 64 --model-config llama3_8b\n"
+    "Exit status: 0 no error, 1 an error in a file, 2 the command line is wrong\n";
+constexpr const char* kConfigExample =
+    "Example:\n  shardloom config train.yaml --training.lr 1e-4 --world-size 8\n"
+    "  shardloom config accelerate.yaml --to flat > fsdp2_config.yaml\n"
+    "Flags of train may stand beside the file: shardloom config FILE --micro-batch-size 4\n";
 constexpr const char* kPreprocessExample =
     "Example:\n  shardloom preprocess --input corpus.jsonl --tokenizer-name-or-path qwen2 --append-eod \\\n"
     "    --output-prefix data/corpus --workers 4\n  shardloom preprocess alpaca_sft --input alpaca.jsonl\n"
     "Flags may stand in a YAML file, their names with underscores. The first word is then its path,\n"
     "or the name of a file in configs/datasets.\n"
     "preprocess_data is the same command\n";
+
+void add_lint(Command& command, LintArguments& values, std::vector<std::string>& refused) {
+  Flags flags(command, &refused);
+  flags.group("Files");
+  flags.texts("FILE", "PATH", values.files, "Configuration files of any dialect");
+  flags.group("Checks");
+  flags.text("--model-config", "FILE", values.model,
+             "Model whose modules the files name: a file, or a name in configs/models", "that of the file");
+  flags.whole("--world-size", values.world_size, 1, "Ranks that sizes have to divide", "those that the file says");
+  flags.taken("--format", "{text,json,sarif}", "Form of the findings", [&values](const std::string& word) {
+    values.format = job::read_choice("--format", word, {"text", "json", "sarif"});
+  });
+}
+
+void add_config(Command& command, std::string& to, std::string& schema, std::vector<std::string>& refused) {
+  Flags flags(command, &refused);
+  flags.group("File");
+  std::vector<std::string> dialects = {"flags"};
+  for (const dialects::Dialect dialect : dialects::kDialects) dialects.emplace_back(word_of(dialect));
+  flags.taken("--to", fmt::format("{{{}}}", fmt::join(dialects, ",")), "Write the job in this dialect",
+              [&to, dialects](const std::string& word) { to = job::read_choice("--to", word, dialects); });
+  flags.taken("--schema", "DIALECT", "Write the JSON Schema of a dialect's files; needs no FILE",
+              [&schema, dialects](const std::string& word) { schema = job::read_choice("--schema", word, dialects); });
+}
 
 // The flags of training on one command.
 class TrainingFlags final : public train::ExtraArguments {
@@ -74,7 +107,6 @@ class TrainingFlags final : public train::ExtraArguments {
     values_.kernels.fused = nn::KernelOptions::pytorch();  // settled by --kernels, which is known only later
     if (add_first) add_first(flags_);
     add_training(app, program, values_);
-    add_foreign_flags(flags_, foreign_);
     flags_.group("Flags of this program", true);  // those added from outside
   }
 
@@ -103,11 +135,25 @@ class TrainingFlags final : public train::ExtraArguments {
     app_.set_footer(fmt::format("Example:\n  {} {}\n", app_.name(), flags));
   }
 
-  // 0: not given.
+  // Of a plan; 0: not given. Then --nnodes machines of --nproc-per-node ranks.
   void set_world(int size) {
-    if (size == 0 || !refused_values_.empty()) return;
+    if (!refused_values_.empty()) return;
+    const auto machines = job::foreign_value(values_.written, "--nnodes");
+    const auto nodes = parse_number<int>(machines.value_or("1"));
+    if (nodes && *nodes > 0 && *nodes < 1'000'000) {
+      std::erase_if(values_.written.foreign,
+                    [](const auto& flag) { return flag.first == "--nnodes" || flag.first == "--node-rank"; });
+      if (size == 0 && *nodes > 1) size = *nodes * std::min(values_.launch.ranks, 1'000);
+    }
+    if (size == 0) return;
     check_world(app_, size);
     values_.launch.ranks = size;
+  }
+  // The file that flags of the command line came from.
+  void set_file(const std::optional<dialects::Translation>& file) {
+    if (!file) return;
+    if (file->config) values_.parallel.fsdp2_config = std::make_shared<const sharding::Fsdp2Config>(*file->config);
+    values_.written.told = dialects::told_of(*file);
   }
   void set_command_line(std::vector<std::string> words) { values_.report.command_line = std::move(words); }
 
@@ -115,13 +161,13 @@ class TrainingFlags final : public train::ExtraArguments {
   job::Job settled(const launch::Start& start) {
     std::vector<std::string> parsed = unknown_flags(app_);
     for (const auto& lines :
-         {refused_values_, refused_distributed_optimizer(foreign_, values_.optimizer), foreign_.refused}) {
+         {refused_values_, refused_distributed_optimizer(values_), job::refused_foreign(values_.written)}) {
       parsed.insert(parsed.end(), lines.begin(), lines.end());
     }
     if (parsed.empty()) refuse_stray_words(app_);
     Refusals refusals(std::move(parsed));
     if (!is_users(program_)) refusals.of([&] { check_sources(values_, program_); });
-    settle(app_, program_, start, foreign_, values_, refusals);
+    settle(app_, program_, start, values_, refusals);
     for (const auto& [flag, value] : added_) values_.written.added_flags.emplace_back(flag, value());
     return values_;
   }
@@ -141,7 +187,6 @@ class TrainingFlags final : public train::ExtraArguments {
   std::vector<std::string> refused_values_;
   Flags flags_;
   job::Job values_;
-  ForeignFlags foreign_;
   std::vector<std::pair<std::string, std::function<std::string()>>> added_;  // read after the parse
 };
 
@@ -160,6 +205,8 @@ class Parser {
     preprocess_.set_footer(kPreprocessExample);
     merge_.set_footer(kMergeExample);
     completion_.set_footer(kCompletionExample);
+    config_.set_footer(kConfigExample);
+    lint_.set_footer(kLintExample);
     app_.set_version(fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
     Flags generate(generate_, &refused_values_);
     add_generate(generate, generate_values_);
@@ -169,14 +216,18 @@ class Parser {
     add_compare(compare, compare_values_);
     add_inspect(inspect_, inspect_values_);
     add_merge(merge_, merge_values_);
+    add_config(config_, config_to_, config_schema_, refused_values_);
+    add_lint(lint_, lint_values_, refused_values_);
     Flags completion(completion_);
     completion.group("Shell");
     completion.text("SHELL", "{bash,zsh,fish}", shell_, "The shell that the script is for");
   }
 
-  ParsedCommand run(int argc, const char* const* argv, const launch::Start& start) {
-    const std::vector<std::string> words =
+  ParsedCommand run(int argc, const char* const* argv, const launch::Start& start, const dialects::Models& models) {
+    const std::vector<std::string> given =
         preprocessing_.written_out(conversions_.written_out({argv + 1, argv + argc}));
+    if (!given.empty() && given.front() == "config") return settled_config({given.begin() + 1, given.end()});
+    const std::vector<std::string> words = with_file_words(given, start, models);
     if (auto help = parse_words(app_, known_words(words, apps()))) return *help;
     if (!app_.remaining().empty() || app_.chosen() == nullptr) refuse_command(app_.remaining());
     const Command& chosen = *app_.chosen();
@@ -190,6 +241,7 @@ class Parser {
       return preprocessing_.settled();
     }
     if (&chosen != &train_ && &chosen != &plan_) refuse_extras(chosen, refused_values_);
+    if (&chosen == &lint_) return lint_values_;
     if (&chosen == &inspect_) {
       check(inspect_values_);
       return inspect_values_;
@@ -198,8 +250,8 @@ class Parser {
       check(merge_values_);
       return merge_values_;
     }
-    training_.set_command_line(words);
-    planning_.set_command_line(words);
+    training_.set_command_line(given);
+    planning_.set_command_line(given);
     if (&chosen == &train_) return training_.settled(start);
     if (&chosen == &plan_) return settled_plan();
     if (&chosen == &compare_) {
@@ -219,6 +271,41 @@ class Parser {
     Apps apps{&train_, &plan_, &generate_, &chat_, &preprocess_, &compare_, &inspect_, &merge_};
     for (const Command* app : conversions_.apps()) apps.push_back(app);
     return apps;
+  }
+
+  // Those of train and plan with the flags of a configuration file among them.
+  std::vector<std::string> with_file_words(const std::vector<std::string>& given, const launch::Start& start,
+                                           const dialects::Models& models) {
+    if (given.empty() || (given.front() != "train" && given.front() != "plan")) return given;
+    const bool planned = given.front() == "plan";
+    FileWords file = with_file({given.begin() + 1, given.end()},
+                               planned ? Program::kShardloomPlan : Program::kShardloomTrain, start, models);
+    (planned ? planning_ : training_).set_file(file.translation);
+    file.words.insert(file.words.begin(), given.front());
+    return std::move(file.words);
+  }
+
+  ParsedCommand settled_config(std::vector<std::string> words) {
+    ConfigArguments values;
+    const auto takes_value = [](const std::string& word) { return word == "--to" || word == "--schema"; };
+    const auto is_own = [&](const std::string& word) {
+      return takes_value(word) || word.starts_with("--to=") || word.starts_with("--schema=") || word == "--help" ||
+             word == "-h";
+    };
+    std::vector<std::string> own = {"config"};
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (!is_own(words[i])) {
+        values.words.push_back(words[i]);
+        continue;
+      }
+      own.push_back(words[i]);
+      if (takes_value(words[i]) && i + 1 < words.size()) own.push_back(words[++i]);
+    }
+    if (auto help = parse_words(app_, own)) return *help;
+    refuse_extras(config_, refused_values_);
+    values.to = config_to_;
+    values.schema = config_schema_;
+    return values;
   }
 
   ConvertArguments settled_conversion() {
@@ -247,7 +334,13 @@ class Parser {
   Command& inspect_ = app_.add_command("inspect", "Show what a checkpoint holds and whether it is whole.");
   Command& merge_ = app_.add_command("merge", "Add adapters to the weights of the model they were trained on.");
   Command& completion_ = app_.add_command("completion", "Print a script that completes these commands in a shell.");
+  Command& lint_ = app_.add_command("lint", "Check configuration files of any dialect without training.");
+  Command& config_ =
+      app_.add_command("config", "Show what a configuration file of any dialect says, or write another.");
   std::string shell_;
+  std::string config_to_;
+  std::string config_schema_;
+  LintArguments lint_values_;
   ConvertFlags conversions_{convert_};
   PreprocessFlags preprocessing_{preprocess_};
   MergeArguments merge_values_;
@@ -265,8 +358,9 @@ class Parser {
 
 }  // namespace
 
-ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start) {
-  return Parser().run(argc, argv, start);
+ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start,
+                              const dialects::Models& models) {
+  return Parser().run(argc, argv, start, models);
 }
 
 namespace {
@@ -278,7 +372,8 @@ class ProgramParser {
       : app_(plan ? "Predicts memory and time of a training step on any number of devices."
                   : "Trains a model on one or more ranks; with `plan` as the first word, predicts a step instead.",
              plan ? name + " plan" : name),
-        training_(app_, plan ? Program::kUsersPlan : Program::kUsersTrain, [&](Flags& flags) {
+        program_(plan ? Program::kUsersPlan : Program::kUsersTrain),
+        training_(app_, program_, [&](Flags& flags) {
           if (plan) add_plan(flags, plan_values_, world_size_);
         }) {
     app_.set_version(fmt::format("{} on Shardloom {}", name, LOOM_VERSION), "Print the version of Shardloom and end");
@@ -287,8 +382,11 @@ class ProgramParser {
 
   train::ExtraArguments& extra() { return training_; }
 
-  std::optional<EarlyExit> parse(int argc, const char* const* argv) {
-    if (auto help = parse_words(app_, known_words({argv + 1, argv + argc}, {&app_}))) return help;
+  std::optional<EarlyExit> parse(int argc, const char* const* argv, const launch::Start& start,
+                                 const dialects::Models& models) {
+    const FileWords file = with_file({argv + 1, argv + argc}, program_, start, models);
+    training_.set_file(file.translation);
+    if (auto help = parse_words(app_, known_words(file.words, {&app_}))) return help;
     training_.set_command_line({argv + 1, argv + argc});
     return std::nullopt;
   }
@@ -303,6 +401,7 @@ class ProgramParser {
 
  private:
   Command app_;
+  const Program program_;
   PlanArguments plan_values_;
   int world_size_ = 0;  // 0: not given
   TrainingFlags training_;
@@ -312,7 +411,7 @@ class ProgramParser {
 
 ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(train::ExtraArguments&)>& extra,
-                                      const launch::Start& start) {
+                                      const launch::Start& start, const dialects::Models& models) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   const bool plan = first == "plan";
   const std::filesystem::path program = argv[0];
@@ -322,7 +421,7 @@ ParsedProgram parse_program_arguments(int argc, const char* const* argv,
   } catch (const std::invalid_argument& error) {
     config_error("extra_args_provider: {}; name a flag '--' and a word, such as --config", shown_text(error.what()));
   }
-  if (auto help = parser.parse(plan ? argc - 1 : argc, plan ? argv + 1 : argv)) return *help;
+  if (auto help = parser.parse(plan ? argc - 1 : argc, plan ? argv + 1 : argv, start, models)) return *help;
   if (plan) return parser.settled_plan();
   return parser.settled(start);
 }

@@ -3,7 +3,7 @@
 //
 // Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
-//          (foreign_flags.cpp). Of a flag given twice the last counts, as with argparse.
+//          (job/keys_foreign.cpp). Of a flag given twice the last counts, as with argparse.
 // Presets  --model-config and --fsdp2-config-path take the name of a file in configs/models and configs/fsdp2 too.
 // Units    iterations are optimizer steps; batch sizes are sequences.
 // Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling; flags that are unknown or not taken
@@ -24,6 +24,7 @@
 #include "engine/convert/convert.h"
 #include "engine/convert/hf/merge.h"
 #include "engine/convert/mcore/mcore.h"
+#include "engine/dialects/model_tree.h"
 #include "engine/job/job.h"
 #include "engine/launch/start.h"
 #include "engine/talk/options.h"
@@ -83,24 +84,41 @@ struct PreprocessArguments {
   std::vector<std::string> without_effect;  // flags that change nothing here
 };
 
+// `shardloom config`.
+struct ConfigArguments {
+  std::vector<std::string> words;
+  std::string to;      // empty: show
+  std::string schema;  // the dialect whose JSON Schema is written; empty: none
+};
+
+// `shardloom lint`.
+struct LintArguments {
+  std::vector<std::string> files;
+  std::string format = "text";  // text, json, sarif
+  std::string model;            // --model-config; empty: that of the file
+  int world_size = 0;           // 0: that of the file, if it says one
+};
+
 // The command line asked for help: print `text` to standard output and end with `code`.
 struct EarlyExit {
   int code = 0;
   std::string text;
 };
 
-using ParsedCommand =
-    std::variant<job::Job, talk::GenerateArguments, talk::ChatArguments, PlanArguments, CompareArguments,
-                 ConvertArguments, MergeArguments, InspectArguments, PreprocessArguments, EarlyExit>;
+using ParsedCommand = std::variant<job::Job, talk::GenerateArguments, talk::ChatArguments, PlanArguments,
+                                   CompareArguments, ConvertArguments, MergeArguments, InspectArguments,
+                                   PreprocessArguments, ConfigArguments, LintArguments, EarlyExit>;
 
-// Of the shardloom program; argv[0] is its name. Throws ConfigError.
-ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start = launch::Start::detect());
+// Of the shardloom program; argv[0] is its name. `models`: for files that name modules. Throws ConfigError.
+ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start = launch::Start::detect(),
+                              const dialects::Models& models = {});
 
 // Of a program of pretrain(): the flags of `shardloom train`, or behind the word `plan` those of `shardloom plan`,
 // except those that are its own, and what `extra` adds.
 using ParsedProgram = std::variant<job::Job, PlanArguments, EarlyExit>;
 ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(train::ExtraArguments&)>& extra,
-                                      const launch::Start& start = launch::Start::detect());
+                                      const launch::Start& start = launch::Start::detect(),
+                                      const dialects::Models& models = {});
 
 }  // namespace loom::cli

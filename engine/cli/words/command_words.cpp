@@ -94,8 +94,8 @@ void refuse_extras(const Command& app, const std::vector<std::string>& refused) 
 }
 
 void refuse_command(const std::vector<std::string>& words) {
-  const std::vector<std::string> commands = {"train",   "plan",    "generate", "chat",    "preprocess",
-                                             "compare", "convert", "merge",    "inspect", "completion"};
+  const std::vector<std::string> commands = {"train",   "plan",  "generate", "chat",   "preprocess", "compare",
+                                             "convert", "merge", "inspect",  "config", "lint",       "completion"};
   const std::string all =
       fmt::format("{} or {}", fmt::join(std::span(commands).first(commands.size() - 1), ", "), commands.back());
   if (words.empty()) config_error("no command is given; use shardloom {} (--help lists their flags)", all);

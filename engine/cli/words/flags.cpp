@@ -1,13 +1,31 @@
 #include "engine/cli/words/flags.h"
 
 #include "engine/core/error.h"
+#include "engine/job/foreign.h"
 
 namespace loom::cli {
+
+void Flags::noted(const job::Key& key, const std::function<void(const std::string& value)>& note) {
+  noted(std::string(key.flags), key.kind == job::Kind::kToggle ? 0 : key.kind == job::Kind::kTexts ? -1 : 1, note);
+}
 
 void Flags::noted(const std::string& name, int values, const std::function<void(const std::string& value)>& note) {
   command_.add({.names = name, .least = values, .most = values, .take = [note](const std::vector<std::string>& given) {
                   note(given.empty() ? "" : given.back());
                 }});
+}
+
+void Flags::without_effect(std::span<const job::Key> table, std::vector<std::string>& refused,
+                           std::vector<std::string>& without_effect) {
+  for (const job::Key& key : table) {
+    noted(key, [&](const std::string& value) {
+      if (job::accepts(key, value)) {
+        without_effect.push_back(job::as_written(key, value));
+      } else {
+        refused.push_back(job::refusal(key, value));
+      }
+    });
+  }
 }
 
 void check_are_values(const Command& command, const std::string& name, const std::string& type,

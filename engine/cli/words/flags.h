@@ -13,12 +13,14 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/cli/words/command.h"
+#include "engine/job/key.h"
 #include "engine/job/read_words.h"
 
 namespace loom::cli {
@@ -131,8 +133,13 @@ class Flags {
     add(name, type, "", about, take);
   }
 
-  // Hands over what is given with a flag of `values` values (0 or 1; -1: any number); not shown in the help.
+  // Hands over what is given with a flag of `values` values (0 or 1; -1: any number), the last; not shown in the help.
   void noted(const std::string& name, int values, const std::function<void(const std::string& value)>& note);
+  // The same of a flag that sets no value.
+  void noted(const job::Key& key, const std::function<void(const std::string& value)>& note);
+  // The flags of a table that set no value. The lists outlive the parse.
+  void without_effect(std::span<const job::Key> table, std::vector<std::string>& refused,
+                      std::vector<std::string>& without_effect);
 
  private:
   static std::string first_name(const std::string& names) { return names.substr(0, names.find(',')); }

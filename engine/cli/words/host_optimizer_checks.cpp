@@ -1,18 +1,25 @@
 #include "engine/cli/words/host_optimizer_checks.h"
 
 #include "engine/cli/words/schedule_rules.h"
+#include "engine/job/foreign.h"
 
 namespace loom::cli {
+namespace {
 
-std::vector<std::string> refused_distributed_optimizer(const ForeignFlags& foreign,
-                                                       const train::OptimizerOptions& values) {
-  if (!foreign.distributed_optimizer || values.swap_optimizer) return {};
+bool has_distributed_optimizer(const job::Job& job) {
+  return job::foreign_value(job.written, "--use-distributed-optimizer").has_value();
+}
+
+}  // namespace
+
+std::vector<std::string> refused_distributed_optimizer(const job::Job& values) {
+  if (!has_distributed_optimizer(values) || values.optimizer.swap_optimizer) return {};
   return {
       "--use-distributed-optimizer does not go with FSDP2, which shards the optimizer state with the parameters; "
       "remove it"};
 }
 
-void check_host_optimizer(const Command& app, const ForeignFlags& foreign, const job::Job& a) {
+void check_host_optimizer(const Command& app, const job::Job& a) {
   using Kind = train::OptimizerKind;
   if (!a.optimizer.swap_optimizer) return;
   check_limit("--swap-optimizer-times", a.optimizer.swap_optimizer_times, 4096);
@@ -22,7 +29,7 @@ void check_host_optimizer(const Command& app, const ForeignFlags& foreign, const
                  a.optimizer.kind == Kind::kAdamSwap ? "keep one of the two"
                                                      : "use --optimizer adam, or remove --swap-optimizer");
   }
-  if (!foreign.distributed_optimizer && !a.parallel.use_torch_fsdp2) {
+  if (!has_distributed_optimizer(a) && !a.parallel.use_torch_fsdp2) {
     config_error(
         "--swap-optimizer is given without --use-torch-fsdp2 and without --use-distributed-optimizer; add "
         "--use-torch-fsdp2 and a file, which shards the optimizer state, or --use-distributed-optimizer");

@@ -4,12 +4,19 @@
 #include <array>
 #include <fmt/format.h>
 
-#include "engine/cli/words/foreign_flags.h"
+#include "engine/cli/words/flags.h"
 #include "engine/cli/words/weight_flags.h"
 #include "engine/core/parse_number.h"
+#include "engine/job/foreign.h"
 
 namespace loom::cli {
 namespace {
+
+using job::Key;
+using job::Kind;
+using job::only;
+using job::refused;
+using job::without_effect;
 
 constexpr std::int64_t kMostNumber = 2'147'483'647;
 
@@ -30,67 +37,75 @@ constexpr std::array<Family, 4> kFamilies{{{"llama2", "llama|qwen2"},  // Qwen2.
                                            {"qwen3-moe", "qwen3_moe"}}};
 
 // Of MindSpeed-LLM's converters, for both directions.
-constexpr ForeignFlag kForeign[] = {
-    {"--use-mcore-models", 0, kAnyValue, ""},
-    {"--tokenizer-model", 1, kAnyValue, ""},
-    {"--vocab-file", 1, kAnyValue, ""},
-    {"--megatron-path", 1, kAnyValue, ""},
-    {"--ckpt-cfg-path", 1, kAnyValue, ""},
-    {"--spec", -1, kAnyValue, ""},
-    {"--loader", 1, kAnyValue, ""},
-    {"--saver", 1, kAnyValue, ""},
-    {"--max-queue-size", 1, kAnyValue, ""},
-    {"--save-layer-by-layer", 0, kAnyValue, ""},
-    {"--no-checking", 0, kAnyValue, ""},
-    {"--qk-layernorm", 0, kAnyValue, ""},
-    {"--add-dense-bias", 0, "", "is attention_bias in the config.json of the model here; remove it"},
-    {"--model-type", 1, "GPT", "only GPT is converted; write GPT"},
-    {"--transformer-impl", 1, "local", "the names are those of Megatron's local layers; write local"},
-    {"--ckpt-format", 1, "torch", "the files are those of torch.save; write torch"},
-    {"--w-pack", 1, "False|false", "is of models that are not converted; remove it"},
-    {"--mtp-num-layers", 1, "0", "layers that predict several tokens are not converted; write 0"},
-    {"--first-k-dense-replace", 1, "0",
-     "is of models that are not converted; write 0: mlp_only_layers of config.json says which layers have no experts"},
-    {"--true-vocab-size", 1, "", "is vocab_size in the config.json of the model here; remove it"},
-    {"--moe-tp-extend-ep", 0, "",
-     "is not built: experts are not spread over tensor ranks; remove it and write --expert-tensor-parallel-size 1"},
-    {"--mla-mm-split", 0, "", "is of multi-head latent attention, whose models are not converted; remove it"},
-    {"--pipeline-model-parallel-layout", 1, "", "is not built; write --num-layer-list N,N,..."},
-    {"--input-tp-rank", 1, "", "is not built: all ranks are converted; remove it"},
-    {"--input-pp-rank", 1, "", "is not built: all ranks are converted; remove it"},
-    {"--hidden-size", 1, "", "is hidden_size in the config.json of the model here; remove it"},
-    {"--mamba-state-dim", 1, "", "is of Mamba, which is not converted; remove it"},
-    {"--mamba-num-groups", 1, "", "is of Mamba, which is not converted; remove it"},
-    {"--mamba-head-dim", 1, "", "is of Mamba, which is not converted; remove it"},
-    {"--post-norm", 0, "", "is of models that are not converted; remove it"},
-    {"--orm", 0, "", "converts heads of reward models, which is not built; remove it"},
-    {"--qlora-nf4", 0, "", "makes 4-bit weights, which is not built; remove it"},
-    {"--save-to-legacy", 0, "", "writes the layout before Megatron-core, which is not built; remove it"},
-    {"--load-hf-from-config", 0, "", "makes up weights, which is not built; remove it, and give a folder with weights"},
-    {"--load-checkpoint-loosely", 0, "", "lets names be missing, which are errors here; remove it"},
-    {"--lora-load", 1, "",
-     "names adapters, which are merged first; remove it, and run shardloom merge --base DIR --adapter DIR --save DIR"},
-    {"--lora-r", 1, "", "is that of the adapter's file; remove it, and run shardloom merge"},
-    {"--lora-alpha", 1, "", "is that of the adapter's file; remove it, and run shardloom merge"},
-    {"--lora-target-modules", -1, "", "are those of the adapter's file; remove it, and run shardloom merge"},
-    {"--save-lora-to-hf", 0, "", "converts adapters of Megatron's layout, which is not built; remove it"},
+constexpr Key kForeign[] = {
+    without_effect("--use-mcore-models", Kind::kToggle),
+    without_effect("--tokenizer-model", Kind::kText),
+    without_effect("--vocab-file", Kind::kText),
+    without_effect("--megatron-path", Kind::kText),
+    without_effect("--ckpt-cfg-path", Kind::kText),
+    without_effect("--spec", Kind::kTexts),
+    without_effect("--loader", Kind::kText),
+    without_effect("--saver", Kind::kText),
+    without_effect("--max-queue-size", Kind::kText),
+    without_effect("--save-layer-by-layer", Kind::kToggle),
+    without_effect("--no-checking", Kind::kToggle),
+    without_effect("--qk-layernorm", Kind::kToggle),
+    refused("--add-dense-bias", Kind::kToggle, "is attention_bias in the config.json of the model here; remove it"),
+    only("--model-type", "GPT", "only GPT is converted; write GPT").named(),
+    only("--transformer-impl", "local", "the names are those of Megatron's local layers; write local").named(),
+    only("--ckpt-format", "torch", "the files are those of torch.save; write torch").named(),
+    only("--w-pack", "False|false", "is of models that are not converted; remove it").named(),
+    only("--mtp-num-layers", "0", "layers that predict several tokens are not converted; write 0").named(),
+    only("--first-k-dense-replace", "0",
+         "is of models that are not converted; write 0: mlp_only_layers of config.json says which "
+         "layers have no experts")
+        .named(),
+    refused("--true-vocab-size", Kind::kText, "is vocab_size in the config.json of the model here; remove it"),
+    refused(
+        "--moe-tp-extend-ep", Kind::kToggle,
+        "is not built: experts are not spread over tensor ranks; remove it and write --expert-tensor-parallel-size 1"),
+    refused("--mla-mm-split", Kind::kToggle,
+            "is of multi-head latent attention, whose models are not converted; remove it"),
+    refused("--pipeline-model-parallel-layout", Kind::kText, "is not built; write --num-layer-list N,N,..."),
+    refused("--input-tp-rank", Kind::kText, "is not built: all ranks are converted; remove it"),
+    refused("--input-pp-rank", Kind::kText, "is not built: all ranks are converted; remove it"),
+    refused("--hidden-size", Kind::kText, "is hidden_size in the config.json of the model here; remove it"),
+    refused("--mamba-state-dim", Kind::kText, "is of Mamba, which is not converted; remove it"),
+    refused("--mamba-num-groups", Kind::kText, "is of Mamba, which is not converted; remove it"),
+    refused("--mamba-head-dim", Kind::kText, "is of Mamba, which is not converted; remove it"),
+    refused("--post-norm", Kind::kToggle, "is of models that are not converted; remove it"),
+    refused("--orm", Kind::kToggle, "converts heads of reward models, which is not built; remove it"),
+    refused("--qlora-nf4", Kind::kToggle, "makes 4-bit weights, which is not built; remove it"),
+    refused("--save-to-legacy", Kind::kToggle, "writes the layout before Megatron-core, which is not built; remove it"),
+    refused("--load-hf-from-config", Kind::kToggle,
+            "makes up weights, which is not built; remove it, and give a folder with weights"),
+    refused("--load-checkpoint-loosely", Kind::kToggle, "lets names be missing, which are errors here; remove it"),
+    refused("--lora-load", Kind::kText,
+            "names adapters, which are merged first; remove it, and run shardloom merge --base DIR "
+            "--adapter DIR --save DIR"),
+    refused("--lora-r", Kind::kText, "is that of the adapter's file; remove it, and run shardloom merge"),
+    refused("--lora-alpha", Kind::kText, "is that of the adapter's file; remove it, and run shardloom merge"),
+    refused("--lora-target-modules", Kind::kTexts,
+            "are those of the adapter's file; remove it, and run shardloom merge"),
+    refused("--save-lora-to-hf", Kind::kToggle,
+            "converts adapters of Megatron's layout, which is not built; remove it"),
 };
 
 // Sizes of the checkpoint that mcore-to-hf reads from its files, and of the one that it does not write.
-constexpr ForeignFlag kReadFromFiles[] = {
-    {"--num-layer-list", 1, kAnyValue, ""},
-    {"--num-layers-per-virtual-pipeline-stage", 1, kAnyValue, ""},
-    {"--schedules-method", 1, kAnyValue, ""},
-    {"--moe-grouped-gemm", 0, kAnyValue, ""},
-    {"--expert-tensor-parallel-size", 1, kAnyValue, ""},
-    {"--make-vocab-size-divisible-by", 1, kAnyValue, ""},
-    {"--target-tensor-parallel-size", 1, "1", "a Hugging Face folder has no ranks; write 1, or remove it"},
-    {"--target-pipeline-parallel-size", 1, "1", "a Hugging Face folder has no stages; write 1, or remove it"},
-    {"--target-expert-parallel-size", 1, "1", "a Hugging Face folder has no ranks; write 1, or remove it"},
+constexpr Key kReadFromFiles[] = {
+    without_effect("--num-layer-list", Kind::kText),
+    without_effect("--num-layers-per-virtual-pipeline-stage", Kind::kText),
+    without_effect("--schedules-method", Kind::kText),
+    without_effect("--moe-grouped-gemm", Kind::kToggle),
+    without_effect("--expert-tensor-parallel-size", Kind::kText),
+    without_effect("--make-vocab-size-divisible-by", Kind::kText),
+    only("--target-tensor-parallel-size", "1", "a Hugging Face folder has no ranks; write 1, or remove it").named(),
+    only("--target-pipeline-parallel-size", "1", "a Hugging Face folder has no stages; write 1, or remove it").named(),
+    only("--target-expert-parallel-size", "1", "a Hugging Face folder has no ranks; write 1, or remove it").named(),
 };
 
-constexpr ForeignFlag kOfTheOtherDirection[] = {
-    {"--hf-cfg-dir", 1, "", "is --load-dir here, the folder with config.json and tokenizer; remove it"},
+constexpr Key kOfTheOtherDirection[] = {
+    refused("--hf-cfg-dir", Kind::kText, "is --load-dir here, the folder with config.json and tokenizer; remove it"),
 };
 
 std::vector<std::string> parts_of(std::string_view text, char separator) {
@@ -205,13 +220,10 @@ McoreFlags::McoreFlags(Command& convert)
   to_mcore_.set_footer(kImportExample);
   to_hf_.set_footer(kExportExample);
   for (Command* app : {&to_mcore_, &to_hf_}) {
-    Flags flags(*app);
-    add_without_effect(flags, kForeign, refused_, without_effect_);
+    Flags(*app).without_effect(kForeign, refused_, without_effect_);
   }
-  Flags to_mcore(to_mcore_);
-  add_without_effect(to_mcore, kOfTheOtherDirection, refused_, without_effect_);
-  Flags to_hf(to_hf_);
-  add_without_effect(to_hf, kReadFromFiles, refused_, without_effect_);
+  Flags(to_mcore_).without_effect(kOfTheOtherDirection, refused_, without_effect_);
+  Flags(to_hf_).without_effect(kReadFromFiles, refused_, without_effect_);
   add_import();
   add_export();
 }

@@ -37,6 +37,10 @@ void add_training(Command& command, Program program, job::Job& job) {
   for (const job::Key& key : job::keys()) {
     if (key.is_in(program)) add_key(key, program, command, job);
   }
+  Flags flags(command);
+  for (const job::Key& key : job::foreign_keys()) {
+    flags.noted(key, [&job, &key](const std::string& value) { job.written.foreign.emplace_back(key.name(), value); });
+  }
 }
 
 void add_plan(Flags& flags, PlanArguments& a, int& world_size) {

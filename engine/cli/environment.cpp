@@ -1,0 +1,66 @@
+#include "engine/cli/environment.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "engine/core/error.h"
+#include "engine/core/log.h"
+#include "engine/core/parse_number.h"
+#include "engine/core/shown_text.h"
+
+namespace loom::cli {
+namespace {
+
+struct Variable {
+  const char* name;
+  std::string_view harmless;  // a value that asks for nothing; empty: none
+  std::string_view only;      // the value that is named; empty: any
+  std::string_view text;      // behind "NAME is VALUE"
+  bool of_fsdp2 = false;      // it is named only where the job has FSDP2
+};
+
+constexpr std::string_view kAllocator =
+    "which sets PyTorch's allocator; it changes nothing here, where --memory-fragmentation chooses the pools";
+
+constexpr Variable kVariables[] = {
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "", "1",
+     "which changes nothing here; MindSpeed refuses it with FSDP2: export 2 there", true},
+    {"TASK_QUEUE_ENABLE", "0", "",
+     "which prepares operators in a queue of their own on NPUs; it is not built yet and changes nothing here"},
+    {"PYTORCH_ALLOC_CONF", "", "", kAllocator},
+    {"PYTORCH_CUDA_ALLOC_CONF", "", "", kAllocator},
+    {"PYTORCH_NPU_ALLOC_CONF", "", "", kAllocator},
+    {"MULTI_STREAM_MEMORY_REUSE", "", "", "which sets the allocator of NPUs; it changes nothing here"},
+    {"HCCL_CONNECT_TIMEOUT", "", "",
+     "which is of NPUs' connections; it changes nothing here: write --distributed-timeout-minutes N"},
+};
+
+// Empty where it is not set.
+std::string_view value_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+void check_environment(const launch::Start& start) {
+  const auto ranks = parse_number<int>(value_of("WORLD_SIZE"));
+  const std::string_view rank = value_of("RANK");
+  if (start.by_mpi() || !ranks || *ranks < 2 || rank.empty() || value_of("LOCAL_RANK").empty()) return;
+  config_error(
+      "RANK is {} and WORLD_SIZE is {} in the environment: torchrun or msrun starts a process for each rank, and here "
+      "ranks are threads of one process; start the program once with --nproc-per-node {}, or write mpirun -n {} before "
+      "it",
+      shown_text(rank), *ranks, *ranks, *ranks);
+}
+
+void warn_of_environment(bool sharded) {
+  for (const Variable& variable : kVariables) {
+    const std::string_view value = value_of(variable.name);
+    if (variable.of_fsdp2 && !sharded) continue;
+    if (value.empty() || value == variable.harmless || (!variable.only.empty() && value != variable.only)) continue;
+    log_warning("{} is {}, {}", variable.name, shown_text(value), variable.text);
+  }
+}
+
+}  // namespace loom::cli

@@ -1,0 +1,37 @@
+#include "engine/dialects/hub_models.h"
+
+#include "engine/core/error.h"
+#include "engine/core/rank_context.h"
+#include "engine/nn/make_rank.h"
+#include "models/hub/model_hub.h"
+
+namespace loom::dialects {
+namespace {
+
+ModelTree tree_of(nn::Module& model) {
+  std::vector<TreeModule> modules;
+  for (const auto& [path, module] : model.named_modules()) {
+    if (path.empty()) continue;
+    TreeModule found{path, std::string(module->type_name()), module->has_forward()};
+    for (const Tensor& parameter : module->parameters()) found.parameters += parameter.numel();
+    modules.push_back(std::move(found));
+  }
+  return {std::move(modules), model.named_slots().size() != model.named_parameters().size()};
+}
+
+std::optional<ModelTree> load(const std::filesystem::path& configuration) {
+  try {
+    RankContext context(0, 1);
+    const RankScope scope(context);
+    nn::make_rank(context, {});
+    return tree_of(*models::ModelHub::global().build(configuration));
+  } catch (const ConfigError&) {
+    return std::nullopt;  // where the job needs the model, its own reader says what is wrong
+  }
+}
+
+}  // namespace
+
+Models hub_models() { return {models::ModelHub::global().names(), load}; }
+
+}  // namespace loom::dialects

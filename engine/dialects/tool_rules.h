@@ -1,0 +1,66 @@
+// What rows of several dialects say together, and words for rows. Private to engine/dialects.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/dialects/reading.h"
+#include "engine/dialects/resolved.h"
+
+namespace loom::dialects {
+
+// --- What is not built yet: each in one place
+
+inline constexpr std::string_view kDecayByNameIsNotBuilt =
+    "weight decay by names is not built, except that of norms and biases; name both, or neither";
+inline constexpr std::string_view kRecomputeKeepsAttentionIsNotBuilt =
+    "recompute that keeps the result of attention is not built; write false";
+
+// hook_modules: no effect where no group lies inside a hook module, else refused.
+void check_hook_modules(Reading& reading, std::string_view hooks, std::string_view groups);
+// Prefetch follows the list there, and the order of registration here: a line where they may differ.
+void note_prefetch_order(Reading& reading, std::string_view groups, std::string_view forward,
+                         std::string_view backward);
+
+// --- Rules of several dialects
+
+// --micro-batch-size (set by its row) and --global-batch-size: micro x ranks x accumulation.
+void derive_batch(Reading& reading, std::string_view micro, std::string_view accumulation);
+// --train-iters of a number of epochs, where the number of samples is known.
+void derive_epochs(Reading& reading, std::string_view key, double epochs);
+// Samples of the pairs .bin/.idx that the job reads; none where they are not there.
+std::optional<std::int64_t> samples_of(const Reading& reading);
+bool names_norms_and_biases(const job::Texts& modules, const job::Texts& parameters);
+bool has_hf_weights(const std::filesystem::path& folder);
+// Fills in the class of the model and whether it is built, from its registered name or from the folder's config.json.
+void find_model_class(Reading& reading, const std::string& id, const std::string& folder, std::string_view key);
+// --data-path where the data set is pairs; else a line with the `shardloom preprocess` that makes them.
+void derive_dataset(Reading& reading, std::string_view dataset, std::string_view folder,
+                    std::string_view chat_template);
+
+// --- Words for writing
+
+using Said = std::optional<std::string>;
+
+// A key of fsdp2_config.yaml as YAML; none where it is the default.
+Said key_text(const Resolved& resolved, std::string_view name);
+// Only where it is true or false.
+Said boolean_text(const Said& text);
+Said switch_text(bool on);
+Said chunked(const Resolved& resolved, std::string_view name);
+Said model_text(const Resolved& resolved);
+Said attention_text(const Resolved& resolved);
+Said data_text(const Resolved& resolved);
+Said stage_text(const Resolved& resolved, const std::vector<std::pair<std::string_view, std::string_view>>& words,
+                std::string_view without);
+Said decay_ratio(const Resolved& resolved);
+Said accumulation_text(const Resolved& resolved);
+Said save_format(const Resolved& resolved);
+Said of_muon(const Resolved& resolved, std::string_view flag);
+Said of_profile(const Resolved& resolved, std::string_view flag);
+
+}  // namespace loom::dialects

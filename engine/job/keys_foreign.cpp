@@ -1,0 +1,135 @@
+#include "engine/job/foreign.h"
+#include "engine/job/rows.h"
+
+namespace loom::job {
+
+void add_foreign_keys(std::vector<Key>& table) {
+  const std::initializer_list<Key> rows = {
+      // Taken in silence, or refused.
+      refused(
+          "--gradient-accumulation-fusion", Kind::kToggle,
+          "does not go with FSDP2, which reduces the gradients itself; remove it or write --no-gradient-accumulation-fusion"),
+      taken("--no-gradient-accumulation-fusion", Kind::kToggle),
+      only(
+          "--pipeline-model-parallel-size", "1",
+          "FSDP2 does not go with pipeline stages; write 1, and let sharding_size in the file of --fsdp2-config-path split the model"),
+      only("--expert-model-parallel-size", "1",
+           "FSDP2 does not go with Megatron's expert parallelism; write 1: experts are sharded like all parameters"),
+      only(
+          "--tensor-model-parallel-size", "1",
+          "tensor parallelism is not built; write 1, and let sharding_size in the file of --fsdp2-config-path split the weights"),
+      only("--context-parallel-size", "1", "context parallelism is not built; write 1"),
+      refused("--sequence-parallel", Kind::kToggle, "goes with tensor parallelism, which is not built; remove it"),
+      taken("--enable-recompute-layers-per-pp-rank", Kind::kToggle),  // one pipeline stage: the same either way
+      refused(
+          "--recompute-in-bubble", Kind::kToggle,
+          "recomputes while a pipeline stage waits, and FSDP2 has no stages; remove it: the flags of --recompute-granularity recompute in backward"),
+      refused(
+          "--recompute-in-advance", Kind::kToggle,
+          "recomputes before a pipeline stage's backward, and FSDP2 has no stages; remove it: the flags of --recompute-granularity recompute in backward"),
+      refused(
+          "--moe-adaptive-recompute-activation", Kind::kToggle,
+          "chooses in each step by how many tokens an expert got, so that ranks would do different work; write --moe-layer-recompute, which always recomputes"),
+      refused("--moe-adaptive-recompute-activation-scale", Kind::kText,
+              "is of --moe-adaptive-recompute-activation, which is not built; remove it"),
+      only(
+          "--nnodes", "1",
+          "ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before the program, without --nnodes and --nproc-per-node"),
+      only(
+          "--node-rank", "0",
+          "ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before the program, without --nnodes and --nproc-per-node"),
+      taken("--master-addr", Kind::kText),  // threads of a process need no meeting point, and MPI has its own
+      taken("--master-port", Kind::kText),
+      taken("--join", Kind::kText),  // the program always waits for its ranks
+      refused("--cluster-time-out", Kind::kText, "is not a flag here; write --distributed-timeout-minutes N"),
+      refused("--log-dir", Kind::kText,
+              "is not a flag here: the ranks of a process share its output; remove it and redirect that"),
+      refused("--mm-data", Kind::kText, "is not a flag here; write --data-path PATH"),
+      refused("--mm-model", Kind::kText, "is not a flag here; write --model-config FILE, or --init-from-hf-path DIR"),
+      refused("--mm-tool", Kind::kText, "is not a flag here; the flags of --profile are its profiler; remove it"),
+      refused("--rampup-batch-size", Kind::kText, "is not built; write one --global-batch-size"),
+      only(
+          "--tokenizer-type", "PretrainedFromHF|HuggingFaceTokenizer|NullTokenizer",
+          "only tokenizers of Hugging Face's are read; write PretrainedFromHF, and --tokenizer-name-or-path DIR with a tokenizer.json"),
+      refused("--log-num-zeros-in-grad", Kind::kToggle, "is not built: zeros of gradients are not counted; remove it"),
+      only("--timing-log-level", "0",
+           "timers of a step's parts are not built; write 0, and use --profile to see the parts"),
+      refused("--wandb-project", Kind::kText,
+              "names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR"),
+      refused("--wandb-exp-name", Kind::kText,
+              "names a run of Weights & Biases, which is not built; write --tensorboard-dir DIR"),
+      refused("--overlap-grad-reduce", Kind::kToggle,
+              "is of Megatron's DDP; FSDP2 overlaps the reduction by itself; remove it"),
+      refused(
+          "--virtual-optimizer", Kind::kTexts,
+          "maps moments in host memory into the device, which is not built; write --optimizer adamw_swap, which copies them"),
+      refused("--overlap-param-gather", Kind::kToggle,
+              "is of Megatron's optimizer; FSDP2 gathers ahead by itself; remove it"),
+      taken("--worker-num", Kind::kText),                   // ranks of the job, held against those that run
+      taken("--use-distributed-optimizer", Kind::kToggle),  // needed by --swap-optimizer, else refused
+
+      // Taken and named in one line, or refused: what they describe is in the model's configuration, is always so here,
+      // or belongs to what is not there (loader processes).
+      without_effect("--num-workers", Kind::kText),
+      without_effect("--adaptive-recompute-profiling-step", Kind::kText),  // costs come from plans
+      without_effect("--use-mcore-models", Kind::kToggle),
+      without_effect("--transformer-impl", Kind::kText),
+      without_effect("--prompt-type", Kind::kText),  // of training data it was read when that was made
+      without_effect("--prompt-type-path", Kind::kText),
+      only("--refer-model-iter", "1", "the reference model is a folder's; write 1, and --ref-model DIR").named(),
+      without_effect("--tokenizer-not-use-fast", Kind::kToggle),
+      only("--tokenizer-padding-side", "right", "padding stands behind samples; write right").named(),
+      refused("--full-shuffle-instruction-dataset", Kind::kToggle,
+              "is a shuffle by Python's own generator, which is not built; remove it: each epoch is shuffled"),
+      without_effect("--group-query-attention", Kind::kToggle),
+      without_effect("--max-position-embeddings", Kind::kText),
+      without_effect("--make-vocab-size-divisible-by", Kind::kText),
+      without_effect("--init-method-std", Kind::kText),
+      without_effect("--normalization", Kind::kText),
+      without_effect("--position-embedding-type", Kind::kText),
+      without_effect("--use-rotary-position-embeddings", Kind::kToggle),
+      without_effect("--swiglu", Kind::kToggle),
+      without_effect("--qk-layernorm", Kind::kToggle),
+      without_effect("--add-qkv-bias", Kind::kToggle),
+      without_effect("--disable-bias-linear", Kind::kToggle),
+      without_effect("--attention-softmax-in-fp32", Kind::kToggle),
+      without_effect("--no-masked-softmax-fusion", Kind::kToggle),
+      without_effect("--no-bias-gelu-fusion", Kind::kToggle),
+      without_effect("--no-bias-swiglu-fusion", Kind::kToggle),
+      without_effect("--no-bias-dropout-fusion", Kind::kToggle),
+      only("--attention-dropout", "0|0.0|0.", "dropout is not built; write 0").named(),
+      only("--hidden-dropout", "0|0.0|0.", "dropout is not built; write 0").named(),
+      without_effect("--lora-fusion", Kind::kToggle),       // hides communication of tensor parallelism
+      without_effect("--lora-ckpt-filter", Kind::kToggle),  // checkpoints of adapters have nothing else
+      without_effect("--lora-register-forward-hook", Kind::kTexts),
+      without_effect("--handler-name", Kind::kText),  // of training data it was read when that was made
+      without_effect("--enable-hf2mg-convert", Kind::kToggle),
+      without_effect("--model-type-hf", Kind::kText),
+      without_effect("--spec", Kind::kTexts),
+      without_effect("--no-shared-storage", Kind::kToggle),
+      without_effect("--optimizer-selection", Kind::kText),
+      without_effect("--use-cpu-initialization", Kind::kToggle),
+      without_effect("--context-parallel-algo", Kind::kText),  // of a context parallel size above 1
+      without_effect("--attention-mask-type", Kind::kText),
+      without_effect("--moe-permute-fusion", Kind::kToggle),
+      without_effect("--moe-token-dispatcher-type", Kind::kText),
+      without_effect("--ai-framework", Kind::kText),
+      without_effect("--log-tps", Kind::kToggle),
+      refused("--qlora", Kind::kToggle, "stores the base in 4 bits, which is not built; remove it"),
+
+      // Held against the model's configuration (cli/model_flags.h), and otherwise as those above.
+      of_model("--num-layers", Kind::kText),
+      of_model("--hidden-size", Kind::kText),
+      of_model("--ffn-hidden-size", Kind::kText),
+      of_model("--num-attention-heads", Kind::kText),
+      of_model("--num-query-groups", Kind::kText),
+      of_model("--kv-channels", Kind::kText),
+      of_model("--vocab-size", Kind::kText),
+      of_model("--padded-vocab-size", Kind::kText),
+      of_model("--rotary-base", Kind::kText),
+      of_model("--norm-epsilon", Kind::kText),
+  };
+  table.insert(table.end(), rows);
+}
+
+}  // namespace loom::job

@@ -1,0 +1,155 @@
+// Promise: a configuration file of another tool is planned and trained, its dialect named in the first line;
+//          `config` shows it and writes another dialect that plans alike; what is refused is named in one run.
+// World:   the built program; a decoder of two layers, two ranks.
+#include <gmock/gmock.h>
+
+#include "tests/support/program.h"
+
+namespace loom::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class DialectProgram : public ::testing::Test {
+ protected:
+  DialectProgram() {
+    folder.write("qwen3/config.json",
+                 R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": 256, "hidden_size": 16,
+ "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+ "max_position_embeddings": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": false})");
+    folder.write("llm.yaml",
+                 "model:\n  model_id: qwen3\n  model_name_or_path: qwen3\n  train_from_scratch: true\n"
+                 "data:\n  cutoff_len: 16\n  data_manager_type: mg\n"
+                 "parallel:\n  fsdp_size: 2\n  fsdp_modules: [\"model.layers.{*}\", model.embed_tokens, lm_head]\n"
+                 "  recompute: true\n"
+                 "training:\n  stage: pt\n  output_dir: out\n  max_steps: 2000\n  per_device_train_batch_size: 2\n"
+                 "  lr: 1e-3\n");
+    folder.write(
+        "native.yaml",
+        "parallel:\n  fsdp_plan: {apply_modules: [\"model.layers.{*}\", \"*lm_head\"], param_dtype: bf16}\n"
+        "model: {model_name_or_path: qwen3}\n"
+        "data:\n  dataset_param: {dataset_type: huggingface, basic_parameters: {cutoff_len: 16, stage: pretrain}}\n"
+        "training: {init_model_with_meta_device: true, micro_batch_size: 2, train_iters: 3, "
+        "gradient_accumulation_steps: 2}\n");
+    folder.write("accelerate.yaml",
+                 "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 2\n"
+                 "fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+                 "  fsdp_activation_checkpointing: true\n");
+  }
+
+  nlohmann::json plan(const Words& words) const {
+    const Outcome outcome = folder.run(Words{"plan"} + words + Words{"--json", "-"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  }
+
+  ProgramFolder folder;
+};
+
+TEST_F(DialectProgram, AFileOfMindSpeedLlmTrainsFiveStepsWithItsOverride) {
+  const Outcome outcome = folder.run({"train", "llm.yaml", "--training.max_steps", "5", "--data-path", "data",
+                                      "--bytes-as-tokens", "--nproc-per-node", "2"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, StartsWith("llm.yaml: MindSpeed-LLM (train_fsdp2.py)\n"));
+  EXPECT_EQ(folder.metrics("out/metrics.jsonl").size(), 5U);
+}
+
+TEST_F(DialectProgram, APlanIsThatOfTheFlatFile) {
+  const std::pair<std::string, Words> files[] = {
+      {"llm.yaml", {}},
+      {"native.yaml", {}},
+      {"accelerate.yaml", {"--model-config", "qwen3/config.json", "--seq-length", "16"}}};
+  for (const auto& [file, flags] : files) {
+    const Words more = flags + Words{"--world-size", "2"};
+    const Outcome flat = folder.run(Words{"config", file} + more + Words{"--to", "flat"});
+    ASSERT_EQ(flat.exit_code, 0) << flat.err;
+    EXPECT_THAT(flat.out, Not(HasSubstr("# not said"))) << flat.out;
+    folder.write("flat.yaml", flat.out);
+    nlohmann::json own = plan(Words{file} + more), other = plan({"flat.yaml", "--world-size", "2"});
+    own.erase("planning_seconds"), other.erase("planning_seconds");
+    EXPECT_EQ(own, other) << flat.out;
+  }
+}
+
+TEST_F(DialectProgram, AFileStandsWhereTheShardingFileStands) {
+  const Outcome outcome =
+      folder.run({"plan", "--use-torch-fsdp2", "--fsdp2-config-path", "native.yaml", "--world-size", "2"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, StartsWith("native.yaml: MindSpeed-MM (six sections)\n"));
+}
+
+TEST_F(DialectProgram, MachinesTimesRanksArePlanned) {
+  EXPECT_EQ(plan({"native.yaml", "--nnodes", "2", "--nproc-per-node", "8"}),
+            plan({"native.yaml", "--world-size", "16"}));
+}
+
+TEST_F(DialectProgram, ConfigShowsWhereValuesComeFrom) {
+  const Outcome outcome =
+      folder.run({"config", "native.yaml", "--training.lr", "1e-4", "--clip-grad", "2", "--world-size", "2"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, StartsWith("native.yaml: MindSpeed-MM (six sections)\nranks: 2\n"
+                                      "model: Qwen3ForCausalLM\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("--lr 1e-4"));
+  EXPECT_THAT(outcome.out, HasSubstr("command line training.lr"));
+  EXPECT_THAT(outcome.out, HasSubstr("--global-batch-size 8"));
+  EXPECT_THAT(outcome.out, HasSubstr("default of MindSpeed-MM (six sections)"));
+  EXPECT_THAT(outcome.out, HasSubstr("--clip-grad 2"));
+}
+
+TEST_F(DialectProgram, AClassThatIsNotBuiltIsShownAndNotTrained) {
+  folder.write("other.yaml", "model: {model_id: ltx2, model_name_or_path: ltx}\ntools: {}\n");
+  const Outcome shown = folder.run({"config", "other.yaml"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("model: ltx2 (not built)"));
+  const Outcome planned = folder.run({"plan", "other.yaml", "--world-size", "2"});
+  EXPECT_EQ(planned.exit_code, 2);
+  EXPECT_THAT(planned.err, HasSubstr("other.yaml: the model is ltx2, which is not built"));
+}
+
+TEST_F(DialectProgram, RefusedKeysAreNamedInOneRun) {
+  folder.write("bad.yaml", "parallel: {tensor_parallel_size: 2}\ntraining:\n  lrr: 1\n  save_steps: 5\ntools: {}\n");
+  const Outcome shown = folder.run({"config", "bad.yaml"});
+  EXPECT_EQ(shown.exit_code, 1);
+  for (const char* line : {"bad.yaml: 3 keys are refused:", "bad.yaml:1:34: parallel.tensor_parallel_size is 2",
+                           "bad.yaml:3:3: unknown key 'training.lrr'; did you mean training.lr?",
+                           "bad.yaml:4:15: training.save_steps is 5"}) {
+    EXPECT_THAT(shown.out, HasSubstr(line));
+    EXPECT_THAT(folder.run({"train", "bad.yaml"}).err, HasSubstr(line));
+  }
+}
+
+TEST_F(DialectProgram, LintEndsWithStatusOneAtAnError) {
+  folder.write("bad.yaml", "sharding_size: 3\n");
+  const Outcome good = folder.run({"lint", "llm.yaml", "accelerate.yaml", "--model-config", "qwen3/config.json"});
+  EXPECT_EQ(good.exit_code, 0) << good.out;
+  const Outcome text = folder.run({"lint", "llm.yaml", "bad.yaml", "--world-size", "2"});
+  EXPECT_EQ(text.exit_code, 1);
+  EXPECT_THAT(text.out,
+              HasSubstr("bad.yaml:1:16: error: sharding_size is 3, but 2 ranks are running; use 1, 2 or auto (all "
+                        "ranks) [size-does-not-fit]\n"));
+  const Outcome json = folder.run({"lint", "bad.yaml", "--world-size", "2", "--format", "json"});
+  EXPECT_EQ(nlohmann::json::parse(json.out).at(0).at("line"), 1);
+  const auto sarif =
+      nlohmann::json::parse(folder.run({"lint", "bad.yaml", "--world-size", "2", "--format", "sarif"}).out);
+  EXPECT_EQ(sarif.at("version"), "2.1.0");
+  EXPECT_EQ(sarif.at("runs").at(0).at("results").at(0).at("ruleId"), "size-does-not-fit");
+  const Outcome schema = folder.run({"config", "--schema", "native"});
+  EXPECT_EQ(nlohmann::json::parse(schema.out).at("title"), "MindSpeed-MM (six sections)");
+}
+
+TEST_F(DialectProgram, GptArgsAreFlagsAndWordsBehindTheFileWin) {
+  folder.write("gpt.yaml",
+               "MM_TOOL_PATH: t\ngpt_args:\n  micro_batch_size: 2\n  train_iters: 9\n  seq_length: 16\n"
+               "  use_torch_fsdp2: true\n"
+               "  fsdp2_config_path: fsdp2.yaml\n  num_workers: 4\n  log_tps: true\n");
+  const Outcome outcome = folder.run({"train", "gpt.yaml", "--train-iters", "2", "--model-config", "model.yaml",
+                                      "--data-path", "data", "--distributed-backend", "nccl", "--eval-iters", "0"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(folder.metrics("metrics.jsonl").size(), 2U);
+  EXPECT_THAT(outcome.err, HasSubstr("without effect here: --num-workers 4"));
+}
+
+}  // namespace
+}  // namespace loom::test

@@ -1,0 +1,79 @@
+// Promise: DeepSpeed's keys are the FSDP2 job that comes nearest, which is said; accelerate's block is the same as
+//          the JSON.
+// World:   8 ranks, Qwen3 with two layers.
+#include "tests/dialects/models.h"
+#include "tests/dialects/translated.h"
+
+namespace loom::dialects {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Asked json(std::map<std::string, std::string> flags = {}) {
+  flags["--model-config"] = (qwen3_folder() / "config.json").string();
+  return {.flags = std::move(flags), .file = "f.json"};
+}
+
+Translation zero(const std::string& keys) { return read("{\"zero_optimization\": {" + keys + "}}", json()); }
+
+TEST(DeepSpeed, StagesAreTheirNearest) {
+  const auto stage = [](int number) {
+    const Translation file = zero(fmt::format("\"stage\": {}", number));
+    EXPECT_THAT(file.notes, Contains(HasSubstr("read as the FSDP2 file that comes nearest")));
+    return key_in(file, "sharding_size") + " " + key_in(file, "reshard_after_forward");
+  };
+  EXPECT_EQ(stage(0), "1 false");
+  EXPECT_EQ(stage(1), "auto false");
+  EXPECT_EQ(stage(2), "auto false");
+  EXPECT_EQ(stage(3), "auto true");
+  EXPECT_EQ(key_in(zero("\"stage\": 3"), "sub_modules_to_wrap"), "[Qwen3DecoderLayer, model.embed_tokens]");
+}
+
+TEST(DeepSpeed, OffloadAndGroups) {
+  const Translation file =
+      zero(R"("stage": 3, "offload_param": {"device": "cpu", "pin_memory": true}, "zero_hpz_partition_size": 4)");
+  EXPECT_EQ(key_in(file, "offload_to_cpu"), "true");
+  EXPECT_EQ(key_in(file, "pin_memory"), "true");
+  EXPECT_EQ(key_in(file, "reshard_after_forward"), "4");
+  EXPECT_EQ(flag_in(zero(R"("stage": 2, "offload_optimizer": {"device": "cpu"})"), "--optimizer"), "adamw_swap");
+  EXPECT_EQ(key_in(zero(R"("stage": 3, "mics_shard_size": 4)"), "sharding_size"), "4");
+  EXPECT_THAT(refusal(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}})", json()),
+              HasSubstr("disks are not used"));
+}
+
+TEST(DeepSpeed, AutoIsWhatTheFlagsSay) {
+  const std::string text =
+      R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"},
+          "zero_optimization": {"stage": 0}})";
+  EXPECT_THAT(read(text, json()).missing,
+              Contains(HasSubstr("train_micro_batch_size_per_gpu: it is auto; give --micro-batch-size")));
+  const Translation file = read(text, json({{"--micro-batch-size", "2"}, {"--bf16", ""}}));
+  EXPECT_THAT(file.missing, IsEmpty());
+  EXPECT_EQ(key_in(file, "param_dtype"), "bf16");
+}
+
+TEST(DeepSpeed, TheProductOfTheBatchHasToFit) {
+  EXPECT_EQ(
+      flag_in(read(R"({"train_batch_size": 32, "gradient_accumulation_steps": 2})", json()), "--micro-batch-size"),
+      "2");
+  EXPECT_THAT(
+      refusal(R"({"train_batch_size": 32, "gradient_accumulation_steps": 2, "train_micro_batch_size_per_gpu": 1})",
+              json()),
+      HasSubstr("micro-batch 1 x 2 steps x 8 ranks is 16; make them equal"));
+}
+
+TEST(DeepSpeed, AcceleratesBlockIsTheJson) {
+  const Translation block = read(
+      "distributed_type: DEEPSPEED\n"
+      "deepspeed_config: {zero_stage: 3, offload_param_device: cpu, gradient_clipping: 0.5}\n",
+      json());
+  const Translation file = read(
+      R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "gradient_clipping": 0.5})", json());
+  EXPECT_THAT(block.refused, IsEmpty());
+  EXPECT_THAT(differences(resolve(block, context_of(json())), resolve(file, context_of(json()))), IsEmpty());
+}
+
+}  // namespace
+}  // namespace loom::dialects

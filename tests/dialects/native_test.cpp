@@ -1,0 +1,173 @@
+// Promise: MindSpeed-MM's own file means here what it means there: its defaults, patterns, weights, batch and
+//          outputs; keys that stand in the wrong place, and what is not built, are refused with what to write.
+// World:   8 ranks.
+#include "tests/dialects/models.h"
+#include "tests/dialects/translated.h"
+
+namespace loom::dialects {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+const std::string kTools = "tools: {}\n";
+
+TEST(Native, DefaultsAreThoseOfItsTool) {
+  const Translation file = read(kTools);
+  EXPECT_THAT(file.refused, IsEmpty());
+  EXPECT_EQ(flag_in(file, "--lr"), "5e-5");
+  EXPECT_EQ(flag_in(file, "--adam-beta2"), "0.999");
+  EXPECT_EQ(flag_in(file, "--seq-length"), "1024");
+  EXPECT_EQ(flag_in(file, "--train-iters"), "10000");
+  EXPECT_EQ(flag_in(file, "--lr-decay-style"), "constant");
+  EXPECT_EQ(key_in(file, "sharding_size"), "auto");
+  EXPECT_EQ(key_in(file, "param_dtype"), "none");
+  EXPECT_EQ(key_in(file, "num_to_forward_prefetch"), "0");
+  EXPECT_EQ(origin_of(file, "--lr"), "default of MindSpeed-MM (six sections)");
+}
+
+TEST(Native, KeysInTheWrongSectionNameTheRightOne) {
+  EXPECT_EQ(refusal("parallel:\n  recompute: true\n" + kTools),
+            "f.yaml:2:14: parallel.recompute is true; switches nothing there; write features.recompute: true");
+  EXPECT_EQ(
+      refusal("parallel:\n  pregather: true\n" + kTools),
+      "f.yaml:2:14: parallel.pregather is true; is a key of parallel.fsdp_plan, and is not read here; write false");
+  EXPECT_EQ(refusal("model:\n  recompute: true\n" + kTools),
+            "f.yaml:2:14: model.recompute is true; is a key of features, and is read nowhere else; write it there");
+  EXPECT_THAT(read("parallel:\n  recompute: false\n  pregather: false\nmodel:\n  recompute: false\n" + kTools).refused,
+              IsEmpty());
+  EXPECT_EQ(refusal("training:\n  recompute_plan: {}\n" + kTools),
+            "f.yaml:2:3: unknown key 'training.recompute_plan'; write features.recompute_plan");
+}
+
+TEST(Native, KeysThatItsToolDeclaresAndDoesNotReadAreRefused) {
+  EXPECT_EQ(refusal("training:\n  max_steps: 5\n" + kTools),
+            "f.yaml:2:14: training.max_steps is 5; is not read there; write training.train_iters");
+}
+
+TEST(Native, AllRefusedKeysAreNamedInOneRun) {
+  const std::string message =
+      refusal("parallel:\n  tensor_parallel_size: 2\ntraining:\n  lr: -1\n  save_steps: 5\n" + kTools);
+  EXPECT_EQ(
+      message,
+      "f.yaml: 3 keys are refused:\n"
+      "  f.yaml:2:25: parallel.tensor_parallel_size is 2; tensor parallelism is not built here or there; write 1\n"
+      "  f.yaml:4:7: training.lr is -1; use a number above 0\n"
+      "  f.yaml:5:15: training.save_steps is 5; is not read there; write training.save_interval");
+}
+
+std::string wrapped(const std::string& list, const Asked& asked = {}) {
+  return key_in(read("parallel:\n  fsdp_plan:\n    apply_modules: " + list + "\n", asked), "sub_modules_to_wrap");
+}
+
+TEST(Native, PatternsSelectWhatTheySelectThere) {
+  const Asked asked{.flags = {{"--model-config", (qwen3_folder() / "config.json").string()}}};
+  EXPECT_EQ(wrapped("[\"model.layers.{0-3}\"]"), "[\"model.layers.{0-3}\"]");
+  EXPECT_EQ(wrapped("[\"*lm_head\"]", asked), "[lm_head]");
+  EXPECT_EQ(wrapped("[\"model.layers.?\"]", asked), "[\"model.layers.{*}\"]");
+  EXPECT_EQ(wrapped("[\"*layers.{0-1}.mlp\"]", asked), "[model.layers.0.mlp, model.layers.1.mlp]");
+  EXPECT_EQ(wrapped("[\"model.layers.{*}.self_attn.{*}\"]", asked), "none");  // two groups, no module of such a name
+  EXPECT_THAT(refusal("parallel:\n  fsdp_plan:\n    apply_modules: [\"model.layers.{3-1}\"]\n"),
+              HasSubstr("'model.layers.{3-1}' has {3-1}, whose end is below its begin; write {1-3}"));
+  EXPECT_THAT(refusal("parallel:\n  fsdp_plan:\n    apply_modules: [\"model.layers.{1,2}\"]\n"),
+              HasSubstr("'model.layers.{1,2}' has a comma in braces; write one pattern for each range"));
+  EXPECT_EQ(
+      key_in(read("sub_modules_to_wrap: [\"model.layers.{3-1}\", \"model.layers.{1,2}\"]\n"), "sub_modules_to_wrap"),
+      "[\"model.layers.{3-1}\", \"model.layers.{1,2}\"]");
+}
+
+TEST(Native, HooksEqualToTheGroupsHaveNoEffectAndHooksAboveAreRefused) {
+  const std::string plan =
+      "parallel:\n  fsdp_plan:\n    apply_modules: [\"model.layers.{*}.mlp\"]\n"
+      "    hook_modules: ";
+  EXPECT_THAT(read(plan + "[\"model.layers.{*}.mlp\"]\n").refused, IsEmpty());
+  EXPECT_THAT(refusal(plan + "[\"model.layers.{*}\"]\n"), HasSubstr("hooks above the groups are not built"));
+}
+
+TEST(Native, TheOrderOfPrefetchIsSaidWhereItMayDiffer) {
+  const auto notes = [](const std::string& list) {
+    return read("parallel:\n  fsdp_plan:\n    num_to_forward_prefetch: 1\n    apply_modules: " + list + "\n").notes;
+  };
+  EXPECT_THAT(notes("[lm_head, \"model.layers.{*}\"]"), Contains(HasSubstr("prefetch follows the order in which")));
+  EXPECT_THAT(notes("[\"model.layers.{*}\"]"), Not(Contains(HasSubstr("prefetch follows"))));
+}
+
+std::string weights(const std::string& training, const std::string& folder) {
+  const Translation file = read("model:\n  model_name_or_path: " + folder + "\ntraining:\n" + training + kTools);
+  return fmt::format("init {} config {} load {}", flag_in(file, "--init-from-hf-path"), flag_in(file, "--model-config"),
+                     flag_in(file, "--load"));
+}
+
+TEST(Native, WeightsComeFromOneOfThreePlaces) {
+  const std::string folder = qwen3_folder("model.safetensors").string();
+  EXPECT_EQ(weights("  init_model_with_meta_device: false\n", folder), "init " + folder + " config none load none");
+  EXPECT_EQ(weights("  init_model_with_meta_device: true\n", folder),
+            "init none config " + folder + "/config.json load none");
+  EXPECT_EQ(weights("  init_model_with_meta_device: true\n  load: " + folder + "\n", "x"),
+            "init " + folder + " config none load none");
+  EXPECT_EQ(weights("  init_model_with_meta_device: true\n  load: dcp\n", "x"),
+            "init none config x/config.json load dcp");
+  EXPECT_THAT(read("model:\n  model_name_or_path: x\ntraining:\n  init_model_with_meta_device: true\n" + kTools).notes,
+              Contains(HasSubstr("weights: fresh ones")));
+}
+
+TEST(Native, ABatchIsMicroBatchTimesRanksTimesSteps) {
+  const std::string text = "training:\n  micro_batch_size: 2\n  gradient_accumulation_steps: 3\n" + kTools;
+  EXPECT_EQ(flag_in(read(text, {.world = 4}), "--global-batch-size"), "24");
+  EXPECT_EQ(flag_in(read(text, {.world = 4, .flags = {{"--micro-batch-size", "1"}}}), "--global-batch-size"), "12");
+  EXPECT_THAT(refusal("parallel:\n  data_parallel_size: 4\n" + kTools), HasSubstr("all 8 ranks read data; write 8"));
+}
+
+TEST(Native, EpochsAreStepsOfTheSamplesThatThereAre) {
+  const auto folder = test::fresh_folder();
+  std::string index("MMIDIDX\0\0", 9);
+  index += std::string("\1\0\0\0\0\0\0\0\4", 9);  // version, dtype
+  index += std::string("\100\0\0\0\0\0\0\0", 8);  // 64 samples
+  test::write_file(folder / "d.idx", index);
+  const std::string text = "training:\n  micro_batch_size: 2\n  train_epochs: 3\n" + kTools;
+  EXPECT_EQ(flag_in(read(text, {.world = 4, .flags = {{"--data-path", (folder / "d").string()}}}), "--train-iters"),
+            "24");
+  EXPECT_THAT(read(text).missing,
+              Contains(HasSubstr("training.train_epochs: the steps of 3 epochs follow from the data")));
+}
+
+TEST(Native, SavesEveryStepByDefault) {
+  const Translation file = read("training:\n  save: out\n" + kTools);
+  EXPECT_EQ(flag_in(file, "--save-interval"), "1");
+  EXPECT_EQ(flag_in(file, "--ckpt-format"), "torch_dcp");
+  EXPECT_THAT(file.notes, Contains(HasSubstr("a checkpoint is saved after every step")));
+  EXPECT_EQ(flag_in(read(kTools), "--save-interval"), "none");
+}
+
+TEST(Native, FeaturesAreKeysOfOurs) {
+  const Translation file = read(
+      "features:\n  recompute: true\n  recompute_plan: {apply_modules: [\"model.layers.{*}\"]}\n"
+      "  enable_chunk_loss: true\n  chunkloss_plan: {chunk_size: 512}\n"
+      "  enable_chunk_mbs: true\n"
+      "  chunkmbs_plan: {apply_modules: [\"model.layers.{*}\"], chunk_mbs: 2, chunk_kwarg_names: [position_ids]}\n"
+      "training:\n  optimizer: muon\n  lora: {enable: true, rank: 4}\n"
+      "  no_decay_modules: [norm]\n  no_decay_params: [bias]\n");
+  EXPECT_THAT(file.refused, IsEmpty());
+  EXPECT_EQ(key_in(file, "recompute_modules"), "[\"model.layers.{*}\"]");
+  EXPECT_EQ(key_in(file, "use_reentrant"), "false");
+  EXPECT_EQ(flag_in(file, "--loss-chunk-size"), "512");
+  EXPECT_EQ(key_in(file, "chunk_mbs"), "2");
+  EXPECT_EQ(flag_in(file, "--muon-scale-mode"), "spectral");
+  EXPECT_EQ(flag_in(file, "--no-weight-decay-on-norms-and-biases"), "on");
+  EXPECT_THAT(key_in(file, "lora"), HasSubstr("rank: 4"));
+  EXPECT_THAT(refusal("features:\n  recompute: true\n"), HasSubstr("nothing is recomputed: name modules"));
+}
+
+TEST(Native, AClassThatIsNotBuiltIsListedWithItsKeys) {
+  const Translation file = read("model:\n  model_id: ltx2\n  transformer: {layers: 4}\n" + kTools);
+  EXPECT_FALSE(file.model_is_built);
+  EXPECT_THAT(file.refused, IsEmpty());
+  EXPECT_THAT(file.listed, Contains("model.transformer"));
+  EXPECT_THAT(refusal("model:\n  model_id: qwen3\n  transformer: {layers: 4}\n" + kTools),
+              HasSubstr("unknown key 'model.transformer'"));
+}
+
+}  // namespace
+}  // namespace loom::dialects

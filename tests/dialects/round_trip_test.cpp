@@ -1,0 +1,158 @@
+// Promise: a job that is written in another dialect and read again is the same job, but for what is said to be lost;
+//          what a dialect has a row for is not lost.
+// World:   the table of the job's keys: each key with another value than its default, in turn; 4 ranks.
+#include <set>
+
+#include "engine/dialects/row.h"
+#include "engine/dialects/write.h"
+#include "engine/job/effective_config.h"
+#include "engine/job/key.h"
+#include "sharding/config/fsdp2_keys.h"
+#include "tests/dialects/translated.h"
+
+namespace loom::dialects {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+// Words that the key takes, other than its default's.
+job::Texts other_words(const job::Key& key) {
+  const job::Value usual = key.get(unwritten_job());
+  std::vector<job::Texts> candidates = {{"7"}, {"0.25"}, {"1.5"}, {"other"}, {"8"}};
+  if (key.kind == job::Kind::kChoice) candidates = {};
+  if (key.kind == job::Kind::kTexts) candidates = {{"one", "two three"}};
+  if (key.kind == job::Kind::kNumbers) candidates = {{"2", "3"}};
+  if (key.words != nullptr) {
+    for (const std::string& word : key.words()) candidates.push_back({word});
+  }
+  for (const job::Texts& words : candidates) {
+    try {
+      job::Job job = unwritten_job();
+      key.set(job, job::read_value(key, words));
+      if (key.get(job) != usual) return words;
+    } catch (const ConfigError&) {
+      continue;
+    }
+  }
+  return {};
+}
+
+Resolved with(const job::Key& key) {
+  Resolved resolved;
+  resolved.world = 4;
+  if (key.kind == job::Kind::kToggle) {
+    const auto usual = key.get(unwritten_job());
+    key.set(resolved.job, usual != job::Value(true));
+  } else {
+    const job::Texts words = other_words(key);
+    if (!words.empty()) key.set(resolved.job, job::read_value(key, words));
+  }
+  return resolved;
+}
+
+std::string text_of(Dialect dialect, const Resolved& resolved, std::vector<std::string>& lost) {
+  const Written written = write(resolved, dialect, context_of({.world = 4}));
+  lost = written.lost;
+  return written.text;
+}
+
+TEST(RoundTrip, OurOwnFileKeepsEveryKey) {
+  int tried = 0;
+  for (const job::Key& key : job::keys()) {
+    if (key.name() == "--fsdp2-config-path" || key.name() == "--freeze" || key.name() == "--recompute-keep" ||
+        key.name() == "--recompute-every") {
+      continue;  // keys of fsdp2_config.yaml go by these names
+    }
+    std::vector<std::string> lost;
+    const std::string text = text_of(Dialect::kFlat, with(key), lost);
+    EXPECT_THAT(lost, IsEmpty()) << key.name() << "\n" << text;
+    ++tried;
+  }
+  EXPECT_GT(tried, 170);
+}
+
+TEST(RoundTrip, TheEffectiveConfigurationOfARunIsItsJob) {
+  for (const job::Key& key : job::keys()) {
+    if (!key.in_train || key.name() == "--fsdp2-config-path") continue;
+    const Resolved run = with(key);
+    const Translation file = read(job::effective_config(run.job), {.world = 4});
+    EXPECT_THAT(file.refused, IsEmpty()) << key.name();
+    EXPECT_THAT(differences(run, resolve(file, context_of({.world = 4}))), IsEmpty()) << key.name();
+  }
+}
+
+TEST(RoundTrip, GptArgsKeepFlagsAndLoseWhatIsOff) {
+  for (const job::Key& key : job::keys()) {
+    if (key.name() == "--fsdp2-config-path") continue;
+    const bool is_off = key.kind == job::Kind::kToggle && key.get(with(key).job) != job::Value(true);
+    std::vector<std::string> lost;
+    text_of(Dialect::kGptArgs, with(key), lost);
+    if (!is_off) EXPECT_THAT(lost, IsEmpty()) << key.name();
+  }
+}
+
+// Flags that a dialect has a row for.
+std::set<std::string> flags_of(const Table& table) {
+  std::set<std::string> names;
+  for (const Row& row : table.rows) {
+    if (row.act == Act::kFlag) names.emplace(row.target);
+  }
+  return names;
+}
+
+TEST(RoundTrip, WhatADialectHasARowForIsNotLost) {
+  for (const Dialect dialect : {Dialect::kNative, Dialect::kLlm}) {
+    const std::set<std::string> known = flags_of(*table_of(dialect));
+    for (const job::Key& key : job::keys()) {
+      if (!known.contains(std::string(key.name())) || key.kind == job::Kind::kChoice) continue;
+      std::vector<std::string> lost;
+      const std::string text = text_of(dialect, with(key), lost);
+      EXPECT_THAT(lost, Not(::testing::Contains(std::string(key.name())))) << word_of(dialect) << "\n" << text;
+    }
+  }
+}
+
+TEST(RoundTrip, AFileWrittenTwiceIsTheSame) {
+  const std::string texts[] = {
+      "training:\n  micro_batch_size: 2\n  gradient_accumulation_steps: 3\n  lr: 1e-4\n  lr_warmup_ratio: 0.1\n"
+      "  train_iters: 20\n"
+      "  lr_decay_ratio: 0.5\n  save: out\n  clip_grad: 0\n"
+      "parallel:\n  fully_shard_parallel_size: 2\n"
+      "  fsdp_plan: {apply_modules: [\"model.layers.{*}\", lm_head], param_dtype: bf16}\n"
+      "features:\n  recompute: true\n  recompute_plan: {apply_modules: [\"model.layers.{*}\"]}\n",
+      "parallel:\n  fsdp_size: 4\n  recompute: true\ntraining:\n  max_steps: 40\n  output_dir: out\n"
+      "  gradient_accumulation_steps: 2\n"
+      "  warmup_ratio: 0.1\noptimization:\n  use_flash_attn: true\n  chunk_loss_size: 64\n"};
+  for (const std::string& text : texts) {
+    const Context context = context_of({.world = 4});
+    const Translation file = read(text, {.world = 4});
+    ASSERT_THAT(file.refused, IsEmpty());
+    const Resolved job = resolve(file, context);
+    for (const Dialect dialect : {file.dialect, Dialect::kFlat}) {
+      const Written written = write(job, dialect, context);
+      EXPECT_THAT(written.lost, IsEmpty()) << word_of(dialect) << "\n" << written.text;
+      const Resolved again = resolve(translate_text(written.text, "w.yaml", {}, context), context);
+      EXPECT_EQ(write(again, dialect, context).text, written.text);
+    }
+  }
+}
+
+TEST(RoundTrip, AKeyOfShardingGoesThroughTheSectionsThatHaveIt) {
+  const char* lines[] = {"sharding_size: 2",           "param_dtype: bf16",
+                         "reduce_dtype: fp32",         "output_dtype: fp16",
+                         "cast_forward_inputs: false", "sub_modules_to_wrap: [\"model.layers.{*}\", lm_head]",
+                         "ignored_modules: [lm_head]", "reshard_after_forward: false",
+                         "num_to_forward_prefetch: 2", "num_to_backward_prefetch: 3",
+                         "freeze: [lm_head]"};
+  for (const char* line : lines) {
+    const Context context = context_of({.world = 4});
+    const Resolved job = resolve(read(fmt::format("{}\n", line), {.world = 4}), context);
+    const Written native = write(job, Dialect::kNative, context);
+    const std::string name = std::string(line).substr(0, std::string(line).find(':'));
+    EXPECT_THAT(native.lost, Not(::testing::Contains(name))) << native.text;
+  }
+}
+
+}  // namespace
+}  // namespace loom::dialects

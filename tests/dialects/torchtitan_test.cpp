@@ -1,0 +1,46 @@
+// Promise: torchtitan's overrides are the flags that they mean.
+// World:   8 ranks.
+#include "tests/dialects/translated.h"
+
+namespace loom::dialects {
+namespace {
+
+using test::message_of;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Translation titan(const job::Texts& words) { return translate_titan(words, context_of({})); }
+
+TEST(Torchtitan, OverridesAreFlags) {
+  const Translation file =
+      titan({"--training.num_tokens_per_microbatch_per_dp_rank", "4096", "--training.max_context_length", "2048",
+             "--training.num_tokens_per_train_step=65536", "--training.steps", "10", "--optimizer.lr", "1e-3",
+             "--lr_scheduler.min_lr_factor", "0.1", "--parallelism.fsdp_reshard_after_forward", "never",
+             "--activation_checkpoint.mode", "full"});
+  EXPECT_THAT(file.refused, IsEmpty());
+  EXPECT_EQ(flag_in(file, "--seq-length"), "2048");
+  EXPECT_EQ(flag_in(file, "--micro-batch-size"), "2");
+  EXPECT_EQ(flag_in(file, "--global-batch-size"), "32");
+  EXPECT_EQ(flag_in(file, "--train-iters"), "10");
+  EXPECT_EQ(flag_in(file, "--min-lr"), "0.0001");
+  EXPECT_EQ(flag_in(file, "--lr-warmup-iters"), "200");
+  EXPECT_EQ(key_in(file, "reshard_after_forward"), "false");
+  EXPECT_EQ(key_in(file, "param_dtype"), "bf16");
+  EXPECT_EQ(key_in(file, "recompute_modules"), "[\"model.layers.{*}\"]");
+}
+
+TEST(Torchtitan, WordsChooseRecompute) {
+  EXPECT_EQ(key_in(titan({"activation-checkpoint:none", "--training.steps", "1"}), "recompute_modules"), "none");
+  EXPECT_EQ(key_in(titan({"activation-checkpoint:selective", "--training.steps", "1"}), "recompute_keep"),
+            "selected_ops");
+}
+
+TEST(Torchtitan, TokensThatDoNotDivideAreRefused) {
+  EXPECT_THAT(message_of<ConfigError>([] {
+                raise_refused(titan({"--training.num_tokens_per_microbatch_per_dp_rank", "3000"}));
+              }),
+              HasSubstr("it is no multiple of training.max_context_length 2048; make it one"));
+}
+
+}  // namespace
+}  // namespace loom::dialects

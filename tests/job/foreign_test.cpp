@@ -1,0 +1,53 @@
+// Promise: flags of launch scripts that set nothing here are rows of the table: each once, and in no other row; what is
+//          taken is taken, what is named is named as it was written, what is refused says what to write.
+// World:   the table.
+#include "engine/job/foreign.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <set>
+
+namespace loom::job {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+TEST(Foreign, EveryFlagIsInOneRow) {
+  std::set<std::string_view> names;
+  for (const Key& key : foreign_keys()) {
+    EXPECT_TRUE(names.insert(key.name()).second) << key.name() << " twice";
+    EXPECT_EQ(find_key(key.name()), &key) << key.name() << " is a key that sets a value too";
+    EXPECT_NE(key.outcome, Outcome::kBuilt) << key.name();
+    EXPECT_EQ(key.advice.empty(), key.accepted == kAnyValue) << key.name();
+    EXPECT_EQ(key.agreement, Agreement::kValue) << key.name();  // ranks compare what sets a value
+  }
+  EXPECT_GT(names.size(), 70U);
+}
+
+TEST(Foreign, ValuesAreAcceptedOneByOne) {
+  const Key& key = *find_key("--attention-dropout");
+  EXPECT_TRUE(accepts(key, "0.0"));
+  EXPECT_FALSE(accepts(key, "0.1"));
+  EXPECT_FALSE(accepts(key, "0|0.0"));
+  EXPECT_EQ(refusal(key, "0.1"), "--attention-dropout is 0.1; dropout is not built; write 0");
+}
+
+TEST(Foreign, WhatWasWrittenIsTakenNamedOrRefusedInTheTablesOrder) {
+  WrittenFlags written;
+  written.foreign = {{"--swiglu", ""},       {"--num-workers", "4"}, {"--master-addr", "here"},
+                     {"--num-layers", "12"}, {"--nnodes", "2"},      {"--sequence-parallel", ""}};
+  settle_foreign(written);
+  EXPECT_THAT(written.without_effect, ElementsAre("--num-workers 4", "--swiglu", "--num-layers 12"));
+  EXPECT_THAT(written.model_flags, ElementsAre(Pair("--num-layers", "12")));
+  EXPECT_THAT(
+      refused_foreign(written),
+      ElementsAre("--sequence-parallel goes with tensor parallelism, which is not built; remove it",
+                  "--nnodes is 2; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS "
+                  "before the program, without --nnodes and --nproc-per-node"));
+  EXPECT_THAT(refused_foreign({}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace loom::job
