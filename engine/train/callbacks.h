@@ -58,7 +58,7 @@ struct PretrainCallbacks {
   SaveModel save_model = {};
   // Called after training and saving, on every rank; rank 0's `out` is the program's.
   std::function<void(nn::Module& model, const TrainArguments&, std::ostream& out)> after_training = {};
-  // forward_step reads objective::reference_log_probs() of its batch: there is a second model of the same provider,
+  // forward_step reads objective::reference_log_probs() of its batch: the same provider makes a second, frozen model.
   // Without it, or with --ref-logps-cache, the log probabilities are computed before training.
   bool has_reference_model = false;
   std::string loss_unit = {};  // "nats per byte", printed behind evaluations

@@ -12,7 +12,7 @@
 
 namespace loom::train {
 
-// --optimizer. kMuon: the hidden matrices, and AdamW the rest. kAdamSwap: AdamW whose moments are on the device only
+// --optimizer. kMuon: Muon for hidden matrices, AdamW for the rest. kAdamSwap: AdamW, its moments on the device only
 // while they are used (nn/optim/swapped_adamw.h).
 enum class OptimizerKind : std::uint8_t { kAdam, kSgd, kMuon, kAdamSwap };
 
