@@ -1,4 +1,4 @@
-// What processes that are ranks compare of their jobs before the first step: every key of the table, by its value after
+// The parts of a job that ranks in separate processes compare before the first step: every key of the table, by its
 // the rules, and the flags that a program of pretrain() added. A new key is among them, unless its row says otherwise.
 //
 // Threads   safe from any number of threads.
