@@ -46,7 +46,7 @@ class SavePlan {
   std::string boxes_;  // of this rank, as sent to the others
   std::vector<std::size_t> own_;
   std::vector<io::DcpItem> items_;        // without pieces
-  std::vector<std::size_t> shares_with_;  // for every item the one whose pieces it has: itself, or that it is tied to
+  std::vector<std::size_t> shares_with_;  // for every item, the one whose pieces it uses: itself, or its tie's source
   std::vector<Piece> pieces_;             // in the order in which each writer writes them
 };
 

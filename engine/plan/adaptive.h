@@ -11,7 +11,7 @@
 // Search    exact over the numbers of modules in each mode (those that no other choice beats in both bytes and time),
 //          in the order of their cost; planning finds the first that fits. So the reported figures of the choice,
 //          peak and step, come from its own plan, and a larger budget never costs more.
-// Places    of a class, in the order of forward: swapped, recomputed, selected, kept. What leaves first has the longest
+// Places    of a class, in the order of forward: swapped, recomputed, selected, kept. The first to leave have the most
 //           time to come back.
 // Same      input, same choice: nothing is measured.
 // Errors    ConfigError: no file, no module to choose for. OutOfMemoryError with the minimum that a step needs, with

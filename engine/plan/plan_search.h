@@ -67,7 +67,7 @@ class PlanSearch {
     StepEstimate plan;
   };
   // Every combination of sharding size (auto, the devices of a node), reshard, recompute and prefetch that fits, each
-  // with the micro-batches 1, 2, 4, ... and the largest that fits; of the three fastest combinations every micro-batch,
+  // with the micro-batches 1, 2, 4, ... and the largest that fits; for the three fastest ones every micro-batch,
   // or 64 evenly spaced ones if more fit. The fastest per token first.
   std::vector<Candidate> sweep();
   // The largest micro-batch with which the step fits; larger ones are assumed to need more. ConfigError if none fits.

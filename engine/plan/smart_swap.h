@@ -1,4 +1,4 @@
-// Smart swap: which saved tensors leave for the host so that a step fits a device. A choice made before the first step,
+// Smart swap: the saved tensors that move to the host so that a step fits a device. A choice before the first step,
 // from plans of the same job; shapes and control flow are assumed to be the same in every step.
 //
 // Candidates  in a planned step, the tensors that blocks save (offload/activation_swap.h, kChosen), except the last
