@@ -11,11 +11,11 @@
 
 namespace loom::cli {
 
-// Where Megatron's distributed optimizer has no meaning here: what to say of the flag. Else empty.
+// The refusal of Megatron's distributed optimizer flag if it has no meaning here. Else empty.
 std::vector<std::string> refused_distributed_optimizer(const ForeignFlags& foreign,
                                                        const train::OptimizerOptions& optimizer);
 
-// Flags that do not fit each other: ConfigError.
+// ConfigError for flags that exclude each other.
 void check_host_optimizer(const Command& app, const ForeignFlags& foreign, const job::Job& values);
 
 }  // namespace loom::cli
