@@ -1,28 +1,28 @@
 // Swap of activations: saved tensors of modules move to the host in forward, and return before backward needs them.
 //
 // Blocks    a list of modules, numbered in its order, that run one after the other (decoder layers). SwapWhat selects
-//          the tensors that leave, of those a block saves for backward. The last block's stay: they are needed at once.
+//           the tensors that leave, of those a block saves for backward. The last block's stay: it needs them at once.
 // Stay      always: parameters and views of them, tensors without bytes, tensors that are not on the device, and a
-//          block's arguments after the first (tables and masks that all blocks share).
+//           block's arguments after the first (tables and masks that all blocks share).
 // Forward   a tensor that leaves is copied on the D2H stream behind an event of the compute stream. Its bytes are freed
-//          when the next block saves its first tensor; compute waits for the copies then. Other holders of the
-//          tensor keep its bytes.
+//           when the next block saves its first tensor; compute waits for the copies then. Other holders of the
+//           tensor keep its bytes.
 // Backward  the first request for a saved tensor of a block fetches all tensors of this block that are out, and behind
-//           all of the block before (H2D stream, after what compute has done by then). Compute waits for a copy where
+//           them the whole block before (H2D stream, after the compute work issued so far). Compute waits for a copy if
 //           its tensor is used.
 // Objects   every call of a block has its own record, which its saved tensors hold: any number of forwards may precede
-//          a backward. A call follows the one before it unless its number is smaller, which begins a new
-//          forward; calls of one number belong to a block that runs a few rows at a time (nn::chunk_mbs).
+//           a backward. A call follows the one before it unless its number is smaller, which begins a new
+//           forward; calls of one number belong to a block that runs a few rows at a time (nn::chunk_mbs).
 // Order     from the inside out: recompute, swap, sharding. A block that is recomputed saves what its checkpoint keeps.
 //           Calls without a graph (evaluation, the first forward of a reentrant recompute around the block) swap
 //           nothing.
 // Numbers   a tensor of a block: 0, 1, ... in the order in which one call first saves tensors that may leave.
-//          They are the same in every call and in a dry run, as long as shapes and control flow are.
+//           They are the same in every call and in a dry run, as long as shapes and control flow are.
 // Memory    on the device as activations; on the host in Device::host_memory(), as activations, pinned if requested.
 // Bits      tensors return with the same bytes.
 // Errors    ConfigError: a block without forward, one that is swapped twice. ModelError: a block of kFirstArgument that
-//          called without a tensor in front; a tensor that was written to after it was saved. DeviceError if the
-//          host has no memory, with the owner, the size, and the bytes already there.
+//           called without a tensor in front; a tensor that was written to after it was saved. DeviceError if the
+//           host has no memory, with the owner, the size, and the bytes already there.
 // Threads   the rank's host thread.
 // Source    MindSpeed-MM's activation offload (kFirstArgument), MindSpeed's swap-attention (kSavedInside), smart-swap
 //           (kChosen).

@@ -2,7 +2,7 @@
 //
 // Units    bytes.
 // Sources  MemAvailable of /proc/meminfo, and the limits of the process's memory cgroups (version 1 or 2) minus their
-//         present use, without droppable page cache. The least counts.
+//          present use, without droppable page cache. The least counts.
 // Errors   DeviceError from check_host_memory.
 #pragma once
 

@@ -3,10 +3,10 @@
 //
 // Placement, pinning and the warnings when the system refuses them: host_memory.h. A refusal never stops the run.
 // Pool      pinned pieces come from one pool of the size in the step's plan (pinned_pool.h), made with the first
-//          of them; pieces that do not fit into it, and all pinned pieces if no size is known, are buffers of their
+//           of them; pieces that do not fit into it, and all pinned pieces if no size is known, are buffers of their
 //           own, pinned as long as the rank's part of the limit of locked memory lasts.
 // Reuse     a freed piece is kept and reused for the same size and pinning, so that gradients, which
-//          come and go every step, are mapped, placed and locked once. Kept pieces return to the system when the
+//           come and go every step, are mapped, placed and locked once. Kept pieces return to the system when the
 //           allocator and its last piece are gone.
 // Threads   pieces may end on any thread; the rank's host thread requests them, and they prefer its node.
 #pragma once

@@ -2,13 +2,13 @@
 //
 // Units      bytes; a node is the kernel's number of a NUMA node.
 // Placement  pages prefer the requested node, else the node of the constructing thread's core; a
-//           node without memory for this process is replaced by the nearest that has some. One node needs no placement;
-//           if the kernel has no NUMA or refuses (containers often do), the buffer is ordinary page-aligned memory.
-//           A refused request is reported once.
-// Pages      a buffer of kHugePage or more begins at a huge page's boundary and is of huge pages where the system gives
+//            node without memory for this process is replaced by the nearest that has some. One node needs no placement;
+//            if the kernel has no NUMA or refuses (containers often do), the buffer is ordinary page-aligned memory.
+//            A refused request is reported once.
+// Pages      a buffer of kHugePage or more begins at a huge page's boundary and uses huge pages if the system has
 //            them (bench/README.md).
 // Pinning    mlock: the pages are present and stay. If that is refused (ulimit -l), the buffer stays pageable, and
-//           the refusal is reported once.
+//            the refusal is reported once.
 // Errors     DeviceError if the system has no memory left.
 // Threads    a buffer belongs to one thread at a time; HostMemoryCalls may be called from any thread.
 #pragma once

@@ -1,11 +1,11 @@
 // PinnedPool: the pinned host memory of one rank in one piece, of the size in its step's plan.
 //
 // Limit    the bytes that the threads of a process may lock together (ulimit -l) are divided equally by its ranks: the
-//          bytes of the pool, as many as a part, are locked, the rest is pageable. Which, does not depend on who comes
-//         of requests. Partial locking is reported once per process, with requested bytes, pinned bytes and the limit.
+//          first bytes of the pool, up to this share, are locked, the rest is pageable, independently of the order
+//          of requests. Partial locking is reported once per process, with requested bytes, pinned bytes and the limit.
 // Pieces   the lowest free place that is large enough, at 64 bytes; free neighbours are joined.
 // Pages    on the requested node; locked pages are checked afterwards (move_pages), and if many
-//         are elsewhere, that is reported once. The log at level debug has the pool's placement.
+//          are elsewhere, that is reported once. The log at level debug has the pool's placement.
 // Threads  the rank's host thread requests pieces, and they may end on any; the pool lives as long as its last piece.
 #pragma once
 

@@ -20,7 +20,7 @@ struct ChosenTensors {
 };
 
 struct SwapOptions {
-  bool swap_attention = false;  // --swap-attention: all that swap_modules save, of every decoder layer but the last
+  bool swap_attention = false;  // --swap-attention: all that swap_modules save, in every decoder layer but the last
   std::vector<std::string> swap_modules = {"input_norm", "self_attention", "post_attention_norm"};
   // Beside --swap-attention: the number of first layers whose MLPs are recomputed in backward.
   std::int64_t swap_recompute_mlps = 0;

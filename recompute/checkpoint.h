@@ -1,21 +1,21 @@
 // checkpoint: a module whose activations are recomputed in backward instead of kept.
 //
 // Kept         between forward and backward: the tensor arguments of the module and the state of random numbers;
-//             nothing else, unless Keep selects results of operators (selective recompute).
+//              nothing else, unless Keep selects results of operators (selective recompute).
 // Enclosing    the module's hooks registered before the call are recomputed with it, later ones remain
-//             outside: recompute first and shard then (the usual order) leaves gathers out of the recomputed region;
+//              outside: recompute first and shard then (the usual order) leaves gathers out of the recomputed region;
 //              the other order runs the sharding hooks again, which gather and record nothing twice. Paths do not
 //              change. Checkpoints nest.
 // Reentrant    forward runs without a graph; one node runs it again in backward, with a graph, and runs backward
-//             through that. Needs a tensor argument that requires grad (tensors in lists and dicts count), or the
+//              through that. Needs a tensor argument that requires grad (tensors in lists and dicts count), or the
 //              module's parameters would get no gradient.
 // Otherwise    (not reentrant) the graph is recorded in forward without saved tensors; the first node of backward that
-//             needs a tensor runs forward again, once per backward, up to the last tensor that is needed.
+//              needs a tensor runs forward again, once per backward, up to the last tensor that is needed.
 // Random       forward draws the same numbers again (RngState).
 // Errors       ConfigError: the module has no forward or is checkpointed already; reentrant, at the first forward with
-//             grad mode on: no argument requires grad and a parameter does; a reentrant one that should keep results.
-//             RecomputeError in backward: the second forward differs from the first, or a second backward needs
-//             results that were freed with the first.
+//              grad mode on: no argument requires grad and a parameter does; a reentrant one that should keep results.
+//              RecomputeError in backward: the second forward differs from the first, or a second backward needs
+//              results that were freed with the first.
 // Threads      the rank's host thread.
 // Source       torch.utils.checkpoint, both values of use_reentrant; its create_selective_checkpoint_contexts.
 #pragma once

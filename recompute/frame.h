@@ -3,7 +3,7 @@
 //
 // First forward   saved tensors are recorded and not held; the call's arguments are saved through the hooks around it.
 // Again           the first tensor that a backward needs runs the call again, once per graph task; each tensor is
-//                then returned once.
+//                 then returned once.
 // Lives           as long as the graph uses it.
 #pragma once
 
@@ -25,7 +25,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   nn::Value run_first(nn::Args args);
 
-  // What the call returns when it runs again: in the running backward, which it runs in where it has not yet. Once per
+  // The call's result when it runs again; runs it in the running backward unless that has done so already. Once per
   // backward. Precondition: not early_stop.
   nn::Value result_again();
 

@@ -1,4 +1,4 @@
-// KeptCall: what recompute keeps of a call - its arguments and the state of random numbers. Private to recompute.
+// KeptCall: what recompute keeps of a call: its arguments and the state of random numbers. Private to recompute.
 //
 // Arguments  the tensors are taken out of their containers, each once however often it is given; the remainder has
 //            places without bytes.

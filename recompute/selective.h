@@ -1,12 +1,12 @@
 // KeptResults: the results that selective recompute keeps of one call, so that backward does not recompute them.
 // Private to recompute.
 //
-// First forward   keeping() notes the results of fused attention, and, unless that alone is kept, of the first, third,
-//                fifth, ... matrix product of the call (q, v, gate and down of a Llama block). They are held
-//                unchanged: saved-tensor hooks do not see them.
+// First forward   keeping() records the results of fused attention, and, unless only those are kept, of the 1st, 3rd,
+//                 5th, ... matrix product of the call (q, v, gate and down of a Llama block). They are held
+//                 unchanged: saved-tensor hooks do not see them.
 // Second forward  recalling() returns them in the same order, each once; saving them again keeps them alive.
 // Errors          RecomputeError: the two forwards differ; a result was written to in between; a second backward, after
-//                the results are freed.
+//                 the results are freed.
 #pragma once
 
 #include <array>

@@ -1,18 +1,18 @@
 // CheckpointFolder: the checkpoints of a folder in Megatron's layout, and the choice of the one a run begins with.
 //
 // Layout    FOLDER/latest_checkpointed_iteration.txt, the tracker: the text of an iteration, or "release".
-//          FOLDER/iter_0000010/ (seven digits or more) and FOLDER/release/. Names that begin with a dot are being
-//          written or removed (checkpoint_store.h) and are ignored.
+//           FOLDER/iter_0000010/ (seven digits or more) and FOLDER/release/. Names that begin with a dot are being
+//           written or removed (checkpoint_store.h) and are ignored.
 // Own       a directory with shardloom_manifest.json (manifest.h): every file of it can be checked against its size and
 //           checksum.
 // Foreign   a directory without it that has .metadata, which PyTorch writes last: accepted unchecked, and reported so.
 // Torn      everything else: a file that is missing, shorter, or different; an invalid manifest; a link or a file in
-//          place of a directory. A torn checkpoint is never chosen.
+//           place of a directory. A torn checkpoint is never chosen.
 // Links     the folder itself may be one; links in it are not followed.
 // Memory    does not depend on the sizes that files claim: they are compared, never allocated.
 // Threads   safe from any number of threads.
 // Errors    ConfigError for an invalid tracker, for a requested checkpoint that is not usable, and for a folder that
-//          cannot be read. A problem of a single checkpoint is no error but its Verdict.
+//           cannot be read. A problem of a single checkpoint is no error but its Verdict.
 #pragma once
 
 #include <cstdint>
@@ -74,7 +74,7 @@ class CheckpointFolder {
   //
   // Requested   exactly that iteration, else an error with its verdict.
   // Tracker     the one it names; if that is torn, the newest usable iteration below it. Newer ones were not finished,
-  //            or belong to an abandoned run. `release` has nothing below it. Throws if none is usable.
+  //             or belong to an abandoned run. `release` has nothing below it. Throws if none is usable.
   // No tracker  the newest usable iteration: the first save of a run may have ended before its tracker.
   // Pruned      if a saving run changes the tracker meanwhile, and a checkpoint was passed over: looks again.
   std::optional<Choice> choose(std::optional<std::int64_t> requested, VerifyDepth depth) const;

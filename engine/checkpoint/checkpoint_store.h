@@ -2,19 +2,19 @@
 //
 // Steps     begin({10}) makes FOLDER/.iter_0000010.tmp-XXXX; the ranks write their files there; commit() flushes them,
 //           writes the manifest, flushes the directory, renames it to iter_0000010, flushes the folder, and only then
-//          writes the tracker. A run that ends anywhere in between leaves the tracker and every older checkpoint
-//          unchanged; the next begin() removes its leftovers, whose names begin with a dot.
+//           writes the tracker. A run that ends anywhere in between leaves the tracker and every older checkpoint
+//           unchanged; the next begin() removes its leftovers, whose names begin with a dot.
 // Again     an existing iter_0000010 is exchanged for the new one in one step, then removed. If the
-//          file system cannot exchange (some network file systems), it is moved aside first; for a moment the
-//          iteration then has neither name.
+//           file system cannot exchange (some network file systems), it is moved aside first; for a moment the
+//           iteration then has neither name.
 // Files     belong into the directory itself; commit() flushes each to disk. A rank of another machine flushes its own
-//          before it reports that it is done (save_parts.h does).
+//           before it reports that it is done (save_parts.h does).
 // Owner     one process of the job has the store, and the job holds the folder's io::OutputLock: every other entry
-//          whose name begins with a dot belongs to a dead run.
+//           whose name begins with a dot belongs to a dead run.
 // Links     are not followed: iter_0000010, release or the tracker as a link or as the wrong kind of file is refused.
 // Threads   one thread at a time; begin() and commit() may be on different threads.
 // Errors    ConfigError for an obstacle in the folder; Error with path and reason if the file system fails (disk full).
-//          Earlier contents stay. Only abandon() or the next begin() remove the files of a failed save.
+//           Earlier contents stay. Only abandon() or the next begin() remove the files of a failed save.
 #pragma once
 
 #include <cstdint>

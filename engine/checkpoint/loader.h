@@ -2,11 +2,11 @@
 //
 // Reading   each rank reads its own boxes, and the bytes that their checksums cover (io/dcp_folder.h).
 // Strict    the checkpoint must hold every tensor of the module and every state of the optimizer, with the same whole
-//          shape, and no others. One error lists all names that do not match.
+//           shape, and no others. One error lists all names that do not match.
 // Dtypes    a tensor of another dtype is converted.
 // Threads   the rank's host thread. Not collective.
 // Errors    ConfigError with the checkpoint's folder and the names; io::FileDamage for a damaged
-//          file: then the module may be partly loaded.
+//           file: then the module may be partly loaded.
 #pragma once
 
 #include <optional>

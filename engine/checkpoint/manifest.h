@@ -5,7 +5,7 @@
 //          "crc32c": "e3069283"}, ...]}; the files sorted by name, the checksum as 8 hex digits. The iteration of
 //          release is null.
 // Names    of files in the directory itself: no '/', no "." or "..", UTF-8, at most 255 bytes, no name that
-//         the store itself uses (the manifest's, .part_R.json); each once.
+//          the store itself uses (the manifest's, .part_R.json); each once.
 // Errors   ConfigError that begins with the path of the file.
 // Threads  safe from any number of threads.
 #pragma once

@@ -4,7 +4,7 @@
 // Same      all ranks have the same checkpoint open: the manifest's sizes and checksums; without a manifest the ends of
 //           each file and of each piece in it, where an archive has the checksums of its contents.
 // Whole     the checksum of every file matches the manifest. Ranks that see the same files (number, size and time of
-//          change of each) divide the bytes; a rank with a disk of its own sums its own files.
+//           change of each) divide the bytes; a rank with a disk of its own sums its own files.
 // Threads   the rank's host thread; collective.
 // Errors    ConfigError for ranks that differ, CommError; the same on every rank.
 #pragma once

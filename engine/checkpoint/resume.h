@@ -1,9 +1,9 @@
 // Resume: the checkpoint that a run begins with, agreed on and read by all ranks.
 //
 // Chosen    by rank 0 (checkpoint_folder.h), so that ranks whose views of a shared folder differ begin alike. A folder
-//          that has .metadata itself is a single checkpoint.
+//           that has .metadata itself is a single checkpoint.
 // Damage    if any rank finds damage while it reads a checkpoint (a checksum, a missing piece), all ranks pass over it
-//          with a warning and read the next older one; for a checkpoint requested by number it is an error.
+//           with a warning and read the next older one; for a checkpoint requested by number it is an error.
 // Gone      if another run removes or replaces the checkpoint while a rank reads it, all ranks look again.
 // Threads   the rank's host thread; collective.
 // Errors    ConfigError, the same on every rank.

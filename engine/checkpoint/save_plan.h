@@ -1,10 +1,10 @@
 // SavePlan: the assignment of a state's boxes to the ranks that write them.
 //
 // Rule      a box that several ranks hold (replicas) is written once: by the one among them with the fewest bytes to
-//          write so far, boxes in the order of the state; ties go to the lowest rank. Empty boxes are not
-//          written. Values are written by rank 0.
+//           write so far, boxes in the order of the state; ties go to the lowest rank. Empty boxes are not
+//           written. Values are written by rank 0.
 // Made      once for a state's names and boxes, from an exchange between the ranks; later saves reuse it while this
-//          rank's boxes do not change.
+//           rank's boxes do not change.
 // Threads   the rank's host thread; make() is collective.
 // Errors    ConfigError, the same on every rank: boxes of one tensor that do not fit together (sizes or dtypes differ,
 //           overlap, holes).

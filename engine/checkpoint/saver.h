@@ -1,14 +1,14 @@
 // Saver: writes the checkpoints of a run, each rank its part, in the layout of torch.distributed.checkpoint.
 //
 // Files     every rank with something to write makes __<rank>_0.distcp; rank 0 puts .metadata beside them, and the
-//          store (checkpoint_store.h) makes the whole visible at once.
+//           store (checkpoint_store.h) makes the whole visible at once.
 // Check     before the save is visible, every rank reads back its files' checksums, and rank 0 reads .metadata and the
 //           beginning of each part.
 // Async     save() copies this rank's boxes and returns; a thread writes the copies. A second save waits for the first.
-//          The copies are reused by the next save, so a rank never holds more than one set of them.
+//           The copies are reused by the next save, so a rank never holds more than one set of them.
 // Failure   a save that fails (disk full) leaves the previous checkpoint whole. Every rank learns of it at the next
 //           save() or finish(), rank 0 at the next poll(): an Error with stop_on_error, else a warning, and the run
-//          continues.
+//           continues.
 // Order     save() and finish() are collective.
 // Threads   the rank's host thread; one thread of its own while a save is in the background.
 // Errors    Error: the first failing rank's text, the same on every rank.

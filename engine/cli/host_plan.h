@@ -2,7 +2,7 @@
 //
 // When      before the ranks start, once per process; nothing is allocated.
 // Checked   the host memory of the step, by a dry run of it, for all ranks of this machine against the memory
-//          available. A step that cannot be planned (its forward reads values) is not checked: a warning.
+//           available. A step that cannot be planned (its forward reads values) is not checked: a warning.
 // Errors    ConfigError for cores outside this process's set; DeviceError if host memory is too small.
 #pragma once
 

@@ -14,7 +14,7 @@
 
 namespace loom::cli {
 
-// Of a training run; the locks are held as long as the run writes. `rank`: of this process, none where all ranks are
+// Opens a training run's outputs; the locks are held while the run writes. `rank`: this process's, none if all are
 // its threads. Every rank refuses what flags and inputs forbid; the writing ranks prepare their outputs.
 std::vector<io::OutputLock> open_outputs(const job::Job& arguments, std::optional<int> rank);
 

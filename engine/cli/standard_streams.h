@@ -1,7 +1,7 @@
 // The standard streams of a program, secured so that no output is lost silently. Private to engine/cli.
 //
 // Closed   descriptors 0 to 2 that are closed at the start are opened on /dev/null: otherwise a file of the run could
-//         become one of them, and get output meant for the terminal.
+//          become one of them, and get output meant for the terminal.
 // Signals  SIGPIPE and SIGXFSZ are ignored: a closed pipe and a file-size limit are errors with a text.
 #pragma once
 

@@ -1,10 +1,10 @@
 // The options and the result of a conversion of weights.
 //
 // HfToDcp   a Hugging Face folder as FOLDER/release of a folder of checkpoints: tensors under "model." + their name in
-//          the checkpoint, and checkpoint_version. One checkpoint file for each file of weights.
+//           the checkpoint, and checkpoint_version. One checkpoint file for each file of weights.
 // DcpToHf   the tensors below "model." as a Hugging Face folder, with the files of an assets folder: config.json,
 //           tokenizer, generation, chat template, code that config.json names. Other parts of the checkpoint stay out.
-//          A checkpoint of LoRA adapters: peft's folder; the assets folder is the base's and gives its names.
+//           A checkpoint of LoRA adapters: peft's folder; the assets folder is the base's and gives its names.
 // DcpToDcp  a checkpoint with its tensors cut along dim 0 for another number of ranks, as FSDP2 cuts them.
 // Names     in the checkpoint: see NameRules. Names of ties and fused weights are the names in the Hugging Face folder.
 // Outputs   appear whole or not at all; nothing is overwritten.

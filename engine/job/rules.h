@@ -5,7 +5,7 @@
 // rules_*.cpp; the command line applies the table after it has read all keys.
 //
 // Order     rules see the keys as written, with a stage and recompute flags already settled
-//          (cli/words/argument_rules.h), but before ranks, batch and schedule.
+//           (cli/words/argument_rules.h), but before ranks, batch and schedule.
 // Threads   the table is constant.
 #pragma once
 

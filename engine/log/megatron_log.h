@@ -4,11 +4,11 @@
 //              [2026-11-21 22:45:37] iteration        5/      10 | consumed samples:           40 | elapsed time per
 //             iteration (ms): 123.4 | learning rate: 1.250000E-06 | global batch size:     8 | lm loss: 1.087500E+01 |
 //             loss scale: 1.0 | grad norm: 2.000 | number of skipped iterations:   0 | number of nan iterations:   0 |
-//            "skipped samples: {:12d}" follows the consumed ones if there are any, "throughput per GPU
-//            (TFLOP/s/GPU): {:.1f}" the elapsed time if a flag requests it; figures of the loss function follow the
+//             "skipped samples: {:12d}" follows the consumed ones if there are any, "throughput per GPU
+//             (TFLOP/s/GPU): {:.1f}" the elapsed time if a flag requests it; figures of the loss function follow the
 //             loss, in its form; a step without an update has no gradient norm.
 // Mean        losses are averaged over the interval's steps with an update; a skipped one counts in the
-//            elapsed time and as skipped. The learning rate is the rate of the next step.
+//             elapsed time and as skipped. The learning rate is the rate of the next step.
 // Evaluation  " validation loss at iteration N | lm loss value: {:.6E} | lm loss PPL: {:.6E} | " between two lines of
 //             dashes; PPL = exp(min(20, loss)). "at iteration N on validation set" after the last step, "at iteration N
 //             on test set" for the test data. Figures of the loss function follow: " NAME value: {:.6E} |".

@@ -2,17 +2,17 @@
 //
 // Line      {"step": 1, "loss": 5.5, "grad_norm": 1.2, "lr": 0.0003, "tokens_per_second": 12000.0,
 //           "peak_memory_bytes": {"activation": 1048576, ...}, "peak_host_memory_bytes": 0, "held_out_loss": 5.6}; the
-//          last key only if evaluated. If the loss function reports figures of its own, "reports": {"name": 1.5}
+//           last key only if evaluated. If the loss function reports figures of its own, "reports": {"name": 1.5}
 //           is the last key, and "held_out_reports", of the same form, follows "held_out_loss".
 //           Under a loss scale, "loss_scale": 65536.0 follows "lr", and "skipped": true follows that in a step without
 //           update, whose "grad_norm" is null without a warning.
-//          A number that is not finite is null, and one warning is logged for a whole run. Keys always have this
+//           A number that is not finite is null, and one warning is logged for a whole run. Keys always have this
 //           order.
 // Earlier   lines of an earlier run are kept: a new run moves them to metrics.1.jsonl (the first free number)
-//          and logs the move. A resumed run writes behind them; an incomplete last line is removed, which is
-//          logged. If a step then has two lines, readers use the later one.
+//           and logs the move. A resumed run writes behind them; an incomplete last line is removed, which is
+//           logged. If a step then has two lines, readers use the later one.
 // Failure   a line that cannot be written (disk full) ends nothing: one warning is logged, no half line remains, the
-//          next step tries again, and problem() lists what is missing.
+//           next step tries again, and problem() lists what is missing.
 // Threads   one thread at a time; one rank of the job writes.
 // Errors    ConfigError with the path if the file cannot be opened. Every line is written at once, so a run that dies
 //           keeps its lines.

@@ -3,8 +3,8 @@
 // Terminal  [========>               ] 12/100  loss 3.1416  12345 tokens/s  1:23 left
 //           redrawn at most ten times a second, and at the last step.
 // Plain     step 12/100  loss 3.1416  12345 tokens/s  1:23 left
-//          every log_interval steps, and at the last one. For files and pipes, and under an MPI launcher, which passes
-//          on whole lines and shows a terminal to the program even if it has none.
+//           every log_interval steps, and at the last one. For files and pipes, and under an MPI launcher, which passes
+//           on whole lines and shows a terminal to the program even if it has none.
 // Reports   of the loss function follow the loss, in their order: "loss 3.1416  accuracy 0.5000"; on a terminal
 //           as many as fit into its width.
 // Left      the average time of this run's steps, times the number of steps to come.

@@ -2,10 +2,10 @@
 // --check-for-large-grads).
 //
 // Rule      the first 100 finite values fix a maximum of their magnitudes and are never spikes; from then on a value of
-//          at least 10 times that maximum is one. A value that is not finite, and a step without an update, does not
-//          count and is no spike.
+//           at least 10 times that maximum is one. A value that is not finite, and a step without an update, does not
+//           count and is no spike.
 // Warning   one per spike, in the log; the run continues. Megatron-LM judges the loss of every micro-batch of every
-//          rank, and may end the run; here it is the mean of the step.
+//           rank, and may end the run; here it is the mean of the step.
 // State     a value: a resumed run that gets it continues as if it had not stopped.
 // Threads   the rank's host thread. One rank of the job warns.
 // Source    Megatron-LM core_v0.12.1, megatron/core/rerun_state_machine.py, is_unexpectedly_large.

@@ -1,9 +1,9 @@
 // TensorBoard: the scalars of a run in an event file, under Megatron-LM's tags.
 //
 // Step        every tensorboard_log_interval steps: learning-rate (of the next step), batch-size, lm loss and the
-//            figures of the loss function by name, grad-norm; loss-scale unless turned off; world-size if a flag
-//            requests it. Each also as "TAG vs samples", whose step is the number of samples consumed.
-//            skipped-train-samples, if any. A step without an update has no losses and no gradient norm.
+//             figures of the loss function by name, grad-norm; loss-scale unless turned off; world-size if a flag
+//             requests it. Each also as "TAG vs samples", whose step is the number of samples consumed.
+//             skipped-train-samples, if any. A step without an update has no losses and no gradient norm.
 // Memory      by flag: mem-reserved-bytes, mem-allocated-bytes, mem-max-allocated-bytes, of the emulated
 //             device. Megatron's mem-allocated-count has no counterpart.
 // Timers      by flag, every log_interval steps: iteration-time in seconds (also vs samples), and with
@@ -11,7 +11,7 @@
 // Evaluation  lm loss validation (also vs samples); by flag, lm loss validation ppl (also vs samples), which is
 //             exp(min(20, loss)).
 // Written     when tensorboard_queue_size scalars wait or two minutes after the first of them, and at the end; a killed
-//            run loses the waiting scalars.
+//             run loses the waiting scalars.
 // Failure     scalars that cannot be written (disk full) end nothing: one warning is logged, and problem() returns how
 //             many are missing.
 // Resumed     a resumed run writes a new file into the same folder; TensorBoard joins them.

@@ -3,7 +3,7 @@
 // Letters   n pairs; row i is the chosen answer of pair i, row n + i the rejected one. p_i = log p(answer | prompt) of
 //           the policy, r_i of the reference model, L_i the tokens of the answer; D = chosen less rejected.
 // DPO       h = D(p) - D(r). sigmoid: -(1 - e) log s(b h) - e log s(-b h); hinge: max(0, 1 - b h).
-//          ipo: (h - 1 / (2 b))^2 with p / L and r / L instead of p and r.
+//           ipo: (h - 1 / (2 b))^2 with p / L and r / L instead of p and r.
 // SimPO     h = D(p / L) - gamma_beta_ratio; sigmoid and hinge as above, ipo with this h. No reference model.
 // SFT term  pref_ftx * (-p / L) of the chosen answer is added; none up to 1e-6.
 // Loss      the mean over the pairs. b = beta, e = label_smoothing, s the logistic function.

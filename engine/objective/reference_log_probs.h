@@ -2,9 +2,9 @@
 // (--ref-logps-cache): a run that reads them holds no reference model.
 //
 // File     safetensors: "chosen" and "rejected", fp64 [pairs], by number of pair (data::NumberedSamples); the metadata
-//         holds the facts they were computed from.
+//          holds the facts they were computed from.
 // Errors   ConfigError with the file: one of another format, and one for other weights or other samples, with the
-//         difference.
+//          difference.
 // Threads  any.
 #pragma once
 

@@ -4,7 +4,7 @@
 //          rejected one. The reward of a row is the score of its last token. Loss: the mean over the pairs of
 //          -log s(reward of the chosen answer - reward of the rejected one), s the logistic function.
 // Process  a label at the end of each step of a text: the cross entropy of the logits at that token (not before it),
-//         over the tokens that are labels or, if labels are named, over these alone.
+//          over the tokens that are labels or, if labels are named, over these alone.
 // Source   MindSpeed-LLM tasks/posttrain/{orm,prm}, trl RewardTrainer.
 #pragma once
 

@@ -1,8 +1,8 @@
 // Memory over time: when a change of the memory takes effect.
 //
 // Virtual  memory is accounted when the host allocates it, and the host runs ahead. A change takes effect when the
-//         compute stream has done the kernels issued before it: in the phase that allocated it, as phases are shown.
-//         The report and the trace for Perfetto both show it there.
+//          compute stream has done the kernels issued before it: in the phase that allocated it, as phases are shown.
+//          The report and the trace for Perfetto both show it there.
 // Wall     at the host's clock: the compute stream is the host's thread.
 // Threads  any.
 #pragma once

@@ -6,7 +6,7 @@
 // Slices    named after kernel or collective and its group ("all_gather layers.3"); bytes, and of collectives their
 //           ranks, in the arguments.
 // Arrows    from a work item to the next work of the stream that waited for it, or to the wait of the host.
-// Counters  memory by category, and allocated and reserved as the caching allocator counts, where memory_points.h says.
+// Counters  memory by category, and allocated and reserved as the caching allocator counts; times as in memory_points.h
 // Units     timestamps are microseconds with ns as decimals, from the start of the recording.
 // Threads   any.
 // Source    "Trace Event Format" of the Chromium project.

@@ -4,14 +4,14 @@
 //           .summary.json: per kernel (and copy) count and total time; per collective, its group's size and bytes
 //           besides.
 // Levels    level0  what runs on the streams, collectives with groups, ranks and bytes; the compute stream's kernels
-//                  joined if issued in one go; arrows for events
+//                   joined if issued in one go; arrows for events
 //           level1  each kernel
 //           level2  shapes, the waits of streams, memory by category
 // Switches  with_cpu the host's lane; with_memory and record_shapes bring these at lower levels; with_stack the running
-//          modules as each slice's call_site (in backward, the modules of its forward).
+//           modules as each slice's call_site (in backward, the modules of its forward).
 // Clocks    the host's, for real execution: an item's start and end on the thread that ran it; a collective's time
-//          includes its wait for peers. With a device profile, virtual time as a second process of the trace: this
-//          rank alone, assuming identical peers.
+//           includes its wait for peers. With a device profile, virtual time as a second process of the trace: this
+//           rank alone, assuming identical peers.
 // Between   steps nothing is collected (evaluation).
 // Cost      nothing outside of the steps. The rank's streams are drained before the first and after the last one;
 //           bits do not change.

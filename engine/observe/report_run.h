@@ -1,15 +1,15 @@
 // The report of a training run (--report): the lines of metrics.jsonl, and one step in virtual time.
 //
 // Step     the second of this run (the first also fills the caches of later steps), or the only one: rank 0's streams,
-//         memory and schedule, timed on the device profile of --report-device, assuming identical peers.
+//          memory and schedule, timed on the device profile of --report-device, assuming identical peers.
 // JSON     "report": "run"; "model", "parameters", "device", "world_size", "mode", "micro_batch_size", "micro_batches",
-//         "seq_length"; "steps": lines of metrics.jsonl, and "steps_of_run", more than those lines if the run is longer
-//         than kReportSteps: then every n-th line is kept, all evaluations, and the last; "recorded_step"; "time",
+//          "seq_length"; "steps": lines of metrics.jsonl, and "steps_of_run", more than those if the run is longer
+//          than kReportSteps: then every n-th line is kept, all evaluations, and the last; "recorded_step"; "time",
 //          "communication" (collective_sums.h), "timeline", "memory_over_step", "groups" of that step (report_step.h),
 //          "host_bytes", the peak of the host's memory up to then; "warnings" of the configuration and the
 //          schedule; "configuration" (report_configuration.h).
 // Errors   read_report_inputs: ConfigError for an unusable profile or path. end_step: DeviceError if the
-//         profile has no rate for a dtype of the step. write: Error if writing fails.
+//          profile has no rate for a dtype of the step. write: Error if writing fails.
 // Threads  read_report_inputs once per process; a RunReport lives on the host thread of rank 0.
 #pragma once
 

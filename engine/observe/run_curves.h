@@ -4,7 +4,7 @@
 //           tags are Megatron-LM's (lm loss, grad-norm) or torchtitan's (loss_metrics/global_avg_loss, grad_norm).
 // Repeated  if a step occurs twice, after a resume, the later counts.
 // Same      both values are null (not finite), or |b - a| <= tolerance * |a|. Without a tolerance, equal
-//          numbers; if one of the runs is from event files, which hold floats, the other's values are rounded to float
+//           numbers; if one of the runs is from event files, which hold floats, the other's values are rounded to float
 //           first.
 // Errors    ConfigError: a path of neither kind, a damaged file (metrics_file.h, io/event_file.h).
 // Threads   any.

@@ -3,9 +3,9 @@
 // Source    the recording of that step: work of streams and marks (device/recording.h).
 // Events    IN    gather-copy-in: shards copied into their place
 //           AG    gather: the all-gather
-//          W     compute: a gather waited for, copied out if the layout needs it; the parameters are usable
+//           W     compute: a gather waited for, copied out if the layout needs it; the parameters are usable
 //           RE    resharded; REPF to the post-forward shards (no stream)
-//          DROP  a gather that nothing waited for was freed (no stream)
+//           DROP  a gather that nothing waited for was freed (no stream)
 //           run   compute: kernels issued one after another
 //           RIN   compute: gradients copied into the reduction's input
 //           RS    reduce-scatter: the reduce-scatter

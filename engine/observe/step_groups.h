@@ -4,7 +4,7 @@
 // Group    of a collective: its own. Of a kernel: the one that the compute stream waited for last; kernels of the
 //          optimizer have none.
 // Exposed  a collective runs and no kernel does (virtual_time/breakdown.h). Of several collectives, the one that began
-//         first is charged, so that the sum over groups equals the breakdown's.
+//          first is charged, so that the sum over groups equals the breakdown's.
 // Threads  any.
 #pragma once
 

@@ -9,8 +9,8 @@
 //           bytes and added time of one module are the difference over their number. A mode that saves nothing, or
 //           saves less than a cheaper one, is left out.
 // Search    exact over the numbers of modules in each mode (those that no other choice beats in both bytes and time),
-//          in the order of their cost; planning finds the first that fits. So the reported figures of the choice,
-//          peak and step, come from its own plan, and a larger budget never costs more.
+//           in the order of their cost; planning finds the first that fits. So the reported figures of the choice,
+//           peak and step, come from its own plan, and a larger budget never costs more.
 // Places    of a class, in the order of forward: swapped, recomputed, selected, kept. The first to leave have the most
 //           time to come back.
 // Same      input, same choice: nothing is measured.

@@ -3,7 +3,7 @@
 // Units    in the names of JSON keys: _bytes, _ns, _per_s; shares (mfu) are of 1. In text: scaled to the size
 //          (engine/core/units.h).
 // Text     at most kTextColumns a line (engine/core/wrapped.h). First the planned configuration, then whether it fits
-//         and how fast it is, then the tables.
+//          and how fast it is, then the tables.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

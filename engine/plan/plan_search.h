@@ -1,10 +1,10 @@
 // Searches with plans: the remedies for a step that does not fit, the fastest configuration, the largest batch.
 //
 // Fits     the step runs within the profile's memory; as on a real device, cached segments are released first
-//         (StepEstimate::memory counts how often).
+//          (StepEstimate::memory counts how often).
 // Batch    one micro-batch on every device, unless SearchOptions have more.
 // Worlds   every number of devices up to a node, whole nodes beyond it; only numbers that the file's sharding_size,
-//         reshard_after_forward and expert_parallel_size divide, and that divide the global batch.
+//          reshard_after_forward and expert_parallel_size divide, and that divide the global batch.
 // Changes  to the keys of fsdp2_config.yaml that trade memory for time, and to the micro-batch. Recompute means the
 //          containers among sub_modules_to_wrap ("model.layers.{*}").
 // Order    by step time per token; ties go to the first named. The same answer every time.

@@ -1,13 +1,13 @@
 // planner: one training step of rank 0 of any world, without arithmetic and without memory: its bytes and its time.
 //
 // How       the trainer itself runs, on a dry device in a simulated world: a plan and a run use the
-//          same code. Peers are assumed to be identical, rank 0 has the largest shards, expert routing counts as
+//           same code. Peers are assumed to be identical, rank 0 has the largest shards, expert routing counts as
 //           balanced. Steps before the planned one bring caches and optimizer state to their steady state.
 // Memory    as PyTorch's caching allocator counts: allocated, and reserved in segments; by phase and by category.
 // Time      virtual, from the recording of the step and a hardware profile: as the host issues it, and what device and
 //           links alone would need (device bound).
 // Errors    ConfigError for the user's files. OutOfMemoryError with phase, group and the table by category if the
-//          profile's memory is too small, HostMemoryError if its host is, unless the capacity is lifted.
+//           profile's memory is too small, HostMemoryError if its host is, unless the capacity is lifted.
 // Threads   the calling thread; several plans at once on several threads.
 #pragma once
 

@@ -2,8 +2,8 @@
 // from plans of the same job; shapes and control flow are assumed to be the same in every step.
 //
 // Candidates  in a planned step, the tensors that blocks save (offload/activation_swap.h, kChosen), except the last
-//            block's. A tensor idles from when the compute stream has saved it until backward reaches it; of
-//            several micro-batches, the shortest time counts. Both its copies must fit into it.
+//             block's. A tensor idles from when the compute stream has saved it until backward reaches it; of
+//             several micro-batches, the shortest time counts. Both its copies must fit into it.
 // Choice      the largest bytes x idle time first, ties in the order of the blocks and of their tensors: the shortest
 //             such list with which a planned step runs within the budget. Every trial is a plan of the whole step, with
 //             the copies' streams, waits and memory.

@@ -2,7 +2,7 @@
 // long recomputing the same would take.
 //
 // Exposed    from when the compute stream has nothing else to do, and the host has issued the wait, to the end of the
-//           copy that it waits for. If the host itself waits (pageable memory), from when compute is done.
+//            copy that it waits for. If the host itself waits (pageable memory), from when compute is done.
 // Recompute  the kernels of the forwards of the block's swapped modules, all micro-batches.
 // Threads    any.
 #pragma once

@@ -2,7 +2,7 @@
 // get_args().
 //
 // Lifetime  it refers to the job, which outlives the run. The copy for the provider of the data lives as long as the
-//          loaders; other callbacks copy it to keep it.
+//           loaders; other callbacks copy it to keep it.
 // Units     iterations are optimizer steps; batch sizes are sequences.
 #pragma once
 

@@ -3,7 +3,7 @@
 //
 // Order    as in Megatron-LM; the first case that applies decides:
 //          1. the last step        save, end.
-//         2. a signal             save, end. With exit_signal_handler a regular end, except for SIGINT.
+//          2. a signal             save, end. With exit_signal_handler a regular end, except for SIGINT.
 //          3. save_interval/epochs save.
 //          4. exit_duration        save unless 3 did, end.
 //          5. exit_interval        save unless 3 did, end.

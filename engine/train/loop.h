@@ -33,7 +33,7 @@ struct LoopHooks {
 //
 // Save    after a step, its evaluation and its metrics, as exit_decision.h decides; before the test data.
 // Early   the run may end before --train-iters: observers get run_stopped() instead of run_done(), and no test data is
-//        read. A signal also skips the held-out evaluation of its step.
+//         read. A signal also skips the held-out evaluation of its step.
 // Result  for the last step: why the run ended, the text to print, and the signal for the exit status.
 ExitDecision run_steps(Trainer& trainer, const ScheduleOptions& options, const data::DataLoaders& data,
                        std::vector<StepObserver*> observers, const LoopHooks& hooks);

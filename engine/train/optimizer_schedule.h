@@ -1,8 +1,8 @@
 // OptimizerSchedule: learning rate and weight decay of a run, and their saved state.
 //
 // Units     samples of the training data, as in Megatron: the values of --lr-decay-iters and similar flags times the
-//          global batch size. Only samples of updates that were made count: iterations of --iterations-to-skip and
-//          overflows do not move the schedule.
+//           global batch size. Only samples of updates that were made count: iterations of --iterations-to-skip and
+//           overflows do not move the schedule.
 // Saved     ScheduleState, under Megatron's names. A resumed run compares it with its command line: a value that
 //           differs and has an effect is an error, unless --override-opt_param-scheduler (the command line holds) or
 //           --use-checkpoint-opt_param-scheduler (the checkpoint holds) is given.

@@ -3,9 +3,9 @@
 // Classes   --no-decay-modules: no parameter below a module of one of these classes decays. The root does not
 //           count.
 // Texts     --no-decay-params: a parameter whose path contains one of these texts does not decay; letter case is
-//          ignored.
+//           ignored.
 // Rates     --lr-scaling-plan: the first regular expression that matches the beginning of a parameter's path sets the
-//          factor on its learning rate; without a match it is 1.
+//           factor on its learning rate; without a match it is 1.
 // Source    MindSpeed-MM, fsdp/optimizer/optimizer.py.
 #pragma once
 

@@ -1,7 +1,7 @@
 // ParamsNorm: the L2 norm of a model's parameters after each step, as --log-params-norm shows it.
 //
 // Which    every parameter once, however it is sharded, of the part that fully_shard() was applied to; all parameters
-//         of a model that is not sharded. The same bits on every rank.
+//          of a model that is not sharded. The same bits on every rank.
 // Threads  the rank's host thread; end_step() is collective, so every rank has one.
 // Source   Megatron-LM, megatron/training/utils.py, calc_params_l2_norm.
 #pragma once

@@ -3,10 +3,10 @@
 // Saved     model.*, optimizer.*, opt_param_scheduler.*, rng_state.*, iteration, checkpoint_version, and under args.*
 //           the flags that steer the computation (docs/formats.md lists every name).
 // Adapters  in a run with adapters (models/lora), model.* and optimizer.* hold these alone; lora.* holds their
-//          configuration and a digest of the base. The base is loaded as for a new run and must be the same.
+//           configuration and a digest of the base. The base is loaded as for a new run and must be the same.
 // Resume    at the iteration, sample, schedule, loss scale and random numbers of the checkpoint, under any number of
-//          ranks. Dropout's random numbers belong to a data rank: under another number of data ranks each continues
-//          behind the farthest one in the checkpoint.
+//           ranks. Dropout's random numbers belong to a data rank: under another number of data ranks each continues
+//           behind the farthest one in the checkpoint.
 // Foreign   a checkpoint of PyTorch has no run state: iteration is its "step", or the number of its folder; samples are
 //           iterations times the global batch.
 // Threads   the rank's host thread; load(), save() and finish() are collective.

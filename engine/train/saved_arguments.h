@@ -5,7 +5,7 @@
 // Types    True and False for a flag without a value, whole and real numbers, texts, lists; None if a value is not
 //          given.
 // Earlier  checkpoints hold None for False, whole numbers for reals that are whole, and a list as
-//         one text: is_same_argument() accepts them by their meaning.
+//          one text: is_same_argument() accepts them by their meaning.
 // Threads  safe from any number of threads.
 #pragma once
 

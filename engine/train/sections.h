@@ -2,7 +2,7 @@
 // they need; only the makers of a rank, its inputs and its trainer take all. job::Job adds the sections of rooms above.
 //
 // Filled   engine/cli/words/arguments.h makes it from a command line, fills in the defaults that depend on
-//         others, and checks everything that depends on flags alone. The rooms that need files read them.
+//          others, and checks everything that depends on flags alone. The rooms that need files read them.
 #pragma once
 
 #include "engine/data/options.h"

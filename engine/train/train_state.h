@@ -2,7 +2,7 @@
 // steps; it moves another trainer of the same job to the same position.
 //
 // Draws    random numbers are functions of (seed, name, index) (core/rng.h), so the seed and the numbers here are the
-//         whole position of every stream; there is no generator to save. `draws` belongs to a rank.
+//          whole position of every stream; there is no generator to save. `draws` belongs to a rank.
 #pragma once
 
 #include <cstdint>

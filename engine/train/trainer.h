@@ -9,7 +9,7 @@
 // Finite    with check_for_nan_in_loss_and_grad, a loss of this rank that is NaN or Inf is an Error; the other ranks
 //           end with it.
 // fp16      the loss is multiplied by the loss scale (loss_scaler.h) before backward; clipping divides the gradients
-//          by it. A step without an update counts its samples and its iteration.
+//           by it. A step without an update counts its samples and its iteration.
 // Offload   with offload_to_cpu gradients are squared and used in the order in which they arrive on the host, unless
 //           PyTorch's order of events is kept (waits_in_backward, inputs.h). The bits are the same.
 // Position  state(), a value; a step depends on earlier steps through it, weights and optimizer state alone.

@@ -1,7 +1,7 @@
 // Tuning: the parameters of the model that a run trains: all, all except frozen modules, or adapters alone.
 //
 // Sources  the flags (--freeze, --lora-*) and the keys `freeze` and `lora` of fsdp2_config.yaml. Frozen modules of both
-//         count; adapters are configured in one of the two.
+//          count; adapters are configured in one of the two.
 // Order    ties undone (provide_model), adapters, frozen modules; then sharding.
 // Errors   ConfigError with flag or file:line:column; the same on every rank.
 // Threads  the rank's host thread.

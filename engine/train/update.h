@@ -3,9 +3,9 @@
 //
 // Norm      of the gradients as backward left them, the same bits on every rank; without the loss scale.
 // Order     norm, overflow, clipping, optimizer. Without clipping, loss scale and check_for_nan_in_loss_and_grad the
-//          optimizer takes each gradient as it arrives on the host, and the norm comes last.
+//           optimizer takes each gradient as it arrives on the host, and the norm comes last.
 // Overflow  a gradient of any rank that is NaN or Inf under a loss scale skips the update on all ranks, and the
-//          schedules stay. At a scale that cannot fall it is an Error, with check_for_nan_in_loss_and_grad.
+//           schedules stay. At a scale that cannot fall it is an Error, with check_for_nan_in_loss_and_grad.
 // Errors    Error for a norm that is not finite, with check_for_nan_in_loss_and_grad, before the optimizer changes
 //           anything; it names the first such gradient of any rank.
 // Threads   the rank's host thread; take() is collective.

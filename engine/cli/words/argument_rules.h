@@ -1,7 +1,7 @@
 // The rules for values of flags, single and combined, and the values that follow for flags that are not
 // given. Private to engine/cli.
+//
 // Errors   ConfigError: flag, value, allowed values; for a training command, all at once.
-// Errors   ConfigError: flag, value, what is allowed; of a training command all at once.
 #pragma once
 
 #include "engine/cli/words/arguments.h"

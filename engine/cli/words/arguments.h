@@ -2,13 +2,13 @@
 // inspect, and the command line of a pretrain program (pretrain.h).
 //
 // Names    Megatron-LM's if Megatron has the flag; the meaning is then the same. Underscores may replace the
-//         dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
-//         (foreign_flags.cpp). If a flag is given twice, the last counts, as with argparse.
+//          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
+//          (foreign_flags.cpp). If a flag is given twice, the last counts, as with argparse.
 // Presets  --model-config and --fsdp2-config-path take the name of a file in configs/models and configs/fsdp2 too.
 // Units    iterations are optimizer steps; batch sizes are sequences.
-// Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling; flags that are unknown or not taken
-//         are all in one error, a line each. The program prints it and exits with kExitUsage. Every check that
-//         depends on flags alone is made here, before anything is allocated; files are read by their users.
+// Errors   ConfigError in one line: flag, value, allowed values, nearest spelling; unknown and unsupported flags
+//          are all in one error, a line each. The program prints it and exits with kExitUsage. Every check that
+//          depends on flags alone is made here, before anything is allocated; files are read by their users.
 // Threads  none are started; nothing here calls exit().
 #pragma once
 

@@ -2,7 +2,7 @@
 // engine/cli.
 //
 // mm-convert   `mm-convert GenericDCPConverter hf_to_dcp --hf_dir ...`, as in MindSpeed-MM, is `convert hf-to-dcp`.
-//             If JSONARGPARSE_DEFAULT_ENV is true, variables MM_CONVERT_GENERICDCPCONVERTER__HF_TO_DCP__HF_DIR set
+//              If JSONARGPARSE_DEFAULT_ENV is true, variables MM_CONVERT_GENERICDCPCONVERTER__HF_TO_DCP__HF_DIR set
 //              flags too.
 // mcore        the commands to and from Megatron-core, and MindSpeed-LLM's convert_ckpt: mcore_flags.h.
 // --config     a YAML file of flags, their names with underscores; also below GenericDCPConverter and the command's

@@ -3,7 +3,7 @@
 // The values are read here, so that every refusal has one form: flag, value, allowed values.
 //
 // Errors   ConfigError from the parse; with a list of refusals, an invalid value becomes a line of that list, and
-//         the parse continues.
+//          the parse continues.
 #pragma once
 
 #include <algorithm>

@@ -3,10 +3,10 @@
 //
 // Names         from convert_ckpt_v2.py, if it has the flag.
 // convert_ckpt  `convert_ckpt` and `convert_ckpt_v2`, also with .py, are these two commands: --load-model-type and
-//              --save-model-type select one. mcore-to-hf by `convert_ckpt` reads config.json of --save-dir and writes
+//               --save-model-type select one. mcore-to-hf by `convert_ckpt` reads config.json of --save-dir and writes
 //               below it, to mg2hf, as that script does.
 // Others        flags without effect here are accepted and named in one warning; flags that would change the result
-//              and are not built are refused, all at once, together with the unknown ones.
+//               and are not built are refused, all at once, together with the unknown ones.
 // Errors        ConfigError with flag, value and allowed values.
 #pragma once
 

@@ -1,8 +1,8 @@
 // The flags of `shardloom preprocess`, and of MindSpeed-LLM's preprocess_data. Private to engine/cli.
 //
 // Names    preprocess_data is an alias.
-// YAML     the first word that is no flag: a path ending in .yaml, or the name of a file in configs/datasets. Its keys
-//         are the flags' names with underscores; the command line overrides the file.
+// YAML     the first word that is not a flag: a path ending in .yaml, or the name of a file in configs/datasets. Keys
+//          are the flags' names with underscores; the command line overrides the file.
 // Others   flags without effect here are accepted and named in one warning; flags that would change the result and
 //          are not built are refused together with the unknown ones.
 // Errors   ConfigError with flag or file:line.

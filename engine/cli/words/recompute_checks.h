@@ -2,7 +2,7 @@
 // recompute_modules. Private to engine/cli.
 //
 // Errors   ConfigError for combinations that no model could have; combinations that depend on the model or the file are
-//         refused on reading them (models/decoder/layer_recompute.h, engine/train/recompute_flags.h).
+//          refused on reading them (models/decoder/layer_recompute.h, engine/train/recompute_flags.h).
 #pragma once
 
 #include "engine/cli/words/arguments.h"

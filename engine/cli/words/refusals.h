@@ -2,7 +2,7 @@
 //
 // Parsed     the first lines: unknown flags, unsupported flags, invalid values.
 // Follow-on  a later check that names a flag of the first lines is left out: its error may only follow from
-//           them ("no model is given" beside a misspelt --model-config).
+//            them ("no model is given" beside a misspelt --model-config).
 #pragma once
 
 #include <string>

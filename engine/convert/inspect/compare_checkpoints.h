@@ -1,7 +1,7 @@
 // Compares two checkpoints tensor by tensor, whatever their formats and shards.
 //
 // Names    unchanged; if one is a Hugging Face folder or safetensors file and the other a checkpoint with tensors
-//         below "model.", only these, without "model.".
+//          below "model.", only these, without "model.".
 // Values   of two checkpoints of torch.distributed.checkpoint are compared too.
 // Reading  in pieces; checksums are verified as everywhere.
 // Threads  one thread at a time.

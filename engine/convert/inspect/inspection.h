@@ -1,7 +1,7 @@
 // Inspection: the contents of a checkpoint and their integrity, for users and as JSON.
 //
 // Verdict   of each file: checked against size and CRC-32C if the checkpoint has a manifest (manifest.h); else, in a
-//          checkpoint of torch.distributed.checkpoint, against the checksums of its zip archives. safetensors files
+//           checkpoint of torch.distributed.checkpoint, against the checksums of its zip archives. safetensors files
 //           have no checksums: header and sizes are checked.
 // Reading   every byte covered by a checksum, in blocks; never more than one block in memory.
 // Damage    is no error here: the result holds it.

@@ -3,7 +3,7 @@
 //
 // Threads  one thread at a time.
 // Errors   ConfigError for a path that is none of these; the readers' io::FileDamage and ConfigError for
-//         damaged files.
+//          damaged files.
 #pragma once
 
 #include <filesystem>

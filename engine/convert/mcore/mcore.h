@@ -2,14 +2,14 @@
 //
 // Layout   SAVE/iter_0000001/mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt, each an archive of torch.save: {args,
 //          checkpoint_version, iteration, model} (model0, model1, ... of virtual stages); then
-//         SAVE/latest_checkpointed_iteration.txt. Names are the names of Megatron's local layers.
+//          SAVE/latest_checkpointed_iteration.txt. Names are the names of Megatron's local layers.
 // Back     all sizes are read from the files: ranks from the directories' names, layers from the tensors' names, the
-//         cut and grouping of experts from their shapes. Replicated tensors are taken from the first rank.
+//          cut and grouping of experts from their shapes. Replicated tensors are taken from the first rank.
 // Cuts     embedding, output, queries, keys, values and the first product of an MLP by rows, the second products by
 //          columns, over tensor ranks; layers over pipeline stages; experts over expert ranks.
 // Rows     of query-key-value: for each group of heads, its queries, its key, its value.
 // args     is an OrderedDict that also has its entries as attributes: Megatron reads attributes, torch.load with
-//         weights_only accepts no argparse.Namespace.
+//          weights_only accepts no argparse.Namespace.
 // Outputs  appear whole or not at all, the tracker last; nothing is overwritten.
 // Memory   two pieces of kPieceBytes; a transposed expert of a grouped product is read by columns. A tensor of
 //          torch.save that is not row-major is read with its whole storage.

@@ -2,11 +2,11 @@
 // Private to engine/convert.
 //
 // Sizes    come from the directories' names; a single number behind the tensor rank is a stage, unless all files
-//         hold the embedding: then it is an expert rank.
+//          hold the embedding: then it is an expert rank.
 // Ranks    every combination exists, or only the ranks that count tensor and expert ranks at once (experts that
 //          are whole on each tensor rank).
 // Reading  boxes of tensors; the storage of a tensor is read whole once, for its checksum, with its first box. At
-//         most 64 files are open.
+//          most 64 files are open.
 // Safety   files are described by pickles, from which nothing is called or constructed.
 // Threads  one thread at a time.
 // Errors   ConfigError for an invalid folder, and for missing files; io::FileDamage.

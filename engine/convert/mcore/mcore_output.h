@@ -4,7 +4,7 @@
 // Refused  a folder that already has a tracker or a checkpoint of that name.
 // Threads  one thread at a time.
 // Errors   ConfigError for the folder; Error if writing fails. An object destroyed before commit() removes
-//         its files.
+//          its files.
 #pragma once
 
 #include <filesystem>

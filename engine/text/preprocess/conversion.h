@@ -2,7 +2,7 @@
 // to engine/text.
 //
 // Drops    counted by reason, with their first places. A sample that is too long is counted here; the sink decides
-//         its treatment.
+//          its treatment.
 // Columns  are checked on the first batch.
 // Threads  the sink and the watcher are called in any of the workers, one call at a time.
 // Errors   the first one in the order of the records.

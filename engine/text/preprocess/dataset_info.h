@@ -1,10 +1,10 @@
 // Data sets of a dataset_info.json in LLaMA-Factory's format, and the order in which their samples are mixed.
 //
 // Entry      "NAME": {"file_name": PATH, "formatting": "alpaca" | "sharegpt" | "openai", "columns": {...},
-//           "tags": {...}}. PATH is a file or a folder, relative to dataset_info.json. If columns are given,
-//           only those are read; missing tags keep their defaults.
+//            "tags": {...}}. PATH is a file or a folder, relative to dataset_info.json. If columns are given,
+//            only those are read; missing tags keep their defaults.
 // Errors     ConfigError with file and key: an unknown name (with the nearest one), data that must be
-//           downloaded, pairs (ranking), an unsupported key.
+//            downloaded, pairs (ranking), an unsupported key.
 // Source     MindSpeed-LLM mindspeed_llm/tasks/preprocess/utils.py, get_dataset_list, merge_dataset.
 #pragma once
 

@@ -5,7 +5,7 @@
 // Labels    unshifted; -100 at positions without a loss.
 // Threads   a Handler does not change and may be shared; each thread brings its own encoder.
 // Errors    ConfigError with the record's place: a column that is missing or of another type, a value that a rule
-//          forbids. At construction: an unknown handler, template, slot or column.
+//           forbids. At construction: an unknown handler, template, slot or column.
 // Source    MindSpeed-LLM mindspeed_llm/tasks/preprocess/{data_handler,parser,templates}.py; departures in
 //           docs/preprocess.md.
 #pragma once

@@ -2,10 +2,10 @@
 // preprocess_data.
 //
 // Order     records are written in the order of their files, whatever the number of workers: the same bytes.
-// Files     all pairs appear when all of them are whole on the disk. A run that fails, is interrupted or killed leaves
-//          the earlier files; an input, a link or a device is never overwritten.
+// Files     all pairs appear once all of them are complete on the disk. A run that fails, is interrupted or killed
+//           leaves the earlier files; an input, a link or a device is never overwritten.
 // Memory    a few batches for each worker, 12 bytes a sequence and key; 12 more a sample if samples are packed or
-//          mixed, which are stored on the output's disk meanwhile.
+//           mixed, which are stored on the output's disk meanwhile.
 // Threads   `workers` convert; `watch` is called in any of them, one call at a time.
 // Errors    ConfigError with flag, or file and line; Error if the disk is full. An exception of `watch` ends the run.
 #pragma once

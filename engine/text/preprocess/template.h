@@ -1,12 +1,12 @@
 // Template: encodes a chat as token ids, each turn a pair of prompt and answer. Private to engine/text.
 //
 // Message   the text before it (prefix and system text before the first, the separator before every later prompt),
-//          then the format of its role. Every text slot is encoded separately, without the tokenizer's special tokens.
+//           then the format of its role. Every text slot is encoded separately, without the tokenizer's special tokens.
 // Turns     messages 0 and 1, 2 and 3, ...: from a prompt of odd length and one answer.
 // Classes   Llama2Template puts the system text into the first message of the user. LFDefaultTemplate has no
 //           separators. It and ReasoningTemplate cut by rule B (cut.h), with one id less, the others by rule A.
 // Thoughts  of ReasoningTemplate: "<think>\n", a text, "\n</think>\n\n". An answer without them gets empty ones: in
-//          front of it if thinking is enabled, else behind its prompt. If it is disabled they are removed
+//           front of it if thinking is enabled, else behind its prompt. If it is disabled they are removed
 //           first.
 // Threads   a Template does not change and may be shared.
 // Errors    ConfigError: at construction, for template and tokenizer; later, with the place of the chat.

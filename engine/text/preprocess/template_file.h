@@ -1,14 +1,14 @@
 // Templates of prompts in a templates.json of MindSpeed-LLM's: a list of objects, one per template.
 //
 // Formats    format_user, format_assistant, format_system, format_function, format_observation, format_separator,
-//           format_prefix: {"slots": [...]}. Missing formats are filled in here: user, system and observation
+//            format_prefix: {"slots": [...]}. Missing formats are filled in here: user, system and observation
 //            "{{content}}" (observation: as user), assistant "{{content}}" and eos, function "Action: {{name}}\nAction
 //            Input: {{arguments}}" and eos, the others empty. With efficient_eos the defaults have no eos.
 // Slots      a text with placeholders: {{content}}, and in user's {{idx}} (the first of each is replaced; all of
 //            {{name}} and {{arguments}}); ["bos_token"] or ["eos_token"]; {"token": T}, the id of T.
 // Classes    template_class: Template, Llama2Template, LFDefaultTemplate, ReasoningTemplate (template.h).
 // Errors     ConfigError with file, template and key: an invalid slot, a text without its placeholder, an
-//           unsupported key, a name that is unknown or occurs twice.
+//            unsupported key, a name that is unknown or occurs twice.
 // Source     MindSpeed-LLM mindspeed_llm/tasks/preprocess/templates.py; departures in docs/preprocess.md.
 #pragma once
 

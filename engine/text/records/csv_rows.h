@@ -1,7 +1,7 @@
 // Rows and fields of a csv file. Private to engine/text.
 //
 // Fields   as in RFC 4180: split by commas; one that begins with a quote ends at the next quote that is not
-//         doubled, and may contain commas and ends of lines. A quote inside another field is a character.
+//          doubled, and may contain commas and ends of lines. A quote inside another field is a character.
 // Rows     end with \n or \r\n; empty lines are ignored.
 // Errors   ConfigError with file and line.
 #pragma once

@@ -2,13 +2,13 @@
 // tokenizer; the text equals Transformers' apply_chat_template(tokenize=False).
 //
 // Templates   the folder's chat_template.jinja, and additional_chat_templates/NAME.jinja; else chat_template
-//            of tokenizer_config.json: a text, or a list of {name, template}. With tools, the one named tool_use is
-//            used if there is one, else `default`.
+//             of tokenizer_config.json: a text, or a list of {name, template}. With tools, the one named tool_use is
+//             used if there is one, else `default`.
 // Variables   messages, tools, documents, add_generation_prompt, the tokens that tokenizer_config.json names
-//            (bos_token, eos_token, ...), and the variables of ChatOptions, which win. Reasoning under an
-//            older name is passed as reasoning_content too, as in Transformers.
+//             (bos_token, eos_token, ...), and the variables of ChatOptions, which win. Reasoning under an
+//             older name is passed as reasoning_content too, as in Transformers.
 // Language    Jinja 3.1 with trim_blocks and lstrip_blocks, break and continue, {% generation %}; docs/tokenizers.md
-//            lists the unsupported parts, which are refused.
+//             lists the unsupported parts, which are refused.
 // Limits      for hostile templates: ChatOptions, and levels of nesting; a template cannot reach the machine.
 // Threads     const after construction: rendering is safe from any number of threads.
 // Errors      ConfigError "FILE:LINE: ..." for an unreadable template, and where Python would raise;

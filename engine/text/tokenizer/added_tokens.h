@@ -1,10 +1,10 @@
 // AddedTokens: tokens that are matched in a text before any other step. Private to engine/text.
 //
 // Searched  tokens with normalized = false in the unchanged text, then, in each part between, tokens with
-//          normalized = true (themselves normalized) in the normalized part. The leftmost match wins, and among these
-//          the longest.
+//           normalized = true (themselves normalized) in the normalized part. The leftmost match wins, and among these
+//           the longest.
 // Match     single_word: no word character touches it, else it does not match, and the search continues behind it.
-//          lstrip and rstrip include the white space before and behind it.
+//           lstrip and rstrip include the white space before and behind it.
 // Ids       the vocabulary's; a token outside it gets the next number, as in Hugging Face's library.
 // Threads   a constant.
 // Errors    ConfigError with file and key: a conflicting id, a token that occurs twice.

@@ -1,7 +1,7 @@
 // Bpe: the model of tokenizer.json: a vocabulary, and merges in the order of their rank. Private to engine/text.
 //
 // A piece   begins as the symbols of its characters (of its bytes if the pre-tokenizer is byte-level). The pair of
-//          the lowest rank is merged, ties go to the leftmost, until no pair has a rank.
+//           the lowest rank is merged, ties go to the leftmost, until no pair has a rank.
 // Unknown   a character without a symbol becomes the tokens <0xHH> of its bytes (byte_fallback, if all exist),
 //           else unk_token (neighbours are one with fuse_unk), else nothing, as in Hugging Face's library.
 // Threads   a constant; a BpeScratch belongs to one thread and one Bpe.

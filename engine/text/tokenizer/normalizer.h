@@ -2,7 +2,7 @@
 //
 // Read     NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Sequence, null.
 // Bounds   100 steps, which produce at most 64 KiB + 32 n bytes from a text of n bytes, in total. Time and
-//         memory grow with the text's length, whatever its contents.
+//          memory grow with the text's length, whatever its contents.
 // Threads  a constant; a RegexScratch belongs to one thread.
 // Errors   ConfigError with file and key for another type, and if a bound is reached.
 #pragma once

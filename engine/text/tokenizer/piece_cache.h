@@ -1,7 +1,7 @@
 // PieceCache: the ids of earlier pieces. Private to engine/text.
 //
 // Bounds   131072 places and 16 MiB; pieces of more than 64 bytes are not kept. A place is one of four that a piece may
-//         have; when they or the bytes are full, older pieces are evicted.
+//          have; when they or the bytes are full, older pieces are evicted.
 // Threads  one.
 #pragma once
 

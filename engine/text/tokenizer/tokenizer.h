@@ -1,13 +1,13 @@
 // Tokenizer: converts text to token ids and back, by a tokenizer.json of Hugging Face's.
 //
 // Read       models of type BPE: byte-level (GPT-2, Qwen, Llama 3) and of characters with byte fallback (Llama 2,
-//           Mistral), with the steps before and behind them; docs/tokenizers.md has the list. The ids and texts equal
-//           those from Hugging Face's library.
+//            Mistral), with the steps before and behind them; docs/tokenizers.md has the list. The ids and texts equal
+//            those from Hugging Face's library.
 // Text       UTF-8; encode() refuses other bytes. decode() always returns UTF-8: invalid bytes become U+FFFD.
 // Threads    a Tokenizer does not change and may be shared; copies share its data. A TokenEncoder and a TokenStream
 //            belong to one thread and keep the tokenizer alive.
 // Errors     ConfigError with file and key for a file that is malformed or needs an unsupported feature;
-//           ConfigError with the byte for a text that is not UTF-8, or on which a pattern of the file takes too long.
+//            ConfigError with the byte for a text that is not UTF-8, or on which a pattern of the file takes too long.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 // L  the host waits for that loss, reads it and checks it
 // B  backward of that loss; frees its tape
 // R  the gradients of all backwards up to here are reduced over the ranks. The hooks of a backward issue it group by
-//   group as gradients become available, so R directly follows a B; a B without it leaves its gradients unreduced, and
-//   they are added to the gradients of the next B
+//    group as gradients become available, so R directly follows a B; a B without it leaves its gradients unreduced, and
+//    they are added to the gradients of the next B
 //
 // Rules    F, L and B of every micro-batch once and in this order; R of a micro-batch directly behind its B, and behind
 //          the last B of the list.

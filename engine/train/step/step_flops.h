@@ -1,7 +1,7 @@
 // FLOPs of a step, from the costs of the work issued to the device.
 //
 // Model    three times the matrix products and attention of the forward, causal attention by half; recomputation
-//         does not count (Megatron-LM's num_floating_point_operations, for any model).
+//          does not count (Megatron-LM's num_floating_point_operations, for any model).
 // Threads  the rank's host thread.
 #pragma once
 

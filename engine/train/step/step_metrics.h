@@ -1,7 +1,7 @@
 // StepMetrics: the figures of one optimizer step, the same on every rank except for memory.
 //
 // Skipped   a step whose gradients overflowed under a loss scale: the loss is the loss of its forward, grad_norm is not
-//          finite, lr is the rate of the skipped update. An iteration of --iterations-to-skip has no metrics.
+//           finite, lr is the rate of the skipped update. An iteration of --iterations-to-skip has no metrics.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Renders a parsed template. Private to engine/text.
 //
 // Errors    TemplateError where Python would raise and where a limit is reached, TemplateRefusal for raise_exception();
-//          line() has the line.
+//           line() has the line.
 // Threads   one rendering belongs to one thread.
 // Source    jinja2: compiler.py, runtime.py, sandbox.py; Transformers' utils/chat_template_utils.py.
 #pragma once

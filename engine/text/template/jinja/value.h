@@ -1,7 +1,7 @@
 // The values of a template: the types of Python that a template can meet. Private to engine/text.
 //
 // Undefined   the value of an unknown name or key: empty when printed, false, and an error when used; it
-//            knows its cause.
+//             knows its cause.
 // Lists       of several kinds: lists and tuples, ranges and views of dicts, and iterators, which can be iterated once.
 // Sharing     texts, lists and dicts do not change and are shared. A namespace changes and belongs to the rendering, as
 //             do scopes; so there are no cycles of owners.
