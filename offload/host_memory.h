@@ -2,7 +2,7 @@
 //
 // Units      bytes; a node is the kernel's number of a NUMA node.
 // Placement  pages prefer the requested node, else the node of the constructing thread's core; a
-//            node without memory for this process is replaced by the nearest that has some. One node needs no placement;
+//            node without memory for this process is replaced by the nearest one with some. One node needs no choice;
 //            if the kernel has no NUMA or refuses (containers often do), the buffer is ordinary page-aligned memory.
 //            A refused request is reported once.
 // Pages      a buffer of kHugePage or more begins at a huge page's boundary and uses huge pages if the system has

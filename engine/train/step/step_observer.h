@@ -2,7 +2,7 @@
 // the planner.
 //
 // Order    begin_step, then begin_phase for every phase of the step ("pregather" with that key, "forward" and
-//          "backward" for every micro-batch, "optimizer", clipping included, "end"), end_step. Several observers: the one given first begins first and
+//          "backward" per micro-batch, "optimizer" with clipping, "end"), end_step. The first observer begins first and
 //          ends last. step_done follows once a step is evaluated; run_done once, after the last evaluation, or
 //          run_stopped instead.
 // Steps    are counted from 0; StepMetrics::step from 1.
