@@ -126,11 +126,10 @@ std::vector<std::pair<std::int64_t, std::int64_t>> token_ranges(const nn::Value&
     const auto row = values.begin() + b * tokens, end = row + tokens;
     const auto first = std::find(row, end, 1), behind = std::find(first, end, 0);
     const bool is_mask = std::all_of(row, end, [](std::int32_t value) { return value == 0 || value == 1; });
-    check_model(
-        is_mask && std::find(behind, end, 1) == end,
-        "attention_mask of row {} is neither 0 before or behind 1 alone; padding stands before or behind a row's "
-        "tokens",
-        b);
+    check_model(is_mask && std::find(behind, end, 1) == end,
+                "attention_mask of row {} is neither 0 before or behind 1 alone; padding goes before or behind a row's "
+                "tokens",
+                b);
     ranges[static_cast<std::size_t>(b)] = {first - row, behind - first};
   }
   return ranges;

@@ -31,9 +31,9 @@ namespace loom::models {
 
 // The facts about a model that are needed before it is built.
 struct ModelFacts {
-  std::int64_t vocab_size = 0;               // token ids it takes; 0: the configuration does not say
+  std::int64_t vocab_size = 0;        // token ids it takes; 0: the configuration does not say
   std::int64_t longest_sequence = 0;  // tokens of a sequence it takes; 0: the configuration does not say
-  std::string config_json;                   // the contents of a saved model's config.json
+  std::string config_json;            // the contents of a saved model's config.json
 };
 
 class ModelHub {

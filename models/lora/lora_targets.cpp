@@ -167,7 +167,7 @@ class Targets {
 
   void check_linear(const std::string& entry, const std::string& path, const nn::Module& module) const {
     if (LoraLinear::can_adapt(module)) return;
-    config_error("{}: the target module {} means '{}', which is a {}; adapters stand beside linear modules: {}",
+    config_error("{}: the target module {} means '{}', which is a {}; adapters apply to linear modules: {}",
                  options_.where, shown_text(entry), path, module.type_name(), fmt::join(linear_names(), ", "));
   }
 

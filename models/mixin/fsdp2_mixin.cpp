@@ -189,7 +189,7 @@ void FSDP2Mixin::adopt_resolved(const sharding::ResolvedFsdp2Config& resolved) {
 const FSDP2Mixin::Prepared& FSDP2Mixin::prepared() const {
   if (prepared_ == nullptr) {
     config_error(
-        "fsdp2_config() and fsdp2_kwargs() are asked for before fully_shard(); ask in _fully_shard() or after it");
+        "fsdp2_config() and fsdp2_kwargs() are called before fully_shard(); call them in _fully_shard() or later");
   }
   return *prepared_;
 }

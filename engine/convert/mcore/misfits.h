@@ -14,7 +14,7 @@ namespace loom::checkpoint {
 
 class Misfits {
  public:
-  // `head` begins the error: "DIR: its tensors are not those of llama by DIR/config.json".
+  // `head` begins the error: "DIR: its tensors do not match llama by DIR/config.json".
   explicit Misfits(std::string head) : head_(std::move(head)) {}
 
   bool empty() const { return lines_.empty(); }

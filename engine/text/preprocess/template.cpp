@@ -229,7 +229,7 @@ void Template::encode_message(const Message& message, std::size_t number, const 
     case Role::kFunction:
       return encode_function(message, where, encoder, ids);
     case Role::kSystem:
-      require(false, "a system message stands within a chat");
+      require(false, "a system message occurs within a chat");
   }
 }
 
