@@ -81,7 +81,7 @@ std::string counted(double samples, const ScheduleOptions& options) {
   return fmt::format("{} iterations of {} samples", samples / batch, batch);
 }
 
-// What differs between the schedule of a checkpoint and that of a command line.
+// The differences between the schedules of a checkpoint and of a command line.
 class Differences {
  public:
   Differences(const ScheduleState& saved, const ScheduleState& given, const ScheduleOptions& options)
