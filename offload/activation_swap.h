@@ -8,7 +8,7 @@
 //           when the next block saves its first tensor; compute waits for the copies then. Other holders of the
 //           tensor keep its bytes.
 // Backward  the first request for a saved tensor of a block fetches all tensors of this block that are out, and behind
-//           them the whole block before (H2D stream, after the compute work issued so far). Compute waits for a copy if
+//           them the whole block before (H2D stream, after the compute work so far). Compute waits for a copy before
 //           its tensor is used.
 // Objects   every call of a block has its own record, which its saved tensors hold: any number of forwards may precede
 //           a backward. A call follows the one before it unless its number is smaller, which begins a new
@@ -21,7 +21,7 @@
 // Memory    on the device as activations; on the host in Device::host_memory(), as activations, pinned if requested.
 // Bits      tensors return with the same bytes.
 // Errors    ConfigError: a block without forward, one that is swapped twice. ModelError: a block of kFirstArgument that
-//           called without a tensor in front; a tensor that was written to after it was saved. DeviceError if the
+//           is called without a tensor in front; a tensor that was written to after it was saved. DeviceError if the
 //           host has no memory, with the owner, the size, and the bytes already there.
 // Threads   the rank's host thread.
 // Source    MindSpeed-MM's activation offload (kFirstArgument), MindSpeed's swap-attention (kSavedInside), smart-swap

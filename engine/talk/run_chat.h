@@ -1,7 +1,7 @@
 // `shardloom chat`. Private to engine.
 //
 // Lines     each is a turn; an empty one is none. "/" begins a command: /clear, /save FILE, /help, /exit; "//" begins a
-//           a text with "/".
+//           text with "/".
 // Terminal  standard input and output are a terminal: there is a prompt, and Ctrl-C stops the answer, a second one
 //           before the next line the program.
 // Pipe      otherwise: standard output gets the answers, each with an end of line, and nothing else.

@@ -33,7 +33,7 @@ void recompute_first_mlps(nn::Module& model, std::int64_t count);
 // if that is empty.
 std::vector<offload::SwapBlock> smart_swap_blocks(nn::Module& model, const std::vector<std::string>& wrapped);
 
-// All swap of a model: the modules at `offloaded` swap their first arguments, `options` the rest. `wrapped` as above.
+// All swap of a model: the modules at `offloaded` swap their first arguments, `options` the rest. `wrapped`: see above.
 struct SwapRequest {
   std::vector<std::string> offloaded = {};
   bool pin_memory = false;  // for `offloaded`; the flags' swap is always pinned

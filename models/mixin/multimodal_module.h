@@ -16,7 +16,7 @@
 //          ignored_modules too to leave it whole on every rank; else it is sharded and gathered like the rest.
 // Mixins   are named beside this base, as for every model; without FSDP2Mixin the file applies unchanged.
 // Aliases  a model declares the names that published YAML files use for its modules (engine/nn/path_aliases.h).
-// Ranks    if modules that images pass through are sharded, either every rank has images in a step or none has: a group
+// Ranks    if modules that images pass through are sharded, every rank has images in a step or none has: a group that
 //          one rank gathers or reduces alone is an error on every rank.
 // Omitted  the pipeline interface of Megatron's module base (set_input_tensor, shared_embedding_or_output_weight):
 //          pipeline parallelism is refused with FSDP2, so each rank runs the whole model.
