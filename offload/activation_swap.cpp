@@ -82,7 +82,7 @@ void check_block(const SwapBlock& block, SwapWhat what) {
   }
   for (const SwapWhat kind : mark->kinds) {
     if (kind != what) continue;
-    config_error("swap of '{}' was asked for twice; each module can be swapped once", block.path);
+    config_error("swap of '{}' was requested twice; each module can be swapped once", block.path);
   }
   mark->kinds.push_back(what);
 }

@@ -1,28 +1,28 @@
-// Swap of activations: saved tensors of modules leave for the host in forward, and are back before backward needs them.
+// Swap of activations: saved tensors of modules move to the host in forward, and return before backward needs them.
 //
-// Blocks    a list of modules, numbered in its order, that run one after the other (decoder layers). SwapWhat: which
-//           of the tensors that a block saves for backward leave. The last block's stay: they are needed at once.
-// Stay      always: parameters and views of them, tensors without bytes, tensors that are not on the device, and what a
-//           block is called with beside its first argument (tables and masks that all blocks share).
-// Forward   a tensor that leaves is copied on the D2H stream behind an event of the compute stream. Its bytes are given
-//           back when the next block saves its first tensor; compute waits for the copies then. Who else holds the
-//           tensor keeps its bytes.
-// Backward  the first saved tensor of a block that is asked for fetches what of this block is still out, and behind it
-//           all of the block before (H2D stream, after what compute has done by then). Compute waits for a copy where
+// Blocks    a list of modules, numbered in its order, that run one after the other (decoder layers). SwapWhat selects
+//           the tensors that leave, of those a block saves for backward. The last block's stay: it needs them at once.
+// Stay      always: parameters and views of them, tensors without bytes, tensors that are not on the device, and a
+//           block's arguments after the first (tables and masks that all blocks share).
+// Forward   a tensor that leaves is copied on the D2H stream behind an event of the compute stream. Its bytes are freed
+//           when the next block saves its first tensor; compute waits for the copies then. Other holders of the
+//           tensor keep its bytes.
+// Backward  the first request for a saved tensor of a block fetches all tensors of this block that are out, and behind
+//           them the whole block before (H2D stream, after the compute work so far). Compute waits for a copy before
 //           its tensor is used.
-// Objects   every call of a block has its own record, which its saved tensors hold: any number of forwards may come
-//           before a backward. A call belongs behind the one before it unless its number is smaller, which begins a new
-//           forward; calls of one number are those of a block that runs a few rows at a time (nn::chunk_mbs).
+// Objects   every call of a block has its own record, which its saved tensors hold: any number of forwards may precede
+//           a backward. A call follows the one before it unless its number is smaller, which begins a new
+//           forward; calls of one number belong to a block that runs a few rows at a time (nn::chunk_mbs).
 // Order     from the inside out: recompute, swap, sharding. A block that is recomputed saves what its checkpoint keeps.
 //           Calls without a graph (evaluation, the first forward of a reentrant recompute around the block) swap
 //           nothing.
-// Numbers   a tensor of a block: 0, 1, ... in the order in which one call saves tensors that may leave for the first
-//           time. They are the same in every call and in a dry run, as long as shapes and control flow are.
-// Memory    on the device as activations; on the host in Device::host_memory(), as activations, pinned when asked.
-// Bits      the bytes that come back are those that left.
+// Numbers   a tensor of a block: 0, 1, ... in the order in which one call first saves tensors that may leave.
+//           They are the same in every call and in a dry run, as long as shapes and control flow are.
+// Memory    on the device as activations; on the host in Device::host_memory(), as activations, pinned if requested.
+// Bits      tensors return with the same bytes.
 // Errors    ConfigError: a block without forward, one that is swapped twice. ModelError: a block of kFirstArgument that
-//           is called without a tensor in front; a tensor that was written to after it was saved. DeviceError where the
-//           host has no memory, saying for whom, how much, and how much is there already.
+//           is called without a tensor in front; a tensor that was written to after it was saved. DeviceError if the
+//           host has no memory, with the owner, the size, and the bytes already there.
 // Threads   the rank's host thread.
 // Source    MindSpeed-MM's activation offload (kFirstArgument), MindSpeed's swap-attention (kSavedInside), smart-swap
 //           (kChosen).
@@ -39,8 +39,8 @@
 namespace loom::offload {
 
 enum class SwapWhat : std::uint8_t {
-  kFirstArgument,  // the block's first argument, where it is saved: of a recomputed block, all that is kept
-  kSavedInside,    // whatever the modules `inside` save
+  kFirstArgument,  // the block's first argument, if it is saved: for a recomputed block, all that is kept
+  kSavedInside,    // all tensors that the modules `inside` save
   kChosen,         // the tensors numbered in `ordinals`
 };
 
@@ -59,10 +59,10 @@ struct SeenTensor {
   std::string what;          // its storage's name
   bool last_block = false;   // never leaves
   std::int64_t saved = -1;   // number of the compute stream's last entry in the device's log (issue_log.h) then
-  std::int64_t wanted = -1;  // the same when backward asked for it; -1: not yet
+  std::int64_t wanted = -1;  // the same when backward requested it; -1: not yet
 };
 
-// What blocks save, in order of time. Of kChosen.
+// The tensors that blocks save, in order of time. For kChosen.
 class SwapWatch {
  public:
   std::vector<SeenTensor> seen;
@@ -81,9 +81,9 @@ bool is_swapped(const nn::Module& module);
 
 class BlockCall;
 
-// While it lives, what is saved counts as saved by `module`, where that is inside a block (SwapBlock::inside) which
-// runs: for who keeps something for a module outside of its call, as recompute keeps the argument of a norm. A call of
-// the module has one of its own.
+// While it lives, saved tensors count as saved by `module`, if that is inside a running block (SwapBlock::inside):
+// for code that keeps tensors for a module outside of its call, as recompute keeps the argument of a norm. A call of
+// the module has its own instance.
 class SavingInside {
  public:
   explicit SavingInside(const nn::Module& module);

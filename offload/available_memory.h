@@ -1,8 +1,8 @@
-// How much memory this machine can still give this process, and whether what is to be kept there fits.
+// The memory that this machine can still give this process, and whether a planned amount fits.
 //
 // Units    bytes.
-// Sources  MemAvailable of /proc/meminfo, and the limits of the process's memory cgroups (version 1 or 2) with what
-//          they hold now, page cache that can be dropped not counted. The least counts.
+// Sources  MemAvailable of /proc/meminfo, and the limits of the process's memory cgroups (version 1 or 2) minus their
+//          present use, without droppable page cache. The least counts.
 // Errors   DeviceError from check_host_memory.
 #pragma once
 
@@ -18,10 +18,10 @@ struct AvailableMemory {
   std::string source;  // "MemAvailable of /proc/meminfo"
 };
 
-// Nothing where the system does not say. `root`: where /proc and /sys are.
+// Nothing if the system does not report it. `root`: the parent of /proc and /sys.
 std::optional<AvailableMemory> available_memory(const std::filesystem::path& root = "/");
 
-// `bytes` of each of `ranks` ranks of this machine against what is available.
+// Checks `bytes` for each of `ranks` ranks of this machine against the available memory.
 void check_host_memory(std::int64_t bytes, int ranks, const AvailableMemory& available);
 
 }  // namespace loom::offload

@@ -1,6 +1,6 @@
 // BlockCall: one call of a swapped block, from its forward to its backward. Private to offload.
 //
-// Lifetime  its saved tensors hold it; it knows those that left, and the call before it, only as long as others do.
+// Lifetime  its saved tensors hold it; it refers weakly to those that left, and to the call before it.
 // Threads   the rank's host thread.
 #pragma once
 
@@ -32,12 +32,12 @@ class BlockCall : public std::enable_shared_from_this<BlockCall> {
   std::size_t number() const { return facts_->number; }
   // In force while the block runs.
   autograd::SavedTensorHooks hooks();
-  // Of kSavedInside: what is saved from enter() to leave() may leave, all else stays. They nest.
+  // For kSavedInside: tensors saved from enter() to leave() may leave, all others stay. They nest.
   void enter() { ++inside_; }
   void leave() { --inside_; }
 
  private:
-  // Bytes of a storage. Storages are known weakly: an address may be given out again.
+  // Bytes of a storage. Storages are known weakly: an address may be reused.
   struct Place {
     std::weak_ptr<Storage> storage;
     std::int64_t offset_bytes = 0;
@@ -49,7 +49,7 @@ class BlockCall : public std::enable_shared_from_this<BlockCall> {
     std::weak_ptr<SwappedTensor> swapped;  // empty: it stays
     std::size_t seen = 0;                  // index in SwapWatch::seen
   };
-  // What stands in the graph.
+  // The entry in the graph.
   struct Out;
   struct Stays;
 

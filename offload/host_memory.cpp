@@ -64,7 +64,7 @@ HostBuffer::~HostBuffer() {
   if (data_ != nullptr) calls_->unmap(data_, bytes_);
 }
 
-// The node that is asked for, or one near it, as far as this machine and this process go.
+// The requested node, or one near it, within this machine and this process.
 std::optional<int> HostBuffer::chosen_node(const device::HostTopology& topology, std::optional<int> asked) const {
   const std::optional<int> local = calls_->node_of_this_thread();
   const bool known = !asked || topology.node(*asked) != nullptr;

@@ -1,15 +1,15 @@
-// Host memory: buffers on the NUMA node of the rank's device or cores, pinned when asked.
+// Host memory: buffers on the NUMA node of the rank's device or cores, pinned if requested.
 //
 // Units      bytes; a node is the kernel's number of a NUMA node.
-// Placement  pages prefer the node that is asked for, else that of the core that the constructing thread runs on; a
-//            node without memory for this process is replaced by the nearest that has some. One node needs nothing;
-//            where the kernel has no NUMA or refuses (containers often do), the buffer is ordinary page-aligned memory.
-//            What was not done as asked is said once.
-// Pages      a buffer of kHugePage or more begins at a huge page's boundary and is of huge pages where the system gives
+// Placement  pages prefer the requested node, else the node of the constructing thread's core; a
+//            node without memory for this process is replaced by the nearest one with some. One node needs no choice;
+//            if the kernel has no NUMA or refuses (containers often do), the buffer is ordinary page-aligned memory.
+//            A refused request is reported once.
+// Pages      a buffer of kHugePage or more begins at a huge page's boundary and uses huge pages if the system has
 //            them (bench/README.md).
-// Pinning    mlock: the pages are present and stay. Where that is refused (ulimit -l), the buffer stays pageable, and
-//            that is said once.
-// Errors     DeviceError when the system has no memory to give.
+// Pinning    mlock: the pages are present and stay. If that is refused (ulimit -l), the buffer stays pageable, and
+//            the refusal is reported once.
+// Errors     DeviceError if the system has no memory left.
 // Threads    a buffer belongs to one thread at a time; HostMemoryCalls may be called from any thread.
 #pragma once
 
@@ -27,7 +27,7 @@ namespace loom::offload {
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// What this floor asks of the operating system; tests bring their own. "errno" results are 0 when granted.
+// The operating system calls of this layer; tests replace them. "errno" results are 0 on success.
 class HostMemoryCalls {
  public:
   HostMemoryCalls() = default;
@@ -35,26 +35,26 @@ class HostMemoryCalls {
   HostMemoryCalls& operator=(const HostMemoryCalls&) = delete;
   virtual ~HostMemoryCalls() = default;
 
-  // The nodes of the machine as this process may use them.
+  // The nodes of the machine that this process may use.
   virtual device::HostTopology topology() = 0;
-  // Node of the core that the calling thread runs on; nothing when unknown.
+  // Node of the core that the calling thread runs on; nothing if unknown.
   virtual std::optional<int> node_of_this_thread() = 0;
-  // Zeroed memory, bytes > 0, at a page's boundary, from kHugePage on at a huge page's; null when there is none.
+  // Zeroed memory, bytes > 0, at a page's boundary, from kHugePage on at a huge page's; null if there is none.
   virtual void* map(std::size_t bytes) = 0;
   virtual void unmap(void* data, std::size_t bytes) = 0;
-  // Pages touched from now on prefer `node`. errno.
+  // Pages touched after this call prefer `node`. errno.
   virtual int prefer_node(void* data, std::size_t bytes, int node) = 0;
-  // Asks for huge pages where they are touched from now on; no promise.
+  // Requests huge pages for pages touched after this call; no promise.
   virtual void prefer_huge_pages(void* data, std::size_t bytes) = 0;
   // errno.
   virtual int lock(void* data, std::size_t bytes) = 0;
   // Bytes that the threads of this process may lock together (ulimit -l); nothing: no limit.
   virtual std::optional<std::size_t> lock_limit() = 0;
-  // The node that each page is on, in the order of `pages`; below 0: an errno, as for a page that was never touched.
-  // Empty: the system does not say.
+  // The node of each page, in the order of `pages`; below 0: an errno, as for a page that was never touched.
+  // Empty: the system does not report it.
   virtual std::vector<int> nodes_of_pages(std::span<void* const> pages) = 0;
 
-  // Says `text` the first time it is called for `concern` on this object; later calls do nothing.
+  // Logs `text` the first time it is called for `concern` on this object; later calls do nothing.
   enum class Concern { kPlacement, kNode, kPinning, kPages };
   void say_once(Concern concern, const std::string& text);
 
@@ -70,7 +70,7 @@ class HostMemoryCalls {
 
 // The machine's NUMA nodes as the calling thread sees them.
 struct NumaTopology {
-  std::vector<int> nodes;         // that give this process memory; empty when the kernel has no NUMA
+  std::vector<int> nodes;         // nodes that give this process memory; empty if the kernel has no NUMA
   std::optional<int> local_node;  // of the core that the thread runs on
 
   bool available() const { return !nodes.empty(); }
@@ -79,15 +79,15 @@ struct NumaTopology {
 
 struct HostBufferOptions {
   bool pin = false;
-  std::optional<int> node{};  // nothing: that of the constructing thread's core
+  std::optional<int> node{};  // nothing: the node of the constructing thread's core
 };
 
-// How many of a range's pages were looked at, and how many of these are on a node.
+// The number of a range's pages that were examined, and how many of these are on a node.
 struct PageCount {
   int seen = 0;
   int on_node = 0;
 };
-// Of at most 256 pages, evenly spaced; pages that were never touched are on no node.
+// Examines at most 256 pages, evenly spaced; pages that were never touched are on no node.
 PageCount count_pages(void* data, std::size_t bytes, int node, HostMemoryCalls& calls = HostMemoryCalls::system());
 
 // Zeroed page-aligned host memory; owns it. Movable.
@@ -101,7 +101,7 @@ class HostBuffer {
   HostBuffer& operator=(HostBuffer&& other) noexcept;
   ~HostBuffer();
 
-  // Null when bytes() is 0.
+  // Null if bytes() is 0.
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   // The first bytes() / sizeof(T) elements.

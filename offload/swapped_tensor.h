@@ -20,7 +20,7 @@ class SwappedTensor {
 
   // The copy to the host is done at this event.
   const device::Event& left() const { return left_; }
-  // Gives the device's bytes back; nothing to do unless leaving. Precondition: compute has waited for left().
+  // Frees the device's bytes; nothing to do unless leaving. Precondition: compute has waited for left().
   void release();
   // Issues the copy to the device; nothing to do unless out.
   void fetch();

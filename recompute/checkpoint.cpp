@@ -27,7 +27,7 @@ void checkpoint(nn::Module& module, const CheckpointOptions& options) {
                  module.type_name(), options.path);
   }
   if (is_checkpointed(module)) {
-    config_error("recompute of '{}' was asked for twice; each module can be recomputed once", options.path);
+    config_error("recompute of '{}' was requested twice; each module can be recomputed once", options.path);
   }
   if (options.use_reentrant && options.keep != Keep::kNothing) {
     config_error(

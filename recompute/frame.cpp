@@ -51,14 +51,14 @@ std::shared_ptr<Frame::Holder> Frame::note(const Tensor& tensor) {
 
 Tensor Frame::bring_back(Holder& holder) {
   run_again_once();
-  require(holder.tensor.defined(), "recompute of '{}': saved tensor {} was asked for twice in one backward",
+  require(holder.tensor.defined(), "recompute of '{}': saved tensor {} was requested twice in one backward",
           options_.path, holder.index);
   return std::exchange(holder.tensor, {});
 }
 
 void Frame::run_again_once() {
   const std::uint64_t task = autograd::graph_task_id();
-  require(task != 0, "recompute of '{}' was asked for outside backward", options_.path);
+  require(task != 0, "recompute of '{}' was requested outside backward", options_.path);
   if (task_ == task) return;
   run_again();
   task_ = task;
@@ -103,7 +103,7 @@ nn::Value Frame::run_inner_again(nn::Args args) {
 std::size_t Frame::last_needed() const {
   std::size_t index = holders_.size();
   while (index > 0 && holders_[index - 1].expired()) --index;
-  require(index > 0, "recompute of '{}' that nobody needs", options_.path);
+  require(index > 0, "recompute of '{}' without a pending node", options_.path);
   return index - 1;
 }
 

@@ -1,10 +1,10 @@
-// Frame: one call whose graph is recorded with nothing in it, and which runs again when backward asks for what it
-// saved. Private to recompute.
+// Frame: one call whose graph is recorded without saved tensors, and which runs again when backward needs
+// them. Private to recompute.
 //
-// First forward   what the call saves is noted and not held; its arguments are saved through the hooks around it.
-// Again           the first tensor that a backward asks for runs the call again, once per graph task; each tensor is
-//                 then handed out once.
-// Lives           as long as the graph has use for it.
+// First forward   saved tensors are recorded and not held; the call's arguments are saved through the hooks around it.
+// Again           the first tensor that a backward needs runs the call again, once per graph task; each tensor is
+//                 then returned once.
+// Lives           as long as the graph uses it.
 #pragma once
 
 #include <memory>
@@ -25,12 +25,12 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   nn::Value run_first(nn::Args args);
 
-  // What the call returns when it runs again: in the running backward, which it runs in where it has not yet. Once per
+  // The call's result when it runs again; runs it in the running backward unless that has done so already. Once per
   // backward. Precondition: not early_stop.
   nn::Value result_again();
 
  private:
-  // Stands in the graph for a tensor that was saved, and carries it between the second forward and its use.
+  // Represents a saved tensor in the graph, and carries it between the second forward and its use.
   struct Holder {
     std::size_t index;
     Tensor tensor;
@@ -42,20 +42,20 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void run_again_once();
   void run_again();
   nn::Value run_inner_again(nn::Args args);
-  // The last tensor a node still waits for. Precondition: there is one.
+  // The last tensor that a node still needs. Precondition: there is one.
   std::size_t last_needed() const;
   void take(std::size_t index, const Tensor& tensor) const;
 
   const CheckpointOptions options_;
   const nn::Module::Run inner_;
-  std::vector<Tensor> tensors_;  // only while the frame is made
+  std::vector<Tensor> tensors_;  // only during construction
   const KeptCall call_;
   std::vector<autograd::SavedTensor> inputs_;
-  std::vector<std::pair<Shape, DType>> saved_;  // what forward saved, in order
+  std::vector<std::pair<Shape, DType>> saved_;  // tensors saved by forward, in order
   std::vector<std::weak_ptr<Holder>> holders_;  // of each; expired once its node has run
   KeptResults kept_;
-  std::optional<std::uint64_t> task_;  // the backward that was computed for
-  nn::Value result_;                   // of the second forward, until it is asked for
+  std::optional<std::uint64_t> task_;  // the backward of the last recompute
+  nn::Value result_;                   // of the second forward, until it is returned
   bool wants_result_ = false;
 };
 

@@ -1,6 +1,6 @@
-// KeptCall: what recompute keeps of a call - its arguments and the state of random numbers. Private to recompute.
+// KeptCall: what recompute keeps of a call: its arguments and the state of random numbers. Private to recompute.
 //
-// Arguments  the tensors are taken out of their containers, each once however often it is given; what is left has
+// Arguments  the tensors are taken out of their containers, each once however often it is given; the remainder has
 //            places without bytes.
 // Saved      the tensors go through the saved-tensor hooks in force when save() is called: a checkpoint inside another
 //            one keeps nothing of its own.
@@ -20,8 +20,8 @@ class KeptCall {
   // `tensors` receives the tensors of `args`.
   KeptCall(const nn::Args& args, std::vector<Tensor>& tensors);
 
-  // Leaves with the bytes of `tensors` (those of the constructor, as they come back from the tape) that require grad
-  // where the arguments did.
+  // Leaves with the bytes of `tensors` (the constructor's, as they come back from the tape) that require grad
+  // if the arguments did.
   std::vector<Tensor> leaves(std::span<const Tensor> tensors) const;
   // The arguments, with `tensors` in their places.
   nn::Args filled(std::span<const Tensor> tensors) const;

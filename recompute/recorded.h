@@ -1,5 +1,5 @@
-// The kind that is not reentrant: the graph is recorded in forward, and what it saved is computed again when it is
-// asked for. Private to recompute.
+// The kind that is not reentrant: the graph is recorded in forward, and its saved tensors are recomputed on
+// request. Private to recompute.
 #pragma once
 
 #include "recompute/checkpoint.h"

@@ -1,4 +1,4 @@
-// The reentrant kind: forward without a graph, one node that runs it again and goes backward through it. Private to
+// The reentrant kind: forward without a graph, one node that runs it again and runs backward through it. Private to
 // recompute.
 #pragma once
 

@@ -21,8 +21,8 @@ void check(const CommBuffer& buffer, std::size_t bytes, const std::string& what)
   const std::size_t given = buffer.memory == nullptr ? 0 : buffer.bytes;
   if (given < bytes) {
     raise<DeviceError>(
-        "{}: allocate() of its custom communication was asked for {} bytes and gave {}; give at least as "
-        "many as asked",
+        "{}: allocate() of its custom communication was called for {} bytes and returned {}; return at least as "
+        "many as requested",
         what, bytes, given);
   }
   const std::size_t odd = reinterpret_cast<std::uintptr_t>(buffer.memory.get()) % kAlignment;

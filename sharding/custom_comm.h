@@ -1,17 +1,17 @@
-// The collectives of one group, when a user brings them (set_custom_all_gather, set_custom_reduce_scatter), and the
-// memory they move.
+// The collectives of one group, if a user provides them (set_custom_all_gather, set_custom_reduce_scatter), and the
+// memory that they move.
 //
-// Buffers   allocate() gives the memory of every buffer, operator() moves it. What is allocated is given back (its last
-//           owner ends) when the collective's result has been copied to where it belongs: a gather buffer after its
-//           copy-out, the input and output of a reduction when that is over. Its bytes count on the device's account,
-//           as asked for, under the category they always have.
+// Buffers   allocate() gives the memory of every buffer, operator() moves it. It is freed (its last owner
+//           ends) when the collective's result has been copied to its destination: a gather buffer after its
+//           copy-out, the input and output of a reduction when that is over. The device's account counts the requested
+//           bytes, in their usual category.
 // Threads   allocate() on the rank's host thread, when the collective is issued; operator() on the thread of the
 //           stream, later. In a dry run neither is called.
-// Ranks     all ranks of the group must have brought the same: they meet in operator(). Use kGatherLane,
-//           kReduceScatterLane (lanes.h) of the group that is handed over, or groups of your own.
-// One rank  N = 1 moves nothing and asks for nothing.
-// Errors    what operator() throws poisons its stream and surfaces at the host's next wait. allocate() that gives less
-//           than was asked, or memory that is not aligned to 64 bytes, is a DeviceError naming the group and both
+// Ranks     all ranks of the group must provide the same: they meet in operator(). Use kGatherLane,
+//           kReduceScatterLane (lanes.h) of the group passed in, or groups of your own.
+// One rank  N = 1 moves and allocates nothing.
+// Errors    an exception of operator() poisons its stream and surfaces at the host's next wait. If allocate() returns
+//           less than requested, or memory not aligned to 64 bytes, that is a DeviceError naming the group and both
 //           numbers.
 // Source    PyTorch FSDP2, _fsdp_api.py: AllGather, ReduceScatter.
 #pragma once
@@ -33,7 +33,7 @@ enum class CommBufferUse : std::uint8_t { kGatherOutput, kReduceInput, kReduceOu
 
 struct CommBuffer {
   std::shared_ptr<std::byte> memory;
-  std::size_t bytes = 0;  // at least what was asked for
+  std::size_t bytes = 0;  // at least the requested size
 };
 
 class Comm {
@@ -44,8 +44,8 @@ class Comm {
 
 class AllGather : public Comm {
  public:
-  // Every member's `bytes` at `input` land at output + rank * bytes on every member; `input` is the own place in
-  // `output`. Returns when the output is whole.
+  // Every member's `bytes` at `input` go to output + rank * bytes on every member; `input` is the own place in
+  // `output`. Returns when the output is complete.
   virtual void operator()(void* output, const void* input, std::size_t bytes, comm::ProcessGroup& group,
                           std::string_view tag) = 0;
 };
@@ -57,12 +57,12 @@ class ReduceScatter : public Comm {
                           comm::ProcessGroup& group, std::string_view tag) = 0;
 };
 
-// A flat buffer of a collective on the account of `device`: from `comm`, or, where that is null and in a dry run, from
+// A flat buffer of a collective on the account of `device`: from `comm`, or, if that is null or in a dry run, from
 // the device itself. `what` names it in errors ("gather of 'layers.3'").
 Tensor comm_buffer(Comm* comm, CommBufferUse use, std::int64_t elems, DType dtype, device::MemCategory category,
                    const std::string& what);
 
-// The largest buffers a group asks for.
+// The largest buffers that a group requests.
 struct CommBufferSizes {
   std::size_t gather_output = 0;
   std::size_t reduce_input = 0;
@@ -76,7 +76,7 @@ struct GroupComm {
   std::shared_ptr<ReduceScatter> reduce_scatter;
 };
 
-// Collective over `group`. Throws ConfigError on every member where they share no memory. `path` names the group of
+// Collective over `group`. Throws ConfigError on every member if they share no memory. `path` names the group of
 // parameters.
 GroupComm comm_in_group_memory(comm::ProcessGroup& group, const CommBufferSizes& sizes, const std::string& path);
 

@@ -1,10 +1,10 @@
-// FsdpAxes: over which ranks one fully_shard call shards and replicates.
+// FsdpAxes: the ranks over which one fully_shard call shards and replicates.
 //
 // shard      N ranks; each keeps 1 / N of every parameter. Gathers and reduce-scatters run over it.
 // replicate  M ranks that keep the same shard; all-reduces of gradients run over it.
 //
 // FSDP works on axes, not on meshes: axes of one mesh, or some flattened (dp_shard and cp into one shard axis). Calls
-// of one model may have different ones.
+// on one model may have different ones.
 #pragma once
 
 #include <vector>

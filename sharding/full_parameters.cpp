@@ -64,7 +64,7 @@ void wait_for_readers(nn::Module& root) {
 void for_each_full_parameter(nn::Module& root,
                              const std::function<void(const std::string& path, const Tensor& full)>& visit,
                              const std::function<bool(const std::string& path)>& wanted) {
-  require(!has_split_shards(root), "whole parameters were asked for of split shards (reuse_fp32.h)");
+  require(!has_split_shards(root), "whole parameters were requested of split shards (reuse_fp32.h)");
   const auto owners = reshard_and_find_owners(root);
   for (const nn::StateEntry& entry : nn::state_dict(root)) {
     if (entry.kind != nn::StateEntry::Kind::kParameter) continue;
@@ -99,7 +99,7 @@ void load_full_parameters(nn::Module& root, const std::function<Tensor(const std
 }
 
 nn::StateDict local_state_dict(nn::Module& root) {
-  require(!has_split_shards(root), "a state dict was asked for of split shards (reuse_fp32.h)");
+  require(!has_split_shards(root), "a state dict was requested of split shards (reuse_fp32.h)");
   reshard_all(root);
   return nn::state_dict(root);
 }

@@ -1,7 +1,7 @@
 // fully_shard: shards a module's parameters in place over axes of a mesh. The public face of the sharding engine.
 //
 //   for (nn::Module* layer : layers) fully_shard(*layer, options);   // bottom-up
-//   fully_shard(model, options);                                    // the root owns what its descendants do not
+//   fully_shard(model, options);                                    // the root owns the rest
 //   materialize_shards(model);  nn::init_weights(model, seed);       // or load rows
 //   nn::AdamW optimizer(nn::make_parameter_groups(model), ...);     // after sharding: it sees this rank's rows
 //   Tensor loss = ...model(ids)...;  autograd::backward(loss);
@@ -27,7 +27,7 @@
 
 namespace loom::sharding {
 
-// Wraps one module: its own group are the parameters no wrapped descendant owns.
+// Wraps one module: its own group is the parameters that no wrapped descendant owns.
 FsdpState& fully_shard(nn::Module& module, const FullyShardOptions& options);
 
 // Wraps several modules as one group; a module inside another one of the list belongs to that one. Gathered before the
@@ -42,28 +42,28 @@ void materialize_shards(nn::Module& root);
 void set_modules_to_forward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets);
 void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::Module*>& targets);
 // Off: backward keeps whole unsharded gradients and reduces nothing, until a backward with it on. Sets the all-reduce
-// below too. Recursive.
+// switch below too. Recursive.
 void set_requires_gradient_sync(nn::Module& root, bool on);
 // Off, on a mesh with replicas: backward reduce-scatters and keeps the result in the reduce dtype; shards get no
-// gradient until a backward with it on, which all-reduces the sum of all that was kept. No effect on a mesh of one
+// gradient until a backward with it on, which all-reduces the sum of all kept results. No effect on a mesh of one
 // axis. Recursive.
 void set_requires_all_reduce(nn::Module& root, bool on);
 // On the root. Off: the end of backward leaves reductions in flight and prefetched gathers pending, for another
 // backward to follow.
 void set_is_last_backward(nn::Module& root, bool on);
-// Free the whole parameters after forward, after backward. From the next forward or backward on. `recurse`: wrapped
-// modules below too. Off after backward: the shards must not be changed (optimizer step) before a backward with it on,
-// or reshard().
+// Whether whole parameters are freed after forward, after backward. From the next forward or backward on. `recurse`:
+// wrapped modules below too. Off after backward: the shards must not change (optimizer step) before a backward with
+// it on, or reshard().
 void set_reshard_after_forward(nn::Module& module, bool on, bool recurse = true);
 void set_reshard_after_backward(nn::Module& module, bool on, bool recurse = true);
 // Off: this module's backward needs no weights (an embedding), so they are not gathered for it.
 void set_unshard_in_backward(nn::Module& module, bool on);
-// This module's gradients are the sum over all ranks divided by `factor` (> 0) instead of by their number, whatever the
+// This module's gradients are the sum over all ranks divided by `factor` (> 0) instead of by their number, for any
 // mesh.
 void set_gradient_divide_factor(nn::Module& module, double factor);
 // Its name in PyTorch 2.7.
 void set_reduce_scatter_divide_factor(nn::Module& module, double factor);
-// This module's reductions sum and divide afterwards, also where they would average. The gradients are the same up to
+// This module's reductions sum and divide afterwards, even if they would average. The gradients are the same up to
 // rounding.
 void set_force_sum_reduction_for_comms(nn::Module& module, bool on);
 void unshard(nn::Module& module);  // and waits; this module's group only
@@ -73,24 +73,24 @@ void reshard(nn::Module& module);
 // pregather.
 void pregather(nn::Module& root);
 
-// The root's next forward, or that of a module below it that runs alone, gathers after `event` - the end of the
-// optimizer's work on the stream where that runs - instead of after all that the compute stream has done. One forward:
-// the one after it waits for compute again, unless it is given an event of its own. ConfigError for a module that is
-// not the root: at once where the root is known, else at its first forward.
+// The root's next forward, or the next one of a module below it that runs alone, gathers after `event` (the end of the
+// optimizer's work on its stream) instead of after all compute work issued so far. One forward:
+// the one after it waits for compute again, unless it gets its own event. ConfigError for a module that is
+// not the root: at once if the root is known, else at its first forward.
 void set_post_optim_event(nn::Module& root, device::Event event);
 
 // --- how this module's group communicates ---
-// Set alike on all ranks, before the first forward or between steps. A gather in flight is given up; after the first
+// Set alike on all ranks, before the first forward or between steps. A gather in flight is dropped; after the first
 // forward the two that change buffers are collective.
 
-// Gathers with `comm`, in its memory; null: as the process group does. N = 1 gathers nothing. Its group then has the
+// Gathers with `comm`, in its memory; null: with the process group. N = 1 gathers nothing. Its group then has the
 // buffered layout.
 void set_custom_all_gather(nn::Module& module, std::shared_ptr<AllGather> comm);
-// Reduce-scatters with `comm`, in its memory; null: as the process group does. A following all-reduce (replicas) stays
+// Reduce-scatters with `comm`, in its memory; null: with the process group. A following all-reduce (replicas) remains
 // the process group's.
 void set_custom_reduce_scatter(nn::Module& module, std::shared_ptr<ReduceScatter> comm);
-// On: gather buffers and the inputs and outputs of reductions lie in memory that the process group gives and all its
-// members address. Not together with the two above (ConfigError); ConfigError, naming both groups, where the members
+// On: gather buffers and the inputs and outputs of reductions are in memory of the process group that all its
+// members address. Not together with the two above (ConfigError); ConfigError, naming both groups, if the members
 // share no memory.
 void set_allocate_memory_from_process_group_for_comm(nn::Module& module, bool on);
 // Runs `hook` on every reduced row of gradients of this module: after the reduce-scatter, and after the all-reduce of a
@@ -98,23 +98,23 @@ void set_allocate_memory_from_process_group_for_comm(nn::Module& module, bool on
 // gradients. It may change the row, for example reduce it over ranks outside the mesh; averages count the mesh's ranks
 // alone. Not while requires_all_reduce is off. It runs on the thread of the all-reduce stream, or of `stream`, which
 // must live as long as the module trains; a stream on a mesh with replicas is a ConfigError: the row must follow the
-// all-reduce. An empty hook takes it away. Never in a dry run.
+// all-reduce. An empty hook removes it. Never called in a dry run.
 void set_all_reduce_hook(nn::Module& module, AllReduceHook hook, device::Stream* stream = nullptr);
 
-// Several roots of one rank (the stages of a pipeline, a model and its teacher) hold one gather buffer and one
-// reduction between them instead of one each. Before their first forward; ConfigError for a module that has run, or
-// that turns out to be no root.
+// Several roots of one rank (the stages of a pipeline, a model and its teacher) share one gather buffer and one
+// reduction instead of one each. Before their first forward; ConfigError for a module that has run, or
+// that turns out not to be a root.
 void share_comm_ctx(const std::vector<nn::Module*>& roots);
 
-// Makes `method` an entry of the wrapped `module` as its forward is one: call_method() gathers the module's group
+// Makes `method` an entry of the wrapped `module` like its forward: call_method() gathers the module's group
 // before it and reshards after it, casts inputs and outputs, and takes part in backward. Calls of wrapped modules
 // inside it run their own hooks. ConfigError: the module is not wrapped, the name is taken. Recompute of the module
-// does not reach it.
+// does not cover it.
 //
 //   register_fsdp_forward_method(*model, "encode", [model](nn::Args args) { return model->encode(std::move(args)); });
 //   Tensor features = call_method(*model, "encode", image);
 void register_fsdp_forward_method(nn::Module& module, std::string name, ForwardMethod method);
-// ConfigError: the module is not wrapped; a name that was not registered (those that were are named).
+// ConfigError: the module is not wrapped; an unregistered name (the registered ones are listed).
 nn::Value call_method(nn::Module& module, std::string_view name, nn::Args args);
 template <class... T>
 nn::Value call_method(nn::Module& module, std::string_view name, const T&... positional) {
@@ -124,11 +124,11 @@ nn::Value call_method(nn::Module& module, std::string_view name, const T&... pos
 }
 
 // The p = 2 norm over all gradients, each parameter once whatever axes it is sharded over; the same bits on every rank.
-// Of ignored parameters, which every rank has, the mean over the ranks counts.
+// For ignored parameters, which every rank has, the mean over the ranks counts.
 double grad_norm(nn::Module& root);
-// The same of the parameters.
+// The same for the parameters.
 double params_norm(nn::Module& root);
-// Both by parts of the model: `of` gives the part of a parameter, from 0 to count - 1, by its first path below `root`.
+// Both by parts of the model: `of` maps a parameter to its part, from 0 to count - 1, by its first path below `root`.
 // One exchange for all of them.
 struct ParameterParts {
   std::size_t count = 0;
@@ -136,9 +136,9 @@ struct ParameterParts {
 };
 std::vector<double> grad_norms(nn::Module& root, const ParameterParts& parts);
 std::vector<double> params_norms(nn::Module& root, const ParameterParts& parts);
-// How many elements of all gradients are 0, each parameter once.
+// The number of zeros in all gradients, each parameter once.
 double zeros_in_grad(nn::Module& root);
-// Multiplies every gradient by min(1, max_norm / (norm + 1e-6)); returns the norm before.
+// Multiplies every gradient by min(1, max_norm / (norm + 1e-6)); returns the norm before clipping.
 double clip_grad_norm(nn::Module& root, double max_norm);
 
 }  // namespace loom::sharding

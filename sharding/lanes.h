@@ -1,5 +1,5 @@
-// The lanes of FSDP's collectives, one a communication stream. Code that calls collectives of its own on a group that
-// FSDP uses takes other lanes, or calls them where FSDP would (custom_comm.h).
+// The lanes of FSDP's collectives, one per communication stream. Code that calls collectives of its own on a group that
+// FSDP uses takes other lanes, or replaces FSDP's calls (custom_comm.h).
 #pragma once
 
 #include "engine/comm/process_group.h"

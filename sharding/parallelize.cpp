@@ -58,7 +58,7 @@ std::string root_owns(const FsdpState& root) {
   return text + "\n";
 }
 
-// Of all modules, in pre-order of registration of their groups.
+// Paths of all modules, in pre-order of registration of their groups.
 std::vector<std::string> paths_of(const std::vector<WrappedGroup>& groups) {
   std::vector<std::string> paths;
   for (const WrappedGroup& group : groups) paths.insert(paths.end(), group.paths.begin(), group.paths.end());
@@ -249,7 +249,7 @@ void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::W
 
 namespace {
 
-// One line of the table; `path_width` is that of its first column.
+// One line of the table; `path_width` is the width of its first column.
 std::string describe_group(const FsdpState& state, const std::string& path, std::size_t path_width,
                            const WrittenAs& written_as) {
   const int shard_size = state.options().axes.shard.size();

@@ -1,4 +1,4 @@
-// What a user chooses for one fully_shard call.
+// The user's options of one fully_shard call.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,24 @@ namespace loom::sharding {
 struct MixedPrecisionPolicy {
   std::optional<DType> param_dtype;   // gather and compute; none: the original dtype
   std::optional<DType> reduce_dtype;  // gradient reduction; none: the gradient's dtype
-  std::optional<DType> output_dtype;  // floating outputs of the wrapped module; none: as they are
+  std::optional<DType> output_dtype;  // floating outputs of the wrapped module; none: unchanged
   bool cast_forward_inputs = true;    // floating inputs of the wrapped module to param_dtype
 };
 
 // How gathered parameters are laid out. The order of events is the same.
 enum class GatherLayout : std::uint8_t {
   kBuffered,  // a gather buffer, then copied out: PyTorch's bytes
-  kFast,      // straight into the parameters, or the peers' own memory where ranks share it
+  kFast,      // straight into the parameters, or the peers' own memory if ranks share it
 };
 
 // Shards, their gradients and (through nn::AdamW) the optimizer state are kept in host memory, Device::host_memory():
-// whoever makes the device chooses where that comes from (NUMA placement and page-locking: offload/host_allocator.h).
+// the maker of the device chooses its source (NUMA placement and page-locking: offload/host_allocator.h).
 // Buffers and ignored parameters stay on the device.
 struct CpuOffloadPolicy {
   // Page-locked; gradients are then copied to the host without blocking it. Default false, as in the migration guide.
   bool pin_memory = false;
-  // The last backward returns when all gradients are on the host, as PyTorch's. False, with pinned memory: it returns
-  // while they are on their way, and whoever reads one waits for that one (nn/optim/landing.h).
+  // The last backward returns when all gradients are on the host, as in PyTorch. False, with pinned memory: it returns
+  // while they are in transit, and a reader of one waits for that one (nn/optim/landing.h).
   bool wait_in_backward = true;
 };
 
@@ -49,7 +49,7 @@ struct FullyShardOptions {
   std::unordered_set<const void*> ignored_params;
   GatherLayout layout = GatherLayout::kBuffered;
   std::optional<CpuOffloadPolicy> cpu_offload;  // none: everything is on the device
-  // A module around those that are wrapped, whose forward gathers and reshards instead of theirs, as in MindSpeed-MM:
+  // A module around the wrapped ones, whose forward gathers and reshards instead of theirs, as in MindSpeed-MM:
   // the groups of one such module gather together. Inputs and outputs are cast there too. Null: their own forward.
   nn::Module* hook_module = nullptr;
 };

@@ -8,7 +8,7 @@
 namespace loom::sharding {
 namespace {
 
-// Of groups whose hooks run at one module.
+// Groups whose hooks run at one module.
 struct Unit {
   std::string path;  // of that module
   std::size_t entry = 0;
@@ -35,7 +35,7 @@ std::vector<Unit> units_of(std::span<const WrappedGroup> groups) {
   return units;
 }
 
-// The innermost unit around `unit` that stands before it in the list.
+// The innermost unit around `unit` that comes before it in the list.
 Unit* holder_of(const Unit& unit, std::vector<Unit>& units) {
   Unit* holder = nullptr;
   for (Unit& other : units) {

@@ -1,9 +1,9 @@
 // The order in which groups are gathered ahead of their use, by the explicit prefetch lists. Private to sharding.
 //
-// Unit      the groups whose hooks run together, a module of each, in pre-order: those inside one of hook_modules;
-//           without these, one group.
-// Order     registration: that of the model, in backward reversed. list: that of the last entry of sub_modules_to_wrap
-//           that selects the unit, then of the model; a unit inside another one, and behind it in the list, follows it
+// Unit      the groups whose hooks run together, a module of each, in pre-order: those groups inside one of
+//           hook_modules; without hook_modules, one group.
+// Order     registration: the model's, reversed in backward. list: the order of the last entry of sub_modules_to_wrap
+//           that selects the unit, then the model's; a unit inside another one, and behind it in the list, follows it
 //           in both directions.
 // Lists     a unit's next units are the targets of the group whose hook runs last: in forward the innermost one, in
 //           backward the outermost one.

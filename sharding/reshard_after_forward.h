@@ -1,11 +1,11 @@
-// ReshardAfterForward: what becomes of gathered parameters between forward and backward.
+// ReshardAfterForward: the state of gathered parameters between forward and backward.
 //
-//   never (false)    they stay gathered.
+//   never (false)    they remain gathered.
 //   always (true)    they are freed; backward gathers them from all ranks of the shard group.
 //   to k ranks (k)   each of k consecutive ranks keeps 1 / k of them; backward gathers from these.
 //
 // Written as in fsdp2_config.yaml and in PyTorch: true, false or a number. On N ranks, 1 is false and N is true. "Not
-// chosen" (the root then keeps, all others free) is std::optional's nothing, not a value of this type.
+// set" (the root then keeps, all others free) is an empty std::optional, not a value of this type.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ namespace loom::sharding {
 
 class ReshardAfterForward {
  public:
-  // As the key's values are written. ConfigError unless `ranks` >= 1.
+  // From the values of the key. ConfigError unless `ranks` >= 1.
   ReshardAfterForward(bool on) : ranks_(on ? kAlways : kNever) {}  // NOLINT: as written
   ReshardAfterForward(int ranks);                                  // NOLINT
   ReshardAfterForward(double) = delete;
@@ -26,18 +26,18 @@ class ReshardAfterForward {
   static ReshardAfterForward never() { return false; }
   static ReshardAfterForward to(int ranks) { return ranks; }
 
-  // Gathered parameters are freed, wholly or but for a part.
+  // Whether gathered parameters are freed, wholly or except for a part.
   bool frees() const { return ranks_ != kNever; }
   // k; nothing for true and false.
   std::optional<int> ranks() const { return ranks_ > 0 ? std::optional(ranks_) : std::nullopt; }
-  // The same on a shard group of `shard_size` ranks, where 1 is never and N always: then ranks() lies strictly between.
-  // Nothing when k does not divide N.
+  // The same on a shard group of `shard_size` ranks, where 1 is never and N always: then ranks() is strictly between.
+  // Nothing if k does not divide N.
   std::optional<ReshardAfterForward> on(int shard_size) const;
 
-  // "true", "false", "2": as it is written in the file.
+  // "true", "false", "2": the form in the file.
   std::string text() const;
 
-  // 1 and false are different values, though they do the same: compare what on() gives.
+  // 1 and false are different values, though their effect is the same: compare the results of on().
   bool operator==(const ReshardAfterForward&) const = default;
 
  private:

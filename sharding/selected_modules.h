@@ -12,12 +12,12 @@
 
 namespace loom::sharding {
 
-using WrittenAs = std::map<std::string, std::string>;  // by real path; paths written as they are have no entry
+using WrittenAs = std::map<std::string, std::string>;  // by real path; paths written as real ones have no entry
 
-// " (written 'text_decoder.layers.0')", or nothing when the path was written as it is.
+// " (written 'text_decoder.layers.0')", or nothing if the real path was written.
 std::string alias_note(const std::string& path, const WrittenAs& written_as);
 
-// `path` is that of a module below the one at `above`.
+// Whether `path` is below the module at `above`.
 bool is_below(const std::string& path, const std::string& above);
 
 // The paths in the order of the patterns, each module once. ConfigError for a module without a forward. Warnings and

@@ -71,7 +71,7 @@ class BottomUp {
 
 using GroupOf = std::unordered_map<std::string, const WrappedGroup*>;  // by path of a module
 
-// The group that will own the parameters at `path`: that of the nearest module above; null is the root's.
+// The group that will own the parameters at `path`: the group of the nearest module above; null is the root's.
 const WrappedGroup* owner_of(std::string path, const GroupOf& group_of) {
   while (!path.empty()) {
     if (const auto found = group_of.find(path); found != group_of.end()) return found->second;

@@ -1,4 +1,4 @@
-// The groups that sub_modules_to_wrap makes of a model. Private to sharding.
+// The groups that sub_modules_to_wrap defines in a model. Private to sharding.
 #pragma once
 
 #include <map>
@@ -15,8 +15,8 @@
 
 namespace loom::sharding {
 
-// The groups that the entries make, in pre-order of the first module of each. Of a module that several entries without
-// a list select, the last one chooses. ConfigError, naming both places, for a module of two groups. Warnings and names
+// The groups that the entries define, in pre-order of the first module of each. The last of the entries without a
+// list that select a module applies. ConfigError, naming both places, for a module in two groups. Warnings and names
 // by alias are appended.
 std::vector<WrappedGroup> groups_of(nn::Module& model, std::span<const WrapEntry> entries, const ModelTree& tree,
                                     std::vector<std::string>& warnings, std::map<std::string, std::string>& written_as);
@@ -27,7 +27,7 @@ void set_hook_modules(std::span<WrappedGroup> groups, std::span<const std::strin
 // ConfigError, beginning with `where`, for a parameter that would be in two groups.
 void check_ties(nn::Module& model, std::string_view where, std::span<const WrappedGroup> groups);
 
-// Wraps the groups bottom-up, whatever their order: what is below any module of a group comes before the group.
+// Wraps the groups bottom-up, whatever their order: modules below any module of a group come before the group.
 void wrap_groups(nn::Module& model, std::span<const WrappedGroup> groups, const FullyShardOptions& options);
 
 }  // namespace loom::sharding

@@ -75,7 +75,7 @@ std::vector<ManifestFile> read_files(const config::Section& document) {
       document.reject("files", "together they have more bytes than 63 bits count");
     }
     if (names.insert(file.name).second) continue;
-    config_error("{}: files has '{}' twice; each file stands once", list->place().key.file, shown_text(file.name));
+    config_error("{}: files has '{}' twice; list each file once", list->place().key.file, shown_text(file.name));
   }
   return files;
 }

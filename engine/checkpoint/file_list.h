@@ -1,4 +1,4 @@
-// The list of files that a manifest and a part of a save have in common, as JSON. Private to engine/checkpoint.
+// The list of files, as JSON, in a manifest and in a part of a save. Private to engine/checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace loom::checkpoint {
 
-// A list of objects, sorted by name, one a line.
+// A list of objects, sorted by name, one per line.
 std::string files_json(std::span<const ManifestFile> files);
 // The list under the key "files". ConfigError with the document's path.
 std::vector<ManifestFile> read_files(const config::Section& document);

@@ -74,7 +74,7 @@ class Misfits {
   std::vector<std::string> mismatched_;
 };
 
-// "model.", or nothing where the checkpoint's names are those of the module itself (HuggingFaceStorageWriter).
+// "model.", or nothing if the checkpoint's names are the module's own (HuggingFaceStorageWriter).
 std::string prefix_of(const io::DcpFolder& checkpoint, const nn::StateDict& module, const std::string& key) {
   const auto is_there = [&](const std::string& prefix) {
     return std::ranges::any_of(

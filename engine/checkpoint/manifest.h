@@ -1,12 +1,12 @@
-// Manifest: what a finished checkpoint consists of, as shardloom_manifest.json in its directory says it.
+// Manifest: the contents of a finished checkpoint, as listed in shardloom_manifest.json in its directory.
 //
-// Id       which checkpoint of a folder it is: that of an iteration, or the one called release.
+// Id       the checkpoint's identity in a folder: its iteration, or release.
 // File     {"format_version": 1, "iteration": 10, "files": [{"name": "__0_0.distcp", "size_bytes": 4096,
 //          "crc32c": "e3069283"}, ...]}; the files sorted by name, the checksum as 8 hex digits. The iteration of
 //          release is null.
-// Names    of files that lie in the directory itself: no '/', no "." or "..", UTF-8, at most 255 bytes, none of the
-//          names that the store gives (the manifest's, .part_R.json); each once.
-// Errors   ConfigError that begins with the path of the file that says it.
+// Names    of files in the directory itself: no '/', no "." or "..", UTF-8, at most 255 bytes, no name that
+//          the store itself uses (the manifest's, .part_R.json); each once.
+// Errors   ConfigError that begins with the path of the file.
 // Threads  safe from any number of threads.
 #pragma once
 
@@ -26,7 +26,7 @@ struct CheckpointId {
 
   // "iter_0000010" (seven digits or more), or "release".
   std::string directory_name() const;
-  // What the tracker says: "10", or "release".
+  // The tracker's text: "10", or "release".
   std::string text() const;
   bool operator==(const CheckpointId&) const = default;
 };
@@ -52,7 +52,7 @@ std::string to_json(const Manifest& manifest);
 // `shown` is the path of the text, for messages.
 Manifest parse_manifest(std::string_view text, const std::filesystem::path& shown);
 
-// Why a name may not stand in a manifest; empty when it may.
+// Why a name is not allowed in a manifest; empty if it is.
 std::string name_problem(std::string_view name);
 
 // "e3069283".

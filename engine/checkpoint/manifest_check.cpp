@@ -58,7 +58,7 @@ void check_number(const fs::path& folder, const Manifest& manifest) {
   const auto number = number_of(folder);
   const bool is_release = own_name(folder) == kRelease.directory_name();
   if ((!number || manifest.id == CheckpointId{*number}) && (!is_release || manifest.id == kRelease)) return;
-  raise_damage(folder, fmt::format("its {} is that of {}", kManifestName, manifest.id.directory_name()));
+  raise_damage(folder, fmt::format("its {} belongs to {}", kManifestName, manifest.id.directory_name()));
 }
 
 std::optional<Manifest> manifest_of(const io::DcpFolder& checkpoint) {

@@ -96,7 +96,7 @@ class Reader {
   Reader(const Resumed& from, comm::ProcessGroup& everyone)
       : from_(from), everyone_(everyone), directory_(directory_at(from.path)) {}
 
-  // False where a rank found a problem, which is then that of the reading.
+  // False if a rank found a problem, which is then the problem of the reading.
   template <class Step>
   bool all(const Step& step) {
     std::string own;

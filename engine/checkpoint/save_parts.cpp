@@ -160,7 +160,7 @@ void write_failed_part(const fs::path& directory, int rank, std::string_view tex
   } catch (const std::exception&) {
     const Descriptor marker(
         ::open(failed_path(directory, rank).c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (marker.get() < 0) log_error("{}: cannot be told that rank {} failed", directory.string(), rank);
+    if (marker.get() < 0) log_error("{}: cannot record that rank {} failed", directory.string(), rank);
   }
 }
 

@@ -147,7 +147,7 @@ class SavePlan::Builder {
   }
 
  private:
-  // The item under its first name; those of the other names follow it and share its pieces.
+  // The item under its first name; the items of the other names follow it and share its pieces.
   std::size_t add_item(const std::string& name, const SharedBox& first) {
     const auto own = tensors_.find(name);
     if (own == tensors_.end()) {

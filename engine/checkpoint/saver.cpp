@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kTag = "a checkpoint";
 
-// Bytes that a save keeps of a tensor: those of the tensor itself, or a copy.
+// Bytes that a save keeps of a tensor: the tensor's own, or a copy.
 struct Content {
   DType dtype = DType::kF32;
   Shape shape;
@@ -168,7 +168,7 @@ class Saver::Work {
   std::optional<CheckpointStore> store_;  // rank 0
   std::optional<SavePlan> plan_;
 
-  // Of the save in flight: written by the host thread before the thread starts and after it has ended.
+  // State of the save in flight: written by the host thread before the thread starts and after it has ended.
   std::int64_t iteration_ = 0;
   std::filesystem::path directory_;
   std::vector<Content> contents_;

@@ -1,14 +1,14 @@
-// Saver: writes the checkpoints of a run, every rank its part, in the layout of torch.distributed.checkpoint.
+// Saver: writes the checkpoints of a run, each rank its part, in the layout of torch.distributed.checkpoint.
 //
-// Files     every rank that has something to write makes __<rank>_0.distcp; rank 0 puts .metadata beside them, and the
+// Files     every rank with something to write makes __<rank>_0.distcp; rank 0 puts .metadata beside them, and the
 //           store (checkpoint_store.h) makes the whole visible at once.
 // Check     before the save is visible, every rank reads back its files' checksums, and rank 0 reads .metadata and the
 //           beginning of each part.
 // Async     save() copies this rank's boxes and returns; a thread writes the copies. A second save waits for the first.
-//           The copies stay for the next save, so a rank never holds more than one set of them.
-// Failure   a save that fails (disk full) leaves the former checkpoint whole. Every rank learns of it at the next
+//           The copies are reused by the next save, so a rank never holds more than one set of them.
+// Failure   a save that fails (disk full) leaves the previous checkpoint whole. Every rank learns of it at the next
 //           save() or finish(), rank 0 at the next poll(): an Error with stop_on_error, else a warning, and the run
-//           goes on.
+//           continues.
 // Order     save() and finish() are collective.
 // Threads   the rank's host thread; one thread of its own while a save is in the background.
 // Errors    Error: the first failing rank's text, the same on every rank.
@@ -32,23 +32,23 @@ struct SaverOptions {
   bool async = false;
   bool stop_on_error = true;
   std::optional<std::int64_t> keep_last;                         // at least 1; none: all
-  std::chrono::milliseconds patience{std::chrono::minutes(10)};  // of rank 0, for the parts of the others
+  std::chrono::milliseconds patience{std::chrono::minutes(10)};  // of rank 0, for the other ranks' parts
 };
 
 class Saver {
  public:
-  // What rank 0 tells of a save, in the words of Megatron's log.
+  // Prints rank 0's report of a save, in the words of Megatron's log.
   using Say = std::function<void(const std::string& line)>;
 
   Saver(SaverOptions options, std::shared_ptr<comm::ProcessGroup> everyone, Say say);
-  // Waits for a save in the background, and drops what it says.
+  // Waits for a save in the background, and drops its result.
   ~Saver();
 
-  // Writes the state as that of `iteration`. The state's values are those of rank 0.
+  // Writes the state as iteration `iteration`. Its values are taken from rank 0.
   void save(std::int64_t iteration, const State& state);
   // Waits until the last save is on disk.
   void finish();
-  // Not collective, and without waiting: rank 0 throws for a save in the background that has failed meanwhile.
+  // Not collective, does not wait: rank 0 throws if a save in the background has failed meanwhile.
   void poll();
 
   // The iteration of the last save that is known to be on disk.
@@ -64,7 +64,7 @@ class Saver {
   const std::shared_ptr<comm::ProcessGroup> everyone_;
   const Say say_;
   std::unique_ptr<Work> work_;
-  bool in_flight_ = false;  // a save whose end the ranks have not told one another
+  bool in_flight_ = false;  // a save whose end the ranks have not exchanged yet
   std::optional<std::int64_t> last_saved_;
 };
 

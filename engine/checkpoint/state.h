@@ -1,8 +1,8 @@
-// State: what of a run goes into a checkpoint, by the names that torch.distributed.checkpoint gives it.
+// State: the parts of a run that go into a checkpoint, by the names that torch.distributed.checkpoint gives them.
 //
 // Names    model.<path>; optimizer.state.<path>.exp_avg, .exp_avg_sq, .step; optimizer.param_groups.<i>.lr and so on;
-//          and whatever else the trainer adds as values. The path is where an item stands in Python's nested dict.
-// Tensors  this rank's boxes; not copies: what is read is written into them.
+//          and further values of the trainer. The path is an item's place in Python's nested dict.
+// Tensors  this rank's boxes; not copies: reading writes into them.
 // Ties     a parameter under several paths is one tensor; all its names are saved, its bytes once.
 // Threads  the rank's host thread.
 #pragma once
@@ -50,7 +50,7 @@ struct State {
 // Parameters and persistent buffers, under `key` ("model").
 void add_module(State& state, const nn::StateDict& module, const std::string& key = "model");
 
-// State and groups of an optimizer, under "optimizer", as torch's get_optimizer_state_dict names them; a number of
+// State and groups of an optimizer, under "optimizer", named as by torch's get_optimizer_state_dict; a number of
 // AdamW's state ("step") is a tensor of one element. Parameters that have no state yet are listed in the value
 // "optimizer.without_state".
 void add_optimizer(State& state, const nn::OptimizerState& optimizer);

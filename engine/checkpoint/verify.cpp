@@ -36,7 +36,7 @@ Verdict without_manifest(const fs::path& directory) {
 }
 
 Verdict against(const Manifest& manifest, const fs::path& directory, const CheckpointId& id, VerifyDepth depth) {
-  if (manifest.id != id) return torn("its {} is that of {}", kManifestName, manifest.id.directory_name());
+  if (manifest.id != id) return torn("its {} belongs to {}", kManifestName, manifest.id.directory_name());
   if (const auto problem = sizes_problem(directory, manifest.files, kManifestName)) return torn("{}", *problem);
   if (depth == VerifyDepth::kSizes) return {.kind = Verdict::Kind::kWhole, .reason = {}};
   for (const ManifestFile& file : manifest.files) {

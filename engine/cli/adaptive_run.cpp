@@ -5,7 +5,7 @@
 namespace loom::cli {
 namespace {
 
-// Of the device; 0: without end.
+// Memory of the device; 0: unlimited.
 std::int64_t device_mib(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile, bool plans) {
   return plans ? plan::capacity_of(memory, profile) >> 20 : memory.device_memory_mib;
 }

@@ -7,8 +7,8 @@
 
 namespace loom::cli {
 
-// What is chosen for a step in --adaptive-recompute-device-size MiB, or in the device's memory; nothing where it is not
-// asked for. `plans`: the profile's memory is the device's where --device-memory says none; a run has to be told.
+// The choice for a step in --adaptive-recompute-device-size MiB, or in the device's memory; nothing without the flag.
+// `plans`: without --device-memory, the memory is the profile's; a run requires the flag.
 // ConfigError, OutOfMemoryError.
 std::optional<plan::AdaptiveChoice> choose_modes(const train::TrainSections& arguments,
                                                  const train::PretrainCallbacks& callbacks,

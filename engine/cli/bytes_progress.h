@@ -1,4 +1,4 @@
-// BytesProgress: how far a copy is, as a bar that redraws its line on a terminal; nothing elsewhere.
+// BytesProgress: the progress of a copy, as a bar that redraws its line on a terminal; nothing elsewhere.
 // Private to engine/cli.
 //
 //   [========>               ] 1.2 of 3.1 GB  412 MB/s  0:04 left
@@ -15,7 +15,7 @@ namespace loom::cli {
 
 class BytesProgress {
  public:
-  // `out` outlives it. `clock` gives nanoseconds from any fixed moment on.
+  // `out` outlives it. `clock` returns nanoseconds since any fixed moment.
   BytesProgress(std::ostream& out, bool terminal, std::function<std::int64_t()> clock);
   // Ends the bar's line.
   ~BytesProgress();
@@ -34,7 +34,7 @@ class BytesProgress {
   std::size_t drawn_width_ = 0;
 };
 
-// "3.1 GB"; powers of 1000, as disks have them.
+// "3.1 GB"; powers of 1000, as for disks.
 std::string bytes_text(double bytes);
 
 }  // namespace loom::cli

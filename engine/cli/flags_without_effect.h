@@ -1,4 +1,4 @@
-// The one line on flags of launch scripts that change nothing. Private to engine/cli.
+// The one line on flags of launch scripts without effect. Private to engine/cli.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace loom::cli {
 
-// Warns of them, as they were written; nothing for none.
+// Warns of them, as they were written; nothing for an empty list.
 void warn_of_flags(const std::vector<std::string>& without_effect);
 
 }  // namespace loom::cli

@@ -1,9 +1,9 @@
-// HostPlan: where the ranks of this process run, and the host memory that each of them gets. Private to engine/cli.
+// HostPlan: the cores of this process's ranks, and the host memory of each. Private to engine/cli.
 //
-// When      before the ranks start, once a process; nothing is allocated.
-// Checked   what the step keeps in host memory, by a dry run of it, for all ranks of this machine against what the
-//           machine can give. A step that cannot be planned (its forward reads values) is not checked: a warning.
-// Errors    ConfigError for cores that are not this process's; DeviceError where host memory is too small.
+// When      before the ranks start, once per process; nothing is allocated.
+// Checked   the host memory of the step, by a dry run of it, for all ranks of this machine against the memory
+//           available. A step that cannot be planned (its forward reads values) is not checked: a warning.
+// Errors    ConfigError for cores outside this process's set; DeviceError if host memory is too small.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ namespace loom::cli {
 
 struct HostPlan {
   launch::Placement placement;
-  offload::HostAllocatorOptions memory;  // of every rank, but for the node
+  offload::HostAllocatorOptions memory;  // for every rank, without the node
   int first_local_rank = 0;              // of this process among the ranks of this machine
 
   // `rank_of_process` counts the ranks of this process.

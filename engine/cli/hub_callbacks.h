@@ -1,11 +1,11 @@
 // The callbacks of `shardloom train` and `shardloom plan`: one model, one kind of batch for both.
 //
-// Model    of --model-config or --init-from-hf-path, by the name in its configuration (models/hub/model_hub.h), its
-//          freeze() applied. It takes token ids and returns logits.
+// Model    from --model-config or --init-from-hf-path, by the name in its configuration (models/hub/model_hub.h), with
+//          its freeze() applied. It takes token ids and returns logits.
 // Data     the bytes of --data-path. A plan needs none: without it, batches have the same shapes and no values.
-// Saved    a Hugging Face folder: config.json with every key of the file the model was described by, model.safetensors,
-//          the tokenizer's files of the folder the weights came from.
-// Errors   ConfigError for a model that cannot take bytes, or not as many as --seq-length, and for a folder with a
+// Saved    a Hugging Face folder: config.json with every key of the model's configuration file, model.safetensors,
+//          the tokenizer's files of the folder that the weights came from.
+// Errors   ConfigError for a model that cannot take bytes, or fewer than --seq-length, and for a folder with a
 //          tokenizer unless --bytes-as-tokens is given.
 #pragma once
 

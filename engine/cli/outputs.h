@@ -1,8 +1,8 @@
-// The outputs of a command, refused or made ready before anything is computed. Private to engine/cli.
+// The outputs of a command, refused or prepared before anything is computed. Private to engine/cli.
 //
 // Refused  an output that is an input (data, model, configuration) or another output; a folder, file or disk that
 //          cannot be written; an output that another run is writing.
-// Writers  rank 0 writes everything but profiles, which each of --profile-ranks writes.
+// Writers  rank 0 writes everything except profiles, which each of --profile-ranks writes.
 // Errors   ConfigError with the flags.
 #pragma once
 
@@ -14,11 +14,11 @@
 
 namespace loom::cli {
 
-// Of a training run; the locks are held as long as the run writes. `rank`: of this process, none where all ranks are
-// its threads. Every rank refuses what flags and inputs forbid; the ranks that write make ready what they write.
+// Opens a training run's outputs; the locks are held while the run writes. `rank`: this process's, none if all are
+// its threads. Every rank refuses what flags and inputs forbid; the writing ranks prepare their outputs.
 std::vector<io::OutputLock> open_outputs(const job::Job& arguments, std::optional<int> rank);
 
-// Of a plan.
+// Opens a plan's outputs.
 void open_outputs(const PlanArguments& arguments);
 
 }  // namespace loom::cli

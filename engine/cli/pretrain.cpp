@@ -49,13 +49,13 @@ std::vector<comm::SaidEntry> entries_of(const launch::Start& start, const job::J
   return entries;
 }
 
-// That of --report-device.
+// The profile of --report-device.
 virtual_time::HardwareProfile profile_of_plans(const observe::ReportOptions& job) {
   return virtual_time::find_profile(job.device, "--report-device");
 }
 
 // A device of limited memory: what does not fit is refused by the plan of the step, with what would help, before
-// anything is allocated. The time that remedies are ordered by is that of --report-device.
+// anything is allocated. Remedies are ordered by time on --report-device.
 void check_device_memory(const job::Job& job, const train::PretrainCallbacks& callbacks) {
   if (job.memory.device_memory_mib == 0 || job.memory.adaptive_recompute || job.schedule.skip_train) return;
   const virtual_time::HardwareProfile profile = profile_of_plans(job.report);
@@ -67,7 +67,7 @@ void check_device_memory(const job::Job& job, const train::PretrainCallbacks& ca
   throw OutOfMemoryError(text);
 }
 
-// What adaptive recompute chose, told by the rank that reports.
+// The choice of adaptive recompute, printed by the rank that reports.
 std::optional<plan::AdaptiveChoice> choose_modes(const job::Job& job, const train::PretrainCallbacks& callbacks,
                                                  std::ostream& out) {
   if (!job.memory.adaptive_recompute) return std::nullopt;

@@ -1,4 +1,4 @@
-// program_main: the whole shardloom program - train, plan, generate, preprocess, compare, convert, inspect - as a
+// program_main: the whole shardloom program (train, plan, generate, preprocess, compare, convert, inspect) as a
 // function.
 //
 //   const models::RegisterModel kMine({"my_model"}, [](const models::ConfigReader& config) { ... });

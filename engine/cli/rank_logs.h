@@ -1,8 +1,8 @@
-// RankLogs: what one rank of a run says of its steps beside progress and metrics, as the flags ask for: Megatron-LM's
+// RankLogs: the logs of one rank's steps beside progress and metrics, by flag: Megatron-LM's
 // line and TensorBoard's scalars on the last rank, warnings of spikes on the first. Private to engine/cli.
 //
 // Threads  the rank's host thread.
-// Errors   ConfigError where the event file cannot be made.
+// Errors   ConfigError if the event file cannot be made.
 #pragma once
 
 #include <optional>
@@ -33,10 +33,10 @@ class RankLogs {
 
   const log::StepFigures& figures() const { return figures_; }
 
-  // Null where no spikes are watched on this rank.
+  // Null if this rank does not watch for spikes.
   log::SpikeWatch* spikes() { return spikes_ ? &*spikes_ : nullptr; }
 
-  // What is missing of the rank's outputs; none where nothing is.
+  // What is missing of the rank's outputs; none if they are complete.
   std::optional<std::string> problem() const;
 
  private:
@@ -45,7 +45,7 @@ class RankLogs {
   const bool says_begin_;  // Megatron's lines of the first rank
   std::optional<log::SpikeWatch> spikes_;
   std::optional<train::StepFlops> flops_;
-  // On every rank, and what the logs ask of them.
+  // On every rank: the observers that the logs read.
   std::optional<train::ParamsNorm> params_;
   std::optional<train::ZerosInGrad> zeros_;
   std::optional<train::NormsByLayer> layers_;

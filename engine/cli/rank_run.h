@@ -1,6 +1,6 @@
-// RankRun: a rank's training run - the trainer, its checkpoints, and those who watch its steps. Private to engine/cli.
+// RankRun: a rank's training run: the trainer, its checkpoints, and the observers of its steps. Private to engine/cli.
 //
-// Order    the trainer is made; --load; the observers; the steps; what is written at the end; after_training.
+// Order    the trainer is made; --load; the observers; the steps; the final outputs; after_training.
 // Threads  the rank's host thread; collective.
 #pragma once
 
@@ -29,13 +29,13 @@
 
 namespace loom::cli {
 
-// What is read before the ranks start, beside the training's own inputs; the rank threads of a process share it.
+// Inputs read before the ranks start, beside the training's own; the rank threads of a process share them.
 struct ObserverInputs {
   std::optional<observe::ReportInputs> report;
   std::optional<virtual_time::HardwareProfile> profile_device;
 };
 
-// What the ranks of a process share; outlives them.
+// State shared by the ranks of a process; outlives them.
 struct RunSetup {
   const launch::Start& start;
   const job::Job& job;
@@ -47,7 +47,7 @@ struct RunSetup {
 
 class RankRun {
  public:
-  // The rank is set up, and the checkpoint that --load asks for is read.
+  // Sets up the rank, and reads the checkpoint of --load.
   RankRun(const RunSetup& setup, RankContext& context, comm::World& world, RunEnd& end, std::ostream& program_out);
 
   void run();
@@ -68,7 +68,7 @@ class RankRun {
   std::osyncstream out_;  // the first rank prints, and the last
   const bool first_;
   const bool short_log_;
-  const std::shared_ptr<comm::ProcessGroup> log_order_;  // of Megatron's log, which two ranks print
+  const std::shared_ptr<comm::ProcessGroup> log_order_;  // for Megatron's log, which two ranks print
   train::Trainer trainer_;
   std::optional<log::Progress> progress_;  // once the run has begun
   train::RunCheckpoints checkpoints_;

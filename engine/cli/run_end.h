@@ -1,6 +1,6 @@
-// RunEnd: how the run of a process's ranks ended, where they all came to their end. Private to engine/cli.
+// RunEnd: the result of the run of a process's ranks, once all have ended. Private to engine/cli.
 //
-// Gathered  what is missing of its outputs, and whether a signal stopped it. The rank that reports gives the texts.
+// Gathered  the missing outputs, and whether a signal stopped the run. The rank that reports provides the texts.
 // Time      the run begins with the object.
 // Threads   the ranks' threads, at once.
 #pragma once

@@ -38,7 +38,7 @@ std::optional<std::string> standard_output_problem() {
   const bool flushed = std::fflush(stdout) == 0;
   int failed = flushed ? 0 : errno;
   if (flushed && std::cout.good() && std::ferror(stdout) == 0) return std::nullopt;
-  // The reason of an earlier failure is that of one more attempt.
+  // One more attempt gives the reason of an earlier failure.
   if (failed == 0 && ::write(STDOUT_FILENO, "\n", 1) < 0) failed = errno;
   std::cout.clear();
   std::clearerr(stdout);

@@ -1,7 +1,7 @@
-// The standard streams of a program, so that nothing it prints is lost without a word. Private to engine/cli.
+// The standard streams of a program, secured so that no output is lost silently. Private to engine/cli.
 //
-// Closed   descriptors 0 to 2 that are closed at the start are opened on /dev/null: no file of the run can become one
-//          of them, and get what is meant for the terminal.
+// Closed   descriptors 0 to 2 that are closed at the start are opened on /dev/null: otherwise a file of the run could
+//          become one of them, and get output meant for the terminal.
 // Signals  SIGPIPE and SIGXFSZ are ignored: a closed pipe and a file-size limit are errors with a text.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace loom::cli {
 
-// First of all in a program.
+// Must run first in a program.
 void secure_standard_streams();
 
-// Prints it. A reader that has closed the pipe has read enough of it: `shardloom train --help | head`.
+// Prints it. A reader that closes the pipe early is no error: `shardloom train --help | head`.
 void print_help(std::string_view text);
 
-// Last of all: flushes standard output; "standard output: cannot write: No space left on device; ..." where something
-// printed was lost.
+// Must run last: flushes standard output; "standard output: cannot write: No space left on device; ..." if some
+// output was lost.
 std::optional<std::string> standard_output_problem();
 
 }  // namespace loom::cli

@@ -1,4 +1,4 @@
-// Elements of one dtype as another.
+// Converts elements of one dtype to another.
 //
 // Rounding  to nearest, ties to even. fp64 becomes fp32 first on its way to bf16 and fp16, as in PyTorch.
 // NaN       stays a NaN; its payload may be cut.
@@ -14,8 +14,8 @@
 
 namespace loom::checkpoint {
 
-// The number of finite values that became inf. Precondition: floating dtypes, or one and the same; as many elements on
-// both sides. Spans need no alignment.
+// Returns the number of finite values that became inf. Precondition: floating dtypes, or equal ones; as many elements
+// on both sides. Spans need no alignment.
 std::int64_t convert_elements(DType from, std::span<const std::byte> elements, DType to,
                               std::span<std::byte> converted);
 

@@ -1,9 +1,9 @@
-// Which checkpoint a path means that a person gave: a checkpoint's own directory, or a folder of checkpoints.
+// Finds the checkpoint that a user's path means: a checkpoint's own directory, or a folder of checkpoints.
 //
 // Itself   a directory with .metadata, or with safetensors files and no checkpoints below it.
-// Folder   the checkpoint that the tracker names; without a tracker the only one there is.
+// Folder   the checkpoint that the tracker names; without a tracker, the only checkpoint.
 // Threads  any.
-// Errors   ConfigError: nothing is there, or several are and no tracker says which; the text lists them.
+// Errors   ConfigError: there is none, or several and no tracker; the text lists them.
 #pragma once
 
 #include <filesystem>
@@ -15,16 +15,16 @@ namespace loom::checkpoint {
 
 struct FoundCheckpoint {
   std::filesystem::path path;
-  CheckpointId id;  // as the directory's name says it; release where it says none
+  CheckpointId id;  // from the directory's name; release if it gives none
 };
 
-// `flag` begins the messages ("--load-dir"). Nothing of the checkpoint is read.
+// `flag` begins the messages ("--load-dir"). Reads nothing of the checkpoint.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& given, const std::string& flag);
 
-// ConfigError with the next step for a folder that is no checkpoint of torch.distributed.checkpoint.
+// ConfigError with the next step for a folder that is not a checkpoint of torch.distributed.checkpoint.
 void refuse_other_kind(const std::filesystem::path& given, const std::string& flag);
 
-// What `read` makes of the checkpoint that `given` means. Another run that saves there may remove it meanwhile: where
+// The result of `read` on the checkpoint that `given` means. Another run that saves there may remove it meanwhile: if
 // `read` fails and `given` means another checkpoint by then, that one is read.
 template <class Read>
 auto read_found(const std::filesystem::path& given, const std::string& flag, const Read& read) {

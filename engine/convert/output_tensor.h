@@ -1,9 +1,9 @@
-// OutputTensor: a tensor to be written, put together from boxes of tensors that are read; and TensorCopy, which hands
-// its bytes on in pieces, converted where the dtype is another.
+// OutputTensor: a tensor to be written, assembled from boxes of tensors that are read; and TensorCopy, which passes
+// its bytes on in pieces, converted if the dtype differs.
 //
 // Memory   two pieces of kPieceBytes, whatever the tensor's size.
 // Threads  one thread at a time.
-// Errors   those of the readers; what the watcher throws ends the copy.
+// Errors   the readers' errors; an exception from the watcher ends the copy.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct OutputTensor {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
-  std::vector<TensorPart> parts;  // their elements, one part behind another, are those of the tensor
+  std::vector<TensorPart> parts;  // their elements, one part behind another, are the tensor's elements
 
   std::uint64_t size_bytes() const;
 };
@@ -35,7 +35,7 @@ struct OutputTensor {
 // All of one tensor, under another name or shape.
 OutputTensor whole(const SourceTensor& from, std::string name);
 
-// Hears how many bytes of the conversion are written, of how many; may throw to end it.
+// Gets the number of bytes of the conversion written so far, and of all; may throw to end it.
 using CopyWatcher = std::function<void(std::uint64_t done_bytes, std::uint64_t all_bytes)>;
 
 // Finite values that became inf because their dtype has no room for them.

@@ -1,8 +1,8 @@
-// Two tensors, element by element, in pieces of bounded size.
+// Compares two tensors, element by element, in pieces of bounded size.
 //
-// Equal    elements are equal when their bits are, whatever they stand for; of different dtypes, when their values are.
+// Equal    elements are equal if their bits are, whatever these mean; for different dtypes, if their values are.
 // Threads  one thread at a time.
-// Errors   those of the readers.
+// Errors   the readers' errors.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace loom::checkpoint {
 struct Difference {
   std::int64_t elements = 0;  // that differ
   double largest = 0;         // absolute difference; NaN where one of the two is a NaN, inf beside a finite value
-  Offset first;               // of the first that differs
+  Offset first;               // of the first different element
   double first_a = 0;
   double first_b = 0;
 };

@@ -1,9 +1,9 @@
-// Tensors that are read from files, box by box, whatever the files are: a Hugging Face folder, safetensors, a
+// Tensors that are read from files of any kind, box by box: a Hugging Face folder, safetensors, a
 // checkpoint of torch.distributed.checkpoint.
 //
-// Life     what a list was made of outlives it.
+// Life     the sources of a list outlive it.
 // Threads  one thread at a time.
-// Errors   those of the reader beneath (io::HfWeights, io::SafetensorsFile, io::DcpFolder).
+// Errors   the errors of the reader beneath (io::HfWeights, io::SafetensorsFile, io::DcpFolder).
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ struct SourceTensor {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
-  std::string file;  // the name of the one it begins in
-  // The elements of a box, row-major, in `dtype`; the bytes are as many.
+  std::string file;  // the name of the file that it begins in
+  // Reads the elements of a box, row-major, in `dtype`; `to` has exactly their bytes.
   std::function<void(const Offset& offset, const Shape& box, std::span<std::byte> to)> read;
 
   std::uint64_t size_bytes() const;
@@ -40,7 +40,7 @@ class TensorList {
   explicit TensorList(std::vector<SourceTensor> tensors);
 
   const std::vector<SourceTensor>& tensors() const { return tensors_; }
-  // Null where there is none.
+  // Null if there is none.
   const SourceTensor* find(std::string_view name) const;
   std::vector<std::string> names() const;
 
@@ -51,16 +51,16 @@ class TensorList {
 
 TensorList tensors_of(const io::HfWeights& weights);
 TensorList tensors_of(const io::SafetensorsFile& file);
-// All of them, optimizer states too, under their flat names.
+// All tensors, optimizer states too, under their flat names.
 TensorList tensors_of(const io::DcpFolder& folder);
-// Those whose name begins with `prefix`, without it.
+// The tensors whose name begins with `prefix`, without it.
 TensorList below(const TensorList& list, std::string_view prefix);
 
-// What is read of a tensor at once, at most.
+// The most bytes of a tensor that are read at once.
 inline constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;
 
-// Cuts the box of a tensor into boxes of at most `most` elements (one, where that is less), in row-major order: their
-// elements one behind another are those of the whole box. None of an empty box.
+// Cuts the box of a tensor into boxes of at most `most` elements (one, if that is less), in row-major order: their
+// elements, one box behind another, are the elements of the whole box. None for an empty box.
 void for_each_piece(const Offset& offset, const Shape& box, std::int64_t most,
                     const std::function<void(const Offset& offset, const Shape& piece)>& use);
 

@@ -1,10 +1,10 @@
-// WholeFolder: a folder that appears with everything in it, or not at all. Private to engine/convert.
+// WholeFolder: a folder that appears with all its contents, or not at all. Private to engine/convert.
 //
-// Place    it is made beside its place, under a name with a dot that nobody can foresee, and renamed at the end.
-// Refused  a place where something lies already, but for an empty folder.
-// Left     an object that is destroyed before commit() removes what it has made.
+// Place    it is made beside its place, under an unpredictable name with a dot, and renamed at the end.
+// Refused  a place that is taken, except by an empty folder.
+// Left     an object destroyed before commit() removes its files.
 // Threads  one thread at a time.
-// Errors   ConfigError for the place; Error where the file system fails.
+// Errors   ConfigError for the place; Error if the file system fails.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +20,7 @@ class WholeFolder {
   WholeFolder(const WholeFolder&) = delete;
   WholeFolder& operator=(const WholeFolder&) = delete;
 
-  // Where its files are to be written.
+  // The directory for its files.
   const std::filesystem::path& path() const { return temporary_; }
   void commit();
 
@@ -29,7 +29,7 @@ class WholeFolder {
   std::filesystem::path temporary_;
 };
 
-// ConfigError unless nothing, or an empty folder, is at `place`.
+// ConfigError unless `place` is free or an empty folder.
 void refuse_taken(const std::string& flag, const std::filesystem::path& place);
 
 }  // namespace loom::checkpoint

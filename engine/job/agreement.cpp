@@ -29,7 +29,7 @@ std::string agreement_text(const Key& key, const Value& value) {
 std::vector<comm::SaidEntry> agreement_entries(const Job& job) {
   std::vector<comm::SaidEntry> entries;
   for (const Key& key : keys()) {
-    // A program's own flag stands in the place of a key of that name.
+    // A program's own flag replaces a key of that name.
     if (key.agreement == Agreement::kNone || is_added(job.written, key.name())) continue;
     const std::string text = agreement_text(key, key.get(job));
     entries.push_back(

@@ -1,5 +1,5 @@
-// What processes that are ranks compare of their jobs before the first step: every key of the table, by its value after
-// the rules, and the flags that a program of pretrain() added. A new key is among them, unless its row says otherwise.
+// The parts of a job that ranks in separate processes compare before the first step: every key of the table, by its
+// value after the rules, and the flags that a program of pretrain() added. New keys are compared unless a row opts out.
 //
 // Threads   safe from any number of threads.
 #pragma once

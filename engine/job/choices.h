@@ -1,4 +1,4 @@
-// The words of keys that are a choice: each enumeration's, in one place. Private to engine/job.
+// The words of keys that are a choice, each enumeration's in one place. Private to engine/job.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace loom::job {
 
-// Words and meanings, in the order of the help. Of words with one meaning the first is the one that is written.
+// Words and meanings, in the order of the help. Of several words with one meaning, the first is written.
 template <class Choice>
 using ChoiceWords = std::vector<std::pair<std::string, Choice>>;
 

@@ -1,4 +1,4 @@
-// The configuration that a job runs with: every key of training, with the value after all rules, as YAML.
+// The configuration of a job as it runs: every key of training, with its value after all rules, as YAML.
 //
 // File     below each heading a line per key, its name as in a configuration: "micro_batch_size: 1". null: not given.
 //          Texts are quoted, and numbers keep every digit. The flags that a program of pretrain() added come last, as

@@ -1,4 +1,4 @@
-// Job: what one training or planned job is, and what of it is written down: a section for each room, which gets that
+// Job: one training or planned job, and its record in files: a section for each room, which gets that
 // section and never the job.
 //
 // Keys     every value that a user may set is a row of one table (key.h).
@@ -17,7 +17,7 @@ namespace loom::job {
 // The text that `shardloom train` generates after training.
 struct SampleOptions {
   int sample_bytes = 0;  // its length; 0 = none
-  std::string prompt;    // that it continues
+  std::string prompt;    // the text that it continues
 };
 
 // Flags as they were written.
@@ -29,7 +29,7 @@ struct WrittenFlags {
   std::vector<std::string> without_effect;  // of launch scripts, that change nothing here
   // Those that describe the model, with their values (engine/cli/words/model_flags.h).
   std::vector<std::pair<std::string, std::string>> model_flags;
-  // Those that a program of pretrain() added, by name, with their values as text.
+  // Flags that a program of pretrain() added, by name, with their values as text.
   std::vector<std::pair<std::string, std::string>> added_flags;
 };
 

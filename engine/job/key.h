@@ -7,7 +7,7 @@
 // table; docs/contributing.md has the steps.
 //
 // Rows      key tables of this folder (keys_*.cpp), in the order of the help.
-// Errors    ConfigError with flag, value and what is allowed, from read_value().
+// Errors    ConfigError with flag, value and the allowed values, from read_value().
 // Threads   the table is constant.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace loom::job {
 
-// Whose command line it is. A program of pretrain() has the keys of its own in the place of a few of `shardloom`.
+// The command lines. A program of pretrain() replaces a few keys of `shardloom` with its own.
 enum class Program : std::uint8_t { kShardloomTrain, kShardloomPlan, kUsersTrain, kUsersPlan };
 
 constexpr bool is_users(Program program) { return program == Program::kUsersTrain || program == Program::kUsersPlan; }
@@ -38,7 +38,7 @@ enum class Kind : std::uint8_t {
   kNumbers,  // whole numbers, one or more
 };
 
-// A test of a number, with its words: "a number above 0".
+// A test of a number, and its description: "a number above 0".
 struct Range {
   bool (*holds)(double) = nullptr;
   std::string_view allowed = {};
@@ -55,12 +55,12 @@ enum class Outcome : std::uint8_t {
 // What ranks that are processes compare before the first step; ranks that differ end with an error.
 enum class Agreement : std::uint8_t {
   kValue,
-  kContent,  // whether it is given: what it names is compared by its content (train/same_job.h)
+  kContent,  // whether it is given: its referent is compared by content (train/same_job.h)
   kNone,     // each rank may have its own
 };
 
 struct Key {
-  std::string_view flags;  // "--tokenizer-name-or-path,--tokenizer-model": the name, then others
+  std::string_view flags;  // "--tokenizer-name-or-path,--tokenizer-model": the name, then aliases
   Kind kind = Kind::kText;
   std::string_view type = {};     // of the value in the help: "DIR"
   std::string_view about = {};    // one sentence of the help, without its full stop
@@ -69,16 +69,16 @@ struct Key {
   std::int64_t most = std::numeric_limits<std::int64_t>::max();
   Range range = {};                    // kReal
   Texts (*words)() = nullptr;          // kChoice
-  std::string_view default_from = {};  // where the default comes from, where it is no constant
-  bool optional = false;               // has None
-  // Which commands have it, and where a command takes it without showing it in its help.
+  std::string_view default_from = {};  // the origin of the default if it is no constant
+  bool optional = false;               // may be None
+  // The commands that have it, and whether a command accepts it without showing it in its help.
   bool in_train = true;
   bool in_plan = true;
   bool in_users_programs = true;
   bool hidden_in_plan = false;
   bool common = false;  // in the short help
   Agreement agreement = Agreement::kValue;
-  // Of which jobs a checkpoint keeps the value below args.*: keys that steer the computation. Null: of none.
+  // The jobs whose checkpoints keep the value below args.*: for keys that steer the computation. Null: none.
   bool (*is_saved)(const Job&) = nullptr;
 
   Outcome outcome = Outcome::kBuilt;
@@ -127,11 +127,11 @@ bool is_added(const WrittenFlags& written, std::string_view flag);
 // The key with that flag ("--lr"), of either table, or null.
 const Key* find_key(std::string_view flag);
 
-// The value that the words behind a flag mean: checked against kind, range and choices.
+// The value of the words behind a flag: checked against kind, range and choices.
 Value read_value(const Key& key, const Texts& words);
-// As it is written behind the flag; empty for None and for a toggle.
+// The words behind the flag; empty for None and for a toggle.
 Texts words_of(const Key& key, const Value& value);
-// What the help shows as the default: a constant's text, or where it comes from.
+// The default in the help: a constant's text, or its origin.
 std::string default_text(const Key& key);
 
 }  // namespace loom::job

@@ -48,7 +48,7 @@ void add_data_keys(std::vector<Key>& table) {
                     "--tokenizer-name-or-path,--tokenizer-model", "DIR",
                     "Folder of the tokenizer whose ids the data has: tokenizer.json")
                     .saved()
-                    .from("that of the model, if it has one")
+                    .from("the model's, if it has one")
                     .by_content(),
                 toggle<&Job::data, &Data::reset_position_ids>("--reset-position-ids",
                                                               "Restart the positions after the end of a document")

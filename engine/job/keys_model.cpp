@@ -48,7 +48,7 @@ void add_model_keys(std::vector<Key>& table) {
               .saved(),
           text<&Job::model, &Model::lora, &models::LoraFlags::load>(
               "--lora-load", "DIR",
-              "Adapters to start from, as peft saves them; rank, alpha and targets are those of the folder")
+              "Adapters to start from, as peft saves them; rank, alpha and targets come from the folder")
               .by_content(),
           texts<&Job::model, &Model::freeze>("--freeze", "PATTERN",
                                              "Modules that are not trained, as in sub_modules_to_wrap of the file")

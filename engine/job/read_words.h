@@ -1,6 +1,6 @@
-// Numbers and words behind a flag, and how a refusal of one reads: "--lr is -1; use a number above 0".
+// Reads numbers and words behind a flag, and refuses them in the form "--lr is -1; use a number above 0".
 //
-// Errors    ConfigError with flag, value and what is allowed.
+// Errors    ConfigError with flag, value and the allowed values.
 // Threads   safe from any number of threads.
 #pragma once
 
@@ -27,7 +27,7 @@ Integer read_whole(std::string_view flag, const std::string& text, std::int64_t 
   return *number;
 }
 
-// `allowed` says in words what `holds` tests.
+// `allowed` describes the test of `holds`.
 inline double read_real(std::string_view flag, const std::string& text, bool (*holds)(double),
                         std::string_view allowed) {
   const auto number = parse_number<double>(text);
@@ -50,9 +50,9 @@ std::vector<Integer> read_numbers(std::string_view flag, const std::vector<std::
   return numbers;
 }
 
-// Where it is not empty.
+// Refuses an empty text.
 const std::string& read_text(std::string_view flag, const std::string& text);
-// Where it is one of `choices`; the refusal names the nearest.
+// Refuses a word that is not one of `choices`; the message names the nearest.
 const std::string& read_choice(std::string_view flag, const std::string& text, const std::vector<std::string>& choices);
 
 }  // namespace loom::job

@@ -1,4 +1,4 @@
-// How rows of the table are written:
+// The notation of rows of the table:
 //   real<&Job::schedule, &Schedule::lr>("--lr", kAboveZero, "Peak learning rate")
 // The template arguments are the members that lead from the job to the value. Private to engine/job.
 #pragma once
@@ -145,7 +145,7 @@ Key choice(std::string_view flags, std::string_view about) {
   key.words = choice_texts<Inner<kPath...>>;
   return key;
 }
-// Of a text that is one of a few.
+// A text that is one of a few.
 template <auto... kPath>
 Key one_of(std::string_view flags, Texts (*words)(), std::string_view about) {
   Key key = row<kPath...>(flags, Kind::kChoice, "", about);

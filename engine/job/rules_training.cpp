@@ -100,7 +100,7 @@ void add_data_rules(std::vector<Rule>& table) {
        "each"},
       {{"--valid-data-path", "--test-data-path"},
        [](const Job& job) { return job.data.part_data_path.front().empty() && !job.schedule.skip_train; },
-       "--train-data-path is missing beside those of the other parts; add it"},
+       "--train-data-path is missing beside the paths of the other parts; add it"},
       {{"--split"},
        [](const Job& job) { return has_parts(job) && job.data.data_path.empty(); },
        "--split is for --data-path, and --train-data-path names the parts themselves; remove one of them"},

@@ -1,5 +1,5 @@
-// What a checkpoint keeps of a job below args.*: the values of the keys whose rows say so, and the few that follow from
-// several keys.
+// The part of a job that a checkpoint keeps below args.*: the values of the keys whose rows select it, and a few that
+// follow from several keys.
 //
 // Threads   safe from any number of threads.
 #pragma once

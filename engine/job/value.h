@@ -1,4 +1,4 @@
-// Value: the value of a key of the job, typed, whatever it came from (command line, file, checkpoint).
+// Value: the typed value of a key of the job, whatever its origin (command line, file, checkpoint).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct None {
 };
 using Value = std::variant<None, bool, std::int64_t, double, std::string, Texts, Numbers>;
 
-// As it is shown: "none", "true", "0.5", "a b".
+// The value as text: "none", "true", "0.5", "a b".
 std::string text_of(const Value& value);
 
 }  // namespace loom::job

@@ -8,7 +8,7 @@
 
 namespace loom::log {
 
-// Nanoseconds from any fixed moment on; never goes back.
+// Nanoseconds since any fixed moment; never decreases.
 using MonotonicClock = std::function<std::int64_t()>;
 std::int64_t steady_clock_ns();
 

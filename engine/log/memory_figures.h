@@ -1,11 +1,11 @@
-// MemoryFigures: what the allocator of a device holds, as logs say it.
+// MemoryFigures: the memory in a device's allocator, as logs report it.
 #pragma once
 
 #include <cstdint>
 
 namespace loom::log {
 
-// Of a device, now; peaks are those of the step.
+// Present figures of a device; peaks are the peaks of the step.
 struct MemoryFigures {
   std::int64_t reserved_bytes = 0;
   std::int64_t allocated_bytes = 0;

@@ -106,7 +106,7 @@ fs::path move_aside(const fs::path& path) {
   }
 }
 
-// What stands behind the last end of a line.
+// The text behind the last end of a line.
 std::string last_line(int fd, off_t size) {
   constexpr off_t kPiece = 4096;
   std::string line;

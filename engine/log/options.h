@@ -1,4 +1,4 @@
-// LogOptions: what a run says of its steps, on the terminal and to TensorBoard.
+// LogOptions: what a run reports of its steps, on the terminal and to TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ enum class LogFormat : std::uint8_t { kShort, kMegatron };
 struct TensorBoardOptions {
   std::optional<std::filesystem::path> tensorboard_dir;  // none = no event file
   std::int64_t tensorboard_log_interval = 1;             // steps between scalars
-  std::int64_t tensorboard_queue_size = 1000;            // scalars that wait at most before they are written
+  std::int64_t tensorboard_queue_size = 1000;            // the most scalars that wait to be written
   bool log_memory_to_tensorboard = false;
   bool log_timers_to_tensorboard = false;
   bool log_loss_scale_to_tensorboard = true;
@@ -27,7 +27,7 @@ struct LogOptions : TensorBoardOptions {
   LogFormat log_format = LogFormat::kShort;
   std::int64_t log_interval = 10;      // steps between printed lines
   bool log_throughput = false;         // TFLOP/s of a rank, in Megatron's line and, with timers, in TensorBoard
-  bool log_params_norm = false;        // of the parameters after a step, in Megatron's line and in TensorBoard
+  bool log_params_norm = false;        // L2 norm after a step, in Megatron's line and in TensorBoard
   bool log_num_zeros_in_grad = false;  // likewise, and in metrics.jsonl
   bool log_norms_by_layer = false;     // in TensorBoard and in metrics.jsonl
   bool log_tps = false;                // tokens per sample, among the figures of the loss

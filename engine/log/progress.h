@@ -1,11 +1,11 @@
-// Progress: how far training is. A bar that redraws its line on a terminal, plain lines where output is kept.
+// Progress: the progress of training. A bar that redraws its line on a terminal, plain lines in files and pipes.
 //
 // Terminal  [========>               ] 12/100  loss 3.1416  12345 tokens/s  1:23 left
 //           redrawn at most ten times a second, and at the last step.
 // Plain     step 12/100  loss 3.1416  12345 tokens/s  1:23 left
-//           every log_interval steps, and at the last one. For files and pipes, and under an MPI launcher, which hands
-//           on whole lines and shows a terminal to the program even where it has none.
-// Reports   of the loss function stand behind the loss, in their order: "loss 3.1416  accuracy 0.5000"; on a terminal
+//           every log_interval steps, and at the last one. For files and pipes, and under an MPI launcher, which passes
+//           on whole lines and shows a terminal to the program even if it has none.
+// Reports   of the loss function follow the loss, in their order: "loss 3.1416  accuracy 0.5000"; on a terminal
 //           as many as fit into its width.
 // Left      the average time of this run's steps, times the number of steps to come.
 // Threads   one thread at a time. Every rank may hold one; only the one made with `shown` prints.
@@ -22,9 +22,9 @@
 
 namespace loom::log {
 
-// Whether a person watches this file descriptor (isatty).
+// Whether this file descriptor is a terminal (isatty).
 bool is_terminal(int fd);
-// Its width; 80 where it does not say.
+// Its width; 80 if it reports none.
 std::size_t terminal_columns(int fd);
 
 struct ProgressOptions {
@@ -39,9 +39,9 @@ struct ProgressOptions {
 
 class Progress final : public train::StepObserver {
  public:
-  // `out` outlives this object. The time starts to count here.
+  // `out` outlives this object. The time counts from here.
   Progress(const ProgressOptions& options, std::ostream& out, MonotonicClock clock = steady_clock_ns);
-  // Leaves the terminal's cursor on a line of its own, however the loop ended.
+  // Leaves the terminal's cursor on a new line, however the loop ended.
   ~Progress() override;
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -52,7 +52,7 @@ class Progress final : public train::StepObserver {
   void step_done(const train::StepMetrics& metrics) override;
   void evaluated(std::int64_t step, const train::Evaluation& held_out) override;
   void run_done(const std::optional<train::Evaluation>& test) override;
-  // A line of its own, say of an evaluation; the bar moves below it.
+  // Prints a line of its own, for example of an evaluation; the bar moves below it.
   void note(std::string_view line);
 
  private:
@@ -71,7 +71,7 @@ class Progress final : public train::StepObserver {
   const std::int64_t started_ns_;
   std::unique_ptr<Bar> bar_;
   std::int64_t drawn_ns_;
-  std::size_t drawn_width_ = 0;  // of what stands on the bar's line; 0: nothing
+  std::size_t drawn_width_ = 0;  // of the text on the bar's line; 0: none
 };
 
 }  // namespace loom::log

@@ -1,12 +1,12 @@
-// Spikes: a loss or gradient norm that is far above what it was in the beginning (--check-for-spiky-loss,
+// Spikes: a loss or gradient norm far above its first values (--check-for-spiky-loss,
 // --check-for-large-grads).
 //
 // Rule      the first 100 finite values fix a maximum of their magnitudes and are never spikes; from then on a value of
-//           at least 10 times that maximum is one. A value that is not finite, and a step without an update, is not
-//           counted and no spike.
-// Warning   one a spike, in the log; nothing ends for it. Megatron-LM judges the loss of every micro-batch of every
+//           at least 10 times that maximum is one. A value that is not finite, and a step without an update, does not
+//           count and is no spike.
+// Warning   one per spike, in the log; the run continues. Megatron-LM judges the loss of every micro-batch of every
 //           rank, and may end the run; here it is the mean of the step.
-// State     a value: a resumed run that is given it goes on as if it had not stopped.
+// State     a value: a resumed run that gets it continues as if it had not stopped.
 // Threads   the rank's host thread. One rank of the job warns.
 // Source    Megatron-LM core_v0.12.1, megatron/core/rerun_state_machine.py, is_unexpectedly_large.
 #pragma once
@@ -47,8 +47,8 @@ class SpikeWatch final : public train::StepObserver {
   void set_state(const SpikeStates& states) { states_ = states; }
 
  private:
-  const bool loss_;       // is watched
-  const bool grad_norm_;  // is watched
+  const bool loss_;       // whether it is watched
+  const bool grad_norm_;  // whether it is watched
   SpikeStates states_;
 };
 

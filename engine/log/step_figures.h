@@ -1,4 +1,4 @@
-// StepFigures: what the logs ask of a step that has ended, beside its metrics. Empty functions: not asked for.
+// StepFigures: figures of a finished step for the logs, beside its metrics. Empty functions: not logged.
 #pragma once
 
 #include <functional>

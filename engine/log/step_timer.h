@@ -1,4 +1,4 @@
-// StepTimer: how long the steps of an interval took, each from its begin to its end: evaluation and saving between
+// StepTimer: the duration of the steps of an interval, each from its begin to its end: evaluation and saving between
 // steps do not count, as in Megatron-LM's interval-time.
 //
 // Threads  the rank's host thread.
@@ -19,7 +19,7 @@ class StepTimer {
     elapsed_ns_ += clock_() - begun_ns_;
     ++steps_;
   }
-  // Of the steps since the last call, on average. 0 where there were none.
+  // The average of the steps since the last call. 0 if there were none.
   double take_mean_s() {
     const double mean = steps_ == 0 ? 0.0 : static_cast<double>(elapsed_ns_) * 1e-9 / static_cast<double>(steps_);
     elapsed_ns_ = 0;

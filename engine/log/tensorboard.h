@@ -1,22 +1,22 @@
 // TensorBoard: the scalars of a run in an event file, under Megatron-LM's tags.
 //
 // Step        every tensorboard_log_interval steps: learning-rate (of the next step), batch-size, lm loss and the
-//             figures of the loss function by name, grad-norm; loss-scale unless turned off; world-size where asked
-//             for. Each also as "TAG vs samples", whose step is the number of samples consumed. skipped-train-samples
-//             where there are any. A step without an update has no losses and no gradient norm.
-// Memory      where asked for: mem-reserved-bytes, mem-allocated-bytes, mem-max-allocated-bytes, of the emulated
+//             figures of the loss function by name, grad-norm; loss-scale unless turned off; world-size if a flag
+//             requests it. Each also as "TAG vs samples", whose step is the number of samples consumed.
+//             skipped-train-samples, if any. A step without an update has no losses and no gradient norm.
+// Memory      by flag: mem-reserved-bytes, mem-allocated-bytes, mem-max-allocated-bytes, of the emulated
 //             device. Megatron's mem-allocated-count has no counterpart.
-// Timers      where asked for, every log_interval steps: iteration-time in seconds (also vs samples), and with
+// Timers      by flag, every log_interval steps: iteration-time in seconds (also vs samples), and with
 //             log_throughput throughput in TFLOP/s of a rank. Megatron's other timers have no counterpart.
-// Evaluation  lm loss validation (also vs samples); where asked for, lm loss validation ppl (also vs samples), which is
+// Evaluation  lm loss validation (also vs samples); by flag, lm loss validation ppl (also vs samples), which is
 //             exp(min(20, loss)).
-// Written     when tensorboard_queue_size scalars wait or two minutes after the first of them, and at the end; a run
-//             that is killed loses those that wait.
-// Failure     scalars that cannot be written (disk full) end nothing: one warning is logged, and problem() says how
+// Written     when tensorboard_queue_size scalars wait or two minutes after the first of them, and at the end; a killed
+//             run loses the waiting scalars.
+// Failure     scalars that cannot be written (disk full) end nothing: one warning is logged, and problem() returns how
 //             many are missing.
-// Resumed     a run that goes on writes a new file into the same folder; TensorBoard joins them.
+// Resumed     a resumed run writes a new file into the same folder; TensorBoard joins them.
 // Threads     the rank's host thread. One rank of the job writes: the last.
-// Errors      ConfigError with the path when the file cannot be made.
+// Errors      ConfigError with the path if the file cannot be made.
 // Source      Megatron-LM core_v0.12.1, megatron/training/training.py.
 #pragma once
 
@@ -50,7 +50,7 @@ struct TensorBoardRun {
 
 class TensorBoard final : public train::StepObserver {
  public:
-  // options.tensorboard_dir is given; its folder is made.
+  // options.tensorboard_dir is set; its folder is made.
   TensorBoard(LogOptions options, TensorBoardRun run, MonotonicClock clock = steady_clock_ns,
               WallClock wall = wall_clock_s);
   ~TensorBoard() override;
@@ -63,7 +63,7 @@ class TensorBoard final : public train::StepObserver {
   void run_stopped() override;
 
   const std::filesystem::path& file() const;
-  // What is missing in the file, when the run is over; none where every scalar was written.
+  // What is missing in the file, for the end of the run; none if every scalar was written.
   std::optional<std::string> problem() const;
 
  private:
@@ -84,10 +84,10 @@ class TensorBoard final : public train::StepObserver {
   StepTimer timer_;
   std::unique_ptr<io::EventFile> file_;
   std::int64_t step_ = 0;     // the present one
-  std::int64_t samples_ = 0;  // consumed by it and those before; 0: not known
+  std::int64_t samples_ = 0;  // consumed up to and including it; 0: unknown
   std::int64_t waiting_since_ns_ = 0;
   std::int64_t missing_ = 0;  // scalars
-  std::string reason_;        // of the first that are missing
+  std::string reason_;        // of the first missing ones
 };
 
 }  // namespace loom::log

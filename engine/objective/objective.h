@@ -1,9 +1,9 @@
-// Objective: what a job trains its model for: the samples, the forward with its loss, what the loss asks beside the
-// model, and its unit. Made once a process from the job and the callbacks of its program (train/inputs.h); const
+// Objective: the training goal of a job: the samples, the forward with its loss, the auxiliary model of the loss,
+// and its unit. Made once per process from the job and the callbacks of its program (train/inputs.h); const
 // afterwards, so that the rank threads of a process share it.
 //
 // RankObjective: the objective on one rank, with the auxiliary model of the loss: a second model, frozen, whose
-// log-probabilities of a batch are computed when the batch is taken, or looked up by the numbers of its samples. The
+// log-probabilities of a batch are computed when the batch is taken, or looked up by its sample numbers. The
 // forward finds them in the batch (reference_log_probs()).
 //
 // Threads  a RankObjective belongs to the rank's host thread.
@@ -24,7 +24,7 @@
 
 namespace loom::objective {
 
-// What the loss asks beside the model.
+// The auxiliary that the loss needs beside the model.
 enum class Auxiliary : std::uint8_t {
   kNone,
   kModel,   // a reference model, on every rank
@@ -44,11 +44,11 @@ class RankObjective {
   // `objective` outlives it.
   explicit RankObjective(const Objective& objective) : objective_(objective) {}
 
-  // Replaces what there was.
+  // Replaces the earlier one.
   void set_auxiliary(std::shared_ptr<nn::Module> model) { model_ = std::move(model); }
   void set_auxiliary(ReferenceLogProbs values) { values_ = std::move(values); }
 
-  // Calls the forward step. What it throws passes.
+  // Calls the forward step. Its exceptions pass through.
   data::ForwardResult forward(data::DataIterator& data, nn::Module& model) const;
 
  private:
@@ -59,17 +59,17 @@ class RankObjective {
   std::optional<ReferenceLogProbs> values_;
 };
 
-// The reference model's, of the rows of a batch of pairs (preference_step.h), as the auxiliary gave them. Zeros for a
-// batch of shapes without values. ConfigError where the job has no auxiliary.
+// The reference model's log-probabilities of a batch of pairs (preference_step.h), from the auxiliary. Zeros for a
+// batch of shapes without values. ConfigError if the job has no auxiliary.
 std::vector<double> reference_log_probs(const data::Batch& batch);
 
-// --- The objective of a stage, for programs whose model and data are described by flags
+// --- The objective of a stage, for programs whose flags describe model and data
 
-// `tokens`: what a tokenizer says of ids. Without --data-path and its kin: batches of shapes without values.
+// `tokens`: the tokenizer's ids. Without --data-path and similar flags: batches of shapes without values.
 data::DataLoaders loaders_of(const StageRow& stage, const data::DataOptions& data, const data::TokenIds& tokens,
                              const data::RunLength& run);
 data::ForwardStep forward_step_of(const StageRow& stage, const ObjectiveOptions& options, const data::TokenIds& tokens);
-// What evaluations print behind the loss.
+// The unit that evaluations print behind the loss.
 std::string unit_of(const StageRow& stage, const data::DataOptions& data);
 
 }  // namespace loom::objective

@@ -1,4 +1,4 @@
-// ObjectiveOptions: what a job trains, and its loss.
+// ObjectiveOptions: the training goal of a job, and its loss.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace loom::objective {
 
-// What a job trains beside the next token of its text, by --stage (stage.h).
+// The training goal other than the next token of a text, by --stage (stage.h).
 enum class Stage : std::uint8_t {
   kSft,    // supervised fine-tuning
   kDpo,    // direct preference optimization
@@ -18,7 +18,7 @@ enum class Stage : std::uint8_t {
   kPrm,    // a reward model of processes
 };
 
-// Over which the loss of a step is a mean: --loss-reduction, of next tokens alone.
+// The items over which the loss of a step is averaged: --loss-reduction, for next tokens only.
 enum class LossReduction : std::uint8_t {
   kPerToken,    // the scored tokens of the whole step, on all ranks
   kMicroBatch,  // its micro-batches, each of which is the mean over its scored tokens
@@ -27,12 +27,12 @@ enum class LossReduction : std::uint8_t {
 
 struct ObjectiveOptions {
   std::optional<Stage> stage;  // none: the next token
-  // --stage dpo and simpo: which answers the loss prefers.
+  // --stage dpo and simpo: the answers that the loss prefers.
   PreferenceOptions dpo;
   PreferenceOptions simpo = {.beta = 2.5, .simpo = true};
-  PreferenceOptions preference;                          // filled in: that of --stage
+  PreferenceOptions preference;                          // filled in: the options of --stage
   std::optional<std::filesystem::path> ref_model;        // Hugging Face folder of the reference model
-  std::optional<std::filesystem::path> ref_logps_cache;  // file of its log-probabilities, in the place of the model
+  std::optional<std::filesystem::path> ref_logps_cache;  // file of its log-probabilities, which replaces the model
 
   LossReduction loss_reduction = LossReduction::kPerToken;
 

@@ -1,7 +1,7 @@
 // The forward of preference training: log-probabilities of chosen and rejected answers, under the reference model too.
 //
-// Batch   "input_ids" and "targets", int32 [2 n, S]: the rows of n pairs as preference_loss.h has them; targets are one
-//         token further, -100 where no answer is.
+// Batch   "input_ids" and "targets", int32 [2 n, S]: the rows of n pairs as in preference_loss.h; targets are one
+//         token further, -100 outside the answer.
 // Source  MindSpeed-LLM tasks/posttrain/dpo/dpo_trainer.py.
 #pragma once
 

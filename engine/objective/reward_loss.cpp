@@ -64,7 +64,7 @@ void check_scores(const Shape& shape, std::span<const std::int64_t> lengths) {
                     std::ranges::all_of(lengths, [&](std::int64_t l) { return 1 <= l && l <= shape[1]; });
   check_model(fits,
               "outcome_reward_loss: scores {} and {} lengths; one score for each token of a row is needed, chosen "
-              "answers and then as many rejected ones, with a length from 1 to that of the rows for each",
+              "answers and then as many rejected ones, with a length from 1 to the rows' length for each",
               to_string(shape), lengths.size());
 }
 

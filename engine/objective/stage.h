@@ -1,4 +1,4 @@
-// The stages of training, and what follows from each: one row a stage.
+// The stages of training and their properties: one row per stage.
 //
 //   const StageRow& stage = row_of(options.stage);
 //   if (stage.has_pairs) ...
@@ -15,10 +15,10 @@
 
 namespace loom::objective {
 
-// What the model ends with.
+// The last layer of the model.
 enum class Head : std::uint8_t {
   kLogits,  // its output layer
-  kScores,  // one number a token in the place of that (models/decoder/reward_model.h)
+  kScores,  // one number per token instead (models/decoder/reward_model.h)
 };
 
 // Samples for fine-tuning, and the forward on them (objective.h).
@@ -30,13 +30,13 @@ struct StageRow {
   std::string_view word = {};       // of --stage
   Samples samples = Samples::kInstructions;
   Forward forward = Forward::kNextToken;
-  std::string_view unit = {};   // of the loss; empty: of next tokens, which are bytes or tokens
+  std::string_view unit = {};   // of the loss; empty: for next tokens, which are bytes or tokens
   bool has_pairs = false;       // samples are pairs of answers, of which one is preferred
   bool has_preference = false;  // the loss is preference_loss()
-  bool has_reference = false;   // of that, beside a reference model
+  bool has_reference = false;   // the preference loss needs a reference model
   bool takes_chunks = false;    // --loss-chunk-size
   Head head = Head::kLogits;
-  // The options of the loss, where has_preference.
+  // The options of the loss, with has_preference.
   const PreferenceOptions ObjectiveOptions::*preference = &ObjectiveOptions::dpo;
 };
 

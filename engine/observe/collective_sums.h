@@ -1,4 +1,4 @@
-// The collectives of one step, summed by kind, group size and the farthest links they cross.
+// The collectives of one step, summed by kind, group size and the farthest links that they cross.
 //
 // Threads  any.
 #pragma once

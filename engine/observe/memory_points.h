@@ -1,9 +1,9 @@
-// Memory over time: where a change of the memory stands.
+// Memory over time: when a change of the memory takes effect.
 //
-// Virtual  memory is accounted when the host asks for it, and the host runs ahead. A change stands where the compute
-//          stream is done with the kernels issued before it: in the phase that asked for it, as phases are shown. The
-//          report and the trace for Perfetto both show it there.
-// Wall     where the host's clock was: the compute stream is the host's thread.
+// Virtual  memory is accounted when the host allocates it, and the host runs ahead. A change takes effect when the
+//          compute stream has done the kernels issued before it: in the phase that allocated it, as phases are shown.
+//          The report and the trace for Perfetto both show it there.
+// Wall     at the host's clock: the compute stream is the host's thread.
 // Threads  any.
 #pragma once
 
@@ -24,7 +24,7 @@ struct MemoryPoint {
 
 // One for each of the recording's samples, ascending in time.
 std::vector<MemoryPoint> at_virtual_time(const device::Recording& recording, const virtual_time::RankTimes& times);
-// From `origin_ns` on; what was before stands at 0. Wall times are recorded.
+// Starts at `origin_ns`; earlier changes are at 0. Wall times are recorded.
 std::vector<MemoryPoint> at_wall_time(const device::Recording& recording, std::int64_t origin_ns);
 
 }  // namespace loom::observe

@@ -1,4 +1,4 @@
-// ProfileOptions and ReportOptions: what of a run is written down for people.
+// ProfileOptions and ReportOptions: the records of a run for users.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace loom::observe {
 
-// How much a profile holds: 0 what runs on the streams, kernels in one piece, collectives with their ranks; 1 each
+// The contents of a profile: 0 the work of the streams, kernels in one piece, collectives with their ranks; 1 each
 // kernel too; 2 also shapes, the waits of streams, and memory.
 enum class ProfileLevel : std::uint8_t { kLevel0, kLevel1, kLevel2 };
 
-// --profile and its kin, with MindSpeed's meanings and defaults (profiler.h).
+// --profile and its related flags, with MindSpeed's meanings and defaults (profiler.h).
 struct ProfileOptions {
   bool enabled = false;
   std::int64_t step_start = 10;  // first step collected, counted from 0 as Megatron does
   std::int64_t step_end = 12;    // step before which collection ends
   ProfileLevel level = ProfileLevel::kLevel0;
-  bool with_cpu = false;       // what the host does too
-  bool with_stack = false;     // call sites: the modules that were running
+  bool with_cpu = false;       // the host's work too
+  bool with_stack = false;     // call sites: the running modules
   bool with_memory = false;    // as in level 2
   bool record_shapes = false;  // as in level 2
   std::filesystem::path save_path = "./profile_dir";

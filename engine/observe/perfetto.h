@@ -1,13 +1,13 @@
 // Perfetto: recordings as a trace in Chrome's JSON format, which ui.perfetto.dev opens.
 //
 // Process   a rank by one clock: "rank 0: virtual time on h200".
-// Lanes     the phases of the steps (as the compute stream comes to them), the host, and the streams that worked. On
+// Lanes     the phases of the steps (as the compute stream reaches them), the host, and the streams with work. On
 //           the phases' lane phases lie inside their step; slices of one lane of virtual time never overlap otherwise.
 // Slices    named after kernel or collective and its group ("all_gather layers.3"); bytes, and of collectives their
 //           ranks, in the arguments.
-// Arrows    from what was waited for to the next work of the waiting stream, or to the wait of the host.
-// Counters  memory by category, and allocated and reserved as the caching allocator counts, where memory_points.h says.
-// Units     timestamps are microseconds with ns as decimals, from the begin of the recording.
+// Arrows    from a work item to the next work of the stream that waited for it, or to the wait of the host.
+// Counters  memory by category, and allocated and reserved as the caching allocator counts; times as in memory_points.h
+// Units     timestamps are microseconds with ns as decimals, from the start of the recording.
 // Threads   any.
 // Source    "Trace Event Format" of the Chromium project.
 #pragma once
@@ -24,16 +24,16 @@
 
 namespace loom::observe {
 
-// How much of a recording is shown.
+// The parts of a recording that are shown.
 struct TraceContent {
   bool kernels = true;  // each kernel of the compute stream; else those issued in one go are one slice, "12 kernels"
   bool waits = true;    // of streams, as slices; arrows are always there
-  bool host = true;     // what the host does, and what it waits for
+  bool host = true;     // the host's work, and its waits
   bool memory = true;   // counters
   bool shapes = true;   // of matrix products and attention
 };
 
-// Whose work the host's thread does itself: what it spends on issuing begins after that.
+// The work that the host's thread does itself: its time for issuing begins after that.
 enum class OnHost : std::uint8_t { kNothing, kCompute, kAllStreams };
 
 // One rank by one clock.
@@ -44,7 +44,7 @@ struct TracedRank {
   virtual_time::RankTimes times{};
   std::vector<MemoryPoint> memory{};  // ascending in time
   OnHost on_host = OnHost::kNothing;
-  std::vector<std::int64_t> steps{};  // their numbers, in order; of those that are missing: none
+  std::vector<std::int64_t> steps{};  // their numbers, in order; missing steps have none
 };
 
 // `about` goes into the trace's header (otherData).

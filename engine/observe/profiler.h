@@ -1,21 +1,21 @@
-// Profiler: what one rank did in the steps [--profile-step-start, --profile-step-end), as a trace and a summary.
+// Profiler: the work of one rank in the steps [--profile-step-start, --profile-step-end), as a trace and a summary.
 //
 // Files     <save path>/rank<R>_steps<first>-<last>.json, for Perfetto (perfetto.h), and the same name with
 //           .summary.json: per kernel (and copy) count and total time; per collective, its group's size and bytes
 //           besides.
 // Levels    level0  what runs on the streams, collectives with groups, ranks and bytes; the compute stream's kernels
-//                   joined where they are issued in one go; arrows for events
+//                   joined if issued in one go; arrows for events
 //           level1  each kernel
 //           level2  shapes, the waits of streams, memory by category
 // Switches  with_cpu the host's lane; with_memory and record_shapes bring these at lower levels; with_stack the running
-//           modules as each slice's call_site (in backward, those of its forward).
-// Clocks    the host's, of what really ran: an item's begin and end on the thread that ran it; a collective's time
-//           holds its waiting for peers. With a device profile, virtual time as a second process of the trace: this
-//           rank alone, its peers taken to be alike.
+//           modules as each slice's call_site (in backward, the modules of its forward).
+// Clocks    the host's, for real execution: an item's start and end on the thread that ran it; a collective's time
+//           includes its wait for peers. With a device profile, virtual time as a second process of the trace: this
+//           rank alone, assuming identical peers.
 // Between   steps nothing is collected (evaluation).
-// Cost      nothing outside of the steps. The rank's streams are waited for before the first and after the last one;
+// Cost      nothing outside of the steps. The rank's streams are drained before the first and after the last one;
 //           bits do not change.
-// Errors    ConfigError when the files cannot be written.
+// Errors    ConfigError if the files cannot be written.
 // Threads   the rank's host thread.
 // Source    MindSpeed's --profile flags.
 #pragma once
@@ -35,7 +35,7 @@
 
 namespace loom::observe {
 
-// What of a run the profiler must know.
+// The facts about a run that the profiler needs.
 struct ProfiledRun {
   device::ExecutorKind executor = device::ExecutorKind::kThreaded;
   std::int64_t train_iters = 1;
@@ -43,7 +43,7 @@ struct ProfiledRun {
 
 class Profiler final : public train::StepObserver {
  public:
-  // Of the rank that is current. `device`: for virtual time. The references outlive the profiler.
+  // Profiles the current rank. `device`: for virtual time. The references outlive the profiler.
   Profiler(const ProfileOptions& options, const std::optional<virtual_time::HardwareProfile>& device, ProfiledRun run);
   ~Profiler() override;
   Profiler(const Profiler&) = delete;
@@ -51,9 +51,9 @@ class Profiler final : public train::StepObserver {
 
   // Around the steps of the run, counted from 0.
   void begin_step(std::int64_t step) override;
-  // After the last step of the window, or of the run: writes what was collected and logs where.
+  // After the last step of the window, or of the run: writes the collected data and logs the place.
   void end_step(std::int64_t step) override;
-  // Writes what was collected so far.
+  // Writes the data collected so far.
   void run_stopped() override;
 
  private:
@@ -69,11 +69,11 @@ class Profiler final : public train::StepObserver {
   const std::optional<virtual_time::HardwareProfile>& device_;
   const OnHost on_host_;
   const bool collects_;
-  const std::int64_t last_step_;          // that may be collected
+  const std::int64_t last_step_;          // the last one to collect
   std::unique_ptr<Collected> collected_;  // null before the first step and after the last
 };
 
-// What to say when no step of the run is in the window.
+// The warning if no step of the run is in the window.
 std::optional<std::string> profile_warning(const ProfileOptions& profile, std::int64_t train_iters);
 
 }  // namespace loom::observe

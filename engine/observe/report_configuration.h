@@ -1,7 +1,7 @@
-// The configuration as a report shows it: the command line, and the text of every file it names.
+// The configuration in a report: the command line, and the text of every file that it names.
 //
 // JSON     {"command": ["train", "--lr", "0.01", ...], "files": [{"name": "--fsdp2-config-path", "path", "text"}, ...]}
-// Errors   ConfigError when a file cannot be read.
+// Errors   ConfigError if a file cannot be read.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 namespace loom::observe {
 
-// `more`: further files, each with what names it.
+// `more`: further files, each with the key that names it.
 nlohmann::ordered_json configuration_json(const models::ModelOptions& model_options,
                                           const train::ParallelOptions& parallel, const ReportOptions& options,
                                           const std::vector<std::pair<std::string, std::filesystem::path>>& more = {});

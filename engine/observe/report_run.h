@@ -1,16 +1,16 @@
 // The report of a training run (--report): the lines of metrics.jsonl, and one step in virtual time.
 //
-// Step     the second of this run (the first also makes what later steps find), or the only one: rank 0's streams,
-//          memory and schedule, timed on the device profile of --report-device, its peers taken to be alike.
+// Step     the second of this run (the first also fills the caches of later steps), or the only one: rank 0's streams,
+//          memory and schedule, timed on the device profile of --report-device, assuming identical peers.
 // JSON     "report": "run"; "model", "parameters", "device", "world_size", "mode", "micro_batch_size", "micro_batches",
-//          "seq_length"; "steps": lines of metrics.jsonl, and "steps_of_run", more than those where the run is longer
-//          than kReportSteps: every n-th is kept then, with those of evaluations and the last; "recorded_step"; "time",
+//          "seq_length"; "steps": lines of metrics.jsonl, and "steps_of_run", more than those if the run is longer
+//          than kReportSteps: then every n-th line is kept, all evaluations, and the last; "recorded_step"; "time",
 //          "communication" (collective_sums.h), "timeline", "memory_over_step", "groups" of that step (report_step.h),
 //          "host_bytes", the peak of the host's memory up to then; "warnings" of the configuration and the
 //          schedule; "configuration" (report_configuration.h).
-// Errors   read_report_inputs: ConfigError for a profile or path that cannot be used. end_step: DeviceError when the
-//          profile has no rate for a dtype of the step. write: Error when writing fails.
-// Threads  read_report_inputs once a process; a RunReport lives on the host thread of rank 0.
+// Errors   read_report_inputs: ConfigError for an unusable profile or path. end_step: DeviceError if the
+//          profile has no rate for a dtype of the step. write: Error if writing fails.
+// Threads  read_report_inputs once per process; a RunReport lives on the host thread of rank 0.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,12 @@ namespace loom::observe {
 
 inline constexpr std::int64_t kReportSteps = 5'000;
 
-// What the report needs, found before anything is allocated.
+// Inputs of the report, read before anything is allocated.
 struct ReportInputs {
   virtual_time::HardwareProfile profile;
   nlohmann::ordered_json configuration;
 };
-// --report is given.
+// Precondition: --report is given.
 ReportInputs read_report_inputs(const models::ModelOptions& model, const train::ParallelOptions& parallel,
                                 const ReportOptions& options);
 
@@ -47,7 +47,7 @@ class RunReport final : public train::StepObserver {
   struct About {
     std::string model;
     std::int64_t parameters = 0;
-    std::int64_t micro_batches = 0;          // of a rank and step
+    std::int64_t micro_batches = 0;          // per rank and step
     std::string mode = {};                   // "2 x 4: shards over 4, replicates over 2"; "" without sharding
     std::vector<std::string> warnings = {};  // of the configuration
   };
@@ -57,14 +57,14 @@ class RunReport final : public train::StepObserver {
 
   void begin_step(std::int64_t step) override;
   void end_step(std::int64_t step) override;
-  // At the end of the run; reads its metrics.jsonl.
+  // Called at the end of the run; reads its metrics.jsonl.
   void write() const;
 
  private:
   const train::TrainSections& arguments_;
   const ReportOptions& options_;
   const ReportInputs& inputs_;
-  std::optional<std::int64_t> recorded_;  // the step; known when the first begins
+  std::optional<std::int64_t> recorded_;  // the step; known when the first one begins
   nlohmann::ordered_json json_;
   std::optional<device::Recorder> recorder_;
 };

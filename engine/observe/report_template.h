@@ -1,5 +1,5 @@
-// The page of report/, its parts put together when the program is built (report/embed.cmake): what stands before the
-// data and what stands after it. Private to engine/observe.
+// The page of report/, assembled when the program is built (report/embed.cmake): the text before the
+// data and the text after it. Private to engine/observe.
 #pragma once
 
 #include <string_view>

@@ -1,12 +1,12 @@
-// Loss and gradient norm of a run, step by step, and two runs held against each other (shardloom compare).
+// Loss and gradient norm of a run, step by step, and the comparison of two runs (shardloom compare).
 //
-// Sources   a metrics.jsonl; a folder that holds one; an event file of TensorBoard, or a folder that holds some, whose
+// Sources   a metrics.jsonl; a folder with one; an event file of TensorBoard, or a folder with some, whose
 //           tags are Megatron-LM's (lm loss, grad-norm) or torchtitan's (loss_metrics/global_avg_loss, grad_norm).
-// Repeated  of a step that is there twice, after a resume, the later counts.
-// Same      both values are null (not finite), or |b - a| <= tolerance * |a|. Without a tolerance that is the same
-//           number; where one of the runs is of event files, which hold floats, the other's values are rounded to float
+// Repeated  if a step occurs twice, after a resume, the later counts.
+// Same      both values are null (not finite), or |b - a| <= tolerance * |a|. Without a tolerance, equal
+//           numbers; if one of the runs is from event files, which hold floats, the other's values are rounded to float
 //           first.
-// Errors    ConfigError: a path that is neither, a damaged file (metrics_file.h, io/event_file.h).
+// Errors    ConfigError: a path of neither kind, a damaged file (metrics_file.h, io/event_file.h).
 // Threads   any.
 #pragma once
 
@@ -23,11 +23,11 @@ namespace loom::observe {
 using Curve = std::map<std::int64_t, std::optional<double>>;
 
 struct RunCurves {
-  std::string source;   // the file, or the folder and how many files of it
+  std::string source;   // the file, or the folder and the number of its files
   bool floats = false;  // values are floats, from event files
   Curve loss;
   Curve grad_norm;
-  std::int64_t repeated = 0;  // values in whose place a later one came
+  std::int64_t repeated = 0;  // values that a later one replaced
 };
 
 RunCurves read_run(const std::filesystem::path& path);
@@ -46,10 +46,10 @@ struct CurveComparison {
   std::int64_t only_b = 0;
   std::int64_t different = 0;  // steps in common that differ
   std::optional<Difference> first_difference;
-  // |b - a| / |a| over the steps in common where both are finite; infinite where a is 0 and b is not.
+  // |b - a| / |a| over the common steps where both are finite; infinite if a is 0 and b is not.
   double max_relative_error = 0;
   double mean_relative_error = 0;
-  std::int64_t worst_step = 0;  // that of the maximum
+  std::int64_t worst_step = 0;  // the step of the maximum
 };
 
 // `floats`: rounds both to float first.

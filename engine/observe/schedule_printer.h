@@ -1,6 +1,6 @@
 // SchedulePrinter: --print-schedule, the order of events of one step in words.
 //
-// Step     the second, as the first also makes what later steps find; or the only one.
+// Step     the second, as the first also fills the caches of later steps; or the only one.
 // Threads  the rank's host thread.
 #pragma once
 

@@ -192,7 +192,7 @@ bool is_item(const ScheduleEvent& event) {
   return event.token != "run" && std::ranges::find(kTokens, event.token) == kTokens.end();
 }
 
-// Events of one line: the first to the last stand without another line between them.
+// Events of one line: the first to the last have no other line between them.
 struct ScheduleLine {
   std::size_t first = 0;
   std::size_t last = 0;
@@ -204,7 +204,7 @@ struct ScheduleLine {
   }
 };
 
-// The group that the items before `next` work for: that of the gather they make ready, or of the reduction they follow.
+// The group that the items before `next` work for: of the gather they prepare, or of the reduction they follow.
 std::optional<std::string> group_of_items(const std::vector<ScheduleEvent>& events, std::size_t first,
                                           std::size_t next) {
   if (next < events.size() && (events[next].token == "IN" || events[next].token == "AG")) return events[next].group;

@@ -1,10 +1,10 @@
-// The groups of one step in virtual time: what each moved and computed, and when compute stood still for its
+// The groups of one step in virtual time: what each moved and computed, and when compute idled for its
 // collectives.
 //
-// Group    of a collective: its own. Of a kernel: the one that the compute stream waited for last; those of the
+// Group    of a collective: its own. Of a kernel: the one that the compute stream waited for last; kernels of the
 //          optimizer have none.
-// Exposed  a collective runs and no kernel does (virtual_time/breakdown.h). Of several collectives the one that began
-//          first is charged, so that the groups' sum is the breakdown's.
+// Exposed  a collective runs and no kernel does (virtual_time/breakdown.h). Of several collectives, the one that began
+//          first is charged, so that the sum over groups equals the breakdown's.
 // Threads  any.
 #pragma once
 
@@ -22,7 +22,7 @@ class EntryGroups {
  public:
   explicit EntryGroups(const device::Recording& recording) : recording_(recording) {}
 
-  // Of the next entry; empty: none. "(root)" for the root.
+  // The group of the next entry; empty: none. "(root)" for the root.
   std::string next(const device::Entry& entry);
 
  private:
@@ -49,7 +49,7 @@ struct ExposedGap {
 };
 
 struct StepGroups {
-  std::vector<GroupSum> groups;  // in the order in which the step comes to them
+  std::vector<GroupSum> groups;  // in the order in which the step reaches them
   std::vector<ExposedGap> gaps;  // in the order of time
 };
 

@@ -27,7 +27,7 @@ constexpr std::array kPlaces{KeepMode::kSwap, KeepMode::kRecomputeSwapped, KeepM
 
 std::size_t index_of(KeepMode mode) { return static_cast<std::size_t>(mode); }
 
-// Of all classes together: how many modules are in which mode, what that saves and costs.
+// Totals over all classes: the number of modules in each mode, its savings and its cost.
 struct Mixture {
   std::vector<std::array<int, kKeepModes>> counts;
   std::int64_t saved_bytes = 0;
@@ -125,7 +125,7 @@ class Search {
   }
 
  private:
-  // All modules keep all, but those of one class, which are in one mode.
+  // All modules keep everything, except one class, whose modules are in one mode.
   struct One {
     std::size_t of_class = 0;
     KeepMode mode = KeepMode::kKeep;

@@ -1,7 +1,7 @@
-// Adaptive recompute: for each module the cheapest of keeping, recomputing and swapping its activations with which a
+// Adaptive recompute: for each module, the cheapest of keeping, recomputing and swapping its activations with which a
 // step fits a budget of device memory.
 //
-// Modules   those of the file's recompute_modules, else the containers that it wraps ("model.layers.{*}"). Modules of
+// Modules   the file's recompute_modules, else the containers that it wraps ("model.layers.{*}"). Modules of
 //           one type with parameters of the same shapes are alike: one class.
 // Modes     of a module: keep all; keep the results of selected operators (recompute_keep: selected_ops_needed); swap
 //           what it saves to the host; recompute it; recompute it and swap its input too. Recompute is not reentrant.
@@ -9,15 +9,15 @@
 //           bytes and added time of one module are the difference over their number. A mode that saves nothing, or
 //           saves less than a cheaper one, is left out.
 // Search    exact over the numbers of modules in each mode (those that no other choice beats in both bytes and time),
-//           in the order of their cost; the first that fits is found by planning it. So what is told of the choice -
-//           peak, step - is that of its own plan, and a larger budget never costs more.
-// Places    of a class, in the order of forward: swapped, recomputed, selected, kept. What leaves first has the longest
+//           in the order of their cost; planning finds the first that fits. So the reported figures of the choice,
+//           peak and step, come from its own plan, and a larger budget never costs more.
+// Places    of a class, in the order of forward: swapped, recomputed, selected, kept. The first to leave have the most
 //           time to come back.
-// Same      input, same choice: nothing of it is measured.
-// Errors    ConfigError: no file, no module to choose for. OutOfMemoryError naming the least that a step needs, with
+// Same      input, same choice: nothing is measured.
+// Errors    ConfigError: no file, no module to choose for. OutOfMemoryError with the minimum that a step needs, with
 //           all modules in their smallest mode.
 // Threads   the calling thread.
-// Source    MindSpeed, adaptive selective recompute; its measured first steps are planned ones here.
+// Source    MindSpeed, adaptive selective recompute; its measured first steps are planned here.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ struct AdaptedModule {
   KeepMode mode = KeepMode::kKeep;
 };
 
-// What one mode does for one module of a class.
+// The effect of one mode on one module of a class.
 struct ModeCost {
   std::int64_t saved_bytes = 0;
   std::int64_t added_ns = 0;
@@ -59,7 +59,7 @@ struct AdaptiveChoice {
   std::vector<AdaptedClass> classes;
   std::vector<AdaptedModule> modules;
   std::int64_t budget_bytes = 0;
-  StepEstimate all_kept;  // the step that keeps everything, in memory without end; its run is dropped
+  StepEstimate all_kept;  // the step that keeps everything, in unlimited memory; its run is dropped
   StepEstimate chosen;
 };
 
@@ -72,7 +72,7 @@ void apply_modes(const std::vector<AdaptedModule>& modules, sharding::Fsdp2Confi
 
 // Modules by mode, bytes and times; as JSON.
 nlohmann::ordered_json to_json(const AdaptiveChoice& choice);
-// A table: a line for each class and mode that saves something or is in use, and the step against the one that keeps
+// A table: a line for each class and mode that saves something or is in use, and the step against the step that keeps
 // all.
 std::string to_text(const AdaptiveChoice& choice);
 

@@ -1,4 +1,4 @@
-// What searches change of a configuration. Private to engine/plan.
+// The changes that searches make to a configuration. Private to engine/plan.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace loom::plan {
 
-// The modules that a search recomputes: those of the file, else the containers that it wraps.
+// The modules that a search recomputes: the file's recompute_modules, else the containers that it wraps.
 std::vector<sharding::ModulePattern> recomputable(const sharding::Fsdp2Config& config);
 
 }  // namespace loom::plan

@@ -1,4 +1,4 @@
-// The memory of a planned step: peaks of its phases, and where the allocator's cache was emptied on the way. Private to
+// The memory of a planned step: peaks of its phases, and where the allocator emptied its cache. Private to
 // engine/plan.
 #pragma once
 

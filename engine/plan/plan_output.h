@@ -1,9 +1,9 @@
-// A plan for people (a table on the terminal) and for programs (JSON). The same figures in both.
+// A plan for users (a table on the terminal) and for programs (JSON). The same figures in both.
 //
-// Units    in the names of JSON keys: _bytes, _ns, _per_s; shares (mfu) are of 1. In text: what fits the size
+// Units    in the names of JSON keys: _bytes, _ns, _per_s; shares (mfu) are of 1. In text: scaled to the size
 //          (engine/core/units.h).
-// Text     at most kTextColumns a line (engine/core/wrapped.h). What is planned comes first, then whether it fits and
-//          how fast it is, then the tables.
+// Text     at most kTextColumns a line (engine/core/wrapped.h). First the planned configuration, then whether it fits
+//          and how fast it is, then the tables.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,13 +14,13 @@
 
 namespace loom::plan {
 
-// What the pools of an allocator hold; a line each, indented by two.
+// The contents of an allocator's pools; a line each, indented by two.
 std::string pool_table(const std::vector<device::PoolStats>& pools);
 std::string to_text(const StepEstimate& plan);
 nlohmann::ordered_json to_json(const StepEstimate& plan);
-// Why it does not fit, and the remedies. Precondition: it does not.
+// Why the step does not fit, and the remedies. Precondition: it does not fit.
 std::string out_of_memory_text(const CheckedEstimate& checked);
-// With that, where it does not fit.
+// Includes out_of_memory_text() if it does not fit.
 std::string to_text(const CheckedEstimate& checked);
 nlohmann::ordered_json to_json(const CheckedEstimate& checked);
 // The fastest of a sweep as a table; all of it as JSON, {"sweep": [a plan and its "change", ...]}.

@@ -43,7 +43,7 @@ void set_swapped_recompute(Fsdp2Config& config) {
   config.activation_offload_modules = config.recompute_modules;
 }
 
-// The keys that the search changes, in the order in which a change is told.
+// The keys that the search changes, in the order in which a change is reported.
 constexpr std::string_view kSearched[] = {
     "sharding_size",           "reshard_after_forward",    "recompute_modules",
     "use_reentrant",           "recompute_keep",           "activation_offload_modules",

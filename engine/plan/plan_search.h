@@ -1,13 +1,13 @@
-// Searching with plans: what would fit when a step does not, which configuration is fastest, how large is the largest.
+// Searches with plans: the remedies for a step that does not fit, the fastest configuration, the largest batch.
 //
-// Fits     the step runs within the profile's memory; as on a real device, cached segments are given back first
-//          (StepEstimate::memory says how often).
-// Batch    one micro-batch on every device, unless SearchOptions say more.
-// Worlds   every number of devices up to a node, whole nodes beyond it; those that the file's sharding_size,
-//          reshard_after_forward and expert_parallel_size divide, and that share out the global batch.
-// Changes  of the keys of fsdp2_config.yaml that trade memory for time, and of the micro-batch. Recompute means the
+// Fits     the step runs within the profile's memory; as on a real device, cached segments are released first
+//          (StepEstimate::memory counts how often).
+// Batch    one micro-batch on every device, unless SearchOptions have more.
+// Worlds   every number of devices up to a node, whole nodes beyond it; only numbers that the file's sharding_size,
+//          reshard_after_forward and expert_parallel_size divide, and that divide the global batch.
+// Changes  to the keys of fsdp2_config.yaml that trade memory for time, and to the micro-batch. Recompute means the
 //          containers among sub_modules_to_wrap ("model.layers.{*}").
-// Order    by step time per token; of equals the one named first. The same answer every time.
+// Order    by step time per token; ties go to the first named. The same answer every time.
 // Threads  the calling thread.
 #pragma once
 
@@ -21,11 +21,11 @@
 
 namespace loom::plan {
 
-// One configuration of the search: the keys of the file, and what stands on the command line.
+// One configuration of the search: the keys of the file, and of the command line.
 struct PlanChoice {
   int world = 1;
   int micro_batch = 1;
-  sharding::Fsdp2Config config;  // the default where no file is given
+  sharding::Fsdp2Config config;  // the default if no file is given
 
   bool operator==(const PlanChoice& other) const;
 };
@@ -39,18 +39,18 @@ struct Remedy {
   std::int64_t step_ns = 0;
 };
 
-// The plan of the step as asked. When it does not fit: why, the plan it would be in memory without end, and the (up to
+// The plan of the step as configured. If it does not fit: why, its plan in unlimited memory, and the (up to
 // three) cheapest remedies.
 struct CheckedEstimate {
   StepEstimate plan;
-  std::optional<std::string> out_of_memory;  // where it hit the wall, and what filled the device
+  std::optional<std::string> out_of_memory;  // the point of failure, and what filled the device
   std::vector<Remedy> remedies;
 };
 
-// What the user has set, and no search changes. Nothing: the search may.
+// Values that the user has fixed for the search. Nothing: the search may change them.
 struct SearchOptions {
   std::optional<int> micro_batch_size = {};   // the only one of sweep()
-  std::optional<int> global_batch_size = {};  // micro-batches and worlds are those that share it out without a rest
+  std::optional<int> global_batch_size = {};  // micro-batches and worlds divide it without remainder
 };
 
 class PlanSearch {
@@ -67,13 +67,13 @@ class PlanSearch {
     StepEstimate plan;
   };
   // Every combination of sharding size (auto, the devices of a node), reshard, recompute and prefetch that fits, each
-  // with the micro-batches 1, 2, 4, ... and the largest that fits; of the three fastest combinations every micro-batch,
-  // or 64 evenly spaced ones where more fit. The fastest per token first.
+  // with the micro-batches 1, 2, 4, ... and the largest that fits; for the three fastest ones every micro-batch,
+  // or 64 evenly spaced ones if more fit. The fastest per token first.
   std::vector<Candidate> sweep();
-  // The largest micro-batch with which the step fits; larger ones are taken to need more. ConfigError when none does.
+  // The largest micro-batch with which the step fits; larger ones are assumed to need more. ConfigError if none fits.
   Candidate largest_micro_batch();
   // The smallest world with which the step fits: found by doubling and halving, as larger worlds mostly need less; then
-  // the 32 next smaller ones are tried too. ConfigError when none does, or when no world is possible.
+  // the 32 next smaller ones are tried too. ConfigError if none fits, or if no world is possible.
   Candidate smallest_world();
 
  private:
@@ -81,13 +81,13 @@ class PlanSearch {
   StepEstimate plan(const PlanChoice& choice, Capacity capacity) const;
   Candidate candidate(const PlanChoice& choice, StepEstimate plan) const;
   using Change = std::function<void(PlanChoice&)>;
-  // Those that change the plan.
+  // The changes that affect the plan.
   std::vector<Change> proposals(const StepEstimate& too_large) const;
   std::vector<Remedy> remedies(const StepEstimate& too_large) const;
   bool shares_out_batch(int world, int micro_batch) const;
   std::vector<int> micro_batches(int world) const;
   std::vector<int> worlds() const;
-  // Not where flags say what is recomputed: a search leaves them as they are.
+  // False if flags select what is recomputed: a search does not change them.
   bool may_recompute() const;
   std::vector<PlanChoice> combinations() const;
 

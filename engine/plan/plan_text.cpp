@@ -19,7 +19,7 @@ double percent(std::int64_t part, std::int64_t whole) {
 
 std::string percent_text(double percent) { return figure(percent, 1) + " %"; }
 
-// Of all rows, the most that `of` has.
+// The largest value of `of` over all rows.
 template <typename Rows, typename Of>
 std::int64_t most(const Rows& rows, Of of) {
   std::int64_t largest = 0;
@@ -52,7 +52,7 @@ std::string verdict(const MemoryEstimate& memory) {
   return memory.cache_flushes > 0 ? "fits, with its cache emptied on the way" : "fits";
 }
 
-// Of all devices that share a host; nothing where they keep nothing on it.
+// The memory of all devices that share a host; nothing if they keep nothing on it.
 std::string host_line(const MemoryEstimate& memory) {
   if (memory.host_bytes == 0) return "";
   const bool known = memory.host_capacity_bytes > 0;

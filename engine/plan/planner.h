@@ -1,13 +1,13 @@
-// planner: one training step of rank 0 of any world, without arithmetic and without memory - its bytes and its time.
+// planner: one training step of rank 0 of any world, without arithmetic and without memory: its bytes and its time.
 //
-// How       the trainer itself runs, on a dry device in a simulated world: what a plan says and what a run does come
-//           from the same code. Peers are taken to be alike, rank 0 has the largest shards, expert routing counts as
+// How       the trainer itself runs, on a dry device in a simulated world: a plan and a run use the
+//           same code. Peers are assumed to be identical, rank 0 has the largest shards, expert routing counts as
 //           balanced. Steps before the planned one bring caches and optimizer state to their steady state.
 // Memory    as PyTorch's caching allocator counts: allocated, and reserved in segments; by phase and by category.
 // Time      virtual, from the recording of the step and a hardware profile: as the host issues it, and what device and
 //           links alone would need (device bound).
-// Errors    ConfigError for the user's files. OutOfMemoryError with phase, group and the table by category where the
-//           profile's memory is too small, HostMemoryError where its host is, unless the capacity is lifted.
+// Errors    ConfigError for the user's files. OutOfMemoryError with phase, group and the table by category if the
+//           profile's memory is too small, HostMemoryError if its host is, unless the capacity is lifted.
 // Threads   the calling thread; several plans at once on several threads.
 #pragma once
 
@@ -35,11 +35,11 @@ struct PhaseMemory {
   device::CategoryBytes by_category_at_peak{};
 };
 
-// The allocator gave back its cached segments because a new one did not fit. The device waits for all its streams then;
-// how long, is not in the step's time.
+// The allocator freed its cached segments because a new one did not fit. The device then waits for all its streams;
+// the step's time does not include this wait.
 struct CacheFlush {
   std::string phase;
-  std::string group;  // that the device computed with; empty: none yet
+  std::string group;  // that the device computed for; empty: none yet
   std::int64_t count = 0;
 };
 
@@ -51,13 +51,13 @@ struct MemoryEstimate {
   std::int64_t reserved_bytes = 0;       // segments at the end of the step: what monitoring tools show
   std::int64_t cache_flushes = 0;        // in the step, all together
   std::vector<CacheFlush> flushes;       // by place, in the order of the step
-  std::vector<device::PoolStats> pools;  // what the allocator holds at the end of the step
+  std::vector<device::PoolStats> pools;  // the allocator's contents at the end of the step
   bool pools_by_life = false;            // --memory-fragmentation
   std::int64_t host_bytes = 0;           // peak of the host's memory that a device keeps (offload)
-  std::int64_t host_devices = 0;         // that share a host
-  std::int64_t host_capacity_bytes = 0;  // of a host; 0: the profile does not say
-  bool host_fits = true;                 // also where it does not say
-  std::int64_t capacity_bytes = 0;       // what the allocator may take: memory less what driver and libraries hold
+  std::int64_t host_devices = 0;         // devices that share a host
+  std::int64_t host_capacity_bytes = 0;  // of a host; 0: not in the profile
+  bool host_fits = true;                 // also if the profile does not say
+  std::int64_t capacity_bytes = 0;       // the allocator's limit: memory minus what driver and libraries hold
   std::string peak_phase;
   bool fits = true;  // the device's memory
 };
@@ -67,7 +67,7 @@ using CommunicationEstimate = observe::CollectiveSum;
 
 struct PhaseTime {
   std::string phase;
-  std::int64_t host_ns = 0;  // between the host's comings to the phases
+  std::int64_t host_ns = 0;  // between the times when the host reaches the phases
   std::int64_t compute_ns = 0;
 };
 
@@ -76,7 +76,7 @@ struct TimeEstimate {
   std::int64_t device_bound_ns = 0;  // the step if dispatch cost the host nothing
   std::vector<PhaseTime> phases;
   virtual_time::Breakdown breakdown;
-  // The host decides: more than a twentieth of the step is its doing.
+  // The host is the bottleneck: it causes more than a twentieth of the step.
   bool host_bound() const { return step_ns > device_bound_ns + device_bound_ns / 20; }
 };
 
@@ -85,14 +85,14 @@ struct ThroughputEstimate {
   double tokens_per_s = 0;
   double tokens_per_s_per_device = 0;
   // Arithmetic of matrix products and attention on one device in one step: of the model (three times the first forward,
-  // causal attention counted by half), and of all that ran, recompute included.
+  // causal attention counted by half), and of everything that ran, recompute included.
   double model_flops = 0;
   double hardware_flops = 0;
   double mfu = 0;  // model_flops / step / peak of the profile in the compute dtype
   double hfu = 0;
 };
 
-// What ran, for those who draw it.
+// The recorded run, for drawing.
 struct PlannedRun {
   device::Recording recording;  // its memory included
   virtual_time::RankTimes times;
@@ -101,7 +101,7 @@ struct PlannedRun {
 struct StepEstimate {
   std::string model;
   std::int64_t parameters = 0;
-  std::int64_t trained_parameters = 0;  // less: the rest is frozen
+  std::int64_t trained_parameters = 0;  // fewer: the rest is frozen
   std::string mode;                     // "2 x 4: shards over 4, replicates over 2"
   std::string device;                   // the profile's name
   int world = 1;
@@ -117,21 +117,21 @@ struct StepEstimate {
   PlannedRun run;
 };
 
-// The host of the profile is too small for what its devices keep on it.
+// The host of the profile is too small for the data that its devices keep on it.
 class HostMemoryError : public OutOfMemoryError {
  public:
   using OutOfMemoryError::OutOfMemoryError;
 };
 
-// What the allocator of a planned device may take: --device-memory, else what the profile's driver and libraries leave.
+// The allocator's limit on a planned device: --device-memory, else what the profile's driver and libraries leave.
 std::int64_t capacity_of(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile);
 
 enum class Capacity : std::uint8_t {
   kOfTheProfile,
-  kLifted,  // memory without end: how much would it need?
+  kLifted,  // unlimited memory: how much would it need?
 };
 
-// `arguments.launch.ranks` is the size of the world. The callbacks are those of training; only a batch's shapes matter.
+// `arguments.launch.ranks` is the size of the world. The callbacks are the training's; only a batch's shapes matter.
 // `edit` changes the configuration that was read, before it is checked against the model and the world.
 StepEstimate estimate_step(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                            const virtual_time::HardwareProfile& profile, Capacity capacity = Capacity::kOfTheProfile,

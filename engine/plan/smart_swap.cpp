@@ -14,7 +14,7 @@
 namespace loom::plan {
 namespace {
 
-// The blocks' order is that of their first tensors.
+// The blocks are in the order of their first tensors.
 struct Candidate {
   SwapChoice choice;
   std::size_t block = 0;

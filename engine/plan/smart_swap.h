@@ -1,15 +1,15 @@
-// Smart swap: which saved tensors leave for the host so that a step fits a device. A choice made before the first step,
-// from plans of the same job; shapes and control flow are taken to be the same in every step.
+// Smart swap: the saved tensors that move to the host so that a step fits a device. A choice before the first step,
+// from plans of the same job; shapes and control flow are assumed to be the same in every step.
 //
-// Candidates  of a planned step, the tensors that blocks save (offload/activation_swap.h, kChosen), the last block's
-//             excepted. A tensor idles from when the compute stream has saved it to when backward comes to it; of
-//             several micro-batches, the shortest time counts. Both its copies have to fit into it.
+// Candidates  in a planned step, the tensors that blocks save (offload/activation_swap.h, kChosen), except the last
+//             block's. A tensor idles from when the compute stream has saved it until backward reaches it; of
+//             several micro-batches, the shortest time counts. Both its copies must fit into it.
 // Choice      the largest bytes x idle time first, ties in the order of the blocks and of their tensors: the shortest
 //             such list with which a planned step runs within the budget. Every trial is a plan of the whole step, with
 //             the copies' streams, waits and memory.
-// Budget      what the allocator may take.
-// Bits        swapped tensors come back as they were.
-// Errors      ConfigError where all candidates are not enough, with the least that a step needs.
+// Budget      the allocator's limit.
+// Bits        swapped tensors come back unchanged.
+// Errors      ConfigError if all candidates are not enough, with the minimum that a step needs.
 // Same        the same job, profile and budget give the same choice, every time and on every rank.
 // Threads     the calling thread.
 #pragma once
@@ -34,24 +34,24 @@ struct SwapChoice {
 
 struct SmartSwap {
   std::int64_t budget_bytes = 0;
-  std::int64_t unswapped_bytes = 0;  // most that a step's segments hold without swap
+  std::int64_t unswapped_bytes = 0;  // peak of a step's segments without swap
   std::int64_t swapped_bytes = 0;    // and with it
   std::int64_t candidates = 0;
-  std::vector<SwapChoice> chosen;     // in the order of the choice; empty where the step fits as it is
-  std::vector<SwapEstimate> exposed;  // by block, of the step with these
+  std::vector<SwapChoice> chosen;     // in the order of the choice; empty if the step fits without swap
+  std::vector<SwapEstimate> exposed;  // by block, of the step with this choice
 
   // For TrainSections::smart_swap_chosen: blocks in order, their ordinals ascending.
   std::vector<offload::ChosenTensors> tensors() const;
 };
 
-// What a step has to fit: --smart-swap-device-size where it is given, else capacity_of().
+// The limit that a step must fit: --smart-swap-device-size if given, else capacity_of().
 std::int64_t swap_budget(const train::MemoryOptions& memory, const offload::SwapOptions& swap,
                          const virtual_time::HardwareProfile& profile);
 
 SmartSwap choose_swaps(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                        const virtual_time::HardwareProfile& profile, std::int64_t budget_bytes);
 
-// A table of the blocks: tensors, bytes, shortest idle time, what is exposed.
+// A table of the blocks: tensors, bytes, shortest idle time, exposed time.
 std::string to_text(const SmartSwap& swap);
 nlohmann::ordered_json to_json(const SmartSwap& swap);
 

@@ -1,8 +1,8 @@
-// What swap costs a planned step: per block, the bytes that leave, how long compute waits for its copies, and how long
-// computing the same again would take.
+// The cost of swap in a planned step: per block, the bytes that leave, how long compute waits for its copies, and how
+// long recomputing the same would take.
 //
 // Exposed    from when the compute stream has nothing else to do, and the host has issued the wait, to the end of the
-//            copy that it waits for. Where the host itself waits (pageable memory), from when compute is done.
+//            copy that it waits for. If the host itself waits (pageable memory), from when compute is done.
 // Recompute  the kernels of the forwards of the block's swapped modules, all micro-batches.
 // Threads    any.
 #pragma once
@@ -30,12 +30,12 @@ struct SwappedModules {
   std::vector<std::string> modules;
 };
 
-// `recording` has call sites (nn::CallSites) and begins its phases with entries. Only blocks that copy, in the order of
+// `recording` has call sites (nn::CallSites), and entries begin its phases. Only blocks that copy, in the order of
 // their first copy.
 std::vector<SwapEstimate> estimate_swap(const device::Recording& recording, const virtual_time::RankTimes& times,
                                         const std::vector<SwappedModules>& swapped);
 
-// "" where nothing is swapped; else a line of sums, and, where recompute is cheaper for some blocks, one that says so.
+// "" if nothing is swapped; else a line of sums, and, if recompute is cheaper for some blocks, a line about them.
 std::string to_text(const std::vector<SwapEstimate>& swaps);
 
 }  // namespace loom::plan

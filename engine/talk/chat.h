@@ -1,8 +1,8 @@
 // Chat: a conversation with a model, and how the ranks answer a turn together. Private to engine/talk.
 //
-// Turns    what is not answered (a refused line) leaves no trace; of an answer that was stopped, what was made stays.
-// Cache    the whole conversation is rendered for each turn, and the session reads what is new.
-// Ranks    rank 0 has the conversation, and hands each prompt to the others; whether an answer is stopped is its word.
+// Turns    a refused line leaves no trace; of a stopped answer, the generated part is kept.
+// Cache    the whole conversation is rendered for each turn, and the session reads the new part.
+// Ranks    rank 0 has the conversation, and sends each prompt to the others; it decides when an answer stops.
 // Threads  the rank's host thread.
 #pragma once
 
@@ -19,14 +19,14 @@
 
 namespace loom::talk {
 
-// A prompt's answer, on all ranks at once. Collective.
+// Answers a prompt on all ranks at once. Collective.
 class Turns {
  public:
   // All outlive it.
   Turns(models::GenerationSession& session, comm::World& world, const models::DecodingOptions& options)
       : session_(session), options_(options), everyone_(world.size() > 1 ? world.everyone("chat") : nullptr) {}
 
-  // Rank 0. `stops` is asked after each token.
+  // Rank 0. `stops` is called after each token.
   models::Generation answer(const Tokens& prompt, const std::function<void(std::int32_t)>& on_token,
                             const std::function<bool()>& stops);
   // Rank 0: follow() returns on the others.
@@ -51,14 +51,14 @@ class Chat {
   Chat(const ChatArguments& arguments, const models::DecoderConfig& config, const Words& words,
        const ChatPrompt& prompt, Turns& turns);
 
-  // One turn. `show` gets the answer's text as it grows; `stopped` ends it. What there is to say of its end, if any.
-  // ConfigError: a text that is no UTF-8, that the template or the tokenizer refuses, or that the context has no room
-  // for.
+  // One turn. `show` gets the answer's text as it grows; `stopped` ends it. Returns a note on its end, if any.
+  // ConfigError: a text that is not UTF-8, that the template or the tokenizer refuses, or that exceeds the
+  // context.
   std::optional<std::string> say(const std::string& text, const std::function<void(std::string_view)>& show,
                                  const std::function<bool()>& stopped);
   // Forgets all turns.
   void clear();
-  // {"messages": [{"role", "content"}, ...]}, as preprocess reads them.
+  // {"messages": [{"role", "content"}, ...]}, the format of preprocess.
   std::string json() const;
   std::size_t turns() const { return said_.size() / 2; }
 

@@ -1,9 +1,9 @@
-// ChatLines: the lines of a descriptor, as they are typed or piped. Private to engine/talk.
+// ChatLines: the lines of a descriptor, typed or piped. Private to engine/talk.
 //
 // Line     without its end ("\n" or "\r\n"); the last one may have none. Any bytes.
-// Long     of a line above the limit nothing is kept, and it is read to its end.
+// Long     a line above the limit is dropped, and read to its end.
 // Threads  one.
-// Errors   Error where the descriptor cannot be read.
+// Errors   Error if the descriptor cannot be read.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class ChatLines {
 
   ChatLines(int descriptor, std::size_t most_bytes) : descriptor_(descriptor), most_bytes_(most_bytes) {}
 
-  // Waits until there is one, or until `interrupted`, which is asked ten times a second.
+  // Waits for a line, or until `interrupted`, which is called ten times a second.
   Got next(std::string& line, const std::function<bool()>& interrupted);
 
  private:
-  // Takes a line from what was read; false where its end is not there.
+  // Takes a line from the bytes read; false if it is incomplete.
   bool take(std::string& line, Got& got);
   // False at the end.
   bool read_more();

@@ -1,8 +1,8 @@
-// ChatPrompt: a conversation as the ids that the model answers. Private to engine/talk.
+// ChatPrompt: converts a conversation to the prompt's ids. Private to engine/talk.
 //
-// Template  --prompt-type, as preprocess has it; --chat-template; else that of the model's folder.
+// Template  --prompt-type, as in preprocess; --chat-template; else the template of the model's folder.
 // Threads   one.
-// Errors    ConfigError: no template, one that cannot be read, one that refuses the conversation.
+// Errors    ConfigError: no template, an unreadable one, or one that refuses the conversation.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -22,7 +22,7 @@ class ChatPrompt {
 
   // `messages`: {"role", "content"}: a system message or none, then user, assistant, ..., user.
   Tokens ids(const nlohmann::ordered_json& messages) const;
-  // What ends an answer: the ends of the words, and what the template adds.
+  // The ids that end an answer: the ends of the words, and the template's additions.
   const Tokens& ends() const { return ends_; }
 
  private:

@@ -1,8 +1,8 @@
 // DecoderRanks: a decoder of a Hugging Face folder on the ranks of `generate` and `chat`. Private to engine/talk.
 //
-// Order    what can be wrong with the folder's files is found when it is made; run() starts the ranks.
+// Order    construction finds every error in the folder's files; run() starts the ranks.
 // Ranks    threads of this process, or the processes of an MPI launcher. Above one, each layer is sharded over all.
-// LoRA     --lora-load: the adapters beside the frozen weights, as training has them.
+// LoRA     --lora-load: the adapters beside the frozen weights, as in training.
 // Threads  the process's main thread; `main` runs on each rank's.
 // Errors   ConfigError for the folder, an adapter that does not fit, processes that were started differently.
 #pragma once
@@ -21,19 +21,19 @@
 
 namespace loom::talk {
 
-// How the flags say that tokens are chosen.
+// The flags' choice of sampling.
 models::SamplingOptions sampling_of(const DecodingArguments& arguments);
 
 class DecoderRanks {
  public:
-  // `config` is that of the folder. Both outlive the object.
+  // `config` is the folder's. Both outlive the object.
   DecoderRanks(const DecodingArguments& arguments, const models::DecoderConfig& config);
 
   // "Qwen2ForCausalLM of 12176 parameters on 2 ranks".
   std::string about() const;
 
   using Main = std::function<void(models::GenerationSession& session, comm::World& world)>;
-  // `same`: what all processes have to be started with, beside the model and the flags of both commands. `patience`:
+  // `same`: values that all processes must share, beside the model and the flags of both commands. `patience`:
   // how long a rank waits for another one.
   void run(std::vector<comm::SaidEntry> same, std::chrono::milliseconds patience, const Main& main) const;
 

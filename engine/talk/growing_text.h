@@ -1,4 +1,4 @@
-// GrowingText: the text behind a prompt, as its tokens come. Private to engine/talk.
+// GrowingText: the text behind a prompt, as its tokens arrive. Private to engine/talk.
 //
 // Threads  a plain value.
 #pragma once
@@ -17,11 +17,11 @@ class GrowingText {
   // `words` outlives it.
   GrowingText(const Words& words, const Tokens& prompt, const std::vector<std::string>& stop_words);
 
-  // What can be shown now: whole characters of a tokenizer, or a byte.
+  // The text that can be shown now: whole characters of a tokenizer, or a byte.
   std::string push(std::int32_t token);
-  // What was held back.
+  // The text that was held back.
   std::string finish();
-  // Whether a stop word has come.
+  // Whether a stop word was found.
   bool stopped() const { return stop_words_.found(); }
 
  private:

@@ -1,8 +1,8 @@
 // Interrupts: Ctrl-C in a conversation. Private to engine/talk.
 //
-// First    is noted, for whoever asks.
-// Second   ends the process at once, as if nothing had been installed.
-// Scope    of the process; one object at a time. What was installed before comes back at its end.
+// First    is recorded, for noted().
+// Second   ends the process at once, as without a handler.
+// Scope    of the process; one object at a time. Its end restores the earlier handler.
 #pragma once
 
 #include <csignal>
@@ -11,13 +11,13 @@ namespace loom::talk {
 
 class Interrupts {
  public:
-  // `caught` false: SIGINT stays as it is.
+  // `caught` false: SIGINT is not handled.
   explicit Interrupts(bool caught);
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // Since the last forget(). Any thread.
+  // Whether one came since the last forget(). Any thread.
   static bool noted();
   static void forget();
 

@@ -1,4 +1,4 @@
-// What generation and chat are asked for.
+// Options of generation and chat.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace loom::talk {
 
-// What `shardloom generate` and `chat` have in common: a model, the ranks it is sharded over, how tokens are chosen.
+// Common options of `shardloom generate` and `chat`: a model, the ranks it is sharded over, sampling.
 struct DecodingArguments {
   std::filesystem::path model_dir;
-  std::optional<std::filesystem::path> lora_load;  // peft's folder of adapters that the model gets
-  std::optional<std::int64_t> max_new_tokens;      // none: the command's own
+  std::optional<std::filesystem::path> lora_load;  // peft's folder of adapters for the model
+  std::optional<std::int64_t> max_new_tokens;      // none: the command's default
   std::optional<double> temperature;               // none or 0 = greedy
   std::int64_t top_k = 0;                          // tokens drawn from; 0 = all
   double top_p = 1.0;                              // 1 = all
@@ -23,28 +23,28 @@ struct DecodingArguments {
   double repetition_penalty = 1.0;                 // 1 = none
   std::uint64_t seed = 1234;
   std::vector<std::string> add_eos_token, stop_words;
-  int ranks = 1;                 // --nproc-per-node, or what the MPI launcher started
+  int ranks = 1;                 // --nproc-per-node, or the ranks of the MPI launcher
   int compute_threads = 0;       // of one rank; filled in: the machine's cores / ranks of this node
   bool bytes_as_tokens = false;  // text is read as bytes although the model has a tokenizer
 };
 
-struct GenerateArguments : DecodingArguments {  // max_new_tokens none: 128, or what max_length leaves
+struct GenerateArguments : DecodingArguments {  // max_new_tokens none: 128, or the rest of max_length
   std::string prompt;
-  std::optional<std::filesystem::path> prompt_file;  // several prompts, one a line
-  std::optional<std::int64_t> max_length;            // prompt included; max_new_tokens goes before it
+  std::optional<std::filesystem::path> prompt_file;  // several prompts, one per line
+  std::optional<std::int64_t> max_length;            // prompt included; max_new_tokens takes precedence
   std::int64_t num_beams = 1;                        // above 1: beam search
-  std::optional<double> length_penalty;              // of beams; none: 1
-  bool stream = false;                               // said to be wanted: one prompt is shown as it grows anyway
+  std::optional<double> length_penalty;              // for beams; none: 1
+  bool stream = false;                               // accepted without effect: one prompt is shown as it grows anyway
 };
 
-// `shardloom chat`. The template is that of the model's folder, or one of the two below.
+// `shardloom chat`. The template is the one in the model's folder, or one of the two below.
 struct ChatArguments : DecodingArguments {  // max_new_tokens none: 512
   std::string system;
   std::optional<std::filesystem::path> chat_template;  // a Jinja file
-  std::optional<std::string> prompt_type;              // a template of prompt_type_path, as preprocess has them
-  std::filesystem::path prompt_type_path;              // empty: the file that is shipped
+  std::optional<std::string> prompt_type;              // a template of prompt_type_path, as in preprocess
+  std::filesystem::path prompt_type_path;              // empty: the shipped file
   data::EnableThinking enable_thinking = data::EnableThinking::kNone;
-  std::optional<std::int64_t> history_turns;  // earlier turns that the model is given; none: all
+  std::optional<std::int64_t> history_turns;  // earlier turns in the prompt; none: all
 };
 
 }  // namespace loom::talk

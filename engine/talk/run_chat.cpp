@@ -43,7 +43,7 @@ void check_saved(const ChatArguments& arguments, const std::string& file) {
   plan.check();
 }
 
-// What stands behind the blanks at `at`, without those at its end.
+// The text behind the blanks at `at`, without blanks at its end.
 std::string behind_blanks(const std::string& line, std::size_t at) {
   const std::size_t begin = line.find_first_not_of(' ', at);
   return begin == std::string::npos ? "" : line.substr(begin, line.find_last_not_of(' ') + 1 - begin);

@@ -34,7 +34,7 @@ std::vector<std::string> prompts_of(const GenerateArguments& arguments) {
   return prompts;
 }
 
-// What is asked for, read before the ranks start.
+// The request, read before the ranks start.
 struct Decoding {
   explicit Decoding(const GenerateArguments& a)
       : arguments(a),
@@ -150,7 +150,7 @@ class RankTexts {
     }
   }
 
-  // All that was asked for, or the model's own end: a normal end.
+  // All requested tokens, or the model's own end: a normal end.
   void warn(const models::Generation& made, std::size_t row) const {
     if (!first_ || made.reason != models::StopReason::kPositionsFull) return;
     log_warning("{}{}", job_.prompts.size() == 1 ? "" : job_.name_of(row) + ": ", made.message);

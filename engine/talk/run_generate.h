@@ -2,7 +2,7 @@
 //
 // Text     words.h. Ends also at a stop word, after --max-new-tokens or at --max-length.
 // Ranks    all make the same tokens, and rank 0 prints (decoder_ranks.h).
-// Order    everything that can be wrong with the user's files and prompts is found before a word is printed.
+// Order    every error in the user's files and prompts is found before anything is printed.
 // Errors   ConfigError for the user's input.
 // Threads  called once by the process's main thread.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace loom::talk {
 
-// One prompt: the prompt and, as they come, its tokens' text. Several: each whole, under a line with its number. Where
+// One prompt: the prompt and its tokens' text as they arrive. Several: each whole, under a line with its number. If
 // standard output is a terminal, control characters are escaped (terminal_text.h).
 void run_generate(const GenerateArguments& arguments, std::ostream& out);
 

@@ -14,10 +14,10 @@ class StopWords {
   // None of them empty.
   explicit StopWords(std::vector<std::string> words) : words_(std::move(words)) {}
 
-  // The part that can be shown now: what may be the beginning of a stop word is held back, and nothing comes from the
+  // The part that can be shown now: a possible beginning of a stop word is held back, and nothing follows from the
   // stop word on.
   std::string push(std::string_view text);
-  // What was held back; nothing after a stop word.
+  // The text that was held back; nothing after a stop word.
   std::string finish();
   bool found() const { return found_; }
 

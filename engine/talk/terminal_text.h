@@ -1,8 +1,8 @@
-// TerminalText: a text that grows, as a terminal gets it. Private to engine/talk.
+// TerminalText: a growing text, prepared for a terminal. Private to engine/talk.
 //
-// Escaped  what moves the cursor or colours, and bytes that are no UTF-8: "\x1b", "\xff" (engine/core/shown_text.h).
+// Escaped  cursor and colour sequences, and bytes that are not UTF-8: "\x1b", "\xff" (engine/core/shown_text.h).
 //          Ends of lines and tabs stay.
-// Held     a character of which not all bytes have come.
+// Held     a character whose bytes are incomplete.
 // Threads  a plain value.
 #pragma once
 
@@ -13,9 +13,9 @@ namespace loom::talk {
 
 class TerminalText {
  public:
-  // What can be shown now.
+  // The text that can be shown now.
   std::string push(std::string_view text);
-  // What was held.
+  // The text that was held.
   std::string finish();
 
  private:

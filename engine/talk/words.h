@@ -1,10 +1,10 @@
-// Words: what stands between text and token ids: the tokenizer of a model's folder, or bytes. Private to engine/talk.
+// Words: converts text to token ids and back: by the tokenizer of a model's folder, or bytes. Private to engine/talk.
 //
-// Text     where the folder has a tokenizer.json, its; else, and with --bytes-as-tokens, a token is a byte.
-// Ends     the end tokens of the tokenizer's files, of config.json where these name none, and of --add-eos-token. Bytes
+// Text     by the folder's tokenizer.json, if it has one; else, and with --bytes-as-tokens, a token is a byte.
+// Ends     the end tokens of the tokenizer's files, of config.json if these name none, and of --add-eos-token. Bytes
 //          have no end token.
 // Threads  const after construction.
-// Errors   ConfigError: a tokenizer that is not read, an end token that it does not have.
+// Errors   ConfigError: an unreadable tokenizer, an end token that it does not have.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ using Tokens = std::vector<std::int32_t>;
 
 class Words {
  public:
-  // `what` is what would be read as bytes, for messages: "the prompt".
+  // `what` names the text that would be read as bytes, for messages: "the prompt".
   Words(const DecodingArguments& arguments, const models::DecoderConfig& config, std::string_view what);
 
-  // `whole`: with what the tokenizer puts around a text.
+  // `whole`: with the tokenizer's additions around a text.
   Tokens ids(const std::string& text, bool whole = true) const;
   const data::Tokenizer* tokenizer() const { return tokenizer_.get(); }  // null: bytes
   const Tokens& ends() const { return ends_; }

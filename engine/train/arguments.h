@@ -1,8 +1,8 @@
-// TrainArguments: what the callbacks of a training program read of the job, by the names of the flags; Megatron's
+// TrainArguments: the job as the callbacks of a training program read it, by the names of the flags; Megatron's
 // get_args().
 //
-// Lifetime  it refers to the job, which outlives the run. What the provider of the data is given lives as long as the
-//           loaders; copy what other callbacks are given.
+// Lifetime  it refers to the job, which outlives the run. The copy for the provider of the data lives as long as the
+//           loaders; other callbacks copy it to keep it.
 // Units     iterations are optimizer steps; batch sizes are sequences.
 #pragma once
 
@@ -21,7 +21,7 @@ class TrainArguments {
  public:
   explicit TrainArguments(const TrainSections& sections);
 
-  // The section of the data, which the loaders of engine/data take.
+  // The section for the loaders of engine/data.
   operator const data::DataOptions&() const { return data; }
 
   const int& ranks;

@@ -1,4 +1,4 @@
-// PretrainCallbacks: what a training program brings - its data, its model, and what one forward is.
+// PretrainCallbacks: a training program's own parts: its data, its model, and one forward.
 //
 // Threads   ranks may be threads of one process: the callbacks run on several threads at once. They may read what they
 //           share and must not write it.
@@ -22,19 +22,19 @@
 namespace loom::train {
 
 // Flags a pretrain program adds to the loop's own (engine/cli/pretrain.h). The variables outlive the parse, which
-// writes them; what they hold now is the default that --help shows. Ranks that are processes must be given the
+// writes them; their values before it are the defaults that --help shows. Ranks that are processes must get the
 // same values (engine/train/same_job.h).
 class ExtraArguments {
  public:
   virtual ~ExtraArguments() = default;
 
-  // The flags added from here on stand under this heading in --help.
+  // The flags added after this call are listed under this heading in --help.
   virtual void group(const std::string& heading) = 0;
   virtual void whole(const std::string& flag, std::int64_t& value, std::int64_t least, const std::string& about) = 0;
   virtual void real(const std::string& flag, double& value, const std::string& about) = 0;  // finite
   virtual void text(const std::string& flag, std::string& value, const std::string& about) = 0;
   virtual void toggle(const std::string& flag, bool& value, const std::string& about) = 0;
-  // The flags of a command line that runs, shown at the end of --help behind the program's name.
+  // Flags of a command line that runs. --help shows them at its end, behind the program's name.
   virtual void example(const std::string& flags) = 0;
 };
 
@@ -42,7 +42,7 @@ using DatasetsProvider = std::function<data::DataLoaders(const TrainArguments&)>
 // The same model on every call. Parameters are on the meta device, as modules register them.
 using ModelProvider = std::function<std::shared_ptr<nn::Module>(const TrainArguments&)>;
 
-// Adds the program's own flags to those of the loop; their values are set before any other callback runs.
+// Adds the program's own flags to the loop's flags; their values are set before any other callback runs.
 using ExtraArgsProvider = std::function<void(ExtraArguments&)>;
 
 struct PretrainCallbacks {
@@ -56,10 +56,10 @@ struct PretrainCallbacks {
   using SaveModel = std::function<void(const std::filesystem::path& folder, const TrainArguments&,
                                        const std::vector<std::pair<std::string, Tensor>>& tensors)>;
   SaveModel save_model = {};
-  // After training and saving, on every rank; rank 0's `out` is the program's.
+  // Called after training and saving, on every rank; rank 0's `out` is the program's.
   std::function<void(nn::Module& model, const TrainArguments&, std::ostream& out)> after_training = {};
-  // forward_step reads objective::reference_log_probs() of its batch: there is a second model of the same provider,
-  // frozen. Without it, and with --ref-logps-cache, they are computed before training.
+  // forward_step reads objective::reference_log_probs() of its batch: the same provider makes a second, frozen model.
+  // Without it, or with --ref-logps-cache, the log probabilities are computed before training.
   bool has_reference_model = false;
   std::string loss_unit = {};  // "nats per byte", printed behind evaluations
 };

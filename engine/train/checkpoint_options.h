@@ -1,4 +1,4 @@
-// CheckpointOptions: what a run saves, and what it begins with. Names and meanings are Megatron's where it has them.
+// CheckpointOptions: what a run saves, and how it starts. Names and meanings are Megatron's where it has them.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace loom::train {
 
 // What --save writes.
 enum class CheckpointFormat : std::uint8_t {
-  kHf,         // after the last step a folder of Hugging Face's files: the model alone
-  kTorchDcp,   // checkpoints, from which a run goes on (docs/checkpoints.md)
-  kTorchDist,  // Megatron's own; neither written nor read: for planning what a run there will say
+  kHf,         // after the last step, a folder of Hugging Face files with the model alone
+  kTorchDcp,   // checkpoints, from which a run resumes (docs/checkpoints.md)
+  kTorchDist,  // Megatron's own; neither written nor read: only for planning a run of Megatron
 };
 
-// In which type --save writes floating weights. kAsLoaded: those that were loaded as bf16 or fp16 are written so again,
+// The type of the floating weights that --save writes. kAsLoaded: weights loaded as bf16 or fp16 are written as such,
 // all others as they were trained.
 enum class SaveDType : std::uint8_t { kAsLoaded, kFp32, kBf16 };
 

@@ -1,6 +1,6 @@
-// What of a run is not finite: weights before they are saved, and steps that went on after a loss or gradient norm was
-// NaN or Inf (--no-check-for-nan-in-loss-and-grad). A gradient norm whose update a loss scaler left out is none of
-// these.
+// Values of a run that are not finite: weights before they are saved, and steps that continued after a loss or gradient
+// norm of NaN or Inf (--no-check-for-nan-in-loss-and-grad). A gradient norm whose update a loss scaler skipped does not
+// count.
 //
 // Threads  the rank's host thread.
 #pragma once
@@ -14,18 +14,18 @@
 
 namespace loom::train {
 
-// No element is NaN or infinite. A tensor with bytes, of the host; of an integer dtype it always is.
+// Whether no element is NaN or infinite. The tensor has bytes on the host; integer dtypes are always finite.
 bool all_finite(const Tensor& tensor);
 
 // "NaN" or "Inf", as Megatron has them; none for a finite value.
 std::optional<std::string> not_finite(double value);
-// The value; NaN without the sign that processors give it, which would be printed.
+// The value, with NaN stripped of the sign that processors give it, which would be printed.
 double without_nan_sign(double value);
 
 class FiniteWatch final : public StepObserver {
  public:
   void step_done(const StepMetrics& metrics) override;
-  // What to say when the run is over; none where every loss and gradient norm was finite.
+  // The text for the end of the run; none if every loss and gradient norm was finite.
   std::optional<std::string> problem() const;
 
  private:

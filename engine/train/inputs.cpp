@@ -78,7 +78,7 @@ bool fits(const std::filesystem::path& file, nn::Module& model, const KernelChoi
   }
 }
 
-// Of the files in configs/fsdp2, those whose modules this model has.
+// The files in configs/fsdp2 whose modules this model has.
 std::vector<std::string> fitting_presets(nn::Module& model, const KernelChoice& kernels,
                                          const launch::LaunchOptions& launch) {
   const auto share = config::share_folder();
@@ -142,7 +142,7 @@ void resolve_sharding(const TrainSections& arguments, nn::Module& model, Trainin
     inputs.said.insert(inputs.said.end(), said.begin(), said.end());
     return;
   }
-  auto& by_path = inputs.fsdp2_config->recompute_by_path;  // what an edit gave stands in front
+  auto& by_path = inputs.fsdp2_config->recompute_by_path;  // the choices of an edit come first
   by_path.insert(by_path.end(), inputs.recomputed.begin(), inputs.recomputed.end());
   const sharding::Fsdp2Config& config = *inputs.fsdp2_config;
   const DType output = config.output_dtype.value_or(DType::kF32);
@@ -173,7 +173,7 @@ objective::Objective objective_of(const TrainSections& arguments, const Pretrain
           .loss_chunk_size = arguments.objective.loss_chunk_size};
 }
 
-// Weights that the model reads by itself have one tensor for what is two parameters now.
+// A model's own weights have one tensor for the two parameters.
 void check_own_weights(nn::Module& model, const models::ModelOptions& arguments,
                        const std::vector<models::Untied>& untied) {
   const auto* transformers = dynamic_cast<const models::TransformersModel*>(&model);

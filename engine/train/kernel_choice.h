@@ -1,4 +1,4 @@
-// KernelChoice: which kernels a job computes with.
+// KernelChoice: the kernels that a job computes with.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace loom::train {
 
-// Kernels, and with them the layout of gathers and the optimizer's temporaries: fused ones, or composed as PyTorch
+// Kernels, and with them the layout of gathers and the optimizer's temporaries: fused, or composed as PyTorch
 // eager composes them.
 enum class KernelSet : std::uint8_t { kFast, kPytorch };
 
 struct KernelChoice {
   KernelSet set = KernelSet::kFast;
-  nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with the other
+  nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with kPytorch
 };
 
 }  // namespace loom::train

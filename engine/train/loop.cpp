@@ -16,7 +16,7 @@ void evaluate_only(Trainer& trainer, const data::DataLoaders& data, const std::v
   }
 }
 
-// --train-iters, less those of --iterations-to-skip that stand at the end.
+// --train-iters, minus the iterations of --iterations-to-skip at the end.
 std::int64_t last_trained_iteration(const ScheduleOptions& options) {
   std::int64_t last = options.train_iters;
   while (std::ranges::binary_search(options.iterations_to_skip, last)) --last;

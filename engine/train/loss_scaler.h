@@ -1,12 +1,12 @@
-// LossScaler: what the loss of an fp16 run is multiplied by, so that small gradients are not 0 in fp16.
+// LossScaler: the factor on the loss of an fp16 run that keeps small gradients from rounding to 0.
 //
 // Constant  with `constant`: it never changes.
 // Dynamic   otherwise, as Megatron's DynamicGradScaler: an update whose gradients overflowed (NaN or Inf on any rank)
 //           is skipped and takes one from the hysteresis; the one that takes the last, and each further one, halves
 //           the scale, down to `minimum`. `window` updates in a row without overflow double it and give the whole
 //           hysteresis back.
-// State     a value; a scaler that is given another one's goes on as that one would have.
-// Threads   one at a time. Every rank has its own and tells it the same, so all are equal.
+// State     a value; a scaler that gets the state of another one continues as that one would.
+// Threads   one at a time. Every rank has its own scaler and updates it alike, so all are equal.
 // Source    NVIDIA/Megatron-LM, megatron/core/optimizer/grad_scaler.py.
 #pragma once
 
@@ -37,9 +37,9 @@ class LossScaler {
   explicit LossScaler(const LossScaleOptions& options);
 
   double scale() const { return state_.scale; }
-  // After every update that was made (false) or skipped (true).
+  // Called after every update that was made (false) or skipped (true).
   void update(bool overflowed);
-  // An overflow at this scale would not lower it any more: it is constant, or at its minimum without hysteresis left.
+  // Whether an overflow cannot lower the scale any more: it is constant, or at its minimum without hysteresis left.
   bool at_its_end() const;
 
   bool dynamic() const { return !options_.constant; }

@@ -1,7 +1,7 @@
 // The schedules of Megatron-LM: the learning rate and the weight decay of every update.
 //
-// With n = what was trained before this update (0 for the first), W = warmup_steps, D = decay_steps,
-// A = wsd_decay_steps, the first line that applies counts:
+// With n = the steps trained before this update (0 for the first), W = warmup_steps, D = decay_steps,
+// A = wsd_decay_steps, the first line that applies is used:
 //   n <= W, W > 0           init_lr + (max_lr - init_lr) * n / W      so the first update of a warmup has init_lr
 //   constant                max_lr
 //   n > D                   min_lr
@@ -61,20 +61,20 @@ struct LrSchedule {
   double max_lr = 0.0;
   double min_lr = 0.0;  // from 0 to max_lr
   LrDecayStyle style = LrDecayStyle::kLinear;
-  double warmup_steps = 0;       // less than decay_steps; a part of a step where it is a share of them
+  double warmup_steps = 0;       // less than decay_steps; may be fractional if given as a share of them
   std::int64_t decay_steps = 1;  // counted from the start of training, warmup included
   double init_lr = 0.0;          // at most max_lr
   WsdDecayStyle wsd_style = WsdDecayStyle::kExponential;
-  std::int64_t wsd_decay_steps = 0;  // the last of decay_steps; of WSD, at least 1
+  std::int64_t wsd_decay_steps = 0;  // the last of decay_steps; with WSD, at least 1
 
-  // The rate of the update before which `steps_done` steps were trained.
+  // The rate of the update that follows `steps_done` trained steps.
   double at(std::int64_t steps_done) const;
 
   bool operator==(const LrSchedule&) const = default;
 };
 
 struct WeightDecaySchedule {
-  double start = 0.0;  // of kConstant the same as `end`
+  double start = 0.0;  // with kConstant equal to `end`
   double end = 0.0;
   WeightDecayIncrStyle style = WeightDecayIncrStyle::kConstant;
   std::int64_t incr_steps = 1;

@@ -1,4 +1,4 @@
-// The optimizer of a run, by --optimizer.
+// The optimizer of a run, as --optimizer selects it.
 #pragma once
 
 #include <memory>
@@ -9,19 +9,19 @@
 
 namespace loom::train {
 
-// With what the schedule begins, and the kernels of the job.
+// The schedule's first values, and the kernels of the job.
 struct OptimizerStart {
   double lr = 0;
   double weight_decay = 0;
   KernelSet kernels = KernelSet::kFast;
 };
 
-// Of the parameters of `module` that are trained, after sharding. Groups: make_parameter_groups(). A group whose
-// weight_decay was none has that of `start`.
+// Optimizes the trained parameters of `module`, after sharding. Groups: make_parameter_groups(). A group whose
+// weight_decay is none gets the value in `start`.
 std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerOptions& options, nn::Module& module,
                                               nn::ParameterGroups groups, const OptimizerStart& start);
 
-// How the parameters are grouped for it.
+// How the parameters are grouped for the optimizer.
 nn::GroupOptions grouping_of(const OptimizerOptions& options);
 
 }  // namespace loom::train

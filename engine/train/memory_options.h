@@ -1,4 +1,4 @@
-// MemoryOptions: the memory of the emulated device, as flags ask for it.
+// MemoryOptions: the memory of the emulated device, as flags set it.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,11 @@
 namespace loom::train {
 
 struct MemoryOptions {
-  // What the allocator may take, in MiB. 0: without end in a run; what the profile leaves in a plan.
+  // The allocator's limit in MiB. 0: unlimited in a run; the profile's free memory in a plan.
   std::int64_t device_memory_mib = 0;
   bool memory_fragmentation = false;         // pools by life class (device/life_class.h)
   bool adaptive_recompute = false;           // keep, recompute or swap, module by module (plan/adaptive.h)
-  std::int64_t adaptive_recompute_mib = -1;  // what a step has to fit; -1, 0, or above the device's memory: that memory
+  std::int64_t adaptive_recompute_mib = -1;  // the limit of a step; -1, 0, or above the device's memory: that memory
   bool reuse_fp32_param = false;             // bf16 copies of weights inside their fp32 memory (sharding/reuse_fp32.h)
 
   std::int64_t device_memory_bytes() const { return device_memory_mib << 20; }

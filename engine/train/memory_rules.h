@@ -1,4 +1,4 @@
-// What the flags of device memory need of the rest of a job. Private to engine/train.
+// Requirements of the device memory flags on the rest of a job. Private to engine/train.
 //
 // Errors   ConfigError, on every rank alike.
 #pragma once

@@ -12,7 +12,7 @@
 namespace loom::train {
 namespace {
 
-// Empty: nobody knows one.
+// Empty: unknown.
 std::string config_of(const models::ModelOptions& options, const nn::Module& model) {
   if (options.init_from_hf_path) {
     const auto path = *options.init_from_hf_path / "config.json";

@@ -1,4 +1,4 @@
-// What --save writes. Private to engine/train.
+// The model folder that --save writes. Private to engine/train.
 #pragma once
 
 #include <filesystem>
@@ -13,13 +13,13 @@
 
 namespace loom::train {
 
-// In which type a parameter is written: what --save-dtype asks for, or as it was loaded (a bf16 or fp16 tensor; one
-// whose name the folder spells differently: what most of the folder is). A parameter that is not fp32 stays as it is.
+// The dtype in which a parameter is written: as --save-dtype selects, or as it was loaded (a bf16 or fp16 tensor; if
+// the folder spells its name differently, the folder's prevailing type). Other than fp32 parameters stay as they are.
 DType dtype_to_save(const std::string& path, DType trained, SaveDType asked, const io::HfWeights* loaded);
 
-// The folder of a model without save_model of its own: model.safetensors with `tensors` under their paths, a
-// config.json (that of --init-from-hf-path, else what the model's mixin gives), and what carry_files() takes over from
-// the folder of `loaded`, unless that is null. Index and shards of an earlier model in the folder are removed once the
+// Writes the folder of a model without a save_model of its own: model.safetensors with `tensors` under their paths, a
+// config.json (from --init-from-hf-path, else from the model's mixin), and the files that carry_files() takes over from
+// the folder of `loaded`, unless it is null. Index and shards of an earlier model in the folder are removed once the
 // new weights are there.
 void save_model_folder(const std::filesystem::path& folder, const models::ModelOptions& options,
                        const nn::Module& model, const io::HfWeights* loaded,

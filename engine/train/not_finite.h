@@ -1,4 +1,4 @@
-// The error that ends a run at a loss or gradient norm that is NaN or Inf.
+// The error that ends a run when a loss or gradient norm is NaN or Inf.
 //
 // Threads  safe from any number of threads.
 #pragma once
@@ -15,17 +15,17 @@ namespace loom::train {
 struct NotFinite {
   std::string_view found;
   std::string_view what;
-  std::string where = {};  // behind it
+  std::string where = {};  // appended to the name
 };
-// Of a run of `train_iters`; from 1.
+// One iteration, from 1, in a run of `train_iters`.
 struct Iteration {
   std::int64_t number = 0;
   std::int64_t train_iters = 0;
 };
-// Error, with the iteration, what happens to the files of --save, and the next step.
+// Throws Error, with the iteration, the effect on the files of --save, and the next step.
 [[noreturn]] void raise_not_finite(const NotFinite& value, Iteration iteration, const CheckpointOptions& options);
 
-// What an error leaves on disk: "nothing is saved, and out keeps what it held".
+// What is on disk after an error: "nothing is saved, and out keeps what it held".
 std::string what_is_kept(const CheckpointOptions& checkpoint);
 
 }  // namespace loom::train

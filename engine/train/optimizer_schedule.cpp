@@ -81,7 +81,7 @@ std::string counted(double samples, const ScheduleOptions& options) {
   return fmt::format("{} iterations of {} samples", samples / batch, batch);
 }
 
-// What differs between the schedule of a checkpoint and that of a command line.
+// The differences between the schedules of a checkpoint and of a command line.
 class Differences {
  public:
   Differences(const ScheduleState& saved, const ScheduleState& given, const ScheduleOptions& options)
@@ -250,7 +250,7 @@ OptimizerSchedule continued_schedule(const ScheduleState& saved, const ScheduleO
   const Differences differences(saved, state_of(given, saved.num_steps), options);
   if (differences.texts().empty()) return given;
   config_error(
-      "the schedule is not that of the checkpoint: {}; give the checkpoint's values, or add "
+      "the schedule differs from the checkpoint: {}; give the checkpoint's values, or add "
       "--override-opt_param-scheduler to go on with the command line's or --use-checkpoint-opt_param-scheduler to go "
       "on "
       "with the checkpoint's",

@@ -1,9 +1,9 @@
-// OptimizerSchedule: learning rate and weight decay of a run, and what of them is saved.
+// OptimizerSchedule: learning rate and weight decay of a run, and their saved state.
 //
-// Units     samples of the training data, as in Megatron: what --lr-decay-iters and its like say, times the global
-//           batch size. Only samples of updates that were made count: neither those of --iterations-to-skip nor those
-//           of an overflow move the schedule.
-// Saved     ScheduleState, under Megatron's names. A run that goes on holds it against its command line: a value that
+// Units     samples of the training data, as in Megatron: the values of --lr-decay-iters and similar flags times the
+//           global batch size. Only samples of updates that were made count: iterations of --iterations-to-skip and
+//           overflows do not move the schedule.
+// Saved     ScheduleState, under Megatron's names. A resumed run compares it with its command line: a value that
 //           differs and has an effect is an error, unless --override-opt_param-scheduler (the command line holds) or
 //           --use-checkpoint-opt_param-scheduler (the checkpoint holds) is given.
 // Source    NVIDIA/Megatron-LM, megatron/training/training.py, get_optimizer_param_scheduler;
@@ -28,10 +28,10 @@ struct OptimizerSchedule {
   bool operator==(const OptimizerSchedule&) const = default;
 };
 
-// Of options that are filled in.
+// The schedule of these options, whose defaults are filled in.
 OptimizerSchedule schedule_of(const ScheduleOptions& options);
 
-// A schedule and where it stands. Numbers of steps are samples.
+// A schedule and its position. Numbers of steps are samples.
 struct ScheduleState {
   double max_lr = 0.0;
   double min_lr = 0.0;
@@ -43,7 +43,7 @@ struct ScheduleState {
   double end_wd = 0.0;
   std::string wd_incr_style;
   std::int64_t wd_incr_steps = 1;
-  // Not in Megatron's checkpoints. None: not known, and the command line holds.
+  // Not in Megatron's checkpoints. None: unknown, and the command line holds.
   std::optional<double> init_lr = {};
   std::optional<std::int64_t> wsd_decay_steps = {};  // with WSD only
   std::optional<std::string> lr_wsd_decay_style = {};
@@ -53,15 +53,15 @@ struct ScheduleState {
 
 ScheduleState state_of(const OptimizerSchedule& schedule, std::int64_t num_steps);
 
-// By the names above; what is none is left out.
+// Under the names above; values that are none are left out.
 using NamedValues = std::map<std::string, std::variant<double, std::string>>;
 NamedValues named_values(const ScheduleState& state);
-// Other names are passed over. ConfigError: a name is missing, a text instead of a number or the other way round, a
-// number of steps that is no whole number, a value that no schedule has.
+// Other names are ignored. ConfigError: a name is missing, a text instead of a number or the other way round, a
+// number of steps that is not whole, a value that no schedule has.
 ScheduleState schedule_state(const NamedValues& values);
 
-// What a run of these options goes on with. ConfigError names each flag that differs, the value in the checkpoint and
-// the value given; no error with one of the two flags.
+// The schedule with which a run of these options resumes. ConfigError names each flag that differs, the saved value and
+// the given value; no error with one of the two flags.
 OptimizerSchedule continued_schedule(const ScheduleState& saved, const ScheduleOptions& options);
 
 }  // namespace loom::train

@@ -1,4 +1,4 @@
-// The words of --optimizer, --muon-scale-mode and --muon-coefficient-type, as style_words() has those of schedules.
+// The words of --optimizer, --muon-scale-mode and --muon-coefficient-type; style_words() has the words of schedules.
 #pragma once
 
 #include "engine/train/lr_schedule.h"

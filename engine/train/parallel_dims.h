@@ -1,13 +1,13 @@
-// ParallelDims: the degrees of parallelism of a job, and what a training step asks of them: which samples a rank reads,
-// over which ranks the loss is averaged, who reports it.
+// ParallelDims: the degrees of parallelism of a job, and their effect on a training step: the samples a rank reads, the
+// ranks over which the loss is averaged, and the rank that reports it.
 //
 //   const ParallelDims dims({.dp_replicate = 2, .dp_shard = 4}, world.size());
 //   const auto mesh = comm::DeviceMesh::create(world, dims.axes());
 //   const comm::Axis loss = dims.loss_axis(mesh);
 //
 // Ranks    the mesh's order (comm/mesh.h), slowest first: pp, dp_replicate, dp_shard, cp, tp.
-// Samples  ranks that differ in dp_replicate or dp_shard read different samples; ranks that differ in cp, tp or pp
-//          alone work on the same.
+// Samples  ranks that differ in dp_replicate or dp_shard read different samples; ranks that differ only in cp, tp or
+//          pp work on the same.
 // Built    dp_replicate and dp_shard. The others are 1 in this version.
 // Errors   ConfigError, the same on every rank:
 //            dp_replicate 2 x dp_shard 2 = 4, but 8 ranks run; give degrees whose product is 8
@@ -38,17 +38,17 @@ class ParallelDims {
   // For comm::DeviceMesh::create().
   std::vector<comm::AxisSize> axes() const;
 
-  // Into how many parts a global batch is cut, and which one a world rank reads.
+  // The number of parts of a global batch, and the part that a world rank reads.
   int data_size() const { return degrees_.dp_replicate * degrees_.dp_shard; }
   int data_rank(int rank) const;
-  // Of a step, on each rank.
+  // Micro-batches of a step on each rank.
   std::int64_t micro_batches(std::int64_t global_batch_size, std::int64_t micro_batch_size) const {
     return global_batch_size / (micro_batch_size * data_size());
   }
 
-  // The ranks of one stage that together have the loss of the whole batch, each that of as many tokens. Collective.
+  // The ranks of one stage that together hold the loss of the whole batch, each of as many tokens. Collective.
   comm::Axis loss_axis(const comm::DeviceMesh& mesh) const;
-  // True for one rank of the job, which has the loss: it prints, and writes what is written once.
+  // True for one rank of the job, which has the loss: it prints, and writes single files.
   bool reports(int rank) const;
 
  private:

@@ -1,4 +1,4 @@
-// ParallelOptions: how a job is sharded: its fsdp2_config.yaml, and the flags that stand beside keys of that file.
+// ParallelOptions: how a job is sharded: its fsdp2_config.yaml, and the flags beside keys of that file.
 #pragma once
 
 #include <filesystem>
@@ -25,9 +25,9 @@ struct ParallelOptions {
   // Recompute of a decoder's layers, and the names of the flags that ask for it: refused beside recompute_modules of
   // that file (recompute_flags.h).
   models::LayerRecompute recompute_layers;
-  bool recompute_activations = false;  // the same as kSelective, which it is filled in as
+  bool recompute_activations = false;  // same as kSelective, which replaces it when defaults are filled in
   std::vector<std::string> megatron_recompute_flags;
-  // In the place of recompute_keep and recompute_every of that file; kNone and 0: not given.
+  // Replaces recompute_keep and recompute_every of that file; kNone and 0: not given.
   sharding::RecomputeKeep recompute_keep = sharding::RecomputeKeep::kNone;
   int recompute_every = 0;
 };

@@ -1,4 +1,4 @@
-// The device, threads and kernels of a rank that trains, as its job asks for them (engine/nn/make_rank.h).
+// The device, threads and kernels of a training rank, as its job configures them (engine/nn/make_rank.h).
 #pragma once
 
 #include "engine/nn/make_rank.h"
@@ -7,7 +7,7 @@
 
 namespace loom::train {
 
-// `host`: where the rank's host memory lies; nothing of it is taken before it is asked for.
+// `host`: where the rank's host memory is placed; it is allocated on the first request.
 nn::RankSetup rank_setup(const TrainSections& job, const offload::HostAllocatorOptions& host = {});
 
 }  // namespace loom::train

@@ -1,4 +1,4 @@
-// How the trainer makes the reference model of its objective. Private to engine/train.
+// How the trainer makes its objective's reference model. Private to engine/train.
 #pragma once
 
 #include "engine/comm/process_group.h"
@@ -7,7 +7,7 @@
 
 namespace loom::train {
 
-// The arguments outlive it. Its weights are those of --ref-model, or those that training starts from.
+// The arguments outlive it. Its weights are --ref-model, or the weights that training starts from.
 objective::ReferenceSource reference_source(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                             const TrainingInputs& inputs, comm::World& world);
 

@@ -78,7 +78,7 @@ nn::StateDict saved_entries(Trainer& trainer) {
   return entries;
 }
 
-// Of names, shapes, and the first and last bytes of every tensor.
+// Digest of names, shapes, and the first and last bytes of every tensor.
 std::string digest_of(const io::HfWeights& weights) {
   constexpr std::size_t kEndBytes = 4096;
   std::uint64_t found = kDigestSeed;
@@ -93,7 +93,7 @@ std::string digest_of(const io::HfWeights& weights) {
   return fmt::format("{:016x}", found);
 }
 
-// What tells the base that adapters stand beside from another one. Drawn weights follow from configuration and seed.
+// Identifies the base of the adapters. Drawn weights follow from configuration and seed.
 std::string base_digest(Trainer& trainer) {
   const io::HfWeights* base = loaded_weights(trainer.inputs(), trainer.model());
   return base == nullptr ? fmt::format("drawn from seed {}", trainer.state().seed) : digest_of(*base);
@@ -224,7 +224,7 @@ void check_same_optimizer(const io::DcpFolder& checkpoint, const nn::Optimizer& 
   }
 }
 
-// The groups that the optimizer goes on with: its own, or those of the checkpoint.
+// The groups that the optimizer continues with: its own, or the checkpoint's.
 std::vector<nn::GroupState> continued_groups(const io::DcpFolder& checkpoint, const nn::Optimizer& optimizer,
                                              const OptimizerOptions& optimizer_options,
                                              const ScheduleOptions& schedule) {

@@ -1,13 +1,13 @@
-// RunCheckpoints: the checkpoints of a training run - what of a trainer goes into them, and how it goes on from one.
+// RunCheckpoints: the checkpoints of a training run: what they hold of a trainer, and how a run resumes from one.
 //
 // Saved     model.*, optimizer.*, opt_param_scheduler.*, rng_state.*, iteration, checkpoint_version, and under args.*
 //           the flags that steer the computation (docs/formats.md lists every name).
-// Adapters  of a run with adapters (models/lora) model.* and optimizer.* are these alone, with their configuration and
-//           a digest of the base below lora.*: the base is loaded as for a new run, and has to be the same.
-// Goes on   at the iteration, sample, schedule, loss scale and random numbers of the checkpoint, under any number of
-//           ranks. Dropout's random numbers are a data rank's own: under another number of data ranks each goes on
-//           behind the farthest of the checkpoint.
-// Foreign   a checkpoint of PyTorch has no run in it: iteration is its "step", or the number of its folder; samples are
+// Adapters  in a run with adapters (models/lora), model.* and optimizer.* hold these alone; lora.* holds their
+//           configuration and a digest of the base. The base is loaded as for a new run and must be the same.
+// Resume    at the iteration, sample, schedule, loss scale and random numbers of the checkpoint, under any number of
+//           ranks. Dropout's random numbers belong to a data rank: under another number of data ranks each continues
+//           behind the farthest one in the checkpoint.
+// Foreign   a checkpoint of PyTorch has no run state: iteration is its "step", or the number of its folder; samples are
 //           iterations times the global batch.
 // Threads   the rank's host thread; load(), save() and finish() are collective.
 // Errors    ConfigError for what does not fit; Error for a save that fails (checkpoint/saver.h).
@@ -32,18 +32,18 @@ class RunCheckpoints final : public StepObserver {
  public:
   using Say = std::function<void(const std::string& line)>;
 
-  // `saved`: what checkpoints keep below args.*. `say` gets the lines of rank 0. The references outlive it.
+  // `saved`: the arguments for checkpoints, below args.*. `say` gets the lines of rank 0. The references outlive it.
   RunCheckpoints(Trainer& trainer, const TrainSections& arguments, SavedArguments saved, comm::World& world, Say say);
   ~RunCheckpoints() override;
 
-  // What --load asks for, into the trainer; what it begins with, or none where the run begins anew.
+  // Loads the checkpoint of --load into the trainer; returns its iteration, or none if the run starts from scratch.
   std::optional<std::int64_t> load();
-  // The trainer's state as it is between steps, to --save.
+  // Saves the trainer's state between steps to --save.
   void save();
-  // Saves the watch's state from now on; it begins with that of the checkpoint which load() has read. Rank 0; the
+  // Saves the watch's state from now on; the watch starts with the state that load() has read. Rank 0; the
   // watch outlives this object.
   void keep(log::SpikeWatch& spikes);
-  // Waits until all is on disk.
+  // Waits until everything is on disk.
   void finish();
 
   // Whether --save makes checkpoints.
@@ -51,7 +51,7 @@ class RunCheckpoints final : public StepObserver {
   // The iteration of the last checkpoint that this run has on disk.
   std::optional<std::int64_t> last_saved() const;
 
-  // Looks after a save in the background.
+  // Checks on a save in the background.
   void step_done(const StepMetrics& metrics) override;
 
  private:
@@ -70,7 +70,7 @@ class RunCheckpoints final : public StepObserver {
   std::unique_ptr<checkpoint::Saver> saver_;
   log::SpikeWatch* spikes_ = nullptr;
   std::optional<log::SpikeStates> loaded_spikes_;
-  std::string base_digest_;  // of the weights that adapters stand beside; empty: there are none
+  std::string base_digest_;  // of the weights that the adapters belong to; empty: there are none
 };
 
 }  // namespace loom::train

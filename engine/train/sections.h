@@ -1,8 +1,8 @@
-// TrainSections: what a training run reads of its job, a section for each room. Functions take the sections that they
-// need; only what makes a rank, its inputs and its trainer takes them all. job::Job adds the sections of rooms above.
+// TrainSections: the sections of a job that a training run reads, one for each room. Functions take the sections that
+// they need; only the makers of a rank, its inputs and its trainer take all. job::Job adds the sections of rooms above.
 //
 // Filled   engine/cli/words/arguments.h makes it from a command line, fills in the defaults that depend on
-//          others, and checks everything that flags alone can tell. Files are read by the rooms that need them.
+//          others, and checks everything that depends on flags alone. The rooms that need files read them.
 #pragma once
 
 #include "engine/data/options.h"

@@ -1,4 +1,4 @@
-// A model with its bytes, in shards where the run shards: the trained one and the reference. Private to engine/train.
+// A model with its bytes, sharded if the run shards: the trained one and the reference. Private to engine/train.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace loom::train {
 
-// Shards `model` as inputs.fsdp2_config says, and gives it `weights`, or drawn ones. Collective.
+// Shards `model` by inputs.fsdp2_config, and fills it with `weights`, or random ones. Collective.
 void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weights, const TrainSections& arguments,
                     const TrainingInputs& inputs, comm::World& world);
 

@@ -1,9 +1,9 @@
-// Figures of a step that only a flag asks for: --log-num-zeros-in-grad, --log-norms-by-layer. Observers, beside
+// Figures of a step that need a flag: --log-num-zeros-in-grad, --log-norms-by-layer. Observers, like
 // params_norm.h.
 //
-// When     of gradients when the optimizer's phase begins: before clipping, without the loss scale. Of parameters after
+// When     gradients when the optimizer's phase begins: before clipping, without the loss scale. Parameters after
 //          the update.
-// Layer    "model.layers.3": of a parameter's path what comes up to the first number; without a number, the module that
+// Layer    "model.layers.3": a parameter's path up to the first number; without a number, the module that
 //          holds it ("model.embed_tokens").
 // Threads  the rank's host thread; both are collective, so every rank has them.
 // Source   Megatron-LM, count_zeros_fp32.
@@ -38,7 +38,7 @@ class ZerosInGrad final : public StepObserver {
 
 class NormsByLayer final : public StepObserver {
  public:
-  // `loss_scale`: that of the gradients of this step.
+  // `loss_scale`: the scale of this step's gradients.
   NormsByLayer(nn::Module& module, std::function<double()> loss_scale);
 
   void begin_phase(std::string_view phase) override;

@@ -1,4 +1,4 @@
-// Swap of activations beside the rest of a job. Private to engine/train.
+// Rules for activation swap beside the rest of a job. Private to engine/train.
 //
 // Errors   ConfigError, on every rank alike.
 #pragma once

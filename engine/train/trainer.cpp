@@ -74,7 +74,7 @@ double number_of_names(const Reports& reports) {
   return static_cast<double>(key >> 44);
 }
 
-// The token ids of a batch; of one without, those of its samples.
+// The number of token ids of a batch; without ids, of its samples.
 double tokens_of(const data::Batch& batch, std::size_t samples, std::int64_t seq_length) {
   const nn::Value& ids = batch.find("input_ids");
   return ids.is_tensor() ? static_cast<double>(ids.tensor().numel())
@@ -254,7 +254,7 @@ Trainer::StepData Trainer::counted_data_of_step() {
   return data;
 }
 
-// Of a step of all ranks, before its forward.
+// Checks a step of all ranks, before its forward.
 void Trainer::check_counted(double scored) {
   if (scored > 0) return uncounted_.note_counted();
   const std::int64_t first = state_.samples_consumed;

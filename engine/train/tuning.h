@@ -1,7 +1,7 @@
-// Tuning: which parameters of the model a run trains: all, all but frozen modules, or adapters alone.
+// Tuning: the parameters of the model that a run trains: all, all except frozen modules, or adapters alone.
 //
 // Sources  the flags (--freeze, --lora-*) and the keys `freeze` and `lora` of fsdp2_config.yaml. Frozen modules of both
-//          count; adapters are asked for in one of the two.
+//          count; adapters are configured in one of the two.
 // Order    ties undone (provide_model), adapters, frozen modules; then sharding.
 // Errors   ConfigError with flag or file:line:column; the same on every rank.
 // Threads  the rank's host thread.
@@ -28,8 +28,8 @@ struct Tuning {
 Tuning tuning_of(const models::ModelOptions& model, const ParallelOptions& parallel,
                  const sharding::Fsdp2Config* config);
 
-// Makes it so. `model` is what the names of weights are relative to, on the meta device. Returns what there is to say
-// of it, a line each, for one rank.
+// Applies it. `model` is the root of the weights' names, on the meta device. Returns notes
+// for one rank to print, a line each.
 std::vector<std::string> apply_tuning(nn::Module& model, const Tuning& tuning);
 
 }  // namespace loom::train

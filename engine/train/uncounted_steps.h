@@ -1,9 +1,9 @@
-// UncountedSteps: steps whose samples have no token that counts for the loss. They have the loss 0 and no gradient, and
+// UncountedSteps: steps whose samples have no token that counts for the loss. Their loss is 0, without a gradient;
 // a run of them learns nothing: labels that are all -100, answers that --seq-length cuts away, ids that are padding.
 //
 // Warned   each of them, with its samples.
-// Error    kMostInARow in a row, at once; or at the end, where no step of the run counted a token.
-// Threads  the rank's host thread. Every rank holds one, and all come to the same.
+// Error    after kMostInARow in a row; or at the end, if no step of the run counted a token.
+// Threads  the rank's host thread. Every rank has one, and all are equal.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ class UncountedSteps {
  public:
   static constexpr std::int64_t kMostInARow = 10;
 
-  // After step `step`, from 1. `samples` says which they were ("samples 16 to 19").
+  // After step `step`, from 1. `samples` names them ("samples 16 to 19").
   void note_counted() { in_a_row_ = 0, counted_ = true; }
-  // The warning. Error at the last one that is allowed; `kept` says what is saved.
+  // Returns the warning. Error at the last one that is allowed; `kept` describes what is saved.
   std::string note_uncounted(std::int64_t step, const std::string& samples, const std::string& kept);
 
-  // After the last step: what there is to say where all steps of the run counted no token.
+  // After the last step: the text if no step of the run counted a token.
   std::optional<std::string> problem() const;
 
  private:

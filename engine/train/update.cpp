@@ -124,7 +124,7 @@ std::string Update::first_bad_gradient() const {
   return own.empty() ? "" : fmt::format(", first in the gradient of {}", own.substr(own.find(' ') + 1));
 }
 
-// To sum up all gradients first would be to wait for the last that lands.
+// Summing all gradients first would mean waiting for the last one to arrive.
 bool Update::precedes_norm() const {
   return !waits_in_backward(of_.options, of_.kernels) && of_.options.clip_grad == 0 && !scaler_ &&
          !of_.options.check_for_nan_in_loss_and_grad;

@@ -1,10 +1,10 @@
-// Update: what follows the backward of a step on a rank - the gradient norm, the loss scale, clipping, the optimizer's
+// Update: the work after the backward of a step on a rank: the gradient norm, the loss scale, clipping, the optimizer's
 // step, and the schedules of learning rate and weight decay.
 //
 // Norm      of the gradients as backward left them, the same bits on every rank; without the loss scale.
 // Order     norm, overflow, clipping, optimizer. Without clipping, loss scale and check_for_nan_in_loss_and_grad the
-//           optimizer takes each gradient that comes to the host when it has landed, and the norm comes last.
-// Overflow  a gradient of any rank that is NaN or Inf under a loss scale leaves out the update on all ranks, and the
+//           optimizer takes each gradient as it arrives on the host, and the norm comes last.
+// Overflow  a gradient of any rank that is NaN or Inf under a loss scale skips the update on all ranks, and the
 //           schedules stay. At a scale that cannot fall it is an Error, with check_for_nan_in_loss_and_grad.
 // Errors    Error for a norm that is not finite, with check_for_nan_in_loss_and_grad, before the optimizer changes
 //           anything; it names the first such gradient of any rank.
@@ -51,18 +51,18 @@ class Update {
   explicit Update(Of of);
 
   nn::Optimizer& optimizer() { return *optimizer_; }
-  // What there is to say of its making.
+  // Notes from construction.
   const std::vector<std::string>& said() const { return said_; }
   const OptimizerSchedule& schedule() const { return schedule_; }
   void set_schedule(const OptimizerSchedule& schedule) { schedule_ = schedule; }
 
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1.0; }
-  // What backward begins with: the loss, times the loss scale if there is one.
+  // The start of backward: the loss, times the loss scale if there is one.
   Tensor scaled(const Tensor& loss) const;
-  // A dynamic loss scale goes on as the state has it; then the state has this one's.
+  // Restores a dynamic loss scale from the state; then the state holds the scale of this object.
   void restore(TrainState& state);
 
-  // After the backward of step state.step. Sets the figures of the update in `metrics`; of the state, the loss scale
+  // Runs after the backward of step state.step. Sets the update's figures in `metrics`; in the state, the loss scale
   // and the samples that moved the schedules.
   void take(TrainState& state, StepMetrics& metrics);
 
@@ -85,7 +85,7 @@ class Update {
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::vector<std::string> said_;
   std::vector<bool> decays_;    // by group of the optimizer: its weight decay is the schedule's
-  std::vector<Tensor> beside_;  // what the optimizer updates beside the parameters of the sharded part
+  std::vector<Tensor> beside_;  // tensors that the optimizer updates beside the parameters of the sharded part
 };
 
 }  // namespace loom::train

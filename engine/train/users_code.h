@@ -1,4 +1,4 @@
-// What the callbacks of a program throw, with its place. Private to engine/train.
+// Exceptions of a program's callbacks, with their place. Private to engine/train.
 #pragma once
 
 #include <exception>
@@ -9,8 +9,8 @@
 
 namespace loom::train {
 
-// Runs `call`, code of the user's program. What it throws becomes an Error "[rank R] NAME threw an exception in PLACE:
-// TEXT". Errors of the engine and bad_alloc pass unchanged: they say more already.
+// Runs `call`, code of the user's program. Its exception becomes an Error "[rank R] NAME threw an exception in PLACE:
+// TEXT". Errors of the engine and bad_alloc pass unchanged: they have more detail already.
 template <class Call>
 auto run_users_code(std::string_view name, std::string_view place, Call&& call) {
   try {

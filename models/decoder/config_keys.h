@@ -1,8 +1,8 @@
-// Rows of a decoder's configuration: each says how a key of config.json is read and how it is written back. Private to
+// Rows of a decoder's configuration: how each key of config.json is read and written. Private to
 // models.
 //
 // Order    keys are read in the order of their table, so a fallback may be the value of a row above.
-// Members  of DecoderConfig, or of MoeConfig: config.moe is then made.
+// Members  of DecoderConfig, or of MoeConfig: config.moe is then created.
 #pragma once
 
 #include <functional>
@@ -61,14 +61,14 @@ ConfigKey count(std::string_view key, P pointer, std::int64_t fallback) {
   return row(key, pointer,
              [=](const ConfigReader& reader, const DecoderConfig&) { return reader.count(key, fallback); });
 }
-// Where the key is absent, `times` the value of another row.
+// If the key is absent, `times` the value of another row.
 template <class P>
 ConfigKey count_or(std::string_view key, P pointer, P other, std::int64_t times = 1) {
   return row(key, pointer, [=](const ConfigReader& reader, const DecoderConfig& config) {
     return reader.count(key, times * member(config, other));
   });
 }
-// Where the key is absent, what the member is already.
+// If the key is absent, the member keeps its value.
 template <class P>
 ConfigKey optional_count(std::string_view key, P pointer) {
   return count_or(key, pointer, pointer);
@@ -98,18 +98,18 @@ ConfigKey share(std::string_view key, P pointer, double fallback) {
   });
 }
 
-// Keys with one value that is built.
+// Keys with only one supported value.
 ConfigKey only_flag(std::string_view key, bool built);
 ConfigKey only_text(std::string_view key, std::string_view built);
 ConfigKey no_dropout(std::string_view key);
 
-// rope_theta, rope_parameters and rope_scaling, with all that belongs to them. Behind head_dim's and
-// max_position_embeddings'.
+// rope_theta, rope_parameters and rope_scaling, with all their keys. Must follow head_dim and
+// max_position_embeddings.
 ConfigKey rotary(double default_theta);
 
 }  // namespace keys
 
-// What of the rotary keys depends on head_dim, once that is known.
+// Checks the rotary keys that depend on head_dim, once that is known.
 void check_rotary(const ConfigReader& reader, const DecoderConfig& config);
 
 }  // namespace loom::models

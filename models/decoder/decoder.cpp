@@ -67,7 +67,7 @@ const nn::Value& optional_argument(const nn::Args& args, std::size_t i) {
 
 namespace {
 
-// Of a call with hidden states or ids as the first argument, or with inputs_embeds.
+// For a call with hidden states or ids as the first argument, or with inputs_embeds.
 std::int64_t sequence_length(const nn::Args& args) {
   const nn::Value& embeddings = args.find("inputs_embeds");
   return (embeddings.is_none() ? args.tensor(0) : embeddings.tensor()).shape()[1];
@@ -92,7 +92,7 @@ void keep_rows(nn::Args& args, std::int64_t begin, std::int64_t rows) {
     nn::Value& value = args.positional[i];
     if (!value.is_tensor()) {
       keep_ends(value);
-    } else if (value.tensor().shape().ndim() == 3) {  // tables [S,D] are those of every row
+    } else if (value.tensor().shape().ndim() == 3) {  // all rows share tables [S,D]
       value = value.tensor().rows(begin, rows);
     }
   }

@@ -9,16 +9,16 @@
 //                           (kv_cache.h)
 // Paths    all but GPT-2: model.embed_tokens, model.layers.N.self_attn.{q,k,v,o}_proj,
 //          model.layers.N.mlp.{gate,up,down}_proj, model.layers.N.{input_layernorm, post_attention_layernorm},
-//          model.norm, model.rotary_emb, lm_head. A layer is called with (hidden, cos, sin), and with
-//          actual_seq_len behind them where that is given; with a cache its part of it is behind that.
+//          model.norm, model.rotary_emb, lm_head. A layer is called with (hidden, cos, sin), then
+//          actual_seq_len if given; with a cache, its part of it comes after that.
 //          Qwen3 and Qwen3-MoE: model.layers.N.self_attn.{q,k}_norm too.
 //          Qwen3-MoE, Qwen2-MoE, Mixtral: in layers with experts the MLP is model.layers.N.mlp.{gate, experts}, with
 //          the parameters gate.weight, experts.gate_up_proj and experts.down_proj of all experts; Qwen2-MoE has
 //          {shared_expert, shared_expert_gate} too (moe.h).
 //          GPT-2: transformer.{wte, wpe}, transformer.h.N.{ln_1, attn.{c_attn, c_proj}, ln_2, mlp.{c_fc, c_proj}},
-//          transformer.ln_f, lm_head. A layer is called with (hidden), and the same behind it.
-// Ties     lm_head holds the embedding's parameter where tie_word_embeddings says so.
-// Classes  type_name() is that of transformers (Qwen2ForCausalLM, Qwen2Model, Qwen2DecoderLayer, Qwen2Attention,
+//          transformer.ln_f, lm_head. A layer is called with (hidden), then the same arguments.
+// Ties     lm_head holds the embedding's parameter if tie_word_embeddings is true.
+// Classes  type_name() is the class of transformers (Qwen2ForCausalLM, Qwen2Model, Qwen2DecoderLayer, Qwen2Attention,
 //          Qwen2MLP, Qwen2RotaryEmbedding, ...; Qwen3MoeSparseMoeBlock, Qwen3MoeTopKRouter, Qwen3MoeExperts;
 //          GPT2LMHeadModel, GPT2Model, GPT2Block, GPT2Attention, GPT2MLP); the leaves are Linear, Conv1D, Embedding,
 //          RMSNorm, LayerNorm.
@@ -35,7 +35,7 @@
 
 namespace loom::models {
 
-// Every parameter is on the meta device: nothing is allocated, no rank need be current.
+// Every parameter is on the meta device: nothing is allocated, and no rank need be current.
 std::shared_ptr<nn::Module> build_decoder(const DecoderConfig& config);
 
 }  // namespace loom::models

@@ -2,11 +2,11 @@
 //
 // Sources  config.json as transformers 4 and 5 write it (rotary base and scaling as `rope_theta` and `rope_scaling`, or
 //          inside `rope_parameters`), or a YAML with the same keys. Keys of config.json that do not change the model's
-//          arithmetic are read over; in YAML every unknown key is an error.
-// Names    fields are called as in Llama's config.json, GPT-2's too: hidden_size is its n_embd, and so on.
+//          arithmetic are ignored; in YAML every unknown key is an error.
+// Names    fields have the names in Llama's config.json, for GPT-2 too: hidden_size is its n_embd, and so on.
 // Errors   ConfigError with file (in YAML line and column), key and value: a missing key, sizes that do not fit
-//          together, and whatever would change the arithmetic and is not built (dropout outside GPT-2, sliding windows,
-//          quantised weights, other activations, the routers' load-balancing loss).
+//          together, and everything that would change the arithmetic and is not built (dropout outside GPT-2, sliding
+//          windows, quantised weights, other activations, the routers' load-balancing loss).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ std::string_view model_type(DecoderFamily family);
 // The causal model's class in transformers: "Qwen2ForCausalLM", "LlamaForCausalLM", "GPT2LMHeadModel".
 std::string_view architecture(DecoderFamily family);
 
-// Mixture of experts: in sparse layers the MLP is a router and `num_experts` small MLPs, of which every token uses the
+// Mixture of experts: in sparse layers the MLP is a router and `num_experts` small MLPs; every token uses the
 // `num_experts_per_tok` with the largest routing probabilities.
 struct MoeConfig {
   std::int64_t num_experts = 0;  // also read as num_local_experts
@@ -34,10 +34,10 @@ struct MoeConfig {
   std::int64_t moe_intermediate_size = 0;       // of one expert; Mixtral: intermediate_size
   bool norm_topk_prob = false;                  // a token's routing weights sum to 1
   std::int64_t decoder_sparse_step = 1;         // layers step - 1, 2 step - 1, ... are sparse,
-  std::vector<std::int64_t> mlp_only_layers{};  // but for these
+  std::vector<std::int64_t> mlp_only_layers{};  // except these
   // Qwen2-MoE: every token also goes through one MLP of this size, weighted by a sigmoid; 0: there is none.
   std::int64_t shared_expert_intermediate_size = 0;
-  double router_aux_loss_coef = 0.001;  // kept for writing it back: its loss needs output_router_logits
+  double router_aux_loss_coef = 0.001;  // kept for writing: its loss needs output_router_logits
 
   bool operator==(const MoeConfig&) const = default;
 };
@@ -51,12 +51,12 @@ struct DecoderConfig {
   std::int64_t num_attention_heads = 0;
   std::int64_t num_key_value_heads = 0;      // divides num_attention_heads
   std::int64_t head_dim = 0;                 // hidden_size / num_attention_heads when absent; Qwen3: 128
-  std::int64_t max_position_embeddings = 0;  // longest sequence, where no scaling goes beyond (longest_sequence())
+  std::int64_t max_position_embeddings = 0;  // longest sequence, unless scaling extends it (longest_sequence())
   double norm_eps = 1e-6;
   double rope_theta = 10000.0;  // all but GPT-2, and so is rope_scaling
   RotaryScaling rope_scaling{};
-  // GPT-2, while it trains: of attention weights (attn_pdrop), of the embeddings (embd_pdrop), and of what attention
-  // and MLP add to the residual (resid_pdrop).
+  // GPT-2, in training: dropout of attention weights (attn_pdrop), of the embeddings (embd_pdrop), and of the results
+  // that attention and MLP add to the residual (resid_pdrop).
   double attention_dropout = 0;
   double embedding_dropout = 0;
   double residual_dropout = 0;
@@ -78,7 +78,7 @@ struct DecoderConfig {
 
 Rotary rotary_of(const DecoderConfig& config);
 std::int64_t longest_sequence(const DecoderConfig& config);
-// "max_position_embeddings is 256", or with a scaling that goes beyond it "longest sequence is 512 (...)".
+// "max_position_embeddings is 256", or with a scaling that extends it "longest sequence is 512 (...)".
 std::string longest_sequence_text(const DecoderConfig& config);
 
 // Whether layer `layer`, counted from 0, has experts.
@@ -86,7 +86,7 @@ bool is_sparse_layer(const DecoderConfig& config, std::int64_t layer);
 
 // Reads a folder's config.json, a .json file, or a .yaml/.yml file.
 DecoderConfig load_decoder_config(const std::filesystem::path& path);
-// The same from text; messages call it `file_name`.
+// The same from text; `file_name` is its name in messages.
 DecoderConfig parse_decoder_json(std::string_view text, std::string_view file_name);
 DecoderConfig parse_decoder_yaml(std::string_view text, std::string_view file_name);
 

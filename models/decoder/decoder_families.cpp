@@ -36,7 +36,7 @@ ConfigKeys of_rotary_family(double theta = 10000) {
 
 ConfigKey num_key_value_heads() { return keys::count("num_key_value_heads", &D::num_key_value_heads); }
 
-// Of queries, keys, values and the output.
+// Bias of queries, keys, values and the output.
 ConfigKey attention_bias() {
   return {"attention_bias",
           [](const ConfigReader& reader, D& config) {
@@ -110,7 +110,7 @@ ConfigKey mlp_only_layers() {
   });
 }
 
-// Of the experts of Qwen's families.
+// Keys of the experts in Qwen's families.
 ConfigKeys of_qwen_experts() {
   return {num_experts("num_experts"),
           num_experts_per_tok(),

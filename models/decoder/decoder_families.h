@@ -1,4 +1,4 @@
-// What tells one decoder family from another: names, and the keys of its config.json. A new family is one entry of the
+// The differences between decoder families: names, and the keys of config.json. A new family is one entry of the
 // table in decoder_families.cpp. Private to models.
 #pragma once
 
@@ -19,9 +19,9 @@ struct DecoderFamilyEntry {
   std::string_view model_type;    // of config.json
   std::string_view class_prefix;  // of transformers' classes: "Qwen2" of Qwen2DecoderLayer
   std::string_view architecture;  // the causal model's class
-  // The keys that the families do not have in common.
+  // The keys that are specific to the family.
   ConfigKeys (*keys)();
-  // Fills in what no key of the family says. Once all keys are read.
+  // Fills in values that no key of the family sets. Called once all keys are read.
   void (*settle)(DecoderConfig& config);
 };
 

@@ -1,4 +1,4 @@
-// What the decoder families share. Private to models.
+// Common parts of the decoder families. Private to models.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,16 @@ std::int64_t check_length(const Shape& input, int dims, const DecoderConfig& con
 Tensor split_heads(const Tensor& x, std::int64_t heads);
 Tensor join_heads(const Tensor& x);
 
-// The ends of segments that actual_seq_len gives (decoder.h): whole numbers; null for none. ModelError for others.
+// The ends of segments in actual_seq_len (decoder.h): whole numbers; null for none. ModelError for others.
 ops::SegmentEnds segment_ends(const nn::Value& actual_seq_len);
 // Argument i of a layer, or none.
 const nn::Value& optional_argument(const nn::Args& args, std::size_t i);
-// What a layer is given behind its tensors, where the model was given it: actual_seq_len, and its part of the cache.
+// A layer's arguments after its tensors, if the model has them: actual_seq_len, and its part of the cache.
 struct LayerOptions {
   const nn::Value& actual_seq_len;
   nn::Value cache;
 
-  // As the arguments i and i + 1 of the layer that is running.
+  // From the arguments i and i + 1 of the running layer.
   static LayerOptions of(const nn::Args& args, std::size_t i) {
     return {optional_argument(args, i), optional_argument(args, i + 1)};
   }
@@ -47,7 +47,7 @@ Tensor run_layer(nn::Module& layer, const LayerOptions& options, T&&... argument
   return layer(std::forward<T>(arguments)..., options.actual_seq_len).tensor();
 }
 
-// Says what else of the call of a decoder, a layer or its attention goes with the rows of the batch (nn::BatchRows):
+// Declares the other arguments of a decoder, a layer or its attention that follow the batch's rows (nn::BatchRows):
 // tables of position_ids, and actual_seq_len, whose ends count from the first row that is kept.
 void attach_batch_rows(nn::Module& module);
 
@@ -57,7 +57,7 @@ double attention_scale(const DecoderConfig& config);
 // The output projection without bias: its own, or the embedding's.
 std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::ParamSlot& embedding);
 
-// What a causal model returns: logits of `hidden`, or with the named arguments targets [B,S] and loss_chunk_size their
+// The result of a causal model: logits of `hidden`, or with the named arguments targets [B,S] and loss_chunk_size their
 // mean cross-entropy (ops::linear_cross_entropy).
 nn::Value logits_or_loss(nn::Module& lm_head, const nn::Args& args, const Tensor& hidden);
 

@@ -1,11 +1,11 @@
-// The spellings of experts' weights in Hugging Face folders.
+// The names of experts' weights in Hugging Face folders.
 //
-// Fused       one tensor a layer and kind, as the module holds it and transformers 5 writes it: "P.gate_up_proj"
+// Fused       one tensor per layer and kind, as the module holds it and transformers 5 writes it: "P.gate_up_proj"
 //             [E,2I,H] and "P.down_proj" [E,H,I], P ending in "experts".
-// Per expert  one tensor an expert and projection, as models are published: "P.K.gate_proj.weight" [I,H] (the first I
+// Per expert  one tensor per expert and projection, as in published models: "P.K.gate_proj.weight" [I,H] (the first I
 //             rows of expert K's matrix in gate_up_proj), "P.K.up_proj.weight" [I,H] (the others),
 //             "P.K.down_proj.weight" [H,I].
-// Mixtral     has other names where there is one tensor an expert: P ends in "block_sparse_moe.experts" instead of
+// Mixtral     has other names for one tensor per expert: P ends in "block_sparse_moe.experts" instead of
 //             "mlp.experts", the projections are w1, w3 and w2, and the router is "block_sparse_moe.gate.weight".
 #pragma once
 
@@ -28,11 +28,11 @@ struct ExpertPart {
   Shape shape;
 };
 
-// A fused parameter in per-expert tensors, in order of their bytes; empty when `path` does not name one.
+// A fused parameter as per-expert tensors, in order of their bytes; empty if `path` does not name one.
 std::vector<ExpertPart> expert_parts(std::string_view path, const Shape& shape);
 
-// A name of per-expert weights, router included, from one family's spelling into the other's. Other names stay as they
-// are.
+// Converts a name of per-expert weights, router included, from one family's spelling to the other's. Other names do
+// not change.
 std::string mixtral_spelling(std::string_view name);
 std::string qwen_spelling(std::string_view name);
 

@@ -38,7 +38,7 @@ KvCache::KvCache(const KvCacheShape& shape, std::int64_t batch, std::int64_t cap
   lengths_ = filled_lengths(std::vector<std::int64_t>(static_cast<std::size_t>(batch), 0));
 }
 
-// The dtype is a number: wrappers cast tensors, and a cast cache would be a copy that nobody reads again.
+// The dtype is a number: wrappers cast tensors, and a cast cache would be a copy that is never read again.
 nn::Value KvCache::to_value() const {
   return nn::ValueDict{
       {"keys", keys_}, {"values", values_}, {"lengths", lengths_}, {"dtype", static_cast<std::int64_t>(dtype_)}};
@@ -111,7 +111,7 @@ void check_cache(const nn::Value& cache, const Shape& input, const DecoderConfig
               lengths.numel(), input[0]);
 }
 
-// Of each row the first token and their number.
+// For each row, the first token and the number of tokens.
 std::vector<std::pair<std::int64_t, std::int64_t>> token_ranges(const nn::Value& mask, const Shape& input) {
   const std::int64_t batch = input[0], tokens = input[1];
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges(static_cast<std::size_t>(batch), {0, tokens});
@@ -126,11 +126,10 @@ std::vector<std::pair<std::int64_t, std::int64_t>> token_ranges(const nn::Value&
     const auto row = values.begin() + b * tokens, end = row + tokens;
     const auto first = std::find(row, end, 1), behind = std::find(first, end, 0);
     const bool is_mask = std::all_of(row, end, [](std::int32_t value) { return value == 0 || value == 1; });
-    check_model(
-        is_mask && std::find(behind, end, 1) == end,
-        "attention_mask of row {} is neither 0 before or behind 1 alone; padding stands before or behind a row's "
-        "tokens",
-        b);
+    check_model(is_mask && std::find(behind, end, 1) == end,
+                "attention_mask of row {} is neither 0 before or behind 1 alone; padding goes before or behind a row's "
+                "tokens",
+                b);
     ranges[static_cast<std::size_t>(b)] = {first - row, behind - first};
   }
   return ranges;

@@ -1,4 +1,4 @@
-// KvCache: the keys and values of the tokens that a decoder has read, so that a call reads new tokens only.
+// KvCache: the keys and values of the tokens that a decoder has read, so that a call reads only new tokens.
 //
 //   models::KvCache cache(models::kv_cache_shape(config), 1, 64);
 //   const autograd::NoGrad no_grad;
@@ -6,20 +6,20 @@
 //   logits = model.call({{next}, {{"past_key_values", cache.to_value()}}});            // next [1,1]
 //
 // Letters   B rows, C capacity, S tokens of a call, G key/value heads, D head dim, V vocab_size.
-// Holds     for each layer keys and values [B,C,G,D]; row b has its first length(b) places filled. Rows have lengths of
-//           their own, and padding is never stored: what a row sees does not depend on the rows beside it, unless the
+// Holds     for each layer keys and values [B,C,G,D]; row b has its first length(b) places filled. Rows have their own
+//           lengths, and padding is never stored: a row does not depend on the rows beside it, unless the
 //           rotary frequencies follow the longest row (rotary_scaling.h).
 // Call      named arguments of the decoders (decoder.h) and of InternVL's text:
-//           past_key_values  to_value(). The call's tokens go behind those of their row, which it makes longer.
+//           past_key_values  to_value(). The call appends its tokens to their rows.
 //           attention_mask   int32 [B,S]: 1 for a token, 0 for padding before or behind the row's tokens; without it
-//                            all are tokens. A row may have none. Logits at padding mean nothing.
-//           position_ids     without it a token's position is the number of its row's tokens before it.
+//                            all are tokens. A row may have none. Logits at padding are undefined.
+//           position_ids     without it, a token's position is the number of its row's tokens before it.
 //           logits_to_keep   1: logits [B,1,V] of each row's last token in this call; 0 or absent: all.
-// Growth    a call whose tokens do not fit is a ModelError; reserve() makes room, at least twice what there was.
-// dtype     that of the keys: the parameters' or, under mixed precision, param_dtype (ModelError for another one).
-// Memory    2 * layers * B * C * G * D elements on the device of the rank that is current (category activation).
+// Growth    a call whose tokens do not fit is a ModelError; reserve() makes room, at least twice the old capacity.
+// dtype     of the keys: the parameters' or, under mixed precision, param_dtype (ModelError for another one).
+// Memory    2 * layers * B * C * G * D elements on the device of the current rank (category activation).
 // Sharded   every rank has a cache of its own and makes the same calls; the values hold no parameters.
-// Threads   the rank's host thread; one call at a time. A call that throws leaves the lengths as they were.
+// Threads   the rank's host thread; one call at a time. A call that throws does not change the lengths.
 #pragma once
 
 #include <cstdint>
@@ -49,9 +49,9 @@ class KvCache {
   std::int64_t length(std::int64_t row) const;
   std::int64_t nbytes() const;
 
-  // Room for `tokens` in every row; nothing where there is. Earlier values of to_value() are those of the old cache.
+  // Makes room for `tokens` in every row, if needed. Earlier values of to_value() refer to the old cache.
   void reserve(std::int64_t tokens);
-  // Forgets a row's tokens behind the first `length`. Precondition: it has that many.
+  // Drops a row's tokens behind the first `length`. Precondition: it has that many.
   void truncate(std::int64_t row, std::int64_t length);
   // Row i becomes a copy of row rows[i]; there are rows.size() rows then.
   void select_rows(std::span<const std::int64_t> rows);

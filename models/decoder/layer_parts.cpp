@@ -43,7 +43,7 @@ struct LayerGroups {
 template <class Note>
 void note(nn::Module& module, const RecomputedModule& choice) {
   if (module.attachment<Note>() != nullptr) {
-    config_error("recompute of '{}' was asked for twice; each part can be recomputed once", sharding::text_of(choice));
+    config_error("recompute of '{}' was requested twice; each part can be recomputed once", sharding::text_of(choice));
   }
   module.attach(std::make_shared<Note>(Note{choice.path}));
 }

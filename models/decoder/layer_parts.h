@@ -1,7 +1,7 @@
-// How the layers of a decoder run, and where recompute reaches into them. Private to models.
+// How the layers of a decoder run, and where recompute hooks into them. Private to models.
 //
-// Apply    apply_layer_recompute() leaves notes with the modules; their forwards go through the functions below, which
-//          do what they did without when there is no note, and with the grad mode off.
+// Apply    apply_layer_recompute() marks the modules; their forwards go through the functions below, which
+//          behave normally without a mark, and with the grad mode off.
 // Threads  the rank's host thread.
 #pragma once
 
@@ -15,32 +15,32 @@
 
 namespace loom::models {
 
-// Marks the list of a decoder's layers; by which names a layer has its attention and its MLP.
+// Marks the list of a decoder's layers, with the names of a layer's attention and MLP.
 struct LayerList {
   std::string_view attention;
   std::string_view mlp;
 };
 
-// What `choice` says of a decoder's layer, other than the whole of one. ConfigError where it is asked for twice.
+// Applies a `choice` for a part of a decoder's layer, not the whole of one. ConfigError if it is selected twice.
 void apply_layer_recompute(nn::Module& model, const sharding::RecomputedModule& choice);
-// Whether that was done.
+// Whether that choice was applied.
 bool has_layer_recompute(const nn::Module& model, const sharding::RecomputedModule& choice);
-// Whether nothing inside the module at `path` is kept: it, a module above it, or a group of layers that it is in is
+// Whether nothing inside the module at `path` is kept: it, a module above it, or its group of layers is
 // recomputed whole.
 bool is_recomputed_whole(const nn::Module& model, const std::string& path);
 
 using TensorFn = std::function<Tensor(const Tensor&)>;
 using TensorsFn = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// The layers one after another: `run` is one of them, called with the arguments of all, the first of which is what the
-// layer before it returned.
+// Runs the layers in sequence: `run` is one of them, called with all arguments, the first of which is the result of the
+// layer before it.
 Tensor run_layers(nn::ModuleList& layers, nn::Args args,
                   const std::function<Tensor(std::size_t layer, const nn::Args& args)>& run);
 
 // `attend` of q, k and v, the core of `attention`.
 Tensor core_attention(const nn::Module& attention, const std::vector<Tensor>& qkv, const TensorsFn& attend);
 
-// consumer(activation(inputs)), of the MLP or the experts that `owner` is.
+// consumer(activation(inputs)), of the MLP or the experts in `owner`.
 Tensor activated(const nn::Module& owner, const std::vector<Tensor>& inputs, const TensorsFn& activation,
                  const TensorFn& consumer);
 bool recomputes_activation(const nn::Module& owner);

@@ -1,4 +1,4 @@
-// LayerRecompute: which layers of a decoder are recomputed, in Megatron's words; what it comes to is in
+// LayerRecompute: the layers of a decoder to recompute, in Megatron's words; its effect is in
 // layer_recompute.h.
 #pragma once
 
@@ -16,7 +16,7 @@ struct LayerRecompute {
   RecomputeMethod method = RecomputeMethod::kNone;                  // given exactly with kFull
   std::int64_t num_layers = 0;                                      // given exactly with kFull: at least 1
   bool activation_function = false;                                 // not with kUniform; so is norm, and moe_layer
-  std::optional<std::int64_t> activation_function_num_layers = {};  // none: all that are left
+  std::optional<std::int64_t> activation_function_num_layers = {};  // none: all remaining ones
   bool norm = false;
   std::optional<std::int64_t> norm_num_layers = {};
   bool moe_layer = false;

@@ -1,11 +1,11 @@
-// SparseMoeBlock: in a sparse layer, the module in place of the MLP. Private to models.
+// SparseMoeBlock: the module that replaces the MLP in a sparse layer. Private to models.
 //
 // Paths    gate.weight [E,H]: the router. experts.gate_up_proj [E,2I,H], experts.down_proj [E,H,I]: all experts of the
-//          layer, row e being expert e; so whoever shards the parameters by rows shards by experts.
+//          layer, row e being expert e; so sharding the parameters by rows shards by experts.
 //          Qwen2-MoE: shared_expert, an MLP of every token, and shared_expert_gate.weight [1,H].
 // Call     block(hidden [B,S,H]) -> [B,S,H]. gate(hidden [T,H]) -> weights [T,k], experts int64 [T,k].
-//          experts(hidden [T,H], experts [T,k], weights [T,k]) -> [T,H]: a module with a forward of its own, which can
-//          be wrapped apart from its block.
+//          experts(hidden [T,H], experts [T,k], weights [T,k]) -> [T,H]: a module with its own forward, which can
+//          be wrapped separately from its block.
 // Routing  as in engine/tensor/ops/moe.h. The shared expert adds sigmoid(shared_expert_gate(x)) * shared_expert(x).
 // Classes  as in transformers: Qwen3MoeSparseMoeBlock, Qwen3MoeTopKRouter, Qwen3MoeExperts, and so for Mixtral and
 //          Qwen2Moe; the shared expert is a Qwen2MoeMLP.

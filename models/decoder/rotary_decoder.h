@@ -1,9 +1,9 @@
-// The decoders with RMSNorm, rotary positions, grouped key/value heads and SwiGLU: all families but GPT-2. What differs
-// between them - class names, biases, norms of q and k, experts - is in the config. Private to models.
+// The decoders with RMSNorm, rotary positions, grouped key/value heads and SwiGLU: all families but GPT-2. Their
+// differences (class names, biases, norms of q and k, experts) are in the config. Private to models.
 //
-// Call     model(input_ids int32 or int64 [B,S]), or with the named argument inputs_embeds [B,S,hidden_size] in its
-//          place: what a multimodal model has put together from embed_tokens and from elsewhere; position_ids,
-//          actual_seq_len, past_key_values and its kin as decoder.h says.
+// Call     model(input_ids int32 or int64 [B,S]), or instead with the named argument inputs_embeds [B,S,hidden_size],
+//          which a multimodal model assembles from embed_tokens and other sources; position_ids,
+//          actual_seq_len, past_key_values and its related arguments as in decoder.h.
 // Errors   ConfigError for neither or both of them, or for more positions than longest_sequence().
 #pragma once
 

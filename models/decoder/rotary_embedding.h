@@ -1,17 +1,17 @@
 // RotaryEmbedding: the module that owns the rotary tables, cos and sin, without parameters. Private to models.
 //
 // Layout   Hugging Face's: [S, D] with the D / 2 angles twice, angle(s, i) = s * frequency(i) (rotary_scaling.h). The
-//          frequencies and the angles are rounded to fp32, as they are there; so are the cosines and sines, which are
+//          frequencies and the angles are rounded to fp32, as in Hugging Face; so are the cosines and sines, which are
 //          multiplied by the scaling's attention factor.
-// Scaling  dynamic and longrope: the frequencies of a call follow its longest position, over all rows; what is cached
-//          keeps those that it was rotated with, as in transformers.
-// Call     (hidden [B,S,...]) -> [cos, sin], each [S, D]: fp32 where the rank's rope is fused, rounded to hidden's
-//          dtype where it is composed. With position_ids int32 [B,S] as second argument: those of these positions, each
-//          [B, S, D]. ModelError for a position that is negative or not below S; not below the third argument where
-//          that is given: with a cache positions go beyond the tokens of a call.
-// Memory   fused: nothing before the first call; then at least as many rows as positions were met so far, for good
-//          (category activation; of one set of frequencies). Composed: nothing is kept, the tables are made at every
-//          call as Hugging Face does.
+// Scaling  dynamic and longrope: the frequencies of a call follow its longest position, over all rows; cached keys
+//          remain as they were rotated, as in transformers.
+// Call     (hidden [B,S,...]) -> [cos, sin], each [S, D]: fp32 if the rank's rope is fused, rounded to hidden's
+//          dtype if it is composed. With position_ids int32 [B,S] as second argument: tables of these positions, each
+//          [B, S, D]. ModelError for a position that is negative or not below S; not below the third argument if
+//          that is given: with a cache, positions exceed the tokens of a call.
+// Memory   fused: nothing before the first call; then at least as many rows as the highest position so far, permanently
+//          (category activation; for one set of frequencies). Composed: nothing is kept, the tables are made at every
+//          call as in Hugging Face.
 // Threads  the rank's host thread.
 #pragma once
 

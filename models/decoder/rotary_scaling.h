@@ -1,16 +1,16 @@
-// Rotary frequencies, plain and scaled: how a model reaches positions beyond those it was first trained with.
+// Rotary frequencies, plain and scaled: how a model handles positions beyond its original training length.
 //
 // Letters  d head_dim, b theta, M max_position_embeddings, P original_max_position_embeddings, s factor,
 //          f_i = b^(-2 i / d) for i = 0, 1, ..., d / 2 - 1.
 // Types    default   f
 //          linear    f / s
-//          dynamic   f with the base b (s n / M - (s - 1))^(d / (d - 2)); n is M, or the longest length met beyond it
+//          dynamic   f with the base b (s n / M - (s - 1))^(d / (d - 2)); n is M, or the longest length seen above it
 //          llama3    long wavelengths (above P / low_freq_factor) f / s, short ones (below P / high_freq_factor) f,
 //                    between them a blend
 //          yarn      a blend of f and f / s that follows the number of rotations within P positions
 //          longrope  f divided by long_factor for lengths above P, otherwise by short_factor
 // Factor   cosines and sines are multiplied by attention_factor(): not 1 for yarn and longrope.
-// Rounding exponents, frequencies and blends are fp32, as they are in transformers.
+// Rounding exponents, frequencies and blends are fp32, as in transformers.
 // Source   transformers, modeling_rope_utils.py.
 #pragma once
 
@@ -25,7 +25,7 @@ enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn
 // As rope_type in config.json: "llama3".
 std::string_view name(RopeType type);
 
-// The keys of config.json's block that its type has. Factors that follow from other keys are filled in.
+// The keys of config.json's block for its type. Factors that follow from other keys are filled in.
 struct RotaryScaling {
   RopeType type = RopeType::kDefault;
   double factor = 1;                                  // s, at least 1 where a type scales by it
@@ -54,8 +54,8 @@ struct Rotary {
 // Whether the frequencies of a call depend on its longest position (dynamic and longrope).
 bool depends_on_length(const RotaryScaling& scaling);
 
-// The n that the frequencies of a call follow, whose longest position is length - 1; `before` is that of the call
-// before, 0 for the first. Calls with the same n have the same frequencies. dynamic: n grows and stays, until a length
+// The n that the frequencies of a call follow, whose longest position is length - 1; `before` is the n of the previous
+// call, 0 for the first. Calls with the same n have the same frequencies. dynamic: n grows and stays, until a length
 // below M takes it back to M.
 std::int64_t frequency_length(const Rotary& rotary, std::int64_t before, std::int64_t length);
 
@@ -63,7 +63,7 @@ std::int64_t frequency_length(const Rotary& rotary, std::int64_t before, std::in
 std::vector<float> rotary_frequencies(const Rotary& rotary, std::int64_t n);
 double attention_factor(const Rotary& rotary);
 
-// The longest sequence that the model is made for: M, and beyond it s M (linear, dynamic) or s P (yarn).
+// The longest sequence that the model supports: M, and beyond it s M (linear, dynamic) or s P (yarn).
 std::int64_t longest_sequence(const Rotary& rotary);
 
 }  // namespace loom::models

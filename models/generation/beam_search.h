@@ -8,7 +8,7 @@
 
 namespace loom::models {
 
-// Preconditions: those that GenerationSession checks.
+// Preconditions: the checks of GenerationSession.
 BeamResult beam_search(SessionReader& reader, const DecoderConfig& config, const Row& prompt,
                        const BeamOptions& options);
 

@@ -1,4 +1,4 @@
-// Evaluating: a model without dropout in this scope; afterwards it trains again, if it did. Private to models.
+// Evaluating: a model without dropout in this scope; afterwards its training mode is restored. Private to models.
 #pragma once
 
 #include "engine/nn/module.h"

@@ -1,23 +1,23 @@
-// GenerationSession: texts continued by a decoder with a cache of keys and values; token ids in, token ids out.
+// GenerationSession: continues texts with a decoder and a cache of keys and values; token ids in, token ids out.
 //
 //   models::GenerationSession session(*model, config);
 //   models::GenerationEvents events;
 //   events.on_token = [&](std::size_t, std::int32_t token) { show(token); };
 //   models::Generation made = session.generate({prompt}, {.max_new_tokens = 100}, events).front();
 //
-// Prompts  several at once are one batch of rows of their own lengths: each row gets the tokens that it gets alone, and
-//          a row that has ended takes no part any more.
+// Prompts  several at once are one batch of rows of their own lengths: each row gets the same tokens as it does alone,
+//          and a row that has ended is left out.
 // Draws    every row draws from the stream of (seed, "generate"), at the number of its tokens so far: the same text for
 //          the same seed, with a cache or without, in a batch or alone, on any number of ranks.
-// Cache    stays with the session. A call with one prompt keeps what the prompt and the tokens in the cache have in
-//          common at their beginning, so that a conversation that is rendered again each turn is read once (chat).
+// Cache    remains with the session. A call with one prompt keeps the common beginning of the prompt and the tokens
+//          in the cache, so that a conversation that is rendered again each turn is read once (chat).
 // Sharded  every rank calls at the same time. With the same prompts all ranks make the same tokens and end together;
-//          with prompts of its own (as many of them, where there is no cache), a rank that has ended goes on calling
-//          the model with no tokens until all_ranks_ended says so.
-// Beams    beam_search() takes one prompt; as transformers has it, early_stopping False: the score of a hypothesis is
+//          with prompts of its own (as many of them, without a cache), a rank that has ended keeps calling
+//          the model without tokens until all_ranks_ended returns true.
+// Beams    beam_search() takes one prompt; as in transformers, with early_stopping False: the score of a hypothesis is
 //          the sum of its log-probabilities / (its new tokens, the end token included) ^ length_penalty.
-// Errors   ConfigError before the model runs: an empty prompt, one that has no room for a token, a token that the
-//          vocabulary does not have. Error when the model has diverged (sampling.h). A call that throws leaves an empty
+// Errors   ConfigError before the model runs: an empty prompt, one that leaves no room for a token, a token outside the
+//          vocabulary. Error if the model has diverged (sampling.h). A call that throws leaves an empty
 //          cache.
 // Threads  the rank's host thread.
 #pragma once
@@ -40,8 +40,8 @@ namespace loom::models {
 struct DecodingOptions {
   SamplingOptions sampling{};  // greedy
   std::uint64_t seed = 1234;
-  std::int64_t max_new_tokens = 128;          // of each row
-  std::optional<std::int64_t> max_length{};   // of a row, prompt included
+  std::int64_t max_new_tokens = 128;          // per row
+  std::optional<std::int64_t> max_length{};   // per row, prompt included
   std::vector<std::int32_t> end_token_ids{};  // a row ends with one of these, which stays in its tokens
   bool use_cache = true;                      // false: all tokens are read again for each
 };
@@ -56,9 +56,9 @@ struct BeamOptions {
 };
 
 struct GenerationEvents {
-  // Each new token of a row, in order of rows within a step.
+  // Called for each new token of a row, in order of rows within a step.
   std::function<void(std::size_t row, std::int32_t token)> on_token;
-  // After each token of a row: true ends it (stop words). `made` are the new tokens.
+  // Called after each token of a row: true ends it (stop words). `made` are the new tokens.
   std::function<bool(std::size_t row, std::span<const std::int32_t> made)> stops;
   // Collective over the ranks of a sharded model whose prompts differ: whether all have ended.
   std::function<bool(bool this_rank_ended)> all_ranks_ended;
@@ -71,7 +71,7 @@ struct BeamResult {
 
 class GenerationSession {
  public:
-  // `model` maps token ids to logits as the decoders do (kv_cache.h), and outlives the session.
+  // `model` maps token ids to logits like the decoders (kv_cache.h), and outlives the session.
   GenerationSession(nn::Module& model, const DecoderConfig& config);
   ~GenerationSession();
   GenerationSession(const GenerationSession&) = delete;
@@ -94,7 +94,7 @@ class GenerationSession {
   std::unique_ptr<Reader> reader_;
 };
 
-// What a prompt may have; ConfigError as GenerationSession says. `prompt` is shown as that ("prompt 2").
+// Checks a prompt; ConfigError as in GenerationSession. `prompt` is its name in messages ("prompt 2").
 void check_prompt(std::span<const std::int32_t> prompt, const DecoderConfig& config,
                   const std::optional<std::int64_t>& max_length, std::string_view shown = "the prompt");
 

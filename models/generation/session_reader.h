@@ -1,6 +1,6 @@
-// SessionReader: a session's cache and what reads tokens into it. Private to models.
+// SessionReader: a session's cache and the reading of tokens into it. Private to models.
 //
-// Rows     of the batch that is being read; a row may have no tokens in a call.
+// Rows     of the current batch; a row may have no tokens in a call.
 // Threads  the rank's host thread.
 #pragma once
 
@@ -21,17 +21,17 @@ class SessionReader {
  public:
   SessionReader(nn::Module& model, const DecoderConfig& config) : model_(model), config_(config) {}
 
-  // The cache is for `rows` rows from now on, empty but for what the one row has in common with the tokens read last;
-  // so many tokens of the row need not be read (never all of them). Always empty where the rotary frequencies depend on
+  // Sets the cache up for `rows` rows, empty except for the common beginning of a single row and the tokens read last;
+  // returns how many of its tokens need not be read (never all). Always empty if the rotary frequencies depend on
   // the length.
   std::int64_t begin(const std::vector<Row>& rows);
-  // Reads each row's tokens behind those it has, long ones in calls of 1024 unless `at_once`. [rows][V]: logits of the
-  // last token of each row, as they were before for a row without tokens (empty where there are none).
+  // Reads each row's tokens behind its earlier ones, long ones in calls of 1024 unless `at_once`. [rows][V]: logits of
+  // the last token of each row, unchanged for a row without tokens (empty if there are none).
   const std::vector<std::vector<float>>& read(const std::vector<std::span<const std::int32_t>>& tokens,
                                               bool at_once = false);
   // The same without a cache: each row whole, one after the other.
   const std::vector<std::vector<float>>& read_whole(const std::vector<Row>& rows);
-  // Row i goes on from row rows[i].
+  // Row i continues from row rows[i].
   void select_rows(std::span<const std::int64_t> rows);
 
   void clear();
@@ -43,7 +43,7 @@ class SessionReader {
   nn::Module& model_;
   const DecoderConfig& config_;
   std::optional<KvCache> cache_;
-  std::vector<Row> read_;  // what the cache has
+  std::vector<Row> read_;  // the tokens in the cache
   std::vector<std::vector<float>> logits_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace loom::models {
 
-// The box of `stored` that begins at `offset` and has the shape of `target`, into it, converted piece by piece.
+// Reads the box of `stored` that begins at `offset` and has the shape of `target` into it, converted piece by piece.
 void fill_box(const Tensor& target, Offset offset, const io::StoredTensor& stored);
 
 }  // namespace loom::models

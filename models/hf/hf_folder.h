@@ -2,15 +2,15 @@
 //
 // Names    a slot's path is its tensor's name. Folders of a base model saved without its head are read too
 //          ("wte.weight" for "transformer.wte.weight"); attention masks and rotary frequencies that old versions
-//          stored are read over. Where the model declares path aliases (engine/nn/path_aliases.h), names spelled with
+//          stored are ignored. If the model declares path aliases (engine/nn/path_aliases.h), names spelled with
 //          them are read as well.
 // Ties     slots that hold one parameter need one tensor, under any of their names.
-// Experts  both spellings of their weights are read (expert_weights.h); what is written is the caller's choice.
+// Experts  both spellings of their weights are read (expert_weights.h); the caller chooses the written one.
 // Boxes    a slot gets its box (ParamSlot::shard) of its tensor: each rank reads its own rows, columns or experts, of
 //          experts in either spelling.
-// Rewards  a reward model (models/decoder/reward_model.h) takes the weights of its decoder as well: its head is then
+// Rewards  a reward model (models/decoder/reward_model.h) also accepts the weights of its decoder: its head is then
 //          not filled.
-// LoRA     adapters (models/lora) are no part of a model's folder: they are neither looked for nor filled.
+// LoRA     adapters (models/lora) are not part of a model's folder: they are neither required nor filled.
 // Threads  the rank's host thread.
 #pragma once
 
@@ -36,7 +36,7 @@ void check_weights(nn::Module& root, const io::HfWeights& weights);
 // check_weights(), then fills every slot, converted to its dtype. Precondition: parameters have bytes.
 void load_weights(nn::Module& root, const io::HfWeights& weights);
 
-// How `weights` spells experts' weights; per expert, as models are published, when there are none.
+// The spelling of experts' weights in `weights`; per expert, as in published models, if there are none.
 ExpertSpelling expert_spelling(const io::HfWeights& weights);
 
 // Writes config.json and model.safetensors, making the folder; a tied lm_head.weight is left out. `tensors` are whole

@@ -1,11 +1,11 @@
 // TransformersModel: a Hugging Face folder as a model to train.
 //
 // Built     config.json (or a .json, .yaml file) -> ModelHub -> the inner model, on the meta device -> its freeze().
-// Weights   of the folder, if it holds any and init_model_with_meta_device is off: every rank reads its own rows when
-//           the model gets memory. Otherwise first values are drawn. Either way in fp32, and never whole on a rank.
+// Weights   from the folder, if it holds any and init_model_with_meta_device is off: every rank reads its own rows when
+//           the model gets memory. Otherwise initial values are random. Both in fp32, and never whole on a rank.
 // Sharding  delegated: patterns of fsdp2_config.yaml, and names of weights, are relative to the inner model.
 // Call      the inner model's.
-// Errors    ConfigError: of the hub, for a key of a YAML that neither the model nor its freeze() read, of the folder's
+// Errors    ConfigError: the hub's, for a key of a YAML that neither the model nor its freeze() read, for the folder's
 //           weights (before anything is allocated), of fully_shard().
 // Threads   the rank's host thread.
 // Source    MindSpeed-MM, models/transformers_model.py.
@@ -23,7 +23,7 @@
 namespace loom::models {
 
 struct TransformersOptions {
-  bool init_model_with_meta_device = false;  // draw first values even if the folder has weights
+  bool init_model_with_meta_device = false;  // random initial values even if the folder has weights
 };
 
 class TransformersModel final : public nn::Module, public FSDP2Mixin {

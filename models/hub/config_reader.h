@@ -1,7 +1,7 @@
 // ConfigReader: a model's configuration, as typed look-ups in one mapping of a JSON or YAML file.
 //
-// A look-up notes its key: the keys nobody asked for are the unknown ones (refuse_unread). null counts as absent. The
-// look-ups are those of config::Section. YAML booleans are those of Python's YAML (true, yes, on; not y).
+// A look-up records its key: keys without a look-up are the unknown ones (refuse_unread). null counts as absent. The
+// look-ups are config::Section's. YAML booleans are as in Python's YAML (true, yes, on; not y).
 //
 // Errors   ConfigError "file: key is VALUE; ..." (JSON) or "file:line:column: key is VALUE; ..." (YAML). Nested keys
 //          are dotted.

@@ -1,16 +1,16 @@
-// ModelHub: from the name in a model's configuration to the code that builds it.
+// ModelHub: maps the name in a model's configuration to the code that builds it.
 //
 //   const models::RegisterModel kMyModel({"my_model", "MyModelForCausalLM"}, [](const models::ConfigReader& config) {
 //     return std::make_shared<MyModel>(config);
 //   });
 //
-// Names    looked up in this order: `model_id`, which must be registered when it is given; `architectures[0]`;
+// Names    looked up in this order: `model_id`, which must be registered if it is given; `architectures[0]`;
 //          `model_type`. A model is registered under any of the three.
 // Global   ModelHub::global() holds this library's models and those registered beside their code, as above, before main
-//          begins; from then on it is only read, by any thread. The order in which files are initialised does not
-//          matter. A hub of its own serves tests.
+//          begins; after that it is only read, by any thread. The order in which files are initialised does not
+//          matter. Tests use hubs of their own.
 // Errors   ConfigError "FILE: load model from config failed: ..." that lists the registered names and the nearest one;
-//          also for a name that was registered twice, when it is looked up.
+//          also for a name that was registered twice, on look-up.
 // Source   MindSpeed-MM, models/transformers/modelhub.py and custom_model_registry.py.
 #pragma once
 
@@ -29,7 +29,7 @@
 
 namespace loom::models {
 
-// What others must know of a model before it is built.
+// The facts about a model that are needed before it is built.
 struct ModelFacts {
   std::int64_t vocab_size = 0;        // token ids it takes; 0: the configuration does not say
   std::int64_t longest_sequence = 0;  // tokens of a sequence it takes; 0: the configuration does not say
@@ -45,8 +45,8 @@ class ModelHub {
   // An empty hub.
   ModelHub() = default;
 
-  // From now on `builder` is found under each of the names. Without `describer`, the facts are the configuration's own
-  // keys vocab_size and max_position_embeddings, and the configuration as it is.
+  // Registers `builder` under each of the names. Without `describer`, the facts are the configuration's own
+  // keys vocab_size and max_position_embeddings, and the unchanged configuration.
   void add(const std::vector<std::string>& names, Builder builder, Describer describer = nullptr);
   std::vector<std::string> names() const;  // sorted
 

@@ -1,4 +1,4 @@
-// ModelOptions: which model a job has, and where its first values come from.
+// ModelOptions: the model of a job, and the source of its initial values.
 #pragma once
 
 #include <filesystem>
@@ -14,10 +14,10 @@ struct ModelOptions {
   // `shardloom train` is given exactly one of these two.
   std::optional<std::filesystem::path> model_config;       // a shape; fresh weights. The shardloom program only
   std::optional<std::filesystem::path> init_from_hf_path;  // folder with config.json and safetensors
-  // Where an embedding and the output layer hold one parameter, each gets its own, loaded from the same weights.
+  // If an embedding and the output layer hold one parameter, each gets its own, loaded from the same weights.
   bool untie_embeddings_and_output_weights = false;
   bool downcast_to_bf16 = false;  // loaded fp32 weights are rounded to bf16 once; they stay fp32
-  // Accepted as MindSpeed has it; it changes nothing: models are always built without bytes.
+  // Accepted for MindSpeed's scripts, without effect: models are always built without bytes.
   bool init_model_with_meta_device = false;
   LoraFlags lora;
   std::vector<std::string> freeze;  // patterns of modules that are not trained

@@ -1,7 +1,7 @@
 // Limits of the sizes in a model's configuration, so that products of them stay within 64 bits and a plan of absurd
-// ones ends at once. All are far above any model's.
+// sizes ends at once. All are far above any model's.
 //
-// Errors   ConfigError "WHERE: key is VALUE; it must be at most MOST ..." for the first one above.
+// Errors   ConfigError "WHERE: key is VALUE; it must be at most MOST ..." for the first size above its limit.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct SizeLimit {
   std::int64_t most = 0;
 };
 
-// Keys that are not given are not looked at, and count as not asked for.
+// Keys that are not given are ignored, and count as unread.
 void check_sizes(const config::Section& section, std::span<const SizeLimit> limits);
 
-// A weight of `size` rows, as `key` says, times `other` elements each; `others` says what those are.
+// A weight of `size` rows, by `key`, times `other` elements each; `others` describes these.
 void check_weight(const config::Section& section, std::string_view key, std::int64_t size, std::int64_t other,
                   std::string_view others);
 

@@ -18,7 +18,7 @@ namespace {
 using nn::Args;
 using nn::Value;
 
-// MindSpeed-MM's names, then those of transformers 4 and of InternVL's first release.
+// MindSpeed-MM's names, then the names of transformers 4 and of InternVL's first release.
 const std::vector<nn::PathAlias>& aliases() {
   static const std::vector<nn::PathAlias> kAliases{
       {"text_decoder", "model.language_model"},

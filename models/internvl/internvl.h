@@ -4,17 +4,17 @@
 // Call     model(input_ids [B,S], pixel_values [N,C,image_size,image_size]) -> logits [B,S,V]. Each image takes
 //          InternVLConfig::image_tokens() consecutive positions whose id is image_token_id; images fill such positions
 //          in reading order. Without pixel_values the batch is text and holds no such id.
-//          past_key_values, attention_mask, position_ids and logits_to_keep are those of the language model
-//          (models/decoder/kv_cache.h): images stand in the first call of a sequence.
+//          past_key_values, attention_mask, position_ids and logits_to_keep are the language model's
+//          (models/decoder/kv_cache.h): images are in the first call of a sequence.
 // Paths    model.vision_tower (internvl_vision.h), model.multi_modal_projector.{layer_norm, linear_1, linear_2},
 //          model.language_model.{embed_tokens, layers.N, norm, rotary_emb}, lm_head.
-// Aliases  those of published YAML files and of checkpoints before transformers 5: text_decoder.{embedding,
+// Aliases  as in published YAML files and in checkpoints before transformers 5: text_decoder.{embedding,
 //          decoder.layers, rotary_pos_emb, output_layer}, image_encoder, vision_model, language_model.model,
 //          language_model.lm_head, ... (the table in internvl.cpp).
 // Towers   vision_tower, multi_modal_projector, language_model (with lm_head).
-// Classes  InternVLForConditionalGeneration, InternVLModel, InternVLMultiModalProjector, and those of its towers.
+// Classes  InternVLForConditionalGeneration, InternVLModel, InternVLMultiModalProjector, and the towers' classes.
 // dtypes   image features are cast to the projector's dtype, then to the embeddings'.
-// Errors   ConfigError when image tokens and image features differ in number, with both; for images of another size.
+// Errors   ConfigError if image tokens and image features differ in number, with both; for images of another size.
 // Source   transformers' InternVLForConditionalGeneration.
 #pragma once
 
@@ -32,7 +32,7 @@ class InternVL : public MultiModalModule, public FSDP2Mixin {
   using MultiModalModule::MultiModalModule;
 };
 
-// Every parameter is on the meta device; towers are frozen as the config says.
+// Every parameter is on the meta device; towers are frozen by the config.
 std::shared_ptr<InternVL> build_internvl(const InternVLConfig& config);
 
 void register_internvl(ModelHub& hub);

@@ -3,11 +3,11 @@
 //
 // Sections  vision_config, text_config (any decoder but GPT-2) and the keys beside them.
 // Freeze    `freeze: true` in a section freezes that tower when the model is built; ours, not transformers'.
-// Ties      tie_word_embeddings beside the sections decides; where it is absent, text_config's.
-// Defaults  those of transformers' InternVLVisionConfig and InternVLConfig.
-// Errors    ConfigError as for DecoderConfig: file, key (dotted inside a section), value; also for what would change
-//           the arithmetic and is not built (dropout, mask tokens, images that are not square, features of another
-//           layer).
+// Ties      tie_word_embeddings beside the sections decides; if it is absent, text_config's.
+// Defaults  from transformers' InternVLVisionConfig and InternVLConfig.
+// Errors    ConfigError as for DecoderConfig: file, key (dotted inside a section), value; also for values that would
+//           change the arithmetic and are not built (dropout, mask tokens, images that are not square, features of
+//           another layer).
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct InternVLConfig {
   std::int64_t downsample_factor = 2;   // 1 / downsample_ratio; divides vision.grid()
   std::int64_t image_seq_length = 256;  // for processors; the model counts image_tokens() itself
 
-  // Tokens one image becomes.
+  // The number of tokens of one image.
   std::int64_t image_tokens() const {
     const std::int64_t side = vision.grid() / downsample_factor;
     return side * side;
@@ -60,14 +60,14 @@ struct InternVLConfig {
   bool operator==(const InternVLConfig&) const = default;
 };
 
-// True when the file says model_type: internvl. Reads a folder's config.json, a .json, or a .yaml/.yml file.
+// Whether the file has model_type: internvl. Reads a folder's config.json, a .json, or a .yaml/.yml file.
 bool is_internvl(const std::filesystem::path& path);
 InternVLConfig load_internvl_config(const std::filesystem::path& path);
-// The same from text; messages call it `file_name`.
+// The same from text; `file_name` is its name in messages.
 InternVLConfig parse_internvl_json(std::string_view text, std::string_view file_name);
 InternVLConfig parse_internvl_yaml(std::string_view text, std::string_view file_name);
 
-// The same from a file that is open.
+// The same from an open file.
 InternVLConfig read_internvl_config(const ConfigReader& reader);
 
 // A config.json for transformers; parses back to an equal config.

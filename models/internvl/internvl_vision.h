@@ -1,4 +1,4 @@
-// InternVL's vision tower: pixels to one vector a patch, and one for the image. Private to models.
+// InternVL's vision tower: pixels to one vector per patch, and one for the image. Private to models.
 //
 // Letters  N images, C channels, P patches of an image, D hidden_size of the tower.
 // Call     tower(pixel_values [N,C,image_size,image_size]) -> [N, 1 + P, D]; position 0 is the class token's.
@@ -7,8 +7,8 @@
 //          mlp.{fc1, fc2}, lambda_2}, layernorm (without mean pooling).
 // Classes  InternVLVisionModel, InternVLVisionEmbeddings, InternVLVisionPatchEmbeddings, InternVLVisionEncoder,
 //          InternVLVisionLayer, InternVLVisionAttention, InternVLVisionMLP; leaves Conv2d, Linear, LayerNorm, RMSNorm.
-// dtypes   pixels are cast to the patch projection's: a tower that is left alone (ignored) computes in its own dtype,
-//          whatever the model around it is cast to.
+// dtypes   pixels are cast to the patch projection's: a tower that is left out (ignored) computes in its own dtype,
+//          whatever dtype the model around it is cast to.
 // Grain    attention and RMSNorm go through nn::functional.
 // Errors   ConfigError for images of another size or number of channels (positions are not interpolated).
 // Source   transformers' InternVLVisionModel.

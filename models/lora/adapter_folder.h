@@ -1,9 +1,9 @@
-// AdapterFolder: adapters as peft keeps them: adapter_config.json and adapter_model.safetensors.
+// AdapterFolder: adapters in peft's format: adapter_config.json and adapter_model.safetensors.
 //
 // Names     "base_model.model." + path + ".lora_A.weight" and ".lora_B.weight"; modules_to_save under their own names.
-//           The adapter's name that peft leaves out (".default") is read over.
-// Refused   what is not built and would change the result: DoRA, biases, adapters of embeddings and of experts' fused
-//           weights, another peft_type, first values that changed the base (pissa, olora, corda, loftq).
+//           The adapter's name that peft leaves out (".default") is ignored.
+// Refused   features that are not built and would change the result: DoRA, biases, adapters of embeddings and of fused
+//           expert weights, another peft_type, initial values that changed the base (pissa, olora, corda, loftq).
 // Errors    ConfigError with file and key, or file and tensor: broken JSON, a missing half of an adapter, ranks of A
 //           and B that differ from each other or from the file's r.
 // Threads   any, while it is not changed.
@@ -34,7 +34,7 @@ class AdapterFolder {
   const std::filesystem::path& folder() const { return folder_; }
   const LoraOptions& options() const { return options_; }
   bool fan_in_fan_out() const { return fan_in_fan_out_; }
-  // base_model_name_or_path; empty where the file has none.
+  // base_model_name_or_path; empty if the file has none.
   const std::string& base() const { return base_; }
   // By the parameter's path in the model.
   const std::map<std::string, const io::StoredTensor*>& tensors() const { return tensors_; }

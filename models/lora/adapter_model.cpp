@@ -88,7 +88,7 @@ void check_adapter(nn::Module& model, const AdapterFolder& folder) {
   }
   if (missing.empty() && unexpected.empty()) return;
   config_error(
-      "{}: the adapter does not fit the model:{}{}{}; target_modules of {} and the model must be those of "
+      "{}: the adapter does not fit the model:{}{}{}; target_modules of {} and the model must match "
       "its training",
       file, missing.empty() ? "" : fmt::format(" missing are {}", names_text(missing)),
       missing.empty() || unexpected.empty() ? "" : ";",

@@ -5,7 +5,7 @@
 //          adapters' gradients alone; then init_on_device() (models/mixin), which calls fill_adapters().
 // Frozen   every parameter but the adapters and the modules of modules_to_save.
 // Dtypes   adapters are fp32; with param_dtype they are gathered in that type, as all parameters of their group.
-// Values   by seed, path and global index: they do not depend on ranks.
+// Values   by seed, path and global index: independent of ranks.
 // Errors   ConfigError that begins with LoraOptions::where.
 // Threads  the rank's host thread.
 #pragma once
@@ -22,16 +22,16 @@
 
 namespace loom::models {
 
-// What add_lora() made of a model.
+// The changes of add_lora() to a model.
 struct Lora {
   LoraOptions options;
   std::vector<std::string> adapted;  // paths of modules with an adapter, in order of registration
   std::vector<std::string> saved;    // of modules_to_save
-  std::vector<std::string> notes;    // how names were read, one line each
+  std::vector<std::string> notes;    // how names were interpreted, one line each
   bool has_conv1d = false;           // peft's fan_in_fan_out
   bool scores = false;               // of a reward model: peft's task type is SEQ_CLS then
 
-  // Whether a parameter belongs to an adapter; or, is_tuned(), to a module of modules_to_save as well: what is saved.
+  // Whether a parameter belongs to an adapter; for is_tuned(), also to a module of modules_to_save: the saved ones.
   bool is_adapter(std::string_view path) const;
   bool is_tuned(std::string_view path) const;
 };
@@ -44,11 +44,11 @@ std::shared_ptr<const Lora> add_lora(nn::Module& model, LoraOptions options);
 // Null for a model without adapters.
 std::shared_ptr<const Lora> lora_of(const nn::Module& model);
 
-// First values of the adapters: drawn, or read from options.load with those of modules_to_save. Those in `kept` stay.
-// Nothing for a model without adapters. Precondition: they have bytes.
+// Initial values of the adapters: random, or read from options.load with the modules_to_save. Values in `kept` stay.
+// Does nothing for a model without adapters. Precondition: they have bytes.
 void fill_adapters(nn::Module& model, std::uint64_t seed, const nn::KeptValues& kept = {});
 
-// The outputs of frozen embeddings require a gradient from now on: what reentrant recompute of the layers behind them
+// From now on the outputs of frozen embeddings require a gradient, which reentrant recompute of the layers behind them
 // needs (MindSpeed's --lora-register-forward-hook). Before sharding.
 void require_embedding_gradients(nn::Module& model);
 

@@ -1,9 +1,9 @@
 // LoraLinear: a linear module with a frozen weight W and an adapter of rank r beside it.
 //
-// Result    y = W x + bias + scale * B A dropout(x). The adapter computes in the type of A, and the sum is rounded once
-//           to that of W x.
-// Shapes    A [r, in], B [out, r], whatever way W lies: a Linear has W [out, in], a Conv1D [in, out].
-// Names     weight and bias stay where they were; the adapter's are lora_A.weight and lora_B.weight below them, which
+// Result    y = W x + bias + scale * B A dropout(x). The adapter computes in the dtype of A; the sum is rounded once
+//           to the dtype of W x.
+// Shapes    A [r, in], B [out, r], for either layout of W: a Linear has W [out, in], a Conv1D [in, out].
+// Names     weight and bias keep their names; the adapter's are lora_A.weight and lora_B.weight below them, which
 //           are peft's names.
 // Zero B    gives the bits of the module without adapter (x + 0 is x).
 // Threads   the rank's host thread.

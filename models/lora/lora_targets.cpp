@@ -49,7 +49,7 @@ bool is_starred(std::string_view path, std::string_view entry) {
   return path.ends_with(entry);
 }
 
-// Megatron's names, and Hugging Face's of the families: those of the first list that the model has.
+// Megatron's names, and the families' names in Hugging Face: the first list whose names the model has is used.
 struct MegatronName {
   std::string_view name;
   std::array<std::array<std::string_view, 3>, 2> others;
@@ -167,7 +167,7 @@ class Targets {
 
   void check_linear(const std::string& entry, const std::string& path, const nn::Module& module) const {
     if (LoraLinear::can_adapt(module)) return;
-    config_error("{}: the target module {} means '{}', which is a {}; adapters stand beside linear modules: {}",
+    config_error("{}: the target module {} means '{}', which is a {}; adapters apply to linear modules: {}",
                  options_.where, shown_text(entry), path, module.type_name(), fmt::join(linear_names(), ", "));
   }
 
@@ -194,7 +194,7 @@ class Targets {
                  fmt::join(linear_names(), ", "));
   }
 
-  // The last number in the path that stands behind the name of a list.
+  // The last number in the path that follows the name of a list.
   bool is_of_layers(std::string_view path) const {
     if (options_.layers_to_transform.empty()) return true;
     std::int64_t layer = -1;

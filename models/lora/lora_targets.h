@@ -1,4 +1,4 @@
-// Which modules of a model the names in LoraOptions mean. Private to models.
+// The modules of a model that the names in LoraOptions select. Private to models.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace loom::models {
 // The paths of modules_to_save. ConfigError for a name that no module has.
 std::vector<std::string> lora_modules_to_save(const nn::Module& model, const LoraOptions& options);
 
-// The paths of target_modules, those in `saved` and below left out. Names that peft would not know (Megatron's, "{*}")
-// are replaced in `options` by names that it does; how, is appended to `notes`. ConfigError for a name that matches
-// nothing, unless the options are a file's, and for a match that is not linear.
+// The paths of target_modules, without the modules in `saved` and below. Names unknown to peft (Megatron's, "{*}")
+// are replaced in `options` by names that it knows, with a line in `notes`. ConfigError for a name that matches
+// nothing, unless the options are from a file, and for a match that is not linear.
 std::vector<std::string> lora_targets(const nn::Module& model, const std::vector<std::string>& saved,
                                       LoraOptions& options, std::vector<std::string>& notes);
 

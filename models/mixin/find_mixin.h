@@ -1,7 +1,7 @@
-// The mixin of a model, found through its class. Private to models/mixin.
+// Finds the mixin of a model through its class. Private to models/mixin.
 //
 // A mixin that the class inherits more than once (through two of its bases), or without `public`, cannot be reached by
-// a cast: the model would train as if it had none, its hooks never called. Both are errors that name the class.
+// a cast: the model would train without it, and its hooks would never be called. Both are errors that name the class.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@
 
 namespace loom::models {
 
-// ConfigError when the class of `model` has the base `mixin` (called `name`) although a cast does not get there.
+// ConfigError if the class of `model` has the base `mixin` (called `name`) but a cast does not reach it.
 void check_unreachable(const nn::Module& model, const std::type_info& mixin, std::string_view name);
 
 // Null for a model whose class does not inherit it.

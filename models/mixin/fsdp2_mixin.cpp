@@ -20,7 +20,7 @@ class Adapted final : public FSDP2Mixin {
   explicit Adapted(nn::Module& model) : FSDP2Mixin(model) {}
 };
 
-// The modules that `patterns` mean; `where` stands for the file in messages.
+// The modules that `patterns` select; `where` replaces the file in messages.
 std::vector<std::string> paths_of(nn::Module& model, const std::vector<std::string>& patterns, std::string_view where) {
   std::vector<sharding::ModulePattern> parsed;
   for (const std::string& pattern : patterns) {
@@ -38,7 +38,7 @@ void check_root_is_sharded(nn::Module& model) {
       model.type_name());
 }
 
-// Swap that was asked for on the command line is not left out silently.
+// Swap requested on the command line must not be left out silently.
 void check_is_swapped(nn::Module& model, const offload::SwapOptions& asked, bool swapped) {
   if (swapped || !asked.swaps()) return;
   config_error(
@@ -189,7 +189,7 @@ void FSDP2Mixin::adopt_resolved(const sharding::ResolvedFsdp2Config& resolved) {
 const FSDP2Mixin::Prepared& FSDP2Mixin::prepared() const {
   if (prepared_ == nullptr) {
     config_error(
-        "fsdp2_config() and fsdp2_kwargs() are asked for before fully_shard(); ask in _fully_shard() or after it");
+        "fsdp2_config() and fsdp2_kwargs() are called before fully_shard(); call them in _fully_shard() or later");
   }
   return *prepared_;
 }

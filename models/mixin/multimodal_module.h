@@ -8,19 +8,19 @@
 //
 // Letters  B sequences, S positions, N images (of the whole batch, in the order of their places in it), C channels.
 // Call     (input_ids int32 or int64 [B,S], pixel_values [N,C,H,W]), both positional or pixel_values by name; without
-//          pixel_values the batch is text. What comes out is the derived model's to say (logits, as a rule).
-// Towers   named parts of the model - vision_tower, multi_modal_projector, language_model - that are frozen, listed and
-//          found as one. A tower may stand at several paths (a decoder and its head).
-// Freeze   a frozen tower's parameters require no gradient. Where its inputs need none either, nothing of it is
+//          pixel_values the batch is text. The derived model defines the result (usually logits).
+// Towers   named parts of the model (vision_tower, multi_modal_projector, language_model) that are frozen, listed and
+//          found as one. A tower may have several paths (a decoder and its head).
+// Freeze   a frozen tower's parameters require no gradient. If its inputs need none either, nothing of it is
 //          recorded: it keeps no activation for backward, and its optimizer state does not exist. List it under
 //          ignored_modules too to leave it whole on every rank; else it is sharded and gathered like the rest.
-// Mixins   are named beside this base, as for every model; without FSDP2Mixin the file is followed as it is.
+// Mixins   are named beside this base, as for every model; without FSDP2Mixin the file applies unchanged.
 // Aliases  a model declares the names that published YAML files use for its modules (engine/nn/path_aliases.h).
-// Ranks    where what images pass through is sharded, either every rank has images in a step or none has: a group that
+// Ranks    if modules that images pass through are sharded, every rank has images in a step or none has: a group that
 //          one rank gathers or reduces alone is an error on every rank.
-// Omitted  what Megatron's module base has for pipeline stages (set_input_tensor, shared_embedding_or_output_weight):
+// Omitted  the pipeline interface of Megatron's module base (set_input_tensor, shared_embedding_or_output_weight):
 //          pipeline parallelism is refused with FSDP2, so each rank runs the whole model.
-// Errors   ConfigError for a tower that does not exist, with the names of those that do, and for a call without
+// Errors   ConfigError for a tower that does not exist, with the existing names, and for a call without
 //          input_ids or with too many arguments.
 // Threads  the rank's host thread.
 // Source   MindSpeed-MM, models/transformers_model.py and its MultiModalModule.
@@ -50,7 +50,7 @@ class MultiModalModule : public NamedModule {
   // Freezing throws ConfigError once the model is sharded.
   void freeze_tower(std::string_view name);
   void unfreeze_tower(std::string_view name);
-  // True when no parameter of the tower requires a gradient.
+  // Whether no parameter of the tower requires a gradient.
   bool is_frozen(std::string_view name);
 
  protected:
@@ -61,7 +61,7 @@ class MultiModalModule : public NamedModule {
 
   // `pixel_values` is null for a batch of text.
   virtual nn::Value forward_multimodal(const Tensor& input_ids, const Tensor* pixel_values) = 0;
-  // A call with past_key_values (models/decoder/kv_cache.h). Unless a model takes it: ConfigError.
+  // A call with past_key_values (models/decoder/kv_cache.h). By default a ConfigError.
   virtual nn::Value forward_cached(const nn::Args& args);
   nn::Value forward(const nn::Args& args) final;
 

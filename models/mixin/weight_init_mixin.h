@@ -1,15 +1,15 @@
-// WeightInitMixin: first values of a model by module class, for models whose parameters do not say their own.
+// WeightInitMixin: initial values of a model by module class, for models whose parameters do not define their own.
 //
 //   class MyModel : public nn::Module, public models::FSDP2Mixin, public models::WeightInitMixin { ... };
 //
 // Rules      weight of a class with "norm" in its name (any case): 1; a parameter with "bias" in its name: 0; every
 //            other one: N(0, std^2). An embedding's padding row is drawn like the others.
 // Order      without grad, children before their parent, each module once.
-// Warning    what a parameter was registered with (the init_std of a layer) does not count; where the rules write
+// Warning    the init of a parameter's registration (the init_std of a layer) does not count; if the rules write
 //            something else, rank 0 logs one warning that names the first such parameter.
 // Override   _init_weights for modules of your own; call the base for the rest. normal_, zeros_ and ones_ write a slot.
 // Values     by global element index (engine/nn/init.h): they do not depend on ranks, replicas or the device.
-// Without    a model without this mixin gets the rule each parameter was registered with (nn::Init).
+// Without    a model without this mixin uses the rule that each parameter was registered with (nn::Init).
 // Threads    the rank's host thread.
 // Source     MindSpeed-MM, models/transformers/base_model.py.
 #pragma once
@@ -30,8 +30,8 @@ class WeightInitMixin {
 
   virtual ~WeightInitMixin() = default;
 
-  // Writes this rank's rows of every parameter but those of `kept`. Precondition: parameters have bytes; the class is
-  // an nn::Module too (ConfigError).
+  // Writes this rank's rows of every parameter except those in `kept`. Precondition: parameters have bytes; the class
+  // is an nn::Module too (ConfigError).
   void init_weights(std::uint64_t seed, const nn::KeptValues& kept = {});
 
  protected:
@@ -43,14 +43,14 @@ class WeightInitMixin {
   void ones_(nn::ParamSlot& slot);
 
  private:
-  // Of the init_weights() that runs.
+  // The state of the running init_weights().
   struct Run {
     std::uint64_t seed = 0;
-    std::unordered_map<const void*, std::string> first_path;  // of parameters that are to be written
-    std::vector<std::string> overruled;                       // by the rules: what was registered, and what is written
+    std::unordered_map<const void*, std::string> first_path;  // for parameters to be written
+    std::vector<std::string> overruled;                       // by the rules: the registered and the written value
   };
   void write(nn::ParamSlot& slot, const nn::Init& rule);
-  // Its first path; none for values that are kept. ConfigError outside of init_weights().
+  // Its first path; none for kept values. ConfigError outside of init_weights().
   const std::string* path_of(const nn::ParamSlot& slot) const;
 
   Run* run_ = nullptr;

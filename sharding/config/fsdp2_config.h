@@ -2,11 +2,11 @@
 //
 // Order    load_fsdp2_config -> validate_against_world -> reject_not_built, all before anything is allocated; every
 //          rank reads the same file and therefore fails with the same text.
-// YAML     plain YAML with line marks. Tabs and spaces after values are read over. Booleans are those of Python's YAML
-//          (true True TRUE yes on, false False FALSE no off, unquoted); numbers are plain decimal digits. null stands
-//          for "not given" where a key has no default of its own (the dtypes, ignored_modules, recompute_modules,
+// YAML     plain YAML with line marks. Tabs and spaces after values are ignored. Booleans are as in Python's YAML
+//          (true True TRUE yes on, false False FALSE no off, unquoted); numbers are plain decimal digits. null means
+//          "not given" if a key has no default of its own (the dtypes, ignored_modules, recompute_modules,
 //          moe_modules, activation_offload_modules) and for sharding_size (1), and is an error elsewhere.
-// Errors   ConfigError "file:line:column: key is VALUE, ...; what to write". Unknown and repeated keys are errors.
+// Errors   ConfigError "file:line:column: key is VALUE, ...; the remedy". Unknown and repeated keys are errors.
 // Source   MindSpeed-MM, mixin route. Where the migration guide and the code differ in a default, the guide wins.
 #pragma once
 
@@ -27,7 +27,7 @@
 
 namespace loom::sharding {
 
-// One of the modules that run one after the other, and whether all that it saves for backward leaves for the host.
+// One of the modules that run in sequence, and whether everything it saves for backward moves to the host.
 struct SwappedModule {
   std::string path;
   bool leaves = false;
@@ -35,59 +35,59 @@ struct SwappedModule {
   bool operator==(const SwappedModule&) const = default;
 };
 
-// In which order the explicit prefetch lists go through the groups.
+// The order of the groups in the explicit prefetch lists.
 enum class PrefetchOrder : std::uint8_t {
-  kRegistration,  // of the first modules of the groups, in the model
-  kList,          // of the last entries of sub_modules_to_wrap that select them
+  kRegistration,  // the order of the first modules of the groups, in the model
+  kList,          // the order of the last entries of sub_modules_to_wrap that select them
 };
 
 struct Fsdp2Config {
   // sharding_size: auto.
   static constexpr int kAllRanks = 0;
 
-  // N, ranks over which each parameter is split; consecutive ranks share a shard group, W / N groups are replicas.
+  // N, the ranks over which each parameter is split; consecutive ranks share a shard group, W / N groups are replicas.
   // Default 1 (nothing is sharded). kAllRanks = auto: N = W. Must divide W.
   int sharding_size = 1;
 
-  // Type of the gathered parameters and of the computation; the stored shards keep the model's type. fp32, bf16, fp16
-  // or fp64. Default none: the model's type.
+  // Dtype of the gathered parameters and of the computation; the stored shards keep the model's dtype. fp32, bf16, fp16
+  // or fp64. Default none: the model's dtype.
   std::optional<DType> param_dtype;
-  // Type in which gradients are reduced. Default none: the type of the gradient, which is that of the computation.
+  // Dtype in which gradients are reduced. Default none: the gradient's dtype, which is the computation's.
   std::optional<DType> reduce_dtype;
-  // Type to which a wrapped module's outputs are cast. Default none: no cast.
+  // Dtype to which a wrapped module's outputs are cast. Default none: no cast.
   std::optional<DType> output_dtype;
   // Floating inputs of every wrapped module are cast to param_dtype. Default true.
   bool cast_forward_inputs = true;
 
-  // The parameter groups; the root is always one too. Their order has a meaning for prefetch_order alone. Default none.
+  // The parameter groups; the root is always one too. Their order matters for prefetch_order only. Default none.
   std::vector<WrapEntry> sub_modules_to_wrap;
   // Modules around groups: the groups inside one gather together when its forward begins, and reshard when it ends.
-  // Default none. A key of our own, for that of MindSpeed-MM's native files.
+  // Default none. A key of our own, as in MindSpeed-MM's native files.
   std::vector<ModulePattern> hook_modules;
-  // All groups are gathered, and waited for, before each step. Default false. A key of our own, likewise.
+  // All groups are gathered, and waited for, before each step. Default false. A key of our own, as in those files.
   bool pregather = false;
   // Modules whose parameters are left out of sharding. Default none.
   std::vector<ModulePattern> ignored_modules;
   // Modules whose activations are recomputed in backward. Default none.
   std::vector<ModulePattern> recompute_modules;
-  // The reentrant kind of recompute; means nothing without recompute_modules. Default true.
+  // The reentrant kind of recompute; no effect without recompute_modules. Default true.
   bool use_reentrant = true;
-  // Results of operators that a recomputed module keeps: anything but kNone is not reentrant, and means nothing without
+  // Results of operators that a recomputed module keeps: any but kNone is not reentrant, and has no effect without
   // recompute_modules. Default none. A key of our own.
   RecomputeKeep recompute_keep = RecomputeKeep::kNone;
-  // k: of the modules that recompute_modules selects, in pre-order of registration, the k-th, the 2k-th, ... are
+  // k: among the modules that recompute_modules selects, in pre-order of registration, the k-th, the 2k-th, ... are
   // recomputed, and the others keep all (torchtitan's selective_ac_option). Default 1: all. A key of our own.
   int recompute_every = 1;
-  // Of the modules that recompute_modules selects, not they but each of their children is recomputed, one by one
+  // Recomputes, instead of the modules that recompute_modules selects, each of their children separately
   // (accelerate's fsdp_activation_checkpointing). Default false. A key of our own.
   bool recompute_children = false;
-  // No key: what a program adds, module by module, to what recompute_modules selects (the recompute flags of the
+  // No key: entries that a program adds, module by module, to recompute_modules (the recompute flags of the
   // command line do). The paths are real ones.
   std::vector<RecomputedModule> recompute_by_path;
 
   // After forward: true frees the gathered parameters (default), false keeps them for backward, an integer k >= 1
-  // leaves them split over k consecutive ranks (1 = false, N = true; else k must divide N). For every group without a
-  // choice of its own (WrapEntry).
+  // leaves them split over k consecutive ranks (1 = false, N = true; else k must divide N). For every group without its
+  // own setting (WrapEntry).
   ReshardAfterForward reshard_after_forward = true;
   // The same for the root's group. Default none: as reshard_after_forward. A key of our own.
   std::optional<ReshardAfterForward> root_reshard_after_forward;
@@ -95,37 +95,37 @@ struct Fsdp2Config {
   // Shards, gradients and optimizer state stay in host memory. Needs no CPU backend of the collectives (the guide's
   // --distributed-backend npu:hccl,cpu:gloo): every group here reduces host memory too. Default false.
   bool offload_to_cpu = false;
-  // Page-locked host memory for offload and for activation_offload_modules; means nothing without either. Default
+  // Page-locked host memory for offload and for activation_offload_modules; no effect without either. Default
   // false.
   bool pin_memory = false;
 
-  // Modules, numbered in the order of the list, whose first argument waits on the host where it is saved for backward,
-  // the last module's excepted. Default none. A key of our own.
+  // Modules, numbered in the order of the list, whose first argument moves to the host if it is saved for backward,
+  // except the last module's. Default none. A key of our own.
   std::vector<ModulePattern> activation_offload_modules;
-  // No key: what a program adds (adaptive recompute does), in the order of forward; the last one's tensors stay. The
+  // No key: entries of a program (adaptive recompute), in the order of forward; the last one's tensors stay. The
   // paths are real ones. Pinned.
   std::vector<SwappedModule> swap_by_path;
 
   // How many groups ahead are gathered in forward, by an explicit list. Default 0: only the implicit overlap.
   int num_to_forward_prefetch = 0;
-  // The same in backward. Default 0: one group ahead in the order of execution, the guide's "1 by default"; n >= 1 that
-  // the file gives: explicit lists, in reverse order of registration.
+  // The same in backward. Default 0: one group ahead in the order of execution, the guide's "1 by default"; n >= 1 in
+  // the file: explicit lists, in reverse order of registration.
   int num_to_backward_prefetch = 0;
-  // Default registration, as in MindSpeed-MM's mixin route; its native files have the order of the list. A key of our
+  // Default registration, as in MindSpeed-MM's mixin route; its native files use the order of the list. A key of our
   // own.
   PrefetchOrder prefetch_order = PrefetchOrder::kRegistration;
 
   // Modules whose forward runs over chunk_mbs rows of the batch at a time, inside one gather (nn/chunk_mbs.h). Default
-  // none. These four are keys of our own, with the words of MindSpeed-MM's chunkmbs_plan.
+  // none. These four are keys of our own, with the names of MindSpeed-MM's chunkmbs_plan.
   std::vector<ModulePattern> chunk_mbs_modules;
   // Rows of a piece. Default 1.
   int chunk_mbs = 1;
-  // Positional arguments that are cut, by place. Default [0].
+  // Places of the positional arguments that are split. Default [0].
   std::vector<std::int64_t> chunk_arg_indexs = {0};
-  // Named arguments that are cut. Default none.
+  // Names of the arguments that are split. Default none.
   std::vector<std::string> chunk_kwarg_names;
 
-  // Linear weights of a block in its group, its norms and gates in one separate group that stays gathered. Default
+  // Linear weights of a block form its group, its norms and gates one separate group that stays gathered. Default
   // false.
   bool align_fsdp_param_groups = false;
 
@@ -141,34 +141,34 @@ struct Fsdp2Config {
   // Adapters (models/lora). Default none: not enabled. A key of our own, with the content of MindSpeed-MM's block.
   LoraBlock lora;
 
-  // The keys the file gives.
+  // The keys in the file.
   std::map<std::string, config::Place, std::less<>> places;
   std::string file_name;
 
-  // Of a key's value, or of the file when the key is not given: the beginning of a message.
+  // The place of a key's value, or of the file if the key is not given: the beginning of a message.
   SourceMark value_mark(std::string_view key) const;
   SourceMark key_mark(std::string_view key) const;
 };
 
-// Reads `path`; messages carry the path as it is given here.
+// Reads `path`; messages contain the path as given.
 Fsdp2Config load_fsdp2_config(const std::filesystem::path& path);
-// Reads `text`; messages call it `file_name`.
+// Reads `text`; `file_name` is its name in messages.
 Fsdp2Config parse_fsdp2_config(std::string_view text, std::string_view file_name);
 
-// What a configuration comes to on W ranks.
+// The effect of a configuration on W ranks.
 struct WorldLayout {
   int replicate = 1;  // M: replicas, the outer axis
   int shard = 1;      // N: ranks of a shard group, the inner axis; M * N = W
-  // Resolved on the N ranks: a number of ranks lies strictly between 1 and N.
+  // Resolved on the N ranks: a number of ranks is strictly between 1 and N.
   ReshardAfterForward reshard_after_forward = true;
   ReshardAfterForward root_reshard_after_forward = true;
   std::vector<std::string> warnings;  // one line each, for rank 0 to print
 };
 
-// Throws ConfigError when a size does not fit `world_size` (>= 1).
+// Throws ConfigError if a size does not fit `world_size` (>= 1).
 WorldLayout validate_against_world(const Fsdp2Config& config, int world_size);
 
-// Refuses, by name and place, the keys that are read but whose feature this version does not have.
+// Refuses, by name and place, the keys whose feature this version lacks.
 void reject_not_built(const Fsdp2Config& config);
 
 }  // namespace loom::sharding

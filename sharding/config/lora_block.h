@@ -1,5 +1,5 @@
-// LoraBlock: the key `lora` of fsdp2_config.yaml: MindSpeed-MM's block training.lora. What it means to a model is known
-// elsewhere (models/lora); here it is read and checked by itself.
+// LoraBlock: the key `lora` of fsdp2_config.yaml: MindSpeed-MM's block training.lora. models/lora knows its meaning
+// for a model; here it is read and checked in isolation.
 //
 // Errors   ConfigError "file:line:column: lora.rank is VALUE; use ...". Unknown keys, and values that are not built,
 //          are errors.
@@ -25,7 +25,7 @@ struct LoraBlock {
 
 LoraBlock read_lora_block(const config::Value& value);
 
-// As the file would have it, in one line: "{enable: true, rank: 8, ...}". Blocks with the same text mean the same.
+// The form in a file, on one line: "{enable: true, rank: 8, ...}". Blocks with the same text are equal.
 std::string write_lora_block(const LoraBlock& block);
 
 }  // namespace loom::sharding

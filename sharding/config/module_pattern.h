@@ -1,17 +1,17 @@
-// ModulePattern: which modules of a model an entry of sub_modules_to_wrap (or of another module list) means.
+// ModulePattern: the modules of a model that an entry of sub_modules_to_wrap (or of another module list) selects.
 //
 // Grammar  pattern := path [ ['.'] '{' body '}' [ ['.'] path ] ]     path := name ('.' name)*
 //          body    := '*' | item (',' item)*                         item := int | int '-' int
 //          At most one brace group. '{*}' is exactly these three characters and means every entry of the container
-//          before it; inside a list of indices spaces may stand around the numbers. Ranges are inclusive, their union
+//          before it; inside a list of indices, spaces are allowed around numbers. Ranges are inclusive, their union
 //          is taken in ascending order whatever the order written, and a range a-b with a > b contributes nothing.
-// Paths    from the module that owns fully_shard, its own name excluded: "model.layers.3.mlp".
-// Aliases  a model may have other names for its modules (ModuleTreeView::real_path): what a pattern selects are real
-//          paths, and a real path always wins. Messages give the real path, then the one that was written.
+// Paths    from the module that owns fully_shard, without its own name: "model.layers.3.mlp".
+// Aliases  a model may have other names for its modules (ModuleTreeView::real_path): a pattern selects real
+//          paths, and a real path always wins. Messages give the real path, then the written one.
 // Classes  a plain path that no module has may be a class instead, with or without its Python package
 //          ("transformers.models.qwen2.modeling_qwen2.Qwen2DecoderLayer"): it then means every module of that class.
-// Errors   ConfigError, in one line: file:line:column, key, pattern, what is wrong, what to write: the nearest path, or
-//          for what looks like a class (a capital letter begins its last name) the nearest class and the list of them.
+// Errors   ConfigError, in one line: file:line:column, key, pattern, the problem, the remedy: the nearest path, or
+//          for a class-like name (a capital letter begins its last part) the nearest class and the list of them.
 //          A pattern that matches nothing is an error; an index past the end only warns while the pattern matches
 //          something.
 // Source   the pattern table of the MindSpeed-MM mixin route; there, a pattern that matches nothing is skipped.
@@ -30,22 +30,22 @@ namespace loom::sharding {
 
 using config::SourceMark;
 
-// What patterns are matched against. An implementation need not hold a model.
+// The tree that patterns are matched against. An implementation need not hold a model.
 class ModuleTreeView {
  public:
   virtual ~ModuleTreeView() = default;
   virtual bool exists(std::string_view path) const = 0;
-  // The path of the module that `path` names, itself or as an alias; nothing when there is none. No aliases by default.
+  // The path of the module that `path` names, itself or as an alias; nothing if there is none. No aliases by default.
   virtual std::optional<std::string> real_path(std::string_view path) const {
     return exists(path) ? std::optional<std::string>(path) : std::nullopt;
   }
-  // Entries of a container (a module list), which are its children "0", "1", ...; nothing when there is no such path or
-  // it is no container.
+  // Entries of a container (a module list), which are its children "0", "1", ...; nothing if there is no such path or
+  // it is not a container.
   virtual std::optional<int> container_size(std::string_view path) const = 0;
   // Every module of a class, by its registered name ("Qwen2DecoderLayer"), in pre-order; the root excluded. None by
   // default.
   virtual std::vector<std::string> paths_of_class(std::string_view) const { return {}; }
-  // The classes of the tree's modules, the root's excluded, each once, sorted; used for hints only. None by default.
+  // The classes of the tree's modules, without the root's, each once, sorted; used for hints only. None by default.
   virtual std::vector<std::string> known_classes() const { return {}; }
   // Every path of the tree, the root excluded, and the aliases; used for hints only.
   virtual std::vector<std::string> known_paths() const = 0;
@@ -62,7 +62,7 @@ class ModulePattern {
   };
   enum class Kind { kPath, kAll, kIndices };
 
-  // `key` is the list the entry stands in, `mark` its place. Throws ConfigError when `text` does not follow the
+  // `key` is the list that holds the entry, `mark` its place. Throws ConfigError if `text` does not follow the
   // grammar.
   static ModulePattern parse(std::string_view text, std::string_view key, const SourceMark& mark);
 
@@ -74,7 +74,7 @@ class ModulePattern {
   const std::string& prefix() const { return prefix_; }
   // The path after the brace; often empty.
   const std::string& tail() const { return tail_; }
-  // kIndices: disjoint, ascending, never touching. Empty when every range written was a-b with a > b.
+  // kIndices: disjoint, ascending, never touching. Empty if every range written was a-b with a > b.
   const std::vector<Range>& ranges() const { return ranges_; }
   // kIndices: how many indices the pattern names, whatever the model holds.
   long long index_count() const;
@@ -94,13 +94,13 @@ class ModulePattern {
 struct ModuleExpansion {
   // In order of the entries, indices ascending inside an entry; a path selected twice is kept at its first place.
   std::vector<std::string> paths;
-  // Of each path that was selected by an alias: the name that was written for it.
+  // For each path that an alias selected: the written name.
   std::map<std::string, std::string> written_as;
   // One line each, with file:line:column; for rank 0 to print.
   std::vector<std::string> warnings;
 };
 
-// Throws ConfigError when the path or container is missing (with the nearest existing path) or nothing matches.
+// Throws ConfigError if the path or container is missing (with the nearest existing path) or nothing matches.
 // A container itself ("model.layers", which has no forward) does match here; fully_shard refuses it.
 ModuleExpansion expand(const ModulePattern& pattern, const ModuleTreeView& tree);
 ModuleExpansion expand(std::span<const ModulePattern> patterns, const ModuleTreeView& tree);

@@ -23,14 +23,14 @@ namespace loom::sharding {
 struct WrapEntry {
   std::vector<ModulePattern> modules;  // one, unless is_one_group
   bool is_one_group = false;
-  std::optional<ReshardAfterForward> reshard_after_forward;  // none: as the file says for all groups
+  std::optional<ReshardAfterForward> reshard_after_forward;  // none: the file's for all groups
 
   const SourceMark& mark() const { return modules.front().mark(); }
 };
 
-// ConfigError, with the place, for a value that is no list of entries.
+// ConfigError, with the place, for a value that is not a list of entries.
 std::vector<WrapEntry> read_wrap_entries(const config::Value& value);
-// As a file would have it.
+// The form in a file.
 std::string text_of(const std::vector<WrapEntry>& entries);
 // The patterns of all entries, in their order.
 std::vector<ModulePattern> patterns_of(std::span<const WrapEntry> entries);

@@ -10,7 +10,7 @@ namespace loom::sharding {
 
 struct Chunk {
   std::int64_t padded_rows = 0;  // c
-  std::int64_t row_begin = 0;    // first global row of the rank, D when it owns none
+  std::int64_t row_begin = 0;    // first global row of the rank, D if it owns none
   std::int64_t rows = 0;         // max(0, min(c, D - r * c))
 
   bool operator==(const Chunk&) const = default;

@@ -1,8 +1,8 @@
-// CommContext: what the groups under one root share - the order of the last forward - and what roots may share
-// (share_comm_ctx): the gather buffer that is held, the reduction in flight. The streams are the device's, the same for
+// CommContext: state that the groups under one root share (the order of the last forward), and state that roots may
+// share (share_comm_ctx): the held gather buffer, the reduction in flight. The streams are the device's, the same for
 // all roots of a rank.
 //
-// Order    is each root's own: the end of one root's backward must not take away what another root prefetches against.
+// Order    belongs to each root: the end of one root's backward must not clear another root's prefetch list.
 //
 // Threads  the rank's host thread.
 #pragma once
@@ -21,7 +21,7 @@ namespace loom::sharding {
 
 class ParamGroup;
 
-// What is on the streams.
+// The work in flight on the streams.
 struct InFlight {
   // Forward: the buffer of the last copied-out gather, held until the next group has its parameters.
   std::optional<HeldGather> held;
@@ -35,7 +35,7 @@ struct CommContext {
   // backward.
   std::vector<ParamGroup*> post_forward_order;
   std::shared_ptr<InFlight> in_flight;
-  std::int64_t landings = 0;  // reductions issued: the order in which offloaded gradients land
+  std::int64_t landings = 0;  // reductions issued: the order in which offloaded gradients arrive
 
   // Frees the held buffer; gathers issued from now on come after its copy-out.
   void release_held();

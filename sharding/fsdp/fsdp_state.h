@@ -1,14 +1,14 @@
-// State: what one fully_shard call keeps with its module - hooks, the group, prefetch lists - and the root's duties.
+// State: the state of one fully_shard call, kept with its module (hooks, group, prefetch lists), and the root's duties.
 //
-// Root       not known when modules are wrapped: the first state that runs forward initialises all states below its
+// Root       unknown when modules are wrapped: the first state that runs forward initialises all states below its
 //            module (lazily, once) and is the real root. Any state may be the root of one forward (an encoder run
 //            alone) without becoming the real root.
 // Methods    a module's other entries (register_forward_method) run between the same hooks as its forward.
 // Hooks      pre-forward: root duties, input cast, gather, the identity node whose backward is post-backward, forward
 //            prefetch. post-forward: reshard, pre-backward hooks on outputs, output cast last.
-// Recompute  a forward inside backward casts as the first one did, gathers only what is not there, does not reshard,
-//            prefetches nothing ahead and leaves no trace in the order of forwards. What it leaves unfinished (an early
-//            stop) the end of backward puts right.
+// Recompute  a forward inside backward casts as the first one did, gathers only groups that are not gathered, does not
+//            reshard, prefetches nothing ahead and leaves no trace in the order of forwards. The end of backward
+//            completes anything it leaves unfinished (an early stop).
 // Threads    the rank's host thread.
 // Source     PyTorch FSDP2, _fsdp_state.py.
 #pragma once
@@ -51,19 +51,19 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   void set_backward_prefetch(std::vector<FsdpState*> targets) { backward_prefetch_ = std::move(targets); }
   const std::vector<FsdpState*>& forward_prefetch() const { return forward_prefetch_; }
   const std::vector<FsdpState*>& backward_prefetch() const { return backward_prefetch_; }
-  // The user's choice, instead of that of the options (root: instead of false where the options have none).
+  // Overrides the options (for the root: overrides false if the options have none).
   void set_reshard_after_forward(bool on);
   bool is_last_backward = true;
-  // The next forward's gathers come after `event` instead of after what compute has done so far. Once.
+  // The next forward's gathers come after `event` instead of after the compute work issued so far. Once.
   void set_post_optim_event(device::Event event);
   bool has_post_optim_event() const { return post_optim_event_.has_value(); }
-  // This root's gathers and reductions share `in_flight` with other roots'. Before it is initialised.
+  // This root's gathers and reductions share `in_flight` with other roots'. Must precede its initialisation.
   void share(std::shared_ptr<InFlight> in_flight);
   // `module` is one of modules().
   void register_forward_method(const nn::Module& module, std::string name, ForwardMethod method);
   nn::Value call_method(nn::Module& module, std::string_view name, nn::Args args);
 
-  // Makes this the root of all states below its module. Collective; done by the first forward, or earlier by hand.
+  // Makes this the root of all states below its module. Collective; the first forward does it, or an explicit call.
   void lazy_init();
   // Gathers the groups of all states under this one, in their order, and waits for each.
   void pregather();
@@ -72,7 +72,7 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   std::size_t recorded_forwards() const { return shared_ == nullptr ? 0 : shared_->comm.post_forward_order.size(); }
 
  private:
-  // What the states under one root share.
+  // State shared under one root.
   struct Shared {
     CommContext comm;
     std::vector<FsdpState*> states;  // root first
@@ -90,7 +90,7 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   bool is_first_to_run(const nn::Module& module);
   void check_all_ran();
   void check_ignored_have_values() const;
-  // ConfigError: what belongs to a root was set here, and `root` is above.
+  // ConfigError: a root's property was set here, and `root` is above.
   void check_not_set_up_as_root(const std::string& path, const nn::Module& root) const;
   void check_reductions();
   void begin_iteration();
@@ -104,8 +104,8 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   void hook_inputs(nn::Args& args);
 
   const std::vector<nn::Module*> modules_;
-  const std::vector<nn::Module*> hooked_;  // whose forward gathers and reshards: modules_, or the one around them
-  std::vector<nn::Module*> to_run_;        // of several: those that have not run yet in this forward
+  const std::vector<nn::Module*> hooked_;  // modules whose forward gathers and reshards: modules_ or the one around
+  std::vector<nn::Module*> to_run_;        // if several: those that have not run yet in this forward
   std::vector<nn::Module*> to_run_again_;  // the same in backward, where a recompute may stop before the last one
   std::map<std::pair<const nn::Module*, std::string>, ForwardMethod> methods_;
   std::optional<device::Event> post_optim_event_;

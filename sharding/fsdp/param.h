@@ -1,18 +1,18 @@
 // Param: one parameter of a group, and its tensors.
 //
-// Tensors   sharded: this rank's rows, a leaf, what the optimizer sees; a view of the padded shard of c rows.
+// Tensors   sharded: this rank's rows, a leaf, the optimizer's view; a view of the padded shard of c rows.
 //           gather input: the padded shard in the compute dtype. gather output: N of them in rank order.
 //           unsharded: the whole parameter in the compute dtype, a leaf made once whose storage is allocated and
 //           released; its rows are the first D of N * c. post-forward shard: between forward and backward, an equal
 //           part of the N * c rows, in the compute dtype, on each of k consecutive ranks.
 // States    Sharded <-> Unsharded: to_sharded(), to_unsharded() put the tensor into every slot that holds the parameter
 //           (ties stay ties). While the group keeps post-forward shards the slots hold the sharded tensor.
-// Offload   with a CpuOffloadPolicy the padded shard is in host memory, and so is the sharded tensor's gradient; what
-//           is gathered is on the device.
+// Offload   with a CpuOffloadPolicy the padded shard is in host memory, and so is the sharded tensor's gradient;
+//           gathered tensors are on the device.
 // Split     split_shard() keeps an fp32 shard that is gathered in bf16 as residuals and bf16 values in its own memory
 //           (kernels/split_fp32.h) until join_shard(): the gather input is then the bf16 half, and nothing is cast.
 //           The sharded tensor may not be read in between.
-// Meta      a parameter without bytes stays so when it is sharded; materialize_shard() allocates only this rank's rows.
+// Meta      a parameter without bytes remains so when sharded; materialize_shard() allocates only this rank's rows.
 // Errors    InvariantError for a parameter without dims: fully_shard() refuses it.
 #pragma once
 
@@ -42,46 +42,46 @@ class Param {
 
   const std::string& path() const { return home_.paths.front(); }
   const ParamHome& home() const { return home_; }
-  // Of the box that the group gathers: the whole parameter, or the part of it that the rank had before it was cut here.
+  // Shape of the box that the group gathers: the whole parameter, or the rank's part of it before the cut.
   const Shape& shape() const { return shape_; }
   const nn::ShardSpec& gathered_box() const { return gathered_box_; }
   // This rank's rows of that box.
   const nn::ShardSpec& shard_box() const { return shard_box_; }
   const Chunk& chunk() const { return chunk_; }
   DType original_dtype() const { return original_dtype_; }
-  // What the parameter is gathered and computed in.
+  // The dtype of gathers and computation.
   DType compute_dtype() const { return compute_dtype_; }
-  // The dtype asked for its reduction, none: that of the gradient.
+  // The dtype set for its reduction; none: the gradient's.
   std::optional<DType> reduce_dtype() const { return reduce_dtype_; }
   bool requires_grad() const { return sharded_.requires_grad(); }
   const std::optional<CpuOffloadPolicy>& cpu_offload() const { return cpu_offload_; }
   std::int64_t padded_shard_elems() const { return chunk_.padded_rows * row_elems_; }
   std::int64_t shard_elems() const { return chunk_.rows * row_elems_; }
-  // Of the shard, on each of the N ranks.
+  // Bytes of the shard, on each of the N ranks.
   std::int64_t gather_input_bytes() const;
   // All N gather inputs: the unsharded parameter with its padding.
   std::int64_t gather_output_bytes() const { return unsharded_.storage()->bytes(); }
 
   const Tensor& sharded() const { return sharded_; }
   const Tensor& padded_shard() const { return padded_shard_; }
-  // What this rank gives to a gather: the padded shard, or its bf16 half.
+  // This rank's input to a gather: the padded shard, or its bf16 half.
   const Tensor& gather_source() const { return is_split() ? upper_half_ : padded_shard_; }
   const Tensor& unsharded() const { return unsharded_; }
 
-  // From now on an operator that reads the sharded tensor in the forward of some module is refused (ConfigError).
+  // From now on, an operator that reads the sharded tensor in the forward of some module is refused (ConfigError).
   void guard_shard(const std::string& group_path);
 
-  // Gives a meta shard bytes, zero-padded. Nothing to do when it has some.
+  // Gives a meta shard bytes, zero-padded. Does nothing if it has bytes.
   void materialize_shard();
-  // Moves the padded shard's bytes into memory that is shared with peers; values are kept. Tensors of the shard stay
-  // the same objects (what an optimizer and a state dict hold follows); addresses that Tensor::raw() gave do not.
+  // Moves the padded shard's bytes into memory that is shared with peers; values are kept. Tensors of the shard remain
+  // the same objects (an optimizer's and a state dict's references follow); addresses from Tensor::raw() do not.
   // Precondition: it is on the device.
   void rehome_shard(device::DeviceMemory& device, const std::shared_ptr<std::byte>& memory);
 
-  // Whether the shard can be split: fp32 that is gathered in bf16.
+  // Whether the shard can be split: fp32, and gathered in bf16.
   bool splits() const { return original_dtype_ == DType::kF32 && compute_dtype_ == DType::kBF16; }
   bool is_split() const { return upper_half_.defined(); }
-  // Where the shard is: on the device, or by the CPU. Precondition: splits(), and it has bytes or this is a dry run.
+  // Splits where the shard is: on the device, or by the CPU. Precondition: splits(), and it has bytes or runs dry.
   void split_shard();
   void join_shard();
 
@@ -100,14 +100,14 @@ class Param {
   void fold_grad_into_accumulator();
   // Makes `.grad` the accumulator in the reduce dtype, if that is set and differs.
   void move_grad_to_accumulator();
-  // The accumulator, else `.grad`, cleared here; undefined when there is none.
+  // The accumulator, else `.grad`, cleared here; undefined if there is none.
   Tensor take_unsharded_grad();
 
-  // Offload: blocks the host until the shard's gradient is there.
+  // Offload: blocks the host until the shard's gradient has arrived.
   void wait_for_shard_grad() const;
 
  private:
-  // Bytes where the shard is.
+  // Allocates bytes where the shard is.
   Tensor beside_shard(std::int64_t bytes, device::MemCategory category, std::string_view what) const;
   void rewrite_shard(std::string_view kernel, const std::function<void()>& work);
   void put_into_slots(const Tensor& tensor, const nn::ShardSpec& box, nn::SlotHolds holds);
@@ -124,7 +124,7 @@ class Param {
   std::optional<CpuOffloadPolicy> cpu_offload_;
   Tensor padded_shard_;
   Tensor sharded_;
-  Tensor upper_half_;  // of a split shard
+  Tensor upper_half_;  // for a split shard
   Tensor ties_;        // the marks of split_fp32(), made at the first split
   Tensor unsharded_;
   Tensor post_forward_shard_;

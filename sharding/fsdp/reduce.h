@@ -4,18 +4,18 @@
 // Layout    the input is N rows; row r holds, for every parameter with a gradient in group order, its zero-padded chunk
 //           r. The output is one row; a shard gradient is a view of it at the running padded offset with the rank's own
 //           rows.
-// Memory    members that read each other's memory reduce the gradients where they are (comm/peer_reduction.h), unless
-//           the sum divides first or rounds them: the input is then on the accounts alone, and nobody copies into it.
+// Memory    members that read each other's memory reduce the gradients in place (comm/peer_reduction.h), unless
+//           the sum divides first or rounds them: the input then only counts on the accounts; no rank copies into it.
 // Cost      input N * sum(c_p * row_elems_p) elements in the reduce dtype; a rank receives (N - 1) / N of it, and with
 //           M > 1 the all-reduce of one row.
-// Partial   with a replicate axis, the all-reduce may be put off: the row is then kept in the reduce dtype, later rows
+// Partial   with a replicate axis, the all-reduce may be deferred: the row is then kept in the reduce dtype, later rows
 //           are added to it on the reduce-scatter stream, and no shard gradient is written until a reduction
 //           all-reduces the sum.
 // Offload   after the last collective, on its stream, each shard's gradient is copied to host memory. With pinned
-//           memory and no gradient there yet the copy does not block the host, and the gradient's storage makes readers
-//           wait until it is there (Storage::data()); without wait_in_backward it says in which order it lands.
-//           Otherwise the host waits for the copy at once; a gradient that is there already is added to by the CPU.
-//           Whether memory counts as pinned is the policy's word, not what the system granted: the order of events is
+//           memory and no earlier gradient there the copy does not block the host, and the gradient's storage makes
+//           readers wait for it (Storage::data()); without wait_in_backward it records the order of arrival.
+//           Otherwise the host waits for the copy at once; the CPU adds to a gradient that exists already.
+//           Whether memory counts as pinned is decided by the policy, not by the system: the order of events is
 //           the same everywhere.
 // Custom    a ReduceScatter of the user's, or of the process group's memory, gets an output of its own, from which the
 //           gradients are copied.
@@ -48,7 +48,7 @@ struct ReducePlan {
 ReducePlan plan_reduction(DType reduce_dtype, int shard_size, int replicate_size, std::optional<double> factor,
                           bool force_sum);
 
-// The reduced gradients of a group, before they are divided, cast to the original dtype and given to the shards: a row.
+// The reduced gradients of a group, before they are divided, cast to the original dtype and given to shards: a row.
 struct ReduceOutput {
   void* data = nullptr;
   std::int64_t elems = 0;
@@ -65,22 +65,22 @@ struct ReduceContext {
   bool all_reduce = true;                 // false: the row is kept instead (no effect without a replicate axis)
   Tensor partial;                         // the row kept so far; undefined: none
   std::shared_ptr<ReduceScatter> comm;    // null: the process group's
-  std::int64_t landing = 0;               // of this reduction among those of the run (nn/optim/landing.h)
+  std::int64_t landing = 0;               // of this reduction among the run's (nn/optim/landing.h)
   AllReduceHook hook;                     // after the last collective; none: empty
   device::Stream* hook_stream = nullptr;  // null: the all-reduce stream
 };
 
-// What stays alive until the reduction is over.
+// Objects that live until the reduction is over.
 struct ReduceState {
   Tensor input;
-  Tensor reduced;      // the output in the reduce dtype, where that is not the original dtype or was kept
+  Tensor reduced;      // the output in the reduce dtype, if that is not the original dtype or was kept
   device::Event done;  // the shard gradients, or the kept row, are complete
 };
 
 // Issues the reduction of `grads` (whole gradients of `params`, all of one dtype; taken over and freed here) and gives
-// every shard its `.grad` (added to one that is there), or, when the all-reduce is put off, none: `reduced` is then the
-// row to hand to the next reduction of the same parameters. The values are on the device when `done` is, and on the
-// host when Tensor::raw() of the gradient returns. Throws InvariantError when dtypes or the kept row's size differ.
+// every shard its `.grad` (added to an existing one), or, if the all-reduce is deferred, none: `reduced` is then the
+// row to pass to the next reduction of the same parameters. The values are on the device when `done` is, and on the
+// host when Tensor::raw() of the gradient returns. Throws InvariantError if dtypes or the kept row's size differ.
 ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Param*>& params,
                              std::vector<Tensor> grads);
 

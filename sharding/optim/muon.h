@@ -1,21 +1,21 @@
 // Muon: orthogonalized momentum for the hidden matrices, AdamW for everything else; equal on any number of ranks.
 //
 // Matrices    the groups whose hidden_matrices is set (nn::make_parameter_groups): weights [A,B], and stacks [E,A,B] of
-//             experts, each matrix for itself. buffer += (1 - mu) (g - buffer); u = g + mu (buffer - g) with Nesterov's
+//             experts, each matrix separately. buffer += (1 - mu) (g - buffer); u = g + mu (buffer - g) with Nesterov's
 //             form, else buffer; O = orthogonalized(u); W = (1 - lr wd) W - lr s O, where s is the scale of the shape.
 // Sharded     each matrix has an owner among the ranks of its shard axis: the whole u goes to it, is orthogonalized
-//             there in one order of sums, and its rows go back. N ranks do N matrices at once, a round: the largest
-//             first, owners forth and back. u travels in bf16 (fp64 for fp64 parameters), the momentum stays sharded
-//             in fp32. Stacks are cut by matrix, and nothing of them travels.
+//             there in one order of sums, and its rows go back. N ranks process N matrices at once, a round: largest
+//             first, owners in rising and falling order by turns. u travels in bf16 (fp64 for fp64 parameters), the
+//             momentum stays sharded in fp32. Stacks are cut by matrix, and none of them travels.
 // Order       momentum and gather of a round are issued before the one before it is orthogonalized, and the one before
 //             that is applied after it; gathers and scatters on the gather stream.
-// Memory      a momentum beside each shard; while a step runs this rank's rows of up to three rounds in bf16, two whole
-//             updates that it owns, and what orthogonalized() needs for the largest one.
+// Memory      a momentum beside each shard; during a step this rank's rows of up to three rounds in bf16, two whole
+//             updates that it owns, and the buffers of orthogonalized() for the largest one.
 // The rest    AdamW with the learning rate and weight decay of its groups; MuonOptions::scalar_lr gives it a rate of
 //             its own.
-// State       "momentum_buffer" of hidden matrices, AdamW's of the others.
-// Errors      ConfigError when it is made: shards in host memory (offload_to_cpu), a matrix of which the ranks of its
-//             shard axis have a part only, fp16 parameters.
+// State       "momentum_buffer" for hidden matrices, AdamW's for the others.
+// Errors      ConfigError at construction: shards in host memory (offload_to_cpu), a matrix of which the ranks of its
+//             shard axis have only a part, fp16 parameters.
 // Threads     the rank's host thread. step() is collective.
 // Source      torch/optim/_muon.py (the whole-matrix form); MindSpeed-MM, mindspeed_mm/optimizer/muon.py
 //             (matched_adamw_rms 0.2 is the spectral scale times 0.2); megatron/core/optimizer/muon.py (scale modes,
@@ -37,15 +37,15 @@
 
 namespace loom::sharding {
 
-// Of so many steps.
+// The iteration with `steps` steps.
 ops::NewtonSchulz iteration_of(MuonCoefficients coefficients, int steps);
 // s without the extra factor.
 double scale_of(MuonScale scale, std::int64_t rows, std::int64_t columns);
 
 class Muon final : public nn::Optimizer {
  public:
-  // `root`: the module the groups are of, sharded or not.
-  // Groups that say no learning rate or weight decay get those of `adamw`.
+  // `root`: the module that the groups belong to, sharded or not.
+  // Groups without a learning rate or weight decay get the values of `adamw`.
   Muon(nn::Module& root, nn::ParameterGroups groups, const MuonOptions& options, const nn::AdamWOptions& adamw);
   ~Muon() override;
 
@@ -67,7 +67,7 @@ class Muon final : public nn::Optimizer {
   class Round;
   // The matrices of a round.
   struct Deal {
-    comm::ProcessGroup* ranks = nullptr;  // that share them; null: nobody does
+    comm::ProcessGroup* ranks = nullptr;  // ranks that share them; null: not shared
     bool back = false;                    // owners in falling order
     std::vector<const nn::OptimizedParameter*> matrices;
   };

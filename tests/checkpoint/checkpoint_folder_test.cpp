@@ -174,7 +174,7 @@ TEST(CheckpointFolder, FindsAManifestThatIsNone) {
   write_file(manifest, good.substr(0, good.size() / 2));
   EXPECT_THAT(torn_reason(folder), StartsWith("shardloom_manifest.json: not valid JSON (at byte "));
   write_file(manifest, to_json(Manifest{.id = {20}, .files = {}}));
-  EXPECT_EQ(torn_reason(folder), "its shardloom_manifest.json is that of iter_0000020");
+  EXPECT_EQ(torn_reason(folder), "its shardloom_manifest.json belongs to iter_0000020");
   write_file(manifest, to_json(Manifest{.id = {10}, .files = {{"__0_0.distcp", 9223372036854775807, 0}}}));
   EXPECT_EQ(torn_reason(folder, kAll),
             "__0_0.distcp has 3 bytes, but shardloom_manifest.json says 9223372036854775807");

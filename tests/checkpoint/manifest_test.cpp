@@ -114,7 +114,7 @@ TEST(Manifest, RefusesMoreBytesThanThereAre) {
 TEST(Manifest, RefusesAFileThatStandsTwice) {
   const std::string entry = R"({"name": "a", "size_bytes": 1, "crc32c": "00000000"})";
   EXPECT_EQ(refusal(R"({"format_version": 1, "iteration": 1, "files": [)" + entry + ", " + entry + "]}"),
-            "m.json: files has 'a' twice; each file stands once");
+            "m.json: files has 'a' twice; list each file once");
 }
 
 }  // namespace

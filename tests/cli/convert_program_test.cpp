@@ -55,7 +55,7 @@ TEST(ConvertProgram, EndsWithTwoForWhatTheUserGave) {
   folder.run(import("dcp"));
   const Outcome wrong = folder.run(export_to("hf") + Words{"--dcp-prefix", "ema."});
   EXPECT_EQ(wrong.exit_code, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("shardloom: dcp/release: its names are not those of "));
+  EXPECT_THAT(wrong.err, HasSubstr("shardloom: dcp/release: its names do not match "));
   EXPECT_THAT(wrong.err, HasSubstr("\n  missing 'lm_head.weight', which would be 'model.ema.lm_head.weight'"));
   EXPECT_THAT(wrong.err, HasSubstr("\n  and 45 more missing\n"));
   EXPECT_FALSE(fs::exists(folder.path("hf")));

@@ -125,7 +125,7 @@ const Words kReasons = {
     "are both given, and the first chooses what is recomputed and swapped; remove one of them",
     "is in host memory (offload_to_cpu), and its moments are there already",
     "are both given, and both lay out fp32 state; remove one",
-    ".mlp' was asked for twice; each module can be recomputed once",
+    ".mlp' was requested twice; each module can be recomputed once",
     "--swap-optimizer moves the state of --optimizer adam, and --optimizer is adamw_swap",
     "InternVLForConditionalGeneration was called with targets, which it does not take; of named arguments it takes "
     "pixel_values alone; remove --loss-chunk-size",

@@ -162,8 +162,8 @@ TEST(Convert, ListsNamesThatAreMissingAndNotExpected) {
   to_dcp(model, folder / "dcp");
   const fs::path other = hf_folder(folder / "other", kUntied,
                                    {counting("lm_head.weight", {4, 2}), counting("model.embed_token.weight", {4, 2})});
-  const std::string start = (folder / "dcp/release").string() + ": its names are not those of " +
-                            (folder / "other/model.safetensors").string();
+  const std::string start =
+      (folder / "dcp/release").string() + ": its names do not match " + (folder / "other/model.safetensors").string();
   EXPECT_EQ(message_of<ConfigError>([&] { to_hf(folder / "dcp", folder / "hf", other); }),
             start +
                 ": 1 is missing, 1 is not expected\n"

@@ -146,7 +146,7 @@ TEST(Inspect, FindsAFolderWithTheNameOfAnother) {
   fs::rename(folder / "dcp/release", folder / "iter_0000003");
   const Inspection inspection = inspect(folder / "iter_0000003");
   EXPECT_TRUE(inspection.damaged());
-  EXPECT_THAT(to_text(inspection, false), HasSubstr("its shardloom_manifest.json is that of release; "));
+  EXPECT_THAT(to_text(inspection, false), HasSubstr("its shardloom_manifest.json belongs to release; "));
 }
 
 TEST(Inspect, FindsAFileThatTheManifestDoesNotHave) {

@@ -185,7 +185,7 @@ TEST_F(FromMcore, ListsWhatIsMissingNotExpectedAndOfAnotherShape) {
   other.rows = 24;
   const fs::path config = write_file(folder_ / "other/config.json", config_of(other)).parent_path();
   const std::string message = refusal(config);
-  EXPECT_THAT(message, StartsWith((mcore_ / "iter_0000001").string() + ": its tensors are not those of qwen3 by " +
+  EXPECT_THAT(message, StartsWith((mcore_ / "iter_0000001").string() + ": its tensors do not match qwen3 by " +
                                   (config / "config.json").string() + ": 15 do not fit\n"));
   EXPECT_THAT(message,
               HasSubstr("\n  'decoder.layers.0.mlp.linear_fc1.weight' of mp_rank_00 is [32, 8], not [48, 8]\n"));

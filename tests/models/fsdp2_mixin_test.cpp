@@ -229,7 +229,7 @@ TEST(FullyShard, AnAnswerOfFalseReachesTheCaller) {
 TEST(FullyShard, TheFileIsNotToBeAskedForBefore) {
   test::OwnModel model;
   EXPECT_EQ(test::message_of<ConfigError>([&] { model.fsdp2_config(); }),
-            "fsdp2_config() and fsdp2_kwargs() are asked for before fully_shard(); ask in _fully_shard() or after it");
+            "fsdp2_config() and fsdp2_kwargs() are called before fully_shard(); call them in _fully_shard() or later");
 }
 
 class NoModule final : public FSDP2Mixin {};

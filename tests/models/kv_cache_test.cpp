@@ -203,7 +203,7 @@ TEST_F(KvCacheRefusal, SaysWhatDoesNotFit) {
   cache.truncate(0, 0);
   EXPECT_THAT(
       refusal(five, {{"past_key_values", cache.to_value()}, {"attention_mask", one_row({1, 0, 1, 1, 0})}}),
-      HasSubstr("attention_mask of row 0 is neither 0 before or behind 1 alone; padding stands before or behind a "
+      HasSubstr("attention_mask of row 0 is neither 0 before or behind 1 alone; padding goes before or behind a "
                 "row's tokens"));
   KvCache other({.layers = 3, .kv_heads = 2, .head_dim = 6}, 1, 8);
   EXPECT_THAT(refusal(five, {{"past_key_values", other.to_value()}}),

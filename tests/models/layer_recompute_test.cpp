@@ -175,7 +175,7 @@ TEST(RecomputeOfLayers, IsAskedForOnce) {
   const RecomputedModule norms{.path = "model.layers.0", .part = sharding::RecomputedPart::kNorms};
   recompute_module(*model, norms);
   EXPECT_EQ(test::message_of<ConfigError>([&] { recompute_module(*model, norms); }),
-            "recompute of 'model.layers.0 (norms)' was asked for twice; each part can be recomputed once");
+            "recompute of 'model.layers.0 (norms)' was requested twice; each part can be recomputed once");
 }
 
 TEST(GroupsOfLayers, HaveNoLayerInCommon) {

@@ -165,7 +165,7 @@ TEST(LoraTargets, WhatMatchesNothingOrIsNotLinearIsRefused) {
             "--lora-target-modules: the target module q_pro matches no module; the model's linear modules are "
             "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head; did you mean q_proj?");
   EXPECT_THAT(refusal(kQwen2, on({"mlp"})), HasSubstr("the target module mlp means 'model.layers.0.mlp', which is a "
-                                                      "Qwen2MLP; adapters stand beside linear modules"));
+                                                      "Qwen2MLP; adapters apply to linear modules"));
   LoraOptions options = on({"q_proj"});
   options.modules_to_save = {"lm_heat"};
   EXPECT_THAT(refusal(kQwen2, options), HasSubstr("the module to save lm_heat matches no module"));

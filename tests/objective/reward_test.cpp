@@ -78,7 +78,7 @@ TEST(OutcomeRewards, SayWhatTheyAreGiven) {
   EXPECT_THAT(refused(scores, {3}),
               HasSubstr("outcome_reward_loss: scores [2, 3, 1] and 1 lengths; one score for each "
                         "token of a row is needed, chosen answers and then as many rejected ones"));
-  EXPECT_THAT(refused(scores, {0, 3}), HasSubstr("with a length from 1 to that of the rows for each"));
+  EXPECT_THAT(refused(scores, {0, 3}), HasSubstr("with a length from 1 to the rows' length for each"));
   EXPECT_THAT(refused(scores, {3, 4}), HasSubstr("with a length from 1"));
   EXPECT_THAT(refused(Tensor::full({2, 3, 8}, DType::kF32, 0), {3, 3}), HasSubstr("scores [2, 3, 8]"));
 }

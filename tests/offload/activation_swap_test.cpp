@@ -419,7 +419,7 @@ TEST(SwapRefuses, AContainerAndASecondTime) {
   swap_activations(blocks, {});
   EXPECT_TRUE(is_swapped(chain->layers[0]));
   EXPECT_EQ(test::message_of<ConfigError>([&] { swap_activations(blocks, {}); }),
-            "swap of 'layers.0' was asked for twice; each module can be swapped once");
+            "swap of 'layers.0' was requested twice; each module can be swapped once");
 }
 
 TEST(SwapRefuses, ABlockThatIsCalledWithoutATensorInFront) {

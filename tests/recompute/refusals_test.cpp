@@ -136,7 +136,7 @@ TEST(RecomputeRefusals, OneModuleIsRecomputedOnce) {
   test::checkpoint(*block, Kind::kReentrant, "layers.3");
   EXPECT_TRUE(recompute::is_checkpointed(*block));
   EXPECT_EQ(message_of<ConfigError>([&] { test::checkpoint(*block, Kind::kRecorded, "layers.3"); }),
-            "recompute of 'layers.3' was asked for twice; each module can be recomputed once");
+            "recompute of 'layers.3' was requested twice; each module can be recomputed once");
 }
 
 }  // namespace

@@ -246,8 +246,8 @@ TEST(CustomCommMemory, ThatIsTooSmallIsRefusedNamingTheGroup) {
     set_custom_all_gather(chain->block(0), gather);
     // 2 ranks x 3 rows x 5 x 4 bytes
     EXPECT_EQ(message_of<DeviceError>([&] { (*chain)(test::toy_input(0, 3, kWidth)); }),
-              fmt::format("[rank {}] gather of 'layers.0': allocate() of its custom communication was asked for 120 "
-                          "bytes and gave 60; give at least as many as asked",
+              fmt::format("[rank {}] gather of 'layers.0': allocate() of its custom communication was called for 120 "
+                          "bytes and returned 60; return at least as many as requested",
                           context.rank()));
   });
 }

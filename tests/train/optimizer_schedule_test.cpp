@@ -130,7 +130,7 @@ std::string refusal(const ScheduleState& state, const ScheduleOptions& options) 
 }
 
 std::string in_frame(const std::string& difference) {
-  return "the schedule is not that of the checkpoint: " + difference +
+  return "the schedule differs from the checkpoint: " + difference +
          "; give the checkpoint's values, or add --override-opt_param-scheduler to go on with the command line's or "
          "--use-checkpoint-opt_param-scheduler to go on with the checkpoint's";
 }

@@ -124,7 +124,7 @@ TEST_F(WholeCheckpoints, FolderManifestAndFilesSayOneIteration) {
   EXPECT_EQ(refusal(copy), "");  // a name that says no iteration
   const fs::path renamed = folder / "iter_0000005";
   fs::rename(copy, renamed);
-  EXPECT_THAT(refusal(renamed), HasSubstr("its shardloom_manifest.json is that of iter_0000002"));
+  EXPECT_THAT(refusal(renamed), HasSubstr("its shardloom_manifest.json belongs to iter_0000002"));
   std::string manifest = test::read_file(two / "shardloom_manifest.json");
   manifest.replace(manifest.find("\"iteration\": 2"), 14, "\"iteration\": 5");
   test::write_file(renamed / "shardloom_manifest.json", manifest);

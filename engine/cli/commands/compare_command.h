@@ -1,9 +1,9 @@
-// `shardloom compare A B`: two runs, step by step.
+// `shardloom compare A B`: compares two runs, step by step.
 //
-// Says     of loss and gradient norm: in how many of the steps in common they differ, the first such step with both
+// Prints   for loss and gradient norm: in how many common steps they differ, the first such step with both
 //          values, the largest and the mean relative error (engine/observe/run_curves.h).
-// Returns  0 where all steps in common are the same, 1 at a difference.
-// Errors   ConfigError for what cannot be read, and for runs without a step in common.
+// Returns  0 if all common steps are the same, 1 at a difference.
+// Errors   ConfigError for unreadable inputs, and for runs without a common step.
 // Threads  one thread.
 #pragma once
 

@@ -1,6 +1,6 @@
 // The convert command: a conversion, with a bar on a terminal and a line at its end. Private to engine/cli.
 //
-// Stopped  by one of launch::kStopSignals between two pieces: what it has written is removed.
+// Stopped  by one of launch::kStopSignals between two pieces: its files are removed.
 // Errors   ConfigError for the user's input; launch::Interrupted.
 #pragma once
 

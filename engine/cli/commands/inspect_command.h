@@ -1,6 +1,6 @@
-// The inspect command: what a checkpoint holds, whether it is whole, how two differ. Private to engine/cli.
+// The inspect command: contents and integrity of a checkpoint, or differences of two. Private to engine/cli.
 //
-// Errors   ConfigError for a path that is no checkpoint.
+// Errors   ConfigError for a path that is not a checkpoint.
 #pragma once
 
 #include <ostream>
@@ -9,7 +9,7 @@
 
 namespace loom::cli {
 
-// The exit status: 0, or kExitFailed where something is damaged, or different.
+// The exit status: 0, or kExitFailed if something is damaged, or different.
 int run_inspect(const InspectArguments& arguments, std::ostream& out);
 
 }  // namespace loom::cli

@@ -7,7 +7,7 @@
 
 namespace loom::cli {
 
-// Merges with progress on `out`; throws what merge() throws, and launch::Interrupted for launch::kStopSignals.
+// Merges with progress on `out`; throws the errors of merge(), and launch::Interrupted for launch::kStopSignals.
 void run_merge(const MergeArguments& arguments, std::ostream& out);
 
 }  // namespace loom::cli

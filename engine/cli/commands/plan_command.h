@@ -1,8 +1,8 @@
-// The plan command: a plan of the step of a program - shardloom, or any pretrain program - printed, and
-// written as asked. Private to engine/cli.
+// The plan command: plans the step of a program (shardloom, or any pretrain program), prints the plan, and
+// writes it to files if flags request them. Private to engine/cli.
 //
 // Devices   --device: find_profile.h.
-// Errors    ConfigError for the user's input, with the names of the profiles there are.
+// Errors    ConfigError for the user's input, with the names of the available profiles.
 #pragma once
 
 #include <ostream>

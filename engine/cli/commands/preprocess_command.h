@@ -1,7 +1,7 @@
-// The preprocess command: a bar on a terminal, else lines of progress; what was dropped as warnings, and a line for
+// The preprocess command: a bar on a terminal, else lines of progress; dropped records as warnings, and a line for
 // each pair at its end. Private to engine/cli.
 //
-// Stopped  by one of launch::kStopSignals between two batches: nothing is left.
+// Stopped  by one of launch::kStopSignals between two batches: no output remains.
 // Errors   ConfigError for the user's input; launch::Interrupted.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace loom::cli {
 
 void run_preprocess(const PreprocessArguments& arguments, std::ostream& out);
 
-// How far it is: the bar of BytesProgress on a terminal, else a line when a multiple of log_interval records was
+// Progress: the bar of BytesProgress on a terminal, else a line whenever a multiple of log_interval records is
 // passed, at most one a second:
 //   1200 records, 3.1 of 8.0 MB
 class PreprocessProgressLines {
@@ -35,7 +35,7 @@ class PreprocessProgressLines {
   const std::int64_t log_interval_;
   const std::function<std::int64_t()> clock_;
   BytesProgress bar_;
-  std::int64_t lines_due_ = 0;  // multiples of log_interval that were passed
+  std::int64_t lines_due_ = 0;  // multiples of log_interval passed so far
   std::int64_t line_ns_;
 };
 

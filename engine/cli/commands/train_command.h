@@ -1,6 +1,6 @@
 // `shardloom train`. Private to engine/cli.
 //
-// Order    everything that can be wrong with the user's files is found first (TrainingInputs), on every rank, before
+// Order    every error in the user's files is found first (TrainingInputs), on every rank, before
 //          anything is allocated; then the ranks start.
 // Errors   ConfigError for the user's input; DeviceError, CommError from a run.
 // Threads  called once by the process's main thread; starts the ranks.
@@ -12,7 +12,7 @@
 
 namespace loom::cli {
 
-// Trains as asked; rank 0 writes progress and results to `out`, the model folder and metrics.jsonl. Under MPI this
+// Trains as configured; rank 0 writes progress and results to `out`, the model folder and metrics.jsonl. Under MPI this
 // process is one rank.
 void run_train(const job::Job& arguments, std::ostream& out);
 

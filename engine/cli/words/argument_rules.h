@@ -1,7 +1,7 @@
-// What values of flags have to be, by themselves and beside each other, and what follows from them where a flag is not
+// The rules for values of flags, single and combined, and the values that follow for flags that are not
 // given. Private to engine/cli.
 //
-// Errors   ConfigError: flag, value, what is allowed; of a training command all at once.
+// Errors   ConfigError: flag, value, allowed values; for a training command, all at once.
 #pragma once
 
 #include "engine/cli/words/arguments.h"
@@ -17,9 +17,9 @@ void check_sources(const job::Job& values, Program program);
 void settle(const Command& app, Program program, const launch::Start& start, job::Job& values, Refusals& refusals);
 // Under an MPI launcher: puts its number of ranks into `ranks`, and returns how many of them this machine has.
 int take_mpi_ranks(const Command& app, const launch::Start& start, int& ranks);
-// What a search looks for is not given beside it; what is given, it keeps.
+// A search's result may not be given beside it; other given values are kept.
 void settle_search(const Command& app, PlanArguments& values);
-// --world-size against --nproc-per-node.
+// Checks --world-size against --nproc-per-node.
 void check_world(const Command& app, int world_size);
 void check(const CompareArguments& values);
 

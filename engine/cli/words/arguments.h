@@ -1,14 +1,14 @@
-// The command lines: `shardloom train ...`, and so for plan, generate, chat, preprocess, compare, convert, merge and
-// inspect, and that of a pretrain program (pretrain.h).
+// The command lines: `shardloom train ...`, also for plan, generate, chat, preprocess, compare, convert, merge and
+// inspect, and the command line of a pretrain program (pretrain.h).
 //
-// Names    Megatron-LM's where Megatron has the flag; the meaning is then the same. Underscores may stand for the
+// Names    Megatron-LM's if Megatron has the flag; the meaning is then the same. Underscores may replace the
 //          dashes, as in torchrun. Flags of launch scripts that nothing here depends on are accepted
 //          (job/keys_foreign.cpp). Of a flag given twice the last counts, as with argparse.
 // Presets  --model-config and --fsdp2-config-path take the name of a file in configs/models and configs/fsdp2 too.
 // Units    iterations are optimizer steps; batch sizes are sequences.
-// Errors   ConfigError in one line: flag, value, what is allowed, nearest spelling; flags that are unknown or not taken
-//          here are all in one error, a line each. The program prints it and exits with kExitUsage. Everything that
-//          flags alone can tell is checked here, before anything is allocated; files are read by who needs them.
+// Errors   ConfigError in one line: flag, value, allowed values, nearest spelling; unknown and unsupported flags
+//          are all in one error, a line each. The program prints it and exits with kExitUsage. Every check that
+//          depends on flags alone is made here, before anything is allocated; files are read by their users.
 // Threads  none are started; nothing here calls exit().
 #pragma once
 
@@ -35,21 +35,21 @@ namespace loom::cli {
 
 // `shardloom compare A B`.
 struct CompareArguments {
-  std::filesystem::path a;  // a metrics.jsonl, an event file of TensorBoard, or a folder that holds them
+  std::filesystem::path a;  // a metrics.jsonl, an event file of TensorBoard, or a folder with them
   std::filesystem::path b;
   double tolerance = 0.0;     // relative error up to which values are the same
-  bool assert_equal = false;  // torchtitan's name for what is always so: status 1 at a difference
+  bool assert_equal = false;  // torchtitan's name for the default: status 1 at a difference
 };
 
-// `shardloom plan`: the training flags, and what is planned with them.
+// `shardloom plan`: the training flags, and the flags of the plan.
 struct PlanArguments {
   enum class Fit : std::uint8_t { kNothing, kMicroBatch, kWorldSize };
 
   job::Job train;                              // ranks: --world-size; data and outputs of training are not used
   std::string device = "h200";                 // a profile: a file, or the name of one in configs/devices
-  std::optional<std::filesystem::path> json;   // where the plan is written as JSON; "-": standard output, alone
-  std::optional<std::filesystem::path> trace;  // where the step's virtual time is written for Perfetto
-  // --micro-batch-size and --global-batch-size, where they are given: a search keeps them.
+  std::optional<std::filesystem::path> json;   // the file for the plan as JSON; "-": standard output, alone
+  std::optional<std::filesystem::path> trace;  // the file for the step's virtual time, for Perfetto
+  // --micro-batch-size and --global-batch-size, if given: a search keeps them.
   std::optional<int> micro_batch_size;
   std::optional<int> global_batch_size;
   bool sweep = false;       // try sharding sizes, reshard, recompute, prefetch and micro-batches; rank those that fit
@@ -61,7 +61,7 @@ struct ConvertArguments {
   std::variant<checkpoint::HfToDcp, checkpoint::DcpToHf, checkpoint::DcpToDcp, checkpoint::HfToMcore,
                checkpoint::McoreToHf>
       conversion;
-  std::vector<std::string> without_effect;  // flags of other converters that change nothing here
+  std::vector<std::string> without_effect;  // flags of other converters without effect here
 };
 
 // `shardloom merge`.
@@ -81,7 +81,7 @@ struct InspectArguments {
 // `shardloom preprocess`.
 struct PreprocessArguments {
   data::PreprocessOptions options;
-  std::vector<std::string> without_effect;  // flags that change nothing here
+  std::vector<std::string> without_effect;  // flags without effect here
 };
 
 // `shardloom config`.
@@ -113,8 +113,8 @@ using ParsedCommand = std::variant<job::Job, talk::GenerateArguments, talk::Chat
 ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start = launch::Start::detect(),
                               const dialects::Models& models = {});
 
-// Of a program of pretrain(): the flags of `shardloom train`, or behind the word `plan` those of `shardloom plan`,
-// except those that are its own, and what `extra` adds.
+// The command line of a pretrain() program: the flags of `shardloom train`, or behind the word `plan` the flags of
+// `shardloom plan`, with the program's replacements, and the flags that `extra` adds.
 using ParsedProgram = std::variant<job::Job, PlanArguments, EarlyExit>;
 ParsedProgram parse_program_arguments(int argc, const char* const* argv,
                                       const std::function<void(train::ExtraArguments&)>& extra,

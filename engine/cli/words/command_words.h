@@ -1,4 +1,4 @@
-// The words of a command line: how a command gets them, and the refusals of words that belong to no flag.
+// Parsing of a command line's words, and the refusals of words that belong to no flag.
 // Private to engine/cli.
 #pragma once
 
@@ -14,16 +14,16 @@ namespace loom::cli {
 using Apps = std::vector<const Command*>;
 
 // The words of a command line (without the program), with dashes for underscores in the names
-// of known flags: torchrun takes both. Of a flag with several values that is given again, the last values.
+// of known flags: torchrun accepts both. If a flag with several values is given again, the last values count.
 std::vector<std::string> known_words(std::vector<std::string> words, const Apps& apps);
-// The help's text, where the words ask for it. ConfigError for words that do not parse.
+// The help's text, if the words request it. ConfigError for words that do not parse.
 std::optional<EarlyExit> parse_words(Command& app, const std::vector<std::string>& words);
-// What there is to say of the unknown flags among the words that are left, a line each.
+// The messages on unknown flags among the remaining words, a line each.
 std::vector<std::string> unknown_flags(const Command& app);
-// ConfigError where a word is left that is no flag.
+// ConfigError if a remaining word is not a flag.
 void refuse_stray_words(const Command& app);
-// ConfigError where words are left: unknown flags and those that are refused, all at once; words that belong to no flag
-// only where that is all.
+// ConfigError if words remain: unknown and refused flags, all at once; words that belong to no flag
+// only if there are no others.
 void refuse_extras(const Command& app, const std::vector<std::string>& refused);
 [[noreturn]] void refuse_command(const std::vector<std::string>& words);
 

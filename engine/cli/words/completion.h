@@ -1,6 +1,6 @@
 // Shell completion: `shardloom completion bash|zsh|fish` prints a script that completes commands, the flags that the
-// help shows, and the words of choices, also behind "--flag="; other values complete as file names. The script is made
-// from the commands themselves.
+// help shows, and the words of choices, also behind "--flag="; other values complete as file names. The commands
+// themselves are the script's source.
 //
 // Errors   ConfigError for another shell.
 //
@@ -14,7 +14,7 @@
 
 namespace loom::cli {
 
-// `root`: the uppermost command, its flags and the commands below it added.
+// `root`: the top-level command, with its flags and subcommands added.
 std::string completion_script(std::string_view shell, const Command& root);
 
 }  // namespace loom::cli

@@ -1,13 +1,13 @@
-// The flags of `shardloom convert` and `shardloom inspect`, and the spellings of others' converters. Private to
+// The flags of `shardloom convert` and `shardloom inspect`, and the spellings of other converters. Private to
 // engine/cli.
 //
 // mm-convert   `mm-convert GenericDCPConverter hf_to_dcp --hf_dir ...`, as in MindSpeed-MM, is `convert hf-to-dcp`.
-//              Where JSONARGPARSE_DEFAULT_ENV is true, variables MM_CONVERT_GENERICDCPCONVERTER__HF_TO_DCP__HF_DIR give
+//              If JSONARGPARSE_DEFAULT_ENV is true, variables MM_CONVERT_GENERICDCPCONVERTER__HF_TO_DCP__HF_DIR set
 //              flags too.
 // mcore        the commands to and from Megatron-core, and MindSpeed-LLM's convert_ckpt: mcore_flags.h.
 // --config     a YAML file of flags, their names with underscores; also below GenericDCPConverter and the command's
 //              name.
-// Order        of environment, file and command line the last one counts.
+// Order        environment, file, command line: the last one counts.
 // Errors       ConfigError with flag, file:line or variable.
 #pragma once
 
@@ -25,16 +25,16 @@ class ConvertFlags {
   // Adds the commands to `convert`.
   explicit ConvertFlags(Command& convert);
 
-  // The words of a command line, with environment and file written out; other commands' stay as they are.
+  // The words of a command line, with environment and file expanded; other commands' stay as they are.
   std::vector<std::string> written_out(std::vector<std::string> words) const;
   std::vector<const Command*> apps() const;
-  // What the parse gave that is not taken here.
+  // The flags of the parse that are not supported here.
   const std::vector<std::string>& refused() const { return mcore_.refused(); }
   // After the parse.
   ConvertArguments settled() const;
 
  private:
-  // Flags of hf-to-dcp and dcp-to-hf, before they mean something.
+  // Flags of hf-to-dcp and dcp-to-hf, before they are interpreted.
   struct Given {
     std::vector<std::string> ties;
     std::string shard_size;

@@ -2,8 +2,8 @@
 //
 // The values are read here, so that every refusal has one form: flag, value, allowed values.
 //
-// Errors   ConfigError from the parse; with a list of refusals, a value that is not allowed is a line of that list, and
-//          the parse goes on.
+// Errors   ConfigError from the parse; with a list of refusals, an invalid value becomes a line of that list, and
+//          the parse continues.
 #pragma once
 
 #include <algorithm>
@@ -25,22 +25,22 @@
 
 namespace loom::cli {
 
-// A parser takes a flag's first value as it comes, even when it is the next flag: ConfigError. Only a TEXT may begin
-// with dashes.
+// A parser takes the word behind a flag as its first value, even if it is the next flag: ConfigError. Only a TEXT may
+// begin with dashes.
 void check_are_values(const Command& command, const std::string& name, const std::string& type,
                       const std::vector<std::string>& words);
 
-// Of values of a flag.
+// The number of a flag's values.
 constexpr int kAnyNumber = std::numeric_limits<std::int16_t>::max();
 
 class Flags {
  public:
-  // `refused`, where it is given: Command::gather_refusals().
+  // `refused`, if given: Command::gather_refusals().
   explicit Flags(Command& command, std::vector<std::string>* refused = nullptr) : command_(command) {
     if (refused != nullptr) command.gather_refusals(*refused);
   }
 
-  // The flags added from here on are printed under this heading; in the short help too where they are common.
+  // The flags added after this call are printed under this heading; in the short help too if they are common.
   void group(std::string heading, bool common = false) {
     group_ = std::move(heading);
     common_ = common ? group_ : "";
@@ -53,14 +53,14 @@ class Flags {
         [=, &value](const std::string& text) { value = job::read_whole<Integer>(first_name(name), text, least); });
   }
 
-  // None unless it is given.
+  // None unless given.
   void optional_whole(const std::string& name, std::optional<std::int64_t>& value, std::int64_t least,
                       const std::string& about) {
     add(name, "N", "", about,
         [=, &value](const std::string& text) { value = job::read_whole<std::int64_t>(first_name(name), text, least); });
   }
 
-  // `allowed` says in words what `holds` tests.
+  // `allowed` describes the test of `holds`.
   void real(const std::string& name, double& value, bool (*holds)(double), std::string_view allowed,
             const std::string& about) {
     add(name, "X", fmt::to_string(value), about,
@@ -127,7 +127,7 @@ class Flags {
                         [&value](bool on) { value = on; });
   }
 
-  // A flag whose text a function takes; of a repeated flag the last.
+  // A flag whose text is passed to a function; for a repeated flag, the last.
   void taken(const std::string& name, const std::string& type, const std::string& about,
              const std::function<void(const std::string&)>& take) {
     add(name, type, "", about, take);
@@ -153,7 +153,7 @@ class Flags {
 
   Command& command_;
   std::string group_;
-  std::string common_;  // the same, where its flags are in the short help
+  std::string common_;  // the same, if its flags are in the short help
 };
 
 }  // namespace loom::cli

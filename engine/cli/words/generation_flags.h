@@ -1,6 +1,6 @@
-// The flags of `generate` and `chat`: declared, checked, and filled in where they are not given. Private to engine/cli.
+// The flags of `generate` and `chat`: declarations, checks, and defaults. Private to engine/cli.
 //
-// Errors   ConfigError in one line: flag, value, what is allowed.
+// Errors   ConfigError in one line: flag, value, allowed values.
 #pragma once
 
 #include "engine/cli/words/arguments.h"

@@ -7,7 +7,7 @@
 
 namespace loom::cli {
 
-// After the parse. A plan binds nothing: CPU_AFFINITY_CONF is not read, --bind-core is checked and left.
+// Runs after the parse. A plan binds nothing: it does not read CPU_AFFINITY_CONF, and only checks --bind-core.
 void settle_host(bool planned, const launch::Start& start, launch::LaunchOptions& launch);
 
 }  // namespace loom::cli

@@ -1,13 +1,13 @@
-// The flags of `shardloom convert hf-to-mcore` and `mcore-to-hf`, and those of MindSpeed-LLM's converters. Private to
+// The flags of `shardloom convert hf-to-mcore` and `mcore-to-hf`, and of MindSpeed-LLM's converters. Private to
 // engine/cli.
 //
-// Names         those of convert_ckpt_v2.py, where it has the flag.
+// Names         from convert_ckpt_v2.py, if it has the flag.
 // convert_ckpt  `convert_ckpt` and `convert_ckpt_v2`, also with .py, are these two commands: --load-model-type and
-//               --save-model-type say which. mcore-to-hf by `convert_ckpt` reads config.json of --save-dir and writes
+//               --save-model-type select one. mcore-to-hf by `convert_ckpt` reads config.json of --save-dir and writes
 //               below it, to mg2hf, as that script does.
-// Others        flags that change nothing here are taken and named in one warning; those that would change the result
+// Others        flags without effect here are accepted and named in one warning; flags that would change the result
 //               and are not built are refused, all at once, together with the unknown ones.
-// Errors        ConfigError with flag, value and what is allowed.
+// Errors        ConfigError with flag, value and allowed values.
 #pragma once
 
 #include <optional>
@@ -25,11 +25,11 @@ class McoreFlags {
   // Adds the two commands to `convert`.
   explicit McoreFlags(Command& convert);
 
-  // The words of convert_ckpt and convert_ckpt_v2 as those of convert; others stay as they are.
+  // Translates the words of convert_ckpt and convert_ckpt_v2 to words of convert; others stay as they are.
   static std::vector<std::string> respelled(std::vector<std::string> words);
   std::vector<const Command*> apps() const { return {&to_mcore_, &to_hf_}; }
   bool parsed() const { return to_mcore_.parsed() || to_hf_.parsed(); }
-  // What the parse gave that is not taken here.
+  // The flags of the parse that are not supported here.
   const std::vector<std::string>& refused() const { return refused_; }
   // After the parse.
   ConvertArguments settled() const;

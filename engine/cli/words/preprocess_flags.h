@@ -1,9 +1,9 @@
-// The flags of `shardloom preprocess`, those of MindSpeed-LLM's preprocess_data. Private to engine/cli.
+// The flags of `shardloom preprocess`, and of MindSpeed-LLM's preprocess_data. Private to engine/cli.
 //
-// Names    preprocess_data is the same command.
-// YAML     the first word that is no flag: a path ending in .yaml, or the name of a file in configs/datasets. Its keys
-//          are the flags' names with underscores; of file and command line the latter counts.
-// Others   flags that change nothing here are taken and named in one warning; those that would change the result and
+// Names    preprocess_data is an alias.
+// YAML     the first word that is not a flag: a path ending in .yaml, or the name of a file in configs/datasets. Keys
+//          are the flags' names with underscores; the command line overrides the file.
+// Others   flags without effect here are accepted and named in one warning; flags that would change the result and
 //          are not built are refused together with the unknown ones.
 // Errors   ConfigError with flag or file:line.
 #pragma once
@@ -20,9 +20,9 @@ class PreprocessFlags {
  public:
   explicit PreprocessFlags(Command& app);
 
-  // The words of a command line, with the file written out; those of other commands stay as they are.
+  // The words of a command line, with the file expanded; other commands' words stay as they are.
   std::vector<std::string> written_out(std::vector<std::string> words) const;
-  // What the parse gave that is not taken here.
+  // The flags of the parse that are not supported here.
   const std::vector<std::string>& refused() const { return refused_; }
   // After the parse.
   PreprocessArguments settled() const;

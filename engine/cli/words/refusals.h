@@ -1,7 +1,7 @@
-// Refusals: what is wrong with a command line, gathered so that one run names all of it. Private to engine/cli.
+// Refusals: the errors of a command line, collected so that one run reports all of them. Private to engine/cli.
 //
-// Parsed     the first lines: unknown flags, flags that are not taken, values that are not allowed.
-// Follow-on  a check that comes later and names a flag of the first lines is left out: it may be wrong only because of
+// Parsed     the first lines: unknown flags, unsupported flags, invalid values.
+// Follow-on  a later check that names a flag of the first lines is left out: its error may only follow from
 //            them ("no model is given" beside a misspelt --model-config).
 #pragma once
 
@@ -30,9 +30,9 @@ class Refusals {
     }
   }
 
-  // Whether the parse found nothing.
+  // Whether the parse found no errors.
   bool parsed_well() const { return parsed_ == 0; }
-  // ConfigError with all lines; nothing where there is none.
+  // ConfigError with all lines; nothing if there are none.
   void raise() const;
 
  private:

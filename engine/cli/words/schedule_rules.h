@@ -1,11 +1,11 @@
-// What the flags of a run's length, its schedules and its loss scale have to be beside each other, and what follows
+// Rules that combine the flags of a run's length, its schedules and its loss scale, and the values that follow
 // from them. Private to engine/cli.
 //
-// Flags of these that change nothing beside the others, as in Megatron (the loss scale of a bf16 run, --lr-warmup-init
-// without warm-up), are named among those without effect.
+// Flags without effect beside the others, as in Megatron (the loss scale of a bf16 run, --lr-warmup-init
+// without warm-up), are listed among the flags without effect.
 //
 // Source   NVIDIA/Megatron-LM, megatron/training/arguments.py, validate_args.
-// Errors   ConfigError in one line: flag, value, what is allowed.
+// Errors   ConfigError in one line: flag, value, allowed values.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ void check_limit(std::string_view flag, std::int64_t value, std::int64_t most, s
 void settle_schedule(const Command& app, train::ScheduleOptions& schedule, job::WrittenFlags& written);
 void check_weight_decay(const Command& app, const train::ScheduleOptions& schedule);
 void settle_loss_scale(const Command& app, train::OptimizerOptions& optimizer, job::WrittenFlags& written);
-// After everything that looks at single steps. A plan has none to skip.
+// Runs after everything that refers to single steps. A plan has none to skip.
 void settle_iterations_to_skip(bool planned, job::Job& values);
 
 }  // namespace loom::cli

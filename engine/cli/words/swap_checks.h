@@ -1,6 +1,6 @@
-// Checks of the keys for swapped activations, and what one key sets of another. Private to engine/cli.
+// Checks of the keys for swapped activations, and the keys that follow from others. Private to engine/cli.
 //
-// Errors   ConfigError in one line: flag, value, what is allowed.
+// Errors   ConfigError in one line: flag, value, allowed values.
 #pragma once
 
 #include "engine/cli/words/arguments.h"
@@ -8,11 +8,11 @@
 
 namespace loom::cli {
 
-// --recompute-num-layers beside --swap-attention alone: MLPs that are computed again. Before settle_recompute().
+// --recompute-num-layers beside --swap-attention alone: recomputes MLPs. Before settle_recompute().
 void settle_swapped_recompute(train::ParallelOptions& parallel, offload::SwapOptions& swap);
 // After the kernels are settled.
 void settle_swap(job::Job& values);
-// No search beside the choice of tensors, which is one.
+// Refuses a search beside the choice of tensors, which is itself a search.
 void check_swap_search(const PlanArguments& values);
 
 }  // namespace loom::cli

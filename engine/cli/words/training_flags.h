@@ -1,4 +1,4 @@
-// The flags of the commands, declared: names, help, ranges, and where their values go. Private to engine/cli.
+// Declares the flags of the commands: names, help, ranges, and the members for their values. Private to engine/cli.
 #pragma once
 
 #include "engine/cli/words/arguments.h"
@@ -13,7 +13,7 @@ using job::Program;
 
 // The keys of the job that the program has, as flags of a command.
 void add_training(Command& command, Program program, job::Job& job);
-// Those of a plan beside them; `world_size` stays 0 where it is not given.
+// The flags of a plan beside them; `world_size` stays 0 if it is not given.
 void add_plan(Flags& flags, PlanArguments& values, int& world_size);
 void add_compare(Flags& flags, CompareArguments& values);
 

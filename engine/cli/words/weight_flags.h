@@ -1,6 +1,6 @@
-// Flags that all conversions of weights have. Private to engine/cli.
+// Flags of all conversions of weights. Private to engine/cli.
 //
-// Errors   ConfigError with flag, value and what is allowed.
+// Errors   ConfigError with flag, value and allowed values.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace loom::cli {
 
-// `names`: "--dtype", with other names behind commas.
+// `names`: "--dtype", with aliases behind commas.
 void add_dtype(Flags& flags, const std::string& names, std::optional<DType>& dtype);
 
 // --config FILE, which was taken out of the words before the parse.

@@ -1,10 +1,10 @@
 // DcpOutput: a checkpoint of torch.distributed.checkpoint in a folder of checkpoints, written file by file through the
 // store: it appears whole, with its manifest, and then the tracker names it. Private to engine/convert.
 //
-// Refused  a folder whose tracker or checkpoint of that name is there already.
+// Refused  a folder that already has a tracker or a checkpoint of that name.
 // Threads  one thread at a time.
-// Errors   ConfigError for the folder; Error where writing fails. An object that is destroyed before commit() removes
-//          what it has written.
+// Errors   ConfigError for the folder; Error if writing fails. An object destroyed before commit() removes
+//          its files.
 #pragma once
 
 #include <memory>
@@ -25,9 +25,9 @@ class DcpOutput {
   DcpOutput(const DcpOutput&) = delete;
   DcpOutput& operator=(const DcpOutput&) = delete;
 
-  // Files come one after another; the items are those of the metadata.
+  // Files come one after another; the items are the items of the metadata.
   void begin_file();
-  // Adds a piece to an item, in the file that was begun last.
+  // Adds a piece to an item, in the latest file.
   void tensor(io::DcpItem& item, const Offset& offset, const Shape& shape, const io::ByteProducer& content);
   void value(io::DcpItem& item, const io::PlainValue& value);
   void add(io::DcpItem item) { metadata_.items.push_back(std::move(item)); }

@@ -91,8 +91,7 @@ void refuse_mismatch(const NameMismatch& mismatch, const std::vector<std::string
   std::vector<std::string> counts;
   if (!missing.empty()) counts.push_back(counted(missing.size(), "missing"));
   if (!unexpected.empty()) counts.push_back(counted(unexpected.size(), "not expected"));
-  std::string text =
-      fmt::format("{}: its names are not those of {}: {}", checkpoint, wanted_by, fmt::join(counts, ", "));
+  std::string text = fmt::format("{}: its names do not match {}: {}", checkpoint, wanted_by, fmt::join(counts, ", "));
   for (std::size_t i = 0; i < std::min(missing.size(), kMostListed); ++i) {
     text += "\n  " + missing_line(missing[i], there);
   }

@@ -1,4 +1,4 @@
-// Names of tensors in a conversion: those that fused weights have, and the message about those that do not fit.
+// Names of tensors in a conversion: names of fused weights, and the message about names that do not match.
 // Private to engine/convert.
 #pragma once
 
@@ -11,21 +11,21 @@
 
 namespace loom::checkpoint {
 
-// The fused weights of a conversion, as a person named them.
+// The fused weights of a conversion, as the user named them.
 class FusedNames {
  public:
   explicit FusedNames(const std::vector<std::string>& names);
 
-  // Whether the parts of `name` have one of the names in a row; notes which.
+  // Whether consecutive parts of `name` equal one of the names; records which.
   bool has(std::string_view name);
-  // ConfigError for a name that has() never met, with the nearest of `tensors`.
+  // ConfigError for a name that has() never matched, with the nearest of `tensors`.
   void refuse_unmet(const std::string& where, const std::vector<std::string>& tensors) const;
 
  private:
   std::map<std::string, bool, std::less<>> met_;
 };
 
-// A tensor that should be there, under the names it has on both sides.
+// A missing tensor, under its names on both sides.
 struct MissingName {
   std::string hf_name;
   std::string dcp_name;
@@ -36,8 +36,8 @@ struct NameMismatch {
   std::vector<std::string> unexpected;  // names in the checkpoint
 };
 
-// ConfigError that lists both kinds of names, with the nearest one there is for each that is missing, unless there are
-// none. `there`: the names below "model." of the checkpoint; `wanted_by` says where the names come from.
+// ConfigError that lists both kinds of names, with the nearest existing name for each missing one; no error if both
+// are empty. `there`: the names below "model." of the checkpoint; `wanted_by`: the origin of the names.
 void refuse_mismatch(const NameMismatch& mismatch, const std::vector<std::string>& there, const std::string& checkpoint,
                      const std::string& wanted_by);
 

@@ -1,6 +1,6 @@
-// Experts in the spelling of another list of tensors.
+// Converts the names of experts to the names of another list of tensors.
 //
-// Life     the result reads from what `list` was made of.
+// Life     the result reads from the sources of `list`.
 //
 // Private to engine/convert.
 #pragma once
@@ -14,17 +14,17 @@
 
 namespace loom::checkpoint {
 
-// `list`, where Mixtral's published names are those of Qwen's families: the converters know these alone.
+// `list`, with Mixtral's published names replaced by the names of Qwen's families, the only ones the converters know.
 TensorList with_qwen_spelling(const TensorList& list);
 
-// `list`, where a tensor of all experts that `like` names one by one is taken apart (models/decoder/expert_weights.h).
+// `list`, with a tensor of all experts split if `like` names them one by one (models/decoder/expert_weights.h).
 TensorList with_experts_as_in(const TensorList& list, const TensorList& like);
 
-// Experts that a list names one by one ("P.experts.K.gate_proj.weight"), as the tensors of all of them that models have
-// ("P.experts.gate_up_proj"). Only sets that are whole, of one dtype, and of matrices of one shape are put together.
+// Experts that a list names one by one ("P.experts.K.gate_proj.weight"), as the models' tensors of all experts
+// ("P.experts.gate_up_proj"). Only sets that are complete, of one dtype, and of matrices of one shape are joined.
 struct FusedExperts {
   std::vector<OutputTensor> tensors;  // their parts are tensors of the list
-  std::set<std::string> taken;        // the names that they are made of
+  std::set<std::string> taken;        // the names of the tensors they consist of
 };
 FusedExperts fused_experts(const TensorList& list);
 

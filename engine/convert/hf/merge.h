@@ -1,14 +1,14 @@
-// MergeAdapter: a Hugging Face folder with an adapter of peft's folder added to its weights.
+// MergeAdapter: adds an adapter of peft's folder to the weights of a Hugging Face folder.
 //
 // Result    W' = W + scale * B A, in fp32 and rounded once to W's dtype; a Conv1D's W is [in, out], so that its update
-//           is transposed. Scale and rank are those of the adapter's file. Other tensors keep their bytes; those of
-//           modules_to_save are taken from the adapter, in the dtype that the base has them in.
-// Ties      where the adapter has one side of tie_word_embeddings, the result has both tensors, and config.json says
-//           that they are not tied.
-// Files     as the base has them; tokenizer, generation and chat settings are taken over.
+//           is transposed. Scale and rank come from the adapter's file. Other tensors keep their bytes; tensors of
+//           modules_to_save are taken from the adapter, in the base's dtype.
+// Ties      if the adapter has one side of tie_word_embeddings, the result has both tensors, and config.json declares
+//           them untied.
+// Files     as in the base; tokenizer, generation and chat settings are copied.
 // Memory    an adapter's two matrices, and pieces of rows.
-// Output    appears whole or not at all; nothing is written over.
-// Errors    ConfigError: an adapter of other shapes or names, a base that is damaged.
+// Output    appears whole or not at all; nothing is overwritten.
+// Errors    ConfigError: an adapter with other shapes or names, a damaged base.
 #pragma once
 
 #include <filesystem>

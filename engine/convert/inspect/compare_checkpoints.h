@@ -1,11 +1,11 @@
-// Two checkpoints tensor by tensor, whatever they are stored as and however they are cut.
+// Compares two checkpoints tensor by tensor, whatever their formats and shards.
 //
-// Names    as they are; where one is a Hugging Face folder or safetensors file and the other a checkpoint with tensors
-//          below "model.", those, without "model.", and nothing else of it.
+// Names    unchanged; if one is a Hugging Face folder or safetensors file and the other a checkpoint with tensors
+//          below "model.", only these, without "model.".
 // Values   of two checkpoints of torch.distributed.checkpoint are compared too.
 // Reading  in pieces; checksums are verified as everywhere.
 // Threads  one thread at a time.
-// Errors   those of the readers.
+// Errors   the readers' errors.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -24,12 +24,12 @@ struct TensorDifference {
   DType dtype_b = DType::kF32;
   Shape shape_a;
   Shape shape_b;
-  std::optional<Difference> elements;  // where the shapes are the same
+  std::optional<Difference> elements;  // if the shapes are the same
 };
 
 struct ValueDifference {
   std::string name;
-  std::string a;  // as Python's repr() has it; empty where it is not there
+  std::string a;  // as Python's repr(); empty if absent
   std::string b;
 };
 

@@ -1,13 +1,13 @@
-// Inspection: what a checkpoint holds and whether it is whole, for people and as JSON.
+// Inspection: the contents of a checkpoint and their integrity, for users and as JSON.
 //
-// Verdict   of each file: held to its size and CRC-32C where the checkpoint has a manifest (manifest.h); else, in a
-//           checkpoint of torch.distributed.checkpoint, to the checksums of the zip archives in it. safetensors files
+// Verdict   of each file: checked against size and CRC-32C if the checkpoint has a manifest (manifest.h); else, in a
+//           checkpoint of torch.distributed.checkpoint, against the checksums of its zip archives. safetensors files
 //           have no checksums: header and sizes are checked.
-// Reading   every byte that a checksum covers, in blocks; never more than one block in memory.
-// Damage    is no error here: it is in the result.
+// Reading   every byte covered by a checksum, in blocks; never more than one block in memory.
+// Damage    is no error here: the result holds it.
 // Units     bytes; elements.
 // Threads   one thread at a time.
-// Errors    ConfigError for a path that is no checkpoint.
+// Errors    ConfigError for a path that is not a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -49,17 +49,17 @@ struct Inspection {
   std::filesystem::path path;
   std::string kind;
   std::vector<InspectedTensor> tensors;
-  std::vector<std::pair<std::string, io::PlainValue>> values;  // dicts taken apart: "args.lr"
+  std::vector<std::pair<std::string, io::PlainValue>> values;  // dicts are flattened: "args.lr"
   std::vector<InspectedFile> files;
-  std::vector<std::string> problems;  // that are of no single file: .metadata that cannot be read
+  std::vector<std::string> problems;  // of no single file: .metadata that cannot be read
 
   bool damaged() const;
 };
 
-// `filter`: tensors and values whose name has it in it, or matches it where it has a * or ?; files are all verified.
+// `filter`: tensors and values whose name contains it, or matches it if it has a * or ?; all files are verified.
 Inspection inspect(const std::filesystem::path& given, const std::string& filter = {});
 
-// With `boxes` a line for each box of a tensor.
+// With `boxes`, a line for each box of a tensor.
 std::string to_text(const Inspection& inspection, bool boxes);
 nlohmann::ordered_json to_json(const Inspection& inspection);
 

@@ -1,9 +1,9 @@
-// OpenedCheckpoint: tensors and values of a path, whatever it is: a checkpoint of torch.distributed.checkpoint, a
+// OpenedCheckpoint: tensors and values of a path of any kind: a checkpoint of torch.distributed.checkpoint, a
 // folder of checkpoints, a Hugging Face folder, a safetensors file.
 //
 // Threads  one thread at a time.
-// Errors   ConfigError for a path that is none of these; io::FileDamage and ConfigError of the readers for files that
-//          are damaged.
+// Errors   ConfigError for a path that is none of these; the readers' io::FileDamage and ConfigError for
+//          damaged files.
 #pragma once
 
 #include <filesystem>
@@ -18,11 +18,11 @@
 
 namespace loom::checkpoint {
 
-// Where a path leads, by what is there; nothing is read but names.
+// The kind of checkpoint at a path, by the files there; only names are read.
 struct CheckpointPlace {
   enum class Kind { kDcp, kHuggingFace, kSafetensors };
 
-  std::filesystem::path path;  // of a checkpoint, in a folder of them
+  std::filesystem::path path;  // of a checkpoint, also inside a folder of checkpoints
   Kind kind = Kind::kDcp;
 };
 CheckpointPlace place_of(const std::filesystem::path& given);
@@ -35,9 +35,9 @@ class OpenedCheckpoint {
 
   const CheckpointPlace& place() const { return place_; }
   const TensorList& tensors() const { return tensors_; }
-  // Of a checkpoint with a manifest: every byte (manifest_check.h).
+  // Checks every byte of a checkpoint with a manifest (manifest_check.h).
   void check_whole();
-  // Null but for kDcp.
+  // Null except for kDcp.
   const io::DcpFolder* dcp() const { return dcp_ ? &*dcp_ : nullptr; }
 
  private:

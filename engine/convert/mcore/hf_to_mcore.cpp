@@ -42,7 +42,7 @@ class ToMcore {
         shape_(shape),
         list_(list),
         plan_(plan_layers(shape.layers, options.pipeline)),
-        misfits_(fmt::format("{}: its tensors are not those of {} by {}", options.load_dir.string(), shape.model_type,
+        misfits_(fmt::format("{}: its tensors do not match {} by {}", options.load_dir.string(), shape.model_type,
                              shape.file.string())) {
     check_sizes();
     tied_ = is_tied();

@@ -1,15 +1,15 @@
-// McoreFolder: the tensors of a checkpoint of Megatron-core, by rank, stage and chunk, as its files hold them.
+// McoreFolder: the tensors of a Megatron-core checkpoint, by rank, stage and chunk, as its files hold them.
 // Private to engine/convert.
 //
-// Sizes    are those of the directories' names; a single number behind the tensor rank is a stage, unless all files
+// Sizes    come from the directories' names; a single number behind the tensor rank is a stage, unless all files
 //          hold the embedding: then it is an expert rank.
-// Ranks    every combination is there, or only those of ranks that count tensor and expert ranks at once (experts that
+// Ranks    every combination exists, or only the ranks that count tensor and expert ranks at once (experts that
 //          are whole on each tensor rank).
-// Reading  boxes of tensors; the storage of a tensor is read whole once, for its checksum, when its first box is. At
-//          most 64 files are held open.
-// Safety   files are described by pickles, of which nothing is called or made.
+// Reading  boxes of tensors; the storage of a tensor is read whole once, for its checksum, with its first box. At
+//          most 64 files are open.
+// Safety   files are described by pickles, from which nothing is called or constructed.
 // Threads  one thread at a time.
-// Errors   ConfigError for a folder that is none, and for files that are missing; io::FileDamage.
+// Errors   ConfigError for an invalid folder, and for missing files; io::FileDamage.
 #pragma once
 
 #include <filesystem>
@@ -53,14 +53,14 @@ class McoreFolder {
 
   // Sorted by stage, expert rank and tensor rank.
   const std::vector<McoreFile>& files() const { return files_; }
-  // Null where such a rank has no file.
+  // Null if such a rank has no file.
   const McoreFile* file(const McoreRank& rank) const;
-  // The first file of a tensor rank of a stage: of the lowest expert rank that has one.
+  // The first file of a tensor rank of a stage: of its lowest expert rank.
   const McoreFile& first_of(int stage, int tensor) const;
   // The first file of an expert rank of a stage.
   const McoreFile& first_of_expert(int stage, int expert) const;
   // A tensor of a list of this folder, in another shape of as many elements; valid as long as this object. ConfigError
-  // where its elements do not lie row-major.
+  // if its elements are not row-major.
   const SourceTensor& reshaped(const SourceTensor& tensor, const Shape& shape);
 
  private:

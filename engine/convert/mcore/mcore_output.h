@@ -1,10 +1,10 @@
 // McoreOutput: iter_0000001 of a folder of Megatron's checkpoints, written file by file beside its place: it appears
 // whole, and then the tracker names it. Private to engine/convert.
 //
-// Refused  a folder whose tracker or checkpoint of that name is there already.
+// Refused  a folder that already has a tracker or a checkpoint of that name.
 // Threads  one thread at a time.
-// Errors   ConfigError for the folder; Error where writing fails. An object that is destroyed before commit() removes
-//          what it has written.
+// Errors   ConfigError for the folder; Error if writing fails. An object destroyed before commit() removes
+//          its files.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +20,7 @@ namespace loom::checkpoint {
 
 inline constexpr const char* kMcoreFile = "model_optim_rng.pt";
 
-// "mp_rank_00", "mp_rank_00_001", "mp_rank_00_001_002"; stage and expert rank where there is more than one.
+// "mp_rank_00", "mp_rank_00_001", "mp_rank_00_001_002"; stage and expert rank if there is more than one.
 std::string mcore_rank_name(int tensor_rank, std::optional<int> stage, std::optional<int> expert_rank);
 
 class McoreOutput {

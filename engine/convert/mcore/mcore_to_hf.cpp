@@ -67,7 +67,7 @@ class ToHf {
         shape_(shape),
         assets_(assets),
         folder_(folder),
-        misfits_(fmt::format("{}: its tensors are not those of {} by {}", folder.path().string(), shape.model_type,
+        misfits_(fmt::format("{}: its tensors do not match {} by {}", folder.path().string(), shape.model_type,
                              shape.file.string())) {
     if (assets.names()) {
       for (const std::string& name : *assets.names()) wanted_.insert(models::qwen_spelling(name));

@@ -1,7 +1,7 @@
-// Misfits: tensors of a folder or a checkpoint that are not those of the model, gathered for one error.
+// Misfits: tensors of a folder or a checkpoint that do not match the model, collected for one error.
 // Private to engine/convert.
 //
-// Bound    at the thousandth the error is thrown at once: a config.json may claim any number of layers and experts.
+// Bound    the thousandth throws the error at once: a config.json may claim any number of layers and experts.
 // Errors   ConfigError with the count and the first six lines, sorted.
 #pragma once
 
@@ -14,11 +14,11 @@ namespace loom::checkpoint {
 
 class Misfits {
  public:
-  // `head` begins the error: "DIR: its tensors are not those of llama by DIR/config.json".
+  // `head` begins the error: "DIR: its tensors do not match llama by DIR/config.json".
   explicit Misfits(std::string head) : head_(std::move(head)) {}
 
   bool empty() const { return lines_.empty(); }
-  // A line of the error, escaped; the same line twice is one. Names from files are given as shown_text().
+  // Adds a line to the error, escaped; equal lines count once. Names from files are given as shown_text().
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
     add_line(fmt::format(format, std::forward<Args>(args)...));

@@ -1,8 +1,8 @@
-// The sizes of a decoder that converting between layouts needs, as models/decoder/decoder_config.h reads them. Private
+// The sizes of a decoder for conversion between layouts, as models/decoder/decoder_config.h reads them. Private
 // to engine/convert.
 //
 // Threads  any.
-// Errors   ConfigError with the file: a family that is not converted, and those of a decoder's config.json.
+// Errors   ConfigError with the file: an unsupported family, and the errors of a decoder's config.json.
 #pragma once
 
 #include <cstdint>
@@ -38,19 +38,19 @@ struct ModelShape {
   bool head_norms = false;                      // of queries and keys
   bool mixtral_names = false;                   // of experts in published folders (models/decoder/expert_weights.h)
   std::int64_t sparse_step = 1;                 // every sparse_step-th layer has experts,
-  std::vector<std::int64_t> dense_layers = {};  // but for these
+  std::vector<std::int64_t> dense_layers = {};  // except these
 
   bool has_experts(std::int64_t layer) const;
   bool has_dense_layers() const { return experts == 0 || sparse_step > 1 || !dense_layers.empty(); }
   std::int64_t heads_of_group() const { return heads / groups; }
-  // Of the matrix of queries, keys and values.
+  // Rows of the matrix of queries, keys and values.
   std::int64_t qkv_rows() const { return (heads + 2 * groups) * head_width; }
 };
 
 // `flag` begins the message about a folder without config.json.
 ModelShape read_model_shape(const std::string& flag, const std::filesystem::path& folder);
 
-// ConfigError where the model is not what a person says it is.
+// ConfigError if the model differs from the user's description.
 void check_model(const ModelShape& shape, const ModelChecks& checks);
 
 }  // namespace loom::checkpoint

@@ -1,9 +1,9 @@
-// Tensors made of others without a copy: boxes of them below or beside one another, repeated, transposed. What is read
-// of them lives as long as the sources and the Views. Private to engine/convert.
+// Tensors composed of others without a copy: boxes of them below or beside one another, repeated, transposed. They are
+// valid as long as the sources and the Views. Private to engine/convert.
 //
-// Memory   of a read: the box that is asked for, once more where it is transposed.
+// Memory   of a read: the requested box, twice if it is transposed.
 // Threads  one thread at a time.
-// Errors   those of the readers; ConfigError for parts of two dtypes.
+// Errors   the readers' errors; ConfigError for parts of two dtypes.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ Matrix matrix_of(const SourceTensor& tensor);
 // Matrix `index` of a tensor [E, rows, columns].
 Matrix matrix_of(const SourceTensor& tensor, std::int64_t index);
 
-// ConfigError where the parts of tensor `name` have two dtypes.
+// ConfigError if the parts of tensor `name` have two dtypes.
 void check_one_dtype(const std::string& name, const std::vector<TensorPart>& parts);
 
 class Views {

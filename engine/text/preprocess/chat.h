@@ -1,4 +1,4 @@
-// Chat: what a record says, whatever its format. Private to engine/text.
+// Chat: the contents of a record in any format. Private to engine/text.
 #pragma once
 
 #include <string>

@@ -141,7 +141,7 @@ class MessageReader : public ColumnReader {
     return content->get<std::string>();
   }
 
-  // A tag that is switched off is nobody's.
+  // A tag that is switched off matches no role.
   std::optional<Role> role_of(const std::string& text) const {
     const Tags& tags = columns_.tags;
     if (text.empty()) return std::nullopt;

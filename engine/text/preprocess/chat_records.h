@@ -1,4 +1,4 @@
-// ChatReader: records of instructions as chats. Private to engine/text.
+// ChatReader: converts records of instructions to chats. Private to engine/text.
 //
 // alpaca     history, then prompt and query with a newline between them; the answer, or chosen and rejected.
 // sharegpt   messages, which alternate: user or observation, assistant or function. The first may be the system text.
@@ -21,7 +21,7 @@ namespace loom::data {
 class ChatReader {
  public:
   virtual ~ChatReader() = default;
-  // A chat has a prompt of odd length and one answer, of pairs two.
+  // A chat has a prompt of odd length and one answer, or two for pairs.
   virtual std::variant<Chat, DropReason> read(const Record& record) const = 0;
   virtual void check_columns(std::span<const Record> records) const = 0;
 };

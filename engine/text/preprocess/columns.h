@@ -1,8 +1,8 @@
-// Columns: which columns and tags of records hold what, as --map-keys says. Private to engine/text.
+// Columns: the roles of the columns and tags of records, from --map-keys. Private to engine/text.
 //
 // Formats   alpaca: instruction, input, output. sharegpt: a list of messages with tags. openai: messages with OpenAI's
 //           roles.
-// Names     an empty name is a column that is switched off. What --map-keys does not name keeps its default.
+// Names     an empty name switches a column off. Columns that --map-keys does not name keep their defaults.
 // Errors    ConfigError with the place of the map and the key.
 #pragma once
 
@@ -41,28 +41,28 @@ struct Columns {
   Tags tags = {};
 };
 
-// `pairs`: records have chosen and rejected.
+// `pairs`: records have chosen and rejected answers.
 Columns columns_of(const HandlerOptions& options, RecordFormat format, bool pairs);
 
-// A column that records must have, and what for: "query".
+// A column that records must have, and its role: "query".
 struct WantedColumn {
   std::string name;
   std::string use;
 };
 
-// Those of a format that are switched on.
+// The columns of a format that are switched on.
 std::vector<WantedColumn> wanted_columns(const Columns& columns, RecordFormat format, bool pairs);
 
-// Throws for a column that none of the records has. `place`: where columns are named.
+// Throws for a column that no record has. `place`: where columns are named.
 void check_wanted(std::span<const WantedColumn> wanted, std::span<const Record> records, const std::string& place);
 
 // --- a column of a record ---
 
 using RecordJson = nlohmann::ordered_json;
 
-// Nothing when the name is empty, and for null.
+// Nothing for an empty name, and for null.
 const RecordJson* value_of(const Record& record, const std::string& column);
-// Empty for nothing. ConfigError for what is no text.
+// Empty for nothing. ConfigError for any other type than text.
 std::string text_of(const Record& record, const std::string& column);
 // Throws "WHERE: PLACE is VALUE; MESSAGE".
 [[noreturn]] void refuse_value(const Record& record, const std::string& place, const RecordJson& value,

@@ -1,8 +1,8 @@
-// convert_records: the records of some files, converted by several threads and given to a sink in their order. Private
+// convert_records: converts the records of some files on several threads, and passes them to a sink in order. Private
 // to engine/text.
 //
-// Drops    counted by reason with their first places. A sample that is too long is counted here; the sink decides what
-//          becomes of it.
+// Drops    counted by reason, with their first places. A sample that is too long is counted here; the sink decides
+//          its treatment.
 // Columns  are checked on the first batch.
 // Threads  the sink and the watcher are called in any of the workers, one call at a time.
 // Errors   the first one in the order of the records.
@@ -18,7 +18,7 @@ namespace loom::data {
 
 using SampleSink = std::function<void(SampleIds& sample)>;
 
-// A sample of which some key has seq_length ids or more.
+// Whether some key of a sample has seq_length ids or more.
 bool is_too_long(const SampleIds& sample, const std::optional<std::int64_t>& seq_length);
 
 class DropCounter {
@@ -38,13 +38,13 @@ struct RecordSource {
 struct ConversionOptions {
   int workers = 1;
   std::optional<std::int64_t> max_records = {};
-  std::optional<std::int64_t> seq_length = {};  // none where long samples are cut later
+  std::optional<std::int64_t> seq_length = {};  // none if long samples are cut later
 };
 
-// What all sources of a run gave so far.
+// The results of all sources of a run so far.
 struct ConversionCounts {
   std::int64_t records = 0;
-  std::uint64_t done_bytes = 0;  // of the sources before
+  std::uint64_t done_bytes = 0;  // of the earlier sources
   std::uint64_t all_bytes = 0;
   DropCounter drops;
 };

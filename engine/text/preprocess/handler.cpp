@@ -39,7 +39,7 @@ constexpr std::array<Entry, 13> kHandlers = {{{"GeneralPretrainHandler", make_ge
                                               {"R1SharegptStyleInstructionHandler", make_sharegpt_r1},
                                               {"AlpacaStyleProcessRewardHandler", make_process_reward, false}}};
 
-// Of MindSpeed-LLM, and not here.
+// Handlers of MindSpeed-LLM that are not built here.
 constexpr std::array<std::string_view, 7> kOthers = {
     "GeneralInstructionHandler", "BelleMultiTurnInstructionHandler", "MOSSMultiTurnHandler",
     "MOSSInstructionHandler",    "LeetcodePythonInstructionHandler", "StackOverflowPythonPretrainHandler",

@@ -8,7 +8,7 @@
 
 namespace loom::data {
 
-// What handlers are made of.
+// The parts of handlers.
 struct HandlerParts {
   const HandlerOptions& options;
   const Tokenizer& tokenizer;
@@ -20,7 +20,7 @@ std::unique_ptr<Handler> make_general_pretrain(const HandlerParts& parts);
 std::unique_ptr<Handler> make_alpaca_pretrain(const HandlerParts& parts);
 std::unique_ptr<Handler> make_sharegpt_pretrain(const HandlerParts& parts);
 
-// Those with a template: ...InstructionHandler, ...PairwiseHandler, PPO..., R1....
+// Handlers with a template: ...InstructionHandler, ...PairwiseHandler, PPO..., R1....
 std::unique_ptr<Handler> make_alpaca_instruction(const HandlerParts& parts);
 std::unique_ptr<Handler> make_sharegpt_instruction(const HandlerParts& parts);
 std::unique_ptr<Handler> make_openai_instruction(const HandlerParts& parts);
@@ -32,9 +32,9 @@ std::unique_ptr<Handler> make_sharegpt_r1(const HandlerParts& parts);
 
 std::unique_ptr<Handler> make_process_reward(const HandlerParts& parts);
 
-// The end of a document, for --append-eod; ConfigError where the tokenizer has none.
+// The end of a document, for --append-eod; ConfigError if the tokenizer has none.
 TokenId eod_of(const SpecialIds& ids);
-// A warning for --append-eod where it changes nothing.
+// A warning for --append-eod if it has no effect.
 void warn_of_unused_eod(const HandlerOptions& options);
 
 }  // namespace loom::data

@@ -1,11 +1,11 @@
 // Packing: several samples in one line of exactly seq_length ids.
 //
-// Bins       greedy: while lengths remain, a new bin takes again and again the largest length that still fits. Of equal
-//            lengths the sample that comes last in `lengths` goes first. The capacity is seq_length - 1.
+// Bins       greedy: while lengths remain, a new bin repeatedly takes the largest length that still fits. Among equal
+//            lengths, the sample that comes last in `lengths` goes first. The capacity is seq_length - 1.
 //            Lengths 8 3 5 1 9 4 and capacity 9 give the bins of lengths [9] [8 1] [5 4] [3].
 // Line       the samples of a bin one after the other, filled up: input_ids with the pad id, labels with -100,
 //            attention_mask with 1. With --neat-pack attention_mask is 1 over the first sample, 2 over the second, ...,
-//            and 0 where it is filled up.
+//            and 0 in the padding.
 // Too long   seq_length ids or more: dropped before, with --neat-pack cut to seq_length - 1 by cut_sample().
 // Threads    pure functions.
 // Errors     InvariantError for a sample that does not fit.
@@ -36,7 +36,7 @@ std::vector<std::vector<std::int64_t>> pack_bins(std::span<const std::int64_t> l
 
 void cut_sample(SampleIds& sample, std::int64_t length);
 
-// `samples` are those of one bin.
+// `samples` are the samples of one bin.
 SampleIds pack_bin(std::span<const std::string> keys, std::span<const SampleIds> samples, const PackedLine& line);
 
 }  // namespace loom::data

@@ -1,9 +1,9 @@
 // PairOutputs: the pairs .bin/.idx that one run writes, all of them or none. Private to engine/text.
 //
-// Checked  before anything is computed: the folder of --output-prefix is there and can be written, no other run writes
+// Checked  before anything is computed: the folder of --output-prefix exists and can be written, no other run writes
 //          these names, no output is an input, a link, a folder or a device.
 // Threads  one thread at a time.
-// Errors   ConfigError with --output-prefix; Error where the disk is full.
+// Errors   ConfigError with --output-prefix; Error if the disk is full.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace loom::data {
 
-// What a run reads, with the flags that name it.
+// The inputs of a run, with their flags.
 using NamedInputs = std::vector<std::pair<std::string, std::filesystem::path>>;
 
 class PairOutputs {
@@ -34,10 +34,10 @@ class PairOutputs {
   std::size_t size() const { return writers_.size(); }
   io::IndexedWriter& writer(std::size_t pair) { return *writers_[pair]; }
   void add_document(std::size_t pair, std::span<const std::int32_t> tokens);
-  void add_empty_document();  // to all of them
+  void add_empty_document();  // to all pairs
   void count_tokens(std::size_t pair, std::int64_t tokens) { pairs_[pair].tokens += tokens; }
 
-  // Makes them visible.
+  // Makes the pairs visible.
   std::vector<WrittenPair> commit();
 
  private:

@@ -1,13 +1,13 @@
-// run_preprocess: files of records as pairs .bin/.idx of token ids, or pairs merged, as MindSpeed-LLM's preprocess_data
-// makes them.
+// run_preprocess: converts files of records to pairs .bin/.idx of token ids, or merges pairs, like MindSpeed-LLM's
+// preprocess_data.
 //
 // Order     records are written in the order of their files, whatever the number of workers: the same bytes.
-// Files     all pairs appear when all of them are whole on the disk. A run that fails, is interrupted or killed leaves
-//           what was there before; nothing is written over an input, a link or a device.
-// Memory    a few batches for each worker, 12 bytes a sequence and key; 12 more a sample where samples are packed or
-//           mixed, which are put aside on the disk of the output meanwhile.
+// Files     all pairs appear once all of them are complete on the disk. A run that fails, is interrupted or killed
+//           leaves the earlier files; an input, a link or a device is never overwritten.
+// Memory    a few batches for each worker, 12 bytes a sequence and key; 12 more a sample if samples are packed or
+//           mixed, which are stored on the output's disk meanwhile.
 // Threads   `workers` convert; `watch` is called in any of them, one call at a time.
-// Errors    ConfigError with flag, or file and line; Error where the disk is full. What `watch` throws ends the run.
+// Errors    ConfigError with flag, or file and line; Error if the disk is full. An exception of `watch` ends the run.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace loom::data {
 
 inline constexpr std::size_t kPlacesOfDrops = 3;
 
-// Records that gave no sequence, for one reason.
+// Records without a sequence, for one reason.
 struct DropCount {
   DropReason reason = DropReason::kTooLong;
   std::int64_t records = 0;
@@ -38,7 +38,7 @@ struct WrittenPair {
 };
 
 struct PreprocessSummary {
-  std::int64_t records = 0;  // read; 0 where pairs are merged
+  std::int64_t records = 0;  // read; 0 if pairs are merged
   std::uint64_t input_bytes = 0;
   std::vector<WrittenPair> pairs;
   std::vector<DropCount> dropped;  // reasons that occurred

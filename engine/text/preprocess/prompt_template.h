@@ -1,8 +1,8 @@
-// PromptTemplate: a conversation as the ids that a model answers, by a template that preprocess made its samples with
+// PromptTemplate: converts a conversation to the prompt's ids, by a template that preprocess used for its samples
 // (docs/preprocess.md).
 //
 // Threads  const after construction; a TokenEncoder belongs to one thread.
-// Errors   ConfigError: no such template, a template that does not fit the tokenizer.
+// Errors   ConfigError: an unknown template, a template that does not fit the tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -20,14 +20,14 @@ class Template;
 
 class PromptTemplate {
  public:
-  // `file` empty: configs/finetune/templates.json of those that are shipped. `folder` is that of the tokenizer.
+  // `file` empty: the shipped configs/finetune/templates.json. `folder` is the tokenizer's.
   PromptTemplate(const std::filesystem::path& file, const std::string& name, EnableThinking thinking,
                  const Tokenizer& tokenizer, const std::filesystem::path& folder);
   ~PromptTemplate();
 
   // `said`: user, assistant, user, ..., user.
   std::vector<TokenId> ids(const std::string& system, std::span<const std::string> said, TokenEncoder& encoder) const;
-  // What ends an answer: eos, and the template's stop words.
+  // The ids that end an answer: eos, and the template's stop words.
   const std::vector<TokenId>& ends() const { return ends_; }
 
  private:

@@ -1,7 +1,7 @@
 // RecordFilesReader: the batches of several files of records, one file behind the other. Private to engine/text.
 //
 // Threads  one thread at a time. done_bytes() and all_bytes() count over all files.
-// Errors   those of open_records(); ConfigError where a file is gone.
+// Errors   the errors of open_records(); ConfigError if a file is gone.
 #pragma once
 
 #include <vector>
@@ -22,7 +22,7 @@ class RecordFilesReader final : public RecordReader {
   const std::vector<std::filesystem::path> files_;
   std::size_t opened_ = 0;
   std::unique_ptr<RecordReader> current_;
-  std::uint64_t bytes_before_ = 0;  // of the files that are read
+  std::uint64_t bytes_before_ = 0;  // of the files that are read completely
   std::uint64_t all_bytes_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// SampleStore: samples put aside on the disk of the output, read back by number. Private to engine/text.
+// SampleStore: samples stored temporarily on the output's disk, read back by number. Private to engine/text.
 //
 // Memory   16 bytes a sample, and a buffer of 1 MiB.
 // Threads  one thread at a time.
-// Errors   those of io::ScratchFile.
+// Errors   the errors of io::ScratchFile.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class SampleStore {
 
   void add(const SampleIds& sample);
   std::int64_t size() const { return std::ssize(lengths_); }
-  // Of the first key of each.
+  // The length of each sample's first key.
   const std::vector<std::int64_t>& lengths() const { return lengths_; }
   SampleIds read(std::int64_t sample);
 

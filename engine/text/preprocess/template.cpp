@@ -34,7 +34,7 @@ Placeholder next_placeholder(std::string_view text, std::size_t from, const Fill
   return next;
 }
 
-// Of content and idx only the first is one.
+// For content and idx, only the first is a placeholder.
 Piece piece_of_text(std::string_view text, FilledFormat::Names names) {
   Piece piece;
   std::size_t done = 0;
@@ -229,7 +229,7 @@ void Template::encode_message(const Message& message, std::size_t number, const 
     case Role::kFunction:
       return encode_function(message, where, encoder, ids);
     case Role::kSystem:
-      require(false, "a system message stands within a chat");
+      require(false, "a system message occurs within a chat");
   }
 }
 

@@ -55,7 +55,7 @@ void check_placeholders(const JsonNode& list, const Slots& slots, Placeholders w
     return;
   }
   if (holds(slots, "{{content}}")) return;
-  if (wanted == Placeholders::kContent) list.refuse("no slot has {{{{content}}}}; put it where the message stands");
+  if (wanted == Placeholders::kContent) list.refuse("no slot has {{{{content}}}}; put it at the message's place");
   if (holds(slots, "{{name}}") && holds(slots, "{{arguments}}")) return;
   list.refuse("no slot has {{{{content}}}}, and not both {{{{name}}}} and {{{{arguments}}}} are there; put them in");
 }

@@ -1,14 +1,14 @@
-// Templates of prompts, as a templates.json of MindSpeed-LLM's says: a list of objects, one a template.
+// Templates of prompts in a templates.json of MindSpeed-LLM's: a list of objects, one per template.
 //
 // Formats    format_user, format_assistant, format_system, format_function, format_observation, format_separator,
-//            format_prefix: {"slots": [...]}. What is left out is filled in here: user, system and observation
+//            format_prefix: {"slots": [...]}. Missing formats are filled in here: user, system and observation
 //            "{{content}}" (observation: as user), assistant "{{content}}" and eos, function "Action: {{name}}\nAction
 //            Input: {{arguments}}" and eos, the others empty. With efficient_eos the defaults have no eos.
-// Slots      a text, in which {{content}}, and in user's {{idx}}, stand for what is put in (the first of each; all of
+// Slots      a text with placeholders: {{content}}, and in user's {{idx}} (the first of each is replaced; all of
 //            {{name}} and {{arguments}}); ["bos_token"] or ["eos_token"]; {"token": T}, the id of T.
 // Classes    template_class: Template, Llama2Template, LFDefaultTemplate, ReasoningTemplate (template.h).
-// Errors     ConfigError with file, template and key: a slot that is none, a text without its placeholder, a key that
-//            is not read, a name that is not there or stands twice.
+// Errors     ConfigError with file, template and key: an invalid slot, a text without its placeholder, an
+//            unsupported key, a name that is unknown or occurs twice.
 // Source     MindSpeed-LLM mindspeed_llm/tasks/preprocess/templates.py; departures in docs/preprocess.md.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace loom::data {
 struct Slot {
   enum class Kind : std::uint8_t { kText, kBos, kEos, kToken };
   Kind kind = Kind::kText;
-  std::string text = {};  // of kText and kToken
+  std::string text = {};  // for kText and kToken
   bool operator==(const Slot&) const = default;
 };
 
@@ -50,8 +50,8 @@ struct TemplateText {
 // All templates of a file, in its order. `file` is its name for messages.
 std::vector<TemplateText> parse_templates(std::string_view json, const std::string& file);
 
-// One of them. `file` empty: configs/finetune/templates.json of those that are shipped (engine/config/share_folder.h).
-// The others of the file may be malformed.
+// One of them. `file` empty: the shipped configs/finetune/templates.json (engine/config/share_folder.h).
+// Other templates in the file may be malformed.
 TemplateText read_template(const std::filesystem::path& file, const std::string& name);
 
 }  // namespace loom::data

@@ -77,7 +77,7 @@ class InstructionHandler : public TemplateHandler {
     labels.push_back(id);
   }
 
-  // With efficient_eos a later prompt's first id stands where the answer before it ends.
+  // With efficient_eos, a later prompt's first id is at the end of the answer before it.
   void add_turn(Turn turn, std::vector<TokenId>& ids, std::vector<TokenId>& labels) const {
     if (most_of_turn_) cut(turn, *most_of_turn_);
     const bool ends_answer = template_.text().efficient_eos && !ids.empty() && !turn.prompt.empty();
@@ -99,7 +99,7 @@ class InstructionHandler : public TemplateHandler {
   std::optional<std::int64_t> most_of_turn_;
 };
 
-// The prompt is that of the chosen answer.
+// The prompt is the prompt of the chosen answer.
 class PairHandler : public TemplateHandler {
  public:
   PairHandler(const HandlerParts& parts, RecordFormat format) : TemplateHandler(parts, format, true) {

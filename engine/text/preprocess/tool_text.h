@@ -1,7 +1,7 @@
-// Tools and calls of them as text: what a template's tool and function formats show. Private to engine/text.
+// Tools and their calls as text, for a template's tool and function formats. Private to engine/text.
 //
-// JSON     as Python's json.dumps(ensure_ascii=False) writes it: ", " and ": ", keys in their order.
-// Errors   ConfigError with the record's place for text that is no JSON of the shape.
+// JSON     in the form of Python's json.dumps(ensure_ascii=False): ", " and ": ", keys in their order.
+// Errors   ConfigError with the record's place for text that is not JSON of this shape.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace loom::data {
 
 std::string python_json(const nlohmann::ordered_json& json);
 
-// What stands behind the system text: each tool with its arguments, and how a call is written. `tools` is a JSON list
+// The text behind the system text: each tool with its arguments, and the form of a call. `tools` is a JSON list
 // of objects with name, description and parameters, or of such functions in OpenAI's wrapping; nothing for an empty
 // list.
 std::string tools_text(std::string_view tools, const std::string& where);

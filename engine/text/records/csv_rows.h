@@ -1,8 +1,8 @@
 // Rows and fields of a csv file. Private to engine/text.
 //
-// Fields   as RFC 4180 has them: split by commas; one that begins with a quote ends at the next quote that is not
-//          doubled, and may have commas and ends of lines. A quote inside of another field is a character.
-// Rows     end with \n or \r\n; empty lines are none.
+// Fields   as in RFC 4180: split by commas; one that begins with a quote ends at the next quote that is not
+//          doubled, and may contain commas and ends of lines. A quote inside another field is a character.
+// Rows     end with \n or \r\n; empty lines are ignored.
 // Errors   ConfigError with file and line.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace loom::data {
 
-// Rows as they stand in the file.
+// Rows as in the file.
 struct CsvPiece {
   std::string text;
   std::uint64_t line = 1;  // of its first row
@@ -27,7 +27,7 @@ class CsvPieces {
 
   // Whole rows, some hundred KiB; nothing at the end.
   std::optional<CsvPiece> next();
-  // From the first row on again.
+  // Starts again from the first row.
   void rewind();
 
   std::uint64_t done_bytes() const { return file_.done_bytes() - text_.size(); }
@@ -40,7 +40,7 @@ class CsvPieces {
   void scan(std::size_t from);
 
   RecordFile file_;
-  std::string text_;          // read, not given
+  std::string text_;          // read, not yet returned
   std::size_t rows_end_ = 0;  // behind the last whole row in it
   State state_ = State::kFieldStart;
   std::uint64_t line_ = 1;

@@ -8,8 +8,8 @@
 
 namespace loom::data {
 
-// `text` is what has been read of the file so far. Only the edges of objects are looked for; what stands in between is
-// parsed by the batch. A record's line is that on which its object begins.
+// `text` is the part of the file read so far. Only the edges of objects are searched; the batch parses their
+// contents. A record's line is the line on which its object begins.
 std::unique_ptr<RecordReader> json_list_reader(std::unique_ptr<RecordFile> file, std::string text);
 
 }  // namespace loom::data

@@ -9,12 +9,12 @@
 namespace loom::data {
 
 enum class LineKind : std::uint8_t {
-  kJsonl,  // a line is an object; lines of white space alone are passed over
+  kJsonl,  // a line is an object; lines of white space alone are ignored
   kJson,   // the same, but a file of one object that holds columns is refused
   kText    // a line, without its end, is column `text`
 };
 
-// `text` is what has been read of the file so far.
+// `text` is the part of the file read so far.
 std::unique_ptr<RecordReader> line_reader(std::unique_ptr<RecordFile> file, LineKind kind, std::string text = {});
 
 }  // namespace loom::data

@@ -66,7 +66,7 @@ std::vector<fs::path> files_of(const std::string& flag, const fs::path& folder) 
   return files;
 }
 
-// Of equals the first one of the list; Arrow counts too, as the tool reads it.
+// Ties go to the first one of the list; Arrow counts too, as the tool reads it.
 std::optional<std::string_view> most_frequent(const std::vector<fs::path>& files) {
   const auto count = [&](std::string_view extension) {
     return std::count_if(files.begin(), files.end(),

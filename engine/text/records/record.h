@@ -1,11 +1,11 @@
-// Records: the rows of data sets in files, one JSON object each, whatever the file is.
+// Records: the rows of data sets in files of any kind, one JSON object each.
 //
 // Files      by the text behind the last dot: json, jsonl, csv, txt, parquet.
 // Batches    a reader gives raw pieces of its file in their order; the costly part, parsing, is the batch's own, so
 //            that several threads do it. A batch is a few hundred KiB; memory does not grow with the file.
 // Records    the same ones in the same order however batches are spread over threads.
-// Threads    a reader belongs to one thread. A batch belongs to whoever has it, and does not need its reader.
-// Errors     ConfigError with file and line (row of a table) for what is malformed; nothing is passed over.
+// Threads    a reader belongs to one thread. A batch belongs to its holder, and does not need its reader.
+// Errors     ConfigError with file and line (row of a table) for malformed input; nothing is skipped.
 #pragma once
 
 #include <cstdint>
@@ -33,15 +33,15 @@ class RecordReader {
   virtual ~RecordReader() = default;
   // Nothing behind the last one.
   virtual std::unique_ptr<RecordBatch> next() = 0;
-  // Of the file: what was given so far, and all of it.
+  // Bytes of the file: returned so far, and in total.
   virtual std::uint64_t done_bytes() const = 0;
   virtual std::uint64_t all_bytes() const = 0;
 };
 
 std::unique_ptr<RecordReader> open_records(const std::filesystem::path& file);
 
-// The files of a path: itself, or of a folder all files of the extension that most of its files have, by name; of
-// equals the one that comes first in the list above. ConfigError that names `flag`: no such path, no file that is read.
+// The files of a path: itself, or in a folder all files of the extension that most files have, by name; ties go to
+// the one that comes first in the list above. ConfigError that names `flag`: no such path, no readable file.
 std::vector<std::filesystem::path> record_files(const std::string& flag, const std::filesystem::path& path);
 
 }  // namespace loom::data

@@ -1,7 +1,7 @@
 // The bytes of a file of records, read from its front in pieces. Private to engine/text.
 //
-// Begin    a mark of byte order in front is passed over.
-// Errors   ConfigError where the file cannot be read; Error where it changes while it is read.
+// Begin    a byte order mark in front is skipped.
+// Errors   ConfigError if the file cannot be read; Error if it changes while it is read.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace loom::data {
 
-// About what a batch has.
+// The approximate size of a batch.
 inline constexpr std::size_t kBatchBytes = std::size_t{256} << 10;
 inline constexpr std::size_t kMostRecordBytes = std::size_t{256} << 20;
 
@@ -22,7 +22,7 @@ class RecordFile {
  public:
   explicit RecordFile(const std::filesystem::path& path) : file_(path), reader_(file_) {}
 
-  // Appends the next piece; false where the file is at its end.
+  // Appends the next piece; false at the end of the file.
   bool read_more(std::string& text);
 
   // Reads from the front again.
@@ -30,7 +30,7 @@ class RecordFile {
 
   std::uint64_t done_bytes() const { return done_; }
   std::uint64_t all_bytes() const { return file_.bytes().size(); }
-  // As messages show it; batches keep it when the reader is gone.
+  // The name in messages; batches keep it when the reader is gone.
   const std::shared_ptr<const std::string>& name() const { return name_; }
 
  private:
@@ -48,7 +48,7 @@ std::string line_place(const std::string& file, std::uint64_t line);
 // ConfigError unless the text of a line is UTF-8.
 void check_utf8(std::string_view text, const std::string& file, std::uint64_t line);
 
-// White space of JSON.
+// White space in JSON.
 bool is_blank(std::string_view text);
 
 }  // namespace loom::data

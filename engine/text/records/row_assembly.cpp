@@ -62,14 +62,14 @@ class Assembly {
     const bool first = holds(leaves_[field.first_leaf]);
     for (std::size_t i = 1; i < field.leaves; ++i) {
       const std::size_t leaf = field.first_leaf + i;
-      if (holds(leaves_[leaf]) != first) refuse(leaf, "its levels are not those of the columns beside it");
+      if (holds(leaves_[leaf]) != first) refuse(leaf, "its levels do not match the columns beside it");
     }
     return first;
   }
 
   void expect_row_end(const io::ParquetField& field) {
     const auto at_end = [](const Leaf& leaf) { return leaf.at_end() || leaf.repetition() == 0; };
-    if (!agreed(field, at_end)) refuse(field.first_leaf, "its levels are not those of one row");
+    if (!agreed(field, at_end)) refuse(field.first_leaf, "its levels do not form one row");
   }
 
   bool is_defined(const io::ParquetField& field, std::uint8_t level) {

@@ -1,7 +1,7 @@
-// Rows of JSON, put together from the levels and values of leaf columns. Private to engine/text.
+// Rows of JSON, assembled from the levels and values of leaf columns. Private to engine/text.
 //
-// Errors   FileDamage, with file, row and column, where columns that stand under one field differ in their lists, or a
-//          text is no UTF-8.
+// Errors   FileDamage, with file, row and column, if columns under one field differ in their lists, or a
+//          text is not UTF-8.
 // Source   Dremel (Melnik et al., VLDB 2010), section 4.
 #pragma once
 

@@ -102,10 +102,10 @@ TokenTexts tokens_of(const JsonNode& config) {
 }
 
 void expect_objects(const Json& list, std::string_view what) {
-  if (!list.is_array()) config_error("{}: {} stands where a list of objects is expected", what, list.type_name());
+  if (!list.is_array()) config_error("{}: found {} where a list of objects is expected", what, list.type_name());
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_object()) {
-      config_error("{}[{}]: {} stands where an object is expected", what, i, list[i].type_name());
+      config_error("{}[{}]: found {} where an object is expected", what, i, list[i].type_name());
     }
   }
 }

@@ -1,13 +1,13 @@
-// AddedTokens: tokens that are found in a text before anything else happens to it. Private to engine/text.
+// AddedTokens: tokens that are matched in a text before any other step. Private to engine/text.
 //
-// Searched  those with normalized = false in the text as it is, then, in each part between, those with
-//           normalized = true (themselves normalized) in the normalized part. The leftmost match wins, of those
+// Searched  tokens with normalized = false in the unchanged text, then, in each part between, tokens with
+//           normalized = true (themselves normalized) in the normalized part. The leftmost match wins, and among these
 //           the longest.
-// Match     single_word: no word character touches it, else it is no match, and the search goes on behind it. lstrip
-//           and rstrip take the white space before and behind into it.
-// Ids       those of the vocabulary; a token that is not in it gets the next number, as Hugging Face's library counts.
-// Threads   as a constant.
-// Errors    ConfigError with file and key: an id that is another one, a token that is there twice.
+// Match     single_word: no word character touches it, else it does not match, and the search continues behind it.
+//           lstrip and rstrip include the white space before and behind it.
+// Ids       the vocabulary's; a token outside it gets the next number, as in Hugging Face's library.
+// Threads   a constant.
+// Errors    ConfigError with file and key: a conflicting id, a token that occurs twice.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class AddedTokens {
   const std::vector<AddedToken>& all() const { return tokens_; }
   bool any_normalized() const { return !normalized_.empty(); }
 
-  // Visits what is between matches and the matches, in order: visit(text, begin, nullptr) and
+  // Visits the matches and the parts between them, in order: visit(text, begin, nullptr) and
   // visit(text of the match, begin, token). `split_special`: special tokens are ordinary text.
   template <class Visit>
   void each_part(std::string_view text, bool normalized, bool split_special, Visit&& visit) const {

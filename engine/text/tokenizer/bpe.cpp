@@ -242,7 +242,7 @@ void Bpe::encode_new(std::string_view piece, BpeScratch& scratch) const {
 
 void Bpe::merge_short(BpeScratch& scratch) const {
   auto& ids = scratch.ids;
-  auto& merges = scratch.merges;  // merges[i] is that of ids[i] and ids[i + 1]
+  auto& merges = scratch.merges;  // merges[i] belongs to ids[i] and ids[i + 1]
   merges.resize(ids.size() - 1);
   for (std::size_t i = 0; i + 1 < ids.size(); ++i) merges[i] = pairs_.find(ids[i], ids[i + 1]);
   while (!merges.empty()) {

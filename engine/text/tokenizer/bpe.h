@@ -1,10 +1,10 @@
-// Bpe: the model of tokenizer.json - a vocabulary, and merges in the order of their rank. Private to engine/text.
+// Bpe: the model of tokenizer.json: a vocabulary, and merges in the order of their rank. Private to engine/text.
 //
-// A piece   begins as the symbols of its characters (of its bytes where the pre-tokenizer is byte-level). The pair of
-//           the lowest rank is merged, the leftmost first on ties, until no pair has a rank.
-// Unknown   a character without a symbol becomes the tokens <0xHH> of its bytes (byte_fallback, when all are there),
+// A piece   begins as the symbols of its characters (of its bytes if the pre-tokenizer is byte-level). The pair of
+//           the lowest rank is merged, ties go to the leftmost, until no pair has a rank.
+// Unknown   a character without a symbol becomes the tokens <0xHH> of its bytes (byte_fallback, if all exist),
 //           else unk_token (neighbours are one with fuse_unk), else nothing, as in Hugging Face's library.
-// Threads   as a constant; a BpeScratch belongs to one thread and one Bpe.
+// Threads   a constant; a BpeScratch belongs to one thread and one Bpe.
 // Errors    ConfigError with file and key.
 #pragma once
 
@@ -52,11 +52,11 @@ class Bpe {
   std::int32_t id_limit() const { return static_cast<std::int32_t>(tokens_.size()); }
   std::int32_t tokens() const { return static_cast<std::int32_t>(ids_.size()); }
   std::optional<std::int32_t> find(std::string_view token) const;
-  // Null for an id that no token has.
+  // Null for an id without a token.
   const std::string* token(std::int32_t id) const;
 
  private:
-  // What a character becomes: a token, tokens of its bytes, or the unknown token.
+  // The symbols of a character: a token, tokens of its bytes, or the unknown token.
   struct Symbols {
     std::vector<std::int32_t> ids;
     bool token = false;
@@ -85,8 +85,8 @@ class Bpe {
   std::vector<std::optional<std::string>> tokens_;  // by id
   std::unordered_map<std::string_view, std::int32_t> ids_;
   std::unordered_map<std::string, std::int32_t> pieces_;  // with ignore_merges: tokens as pieces
-  std::array<Symbols, 256> bytes_;                        // of a byte-level model
-  std::vector<std::int32_t> characters_;  // of any other: ids of the first 65536 characters, -1 without one
+  std::array<Symbols, 256> bytes_;                        // for a byte-level model
+  std::vector<std::int32_t> characters_;  // for any other: ids of the first 65536 characters, -1 without one
   PairTable pairs_;
 };
 

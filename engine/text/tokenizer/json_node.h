@@ -1,6 +1,6 @@
-// JsonNode: a value of a JSON file of Hugging Face's, with its place for messages. Private to engine/text.
+// JsonNode: a value in a JSON file of Hugging Face's, with its place for messages. Private to engine/text.
 //
-// Limits   of a file: kMostJsonBytes, 64 levels; a key stands once in its object.
+// Limits   of a file: kMostJsonBytes, 64 levels; a key occurs once in its object.
 // Errors   ConfigError "FILE: KEY is VALUE; ..." with the dotted key ("pre_tokenizer.pretokenizers[0].type").
 #pragma once
 
@@ -43,7 +43,7 @@ class JsonNode {
   // Refuses members that are none of `keys`.
   void allow_only(std::initializer_list<std::string_view> keys) const;
 
-  // --- this value, or refused ---
+  // --- this value; refused if of another type ---
   const std::string& as_text() const;
   bool as_flag() const;
   std::int64_t as_integer(std::int64_t least, std::int64_t most) const;

@@ -1,4 +1,4 @@
-// Metaspace: a visible character for a space, as pre-tokenizer and decoder of tokenizer.json have it.
+// Metaspace: a visible character for a space, for pre-tokenizer and decoder of tokenizer.json.
 // Private to engine/text.
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace loom::data {
 
 struct Metaspace {
-  // Where a text gets one in front: nowhere, at its beginning, or in each part between added tokens.
+  // Where one is put in front of a text: nowhere, at its beginning, or in each part between added tokens.
   enum class Prepend : std::uint8_t { kNever, kFirst, kAlways };
 
   std::string replacement;  // one character

@@ -14,7 +14,7 @@
 namespace loom::data {
 namespace {
 
-// Characters that NFC leaves as they are whatever stands beside them; not all of them, but those of most text.
+// Characters that NFC never changes, whatever their neighbours; not all of them, but those in most text.
 bool stays_in_nfc(char32_t code) {
   return code < 0x300 || (code >= 0x400 && code <= 0x482) || (code >= 0x2010 && code <= 0x2027) ||
          (code >= 0x2500 && code <= 0x2ad0) || (code >= 0x3001 && code <= 0x3029) ||

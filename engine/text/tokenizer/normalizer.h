@@ -1,10 +1,10 @@
-// Normalizer: how tokenizer.json changes a text before it is cut. Private to engine/text.
+// Normalizer: the changes of tokenizer.json to a text before it is split. Private to engine/text.
 //
 // Read     NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Sequence, null.
-// Bounds   100 steps, which make at most 64 KiB + 32 n bytes of a text of n bytes, all of them together. Time and
-//          memory grow with the text's length, whatever is in it.
-// Threads  as a constant; a RegexScratch belongs to one thread.
-// Errors   ConfigError with file and key for another type, and where a bound is reached.
+// Bounds   100 steps, which produce at most 64 KiB + 32 n bytes from a text of n bytes, in total. Time and
+//          memory grow with the text's length, whatever its contents.
+// Threads  a constant; a RegexScratch belongs to one thread.
+// Errors   ConfigError with file and key for another type, and if a bound is reached.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@
 
 namespace loom::data {
 
-// What the steps of a file may make of a text.
+// The bytes that the steps of a file may produce from a text.
 class Growth {
  public:
   explicit Growth(std::size_t text_bytes) : most_((std::size_t{1} << 16U) + 32 * text_bytes), left_(most_) {}
 
-  // The step at `where` makes that many more. ConfigError where they are too many.
+  // The step at `where` produces this many more. ConfigError if they are too many.
   void count(std::size_t bytes, const std::string& where);
 
  private:
@@ -31,7 +31,7 @@ class Growth {
   std::size_t left_;
 };
 
-// {"type": "Replace", "pattern": PATTERN, "content": TEXT}, of normalizers and decoders.
+// {"type": "Replace", "pattern": PATTERN, "content": TEXT}, in normalizers and decoders.
 struct Replacement {
   explicit Replacement(const JsonNode& node);
 
@@ -79,7 +79,7 @@ class Normalizer {
 // {"String": TEXT} or {"Regex": PATTERN}.
 Pattern read_pattern(const JsonNode& node);
 
-// Refuses a part of the file that has as many steps as it may have, and `node` besides.
+// Refuses `node` if its part of the file already has the maximum number of steps.
 void check_steps(const JsonNode& node, std::size_t steps);
 
 }  // namespace loom::data

@@ -21,12 +21,12 @@ class PairTable {
   explicit PairTable(std::size_t pairs)
       : slots_(std::bit_ceil(2 * pairs + 2)), shift_(64 - std::countr_zero(slots_.size())) {}
 
-  // Of at most the number of pairs that were announced; a pair that is there already is replaced.
+  // At most the announced number of pairs; an existing pair is replaced.
   void put(std::int32_t left, std::int32_t right, Merge merge) {
     slots_[slot_of(key_of(left, right))] = {key_of(left, right), merge};
   }
 
-  // kNoRank when the two are not merged.
+  // kNoRank if the two have no merge.
   Merge find(std::int32_t left, std::int32_t right) const { return slots_[slot_of(key_of(left, right))].merge; }
 
  private:

@@ -1,7 +1,7 @@
-// PieceCache: the ids of pieces that were met before. Private to engine/text.
+// PieceCache: the ids of earlier pieces. Private to engine/text.
 //
 // Bounds   131072 places and 16 MiB; pieces of more than 64 bytes are not kept. A place is one of four that a piece may
-//          have; when they or the bytes are full, older pieces go.
+//          have; when they or the bytes are full, older pieces are evicted.
 // Threads  one.
 #pragma once
 
@@ -17,7 +17,7 @@ class PieceCache {
  public:
   static constexpr std::size_t kMostPieceBytes = 64;
 
-  // The ids, valid until the next put(); null when the piece is not there.
+  // The ids, valid until the next put(); null if the piece is absent.
   const std::int32_t* find(std::string_view piece, std::uint64_t hash, std::size_t& count) const {
     if (slots_.empty()) return nullptr;
     for (std::size_t way = 0; way < kWays; ++way) {

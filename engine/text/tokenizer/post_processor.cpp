@@ -5,7 +5,7 @@
 namespace loom::data {
 namespace {
 
-// The ids of {"SpecialToken": {"id": NAME}}, which stand in special_tokens.
+// The ids of {"SpecialToken": {"id": NAME}}, from special_tokens.
 std::vector<std::int32_t> special_ids(const JsonNode& special, const JsonNode& tokens, std::int32_t id_limit) {
   special.allow_only({"id", "type_id"});
   const JsonNode token = tokens.at(special.text("id"));

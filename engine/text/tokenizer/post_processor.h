@@ -1,7 +1,7 @@
-// PostProcessor: the ids that tokenizer.json puts around an encoded text. Private to engine/text.
+// PostProcessor: the ids that tokenizer.json adds around an encoded text. Private to engine/text.
 //
 // Read     ByteLevel (nothing), TemplateProcessing (`single`; `pair` is for two texts), Sequence, null.
-// Errors   ConfigError with file and key for another type, or an id that no token has.
+// Errors   ConfigError with file and key for another type, or an id without a token.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ std::string with_metaspaces(const Metaspace& space, std::string_view text, bool 
   return wanted && !made.starts_with(space.replacement) ? space.replacement + made : made;
 }
 
-// Each piece begins with a replacement, but for what stands before the first.
+// Each piece begins with a replacement, except the text before the first one.
 void cut_metaspaces(const Metaspace& space, std::string_view text, const Visit& visit) {
   std::vector<Splitter::Piece> pieces;
   std::size_t done = 0;

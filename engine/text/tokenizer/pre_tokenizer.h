@@ -1,7 +1,7 @@
-// PreTokenizer: how tokenizer.json cuts a text into the pieces that are encoded one by one. Private to engine/text.
+// PreTokenizer: splits a text into the pieces that are encoded separately, by tokenizer.json. Private to engine/text.
 //
-// Read     ByteLevel (the last one), Split, Digits, Metaspace, Sequence, null.
-// Threads  as a constant; a RegexScratch belongs to one thread.
+// Read     ByteLevel (as the last one), Split, Digits, Metaspace, Sequence, null.
+// Threads  a constant; a RegexScratch belongs to one thread.
 // Errors   ConfigError with file and key for another type.
 #pragma once
 
@@ -22,11 +22,11 @@ class PreTokenizer {
   PreTokenizer() = default;
   explicit PreTokenizer(const JsonNode& node) { add(node); }
 
-  // Pieces are bytes; tokens are written in the characters that stand for them.
+  // Pieces are bytes; tokens are written in the characters that represent them.
   bool byte_level() const { return byte_level_; }
 
   // Visits the pieces of `text` in their order, none of them empty; they are valid during the call. `at_start`: the
-  // text is the beginning of what is encoded.
+  // text is the beginning of the encoded input.
   template <class Visit>
   void each_piece(std::string_view text, bool at_start, RegexScratch& scratch, Visit&& visit) const {
     run(0, text, at_start, scratch, visit);

@@ -1,8 +1,8 @@
-// SpecialIds: which ids begin, end and pad texts, as the files beside tokenizer.json say.
+// SpecialIds: the ids that begin, end and pad texts, from the files beside tokenizer.json.
 //
 // bos, eos, pad, unk  the tokens that tokenizer_config.json names ("eos_token": a text, or an object with content),
 //                     else special_tokens_map.json, else the ids of generation_config.json.
-// stop                what ends a generated text: eos_token_id of generation_config.json, one or a list; eos where it
+// stop                ends a generated text: eos_token_id of generation_config.json, one or a list; eos if it
 //                     has none.
 // Threads             a plain value.
 // Errors              ConfigError with file and key: a token that the tokenizer does not have, another id for it in

@@ -1,8 +1,8 @@
-// Splitter: a text cut where a pattern matches, as "Split" of tokenizer.json says. Private to engine/text.
+// Splitter: splits a text where a pattern matches, by "Split" of tokenizer.json. Private to engine/text.
 //
-// Behaviours  isolated: matches and what is between them are pieces; removed: the matches are left out; contiguous:
+// Behaviours  isolated: matches and the parts between them are pieces; removed: the matches are left out; contiguous:
 //             matches side by side are one piece; merged with previous or next: a match joins its neighbour.
-// invert      what is between the matches counts as the match.
+// invert      the parts between the matches count as the matches.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ using regex::RegexScratch;
 
 enum class Behavior : std::uint8_t { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// What a text is searched for: a regex, or the text itself.
+// A search pattern: a regex, or a literal text.
 class Pattern {
  public:
   static Pattern regex(std::string_view pattern, std::string where);
   static Pattern literal(std::string_view text);
 
-  // The matches that follow each other from the left; empty ones are those of Rust's find_iter.
+  // The consecutive matches from the left; empty ones as in Rust's find_iter.
   template <class Found>
   void each_match(std::string_view text, RegexScratch& scratch, Found&& found) const {
     if (regex_) return each_regex_match(text, scratch, found);
@@ -67,7 +67,7 @@ class Splitter {
     bool match = false;
   };
 
-  // `fast` matches as `pattern` does, everywhere.
+  // `fast` matches like `pattern`, everywhere.
   Splitter(Pattern pattern, std::optional<WordPattern> fast, Behavior behavior, bool invert);
 
   // The pieces of a text that is not empty, none of them empty.
@@ -93,7 +93,7 @@ class Splitter {
   bool invert_;
 };
 
-// Joins the pieces of a text, matches and gaps in order, as `behavior` says.
+// Joins the pieces of a text, matches and gaps in order, by `behavior`.
 std::vector<Splitter::Piece> joined(std::vector<Splitter::Piece> pieces, Behavior behavior);
 
 }  // namespace loom::data

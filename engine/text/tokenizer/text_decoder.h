@@ -1,8 +1,8 @@
-// TextDecoder: the steps by which tokenizer.json turns tokens into text. Private to engine/text.
+// TextDecoder: the steps that turn tokens into text, by tokenizer.json. Private to engine/text.
 //
 // Read     ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, Sequence; null puts a space between tokens.
-// Bounds   100 steps; of tokens of n bytes Replace makes at most 64 KiB + 32 n at once.
-// Threads  TextDecoder as a constant; a DecodeRun belongs to one thread.
+// Bounds   100 steps; from tokens of n bytes Replace makes at most 64 KiB + 32 n at once.
+// Threads  TextDecoder is a constant; a DecodeRun belongs to one thread.
 // Errors   ConfigError with file and key for another type.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace loom::data {
 
 class TextDecoder {
  public:
-  // Of a file without decoder.
+  // The decoder of a file without one.
   TextDecoder() : steps_{Spaced{}} {}
   explicit TextDecoder(const JsonNode& node);
 
@@ -42,15 +42,15 @@ class TextDecoder {
   std::vector<Step> steps_;
 };
 
-// One text, token by token. What a token does not decide yet is held back: the bytes of an unfinished character, a run
-// of <0xHH>, and all of it where a step after Fuse looks at the whole text.
+// One text, token by token. Undecided bytes are held back: an unfinished character, a run
+// of <0xHH>, and the whole text if a step after Fuse needs it all.
 class DecodeRun {
  public:
   explicit DecodeRun(const TextDecoder& decoder);
 
-  // The text that is certain now.
+  // The text that is final now.
   std::string push(std::string_view token);
-  // The rest; nothing may be pushed after it.
+  // The rest; no push() may follow.
   std::string finish();
 
  private:

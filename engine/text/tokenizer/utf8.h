@@ -1,8 +1,8 @@
-// Characters of text whose UTF-8 has been checked, and the kinds of them that the file format speaks of.
+// Characters of text whose UTF-8 has been checked, and their kinds in the file format.
 // Private to engine/text.
 //
-// White space and word characters are those of Rust's standard library and regular expressions, after which Hugging
-// Face's library goes where no pattern of the file decides.
+// White space and word characters are as in Rust's standard library and regular expressions, which Hugging
+// Face's library uses if no pattern of the file decides.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ bool is_word_character(char32_t code);
 // Nd, Nl, No.
 bool is_numeric(char32_t code);
 
-// How many bytes at the end of `bytes` begin a character and lack its rest; 0 to 3.
+// The number of bytes at the end of `bytes` that begin an incomplete character; 0 to 3.
 std::size_t unfinished_bytes(std::string_view bytes);
 // `bytes` as text: each maximal part that begins no character, or breaks off in one, becomes U+FFFD.
 void append_repaired(std::string& text, std::string_view bytes);

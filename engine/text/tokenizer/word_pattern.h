@@ -1,9 +1,9 @@
 // WordPattern: the patterns of GPT-2, Qwen and Llama 3, matched by hand. Private to engine/text.
 //
-// They are recognised by their exact text; every other pattern is Oniguruma's. Each of them matches at every position
-// of every text, so that its matches lie side by side. Letters, numbers and spaces are those of the Oniguruma that is
-// linked, which the constructor asks for each character.
-// Threads  as a constant.
+// They are recognised by their exact text; Oniguruma matches all other patterns. Each of them matches at every position
+// of every text, so that its matches are adjacent. Letters, numbers and spaces are classified by the linked
+// Oniguruma, which the constructor queries for each character.
+// Threads  a constant.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace loom::data {
 
 class WordPattern {
  public:
-  // Nothing when `regex` is none of them.
+  // Nothing if `regex` is none of them.
   static std::optional<WordPattern> of(std::string_view regex);
 
   // The end of the match that begins at `at`, which is in the text and at a character.
@@ -37,7 +37,7 @@ class WordPattern {
   std::size_t gpt2_end(std::string_view text, std::size_t at) const;
   std::size_t qwen_end(std::string_view text, std::size_t at) const;
   std::size_t digits_end(std::string_view text, std::size_t at) const;
-  // 0 when no contraction begins there.
+  // 0 if no contraction begins there.
   std::size_t contraction_bytes(std::string_view text, std::size_t at) const;
 
   Kind kind_;

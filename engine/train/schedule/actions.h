@@ -1,14 +1,14 @@
 // A step's work on a rank as a list of actions, in the order in which the host issues them. The trainer runs the list;
-// who makes it decides the order: today accumulation, one micro-batch after another.
+// its maker decides the order: today accumulation, one micro-batch after another.
 //
 //   F0 L0 B0 R0 F1 L1 B1 R1
 //
 // F  forward: the loss of a micro-batch, by its weight in the loss of the step
-// L  the host reads that loss, waiting for it, and checks it
-// B  backward of that loss; then its tape is gone
+// L  the host waits for that loss, reads it and checks it
+// B  backward of that loss; frees its tape
 // R  the gradients of all backwards up to here are reduced over the ranks. The hooks of a backward issue it group by
-//    group as gradients are there, so R is directly behind a B; a B without it leaves its gradients unreduced, and they
-//    are added to those of the next one
+//    group as gradients become available, so R directly follows a B; a B without it leaves its gradients unreduced, and
+//    they are added to the gradients of the next B
 //
 // Rules    F, L and B of every micro-batch once and in this order; R of a micro-batch directly behind its B, and behind
 //          the last B of the list.
@@ -36,7 +36,7 @@ std::vector<Action> accumulation(std::int64_t micro_batches);
 
 std::string to_text(std::span<const Action> actions);
 
-// InvariantError with the list and the first rule that it breaks.
+// InvariantError with the list and the first rule that it violates.
 void check_complete(std::span<const Action> actions, std::int64_t micro_batches);
 
 // Whether the gradients of the backward at `index` are reduced with it.

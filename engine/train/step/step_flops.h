@@ -1,7 +1,7 @@
-// FLOPs of a step, from the costs of what the device was given.
+// FLOPs of a step, from the costs of the work issued to the device.
 //
-// Model    three times the matrix products and attention of the forward, causal attention by half; what recompute runs
-//          again is not in it (Megatron-LM's num_floating_point_operations, for any model).
+// Model    three times the matrix products and attention of the forward, causal attention by half; recomputation
+//          does not count (Megatron-LM's num_floating_point_operations, for any model).
 // Threads  the rank's host thread.
 #pragma once
 
@@ -18,14 +18,14 @@ double arithmetic_flops(const device::Recording& recording, std::optional<std::s
 
 double model_flops(const device::Recording& recording);
 
-// Records the first step it sees, on the rank of this thread.
+// Records the first step that it observes, on the rank of this thread.
 class StepFlops final : public StepObserver {
  public:
   void begin_step(std::int64_t step) override;
-  // Throws Error where the forward ran no matrix product and no attention: --log-throughput has nothing to count.
+  // Throws Error if the forward ran no matrix product and no attention: --log-throughput has nothing to count.
   void end_step(std::int64_t step) override;
 
-  // Of one step on this rank, after the first.
+  // FLOPs of one step on this rank, after the first.
   double per_step() const { return per_step_; }
 
  private:

@@ -205,9 +205,8 @@ std::string refusal_of(const std::string& members) {
 }
 
 TEST(TemplateFile, NamesSlotsThatAreNone) {
-  EXPECT_EQ(
-      refusal_of(R"("format_user": {"slots": ["a"]})"),
-      "t.json: template x: format_user.slots is a list; no slot has {{content}}; put it where the message stands");
+  EXPECT_EQ(refusal_of(R"("format_user": {"slots": ["a"]})"),
+            "t.json: template x: format_user.slots is a list; no slot has {{content}}; put it at the message's place");
   EXPECT_EQ(
       refusal_of(R"("format_user": {"slots": ["{{content}}", 3]})"),
       "t.json: template x: format_user.slots[1] is 3; use a text, [\"bos_token\"], [\"eos_token\"] or {\"token\": "

@@ -132,12 +132,12 @@ TEST(ChatLimits, DepthIsBounded) {
   EXPECT_EQ(refusal("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(0) }}"),
             "t.jinja:1: calls go more than 100 levels deep");
   EXPECT_EQ(refusal("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
-            "t.jinja:1: blocks and brackets stand in each other more than 80 levels deep");
+            "t.jinja:1: blocks and brackets are nested more than 80 levels deep");
   std::string sum = "{{ 1";
   for (int i = 0; i < 5000; ++i) sum += "+1";
   EXPECT_EQ(refusal(sum + " }}"), "t.jinja:1: an expression has more than 300 levels");
   EXPECT_EQ(refusal("{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}"),
-            "t.jinja:1: lists and dicts stand in each other more than 200 levels deep");
+            "t.jinja:1: lists and dicts are nested more than 200 levels deep");
 }
 
 TEST(ChatLimits, ATemplateIsShortUtf8) {

@@ -70,7 +70,7 @@ TEST(ChatFolder, SaysWhatIsMissingOrWrong) {
   const fs::path broken = folder_with({{"chat_template", "a\n{{ b"}});
   EXPECT_EQ(message_of<ConfigError>([&] { ChatTemplate::from_folder(broken); }),
             (broken / "tokenizer_config.json").string() +
-                ": chat_template:2: the end of the template stands where '}}' is expected");
+                ": chat_template:2: found the end of the template where '}}' is expected");
   const fs::path unnamed = folder_with({{"chat_template", Json::parse(R"([{"name": "x", "template": ""}])")}});
   EXPECT_EQ(
       message_of<ConfigError>([&] { ChatTemplate::from_folder(unnamed); }),
@@ -93,11 +93,11 @@ TEST(ChatRender, RefusesWhatIsNoConversation) {
   const auto message = [&](const Json& messages, const ChatOptions& options = {}) {
     return message_of<ConfigError>([&] { chat.render(messages, options); });
   };
-  EXPECT_EQ(message("hi"), "messages: string stands where a list of objects is expected");
-  EXPECT_EQ(message(Json::parse(R"([{}, 5])")), "messages[1]: number stands where an object is expected");
+  EXPECT_EQ(message("hi"), "messages: found string where a list of objects is expected");
+  EXPECT_EQ(message(Json::parse(R"([{}, 5])")), "messages[1]: found number where an object is expected");
   ChatOptions options;
   options.tools = Json::object();
-  EXPECT_EQ(message(kMessages, options), "tools: object stands where a list of objects is expected");
+  EXPECT_EQ(message(kMessages, options), "tools: found object where a list of objects is expected");
   EXPECT_EQ(message(Json::parse(R"([{"n": 18446744073709551615}])")),
             "t.jinja:1: the number 18446744073709551615 has more than 63 bits; write it as text");
   EXPECT_EQ(chat.render(kMessages), "NoneNone");

@@ -1,6 +1,6 @@
-// What a template may use up, and how it fails. Private to engine/text.
+// The resource limits of a template, and its errors. Private to engine/text.
 //
-// Work   what is evaluated, read, compared and made, charged before it is done. A unit is about 20 ns of time or 8
+// Work   everything evaluated, read, compared and made, charged in advance. A unit is about 20 ns of time or 8
 //        bytes of memory, so that it bounds both.
 #pragma once
 
@@ -25,7 +25,7 @@ inline constexpr int kMostNesting = 80;
 inline constexpr int kMostEvaluationDepth = 1000;
 inline constexpr int kMostCalls = 100;
 
-// Python would raise here. The place is added by who knows it.
+// Python would raise here. A caller that knows the place adds it.
 class TemplateError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -63,7 +63,7 @@ class Budget {
   void characters(std::size_t bytes) { work(1 + bytes); }
   // Places of a list.
   void values(std::size_t count) { work(count, kWorkPerValue); }
-  // Texts, lists and what else has memory of its own.
+  // Texts, lists and other objects with memory of their own.
   void objects(std::size_t count) { work(count, kWorkPerObject); }
 
  private:
@@ -71,7 +71,7 @@ class Budget {
   std::int64_t all_;
 };
 
-// A text that grows within its budget.
+// A growing text within its budget.
 class Builder {
  public:
   explicit Builder(Budget& budget) : budget_(&budget) {}

@@ -11,7 +11,7 @@ struct LongUpper {
   std::string_view upper;
 };
 
-// By code.
+// Sorted by code.
 inline constexpr LongUpper kLongUpper[] = {{0x00df, "SS"},
                                            {0x0149, "\u02bcN"},
                                            {0x01f0, "J\u030c"},

@@ -33,7 +33,7 @@ bool is_literal_name(std::string_view name) {
 ExpressionParser::Nested::Nested(ExpressionParser& parser) : parser_(&parser) {
   if (++parser.nesting_ > kMostNesting) {
     --parser.nesting_;
-    parser.refuse(fmt::format("blocks and brackets stand in each other more than {} levels deep", kMostNesting));
+    parser.refuse(fmt::format("blocks and brackets are nested more than {} levels deep", kMostNesting));
   }
 }
 
@@ -59,7 +59,7 @@ std::string ExpressionParser::shown_current() const {
 }
 
 void ExpressionParser::refuse_current(std::string_view expected) const {
-  refuse(fmt::format("{} stands where {} is expected", shown_current(), expected));
+  refuse(fmt::format("found {} where {} is expected", shown_current(), expected));
 }
 
 bool ExpressionParser::skip_operator(std::string_view text) {
@@ -407,7 +407,7 @@ ExpressionPtr ExpressionParser::parse_call(ExpressionPtr node) {
 CallArguments ExpressionParser::parse_arguments() {
   CallArguments arguments;
   const auto ensure = [this](bool holds) {
-    if (!holds) refuse("the arguments of this call stand in a wrong order");
+    if (!holds) refuse("the arguments of this call are in the wrong order");
   };
   expect_operator("(");
   for (bool first = true; !current().is_operator(")"); first = false) {

@@ -46,12 +46,12 @@ class ExpressionParser {
   ExpressionPtr parse_or();
   // Expressions with commas between them are a tuple. `ends`: a name that ends it.
   ExpressionPtr parse_tuple(bool with_condition = true, std::string_view ends = "");
-  // The head of a block: filters without what they filter.
+  // The head of a block: filters without their operand.
   ExpressionPtr parse_filters(ExpressionPtr filtered, bool at_name);
-  // What set, for and with write to.
+  // The target of set, for and with.
   ExpressionPtr parse_target(std::string_view ends = "", bool with_namespace = false);
 
-  // The macros and call blocks around, whose bodies may use varargs, kwargs and caller.
+  // The enclosing macros and call blocks, whose bodies may use varargs, kwargs and caller.
   std::vector<Signature*> signatures_;
 
  private:

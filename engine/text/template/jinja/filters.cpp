@@ -266,7 +266,7 @@ Value batch(Interpreter& in, const Value& value, const Arguments& arguments) {
   return Value::list(std::move(batches), ListKind::kIterator);
 }
 
-// --- map and its kin ---
+// --- map and related filters ---
 
 Arguments without_first(const Arguments& arguments, std::size_t count) {
   Arguments rest = arguments;

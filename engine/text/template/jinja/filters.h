@@ -12,7 +12,7 @@ namespace loom::data::jinja {
 using Filter = Value (*)(Interpreter& interpreter, const Value& value, const Arguments& arguments);
 using Test = bool (*)(Interpreter& interpreter, const Value& value, const Arguments& arguments);
 
-// TemplateError for a name that is none here.
+// TemplateError for an unknown name.
 Filter find_filter(std::string_view name);
 Test find_test(std::string_view name);
 

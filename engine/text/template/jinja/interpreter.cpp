@@ -406,7 +406,7 @@ Value Interpreter::evaluate_kind(const Expression& node) {
     case ExpressionKind::kNamespaceItem:
       break;
   }
-  fail("the attribute of a namespace stands where an expression is expected");
+  fail("found the attribute of a namespace where an expression is expected");
 }
 
 Value Interpreter::evaluate_name(const Expression& node) {

@@ -1,7 +1,7 @@
-// Renders a template that has been read. Private to engine/text.
+// Renders a parsed template. Private to engine/text.
 //
 // Errors    TemplateError where Python would raise and where a limit is reached, TemplateRefusal for raise_exception();
-//           line() says where.
+//           line() has the line.
 // Threads   one rendering belongs to one thread.
 // Source    jinja2: compiler.py, runtime.py, sandbox.py; Transformers' utils/chat_template_utils.py.
 #pragma once
@@ -26,7 +26,7 @@ struct RenderLimits {
 
 class Interpreter {
  public:
-  // `now`: the time that strftime_now() writes.
+  // `now`: the time for strftime_now().
   Interpreter(RenderLimits limits, std::function<std::tm()> now);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
@@ -34,9 +34,9 @@ class Interpreter {
 
   // A variable of the template.
   void set(std::string_view name, Value value);
-  // `body` outlives the interpreter. Once.
+  // `body` outlives the interpreter. Callable once.
   std::string render(const Body& body);
-  // Of the statement or expression that was evaluated last.
+  // The line of the statement or expression that was evaluated last.
   int line() const { return line_; }
 
   // --- for filters, tests and methods ---
@@ -57,7 +57,7 @@ class Interpreter {
   void assign(const Expression& target, Value value);
   void assign_parts(const Expression& target, const Value& value);
   void write(std::string_view text);
-  // What `run` writes, instead of writing it.
+  // The output of `run`, captured instead of written.
   template <class Run>
   std::string captured(Run&& run);
 
@@ -95,12 +95,12 @@ class Interpreter {
   int calls_ = 0;
   std::string* output_ = nullptr;
   std::vector<std::unique_ptr<Namespace>> namespaces_;
-  std::vector<std::unique_ptr<Scope>> kept_scopes_;  // that functions still see
+  std::vector<std::unique_ptr<Scope>> kept_scopes_;  // still visible to functions
   std::unique_ptr<Scope> globals_;
   Scope* scope_ = nullptr;
 };
 
-// The function of that name that templates have without setting it.
+// The builtin function of that name.
 const Value* find_builtin(std::string_view name);
 
 }  // namespace loom::data::jinja

@@ -156,7 +156,7 @@ class Writer {
 }  // namespace
 
 Value value_of(const nlohmann::ordered_json& json, int level) {
-  if (level > kMostValueDepth) fail("lists and objects stand in each other more than {} levels deep", kMostValueDepth);
+  if (level > kMostValueDepth) fail("lists and objects are nested more than {} levels deep", kMostValueDepth);
   switch (json.type()) {
     case nlohmann::ordered_json::value_t::boolean:
       return json.get<bool>();

@@ -1,4 +1,4 @@
-// JSON as values, and values as json.dumps() of Python writes them. Private to engine/text.
+// JSON as values, and values in the form of Python's json.dumps(). Private to engine/text.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ struct JsonStyle {
   bool sort_keys = false;
 };
 
-// TemplateError for what no value is: text that is no UTF-8, whole numbers beyond 64 bits, more than kMostValueDepth
+// TemplateError for JSON that is no value: invalid UTF-8, whole numbers beyond 64 bits, more than kMostValueDepth
 // levels.
 Value value_of(const nlohmann::ordered_json& json, int level = 0);
 std::string json_text(const Value& value, const JsonStyle& style, Budget& budget);

@@ -183,7 +183,7 @@ class Lexer {
     const auto* const found =
         std::ranges::find_if(kOperators, [&](std::string_view each) { return rest_.starts_with(each); });
     if (found == kOperators.end()) {
-      refuse(fmt::format("'{}' stands where an expression goes on; take it out",
+      refuse(fmt::format("'{}' is no operator of an expression; take it out",
                          shown_text(rest_.substr(0, character_at(rest_, 0).bytes))));
     }
     balance(open, (*found)[0]);
@@ -197,7 +197,7 @@ class Lexer {
     if (const auto at = kOpening.find(bracket); at != std::string_view::npos) open += kClosing[at];
     if (kClosing.find(bracket) == std::string_view::npos) return;
     if (open.empty()) refuse(fmt::format("'{}' closes nothing; take it out", bracket));
-    if (open.back() != bracket) refuse(fmt::format("'{}' stands where '{}' is expected", bracket, open.back()));
+    if (open.back() != bracket) refuse(fmt::format("found '{}' where '{}' is expected", bracket, open.back()));
     open.pop_back();
   }
 

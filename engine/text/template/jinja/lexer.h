@@ -1,4 +1,4 @@
-// A template's text as tokens, as Jinja cuts it with trim_blocks and lstrip_blocks. Private to engine/text.
+// Splits a template's text into tokens, like Jinja with trim_blocks and lstrip_blocks. Private to engine/text.
 //
 // Errors   SyntaxError with the line.
 // Source   jinja2/lexer.py.
@@ -30,7 +30,7 @@ enum class TokenKind : std::uint8_t {
 struct Token {
   TokenKind kind = TokenKind::kEnd;
   int line = 0;
-  std::string text = {};  // of a string: what it says
+  std::string text = {};  // for a string: its contents
   std::int64_t integer = 0;
   double number = 0;
 
@@ -45,7 +45,7 @@ class SyntaxError : public TemplateError {
   int line;
 };
 
-// The last token is kEnd. Before: `text` is UTF-8.
+// The last token is kEnd. Precondition: `text` is UTF-8.
 std::vector<Token> tokens_of(std::string_view text);
 
 }  // namespace loom::data::jinja

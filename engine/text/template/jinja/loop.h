@@ -1,4 +1,4 @@
-// What stands behind `loop`. Private to engine/text.
+// The object behind `loop`. Private to engine/text.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace loom::data::jinja {
 
-// Items are tried by the loop's condition when they are reached, one ahead where the body asks for what follows.
+// The loop's condition is evaluated for an item when it is reached, one ahead if the body looks ahead.
 struct Loop {
   using Keep = std::function<bool(const Value&)>;
 
@@ -58,13 +58,13 @@ struct Loop {
   int level = 1;
   int deepest = 0;
   std::size_t at = 0;       // of the next item
-  std::size_t dropped = 0;  // items before `at` that the condition did not keep
+  std::size_t dropped = 0;  // items before `at` that the condition rejected
   std::int64_t index = 0;   // of the current item, from 1
   bool looked_ahead = false;
   bool is_asking = false;  // its condition is being evaluated
   Value current = {};
   Value previous = Value::undefined("there is no previous item");
-  Value again = {};  // of a recursive loop: renders its body for other items
+  Value again = {};  // for a recursive loop: renders its body for other items
 
  private:
   // The condition may call a macro that has this loop in a namespace.

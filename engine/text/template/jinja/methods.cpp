@@ -57,7 +57,7 @@ Value list_of(const std::vector<std::string_view>& parts, Budget& budget) {
   return Value::list(std::move(items));
 }
 
-// Part [begin, end) of a text, places counted in characters, as str.find() and its kin take them.
+// Part [begin, end) of a text, places counted in characters, as for str.find() and the like.
 std::string_view window(const std::string& text, const Arguments& arguments, std::size_t place, std::string_view who,
                         std::size_t* begin_at) {
   const auto size = static_cast<std::int64_t>(character_count(text));
@@ -234,7 +234,7 @@ Value join(const Value& self, const Arguments& arguments, Budget& budget) {
   return joined.take();
 }
 
-// Of every character, of which there is one at least.
+// Whether `Is` holds for every character of a text that is not empty.
 template <bool (*Is)(char32_t)>
 Value every(const Value& self, const Arguments& arguments, Budget& budget) {
   arguments.expect("isdigit, isalpha, isalnum, isspace", {});

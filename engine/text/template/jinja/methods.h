@@ -10,10 +10,10 @@
 namespace loom::data::jinja {
 
 // The method, bound to the value. An Undefined for one that would change the value: calling it is an error.
-// TemplateError for a method of Python's that is not read here; nothing when there is none of that name.
+// TemplateError for an unsupported method of Python's; nothing if there is none of that name.
 std::optional<Value> find_method(const Value& value, std::string_view name);
 
-// str.replace(), at most so often.
+// str.replace(), at most `most` times.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to, std::size_t most,
                      Budget& budget);
 // str.isupper() and str.islower().

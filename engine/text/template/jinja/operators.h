@@ -1,6 +1,6 @@
-// What operators and indices give, as Python has it. Private to engine/text.
+// The results of operators and indices, as in Python. Private to engine/text.
 //
-// Errors   TemplateError for types that an operator does not take.
+// Errors   TemplateError for types that an operator does not support.
 #pragma once
 
 #include <string_view>
@@ -19,7 +19,7 @@ bool contains(const Value& container, const Value& item, Budget& budget);
 
 // value[begin:end:step]; absent ones are none.
 Value slice(const Value& value, const Value& begin, const Value& end, const Value& step, Budget& budget);
-// value[index]: undefined where there is no such item.
+// value[index]: undefined if there is no such item.
 Value item(const Value& value, const Value& index, Budget& budget);
 // value.name: a method, an attribute, or the item of that key.
 Value attribute(const Value& value, std::string_view name, Budget& budget);

@@ -170,7 +170,7 @@ class Parser : public ExpressionParser {
       if (!first) expect_operator(",");
       std::string name = expect_any_name("the name of a parameter");
       if (std::ranges::find(signature.parameters, name) != signature.parameters.end()) {
-        refuse(fmt::format("the parameter '{}' stands here twice", shown_text(name)));
+        refuse(fmt::format("the parameter '{}' occurs twice", shown_text(name)));
       }
       signature.parameters.push_back(std::move(name));
       if (skip_operator("=")) {
@@ -233,7 +233,7 @@ class Parser : public ExpressionParser {
   }
 
   Statement parse_jump(const std::string& name) {
-    if (loops_ == 0) refuse(fmt::format("'{}' stands outside of a loop; take it out", name));
+    if (loops_ == 0) refuse(fmt::format("'{}' is outside of a loop; take it out", name));
     Statement jump = statement(name == "break" ? StatementKind::kBreak : StatementKind::kContinue);
     advance();
     return jump;

@@ -1,8 +1,8 @@
-// A template's text as statements. Private to engine/text.
+// Parses a template's text into statements. Private to engine/text.
 //
-// Errors   SyntaxError with the line: also for what Jinja has and chat templates do not (include, import, extends,
+// Errors   SyntaxError with the line: also for parts of Jinja that chat templates lack (include, import, extends,
 //          block, autoescape).
-// Source   jinja2/parser.py; of extensions break, continue and generation.
+// Source   jinja2/parser.py; from extensions: break, continue and generation.
 #pragma once
 
 #include <string_view>
@@ -12,7 +12,7 @@
 
 namespace loom::data::jinja {
 
-// Before: `text` is UTF-8.
+// Precondition: `text` is UTF-8.
 Body parse(std::string_view text);
 
 }  // namespace loom::data::jinja

@@ -1,4 +1,4 @@
-// What a template is after reading: statements and expressions. Private to engine/text.
+// A parsed template: statements and expressions. Private to engine/text.
 //
 // Height   of an expression: kMostNodeHeight at most, as it is evaluated and destroyed by recursion.
 #pragma once
@@ -85,7 +85,7 @@ struct Branch {
   Body body;
 };
 
-// Of a macro or of a block that calls one.
+// The signature of a macro or of a block that calls one.
 struct Signature {
   std::string name;
   std::vector<std::string> parameters;
@@ -99,14 +99,14 @@ struct Statement {
   StatementKind kind = StatementKind::kText;
   int line = 0;
   std::string text = {};
-  ExpressionPtr target = {};      // of set and for
-  ExpressionPtr expression = {};  // what is printed, set, walked through, called, filtered by
+  ExpressionPtr target = {};      // for set and for
+  ExpressionPtr expression = {};  // the expression that is printed, set, iterated, called, filtered by
   ExpressionPtr test = {};        // for ... if
   bool recursive = false;
-  std::vector<Branch> branches = {};  // of if
+  std::vector<Branch> branches = {};  // for if
   Body body = {};
   Body otherwise = {};
-  std::vector<std::pair<ExpressionPtr, ExpressionPtr>> bindings = {};  // of with
+  std::vector<std::pair<ExpressionPtr, ExpressionPtr>> bindings = {};  // for with
   std::shared_ptr<const Signature> signature = {};
 };
 

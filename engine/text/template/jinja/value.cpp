@@ -10,7 +10,7 @@ namespace loom::data::jinja {
 namespace {
 
 int checked_depth(int depth) {
-  if (depth > kMostValueDepth) fail("lists and dicts stand in each other more than {} levels deep", kMostValueDepth);
+  if (depth > kMostValueDepth) fail("lists and dicts are nested more than {} levels deep", kMostValueDepth);
   return depth;
 }
 

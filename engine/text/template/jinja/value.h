@@ -1,8 +1,8 @@
 // The values of a template: the types of Python that a template can meet. Private to engine/text.
 //
-// Undefined   what a name or key that is not there gives: empty when printed, false, and an error where it is used; it
-//             knows why.
-// Lists       of several kinds: lists and tuples, ranges and views of dicts, and iterators, which can be walked once.
+// Undefined   the value of an unknown name or key: empty when printed, false, and an error when used; it
+//             knows its cause.
+// Lists       of several kinds: lists and tuples, ranges and views of dicts, and iterators, which can be iterated once.
 // Sharing     texts, lists and dicts do not change and are shared. A namespace changes and belongs to the rendering, as
 //             do scopes; so there are no cycles of owners.
 // Depth       of a value: kMostValueDepth at most, since values are destroyed by recursion.
@@ -54,7 +54,7 @@ struct Undefined {
 
 struct Text {
   std::string bytes;
-  bool is_safe = false;  // marked by the filter `safe`: other text that is added to it is escaped
+  bool is_safe = false;  // marked by the filter `safe`: other text is escaped when added to it
 };
 
 struct Function {
@@ -77,7 +77,7 @@ class Value {
 
   static Value none() { return Value(None{}); }
   static Value undefined(std::string why);
-  // TemplateError for what is nested too deep.
+  // TemplateError for values nested too deeply.
   static Value list(std::vector<Value> items, ListKind kind = ListKind::kList, std::string shown_as = "");
   static Value dict(std::vector<std::pair<Value, Value>> entries);
   static Value function(std::string name, std::function<Value(Interpreter&, const Arguments&)> call, int depth = 0);
@@ -95,7 +95,7 @@ class Value {
   bool is_number() const { return is_integer() || is(Kind::kFloat); }
   bool is_sequence_of(ListKind kind) const;
 
-  // --- Before: the kind fits. ---
+  // --- Precondition: the kind matches. ---
   bool as_bool() const { return std::get<bool>(data_); }
   std::int64_t as_integer() const;
   double as_float() const;
@@ -128,13 +128,13 @@ class Value {
 struct List {
   ListKind kind = ListKind::kList;
   std::vector<Value> items;
-  std::string shown_as;   // "range(0, 3)", "dict_keys": of ranges and views
-  std::size_t taken = 0;  // of an iterator
+  std::string shown_as;   // for ranges and views: "range(0, 3)", "dict_keys"
+  std::size_t taken = 0;  // from an iterator
   int depth = 1;
 };
 
 struct Dict {
-  std::vector<std::pair<Value, Value>> entries;  // in the order in which keys came; no key twice
+  std::vector<std::pair<Value, Value>> entries;  // in insertion order; no key twice
   int depth = 1;
 
   const Value* find(std::string_view key, Budget& budget) const;
@@ -162,22 +162,22 @@ struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  // The argument of this place or name; nothing when it was not given.
+  // The argument of this place or name; nothing if it is absent.
   const Value* find(std::size_t place, std::string_view name) const;
-  // Refuses arguments that `who` does not have: more than `names`, others, one that is given twice.
+  // Refuses arguments that `who` does not have: more than `names`, others, one given twice.
   void expect(std::string_view who, std::initializer_list<std::string_view> names, std::size_t required = 0) const;
 };
 
-// As type(value).__name__.
+// Like type(value).__name__.
 std::string type_name(const Value& value);
-// TemplateError of an Undefined: why it is none.
+// TemplateError for an Undefined, with its cause.
 [[noreturn]] void fail_undefined(const Value& value);
 
 bool is_true(const Value& value);
 bool are_equal(const Value& a, const Value& b, Budget& budget);
-// a < b. TemplateError where Python cannot tell.
+// a < b. TemplateError if Python cannot compare them.
 bool is_less(const Value& a, const Value& b, Budget& budget);
-// The items that `for` would meet; an iterator is used up.
+// The items that `for` would yield; an iterator is exhausted.
 std::vector<Value> items_of(const Value& value, Budget& budget);
 // len().
 std::size_t length_of(const Value& value, Budget& budget);
