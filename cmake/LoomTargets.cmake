@@ -47,7 +47,7 @@ function(loom_note_edges name sources public private)
 endfunction()
 
 # Targets without arithmetic: -O1 instead of -O3 takes a quarter off their compile time.
-set(LOOM_WITHOUT_ARITHMETIC arguments checkpoint checkpoint_store config convert dialects inspect job launch log observe pretrain program
+set(LOOM_WITHOUT_ARITHMETIC arguments checkpoint checkpoint_store config convert dialects dialects_hub inspect job launch log observe pretrain program
   sharding_config talk)
 
 # loom_add_library(name SOURCES ... [PUBLIC ...] [PRIVATE ...]): static library loom_<name>, alias shardloom::<name>.

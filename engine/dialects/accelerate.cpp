@@ -39,7 +39,7 @@ Said mixed_precision(const Resolved& r) {
 // Classes by comma; paths cannot be said.
 Said classes_text(const Resolved& r) {
   std::string text;
-  for (const auto& pattern : r.config.sub_modules_to_wrap) {
+  for (const auto& pattern : sharding::patterns_of(r.config.sub_modules_to_wrap)) {
     if (pattern.kind() != sharding::ModulePattern::Kind::kPath ||
         !(pattern.text().front() >= 'A' && pattern.text().front() <= 'Z'))
       continue;

@@ -148,7 +148,8 @@ class Linter {
     const std::optional<ModelTree> model = model_of(translation);
     if (!model) return;
     const View view(*model);
-    for (const auto* patterns : {&config.sub_modules_to_wrap, &config.ignored_modules, &config.recompute_modules,
+    const std::vector<sharding::ModulePattern> wrapped = sharding::patterns_of(config.sub_modules_to_wrap);
+    for (const auto* patterns : {&wrapped, &config.ignored_modules, &config.recompute_modules,
                                  &config.activation_offload_modules, &config.chunk_mbs_modules, &config.freeze}) {
       for (const sharding::ModulePattern& pattern : *patterns) {
         holds(kNoMatch, [&] {

@@ -92,7 +92,7 @@ constexpr Row kRows[] = {
     unused("data.data_shared_file_system", "false"),
     unused("data.dataloader_type", "single"),
     derived("data.data_manager_type", "lf", "").written([](const Resolved& r) -> Said {
-      return r.job.data.stage ? Said("lf") : Said("mg");
+      return r.job.objective.stage ? Said("lf") : Said("mg");
     }),
 
     // --- parallel
@@ -109,7 +109,7 @@ constexpr Row kRows[] = {
     unused("parallel.tp_colwise"),
     unused("parallel.tp_rowwise"),
     derived("parallel.fsdp_modules", "[model.layers.{*}, model.embed_tokens, lm_head]", "sub_modules_to_wrap")
-        .written([](const Resolved& r) -> Said { return key_text(r, "sub_modules_to_wrap"); }),
+        .written([](const Resolved& r) -> Said { return wrapped_text(r); }),
     derived("parallel.ignored_modules", "null", "ignored_modules").written([](const Resolved& r) -> Said {
       return key_text(r, "ignored_modules");
     }),

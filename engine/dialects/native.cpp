@@ -44,7 +44,7 @@ constexpr Row kRows[] = {
     unused("parallel.recompute_plan.use_reentrant", "false"),
     refused("parallel.pregather", "false", "is a key of parallel.fsdp_plan, and is not read here; write false"),
     derived("parallel.fsdp_plan.apply_modules", "[]", "sub_modules_to_wrap").written([](const Resolved& r) -> Said {
-      return key_text(r, "sub_modules_to_wrap");
+      return wrapped_text(r);
     }),
     derived("parallel.fsdp_plan.ignored_modules", "[]", "ignored_modules").written([](const Resolved& r) -> Said {
       return key_text(r, "ignored_modules");
@@ -122,7 +122,7 @@ constexpr Row kRows[] = {
     unused("data.dataloader_param.collate_param.ignore_pad_token_for_loss", "false"),
     derived("data.dataloader_param.collate_param.pad_to_multiple_of", "8", "--pad-to-multiple-of")
         .written([](const Resolved& r) -> Said {
-          return r.job.data.stage ? Said(value_of(r, "--pad-to-multiple-of")) : std::nullopt;
+          return r.job.objective.stage ? Said(value_of(r, "--pad-to-multiple-of")) : std::nullopt;
         }),
 
     // --- features

@@ -9,8 +9,8 @@
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
-#include "engine/data/stage.h"
 #include "engine/job/key.h"
+#include "engine/objective/stage.h"
 #include "sharding/config/fsdp2_keys.h"
 
 namespace loom::dialects {
@@ -162,6 +162,15 @@ Said key_text(const Resolved& r, std::string_view name) {
   return key.write(r.config);
 }
 
+Said wrapped_text(const Resolved& r) {
+  if (r.config.sub_modules_to_wrap.empty()) return std::nullopt;
+  std::vector<sharding::WrapEntry> entries;
+  for (const sharding::ModulePattern& pattern : sharding::patterns_of(r.config.sub_modules_to_wrap)) {
+    entries.push_back({.modules = {pattern}, .is_one_group = false, .reshard_after_forward = std::nullopt});
+  }
+  return sharding::text_of(entries);
+}
+
 Said boolean_text(const Said& text) { return text == "true" || text == "false" ? text : std::nullopt; }
 
 Said switch_text(bool on) { return on ? Said("true") : std::nullopt; }
@@ -189,9 +198,9 @@ Said data_text(const Resolved& r) {
 
 Said stage_text(const Resolved& r, const std::vector<std::pair<std::string_view, std::string_view>>& words,
                 std::string_view without) {
-  if (!r.job.data.stage) return std::string(without);
-  const auto found =
-      std::ranges::find(words, data::word_of(*r.job.data.stage), &std::pair<std::string_view, std::string_view>::first);
+  if (!r.job.objective.stage) return std::string(without);
+  const std::string_view word = objective::row_of(r.job.objective.stage).word;
+  const auto found = std::ranges::find(words, word, &std::pair<std::string_view, std::string_view>::first);
   return found == words.end() ? std::string(without) : std::string(found->second);
 }
 

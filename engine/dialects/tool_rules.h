@@ -48,6 +48,8 @@ using Said = std::optional<std::string>;
 
 // A key of fsdp2_config.yaml as YAML; none where it is the default.
 Said key_text(const Resolved& resolved, std::string_view name);
+// The patterns of sub_modules_to_wrap, without their groups and choices, which other dialects cannot say.
+Said wrapped_text(const Resolved& r);
 // Only where it is true or false.
 Said boolean_text(const Said& text);
 Said switch_text(bool on);
