@@ -59,7 +59,7 @@ class Value {
 
   // As a message shows it, long ones cut: 64GiB, "64", a list, a mapping, empty.
   std::string shown() const;
-  // In one line of JSON: 64, "auto", ["a","b"]. Plain scalars stand as they were written.
+  // In one line of JSON: 64, "auto", ["a","b"]. Plain scalars are printed as written.
   std::string json() const;
   // Throws ConfigError "WHERE: PATH is VALUE; use ALLOWED".
   [[noreturn]] void refuse(std::string_view allowed) const;
