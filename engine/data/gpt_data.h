@@ -1,4 +1,4 @@
-// GptData: training, validation and test samples of .bin/.idx pairs, as --data-path and its kin name them.
+// GptData: training, validation and test samples of .bin/.idx pairs, as --data-path and similar flags name them.
 //
 // One distribution   `blend` is cut by `split`; a part whose weight is 0 is absent, and so is one of evaluation that
 //                    has no token, or of a blend with weights one in which a pair has none.

@@ -30,7 +30,7 @@ struct Batch {
   // Throw ModelError naming what there is instead.
   const nn::Value& at(std::string_view name) const;
   const Tensor& operator[](std::string_view name) const { return at(name).tensor(); }
-  // None where there is none.
+  // None if there is none.
   const nn::Value& find(std::string_view name) const;
 };
 
