@@ -1,6 +1,6 @@
 // JSON of a file, as a tree: for rooms that link nlohmann_json.
 //
-// Limits   64 levels; keys of one object stand once.
+// Limits   64 levels; keys of one object occur once.
 // Errors   ConfigError that begins with the file's name.
 #pragma once
 
