@@ -41,7 +41,7 @@ struct GptDataOptions {
   std::chrono::milliseconds longest_wait = std::chrono::minutes(10);  // for another process that builds indices
 };
 
-// The samples of one part: those of a pair, or a blend of several.
+// The samples of one part: one pair's, or a blend of several.
 class BlendedDataset {
  public:
   explicit BlendedDataset(GptDataset only);

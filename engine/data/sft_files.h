@@ -60,7 +60,7 @@ class SftFiles {
 // PREFIX_packed_KEY_document.
 std::filesystem::path packed_prefix(const std::filesystem::path& prefix, const std::string& key);
 
-// Whether a prefix of --data-path is that of such a data set: the pair of its input_ids is there, at least in part.
+// Whether a prefix of --data-path belongs to such a data set: the pair of its input_ids is there, at least in part.
 bool is_sft_prefix(const std::filesystem::path& prefix);
 
 }  // namespace loom::data
