@@ -47,7 +47,7 @@ struct TokenCounts {
   std::int64_t scored = 0;  // those that the loss is a mean over
   std::int64_t all = 0;
 };
-// A micro-batch.
+// Counts the tokens of a micro-batch.
 using CountTokens = std::function<TokenCounts(const Batch&)>;
 
 // All samples of the files under numbers of their own, whatever part, epoch and order a run draws them in.

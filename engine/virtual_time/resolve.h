@@ -33,7 +33,7 @@ enum class HostCosts : std::uint8_t {
   kFree,     // dispatch costs nothing: what the devices and links alone would need. The CPU's own work still counts.
 };
 
-// One entry; on the host: when the host reaches and leaves it. ns.
+// Times of one entry in ns; a host entry: when the host reaches and leaves it.
 struct EntryTime {
   std::int64_t issued = 0;  // by the host
   std::int64_t start = 0;
