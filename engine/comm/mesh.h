@@ -39,7 +39,7 @@ std::string equation(std::span<const AxisSize> axes);
 // One axis as this rank sees it: the ranks that differ from it in this axis alone. A value: copies share the group.
 class Axis {
  public:
-  // Of no mesh: every other member throws InvariantError.
+  // No mesh: every other member throws InvariantError.
   Axis() = default;
 
   const std::string& name() const { return group().name(); }

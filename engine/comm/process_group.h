@@ -100,7 +100,7 @@ class ProcessGroup {
   int rank() const { return rank_; }  // within the group
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& ranks() const { return ranks_; }  // members as world ranks, in group order
-  const std::string& name() const { return name_; }         // "world", or that of the axis: "dp_shard"
+  const std::string& name() const { return name_; }         // "world", or the axis's name: "dp_shard"
 
   // `tag` names the work in errors and is compared between members ("layers.3").
   virtual void all_gather(Lane lane, std::span<const GatherPart> parts, std::string_view tag) = 0;
@@ -145,7 +145,7 @@ class World {
   // Collective over the world: ranks of one `color` (>= 0) become a group, ordered by `key`, then by world rank. Null
   // for kNoColor. One exchange makes all groups; every rank makes its splits in the same order.
   // `members`: the group this rank expects, in order; empty where it expects none in particular. A group that comes out
-  // different is a CommError on every rank that expected another. A simulated world asks nobody and needs them.
+  // different is a CommError on every rank that expected another. A simulated world has no peers and needs them.
   virtual std::shared_ptr<ProcessGroup> split(int color, int key, std::string name, std::span<const int> members) = 0;
   // All ranks as one group. Collective.
   std::shared_ptr<ProcessGroup> everyone(std::string name = "world");

@@ -1,7 +1,7 @@
 // Documents: a file's text as one mapping of Values.
 //
-// YAML      one document, a mapping; keys are scalars and stand once. Line marks are those of the text.
-// JSON      an object; keys stand once. Marks name the file only.
+// YAML      one document, a mapping; keys are scalars and occur once. Line marks are the text's.
+// JSON      an object; keys occur once. Marks name the file only.
 // Bytes     UTF-8, of a regular file: a pipe or a device is refused without being opened for long.
 // Limits    16 MiB, 64 levels, and a million values once YAML's aliases are written out; all far above what a person
 //           writes.
@@ -35,7 +35,7 @@ struct DocumentWords {
 std::string read_text(const std::filesystem::path& path, std::string_view wanted);
 
 // Messages call the text `file_name`. YAML is read with an end of line after it: where a text with one of its own ends
-// too early, the mark is that of the line after.
+// too early, the mark is the next line's.
 Value parse_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words = {});
 // The same as PyYAML's safe loader reads it: << merges mappings, own keys win and earlier mappings before later ones;
 // an anchor that is defined twice is refused with both places.

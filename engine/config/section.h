@@ -2,7 +2,7 @@
 //
 // Two ways    of a file whose keys are known beforehand, a KeyTable says which may and which must be there; everything
 //             else is refused when the section is made, and section[key] gives the values. Of a file that is read by
-//             asking, the typed look-ups note their keys, and refuse_unread() refuses those nobody asked for.
+//             asking, the typed look-ups note their keys, and refuse_unread() refuses the keys never read.
 // Strictness  UnknownKeys: our own files hold no unknown keys; those of others (Hugging Face's JSON) may hold more.
 // null        counts as absent in the typed look-ups.
 // Errors      ConfigError "WHERE: key is VALUE; ..." or "WHERE: unknown key 'KEY'; did you mean ...?". Nested keys are
@@ -88,7 +88,7 @@ class Section {
  private:
   [[noreturn]] void reject_value(std::string_view key, std::string_view message) const;
   [[noreturn]] void reject_missing(std::string_view key) const;
-  // Null when absent; notes that the key was asked for.
+  // Null when absent; notes that the key was read.
   const Value* find(std::string_view key) const;
   const Value& required(std::string_view key) const;
   std::string dotted(std::string_view key) const;

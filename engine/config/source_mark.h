@@ -1,4 +1,4 @@
-// SourceMark, Place: where something stands in the user's file, for errors.
+// SourceMark, Place: where something is in the user's file, for errors.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct SourceMark {
   bool operator==(const SourceMark&) const = default;
 };
 
-// Where a key stands and where its value begins. They are equal for an entry of a list and for an empty value.
+// Where a key is and where its value begins. They are equal for an entry of a list and for an empty value.
 struct Place {
   SourceMark key;
   SourceMark value;

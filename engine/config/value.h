@@ -29,7 +29,7 @@ class Value {
   // it stands in a mapping.
   Value(Kind kind, std::string path, std::string key, Place place)
       : kind_(kind), path_(std::move(path)), key_(std::move(key)), place_(std::move(place)) {}
-  // What a scalar says. `tag` is that of kTagged ("!!str").
+  // What a scalar says. `tag` is kTagged's ("!!str").
   void set_scalar(std::string text, Style style, std::string tag = "");
   Value& add(Value item) { return items_.emplace_back(std::move(item)); }
 
@@ -59,7 +59,7 @@ class Value {
 
   // As a message shows it, long ones cut: 64GiB, "64", a list, a mapping, empty.
   std::string shown() const;
-  // In one line of JSON: 64, "auto", ["a","b"]. Plain scalars stand as they were written.
+  // In one line of JSON: 64, "auto", ["a","b"]. Plain scalars are printed as written.
   std::string json() const;
   // Throws ConfigError "WHERE: PATH is VALUE; use ALLOWED".
   [[noreturn]] void refuse(std::string_view allowed) const;

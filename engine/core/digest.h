@@ -8,7 +8,7 @@ namespace loom {
 
 inline constexpr std::uint64_t kDigestSeed = 0xcbf29ce484222325u;
 
-// Of `data` behind what `before` is the digest of.
+// Continues the digest `before` with `data`.
 inline std::uint64_t digest(const void* data, std::size_t bytes, std::uint64_t before = kDigestSeed) {
   const auto* byte = static_cast<const unsigned char*>(data);
   for (std::size_t i = 0; i < bytes; ++i) before = (before ^ byte[i]) * 0x100000001b3u;

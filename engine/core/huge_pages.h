@@ -13,7 +13,7 @@ namespace loom {
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // Uninitialised room for `bytes`, rounded up to huge pages, which Linux gives where it has them. std::free() gives it
-// back. std::bad_alloc where there is none.
+// back. std::bad_alloc if there is none.
 inline void* allocate_huge_pages(std::size_t bytes) {
   const std::size_t whole = round_up(bytes, kHugePage);
   void* const memory = std::aligned_alloc(kHugePage, whole);

@@ -18,7 +18,7 @@ inline constexpr int kItemsPerWorker = 3;
 class OrderedItem {
  public:
   virtual ~OrderedItem() = default;
-  // At the same time as that of other items. `worker` is in [0, workers) and no two calls have it at a time.
+  // May run at the same time as other items. `worker` is in [0, workers) and no two calls have it at a time.
   virtual void work(int worker) = 0;
   virtual void take() = 0;
 };

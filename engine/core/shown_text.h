@@ -26,7 +26,7 @@ std::string shown_text(std::string_view text);
 // A message as a terminal gets it: its own lines kept, its middle left out where it is longer than kMessageBytes.
 std::string shown_message(std::string_view message);
 
-// Where the first byte stands that belongs to no UTF-8 character; nothing when there is none.
+// Position of the first byte that belongs to no UTF-8 character; nothing if there is none.
 std::optional<std::size_t> invalid_utf8(std::string_view text);
 
 }  // namespace loom

@@ -28,7 +28,7 @@ std::string memory_text(std::int64_t bytes);  // "1.50 MiB"
 std::string time_text(std::int64_t ns);       // "1.50 ms"
 std::string count_text(std::int64_t count);   // "7.616 G"
 
-// For texts whose unit is fixed, as that of a flag.
+// For texts whose unit is fixed, such as a flag's.
 constexpr double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 constexpr double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0); }
 

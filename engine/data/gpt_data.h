@@ -1,4 +1,4 @@
-// GptData: training, validation and test samples of .bin/.idx pairs, as --data-path and its kin name them.
+// GptData: training, validation and test samples of .bin/.idx pairs, as --data-path and similar flags name them.
 //
 // One distribution   `blend` is cut by `split`; a part whose weight is 0 is absent, and so is one of evaluation that
 //                    has no token, or of a blend with weights one in which a pair has none.
@@ -41,7 +41,7 @@ struct GptDataOptions {
   std::chrono::milliseconds longest_wait = std::chrono::minutes(10);  // for another process that builds indices
 };
 
-// The samples of one part: those of a pair, or a blend of several.
+// The samples of one part: one pair's, or a blend of several.
 class BlendedDataset {
  public:
   explicit BlendedDataset(GptDataset only);

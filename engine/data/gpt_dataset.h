@@ -60,7 +60,7 @@ std::int64_t tokens_of(const io::IndexedDataset& pair, const SplitShare& share);
 
 class GptDataset {
  public:
-  // `samples`: at least so many; none: those of one epoch.
+  // `samples`: at least so many; none: one epoch.
   GptDataset(std::shared_ptr<const io::IndexedDataset> pair, DataSplit split, const SplitShare& share,
              std::optional<std::int64_t> samples, const GptSampleOptions& options, const IndexCache& cache);
 

@@ -28,7 +28,7 @@ struct GptPlan {
 
 struct GptPlanRequest {
   std::int64_t tokens_per_epoch = 0;
-  std::optional<std::int64_t> samples = {};  // at least that many; none: those of one epoch
+  std::optional<std::int64_t> samples = {};  // at least that many; none: one epoch
   std::int64_t seq_length = 0;               // at least 1
   bool keep_partial = false;                 // the last sample may be shorter than the others
 };

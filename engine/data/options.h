@@ -17,7 +17,7 @@ struct TokenDataOptions {
   PerSplit<std::vector<std::string>> part_data_path{};
   std::optional<std::string> split{};  // none: 969,30,1
   std::filesystem::path data_cache_path{};
-  std::optional<std::filesystem::path> tokenizer_name_or_path{};  // folder; none: that of the model, if it has one
+  std::optional<std::filesystem::path> tokenizer_name_or_path{};  // folder; none: the model's, if it has one
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;

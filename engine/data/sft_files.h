@@ -6,7 +6,7 @@
 // Line      sequence i of each pair; they are of one length.
 // Mask      numbers the samples of a line from 1, one after the other, and is 0 for padding behind them; without
 //           --neat-pack all samples of a line have the number 1, padding too.
-// Labels    unshifted: label i says which token stands at i; negative where nothing is learnt (-100).
+// Labels    unshifted: label i is the token at position i; negative where nothing is learnt (-100).
 // Threads   const after construction.
 // Errors    ConfigError with the flag, the pair and what differs: a pair is missing, lengths differ, numbers that are
 //           no ids. Error from check_unchanged().
@@ -25,7 +25,7 @@ namespace loom::data {
 
 enum class AnswerKind : std::uint8_t { kOnly, kChosen, kRejected };
 
-// The keys of a kind: ids, labels, and the mask's, which is empty where there is none.
+// The keys of a kind: ids, labels, and the mask's, which is empty if there is none.
 struct SftKeys {
   std::string input_ids;
   std::string labels;
@@ -60,7 +60,7 @@ class SftFiles {
 // PREFIX_packed_KEY_document.
 std::filesystem::path packed_prefix(const std::filesystem::path& prefix, const std::string& key);
 
-// Whether a prefix of --data-path is that of such a data set: the pair of its input_ids is there, at least in part.
+// Whether a prefix of --data-path belongs to such a data set: the pair of its input_ids is there, at least in part.
 bool is_sft_prefix(const std::filesystem::path& prefix);
 
 }  // namespace loom::data

@@ -30,7 +30,7 @@ struct Batch {
   // Throw ModelError naming what there is instead.
   const nn::Value& at(std::string_view name) const;
   const Tensor& operator[](std::string_view name) const { return at(name).tensor(); }
-  // None where there is none.
+  // None if there is none.
   const nn::Value& find(std::string_view name) const;
 };
 
@@ -47,7 +47,7 @@ struct TokenCounts {
   std::int64_t scored = 0;  // those that the loss is a mean over
   std::int64_t all = 0;
 };
-// Of a micro-batch.
+// Counts the tokens of a micro-batch.
 using CountTokens = std::function<TokenCounts(const Batch&)>;
 
 // All samples of the files under numbers of their own, whatever part, epoch and order a run draws them in.

@@ -4,7 +4,7 @@
 //               say "on the host, pinned or not"; the floor that knows NUMA and mlock implements it. Without one it is
 //               ordinary memory of the process.
 // Accounting    as DeviceMemory: from allocate() to the end of the block's last owner, in the order of the host's
-//               calls. Bytes are what was asked for. The host has no capacity here: running out is the allocator's
+//               calls. Bytes are the requested ones. The host has no capacity here: running out is the allocator's
 //               error.
 // Dry run       blocks have sizes and no bytes.
 // Threads       HostMemory: the rank's host thread. HostAllocator: its pieces may end on any thread.

@@ -5,7 +5,7 @@
 // Off       while no Recorder runs: nothing is stored, events hold no number, and issuing costs one check.
 // Bounds    what no living Recorder may still ask for is dropped. Texts and groups are stored once and stay.
 // Sites     where a recorder asks for them, what an entry was issued for; of what a node of the tape launches in
-//           backward: that of its forward (CallSiteScope).
+//           backward: its forward's (CallSiteScope).
 // Threads   the rank's host thread. Wall times are stamped by the thread that runs the work.
 #pragma once
 

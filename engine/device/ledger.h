@@ -24,7 +24,7 @@ class MemLedger {
   void remove(MemCategory category, std::int64_t bytes) { change(category, -rounded(bytes)); }
 
   const MemStats& stats() const { return stats_; }
-  // Called after every change; empty: nobody is.
+  // Called after every change; empty: no call.
   void observe(std::function<void()> observer) { observer_ = std::move(observer); }
   void reset_peaks() {
     stats_.peak_bytes = stats_.total_bytes;

@@ -1,5 +1,5 @@
 // How long what is in memory lives. With --memory-fragmentation each class has pools of its own, so that short-lived
-// pieces do not stand between long-lived ones.
+// pieces do not lie between long-lived ones.
 #pragma once
 
 #include <cstddef>

@@ -103,7 +103,7 @@ class DeviceMemory {
   std::vector<PoolStats> pools() const { return allocator_->pools(); }
   // Peaks restart from the present values.
   void reset_peaks();
-  // Called after every change of what is allocated; empty: nobody is. What the observer refers to outlives its stay.
+  // Called after every change of what is allocated; empty: no call. Objects that it refers to must outlive it.
   void observe_changes(std::function<void()> observer);
 
  private:

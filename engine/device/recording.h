@@ -4,8 +4,8 @@
 //           of a phase. Entries refer to one another by index. Waits for what was issued before the recording are left
 //           out: a recording does not depend on what else was recorded.
 // Marks     what floors above say of the step without work of the device: a gather was issued, a group is usable, ...
-// Memory    the device's accounts at the begin and after every change, where asked for.
-// Wall      when entries really ran, where asked for.
+// Memory    the device's accounts at the begin and after every change, if requested.
+// Wall      when entries really ran, if requested.
 // Virtual   nothing here takes time: durations come from a time model when the recording is resolved (virtual_time).
 // Names     are for people and for the tables of device profiles; code decides by the enums.
 // Threads   any.
@@ -63,7 +63,7 @@ enum class MarkKind : std::uint8_t {
   kReshardPostForward,      // REPF  they were, but for this rank's part among fewer ranks
   kReduceScatter,           // RS    a group's reduction is about to be issued
   kReduceScatterAllReduce,  // RSAR  one over both axes of a mesh
-  kDrop,                    // DROP  a gather that nobody waited for was given back
+  kDrop,                    // DROP  a gather without a waiter was given back
   kBackward,                // B     the backward pass begins
   kOptimizer,               // O     the optimizer's step begins
   kForward,                 // F     a module's own forward begins; by modules that say so
@@ -113,7 +113,7 @@ struct Recording {
   std::vector<Entry> entries{};
   std::vector<Mark> marks{};
   std::vector<MemorySample> memory{};
-  std::vector<WallTime> wall{};  // as entries; empty where not asked for
+  std::vector<WallTime> wall{};  // as entries; empty if not requested
   std::vector<std::string> texts{""};
   std::vector<std::vector<int>> groups{};  // world ranks, ascending
 

@@ -1,6 +1,6 @@
 // AtomicFile: a file that appears whole or not at all.
 //
-// File       bytes go to a temporary file in the same folder, of a name that nobody can foresee; commit() flushes it to
+// File       bytes go to a temporary file in the same folder, with an unpredictable name; commit() flushes it to
 //            disk and renames it over what `path` names (output_target.h: links are followed). The new file has the
 //            permissions of the one it replaces; other hard links to that one keep what they had.
 // Stream     a device, a FIFO or an open file of the process is written straight, as the bytes come.

@@ -64,7 +64,7 @@ class FileSlice final : public ByteSource {
   const std::uint64_t size_;
 };
 
-// Bytes in memory, which outlive it; `name` stands in messages.
+// Bytes in memory, which outlive it; `name` appears in messages.
 class MemorySource final : public ByteSource {
  public:
   MemorySource(std::span<const std::byte> bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}

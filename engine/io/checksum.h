@@ -2,7 +2,7 @@
 //
 // crc32    of zip files and gzip: polynomial 0x04C11DB7 reflected, all ones before and inverted after.
 // crc32c   of TensorBoard's event files and of checkpoints: polynomial 0x1EDC6F41, the same way.
-// Pieces   `before` is the checksum of the bytes in front; 0 where there are none.
+// Pieces   `before` is the checksum of the bytes in front; 0 if there are none.
 // Threads  safe from any number of threads.
 // Source   Intel ISA-L, crc.h; zlib, crc32_combine(), for sums of two parts.
 #pragma once

@@ -1,6 +1,6 @@
 // JSON of a file, as a tree: for rooms that link nlohmann_json.
 //
-// Limits   64 levels; keys of one object stand once.
+// Limits   64 levels; keys of one object occur once.
 // Errors   ConfigError that begins with the file's name.
 #pragma once
 
@@ -11,9 +11,9 @@
 namespace loom::io {
 
 struct JsonWords {
-  // Of text that is no JSON; what is wrong follows in parentheses.
+  // For text that is no JSON; what is wrong follows in parentheses.
   std::string_view invalid = "not valid JSON";
-  // Of a key that an object on the first level has twice; {key} is the key.
+  // For a key that an object on the first level has twice; {key} is the key.
   std::string_view repeated = "key '{key}' is given twice; keep one";
 };
 

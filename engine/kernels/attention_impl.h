@@ -49,7 +49,7 @@ struct Layout {
 inline constexpr double kLog2E = 1.4426950408889634;
 inline constexpr double kLn2 = 0.69314718055994531;
 
-// A part of an attention that stands for itself, and where its tensors begin, in elements.
+// An independent part of an attention, and where its tensors begin, in elements.
 struct Part {
   Dense op;
   std::int64_t query = 0;

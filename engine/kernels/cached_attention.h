@@ -1,4 +1,4 @@
-// Attention with a cache of keys and values: new tokens are put behind those of a row, and see the row's alone.
+// Attention with a cache of keys and values: new tokens are put behind a row's tokens, and see that row only.
 //
 // Letters  B rows, S tokens a row in this call, C capacity of the cache, H query heads, G key/value heads (H % G == 0),
 //          D head dim.

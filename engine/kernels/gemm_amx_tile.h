@@ -3,7 +3,7 @@
 // Registers   class of an unnamed namespace with static functions; a register's number is a template argument:
 //               begin(): before the first use in a thread or later, zero<C>(), load<R>(from, bytes between rows),
 //               dot<C, A, B>(): C[16,16] += A[16, 16 pairs] . B[16 pairs, 16], store<C>(to, bytes between rows)
-//             Real ones are in gemm_amx.cpp; the tests bring some of plain C++, so that what stands here runs anywhere.
+//             Real ones are in gemm_amx.cpp; the tests bring some of plain C++, so that this code runs anywhere.
 // Layout      A: words along K in a row (packs_along_k). B: panels of 32 or 16 columns.
 // Edges       rows, and steps that do not fill a register, go through copies filled up with zeros: nothing is read or
 //             written outside the operands.

@@ -2,7 +2,7 @@
 //
 // Algorithm  C = op(A) . op(B) is cut into tasks, one rectangle of C each, for any thread. A task walks over blocks
 //            of K and blocks of columns. It packs the block of B into panels, which stay in L2, and multiplies it
-//            with the rows of the task, one register tile at a time. Rows of A are read where they stand if K is
+//            with the rows of the task, one register tile at a time. Rows of A are read in place if K is
 //            contiguous and its elements are words as they are (fp32, pairs of bf16); otherwise they are packed, once
 //            for all blocks of columns. Packing transposes and widens; no operand has a pass of its own before it.
 // Tile       of registers: 8 x 48 words of C with AVX-512 (24 of 32 registers are sums), 6 x 16 with AVX2, 32 x 32
@@ -67,7 +67,7 @@ struct GemmOperands {
 };
 
 Words words_of(const Gemm& op, const GemmKernels& kernels);
-// Words are the matrix's own elements: they can be read where they stand.
+// Words are the matrix's own elements: they can be read in place.
 constexpr bool are_as_stored(Words words) { return words == Words::kFp32 || words == Words::kBf16Pairs; }
 
 // op.m, op.n, op.k > 0; op.ab fp32, bf16 or fp16.

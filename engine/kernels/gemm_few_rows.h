@@ -1,7 +1,7 @@
 // Products of a few rows with a matrix stored [N,K] (torch.nn.Linear forward): C^T = B . A^T, so that B, which is
-// large, is read where it stands and A, which is small, is packed. Private to engine/kernels.
+// large, is read in place and A, which is small, is packed. Private to engine/kernels.
 //
-// Bits  those of gemm_own(): an element is the same sum in the same order.
+// Bits  equal gemm_own()'s: an element is the same sum in the same order.
 #pragma once
 
 #include "engine/kernels/gemm_cut.h"

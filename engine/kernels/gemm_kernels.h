@@ -75,7 +75,7 @@ struct PackA {
   float* out = nullptr;
 };
 
-// Of a block of K.
+// Most steps in a block of K.
 inline constexpr std::int64_t kMostSteps = 512;
 
 inline constexpr int kPanelWidths = 3;

@@ -211,7 +211,7 @@ void pack_a(const PackA& op) {
   });
 }
 
-// Of transposed A only: A with K contiguous is read where it stands. kTileRows is a multiple of kLanes.
+// Transposed A only: A with K contiguous is read in place. kTileRows is a multiple of kLanes.
 template <class Isa, int kTileRows>
 void pack_a_along_k(const PackA& op) {
   visit_words(op.words, [&]<Words kWords>() {

@@ -55,7 +55,7 @@ void muon_update(const MuonUpdate& op, const void* update, void* weight);
 // be x.
 struct WeightedSum {
   DType dtype = DType::kF32;    // of x and out
-  DType y_dtype = DType::kF32;  // that of x, or fp32
+  DType y_dtype = DType::kF32;  // x's, or fp32
   std::int64_t elems = 0;
   double a = 0;
   double b = 0;

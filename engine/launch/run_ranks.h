@@ -14,7 +14,7 @@ using RankMain = std::function<void(RankContext&, comm::World&)>;
 
 // Runs `main` on `ranks` threads of this process and waits for all of them. A rank that throws fails its world, so that
 // its peers' waits end; when all have ended, the first failure in time is rethrown (its own exception, not a peer's
-// consequence). A rank that returns is not waited for: a peer that would is told at once.
+// consequence). A rank that returns is not waited for: a peer that would is notified at once.
 void run_ranks(int ranks, const comm::CommOptions& options, const RankMain& main);
 
 // Runs `main` as this process's one rank of MPI_COMM_WORLD and waits for the others' end (a wait with a deadline like

@@ -71,7 +71,7 @@ struct Buffer {
 
 class Module;
 
-// A child as its parent's code holds it: always the module that stands in the tree now. Calls go to that module; `->`
+// A child as its parent's code holds it: always the module that is in the tree now. Calls go to that module; `->`
 // and `*` give it as the class it was registered with, ConfigError when a module of another class has taken its place.
 // A default-made one is no child. It lives as long as its parent.
 template <class M>

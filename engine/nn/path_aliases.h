@@ -1,6 +1,6 @@
 // Path aliases: other names under which users know the modules of a model.
 //
-// A model declares them in one table, which stays with its root module. An alias stands for a path and everything
+// A model declares them in one table, which stays with its root module. An alias denotes a path and everything
 // below it: with "text_decoder.decoder.layers" for "model.language_model.layers",
 // "text_decoder.decoder.layers.3.mlp" means "model.language_model.layers.3.mlp".
 //

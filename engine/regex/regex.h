@@ -55,7 +55,7 @@ class Regex {
 
 class FullMatch {
  public:
-  // `before`: a pattern that stands in front of it.
+  // `before`: a pattern in front of it.
   FullMatch(std::string_view pattern, std::string where, std::string_view before = {});
 
   bool matches(std::string_view text, RegexScratch& scratch) const;

@@ -107,7 +107,7 @@ void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tenso
 // For the backward of an operator, before the kernel that computes `gradient` of input `input`: the sum of what other
 // consumers of the input gave, if the kernel may add to it. Who gets a defined tensor adds the gradient to it in that
 // kernel, rounded to its dtype first (the bits of an addition afterwards), keeps no handle of it, and still returns
-// `gradient`, whose bytes nobody reads. The tape records and prices the addition all the same.
+// `gradient`, whose bytes are never read. The tape records and prices the addition all the same.
 Tensor add_gradient_to(std::size_t input, const Tensor& gradient);
 
 // record() in two steps: saves before the operator computes. For operators whose saved tensors are all inputs: a

@@ -1,4 +1,4 @@
-// DryReads: what happens when values are read in a dry run, where there are none. A slot of the rank context.
+// DryReads: what happens when values are read in a dry run, which has none. A slot of the rank context.
 //
 // Default  zeros are read: a loss that is only reported. Who plans puts a refusal here, so that a model whose forward
 //          depends on values is not planned wrongly.

@@ -84,12 +84,12 @@ struct AttentionGrads {
 AttentionGrads attention_backward(const AttentionInputs& part, const AttentionResult& whole, const Tensor& dout);
 
 // Mean over the rows whose target is not ignore_index; logits [..., V], targets [...] -> fp32 (fp64) scalar. 0 when no
-// row counts. Backward writes the gradient over the logits when nobody else holds them.
+// row counts. Backward writes the gradient over the logits unless others hold them.
 inline constexpr std::int64_t kIgnoreIndex = -100;
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index = kIgnoreIndex);
 
 // How likely each row of targets is: the sum of log(softmax(logits)) at its targets that are not ignore_index. logits
-// [R,S,V], targets [R,S] -> fp32 (fp64) [R]. Backward writes the gradient over the logits when nobody else holds them.
+// [R,S,V], targets [R,S] -> fp32 (fp64) [R]. Backward writes the gradient over the logits unless others hold them.
 Tensor sequence_log_probs(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index = kIgnoreIndex);
 
 }  // namespace loom::ops

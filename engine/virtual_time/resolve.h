@@ -5,7 +5,7 @@
 // Streams   an item starts at max(stream free, events waited for, issued by the host). A wait of a stream is an item of
 //           no length.
 // Meeting   a collective starts when it is at the head of its stream on every member that is here, and ends on all of
-//           them together. Members that are not here are taken to be alike: nobody waits for them.
+//           them together. Members that are not here are taken to be alike: no rank waits for them.
 // Sharing   kernels and copies inside the device run on its cores: those of several streams share them equally. While
 //           collectives of the rank run, all of them lose the share that the profile gives for the links, the largest.
 //           Collectives of one rank on the same level of links share it equally, and a collective is as fast as its
@@ -33,7 +33,7 @@ enum class HostCosts : std::uint8_t {
   kFree,     // dispatch costs nothing: what the devices and links alone would need. The CPU's own work still counts.
 };
 
-// Of one entry; those of the host: when the host reaches and leaves it. ns.
+// Times of one entry in ns; a host entry: when the host reaches and leaves it.
 struct EntryTime {
   std::int64_t issued = 0;  // by the host
   std::int64_t start = 0;
