@@ -51,7 +51,6 @@ void add_foreign_keys(std::vector<Key>& table) {
       only(
           "--tokenizer-type", "PretrainedFromHF|HuggingFaceTokenizer|NullTokenizer",
           "only tokenizers of Hugging Face's are read; write PretrainedFromHF, and --tokenizer-name-or-path DIR with a tokenizer.json"),
-      refused("--log-num-zeros-in-grad", Kind::kToggle, "is not built: zeros of gradients are not counted; remove it"),
       only("--timing-log-level", "0",
            "timers of a step's parts are not built; write 0, and use --profile to see the parts"),
       refused("--wandb-project", Kind::kText,
@@ -114,7 +113,6 @@ void add_foreign_keys(std::vector<Key>& table) {
       without_effect("--moe-permute-fusion", Kind::kToggle),
       without_effect("--moe-token-dispatcher-type", Kind::kText),
       without_effect("--ai-framework", Kind::kText),
-      without_effect("--log-tps", Kind::kToggle),
       refused("--qlora", Kind::kToggle, "stores the base in 4 bits, which is not built; remove it"),
 
       // Held against the model's configuration (cli/model_flags.h), and otherwise as those above.

@@ -1,4 +1,4 @@
-// Vectors of 16 fp32 lanes for the fused kernels: memory access with conversion, exp and others, sums in a fixed
+// Vectors of 16 fp32 lanes for the fused kernels: memory access with conversion, exponentials, sums in a fixed
 // order. Private to engine.
 //
 // Every function exists for F32x16 and, with the same meaning, for one double, so one kernel body serves fp32, bf16,

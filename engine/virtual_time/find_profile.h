@@ -1,4 +1,4 @@
-// Device profiles by file or by name. The names are the names of the files in configs/devices of the share folder
+// Device profiles by file or by name. A name is that of a file in configs/devices of the share folder
 // (engine/config/share_folder.h); $SHARDLOOM_DEVICES names another folder.
 //
 // Errors   ConfigError with the names of the profiles there are; those of load_profile (profile_file.h).

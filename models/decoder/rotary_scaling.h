@@ -10,7 +10,7 @@
 //          yarn      a blend of f and f / s that follows the number of rotations within P positions
 //          longrope  f divided by long_factor for lengths above P, otherwise by short_factor
 // Factor   cosines and sines are multiplied by attention_factor(): not 1 for yarn and longrope.
-// Rounding exponents, frequencies and blends are fp32, as in transformers.
+// Bits     exponents, frequencies and blends are fp32, as in transformers.
 // Source   transformers, modeling_rope_utils.py.
 #pragma once
 
