@@ -126,8 +126,7 @@ void load_sharding(const TrainSections& arguments, const EditConfig& edit, Train
     config_error("{} ranks need --use-torch-fsdp2 --fsdp2-config-path FILE; without sharding use --nproc-per-node 1",
                  arguments.launch.ranks);
   }
-  sharding::Fsdp2Config& config =
-      inputs.fsdp2_config.emplace(read_sharding(arguments.parallel));
+  sharding::Fsdp2Config& config = inputs.fsdp2_config.emplace(read_sharding(arguments.parallel));
   if (edit) edit(config);
   apply_recompute_flags(arguments.parallel, /*is_edited=*/edit != nullptr, &config);
   check_param_dtype(arguments.optimizer, arguments.parallel, config);

@@ -30,9 +30,7 @@ const std::vector<std::string> kShared = {"tests/support", "tests/tensor/tensors
 
 // The rooms of docs/architecture.md by floor, and who may use whom on the same floor.
 const House kHouse{
-    .floors = {{"engine/core", 1},
-               {"engine/config", 2},
-               {"engine/io", 2},
+    .floors = {{"engine/core", 1},    {"engine/config", 2},  {"engine/io", 2},
                {"engine/regex", 2},  // one room a line: this comment keeps clang-format from packing them
                {"engine/device", 2},  {"engine/formats", 3}, {"engine/virtual_time", 3},
                {"engine/kernels", 3}, {"engine/tensor", 4},  {"engine/comm", 4},
@@ -42,8 +40,7 @@ const House kHouse{
                {"engine/convert", 8}, {"engine/log", 8},     {"engine/objective", 8},
                {"engine/train", 8},   {"engine/observe", 9}, {"engine/plan", 9},
                {"engine/talk", 9},    {"engine/job", 10},    {"engine/dialects", 10},
-               {"engine/cli", 11},
-               {"examples", 12},      {"tests", 13}},
+               {"engine/cli", 11},    {"examples", 12},      {"tests", 13}},
     .level_edges = {{"engine/dialects", "engine/job"},    // rows name keys of the job
                     {"engine/data", "engine/nn"},         // batches hold tensors, the forward step takes a Module
                     {"engine/log", "engine/train/step"},  // observers of steps

@@ -1263,9 +1263,9 @@ INSTANTIATE_TEST_SUITE_P(
                                  "--gradient-accumulation-fusion", "--lrr", "2"}),
             "4 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
             "  unknown flag --micro-batchsize; did you mean --micro-batch-size?\n"
-            "  --sequence-parallel goes with tensor parallelism, which is not built; remove it\n"
             "  --gradient-accumulation-fusion does not go with FSDP2, which reduces the gradients itself; remove it or "
-            "write --no-gradient-accumulation-fusion"},
+            "write --no-gradient-accumulation-fusion\n"
+            "  --sequence-parallel goes with tensor parallelism, which is not built; remove it"},
         Bad{with_model_and_data({"--attention-dropout", "0.1"}),
             "--attention-dropout is 0.1; dropout is not built; write 0"},
         Bad{with_model_and_data({"--mm-model", "m.json"}),

@@ -203,7 +203,8 @@ void write_wide_model(const ProgramFolder& folder) {
   constexpr std::int64_t kWidth = 2048;
   folder.write("wide/config.json",
                R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 2048, "num_attention_heads": 16,
-                   "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 2048})");
+                   "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 2048,
+                   "max_position_embeddings": 2048})");
   const std::string layer = "model.layers.0.";
   const std::vector<std::pair<std::string, std::vector<std::int64_t>>> tensors{
       {"model.embed_tokens.weight", {2048, kWidth}},

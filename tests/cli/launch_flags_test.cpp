@@ -160,13 +160,12 @@ TEST_F(LaunchFlags, AMindSpeedScriptTrainsAndNamesWhatChangesNothing) {
                                            "--no-gradient-accumulation-fusion",
                                            "--save-interval",
                                            "100"});
-  EXPECT_EQ(
-      outcome.err,
-      "warning: without effect here: --num-workers 8, --use-mcore-models, "
-      "--normalization RMSNorm, --position-embedding-type rope, --swiglu, --attention-dropout 0, "
-      "--hidden-dropout 0.0, --num-layers 2, --hidden-size 16, --no-load-optim, --no-load-rng, --save-interval 100, "
-      "--no-save-optim, --no-save-rng; the model is what its configuration says, and "
-      "nothing is saved or loaded without --save and --load\n");
+  EXPECT_EQ(outcome.err,
+            "warning: without effect here: --num-workers 8, --use-mcore-models, "
+            "--normalization RMSNorm, --position-embedding-type rope, --swiglu, --attention-dropout 0, "
+            "--hidden-dropout 0.0, --num-layers 2, --hidden-size 16, --no-load-optim, --no-load-rng, --no-save-optim, "
+            "--no-save-rng, --save-interval 100; the model is what its configuration says, and "
+            "nothing is saved or loaded without --save and --load\n");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(folder.metrics("metrics.jsonl").size(), 2u);
 }

@@ -300,14 +300,14 @@ TEST(RecomputeModules, MayStandForTheirChildren) {
   test::PlainModel model;
   using sharding::RecomputedModule;
   EXPECT_THAT(plan_of(model, "recompute_modules: ['layers.{0,2}']\nrecompute_children: true\n").recomputed,
-              ElementsAre(RecomputedModule{"layers.0.up"}, RecomputedModule{"layers.0.down"},
-                          RecomputedModule{"layers.2.up"}, RecomputedModule{"layers.2.down"}));
+              ElementsAre(RecomputedModule{"layers.0.norm"}, RecomputedModule{"layers.0.up"},
+                          RecomputedModule{"layers.2.norm"}, RecomputedModule{"layers.2.up"}));
   EXPECT_THAT(plan_of(model,
                       "recompute_modules: ['layers.{*}']\nrecompute_children: true\nrecompute_every: 2\n"
                       "use_reentrant: false\nrecompute_keep: attention\n")
                   .recomputed,
-              ElementsAre(RecomputedModule{"layers.1.up", false, sharding::RecomputeKeep::kAttention},
-                          RecomputedModule{"layers.1.down", false, sharding::RecomputeKeep::kAttention}));
+              ElementsAre(RecomputedModule{"layers.1.norm", false, sharding::RecomputeKeep::kAttention},
+                          RecomputedModule{"layers.1.up", false, sharding::RecomputeKeep::kAttention}));
   EXPECT_EQ(test::message_of<ConfigError>(
                 [&] { plan_of(model, "recompute_modules: ['layers.1.up']\nrecompute_children: true\n"); }),
             "f.yaml:2:21: recompute_children is true, and 'layers.1.up' (a Linear) of recompute_modules has no module "

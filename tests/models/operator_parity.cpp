@@ -90,10 +90,9 @@ const std::map<std::string, Operator>& operators() {
 
 Results rotary_tables(const Case& c) {
   const Shape& shape = c.at("out.cos").shape();
-  models::RotaryEmbedding rotary("RotaryEmbedding", {.head_dim = shape[1],
-                                                     .max_position_embeddings = shape[0],
-                                                     .theta = c.number("theta"),
-                                                     .scaling = {}});
+  models::RotaryEmbedding rotary(
+      "RotaryEmbedding",
+      {.head_dim = shape[1], .max_position_embeddings = shape[0], .theta = c.number("theta"), .scaling = {}});
   const nn::Value tables = rotary(Tensor::zeros({1, shape[0], 1}, c.at("out.cos").dtype()));
   const auto rounded = [&](std::size_t i) { return ops::cast(tables.list()[i].tensor(), c.at("out.cos").dtype()); };
   return {{"out.cos", rounded(0)}, {"out.sin", rounded(1)}};  // those of fused operators are fp32

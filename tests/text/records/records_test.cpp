@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const std::filesystem::path kTests = std::filesystem::path(LOOM_SOURCE_DIR) / "tests";
-const std::filesystem::path kParquet = kTests / "io/data/parquet";
+const std::filesystem::path kParquet = kTests / "formats/data/parquet";
 const std::filesystem::path kInputs = kTests / "reference/sft/inputs";
 
 struct Found {
