@@ -48,7 +48,7 @@ Said classes_text(const Resolved& r) {
   return text.empty() ? std::nullopt : Said(text);
 }
 
-constexpr Row kAccelerateRows[] = {
+const Row kAccelerateRows[] = {
     derived("distributed_type", "NO", "").written([](const Resolved&) -> Said { return "FSDP"; }),
     derived("num_processes", "null", "ranks").written([](const Resolved& r) -> Said {
       return fmt::to_string(r.world);
@@ -125,7 +125,7 @@ constexpr Row kAccelerateRows[] = {
     unused("deepspeed_config.deepspeed_hostfile"),
 };
 
-constexpr Row kTransformersRows[] = {
+const Row kTransformersRows[] = {
     derived("version", "2", ""),
     derived("reshard_after_forward", "true", "reshard_after_forward").written([](const Resolved& r) -> Said {
       return reshard_text(r);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kNotBuilt = "is not built; remove it";
 
-constexpr Row kRows[] = {
+const Row kRows[] = {
     derived("zero_optimization.stage", "0", "sharding_size, reshard_after_forward")
         .written([](const Resolved& r) -> Said {
           if (r.config.sharding_size == 1) return "0";

@@ -20,7 +20,7 @@ constexpr std::string_view kBooleans =
 constexpr std::string_view kNotTrained = "is read there and evaluated nowhere; remove it, and give --eval-iters";
 constexpr std::string_view kNewTokens = "new tokens are not built: the embedding has the rows of the folder; remove it";
 
-constexpr Row kRows[] = {
+const Row kRows[] = {
     // --- model
     derived("model.model_name_or_path", "null", "--init-from-hf-path, --model-config")
         .needed()

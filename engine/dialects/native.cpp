@@ -20,7 +20,7 @@ constexpr std::string_view kContext = "context parallelism is not built; write 1
 constexpr std::string_view kInFeatures = "is a key of features, and is read nowhere else; write it there";
 
 // The last part of a list is a copy in another section that its tool does not read.
-constexpr Row kRows[] = {
+const Row kRows[] = {
     // --- parallel
     flat("parallel.fully_shard_parallel_size", "auto", "sharding_size"),
     derived("parallel.data_parallel_size", "null", ""),

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kParallel = "is not built; write 1";
 
-constexpr Row kRows[] = {
+const Row kRows[] = {
     derived("parallelism.data_parallel_shard_degree", "-1", "sharding_size").written([](const Resolved& r) -> Said {
       return fmt::to_string(r.config.sharding_size == sharding::Fsdp2Config::kAllRanks ? -1 : r.config.sharding_size);
     }),

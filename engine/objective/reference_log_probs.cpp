@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <span>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"

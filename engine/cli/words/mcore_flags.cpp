@@ -37,7 +37,7 @@ constexpr std::array<Family, 4> kFamilies{{{"llama2", "llama|qwen2"},  // Qwen2.
                                            {"qwen3-moe", "qwen3_moe"}}};
 
 // Of MindSpeed-LLM's converters, for both directions.
-constexpr Key kForeign[] = {
+const Key kForeign[] = {
     without_effect("--use-mcore-models", Kind::kToggle),
     without_effect("--tokenizer-model", Kind::kText),
     without_effect("--vocab-file", Kind::kText),
@@ -92,7 +92,7 @@ constexpr Key kForeign[] = {
 };
 
 // Sizes of the checkpoint that mcore-to-hf reads from its files, and of the one that it does not write.
-constexpr Key kReadFromFiles[] = {
+const Key kReadFromFiles[] = {
     without_effect("--num-layer-list", Kind::kText),
     without_effect("--num-layers-per-virtual-pipeline-stage", Kind::kText),
     without_effect("--schedules-method", Kind::kText),
@@ -104,7 +104,7 @@ constexpr Key kReadFromFiles[] = {
     only("--target-expert-parallel-size", "1", "a Hugging Face folder has no ranks; write 1, or remove it").named(),
 };
 
-constexpr Key kOfTheOtherDirection[] = {
+const Key kOfTheOtherDirection[] = {
     refused("--hf-cfg-dir", Kind::kText, "is --load-dir here, the folder with config.json and tokenizer; remove it"),
 };
 
