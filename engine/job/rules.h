@@ -9,7 +9,7 @@
 // Threads   the table is constant.
 #pragma once
 
-#include <functional>
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +30,21 @@ struct Rule {
 };
 
 const std::vector<Rule>& rules();
+
+// Megatron's flags of recompute: rules name them, and recompute_modules of the file refuses them.
+inline constexpr std::array<std::string_view, 9> kMegatronRecomputeFlags = {
+    "--recompute-granularity",
+    "--recompute-method",
+    "--recompute-num-layers",
+    "--recompute-activations",
+    "--recompute-activation-function",
+    "--recompute-activation-function-num-layers",
+    "--recompute-norm",
+    "--recompute-norm-num-layers",
+    "--moe-layer-recompute"};
+
+// Whether a key is set that only checkpoints have (torch_dcp), so that a run can go on from what it saves.
+bool keeps_checkpoints(const Job& job);
 
 struct RuleFindings {
   Texts refused;         // texts, in the order of the table, each once

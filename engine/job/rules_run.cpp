@@ -10,11 +10,6 @@ bool is_full(const Job& job) { return job.parallel.recompute_layers.granularity 
 bool is_selective(const Job& job) {
   return job.parallel.recompute_layers.granularity == RecomputeGranularity::kSelective;
 }
-bool keeps_checkpoints(const Job& job) {
-  return job.schedule.save_interval > 0 || job.schedule.save_epochs > 0 || job.checkpoint.async_save ||
-         job.checkpoint.keep_last || job.checkpoint.no_save_optim || job.checkpoint.no_save_rng ||
-         job.checkpoint.on_save_error != train::OnSaveError::kStop || job.checkpoint.load;
-}
 bool is_planned(const Job& job) {
   return job.swap.smart_swap || job.memory.adaptive_recompute || job.memory.device_memory_mib > 0;
 }
@@ -23,6 +18,12 @@ bool has_evaluation_data(const Job& job) {
 }
 
 }  // namespace
+
+bool keeps_checkpoints(const Job& job) {
+  return job.schedule.save_interval > 0 || job.schedule.save_epochs > 0 || job.checkpoint.async_save ||
+         job.checkpoint.keep_last || job.checkpoint.no_save_optim || job.checkpoint.no_save_rng ||
+         job.checkpoint.on_save_error != train::OnSaveError::kStop || job.checkpoint.load;
+}
 
 void add_recompute_rules(std::vector<Rule>& table) {
   const std::vector<Rule> rows{
@@ -63,15 +64,13 @@ void add_recompute_rules(std::vector<Rule>& table) {
 }
 
 void add_memory_rules(std::vector<Rule>& table) {
+  std::vector<std::string_view> chosen_by_adaptive{"--memory-fragmentation", "--swap-attention", "--smart-swap"};
+  chosen_by_adaptive.insert(chosen_by_adaptive.end(), kMegatronRecomputeFlags.begin(), kMegatronRecomputeFlags.end());
   const std::vector<Rule> rows{
       {{"--adaptive-recompute-device-size"},
        [](const Job& job) { return !job.memory.adaptive_recompute; },
        "{flag} is {value}, but --adaptive-recompute-device-swap is not given, so nothing is chosen; add it"},
-      {{"--memory-fragmentation", "--swap-attention", "--smart-swap", "--recompute-granularity", "--recompute-method",
-        "--recompute-num-layers", "--recompute-activations", "--recompute-activation-function",
-        "--recompute-activation-function-num-layers", "--recompute-norm", "--recompute-norm-num-layers",
-        "--moe-layer-recompute"},
-       [](const Job& job) { return job.memory.adaptive_recompute; },
+      {chosen_by_adaptive, [](const Job& job) { return job.memory.adaptive_recompute; },
        "--adaptive-recompute-device-swap and {flag} are both given, and the first chooses what is recomputed and "
        "swapped; remove one of them"},
       {{"--swap-modules"},

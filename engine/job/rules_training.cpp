@@ -44,7 +44,6 @@ void add_model_rules(std::vector<Rule>& table) {
 
 void add_objective_rules(std::vector<Rule>& table) {
   using objective::Stage;
-  constexpr auto is_users = [](Program program) { return job::is_users(program); };
   const std::vector<Rule> rows{
       {{"--dpo-loss-type", "--dpo-beta", "--dpo-label-smoothing", "--ref-model", "--ref-logps-cache"},
        is_not_of<Stage::kDpo>,

@@ -126,15 +126,13 @@ int show_check(plan::PlanSearch& search, const PlanOutput& output) {
 
 int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
   check_model_flags(given.train.model, given.train.written);
-  const bool json_only = given.json && *given.json == "-";
-  for (const std::string& line : given.train.written.told) {
-    if (!json_only) out << line << "\n";
-  }
+  PlanArguments arguments = given;
+  Chosen chosen;
+  const PlanOutput output(arguments, chosen, out);
+  for (const std::string& line : given.train.written.told) output.say(line + "\n");
   warn_of_flags(given.train.written.without_effect);
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.device);
   open_outputs(given);
-  PlanArguments arguments = given;
-  Chosen chosen;
   if (given.train.swap.smart_swap) {
     chosen.smart_swap = plan::choose_swaps(given.train, callbacks, profile,
                                            plan::swap_budget(given.train.memory, given.train.swap, profile));
@@ -144,7 +142,6 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   plan::PlanSearch search(
       arguments.train, callbacks, profile,
       {.micro_batch_size = arguments.micro_batch_size, .global_batch_size = arguments.global_batch_size});
-  const PlanOutput output(arguments, chosen, out);
   if (chosen.adaptive) {
     output.show_all(chosen.adaptive->chosen);
     return 0;

@@ -21,12 +21,8 @@ namespace {
 
 void settle_checkpoints(job::Job& a) {
   const auto& word = a.checkpoint.ckpt_format_word;
-  const bool checkpoints = word.value_or("hf") == "torch_dcp" || a.schedule.save_interval > 0 ||
-                           a.schedule.save_epochs > 0 || a.checkpoint.async_save || a.checkpoint.keep_last ||
-                           a.checkpoint.no_save_optim || a.checkpoint.no_save_rng ||
-                           a.checkpoint.on_save_error != train::OnSaveError::kStop || a.checkpoint.load;
   if (word == "torch_dist") a.checkpoint.ckpt_format = train::CheckpointFormat::kTorchDist;
-  if (checkpoints) a.checkpoint.ckpt_format = train::CheckpointFormat::kTorchDcp;
+  if (word == "torch_dcp" || job::keeps_checkpoints(a)) a.checkpoint.ckpt_format = train::CheckpointFormat::kTorchDcp;
 }
 
 void check_sharding(const job::Job& a, Refusals& refusals) {

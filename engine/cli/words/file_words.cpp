@@ -106,14 +106,11 @@ std::optional<std::string> foreign_file(const Words& words) {
   const auto given = value_in(words, "--fsdp2-config-path");
   std::error_code none;
   if (!given || !std::filesystem::is_regular_file(*given, none)) return std::nullopt;
-  std::string text;
   try {
-    text = config::read_text(*given, "an existing YAML file");
-    config::parse_python_yaml(text, *given);
+    return dialects::is_foreign(config::read_text(*given, "an existing YAML file"), *given) ? given : std::nullopt;
   } catch (const ConfigError&) {
     return std::nullopt;  // its own reader says what is wrong
   }
-  return dialects::is_foreign(text, *given) ? given : std::nullopt;
 }
 
 Words without_file(const Words& words) {
