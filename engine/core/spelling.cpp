@@ -37,4 +37,12 @@ std::optional<std::string> nearest_spelling(std::string_view word, std::span<con
   return best;
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lowered(text);
+  for (char& c : lowered) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lowered;
+}
+
 }  // namespace loom

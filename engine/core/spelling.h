@@ -1,4 +1,4 @@
-// The nearest right spelling of a word the user got wrong.
+// How words are spelled: the nearest right spelling of a word the user got wrong, and words in lower case.
 #pragma once
 
 #include <optional>
@@ -10,5 +10,8 @@ namespace loom {
 
 // The candidate with the smallest edit distance to `word`, if that is at most a third of its length (and at least 2).
 std::optional<std::string> nearest_spelling(std::string_view word, std::span<const std::string> candidates);
+
+// ASCII letters become lower case; other bytes stay.
+std::string lower_case(std::string_view text);
 
 }  // namespace loom

@@ -1,7 +1,6 @@
 #include "engine/dialects/reading.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -143,8 +142,7 @@ bool Reading::is_section(std::string_view key) const {
 // What the tool's parser takes for one: argparse's of MindSpeed-LLM takes more words than YAML.
 std::optional<bool> Reading::boolean_of(const Value& value) const {
   if (table_.dialect != Dialect::kLlm || !value.is_scalar()) return value.boolean();
-  std::string word = value.scalar();
-  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string word = lower_case(value.scalar());
   const auto is = [&](std::initializer_list<std::string_view> words) {
     return std::ranges::find(words, word) != words.end();
   };

@@ -71,6 +71,16 @@ bool is_added(const WrittenFlags& written, std::string_view flag) {
   return std::ranges::any_of(written.added_flags, [&](const auto& added) { return added.first == flag; });
 }
 
+std::vector<std::string_view> Key::names() const {
+  std::vector<std::string_view> names;
+  for (std::string_view rest = flags; !rest.empty();) {
+    const std::string_view one = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+    names.push_back(one.starts_with('!') ? one.substr(1) : one);
+  }
+  return names;
+}
+
 const Key* find_key(std::string_view flag) {
   const std::string name = fmt::format(",{},", flag);
   for (const std::vector<Key>* table : {&keys(), &foreign_keys()}) {

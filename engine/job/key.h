@@ -90,6 +90,8 @@ struct Key {
   void (*set)(Job&, const Value&) = nullptr;  // a value of the key's kind, in its range
 
   std::string_view name() const { return flags.substr(0, flags.find(',')); }
+  // All of them, without the mark of a negation: "--muon-nesterov", "--no-muon-nesterov".
+  std::vector<std::string_view> names() const;
   bool is_in(Program program) const {
     return (plans(program) ? in_plan : in_train) && (in_users_programs || !is_users(program));
   }

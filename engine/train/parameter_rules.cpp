@@ -1,7 +1,6 @@
 #include "engine/train/parameter_rules.h"
 
 #include <algorithm>
-#include <cctype>
 #include <fmt/format.h>
 #include <memory>
 #include <set>
@@ -13,12 +12,6 @@
 
 namespace loom::train {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string lowered(text);
-  std::ranges::transform(lowered, lowered.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lowered;
-}
 
 std::vector<std::string> trained_paths(nn::Module& module) {
   std::vector<std::string> paths;
@@ -78,12 +71,12 @@ class Rules {
       if (prefixes.empty()) said.push_back(no_such_class(class_name, module));
       prefixes_.insert(prefixes_.end(), prefixes.begin(), prefixes.end());
     }
-    for (const std::string& text : options.no_decay_params) texts_.push_back(lower(text));
+    for (const std::string& text : options.no_decay_params) texts_.push_back(lower_case(text));
     note_what_matches_nothing(options, trained_paths(module));
   }
 
   nn::ParameterRule of(const std::string& path) const {
-    const std::string lowered = lower(path);
+    const std::string lowered = lower_case(path);
     const bool below = std::ranges::any_of(prefixes_, [&](const auto& prefix) { return path.starts_with(prefix); });
     const bool has_text = std::ranges::any_of(texts_, [&](const auto& text) { return has(lowered, text); });
     const auto scale = std::ranges::find_if(scales_, [&](const CompiledScale& s) { return matches(s, path); });
@@ -101,7 +94,8 @@ class Rules {
 
   void note_what_matches_nothing(const OptimizerOptions& options, const std::vector<std::string>& paths) {
     for (std::size_t i = 0; i < texts_.size(); ++i) {
-      if (std::ranges::any_of(paths, [&](const std::string& path) { return has(lower(path), texts_[i]); })) continue;
+      if (std::ranges::any_of(paths, [&](const std::string& path) { return has(lower_case(path), texts_[i]); }))
+        continue;
       said.push_back(fmt::format("--no-decay-params: no trained parameter has {} in its path",
                                  shown_text(options.no_decay_params[i])));
     }

@@ -1,23 +1,18 @@
 #include "models/mixin/weight_init_mixin.h"
 
-#include <algorithm>
-#include <cctype>
 #include <functional>
 #include <unordered_set>
 
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/rank_context.h"
+#include "engine/core/spelling.h"
 #include "engine/tensor/autograd.h"
 
 namespace loom::models {
 namespace {
 
-bool is_norm(const nn::Module& module) {
-  std::string name(module.type_name());
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name.find("norm") != std::string::npos;
-}
+bool is_norm(const nn::Module& module) { return lower_case(module.type_name()).find("norm") != std::string::npos; }
 
 std::string in_words(const nn::Init& init) {
   switch (init.kind) {

@@ -1,7 +1,6 @@
 #include "sharding/config/module_pattern.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <fmt/format.h>
 #include <set>
@@ -177,13 +176,9 @@ std::string path_hint(std::string_view wanted, const ModuleTreeView& tree) {
 // What looks like a class gets the classes; the nearest one whatever the case of its letters.
 std::string class_hint(std::string_view wanted, const std::vector<std::string>& classes) {
   constexpr std::size_t kListed = 24;
-  const auto lower = [](std::string text) {
-    std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return text;
-  };
   std::vector<std::string> lowered;
-  std::ranges::transform(classes, std::back_inserter(lowered), lower);
-  const auto nearest = nearest_spelling(lower(std::string(wanted)), lowered);
+  std::ranges::transform(classes, std::back_inserter(lowered), lower_case);
+  const auto nearest = nearest_spelling(lower_case(wanted), lowered);
   const std::string meant =
       nearest ? fmt::format("did you mean {}? ",
                             classes[static_cast<std::size_t>(std::ranges::find(lowered, *nearest) - lowered.begin())])

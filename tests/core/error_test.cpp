@@ -75,6 +75,11 @@ TEST(NearestSpelling, OffersTheClosestKey) {
   EXPECT_EQ(nearest_spelling("prefetch", kKeys), "prefetch");
 }
 
+TEST(Spelling, LowerCaseChangesAsciiLettersAlone) {
+  EXPECT_EQ(lower_case("RMSNorm_1-\xC3\x84"), "rmsnorm_1-\xC3\x84");
+  EXPECT_EQ(lower_case(""), "");
+}
+
 TEST(NearestSpelling, OffersNothingFarAway) {
   EXPECT_EQ(nearest_spelling("learning_rate", kKeys), std::nullopt);
   EXPECT_EQ(nearest_spelling("", kKeys), std::nullopt);

@@ -74,5 +74,10 @@ TEST(Keys, AreFoundByAnyOfTheirFlags) {
   EXPECT_EQ(find_key("--tokenizer"), nullptr);
 }
 
+TEST(Keys, HaveAllTheirNames) {
+  EXPECT_THAT(key_of("--muon-nesterov").names(), testing::ElementsAre("--muon-nesterov", "--no-muon-nesterov"));
+  for (const Key& key : keys()) EXPECT_EQ(key.names().front(), key.name());
+}
+
 }  // namespace
 }  // namespace loom::job

@@ -121,8 +121,7 @@ std::vector<std::string> words_of_environment(const Command& app, const std::str
       config_error("environment: {}{} is no flag of {}{}", prefix, shown_text(name), command,
                    nearest ? fmt::format("; did you mean {}{}?", prefix, *nearest) : "");
     }
-    std::string flag = "--" + with(name, '_', '-');
-    std::ranges::transform(flag, flag.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string flag = lower_case("--" + with(name, '_', '-'));
     const std::string value = variable.substr(equals + 1);
     words.push_back(flag);
     if (!value.starts_with('[')) {

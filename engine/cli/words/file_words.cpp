@@ -24,22 +24,14 @@ std::string flag_name(std::string_view word) {
 }
 
 // All names of the flag.
-std::vector<std::string> names_of(std::string_view flag) {
+std::vector<std::string_view> names_of(std::string_view flag) {
   const job::Key* key = job::find_key(flag);
-  if (key == nullptr) return {std::string(flag)};
-  std::vector<std::string> names;
-  for (std::string_view rest = key->flags; !rest.empty();) {
-    std::string_view one = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), one.size() + 1));
-    if (one.starts_with('!')) one.remove_prefix(1);
-    names.emplace_back(one);
-  }
-  return names;
+  return key == nullptr ? std::vector{flag} : key->names();
 }
 
 // The last word behind the flag's last occurrence; "" for a toggle.
 std::optional<std::string> value_in(const Words& words, std::string_view flag) {
-  const std::vector<std::string> names = names_of(flag);
+  const std::vector<std::string_view> names = names_of(flag);
   for (std::size_t i = words.size(); i-- > 0;) {
     if (std::ranges::find(names, flag_name(words[i])) == names.end()) continue;
     const std::size_t equal = words[i].find('=');
@@ -115,7 +107,7 @@ std::optional<std::string> foreign_file(const Words& words) {
 
 Words without_file(const Words& words) {
   Words rest;
-  const std::vector<std::string> names = names_of("--fsdp2-config-path");
+  const std::vector<std::string_view> names = names_of("--fsdp2-config-path");
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (std::ranges::find(names, flag_name(words[i])) == names.end()) {
       rest.push_back(words[i]);
