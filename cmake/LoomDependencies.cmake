@@ -13,13 +13,15 @@ endif()
 
 find_package(NUMA REQUIRED)
 find_package(ISAL REQUIRED)
-find_package(Oniguruma REQUIRED)
-find_package(Utf8proc REQUIRED)
-# Codecs of parquet files.
-find_package(Snappy REQUIRED)
-find_package(zstd REQUIRED)
-find_package(ZLIB REQUIRED)
-find_package(LZ4 REQUIRED)
+if(LOOM_TEXT)
+  find_package(Oniguruma REQUIRED)
+  find_package(Utf8proc REQUIRED)
+  # Codecs of parquet files.
+  find_package(Snappy REQUIRED)
+  find_package(zstd REQUIRED)
+  find_package(ZLIB REQUIRED)
+  find_package(LZ4 REQUIRED)
+endif()
 
 if(LOOM_PARALLEL STREQUAL "tbb")
   find_package(TBB REQUIRED)

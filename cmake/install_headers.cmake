@@ -1,7 +1,7 @@
 # Installs the public headers of the floors as include/shardloom/..., and the umbrella header shardloom.h. Run by
-# `cmake --install` with SOURCE, the root of the tree, and STAGE, a folder for the installed texts. A header is private, and
-# left out, in a folder internal/ or when its first comment says "Private to ROOM.": the words that
-# tests/build/private_headers.h holds the tree to.
+# `cmake --install` with SOURCE, the root of the tree, STAGE, a folder for the installed texts, and LEFT_OUT, beginnings of
+# paths that this build leaves out, with | between them. A header is private, and left out, in a folder internal/ or when
+# its first comment says "Private to ROOM.": the words that tests/build/private_headers.h holds the tree to.
 #
 # In the tree, headers include each other as "engine/...". Installed, they say "shardloom/engine/...": their root is
 # include/, and a user's own engine/ or models/ is never found in their place.
@@ -9,6 +9,9 @@ include("${CMAKE_CURRENT_LIST_DIR}/installed_includes.cmake")
 
 file(GLOB_RECURSE headers RELATIVE "${SOURCE}"
   "${SOURCE}/engine/*.h" "${SOURCE}/sharding/*.h" "${SOURCE}/recompute/*.h" "${SOURCE}/offload/*.h" "${SOURCE}/models/*.h")
+if(LEFT_OUT)
+  list(FILTER headers EXCLUDE REGEX "^(${LEFT_OUT})")
+endif()
 foreach(header ${headers})
   file(READ "${SOURCE}/${header}" text LIMIT 8192)
   string(REGEX MATCH "^(//[^\n]*\n)+" comment "${text}")

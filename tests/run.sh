@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds and runs the tests: bash tests/run.sh [release|debug|asan|tsan|fuzz]... (default: release)
+# Installs what is missing, builds and runs the tests: bash tests/run.sh [release|engine|debug|asan|tsan|fuzz]... (default: release)
 #   release  optimised, all tests
+#   engine   optimised, without text, conversion and chat, the tests labelled unit
 #   debug    with assertions, all tests
 #   asan     address and undefined-behaviour sanitizers, the tests labelled unit
 #   tsan     thread sanitizer, the tests labelled tsan
@@ -12,8 +13,8 @@ cd "$(dirname "$0")/.."
 presets=("${@:-release}")
 for preset in "${presets[@]}"; do
   case "$preset" in
-    release | debug | asan | tsan | fuzz) ;;
-    *) echo "tests/run.sh: unknown preset '$preset'; use release, debug, asan, tsan or fuzz" >&2; exit 2 ;;
+    release | engine | debug | asan | tsan | fuzz) ;;
+    *) echo "tests/run.sh: unknown preset '$preset'; use release, engine, debug, asan, tsan or fuzz" >&2; exit 2 ;;
   esac
 done
 

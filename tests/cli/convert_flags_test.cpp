@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/cli/words/arguments.h"
+#include "engine/cli/words/convert_arguments.h"
 #include "engine/core/error.h"
 #include "tests/support/files.h"
 
@@ -24,7 +25,8 @@ ParsedCommand parsed(const Words& words) {
 
 template <class Options>
 Options conversion(const Words& words) {
-  return std::get<Options>(std::get<ConvertArguments>(parsed(words)).conversion);
+  return std::get<Options>(
+      std::any_cast<ConvertArguments>(std::get<OptionalArguments>(parsed(words)).values).conversion);
 }
 
 std::string refusal(const Words& words) {
@@ -61,7 +63,8 @@ TEST(ConvertFlags, TakeTheNamesOfOtherConverters) {
   EXPECT_EQ(options.model_assets_dir, "hf");
   EXPECT_EQ(options.shard_bytes, 5'000'000'000);
   EXPECT_EQ(conversion<checkpoint::HfToDcp>(kImport + Words{"--prefix", "p."}).names.dcp_prefix, "p.");
-  const auto given = std::get<ConvertArguments>(parsed(kImport + Words{"--num-workers", "8", "--sharded"}));
+  const auto given = std::any_cast<ConvertArguments>(
+      std::get<OptionalArguments>(parsed(kImport + Words{"--num-workers", "8", "--sharded"})).values);
   EXPECT_THAT(given.without_effect, ElementsAre("--num-workers", "--sharded"));
 }
 
@@ -159,13 +162,14 @@ TEST_F(Environment, NamesAVariableThatIsNoFlag) {
 }
 
 TEST(InspectFlags, TakeOnePathOrTwo) {
-  const auto one = std::get<InspectArguments>(parsed({"inspect", "a", "--json", "-", "--filter", "norm", "--boxes"}));
+  const auto one = std::any_cast<InspectArguments>(
+      std::get<OptionalArguments>(parsed({"inspect", "a", "--json", "-", "--filter", "norm", "--boxes"})).values);
   EXPECT_THAT(one.paths, ElementsAre("a"));
   EXPECT_EQ(one.json, "-");
   EXPECT_EQ(one.filter, "norm");
   EXPECT_TRUE(one.boxes);
   for (const Words& words : {Words{"inspect", "--diff", "a", "b"}, Words{"inspect", "a", "--diff", "b"}}) {
-    const auto two = std::get<InspectArguments>(parsed(words));
+    const auto two = std::any_cast<InspectArguments>(std::get<OptionalArguments>(parsed(words)).values);
     EXPECT_TRUE(two.diff);
     EXPECT_THAT(two.paths, ElementsAre("a", "b"));
   }
@@ -222,6 +226,18 @@ TEST(ConvertHelp, ShowsEachConversionWithItsFlags) {
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.text, HasSubstr("--model-assets-dir,--model-configs DIR"));
   EXPECT_THAT(std::get<EarlyExit>(parsed({"mm-convert", "--help"})).text, HasSubstr("hf-to-dcp"));
+}
+
+TEST(Merge, TakesThreeFolders) {
+  const auto merge =
+      std::any_cast<MergeArguments>(
+          std::get<OptionalArguments>(parsed({"merge", "--base", "b", "--adapter", "a", "--save", "s"})).values)
+          .merge;
+  EXPECT_EQ(merge.base, "b");
+  EXPECT_EQ(merge.adapter, "a");
+  EXPECT_EQ(merge.save, "s");
+  EXPECT_EQ(refusal({"merge", "--base", "b", "--save", "s"}),
+            "merge: --adapter is missing; give --adapter DIR, the adapters' folder");
 }
 
 }  // namespace

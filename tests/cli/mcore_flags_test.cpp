@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/cli/words/arguments.h"
+#include "engine/cli/words/convert_arguments.h"
 #include "engine/core/error.h"
 #include "tests/support/files.h"
 
@@ -24,7 +25,9 @@ ParsedCommand parsed(const Words& words) {
   return parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1});
 }
 
-ConvertArguments arguments(const Words& words) { return std::get<ConvertArguments>(parsed(words)); }
+ConvertArguments arguments(const Words& words) {
+  return std::any_cast<ConvertArguments>(std::get<OptionalArguments>(parsed(words)).values);
+}
 
 template <class Options>
 Options conversion(const Words& words) {

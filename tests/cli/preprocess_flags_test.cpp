@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/cli/words/arguments.h"
+#include "engine/cli/words/preprocess_arguments.h"
 #include "engine/core/error.h"
 #include "tests/support/files.h"
 
@@ -23,7 +24,9 @@ ParsedCommand parsed(const Words& words) {
   return parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1});
 }
 
-PreprocessArguments arguments(const Words& words) { return std::get<PreprocessArguments>(parsed(words)); }
+PreprocessArguments arguments(const Words& words) {
+  return std::any_cast<PreprocessArguments>(std::get<OptionalArguments>(parsed(words)).values);
+}
 data::PreprocessOptions options(const Words& words) { return arguments(words).options; }
 
 std::string refusal(const Words& words) {

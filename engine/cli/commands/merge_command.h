@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include "engine/cli/words/arguments.h"
+#include "engine/cli/words/convert_arguments.h"
 
 namespace loom::cli {
 

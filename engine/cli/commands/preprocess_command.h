@@ -11,7 +11,7 @@
 #include <ostream>
 
 #include "engine/cli/bytes_progress.h"
-#include "engine/cli/words/arguments.h"
+#include "engine/cli/words/preprocess_arguments.h"
 #include "engine/text/preprocess/preprocess.h"
 
 namespace loom::cli {

@@ -5,12 +5,10 @@
 #include "engine/cli/words/argument_rules.h"
 #include "engine/cli/words/command_words.h"
 #include "engine/cli/words/completion.h"
-#include "engine/cli/words/convert_flags.h"
 #include "engine/cli/words/file_words.h"
 #include "engine/cli/words/flags.h"
-#include "engine/cli/words/generation_flags.h"
 #include "engine/cli/words/host_optimizer_checks.h"
-#include "engine/cli/words/preprocess_flags.h"
+#include "engine/cli/words/optional_words.h"
 #include "engine/cli/words/refusals.h"
 #include "engine/cli/words/training_flags.h"
 #include "engine/core/error.h"
@@ -25,8 +23,9 @@ bool finite(double) { return true; }
 
 constexpr const char* kProgramExample =
     "Example:\n"
-    "  shardloom train --model-config quickstart --data-path corpus.txt --train-iters 20 --save out\n"
-    "  shardloom generate out --prompt \"template <class T>\"\n"
+    "  shardloom train --model-config quickstart --data-path corpus.txt --train-iters 20 --save out\n";
+constexpr const char* kTalkExample = "  shardloom generate out --prompt \"template <class T>\"\n";
+constexpr const char* kProgramHelp =
     "Flags of a command: shardloom train --help, and so for the others\n"
     "Exit status: 0 done; 1 a run failed or lost an output, or compared runs differ;\n"
     "  2 the command line or a file is wrong; 3 a plan does not fit;\n"
@@ -37,25 +36,10 @@ constexpr const char* kTrainExample =
 constexpr const char* kPlanExample =
     "Example:\n  shardloom plan --model-config llama3_8b --use-torch-fsdp2 \\\n"
     "    --fsdp2-config-path full_shard --world-size 64 --device h200 --seq-length 8192\n";
-constexpr const char* kGenerateExample =
-    "Example:\n  shardloom generate out --prompt \"Once upon a time\" --max-new-tokens 40\n";
-constexpr const char* kChatExample =
-    "Example:\n  shardloom chat tuned --system \"You answer in one sentence.\"\n"
-    "  shardloom chat tuned < questions.txt > answers.txt\n"
-    "In the chat: /clear, /save FILE, /help, /exit\n";
 constexpr const char* kCompareExample =
     "Example:\n  shardloom compare out_a out_b --tolerance 1e-5\n"
     "Exit status: 0 the runs are the same in all steps in common, 1 they differ,\n"
     "  2 the command line or a file is wrong\n";
-constexpr const char* kConvertExample =
-    "Flags of a conversion: shardloom convert hf-to-dcp --help, and so for the others\n"
-    "Also as: shardloom mm-convert GenericDCPConverter hf_to_dcp --hf_dir DIR --dcp_dir DIR\n"
-    "         shardloom convert_ckpt_v2 --load-model-type hf --save-model-type mg --load-dir DIR --save-dir DIR\n";
-constexpr const char* kMergeExample = "Example:\n  shardloom merge --base qwen2 --adapter tuned --save qwen2-tuned\n";
-constexpr const char* kInspectExample =
-    "Example:\n  shardloom inspect run\n  shardloom inspect --diff run/iter_0000100 hf_folder\n"
-    "Exit status: 0 whole, or equal with --diff; 1 something is damaged, or different;\n"
-    "  2 the command line is wrong\n";
 constexpr const char* kCompletionExample =
     "Example:\n  source <(shardloom completion bash)      a line of ~/.bashrc\n"
     "  source <(shardloom completion zsh)       a line of ~/.zshrc, behind compinit\n"
@@ -67,12 +51,6 @@ constexpr const char* kConfigExample =
     "Example:\n  shardloom config train.yaml --training.lr 1e-4 --world-size 8\n"
     "  shardloom config accelerate.yaml --to flat > fsdp2_config.yaml\n"
     "Flags of train may stand beside the file: shardloom config FILE --micro-batch-size 4\n";
-constexpr const char* kPreprocessExample =
-    "Example:\n  shardloom preprocess --input corpus.jsonl --tokenizer-name-or-path qwen2 --append-eod \\\n"
-    "    --output-prefix data/corpus --workers 4\n  shardloom preprocess alpaca_sft --input alpaca.jsonl\n"
-    "Flags may stand in a YAML file, their names with underscores. The first word is then its path,\n"
-    "or the name of a file in configs/datasets.\n"
-    "preprocess_data is the same command\n";
 
 void add_lint(Command& command, LintArguments& values, std::vector<std::string>& refused) {
   Flags flags(command, &refused);
@@ -190,32 +168,20 @@ class TrainingFlags final : public train::ExtraArguments {
   std::vector<std::pair<std::string, std::function<std::string()>>> added_;  // read after the parse
 };
 
-// The program's parser; subcommands write into the two structs.
+// The program's parser.
 class Parser {
  public:
   Parser() {
-    app_.set_footer(kProgramExample);
+    app_.set_footer(fmt::format("{}{}{}", kProgramExample, talk_ ? kTalkExample : "", kProgramHelp));
     train_.set_footer(kTrainExample);
-    generate_.set_footer(kGenerateExample);
-    chat_.set_footer(kChatExample);
     plan_.set_footer(kPlanExample);
     compare_.set_footer(kCompareExample);
-    convert_.set_footer(kConvertExample);
-    inspect_.set_footer(kInspectExample);
-    preprocess_.set_footer(kPreprocessExample);
-    merge_.set_footer(kMergeExample);
     completion_.set_footer(kCompletionExample);
     config_.set_footer(kConfigExample);
     lint_.set_footer(kLintExample);
     app_.set_version(fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
-    Flags generate(generate_, &refused_values_);
-    add_generate(generate, generate_values_);
-    Flags chat(chat_, &refused_values_);
-    add_chat(chat, chat_values_);
     Flags compare(compare_, &refused_values_);
     add_compare(compare, compare_values_);
-    add_inspect(inspect_, inspect_values_);
-    add_merge(merge_, merge_values_);
     add_config(config_, config_to_, config_schema_, refused_values_);
     add_lint(lint_, lint_values_, refused_values_);
     Flags completion(completion_);
@@ -224,53 +190,36 @@ class Parser {
   }
 
   ParsedCommand run(int argc, const char* const* argv, const launch::Start& start, const dialects::Models& models) {
-    const std::vector<std::string> given =
-        preprocessing_.written_out(conversions_.written_out({argv + 1, argv + argc}));
+    std::vector<std::string> given{argv + 1, argv + argc};
+    for (const OptionalWords* optional : optional_words()) given = optional->written_out(std::move(given));
     if (!given.empty() && given.front() == "config") return settled_config({given.begin() + 1, given.end()});
     const std::vector<std::string> words = with_file_words(given, start, models);
     if (auto help = parse_words(app_, known_words(words, apps()))) return *help;
-    if (!app_.remaining().empty() || app_.chosen() == nullptr) refuse_command(app_.remaining());
+    if (!app_.remaining().empty() || app_.chosen() == nullptr) refuse_command(app_, app_.remaining());
     const Command& chosen = *app_.chosen();
-    if (&chosen == &convert_) return settled_conversion();
-    if (&chosen == &completion_) {
-      refuse_extras(completion_, {});
-      return EarlyExit{0, completion_script(shell_, app_)};
-    }
-    if (&chosen == &preprocess_) {
-      refuse_extras(preprocess_, preprocessing_.refused());
-      return preprocessing_.settled();
-    }
-    if (&chosen != &train_ && &chosen != &plan_) refuse_extras(chosen, refused_values_);
-    if (&chosen == &lint_) return lint_values_;
-    if (&chosen == &inspect_) {
-      check(inspect_values_);
-      return inspect_values_;
-    }
-    if (&chosen == &merge_) {
-      check(merge_values_);
-      return merge_values_;
+    for (OptionalWords* optional : optional_words()) {
+      if (auto arguments = optional->settled(chosen, start)) return *arguments;
     }
     training_.set_command_line(given);
     planning_.set_command_line(given);
     if (&chosen == &train_) return training_.settled(start);
     if (&chosen == &plan_) return settled_plan();
-    if (&chosen == &compare_) {
-      check(compare_values_);
-      return compare_values_;
+    if (&chosen == &completion_) {
+      refuse_extras(completion_, {});
+      return EarlyExit{0, completion_script(shell_, app_)};
     }
-    if (&chosen == &chat_) {
-      settle(chat_, start, chat_values_);
-      return chat_values_;
-    }
-    settle(generate_, start, generate_values_);
-    return generate_values_;
+    refuse_extras(chosen, refused_values_);
+    if (&chosen == &lint_) return lint_values_;
+    check(compare_values_);
+    return compare_values_;
   }
 
  private:
-  Apps apps() const {
-    Apps apps{&train_, &plan_, &generate_, &chat_, &preprocess_, &compare_, &inspect_, &merge_};
-    for (const Command* app : conversions_.apps()) apps.push_back(app);
-    return apps;
+  // Those of this build.
+  std::vector<OptionalWords*> optional_words() const {
+    std::vector<OptionalWords*> present{talk_.get(), text_.get(), conversions_.get()};
+    std::erase(present, nullptr);
+    return present;
   }
 
   // Those of train and plan with the flags of a configuration file among them.
@@ -308,12 +257,12 @@ class Parser {
     return values;
   }
 
-  ConvertArguments settled_conversion() {
-    for (const Command* app : conversions_.apps()) {
-      refuse_extras(*app, app->parsed() ? conversions_.refused() : std::vector<std::string>{});
+  Apps apps() const {
+    Apps apps{&train_, &plan_, &compare_};
+    for (const OptionalWords* optional : optional_words()) {
+      for (const Command* app : optional->apps()) apps.push_back(app);
     }
-    refuse_extras(convert_, {});
-    return conversions_.settled();
+    return apps;
   }
 
   PlanArguments settled_plan() {
@@ -323,36 +272,28 @@ class Parser {
     return plan_values_;
   }
 
+  // In the order of the help.
   Command app_{"Shardloom: train sharded models and see what the sharding does.", "shardloom"};
   Command& train_ = app_.add_command("train", "Train a model on one or more ranks.");
   Command& plan_ = app_.add_command("plan", "Predict memory and time of a training step on any number of devices.");
-  Command& generate_ = app_.add_command("generate", "Continue a text with a trained model.");
-  Command& chat_ = app_.add_command("chat", "Talk with a model: each line is a turn that it answers.");
-  Command& preprocess_ = app_.add_command("preprocess", "Make token ids of files of texts or conversations.");
+  const std::unique_ptr<OptionalWords> talk_ = talk_words(app_);
+  const std::unique_ptr<OptionalWords> text_ = text_words(app_);
   Command& compare_ = app_.add_command("compare", "Compare loss and gradient norm of two runs, step by step.");
-  Command& convert_ = app_.add_command("convert", "Convert weights between Hugging Face folders and checkpoints.");
-  Command& inspect_ = app_.add_command("inspect", "Show what a checkpoint holds and whether it is whole.");
-  Command& merge_ = app_.add_command("merge", "Add adapters to the weights of the model they were trained on.");
-  Command& completion_ = app_.add_command("completion", "Print a script that completes these commands in a shell.");
-  Command& lint_ = app_.add_command("lint", "Check configuration files of any dialect without training.");
+  const std::unique_ptr<OptionalWords> conversions_ = convert_words(app_);
   Command& config_ =
       app_.add_command("config", "Show what a configuration file of any dialect says, or write another.");
+  Command& lint_ = app_.add_command("lint", "Check configuration files of any dialect without training.");
+  Command& completion_ = app_.add_command("completion", "Print a script that completes these commands in a shell.");
   std::string shell_;
   std::string config_to_;
   std::string config_schema_;
   LintArguments lint_values_;
-  ConvertFlags conversions_{convert_};
-  PreprocessFlags preprocessing_{preprocess_};
-  MergeArguments merge_values_;
-  InspectArguments inspect_values_;
   TrainingFlags training_{train_, Program::kShardloomTrain};
   PlanArguments plan_values_;
   int world_size_ = 0;  // 0: not given
   TrainingFlags planning_{plan_, Program::kShardloomPlan,
                           [this](Flags& flags) { add_plan(flags, plan_values_, world_size_); }};
-  std::vector<std::string> refused_values_;  // of the commands below
-  talk::GenerateArguments generate_values_;
-  talk::ChatArguments chat_values_;
+  std::vector<std::string> refused_values_;  // of compare, lint and config
   CompareArguments compare_values_;
 };
 

@@ -12,23 +12,20 @@
 // Threads  none are started; nothing here calls exit().
 #pragma once
 
+#include <any>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "engine/convert/convert.h"
-#include "engine/convert/hf/merge.h"
-#include "engine/convert/mcore/mcore.h"
 #include "engine/dialects/model_tree.h"
 #include "engine/job/job.h"
 #include "engine/launch/start.h"
-#include "engine/talk/options.h"
-#include "engine/text/preprocess/options.h"
 #include "engine/train/callbacks.h"
 
 namespace loom::cli {
@@ -56,34 +53,6 @@ struct PlanArguments {
   Fit fit = Fit::kNothing;  // search the largest micro-batch, or the smallest world, that fits
 };
 
-// `shardloom convert`.
-struct ConvertArguments {
-  std::variant<checkpoint::HfToDcp, checkpoint::DcpToHf, checkpoint::DcpToDcp, checkpoint::HfToMcore,
-               checkpoint::McoreToHf>
-      conversion;
-  std::vector<std::string> without_effect;  // flags of other converters without effect here
-};
-
-// `shardloom merge`.
-struct MergeArguments {
-  checkpoint::MergeAdapter merge;
-};
-
-// `shardloom inspect`.
-struct InspectArguments {
-  std::vector<std::filesystem::path> paths;  // one, or two with `diff`
-  bool diff = false;
-  std::string filter;
-  bool boxes = false;
-  std::optional<std::filesystem::path> json;  // "-": standard output, alone
-};
-
-// `shardloom preprocess`.
-struct PreprocessArguments {
-  data::PreprocessOptions options;
-  std::vector<std::string> without_effect;  // flags without effect here
-};
-
 // `shardloom config`.
 struct ConfigArguments {
   std::vector<std::string> words;
@@ -105,9 +74,14 @@ struct EarlyExit {
   std::string text;
 };
 
-using ParsedCommand = std::variant<job::Job, talk::GenerateArguments, talk::ChatArguments, PlanArguments,
-                                   CompareArguments, ConvertArguments, MergeArguments, InspectArguments,
-                                   PreprocessArguments, ConfigArguments, LintArguments, EarlyExit>;
+// Of a command that a build may leave out (LOOM_TALK, LOOM_TEXT, LOOM_CONVERT).
+struct OptionalArguments {
+  std::any values;                                // the command's own struct, such as talk::ChatArguments
+  std::optional<std::string_view> memory_advice;  // what needs less memory; none where launch::failure_text() says it
+};
+
+using ParsedCommand = std::variant<job::Job, PlanArguments, CompareArguments, ConfigArguments, LintArguments,
+                                   OptionalArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. `models`: for files that name modules. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start = launch::Start::detect(),

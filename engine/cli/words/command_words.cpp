@@ -1,6 +1,7 @@
 #include "engine/cli/words/command_words.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <span>
 
@@ -53,6 +54,30 @@ void keep_last_lists(std::vector<std::string>& words, const Apps& apps) {
   }
 }
 
+// Commands and their other names that a build may leave out, and the option of each.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kOptional{{
+    {"generate", "LOOM_TALK"},
+    {"chat", "LOOM_TALK"},
+    {"preprocess", "LOOM_TEXT"},
+    {"preprocess_data", "LOOM_TEXT"},
+    {"convert", "LOOM_CONVERT"},
+    {"mm-convert", "LOOM_CONVERT"},
+    {"convert_ckpt", "LOOM_CONVERT"},
+    {"convert_ckpt.py", "LOOM_CONVERT"},
+    {"convert_ckpt_v2", "LOOM_CONVERT"},
+    {"convert_ckpt_v2.py", "LOOM_CONVERT"},
+    {"merge", "LOOM_CONVERT"},
+    {"inspect", "LOOM_CONVERT"},
+}};
+
+// Words that a build with the command takes never get here.
+void refuse_left_out(std::string_view word) {
+  const auto found = std::ranges::find(kOptional, word, [](const auto& row) { return row.first; });
+  if (found == kOptional.end()) return;
+  config_error("'{}' is not in this program, which was built with {}=OFF; build it with cmake -D{}=ON", word,
+               found->second, found->second);
+}
+
 }  // namespace
 
 std::vector<std::string> known_words(std::vector<std::string> words, const Apps& apps) {
@@ -93,9 +118,10 @@ void refuse_extras(const Command& app, const std::vector<std::string>& refused) 
   refuse_stray_words(app);
 }
 
-void refuse_command(const std::vector<std::string>& words) {
-  const std::vector<std::string> commands = {"train",   "plan",  "generate", "chat",   "preprocess", "compare",
-                                             "convert", "merge", "inspect",  "config", "lint",       "completion"};
+void refuse_command(const Command& app, const std::vector<std::string>& words) {
+  if (!words.empty()) refuse_left_out(words.front());
+  std::vector<std::string> commands;
+  for (const Command* command : app.commands()) commands.push_back(command->name());
   const std::string all =
       fmt::format("{} or {}", fmt::join(std::span(commands).first(commands.size() - 1), ", "), commands.back());
   if (words.empty()) config_error("no command is given; use shardloom {} (--help lists their flags)", all);

@@ -25,6 +25,8 @@ void refuse_stray_words(const Command& app);
 // ConfigError if words remain: unknown and refused flags, all at once; words that belong to no flag
 // only if there are no others.
 void refuse_extras(const Command& app, const std::vector<std::string>& refused);
-[[noreturn]] void refuse_command(const std::vector<std::string>& words);
+// ConfigError: no command, or a word that is none of `app`. A command that this build leaves out is named with its
+// option.
+[[noreturn]] void refuse_command(const Command& app, const std::vector<std::string>& words);
 
 }  // namespace loom::cli

@@ -3,8 +3,10 @@
 // Errors   ConfigError in one line: flag, value, allowed values.
 #pragma once
 
-#include "engine/cli/words/arguments.h"
+#include "engine/cli/words/command.h"
 #include "engine/cli/words/flags.h"
+#include "engine/launch/start.h"
+#include "engine/talk/options.h"
 
 namespace loom::cli {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/cli/words/arguments.h"
 #include "engine/cli/words/command.h"
+#include "engine/cli/words/convert_arguments.h"
 #include "engine/cli/words/flags.h"
 
 namespace loom::cli {

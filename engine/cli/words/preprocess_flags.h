@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/cli/words/arguments.h"
 #include "engine/cli/words/command.h"
+#include "engine/cli/words/preprocess_arguments.h"
 
 namespace loom::cli {
 

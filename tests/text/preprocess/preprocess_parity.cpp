@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/cli/words/arguments.h"
+#include "engine/cli/words/preprocess_arguments.h"
 #include "engine/core/error.h"
 #include "engine/formats/indexed/indexed_dataset.h"
 #include "engine/text/preprocess/preprocess.h"
@@ -35,7 +36,7 @@ data::PreprocessOptions options_of(const CaseJson& c, const fs::path& out) {
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
   const auto command = cli::parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1});
-  return std::get<cli::PreprocessArguments>(command).options;
+  return std::any_cast<cli::PreprocessArguments>(std::get<cli::OptionalArguments>(command).values).options;
 }
 
 std::set<std::string> files_in(const fs::path& folder) {

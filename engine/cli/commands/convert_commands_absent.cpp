@@ -1,0 +1,8 @@
+// LOOM_CONVERT=OFF.
+#include "engine/cli/commands/optional_commands.h"
+
+namespace loom::cli {
+
+std::optional<int> run_conversion(const std::any&, std::ostream&) { return std::nullopt; }
+
+}  // namespace loom::cli

@@ -1,0 +1,8 @@
+// LOOM_TALK=OFF.
+#include "engine/cli/words/optional_words.h"
+
+namespace loom::cli {
+
+std::unique_ptr<OptionalWords> talk_words(Command&) { return nullptr; }
+
+}  // namespace loom::cli

@@ -1,0 +1,52 @@
+// Promise: the help lists the commands of this build, and a word that is no command is answered with what to write.
+// World:   command lines; no file is opened. Compiled where a build has all commands.
+#include <gmock/gmock.h>
+
+#include "engine/cli/words/arguments.h"
+#include "engine/core/error.h"
+
+namespace loom::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+const launch::Start kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
+using Words = std::vector<std::string>;
+
+ParsedCommand parsed(const Words& words, const launch::Start& start = kEightCores) {
+  std::vector<const char*> argv = {"shardloom"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_arguments(static_cast<int>(argv.size()), argv.data(), start);
+}
+
+std::string refusal(const Words& words, const launch::Start& start = kEightCores) {
+  try {
+    parsed(words, start);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "nothing is refused";
+}
+
+TEST(Help, ListsTheCommandsAndEndsWithZero) {
+  const EarlyExit help = std::get<EarlyExit>(parsed({"--help"}));
+  EXPECT_EQ(help.code, 0);
+  for (const char* part :
+       {"train", "Train a model on one or more ranks.", "generate", "Continue a text with a trained model.",
+        "Example:\n  shardloom train ", "shardloom train --help"}) {
+    EXPECT_THAT(help.text, HasSubstr(part));
+  }
+}
+
+TEST(Commands, AWordThatIsNoneIsAnsweredWithThem) {
+  const std::string all =
+      "train, plan, generate, chat, preprocess, compare, convert, inspect, merge, "
+      "config, lint or completion";
+  EXPECT_EQ(refusal({}), "no command is given; use shardloom " + all + " (--help lists their flags)");
+  EXPECT_EQ(refusal({"trian"}), "'trian' is not a command; did you mean train?");
+  EXPECT_EQ(refusal({"evaluate"}), "'evaluate' is not a command; use " + all);
+  EXPECT_EQ(refusal({"--lr", "1"}), "'--lr' is not a command; use " + all);
+}
+
+}  // namespace
+}  // namespace loom::cli

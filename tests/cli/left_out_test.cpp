@@ -1,0 +1,62 @@
+// Promise: a command that a build leaves out is refused in one sentence that names its option, and the help lists the
+//          others alone.
+// World:   command lines; no file is opened. Compiled where LOOM_TEXT, LOOM_CONVERT and LOOM_TALK are OFF.
+#include <gmock/gmock.h>
+
+#include "engine/cli/words/arguments.h"
+#include "engine/core/error.h"
+
+namespace loom::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const launch::Start kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
+using Words = std::vector<std::string>;
+
+ParsedCommand parsed(const Words& words, const launch::Start& start = kEightCores) {
+  std::vector<const char*> argv = {"shardloom"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_arguments(static_cast<int>(argv.size()), argv.data(), start);
+}
+
+std::string refusal(const Words& words, const launch::Start& start = kEightCores) {
+  try {
+    parsed(words, start);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "nothing is refused";
+}
+
+std::string left_out(const std::string& command, const std::string& option) {
+  return "'" + command + "' is not in this program, which was built with " + option + "=OFF; build it with cmake -D" +
+         option + "=ON";
+}
+
+TEST(LeftOut, ACommandNamesItsOption) {
+  for (const char* command : {"generate", "chat"}) {
+    EXPECT_EQ(refusal({command, "out", "--top-k", "3"}), left_out(command, "LOOM_TALK"));
+  }
+  for (const char* command : {"preprocess", "preprocess_data"}) {
+    EXPECT_EQ(refusal({command, "--input", "a"}), left_out(command, "LOOM_TEXT"));
+  }
+  for (const char* command : {"convert", "mm-convert", "convert_ckpt", "convert_ckpt_v2.py", "merge", "inspect"}) {
+    EXPECT_EQ(refusal({command, "a", "b"}), left_out(command, "LOOM_CONVERT"));
+  }
+}
+
+TEST(LeftOut, HelpCompletionAndAdviceListTheOthers) {
+  EXPECT_EQ(refusal({"evaluate"}), "'evaluate' is not a command; use train, plan, compare, config, lint or completion");
+  for (const Words& words : {Words{"--help"}, Words{"completion", "bash"}}) {
+    const std::string text = std::get<EarlyExit>(parsed(words)).text;
+    EXPECT_THAT(text, HasSubstr("compare"));
+    for (const char* command : {"generate", "chat", "preprocess", "convert", "merge", "inspect"}) {
+      EXPECT_THAT(text, Not(HasSubstr(command)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace loom::cli
