@@ -8,7 +8,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # Relative paths below the build folder: builds of other presets then share groups of sources (LoomUnity.cmake).
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_BINARY_DIR} ${CCACHE})
 endif()
 
 add_library(loom_library_flags INTERFACE)

@@ -10,6 +10,7 @@
 #include "models/hf/folder_files.h"
 #include "models/hf/hf_folder.h"
 #include "models/hub/model_hub.h"
+#include "models/hub/model_source.h"
 #include "models/mixin/fsdp2_mixin.h"
 
 namespace loom::cli {
@@ -17,16 +18,12 @@ namespace {
 
 constexpr std::int64_t kByteVocab = 256;
 
-const std::filesystem::path& model_path(const models::ModelOptions& model) {
-  return model.init_from_hf_path ? *model.init_from_hf_path : *model.model_config;
-}
-
 using objective::Head;
 
 const objective::StageRow& stage_of(const train::TrainSections& job) { return objective::row_of(job.objective.stage); }
 
 std::shared_ptr<nn::Module> build_model(const models::ModelOptions& model_options, Head head) {
-  const models::ConfigReader config = models::ConfigReader::load(model_path(model_options));
+  const models::ConfigReader config = models::configuration_of(model_options);
   auto model = models::ModelHub::global().build(config);
   models::freeze(*model, config);
   if (config.strict()) config.refuse_unread();
@@ -36,8 +33,8 @@ std::shared_ptr<nn::Module> build_model(const models::ModelOptions& model_option
 void check_takes_data(const models::ModelFacts& facts, const data::DataOptions& data_options,
                       const models::ModelOptions& model_options) {
   const bool bytes = data::data_kind(data_options) == data::DataKind::kBytes;
-  if (bytes) {
-    models::refuse_unread_tokenizer(model_path(model_options), data_options.bytes_as_tokens, "the data",
+  if (const auto path = models::model_path(model_options); bytes && path) {
+    models::refuse_unread_tokenizer(*path, data_options.bytes_as_tokens, "the data",
                                     "make token ids of it with shardloom preprocess, or ");
   }
   if (bytes && facts.vocab_size > 0 && facts.vocab_size < kByteVocab) {
@@ -57,10 +54,10 @@ bool has_data(const data::DataOptions& data) { return !data::data_inputs(data).e
 // The keys of the user's file, in its order; behind them those the hub knows and the file leaves out. A folder's
 // config.json is the user's as it is.
 std::string config_to_save(const models::ModelOptions& model, const std::string& described) {
-  const std::filesystem::path& path = model_path(model);
-  if (std::filesystem::is_directory(path)) return models::file_text(path / "config.json");
-  if (path.extension() != ".json") return described;
-  auto config = io::parse_ordered_json(models::file_text(path), path.string());
+  const auto path = models::model_path(model);
+  if (path && std::filesystem::is_directory(*path)) return models::file_text(*path / "config.json");
+  if (!path || path->extension() != ".json") return described;
+  auto config = io::parse_ordered_json(models::file_text(*path), path->string());
   const auto facts = nlohmann::ordered_json::parse(described);
   for (const auto& [key, value] : facts.items()) {
     if (!config.contains(key)) config[key] = value;
@@ -90,14 +87,14 @@ void save(const std::filesystem::path& folder, const train::TrainSections& job,
           const std::vector<std::pair<std::string, Tensor>>& tensors, const data::TokenIds& ids) {
   const models::ModelOptions& model = job.model;
   const bool untied = model.untie_embeddings_and_output_weights;
-  const std::string described = models::ModelHub::global().facts(model_path(model)).config_json;
+  const std::string described = models::ModelHub::global().facts(models::configuration_of(model)).config_json;
   std::string config =
       models::edited_config(config_to_save(model, described), {.untied = untied, .dtype = models::main_dtype(tensors)});
   if (stage_of(job).head == Head::kScores) config = models::reward_config(config, padding_id(ids));
   const auto experts = model.init_from_hf_path ? models::expert_spelling(io::HfWeights(*model.init_from_hf_path))
                                                : models::ExpertSpelling::kPerExpert;
   models::write_hf_folder(folder, config, !untied && is_tied(described), tensors, experts);
-  models::carry_files(model_path(model), folder);
+  if (const auto path = models::model_path(model)) models::carry_files(*path, folder);
   if (const auto tokenizer = tokenizer_folder(job.data, model)) models::carry_files(*tokenizer, folder);
 }
 
@@ -114,7 +111,7 @@ data::RunLength run_length(const train::ScheduleOptions& schedule) {
 // saved is reported before anything is built.
 data::TokenIds read_ids(const train::TrainSections& job) {
   if (!has_data(job.data)) return ids_without_data(job.data);
-  const models::ModelFacts facts = models::ModelHub::global().facts(model_path(job.model));
+  const models::ModelFacts facts = models::ModelHub::global().facts(models::configuration_of(job.model));
   check_takes_data(facts, job.data, job.model);
   data::TokenIds ids = text_ids(job, facts.vocab_size);
   if (job.checkpoint.save) config_to_save(job.model, facts.config_json);

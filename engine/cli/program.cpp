@@ -7,6 +7,7 @@
 #include <string_view>
 #include <variant>
 
+#include "engine/cli/commands/adapt_command.h"
 #include "engine/cli/commands/compare_command.h"
 #include "engine/cli/commands/config_command.h"
 #include "engine/cli/commands/lint_command.h"
@@ -41,6 +42,7 @@ int run(const ParsedCommand& command) {
   if (const auto* compared = std::get_if<CompareArguments>(&command)) return run_compare(*compared, std::cout);
   if (const auto* shown = std::get_if<ConfigArguments>(&command)) return run_config(*shown, std::cout);
   if (const auto* linted = std::get_if<LintArguments>(&command)) return run_lint(*linted, std::cout);
+  if (const auto* adapted = std::get_if<AdaptArguments>(&command)) return run_adapt(*adapted, std::cout, std::cerr), 0;
   if (const auto* optional = std::get_if<OptionalArguments>(&command)) return run_optional(*optional);
   run_train(std::get<job::Job>(command), std::cout);
   return 0;

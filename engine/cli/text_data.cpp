@@ -3,6 +3,7 @@
 #include "engine/cli/tokenizer_ids.h"
 #include "engine/core/error.h"
 #include "models/hf/folder_files.h"
+#include "models/hub/model_source.h"
 
 namespace loom::cli {
 namespace fs = std::filesystem;
@@ -10,7 +11,7 @@ namespace fs = std::filesystem;
 std::optional<fs::path> tokenizer_folder(const data::DataOptions& data, const models::ModelOptions& model_options) {
   if (data::data_kind(data) == data::DataKind::kBytes) return std::nullopt;
   if (data.tokenizer_name_or_path) return data.tokenizer_name_or_path;
-  const auto& model = model_options.init_from_hf_path ? model_options.init_from_hf_path : model_options.model_config;
+  const auto model = models::model_path(model_options);
   return model && models::has_tokenizer(*model) ? model : std::nullopt;
 }
 

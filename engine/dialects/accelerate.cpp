@@ -89,7 +89,8 @@ const Row kAccelerateRows[] = {
     derived("fsdp_config.fsdp_offload_params", "false", "offload_to_cpu, pin_memory")
         .written([](const Resolved& r) -> Said { return switch_text(r.config.offload_to_cpu && r.config.pin_memory); }),
     derived("fsdp_config.fsdp_cpu_offload", "false", "offload_to_cpu, pin_memory"),
-    derived("fsdp_config.fsdp_activation_checkpointing", "false", "recompute_modules, use_reentrant"),
+    derived("fsdp_config.fsdp_activation_checkpointing", "false",
+            "recompute_modules, recompute_children, use_reentrant"),
     derived("fsdp_config.fsdp_state_dict_type", "SHARDED_STATE_DICT", "--ckpt-format")
         .written([](const Resolved& r) -> Said {
           return r.job.checkpoint.ckpt_format_word == "hf" ? "FULL_STATE_DICT" : "SHARDED_STATE_DICT";
@@ -139,7 +140,7 @@ const Row kTransformersRows[] = {
     derived("cpu_offload", "false", "offload_to_cpu, pin_memory").written([](const Resolved& r) -> Said {
       return switch_text(r.config.offload_to_cpu && r.config.pin_memory);
     }),
-    derived("activation_checkpointing", "false", "recompute_modules, use_reentrant"),
+    derived("activation_checkpointing", "false", "recompute_modules, recompute_children, use_reentrant"),
     derived("state_dict_type", "FULL_STATE_DICT", "--ckpt-format").written([](const Resolved& r) -> Said {
       return r.job.checkpoint.ckpt_format_word == "torch_dcp" ? "SHARDED_STATE_DICT" : "FULL_STATE_DICT";
     }),
@@ -249,18 +250,24 @@ class Fsdp {
       return r_.miss(
           at, "the class of the layers follows from the model; give --model-config FILE or --init-from-hf-path DIR");
     }
-    job::Texts wrapped = classes_;
-    if (model != nullptr) {
-      for (const std::string& name : classes_) {
-        if (model->paths_of_class(name).empty()) return refuse_class(at, name, *model);
-      }
-      if (!model->embedding().empty()) wrapped.push_back(model->embedding());
-      r_.note(fmt::format(
-          "groups: each {}, {}, and the rest; accelerate since 2026 has the final norm and the output "
-          "layer{} in one group that stays gathered, which here belong to the rest",
-          fmt::join(classes_, ", "), model->embedding(), model->ties_output() ? " (tied to the embedding)" : ""));
+    const std::string from = r_.is_given(at) ? at : key("auto_wrap_policy");
+    if (model == nullptr) return r_.set_key("sub_modules_to_wrap", classes_, from);
+    for (const std::string& name : classes_) {
+      if (model->paths_of_class(name).empty()) return refuse_class(at, name, *model);
     }
-    r_.set_key("sub_modules_to_wrap", wrapped, r_.is_given(at) ? at : key("auto_wrap_policy"));
+    wrap_with_ends(*model, from);
+  }
+
+  // As accelerate since 2026: the embedding is a group, and the final norm and the output layer are one that stays
+  // gathered, with the embedding if that is tied; so does the root.
+  void wrap_with_ends(const ModelTree& model, std::string_view from) {
+    job::Texts groups = classes_, together;
+    if (!model.embedding().empty()) (model.ties_output() ? together : groups).push_back(model.embedding());
+    for (const std::string& module : {model.final_norm(), model.output()}) {
+      if (!module.empty()) together.push_back(module);
+    }
+    r_.set_groups(groups, together, false, from);
+    r_.set_key("root_reshard_after_forward", "false", from);
   }
 
   // By comma, without their package.
@@ -316,36 +323,9 @@ class Fsdp {
     const std::string at = key("activation_checkpointing");
     if (!r_.flag(at)) return;
     if (classes_.empty()) return r_.refuse(at, "it needs layers that are wrapped; write TRANSFORMER_BASED_WRAP");
-    const ModelTree* model = r_.model();
-    if (model == nullptr)
-      return r_.miss(at, "the children of the layers follow from the model; give --model-config FILE");
-    std::vector<std::string> paths;
-    for (const std::string& name : classes_) {
-      for (const std::string& layer : model->paths_of_class(name)) {
-        for (const std::string& child : model->children_of(layer)) paths.push_back(fmt::format("{}.{}", layer, child));
-      }
-    }
-    r_.set_key("recompute_modules", children_patterns(paths, *model), at);
+    r_.set_key("recompute_modules", classes_, at);
+    r_.set_key("recompute_children", "true", at);
     r_.set_key("use_reentrant", "false", at);
-  }
-
-  // "model.layers.{*}.mlp" in the place of "model.layers.0.mlp", ...
-  static job::Texts children_patterns(const std::vector<std::string>& paths, const ModelTree& model) {
-    job::Texts patterns;
-    for (const std::string& path : paths) {
-      const std::size_t last = path.rfind('.'), index = path.rfind('.', last - 1);
-      std::string pattern = path;
-      const auto number = parse_number<int>(std::string_view(path).substr(index + 1, last - index - 1));
-      const auto in_all = [&](const std::string& name) {
-        const std::string other = fmt::format("{}.{}{}", path.substr(0, index), name, path.substr(last));
-        return std::ranges::find(paths, other) != paths.end();
-      };
-      if (number && std::ranges::all_of(model.children_of(path.substr(0, index)), in_all)) {
-        pattern = fmt::format("{}.{{*}}{}", path.substr(0, index), path.substr(last));
-      }
-      if (std::ranges::find(patterns, pattern) == patterns.end()) patterns.push_back(std::move(pattern));
-    }
-    return patterns;
   }
 
   void ignored() {

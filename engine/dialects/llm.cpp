@@ -118,7 +118,9 @@ const Row kRows[] = {
     flat("parallel.reduce_dtype", "fp32", "reduce_dtype").as("bf16|fp16|fp32"),
     flat("parallel.num_to_forward_prefetch", "1", "num_to_forward_prefetch"),
     flat("parallel.num_to_backward_prefetch", "1", "num_to_backward_prefetch"),
-    derived("parallel.hook_modules", "[model.layers.{*}]", ""),
+    derived("parallel.hook_modules", "[model.layers.{*}]", "hook_modules").written([](const Resolved& r) -> Said {
+      return key_text(r, "hook_modules");
+    }),
     refused("parallel.fsdp_implementation", "native",
             "the implementation there that is not PyTorch's is not built; write native"),
     refused("parallel.shard_placement_fn", "null", "is a function of a program; remove it"),
@@ -184,8 +186,10 @@ const Row kRows[] = {
     derived("training.stage", "sft", "--stage").written([](const Resolved& r) -> Said {
       return stage_text(r, {{"sft", "sft"}}, "pt");
     }),
-    refused("training.calculate_per_token_loss", "false",
-            "the loss of a step is the mean over its micro-batches here; write false"),
+    derived("training.calculate_per_token_loss", "false", "--loss-reduction").written([](const Resolved& r) -> Said {
+      return switch_text(!r.job.objective.stage &&
+                         r.job.objective.loss_reduction == objective::LossReduction::kPerToken);
+    }),
     refused("training.router_aux_loss_coef", "0.0", "is not built; write 0"),
     listed("training.indexer_loss_coeff", "1.0"),
     listed("training.mtp_loss_scaling_factor", "0.3"),
@@ -195,7 +199,9 @@ const Row kRows[] = {
     derived("training.save_total_limit", "3", "--keep-last").written([](const Resolved& r) -> Said {
       return r.job.checkpoint.keep_last ? Said(value_of(r, "--keep-last")) : std::nullopt;
     }),
-    derived("training.save_epochs", "1", ""),
+    derived("training.save_epochs", "1", "--save-epochs").written([](const Resolved& r) -> Said {
+      return r.job.schedule.save_epochs > 0 ? Said(value_of(r, "--save-epochs")) : std::nullopt;
+    }),
     derived("training.save_only_model", "false", "--no-save-optim").written([](const Resolved& r) -> Said {
       return switch_text(r.job.checkpoint.no_save_optim);
     }),
@@ -292,9 +298,9 @@ void derive_parallel(Reading& r) {
   if (r.texts("parallel.fsdp_modules").empty()) r.refuse("parallel.fsdp_modules", "name at least one module");
   set_patterns(r, "sub_modules_to_wrap", "parallel.fsdp_modules");
   set_patterns(r, "ignored_modules", "parallel.ignored_modules");
-  check_hook_modules(r, "parallel.hook_modules", "parallel.fsdp_modules");
-  note_prefetch_order(r, "parallel.fsdp_modules", "parallel.num_to_forward_prefetch",
-                      "parallel.num_to_backward_prefetch");
+  derive_hook_modules(r, "parallel.hook_modules", "parallel.fsdp_modules");
+  derive_prefetch_order(r, "parallel.fsdp_modules", "parallel.num_to_forward_prefetch",
+                        "parallel.num_to_backward_prefetch");
   if (r.flag("parallel.recompute")) {
     set_patterns(r, "recompute_modules", "parallel.recompute_modules");
     r.set_key("use_reentrant", "false", "parallel.recompute");
@@ -370,6 +376,9 @@ void derive_data(Reading& r) {
     if (r.flag("data.reset_attention_mask")) r.set_flag("--reset-attention-mask", {}, "data.reset_attention_mask");
   }
   r.set_flag("--eval-iters", {"0"}, "data.eval_dataset");
+  // Its sft divides by the scored tokens of the whole step, whatever calculate_per_token_loss is.
+  const bool per_token = stage == "sft" || r.flag("training.calculate_per_token_loss");
+  r.set_flag("--loss-reduction", {per_token ? "per_token" : "micro_batch"}, "training.calculate_per_token_loss");
   const config::Value* dataset = r.value("data.dataset");
   if (dataset == nullptr) return;
   derive_dataset(r, dataset->is_mapping() ? "data.dataset.file_name" : "data.dataset",
@@ -398,9 +407,7 @@ void derive_outputs(Reading& r) {
   r.set_flag("--ckpt-format", {"torch_dcp"}, "training.save_steps");
   r.set_flag_from("--save-interval", "training.save_steps");
   r.set_flag_from("--keep-last", "training.save_total_limit");
-  r.note(
-      "training.save_epochs: a checkpoint at the end of an epoch is not built; those of save_steps are saved, and the "
-      "last one");
+  if (samples_of(r) && r.whole("training.save_epochs") > 0) r.set_flag_from("--save-epochs", "training.save_epochs");
 }
 
 void derive_llm(Reading& r) {

@@ -70,6 +70,21 @@ std::string ModelTree::embedding() const {
   return found == modules_.end() ? std::string{} : found->path;
 }
 
+// Beside the embedding.
+std::string ModelTree::final_norm() const {
+  const std::string place = parent_of(embedding());
+  const auto found = std::find_if(modules_.rbegin(), modules_.rend(), [&](const TreeModule& module) {
+    return module.class_name.find("Norm") != std::string::npos && parent_of(module.path) == place;
+  });
+  return found == modules_.rend() || place.empty() ? std::string{} : found->path;
+}
+
+std::string ModelTree::output() const {
+  const auto found =
+      std::ranges::find_if(modules_, [](const TreeModule& module) { return last_of(module.path) == "lm_head"; });
+  return found == modules_.end() ? std::string{} : found->path;
+}
+
 std::vector<std::string> patterns_of(const std::vector<std::string>& paths, const ModelTree& model) {
   const std::set<std::string> all(paths.begin(), paths.end());
   std::vector<std::string> patterns;

@@ -30,7 +30,9 @@ class ModelTree {
   std::vector<std::string> children_of(std::string_view path) const;  // their last names
   // The class of the layers, as transformers' _no_split_modules has it; empty where there are none.
   std::string layer_class() const;
-  std::string embedding() const;  // path of the input embedding; empty where there is none
+  std::string embedding() const;   // path of the input embedding; empty where there is none
+  std::string final_norm() const;  // of the norm behind the layers
+  std::string output() const;      // of the output layer
 
  private:
   std::vector<TreeModule> modules_;

@@ -59,9 +59,10 @@ const Row kRows[] = {
     flat("parallel.fsdp_plan.num_to_backward_prefetch", "0", "num_to_backward_prefetch"),
     derived("parallel.fsdp_plan.cpu_offload", "false", "offload_to_cpu, pin_memory")
         .written([](const Resolved& r) -> Said { return key_text(r, "offload_to_cpu"); }),
-    derived("parallel.fsdp_plan.hook_modules", "null", ""),
-    refused("parallel.fsdp_plan.pregather", "false",
-            "gathers all groups before each step, which is not built; write false"),
+    derived("parallel.fsdp_plan.hook_modules", "null", "hook_modules").written([](const Resolved& r) -> Said {
+      return key_text(r, "hook_modules");
+    }),
+    flat("parallel.fsdp_plan.pregather", "false", "pregather"),
 
     // --- model
     derived("model.model_name_or_path", "null", "--init-from-hf-path, --model-config")
@@ -87,7 +88,9 @@ const Row kRows[] = {
     listed("model.kda_implementation"),
     listed("model.use_grouped_expert_matmul"),
     derived("model.skip_gdn_recompute", "false", ""),
-    derived("model.skip_flash_attn_recompute", "false", ""),
+    derived("model.skip_flash_attn_recompute", "false", "recompute_keep").written([](const Resolved& r) -> Said {
+      return switch_text(r.config.recompute_keep == sharding::RecomputeKeep::kAttention);
+    }),
     derived("model.skip_kda_recompute", "false", ""),
     derived("model.*", "null", ""),
 
@@ -135,9 +138,9 @@ const Row kRows[] = {
     derived("features.recompute_plan.use_reentrant", "false", "use_reentrant").written([](const Resolved& r) -> Said {
       return r.config.recompute_modules.empty() ? std::nullopt : key_text(r, "use_reentrant");
     }),
-    refused("features.loss_cfg.loss_type", "raw",
-            "the loss of a micro-batch is its mean over tokens here; write raw or default")
-        .also("default"),
+    derived("features.loss_cfg.loss_type", "raw", "--loss-reduction").written([](const Resolved& r) -> Said {
+      return loss_type_text(r);
+    }),
     refused("features.loss_cfg.router_aux_loss_coef", "0.0", "is not built; write 0"),
     unused("features.loss_cfg.router_aux_loss_offload", "false"),
     derived("features.enable_chunk_loss", "false", "--loss-chunk-size, --total-chunk-size")
@@ -191,15 +194,14 @@ const Row kRows[] = {
       return decay_ratio(r);
     }),
     flag("training.weight_decay", "0", "--weight-decay"),
-    derived("training.no_decay_modules", "[]", "--no-weight-decay-on-norms-and-biases")
-        .written([](const Resolved& r) -> Said {
-          return value_of(r, "--no-weight-decay-on-norms-and-biases") == "true" ? Said("[norm]") : std::nullopt;
-        }),
-    derived("training.no_decay_params", "[]", "--no-weight-decay-on-norms-and-biases")
-        .written([](const Resolved& r) -> Said {
-          return value_of(r, "--no-weight-decay-on-norms-and-biases") == "true" ? Said("[bias]") : std::nullopt;
-        }),
-    refused("training.lr_scaling_plan", "null", "learning rates by name are not built; remove it"),
+    derived("training.no_decay_modules", "[]", "--no-decay-modules, --no-weight-decay-on-norms-and-biases")
+        .written(
+            [](const Resolved& r) -> Said { return no_decay_text(r, "[norm]", r.job.optimizer.no_decay_modules); }),
+    derived("training.no_decay_params", "[]", "--no-decay-params, --no-weight-decay-on-norms-and-biases")
+        .written([](const Resolved& r) -> Said { return no_decay_text(r, "[bias]", r.job.optimizer.no_decay_params); }),
+    derived("training.lr_scaling_plan", "null", "--lr-scaling-plan").written([](const Resolved& r) -> Said {
+      return lr_scaling_text(r);
+    }),
     refused("training.quantization_plan.recipe_name", "null", "quantized training is not built; remove it"),
     unused("training.quantization_plan.*"),
     flag("training.optimizer", "adamw", "--optimizer").as("adamw=adam|adamw_swap|muon"),
@@ -334,9 +336,9 @@ void derive_parallel(Reading& r) {
     r.set_key("offload_to_cpu", "true", "parallel.fsdp_plan.cpu_offload");
     r.set_key("pin_memory", "true", "parallel.fsdp_plan.cpu_offload");
   }
-  check_hook_modules(r, "parallel.fsdp_plan.hook_modules", "parallel.fsdp_plan.apply_modules");
-  note_prefetch_order(r, "parallel.fsdp_plan.apply_modules", "parallel.fsdp_plan.num_to_forward_prefetch",
-                      "parallel.fsdp_plan.num_to_backward_prefetch");
+  derive_hook_modules(r, "parallel.fsdp_plan.hook_modules", "parallel.fsdp_plan.apply_modules");
+  derive_prefetch_order(r, "parallel.fsdp_plan.apply_modules", "parallel.fsdp_plan.num_to_forward_prefetch",
+                        "parallel.fsdp_plan.num_to_backward_prefetch");
   const bool on_meta = r.flag("training.init_model_with_meta_device");
   if (r.text("parallel.fully_shard_parallel_size") == "1" && !on_meta) {
     r.note("parallel.fully_shard_parallel_size is 1: parameters are stored in fp32 here, and there in param_dtype");
@@ -391,6 +393,40 @@ void derive_schedule(Reading& r) {
   }
 }
 
+// A list of {match: REGEX, scale: FACTOR}.
+void derive_lr_scaling(Reading& r) {
+  constexpr std::string_view kKey = "training.lr_scaling_plan";
+  const config::Value* plan = r.value(kKey);
+  if (plan == nullptr) return;
+  job::Texts rules;
+  for (const config::Value& item : plan->items()) {
+    const config::Value* match = item.is_mapping() ? item.find("match") : nullptr;
+    const config::Value* scale = item.is_mapping() ? item.find("scale") : nullptr;
+    if (match == nullptr || !match->is_scalar() || (scale != nullptr && !scale->is_scalar()) ||
+        item.items().size() > (scale != nullptr ? 2U : 1U)) {
+      return r.refuse(kKey, "write a list of {match: REGEX, scale: FACTOR}");
+    }
+    rules.push_back(fmt::format("{}={}", match->scalar(), scale != nullptr ? scale->scalar() : "1.0"));
+  }
+  if (!rules.empty()) r.set_flag("--lr-scaling-plan", std::move(rules), kKey);
+}
+
+// The classes' own loss (raw) and default are means over a micro-batch's scored tokens.
+void derive_loss(Reading& r, const std::string& stage) {
+  constexpr std::string_view kKey = "features.loss_cfg.loss_type";
+  constexpr std::pair<std::string_view, const char*> kTypes[] = {{"raw", "micro_batch"},
+                                                                 {"default", "micro_batch"},
+                                                                 {"per_sample_loss", "per_sample"},
+                                                                 {"per_token_loss", "per_token"}};
+  const std::string type = r.text(kKey);
+  const auto* found = std::ranges::find(kTypes, type, [](const auto& row) { return row.first; });
+  if (found == std::end(kTypes)) {
+    return r.refuse(kKey,
+                    "use raw, default, per_sample_loss or per_token_loss; a custom loss is loss_func of a program");
+  }
+  if (stage != "rm") r.set_flag("--loss-reduction", {found->second}, kKey);
+}
+
 void derive_optimizer(Reading& r) {
   const std::string optimizer = r.text("training.optimizer");
   if (optimizer == "adamw_swap") r.set_flag_from("--mem-fraction-static", "training.mem_fraction_static");
@@ -400,13 +436,15 @@ void derive_optimizer(Reading& r) {
     r.set_flag_from("--muon-extra-scale-factor", "training.matched_adamw_rms");
     r.set_flag("--muon-scale-mode", {"spectral"}, "training.matched_adamw_rms");
   }
+  derive_lr_scaling(r);
   const job::Texts modules = r.texts("training.no_decay_modules"), params = r.texts("training.no_decay_params");
   if (modules.empty() && params.empty()) return;
   if (names_norms_and_biases(modules, params)) {
     r.set_flag("--no-weight-decay-on-norms-and-biases", {},
                modules.empty() ? "training.no_decay_params" : "training.no_decay_modules");
   } else {
-    r.refuse(modules.empty() ? "training.no_decay_params" : "training.no_decay_modules", kDecayByNameIsNotBuilt);
+    if (!modules.empty()) r.set_flag("--no-decay-modules", modules, "training.no_decay_modules");
+    if (!params.empty()) r.set_flag("--no-decay-params", params, "training.no_decay_params");
   }
 }
 
@@ -476,6 +514,7 @@ void derive_data(Reading& r) {
     r.set_flag_from("--pad-to-multiple-of", "data.dataloader_param.collate_param.pad_to_multiple_of");
     if (!r.flag("data.dataloader_param.shuffle")) r.set_flag("--no-shuffle", {}, "data.dataloader_param.shuffle");
   }
+  derive_loss(r, stage);
   derive_dataset(r, "data.dataset_param.basic_parameters.dataset", "data.dataset_param.basic_parameters.dataset_dir",
                  "data.dataset_param.basic_parameters.template");
 }
@@ -483,14 +522,15 @@ void derive_data(Reading& r) {
 void derive_model(Reading& r) {
   find_model_class(r, r.text("model.model_id"), r.text("model.model_name_or_path"), "model.model_id");
   const bool is_built = r.to().model_is_built;
-  for (const std::string_view key :
-       {"model.skip_gdn_recompute", "model.skip_flash_attn_recompute", "model.skip_kda_recompute"}) {
-    if (!r.is_given(key)) continue;
-    if (!is_built || !r.flag(key) || !r.flag("features.recompute")) {
-      r.list(key);
-    } else {
-      r.refuse(key, kRecomputeKeepsAttentionIsNotBuilt);
-    }
+  // Families with gated delta or Kimi attention are not built.
+  for (const std::string_view key : {"model.skip_gdn_recompute", "model.skip_kda_recompute"}) {
+    if (r.is_given(key)) r.list(key);
+  }
+  constexpr std::string_view kKeep = "model.skip_flash_attn_recompute";
+  if (is_built && r.flag(kKeep) && r.flag("features.recompute")) {
+    r.set_key("recompute_keep", "attention", kKeep);
+  } else if (r.is_given(kKeep)) {
+    r.list(kKeep);
   }
   r.read_rest("model", is_built);
   const std::string attention = r.text("model.attn_implementation");

@@ -394,16 +394,34 @@ void Reading::set_key(std::string_view name, std::string text, std::string_view 
   set_key(name, made);
 }
 
-void Reading::set_key(std::string_view name, const job::Texts& items, std::string_view key) {
+config::Value Reading::list_value(std::string path, std::string name, const job::Texts& items, std::string_view key) {
   const Value* from = value(key);
   const config::Place place = from == nullptr ? file_.place() : from->place();
-  Value list(Value::Kind::kList, std::string(key), std::string(name_of(key)), place);
+  Value list(Value::Kind::kList, std::move(path), std::move(name), place);
   for (const std::string& text : items) {
-    Value item(Value::Kind::kScalar, fmt::format("{}[{}]", key, list.items().size()), "", place);
+    Value item(Value::Kind::kScalar, fmt::format("{}[{}]", list.path(), list.items().size()), "", place);
     item.set_scalar(text, Value::Style::kQuoted);
     list.add(std::move(item));
   }
-  set_key(name, list);
+  return list;
+}
+
+void Reading::set_key(std::string_view name, const job::Texts& items, std::string_view key) {
+  set_key(name, list_value(std::string(key), std::string(name_of(key)), items, key));
+}
+
+void Reading::set_groups(const job::Texts& modules, const job::Texts& together, bool reshard, std::string_view key) {
+  Value list = list_value(std::string(key), std::string(name_of(key)), modules, key);
+  if (!together.empty()) {
+    const std::string path = fmt::format("{}[{}]", key, modules.size());
+    Value group(Value::Kind::kMapping, path, "", list.place());
+    group.add(list_value(path + ".modules", "modules", together, key));
+    Value choice(Value::Kind::kScalar, path + ".reshard_after_forward", "reshard_after_forward", list.place());
+    choice.set_scalar(reshard ? "true" : "false", Value::Style::kPlain);
+    group.add(std::move(choice));
+    list.add(std::move(group));
+  }
+  set_key("sub_modules_to_wrap", list);
 }
 
 int Reading::world() const {

@@ -48,6 +48,8 @@ class Reading {
   void set_key(std::string_view name, const config::Value& value);
   void set_key(std::string_view name, std::string text, std::string_view key);
   void set_key(std::string_view name, const job::Texts& items, std::string_view key);
+  // sub_modules_to_wrap: `modules`, each a group, and `together`, if there are any, one group with its own reshard.
+  void set_groups(const job::Texts& modules, const job::Texts& together, bool reshard, std::string_view key);
   bool has_key(std::string_view name) const { return keys_.contains(std::string(name)); }
 
   void note(std::string text) { to_.notes.push_back(std::move(text)); }
@@ -83,6 +85,8 @@ class Reading {
   std::optional<std::string> place_of(const std::string& name) const;
   void refuse_unknown(const config::Value& member);
   std::string origin_of(std::string_view key) const;
+  // A list of texts with the place of `key`.
+  config::Value list_value(std::string path, std::string name, const job::Texts& items, std::string_view key);
 
   const Table& table_;
   const config::Value& file_;

@@ -9,6 +9,7 @@
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
+#include "engine/dialects/native_patterns.h"
 #include "engine/job/key.h"
 #include "engine/objective/stage.h"
 #include "sharding/config/fsdp2_keys.h"
@@ -21,28 +22,21 @@ std::string_view prefix_of(std::string_view pattern) { return pattern.substr(0, 
 
 }  // namespace
 
-void check_hook_modules(Reading& r, std::string_view hooks, std::string_view groups) {
+void derive_hook_modules(Reading& r, std::string_view hooks, std::string_view groups) {
   const job::Texts patterns = r.texts(groups);
-  for (const std::string& hook : r.texts(hooks)) {
-    const auto is_above = [&](const std::string& group) { return group.starts_with(hook + "."); };
-    if (std::ranges::none_of(patterns, is_above)) continue;
-    return r.refuse(hooks, fmt::format("hooks above the groups are not built: {} has groups inside; name the groups "
-                                       "themselves, or remove it",
-                                       shown_text(hook)));
-  }
+  const auto is_above = [&](const std::string& hook) {
+    return std::ranges::any_of(patterns, [&](const auto& group) { return group.starts_with(hook + "."); });
+  };
+  if (std::ranges::any_of(r.texts(hooks), is_above)) set_patterns(r, "hook_modules", hooks);
 }
 
-void note_prefetch_order(Reading& r, std::string_view groups, std::string_view forward, std::string_view backward) {
+void derive_prefetch_order(Reading& r, std::string_view groups, std::string_view forward, std::string_view backward) {
   const job::Texts patterns = r.texts(groups);
   if (patterns.size() < 2 || (r.whole(forward) == 0 && r.whole(backward) == 0)) return;
   const bool one_container = std::ranges::all_of(patterns, [&](const std::string& p) {
     return !prefix_of(p).empty() && prefix_of(p) == prefix_of(patterns.front());
   });
-  if (one_container) return;
-  r.note(
-      fmt::format("{}: prefetch follows the order in which the model registers its modules, and there the order of "
-                  "this list; write the list in the order of the model for the same gathers",
-                  groups));
+  if (!one_container) r.set_key("prefetch_order", "list", groups);
 }
 
 // --- Rules of several dialects
@@ -174,6 +168,30 @@ Said wrapped_text(const Resolved& r) {
 Said boolean_text(const Said& text) { return text == "true" || text == "false" ? text : std::nullopt; }
 
 Said switch_text(bool on) { return on ? Said("true") : std::nullopt; }
+
+Said loss_type_text(const Resolved& r) {
+  using enum objective::LossReduction;
+  if (r.job.objective.stage == objective::Stage::kOrm || r.job.objective.loss_reduction == kMicroBatch) {
+    return std::nullopt;
+  }
+  return r.job.objective.loss_reduction == kPerSample ? "per_sample_loss" : "per_token_loss";
+}
+
+Said no_decay_text(const Resolved& r, std::string_view both, const job::Texts& names) {
+  if (value_of(r, "--no-weight-decay-on-norms-and-biases") == "true") return std::string(both);
+  return names.empty() ? std::nullopt : Said(yaml_text(names));
+}
+
+Said lr_scaling_text(const Resolved& r) {
+  job::Texts rules;
+  for (const std::string& rule : r.job.optimizer.lr_scaling_plan) {
+    const std::size_t equals = rule.rfind('=');
+    if (equals == rule.npos) return std::nullopt;
+    rules.push_back(fmt::format("{{match: {}, scale: {}}}", yaml_text(std::string_view(rule).substr(0, equals)),
+                                yaml_text(std::string_view(rule).substr(equals + 1))));
+  }
+  return rules.empty() ? std::nullopt : Said(fmt::format("[{}]", fmt::join(rules, ", ")));
+}
 
 Said chunked(const Resolved& r, std::string_view name) {
   return r.config.chunk_mbs_modules.empty() ? std::nullopt : key_text(r, name);

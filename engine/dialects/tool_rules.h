@@ -13,21 +13,13 @@
 
 namespace loom::dialects {
 
-// --- What is not built yet: each in one place
-
-inline constexpr std::string_view kDecayByNameIsNotBuilt =
-    "weight decay by names is not built, except that of norms and biases; name both, or neither";
-inline constexpr std::string_view kRecomputeKeepsAttentionIsNotBuilt =
-    "recompute that keeps the result of attention is not built; write false";
-
-// hook_modules: no effect where no group lies inside a hook module, else refused.
-void check_hook_modules(Reading& reading, std::string_view hooks, std::string_view groups);
-// Prefetch follows the list there, and the order of registration here: a line where they may differ.
-void note_prefetch_order(Reading& reading, std::string_view groups, std::string_view forward,
-                         std::string_view backward);
-
 // --- Rules of several dialects
 
+// hook_modules: no effect there where no group lies inside a hook module.
+void derive_hook_modules(Reading& reading, std::string_view hooks, std::string_view groups);
+// prefetch_order: list, where the list may differ from the order of registration.
+void derive_prefetch_order(Reading& reading, std::string_view groups, std::string_view forward,
+                           std::string_view backward);
 // --micro-batch-size (set by its row) and --global-batch-size: micro x ranks x accumulation.
 void derive_batch(Reading& reading, std::string_view micro, std::string_view accumulation);
 // --train-iters of a number of epochs, where the number of samples is known.
@@ -53,6 +45,12 @@ Said wrapped_text(const Resolved& r);
 // Only where it is true or false.
 Said boolean_text(const Said& text);
 Said switch_text(bool on);
+// features.loss_cfg.loss_type of the job's --loss-reduction.
+Said loss_type_text(const Resolved& resolved);
+// The names without decay; `both` where norms and biases have none.
+Said no_decay_text(const Resolved& resolved, std::string_view both, const job::Texts& names);
+// training.lr_scaling_plan of --lr-scaling-plan.
+Said lr_scaling_text(const Resolved& resolved);
 Said chunked(const Resolved& resolved, std::string_view name);
 Said model_text(const Resolved& resolved);
 Said attention_text(const Resolved& resolved);

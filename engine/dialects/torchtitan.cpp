@@ -143,11 +143,9 @@ void derive_sizes(Reading& r) {
   if (reshard != "default" && reshard != "always" && reshard != "never")
     r.refuse(kReshard, "use default, always or never");
   r.set_key("reshard_after_forward", reshard == "never" ? "false" : "true", kReshard);
-  r.set_key("sub_modules_to_wrap", job::Texts{"model.embed_tokens", "model.layers.{*}"}, kShard);
-  r.note(
-      "groups: the embedding, each layer, "
-      "and the rest; torchtitan has the final norm and the output layer in one group, "
-      "which here belong to the rest");
+  // The root has PyTorch's default: it stays gathered.
+  r.set_groups({"model.embed_tokens", "model.layers.{*}"}, {"model.norm", "lm_head"}, reshard == "always", kShard);
+  r.set_key("root_reshard_after_forward", "false", kShard);
 }
 
 void derive_outputs(Reading& r) {

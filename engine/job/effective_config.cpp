@@ -47,6 +47,10 @@ std::string effective_config(const Job& job) {
     }
     text += fmt::format("{}: {}\n", train::name_in_files(key.name()), std::visit(YamlText{}, key.get(job)));
   }
+  if (!job.written.shape_flags.empty()) text += "\n# The model\n";
+  for (const auto& [flag, value] : job.written.shape_flags) {
+    text += fmt::format("{}: {}\n", train::name_in_files(flag), value.empty() ? "true" : quoted(value));
+  }
   if (job.written.added_flags.empty()) return text;
   text += "\n# Flags of this program\n";
   for (const auto& [flag, value] : job.written.added_flags)

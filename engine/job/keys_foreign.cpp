@@ -41,9 +41,8 @@ void add_foreign_keys(std::vector<Key>& table) {
       taken("--master-addr", Kind::kText),  // threads of a process need no meeting point, and MPI has its own
       taken("--master-port", Kind::kText),
       taken("--join", Kind::kText),  // the program always waits for its ranks
-      refused("--cluster-time-out", Kind::kText, "is not a flag here; write --distributed-timeout-minutes N"),
-      refused("--log-dir", Kind::kText,
-              "is not a flag here: the ranks of a process share its output; remove it and redirect that"),
+      without_effect("--cluster-time-out", Kind::kText),
+      without_effect("--log-dir", Kind::kText),  // the ranks of a process share its output
       refused("--mm-data", Kind::kText, "is not a flag here; write --data-path PATH"),
       refused("--mm-model", Kind::kText, "is not a flag here; write --model-config FILE, or --init-from-hf-path DIR"),
       refused("--mm-tool", Kind::kText, "is not a flag here; the flags of --profile are its profiler; remove it"),
@@ -57,15 +56,13 @@ void add_foreign_keys(std::vector<Key>& table) {
               "names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR"),
       refused("--wandb-exp-name", Kind::kText,
               "names a run of Weights & Biases, which is not built; write --tensorboard-dir DIR"),
-      refused("--overlap-grad-reduce", Kind::kToggle,
-              "is of Megatron's DDP; FSDP2 overlaps the reduction by itself; remove it"),
+      without_effect("--overlap-grad-reduce", Kind::kToggle),  // FSDP2 overlaps the reduction by itself
       refused(
           "--virtual-optimizer", Kind::kTexts,
           "maps moments in host memory into the device, which is not built; write --optimizer adamw_swap, which copies them"),
-      refused("--overlap-param-gather", Kind::kToggle,
-              "is of Megatron's optimizer; FSDP2 gathers ahead by itself; remove it"),
-      taken("--worker-num", Kind::kText),                   // ranks of the job, held against those that run
-      taken("--use-distributed-optimizer", Kind::kToggle),  // needed by --swap-optimizer, else refused
+      without_effect("--overlap-param-gather", Kind::kToggle),  // FSDP2 gathers ahead by itself
+      taken("--worker-num", Kind::kText),                       // ranks of the job, held against those that run
+      taken("--use-distributed-optimizer", Kind::kToggle),      // needed by --swap-optimizer, else refused
 
       // Taken and named in one line, or refused: what they describe is in the model's configuration, is always so here,
       // or belongs to what is not there (loader processes).
@@ -116,6 +113,8 @@ void add_foreign_keys(std::vector<Key>& table) {
       refused("--qlora", Kind::kToggle, "stores the base in 4 bits, which is not built; remove it"),
 
       // Held against the model's configuration (cli/model_flags.h), and otherwise as those above.
+      without_effect("--vocab-file", Kind::kText),
+      without_effect("--merge-file", Kind::kText),
       of_model("--num-layers", Kind::kText),
       of_model("--hidden-size", Kind::kText),
       of_model("--ffn-hidden-size", Kind::kText),

@@ -219,10 +219,12 @@ std::optional<Range> Regex::search(std::string_view text, std::size_t from, Rege
   return Range{static_cast<std::size_t>(parts.region->beg[0]), reached};
 }
 
-FullMatch::FullMatch(std::string_view pattern, std::string where, std::string_view before)
-    : where_(std::move(where)), pattern_(pattern) {
+FullMatch::FullMatch(std::string_view pattern, std::string where, Part part)
+    : where_(std::move(where)), pattern_(pattern), part_(part) {
   check_pattern(pattern, ONIG_SYNTAX_PYTHON, where_);
-  compiled_ = compiled(fmt::format("{}(?:{})\\Z", before, pattern), ONIG_SYNTAX_PYTHON, pattern, where_);
+  compiled_ = compiled(fmt::format("{}(?:{}){}\\Z", part == Part::kLastNames ? "(.*\\.)?" : "", pattern,
+                                   part == Part::kBeginning ? ".*" : ""),
+                       ONIG_SYNTAX_PYTHON, pattern, where_);
 }
 
 bool FullMatch::matches(std::string_view text, RegexScratch& scratch) const {

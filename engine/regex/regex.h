@@ -2,7 +2,7 @@
 //
 // Regex      a pattern that is searched for: Oniguruma with its default syntax and no options, as Hugging Face's
 //            library has it.
-// FullMatch  a pattern that a whole text has to match: Python's re.fullmatch(), as peft has it.
+// FullMatch  a pattern that a whole text (or a Part of it) has to match: Python's re.fullmatch(), as peft has it.
 // Bounds     a pattern has at most 8192 bytes, and brackets 250 levels deep. A match takes at most 10 million retries
 //            (as in Hugging Face's library), a search 50 million, a FullMatch 100 thousand. Retries do not count what a
 //            pattern reads forward, so time is bounded too: all searches and matches with one RegexScratch may take 1 s
@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,16 +54,23 @@ class Regex {
   std::shared_ptr<void> compiled_;
 };
 
+// The part of a text that a FullMatch's pattern has to match.
+enum class Part : std::uint8_t {
+  kAll,
+  kBeginning,
+  kLastNames,  // of a dotted path: all of it, or what is behind one of its dots
+};
+
 class FullMatch {
  public:
-  // `before`: a pattern in front of it.
-  FullMatch(std::string_view pattern, std::string where, std::string_view before = {});
+  FullMatch(std::string_view pattern, std::string where, Part part = Part::kAll);
 
   bool matches(std::string_view text, RegexScratch& scratch) const;
 
  private:
   std::string where_;
   std::string pattern_;
+  Part part_ = Part::kAll;
   std::shared_ptr<void> compiled_;
 };
 

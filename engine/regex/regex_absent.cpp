@@ -17,9 +17,6 @@ namespace {
       where, shown_text(pattern));
 }
 
-// The only patterns that callers put in front of another: none, and any parents of a module path.
-constexpr std::string_view kParents = "(.*\\.)?";
-
 bool is_plain(std::string_view pattern) {
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const bool escaped_dot = pattern.substr(i, 2) == "\\.";
@@ -30,15 +27,21 @@ bool is_plain(std::string_view pattern) {
   return true;
 }
 
-// Whether all of `text` is the plain pattern: a dot is any character, an escaped dot is a dot.
-bool equals(std::string_view pattern, std::string_view text) {
+// What is left of `text` behind a match of the plain pattern at its begin: a dot is any character, an escaped dot is a
+// dot.
+std::optional<std::string_view> rest_behind(std::string_view pattern, std::string_view text) {
   for (std::size_t i = 0; i < pattern.size(); ++i, text.remove_prefix(1)) {
-    if (text.empty()) return false;
+    if (text.empty()) return std::nullopt;
     const bool escaped_dot = pattern[i] == '\\';
     if (escaped_dot) ++i;
-    if (text.front() != pattern[i] && (escaped_dot || pattern[i] != '.')) return false;
+    if (text.front() != pattern[i] && (escaped_dot || pattern[i] != '.')) return std::nullopt;
   }
-  return text.empty();
+  return text;
+}
+
+bool equals(std::string_view pattern, std::string_view text) {
+  const auto rest = rest_behind(pattern, text);
+  return rest && rest->empty();
 }
 
 }  // namespace
@@ -51,18 +54,16 @@ Regex::Regex(std::string_view pattern, std::string where) { refuse(pattern, wher
 
 std::optional<Range> Regex::search(std::string_view, std::size_t, RegexScratch&) const { refuse(pattern_, where_); }
 
-FullMatch::FullMatch(std::string_view pattern, std::string where, std::string_view before)
-    : where_(std::move(where)), pattern_(fmt::format("{}{}", before, pattern)) {
-  if (!is_plain(pattern) || (!before.empty() && before != kParents)) refuse(pattern, where_);
+FullMatch::FullMatch(std::string_view pattern, std::string where, Part part)
+    : where_(std::move(where)), pattern_(pattern), part_(part) {
+  if (!is_plain(pattern)) refuse(pattern, where_);
 }
 
 bool FullMatch::matches(std::string_view text, RegexScratch&) const {
-  std::string_view pattern = pattern_;
-  if (!pattern.starts_with(kParents)) return equals(pattern, text);
-  pattern.remove_prefix(kParents.size());
-  if (equals(pattern, text)) return true;
+  if (part_ == Part::kBeginning) return rest_behind(pattern_, text).has_value();
+  if (part_ == Part::kAll || equals(pattern_, text)) return equals(pattern_, text);
   for (std::size_t dot = text.find('.'); dot != text.npos; dot = text.find('.', dot + 1)) {
-    if (equals(pattern, text.substr(dot + 1))) return true;
+    if (equals(pattern_, text.substr(dot + 1))) return true;
   }
   return false;
 }

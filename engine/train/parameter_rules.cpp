@@ -55,7 +55,7 @@ std::vector<CompiledScale> compiled(const std::vector<std::string>& plan) {
   std::vector<CompiledScale> scales;
   for (const std::string& text : plan) {
     const LrScale scale = parse_lr_scale(text);
-    scales.push_back({regex::FullMatch(fmt::format("(?:{}).*", scale.pattern), "--lr-scaling-plan"), scale.factor});
+    scales.push_back({regex::FullMatch(scale.pattern, "--lr-scaling-plan", regex::Part::kBeginning), scale.factor});
   }
   return scales;
 }

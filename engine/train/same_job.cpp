@@ -9,7 +9,7 @@
 #include "engine/core/shown_text.h"
 #include "engine/data/content.h"
 #include "engine/nn/make_rank.h"
-#include "models/hub/config_reader.h"
+#include "models/hub/model_source.h"
 #include "models/lora/adapter_folder.h"
 #include "models/mixin/fsdp2_mixin.h"
 
@@ -37,8 +37,7 @@ void add_values(Entries& entries, const config::Value& value) {
 }
 
 void add_configuration(Entries& entries, const models::ModelOptions& model) {
-  const auto& path = model.init_from_hf_path ? model.init_from_hf_path : model.model_config;
-  if (path) add_values(entries, models::ConfigReader::load(*path).value());
+  if (models::has_configuration(model)) add_values(entries, models::configuration_of(model).value());
 }
 
 void add_parameters(Entries& entries, const TrainSections& arguments, const PretrainCallbacks& callbacks,

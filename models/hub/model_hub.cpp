@@ -101,8 +101,9 @@ const ModelHub::Entry& ModelHub::at(const ConfigReader& config) const {
 
 std::shared_ptr<nn::Module> ModelHub::build(const ConfigReader& config) const { return at(config).builder(config); }
 
-ModelFacts ModelHub::facts(const std::filesystem::path& path) const {
-  const ConfigReader config = ConfigReader::load(path);
+ModelFacts ModelHub::facts(const std::filesystem::path& path) const { return facts(ConfigReader::load(path)); }
+
+ModelFacts ModelHub::facts(const ConfigReader& config) const {
   const Entry& entry = at(config);
   if (entry.describer) return entry.describer(config);
   return {.vocab_size = config.integer("vocab_size").value_or(0),

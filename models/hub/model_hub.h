@@ -54,6 +54,7 @@ class ModelHub {
   // From a folder's config.json, a .json or a .yaml file.
   std::shared_ptr<nn::Module> build(const std::filesystem::path& path) const;
 
+  ModelFacts facts(const ConfigReader& config) const;
   ModelFacts facts(const std::filesystem::path& path) const;
 
   static ModelHub& global();

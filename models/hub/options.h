@@ -11,9 +11,10 @@
 namespace loom::models {
 
 struct ModelOptions {
-  // `shardloom train` is given exactly one of these two.
+  // `shardloom train` has exactly one of these three.
   std::optional<std::filesystem::path> model_config;       // a shape; fresh weights. The shardloom program only
   std::optional<std::filesystem::path> init_from_hf_path;  // folder with config.json and safetensors
+  std::optional<std::string> shape;                        // the text of a config.json made of flags; fresh weights
   // If an embedding and the output layer hold one parameter, each gets its own, loaded from the same weights.
   bool untie_embeddings_and_output_weights = false;
   bool downcast_to_bf16 = false;  // loaded fp32 weights are rounded to bf16 once; they stay fp32

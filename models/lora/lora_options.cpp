@@ -13,7 +13,7 @@ template <class T>
 T value_of(std::string_view path, const std::map<std::string, T>& patterns, T otherwise, const std::string& where) {
   regex::RegexScratch scratch;
   for (const auto& [key, value] : patterns) {
-    const regex::FullMatch regex(key, where + ": a key of rank_pattern or alpha_pattern", "(.*\\.)?");
+    const regex::FullMatch regex(key, where + ": a key of rank_pattern or alpha_pattern", regex::Part::kLastNames);
     if (regex.matches(path, scratch)) return value;
   }
   return otherwise;

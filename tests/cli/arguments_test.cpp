@@ -776,6 +776,14 @@ TEST(Epochs, AreWholeBatchesOfTheTrainingData) {
             "--train-iters");
 }
 
+TEST(TrainArguments, FlagsOfLaunchersAndOfMegatronsOverlapAreNamed) {
+  EXPECT_THAT(
+      train({"--log_dir", "logs", "--cluster_time_out", "300", "--overlap-grad-reduce", "--overlap-param-gather"})
+          .written.without_effect,
+      UnorderedElementsAre("--cluster-time-out 300", "--log-dir logs", "--overlap-grad-reduce",
+                           "--overlap-param-gather"));
+}
+
 TEST(LogFlags, ThroughputWithoutAPlaceToSayItIsNamedAsWithoutEffect) {
   EXPECT_THAT(train({"--log-throughput"}).written.without_effect, ElementsAre("--log-throughput"));
   EXPECT_THAT(train({"--log-throughput", "--tensorboard-dir", "tb"}).written.without_effect,
@@ -1109,7 +1117,8 @@ INSTANTIATE_TEST_SUITE_P(
     Combinations, BadCommandLine,
     ::testing::Values(
         Bad{{"train", "--data-path", "d"},
-            "no model is given; use --model-config FILE (fresh weights) or --init-from-hf-path DIR"},
+            "no model is given; use --model-config FILE (fresh weights), --init-from-hf-path DIR, or Megatron's --num-layers, "
+            "--hidden-size, --num-attention-heads and --vocab-size"},
         Bad{{"train", "--model-config", "m"}, "no data is given; use --data-path PATH"},
         Bad{with_model_and_data({"--init-from-hf-path", "q"}),
             "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder"},
@@ -1392,10 +1401,6 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--node_rank", "1"}),
             "--node-rank is 1; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before "
             "the program, without --nnodes and --nproc-per-node"},
-        Bad{with_model_and_data({"--cluster_time_out", "300"}),
-            "--cluster-time-out is not a flag here; write --distributed-timeout-minutes N"},
-        Bad{with_model_and_data({"--log_dir", "logs"}),
-            "--log-dir is not a flag here: the ranks of a process share its output; remove it and redirect that"},
         Bad{with_model_and_data({"--bind_core", "dev0"}),
             R"(--bind-core is dev0; use True, False, or a JSON map of ranges as {"device0": ["0-9"], "device1": )"
             R"(["10-19"]})"},

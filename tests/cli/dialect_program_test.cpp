@@ -56,6 +56,110 @@ TEST_F(DialectProgram, AFileOfMindSpeedLlmTrainsFiveStepsWithItsOverride) {
   EXPECT_EQ(folder.metrics("out/metrics.jsonl").size(), 5U);
 }
 
+TEST_F(DialectProgram, EveryDialectTrainsAndWritesItsReport) {
+  folder.write(
+      "hooks.yaml",
+      "parallel:\n  fsdp_plan: {apply_modules: [lm_head, \"model.layers.{*}.self_attn\", "
+      "\"model.layers.{*}.mlp\"], hook_modules: [\"model.layers.{*}\"], num_to_forward_prefetch: 1, "
+      "pregather: true}\n"
+      "model: {model_name_or_path: qwen3, skip_flash_attn_recompute: true}\n"
+      "data:\n  dataset_param: {dataset_type: huggingface, basic_parameters: {cutoff_len: 16, stage: pretrain}}\n"
+      "features: {recompute: true, recompute_plan: {apply_modules: [\"model.layers.{*}\"]}, "
+      "loss_cfg: {loss_type: per_sample_loss}}\n"
+      "training: {init_model_with_meta_device: true, micro_batch_size: 2, train_iters: 3, "
+      "no_decay_params: [bias], lr_scaling_plan: [{match: \"model.embed\", scale: 0.1}]}\n");
+  const Words usual = {"--data-path",
+                       "data",
+                       "--bytes-as-tokens",
+                       "--nproc-per-node",
+                       "2",
+                       "--report",
+                       "r.html",
+                       "--train-iters",
+                       "3",
+                       "--model-config",
+                       "qwen3"};
+  const Words of_titan = {"--training.steps",
+                          "3",
+                          "--lr_scheduler.warmup_steps",
+                          "1",
+                          "--training.max_context_length",
+                          "16",
+                          "--training.num_tokens_per_microbatch_per_dp_rank",
+                          "32",
+                          "--parallelism.fsdp_reshard_after_forward",
+                          "always"};
+  for (const Words& words :
+       {Words{"native.yaml"}, Words{"hooks.yaml"}, Words{"accelerate.yaml", "--seq-length", "16"}, of_titan}) {
+    std::filesystem::remove_all(folder.path("r.html"));
+    const Outcome outcome =
+        folder.run(Words{"train"} + words + usual + Words{"--metrics-path", words.front() + ".jsonl"});
+    EXPECT_EQ(outcome.exit_code, 0) << words.front() << "\n" << outcome.err;
+    EXPECT_EQ(folder.metrics(words.front() + ".jsonl").size(), 3U) << words.front();
+    EXPECT_TRUE(std::filesystem::exists(folder.path("r.html"))) << words.front();
+  }
+}
+
+TEST_F(DialectProgram, MegatronsOwnFlagsTrainAModelThatIsExportedAndResumed) {
+  const Words model = {"--num-layers",
+                       "2",
+                       "--hidden-size",
+                       "16",
+                       "--num-attention-heads",
+                       "2",
+                       "--seq-length",
+                       "16",
+                       "--max-position-embeddings",
+                       "16",
+                       "--vocab-size",
+                       "256",
+                       "--micro-batch-size",
+                       "2",
+                       "--lr",
+                       "1e-3",
+                       "--lr-decay-style",
+                       "cosine",
+                       "--min-lr",
+                       "1e-5",
+                       "--clip-grad",
+                       "1.0",
+                       "--distributed-backend",
+                       "nccl",
+                       "--data-path",
+                       "data",
+                       "--bytes-as-tokens",
+                       "--nproc-per-node",
+                       "2"};
+  const Words steps = {"--save", "out", "--save-interval", "2", "--ckpt-format", "torch_dcp"};
+  Outcome outcome = folder.run(Words{"train"} + model + steps + Words{"--train-iters", "2"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("GPT2LMHeadModel of "));
+  outcome = folder.run(Words{"train"} + model + steps + Words{"--train-iters", "4", "--load", "out"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  outcome = folder.run(Words{"train"} + model + Words{"--train-iters", "2", "--save", "hf", "--ckpt-format", "hf"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  outcome = folder.run({"generate", "hf", "--prompt", "a", "--max-new-tokens", "2"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  // The flags beside the configuration that they made.
+  outcome = folder.run(Words{"plan"} + model + Words{"--model-config", "hf/config.json"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+TEST_F(DialectProgram, AnAdaptedScriptTrains) {
+  folder.write(
+      "run.sh",
+      "source /nowhere/set_env.sh\nNPUS_PER_NODE=2\nDISTRIBUTED_ARGS=\"\n    --nproc_per_node $NPUS_PER_NODE \\\n"
+      "    --nnodes 1 \\\n    --node_rank 0\n\"\ntorchrun $DISTRIBUTED_ARGS train_fsdp2.py \\\n  llm.yaml \\\n"
+      "  --training.max_steps 2 --data-path data --bytes-as-tokens \\\n  --distributed-backend nccl\n");
+  const Outcome adapted = folder.run({"adapt", "run.sh"});
+  EXPECT_EQ(adapted.exit_code, 0) << adapted.err;
+  EXPECT_THAT(adapted.err, HasSubstr("run.sh:7: torchrun is shardloom train llm.yaml\n"));
+  folder.write("here.sh", "shardloom() { " SHARDLOOM_PROGRAM " \"$@\"; }\n" + adapted.out);
+  const Outcome run = folder.run_command({"bash", "here.sh"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(folder.metrics("out/metrics.jsonl").size(), 2U);
+}
+
 TEST_F(DialectProgram, APlanIsThatOfTheFlatFile) {
   const std::pair<std::string, Words> files[] = {
       {"llm.yaml", {}},

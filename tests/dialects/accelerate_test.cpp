@@ -20,23 +20,25 @@ const std::string kSecond =
     "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\n"
     "fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n";
 
+// The final norm and the output layer are one group.
+constexpr const char* kWithEnds =
+    "[Qwen3DecoderLayer, model.embed_tokens, {modules: [model.norm, lm_head], reshard_after_forward: false}]";
+
 TEST(Accelerate, ComputesAndReducesInBf16AndWrapsLayersAndEmbedding) {
   const Translation file = read(kSecond, with_model({.world = 0}));
   EXPECT_THAT(file.refused, IsEmpty());
   EXPECT_EQ(file.world, 8);
   for (const char* key : {"param_dtype", "reduce_dtype", "output_dtype"}) EXPECT_EQ(key_in(file, key), "bf16");
-  EXPECT_EQ(key_in(file, "sub_modules_to_wrap"), "[Qwen3DecoderLayer, model.embed_tokens]");
+  EXPECT_EQ(key_in(file, "sub_modules_to_wrap"), kWithEnds);
   EXPECT_EQ(key_in(file, "sharding_size"), "auto");
   EXPECT_EQ(key_in(file, "reshard_after_forward"), "true");
-  EXPECT_THAT(file.notes,
-              Contains(HasSubstr("has the final norm and the output layer in one group that stays gathered")));
+  EXPECT_EQ(key_in(file, "root_reshard_after_forward"), "false");
 }
 
 TEST(Accelerate, CheckpointingRecomputesTheChildrenOfALayer) {
   const Translation file = read(kSecond + "  fsdp_activation_checkpointing: true\n", with_model());
-  EXPECT_EQ(key_in(file, "recompute_modules"),
-            "[\"model.layers.{*}.self_attn\", \"model.layers.{*}.mlp\", \"model.layers.{*}.input_layernorm\", "
-            "\"model.layers.{*}.post_attention_layernorm\"]");
+  EXPECT_EQ(key_in(file, "recompute_modules"), "[Qwen3DecoderLayer]");
+  EXPECT_EQ(key_in(file, "recompute_children"), "true");
   EXPECT_EQ(key_in(file, "use_reentrant"), "false");
   EXPECT_THAT(
       refusal("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_activation_checkpointing: true\n"),
@@ -49,7 +51,7 @@ TEST(Accelerate, AClassThatTheModelHasNotNamesTheNearest) {
   EXPECT_EQ(key_in(read(kSecond + "  fsdp_transformer_layer_cls_to_wrap: transformers.models.Qwen3DecoderLayer\n",
                         with_model()),
                    "sub_modules_to_wrap"),
-            "[Qwen3DecoderLayer, model.embed_tokens]");
+            kWithEnds);
   EXPECT_THAT(read(kSecond).missing, Contains(HasSubstr("the class of the layers follows from the model")));
 }
 

@@ -66,6 +66,23 @@ TEST(Llm, AnUnknownNameAndAPrefixAreRefused) {
             "f.yaml:2:3: unknown key 'optimization.indexer_loss_coeff'; write training.indexer_loss_coeff");
 }
 
+TEST(Llm, ACheckpointIsSavedAfterEachEpochOfKnownData) {
+  const std::string text = "training:\n  output_dir: out\n  save_steps: 4\n  save_epochs: 2\n";
+  EXPECT_EQ(flag_in(read(text, {.flags = {{"--data-path", samples(100).string()}}}), "--save-epochs"), "2");
+  EXPECT_EQ(flag_in(read(text), "--save-epochs"), "none");
+}
+
+TEST(Llm, TheLossIsTheMeanOfMicroBatchesOrOfTokens) {
+  const auto reduction = [](const std::string& stage, const std::string& key) {
+    return flag_in(read("training:\n  max_steps: 5\n  stage: " + stage + "\n" + key +
+                        "data:\n  data_manager_type: " + (stage == "pt" ? "mg\n" : "lf\n")),
+                   "--loss-reduction");
+  };
+  EXPECT_EQ(reduction("pt", ""), "micro_batch");
+  EXPECT_EQ(reduction("pt", "  calculate_per_token_loss: true\n"), "per_token");
+  EXPECT_EQ(reduction("sft", ""), "per_token");
+}
+
 TEST(Llm, StepsAreTheSmallerOfMaxStepsAndTheEpochs) {
   const std::string data = samples(100).string();
   const auto steps = [&](const std::string& most) {

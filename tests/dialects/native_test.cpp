@@ -78,20 +78,75 @@ TEST(Native, PatternsSelectWhatTheySelectThere) {
       "[\"model.layers.{3-1}\", \"model.layers.{1,2}\"]");
 }
 
-TEST(Native, HooksEqualToTheGroupsHaveNoEffectAndHooksAboveAreRefused) {
-  const std::string plan =
-      "parallel:\n  fsdp_plan:\n    apply_modules: [\"model.layers.{*}.mlp\"]\n"
-      "    hook_modules: ";
-  EXPECT_THAT(read(plan + "[\"model.layers.{*}.mlp\"]\n").refused, IsEmpty());
-  EXPECT_THAT(refusal(plan + "[\"model.layers.{*}\"]\n"), HasSubstr("hooks above the groups are not built"));
+TEST(Native, HooksAboveGroupsAreHooksHereAndOthersHaveNoEffect) {
+  const auto hooks = [](const std::string& list) {
+    const Translation file = read(
+        "parallel:\n  fsdp_plan:\n    apply_modules: [\"model.layers.{*}.mlp\"]\n    hook_modules: " + list + "\n");
+    EXPECT_THAT(file.refused, IsEmpty());
+    return key_in(file, "hook_modules");
+  };
+  EXPECT_EQ(hooks("[\"model.layers.{*}.mlp\"]"), "none");
+  EXPECT_EQ(hooks("[\"model.layers.{*}\"]"), "[\"model.layers.{*}\"]");
 }
 
-TEST(Native, TheOrderOfPrefetchIsSaidWhereItMayDiffer) {
-  const auto notes = [](const std::string& list) {
-    return read("parallel:\n  fsdp_plan:\n    num_to_forward_prefetch: 1\n    apply_modules: " + list + "\n").notes;
+TEST(Native, PrefetchFollowsTheListWhereItMayDifferFromRegistration) {
+  const auto order = [](const std::string& list, int prefetch = 1) {
+    return key_in(read(fmt::format("parallel:\n  fsdp_plan:\n    num_to_forward_prefetch: {}\n    apply_modules: {}\n",
+                                   prefetch, list)),
+                  "prefetch_order");
   };
-  EXPECT_THAT(notes("[lm_head, \"model.layers.{*}\"]"), Contains(HasSubstr("prefetch follows the order in which")));
-  EXPECT_THAT(notes("[\"model.layers.{*}\"]"), Not(Contains(HasSubstr("prefetch follows"))));
+  EXPECT_EQ(order("[lm_head, \"model.layers.{*}\"]"), "list");
+  EXPECT_EQ(order("[lm_head, \"model.layers.{*}\"]", 0), "none");
+  EXPECT_EQ(order("[\"model.layers.{*}\"]"), "none");
+}
+
+TEST(Native, PregatherIsAKeyOfThePlan) {
+  EXPECT_EQ(
+      key_in(read("parallel:\n  fsdp_plan: {pregather: true, apply_modules: [\"model.layers.{*}\"]}\n"), "pregather"),
+      "true");
+}
+
+TEST(Native, TheTypeOfTheLossIsItsReduction) {
+  const auto reduction = [](const std::string& type, const std::string& stage = "sft") {
+    return flag_in(read("features:\n  loss_cfg: {loss_type: " + type +
+                        "}\ndata:\n  dataset_param:\n    basic_parameters: {stage: " + stage + "}\n" + kTools),
+                   "--loss-reduction");
+  };
+  EXPECT_EQ(flag_in(read(kTools), "--loss-reduction"), "micro_batch");
+  EXPECT_EQ(reduction("default"), "micro_batch");
+  EXPECT_EQ(reduction("per_sample_loss"), "per_sample");
+  EXPECT_EQ(reduction("per_token_loss"), "per_token");
+  EXPECT_EQ(reduction("raw", "rm"), "none");
+  EXPECT_THAT(refusal("features:\n  loss_cfg: {loss_type: custom}\n" + kTools),
+              HasSubstr("features.loss_cfg.loss_type is custom; use raw, default, per_sample_loss or per_token_loss"));
+}
+
+TEST(Native, DecayAndLearningRatesGoByName) {
+  const Translation file = read(
+      "training:\n  no_decay_modules: [Embedding]\n  no_decay_params: [gate, bias]\n"
+      "  lr_scaling_plan: [{match: \"model\\\\.embed\", scale: 0.1}, {match: lm_head}]\n" +
+      kTools);
+  EXPECT_THAT(file.refused, IsEmpty());
+  EXPECT_EQ(flag_in(file, "--no-decay-modules"), "Embedding");
+  EXPECT_EQ(flag_in(file, "--no-decay-params"), "gate bias");
+  EXPECT_EQ(flag_in(file, "--lr-scaling-plan"), "model\\.embed=0.1 lm_head=1.0");
+  EXPECT_EQ(flag_in(file, "--no-weight-decay-on-norms-and-biases"), "none");
+  for (const char* plan : {"[lm_head]", "[{scale: 2}]", "[{match: a, factor: 2}]"}) {
+    EXPECT_THAT(refusal(fmt::format("training:\n  lr_scaling_plan: {}\n{}", plan, kTools)),
+                HasSubstr("write a list of {match: REGEX, scale: FACTOR}"));
+  }
+}
+
+TEST(Native, RecomputeKeepsTheResultOfAttention) {
+  const std::string folder = qwen3_folder("model.safetensors").string();
+  const auto keep = [&](const char* recompute) {
+    return key_in(read("model:\n  model_name_or_path: " + folder +
+                       "\n  skip_flash_attn_recompute: true\nfeatures:\n  recompute: " + recompute +
+                       "\n  recompute_plan: {apply_modules: [\"model.layers.{*}\"]}\n" + kTools),
+                  "recompute_keep");
+  };
+  EXPECT_EQ(keep("true"), "attention");
+  EXPECT_EQ(keep("false"), "none");
 }
 
 std::string weights(const std::string& training, const std::string& folder) {

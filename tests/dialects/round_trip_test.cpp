@@ -138,13 +138,27 @@ TEST(RoundTrip, AFileWrittenTwiceIsTheSame) {
   }
 }
 
+TEST(RoundTrip, WhatMindSpeedMMSaysByNameComesBack) {
+  const std::string text =
+      "training:\n  no_decay_modules: [Embedding]\n  lr_scaling_plan: [{match: lm_head, scale: 0.5}]\n"
+      "features:\n  loss_cfg: {loss_type: per_sample_loss}\n"
+      "parallel:\n  fsdp_plan: {apply_modules: [lm_head, \"model.layers.{*}.mlp\"], hook_modules: [\"model.layers.{*}\"],\n"
+      "    num_to_forward_prefetch: 1}\n";
+  const Context context = context_of({.world = 4});
+  const Translation file = read(text, {.world = 4});
+  ASSERT_THAT(file.refused, IsEmpty());
+  const Resolved job = resolve(file, context);
+  EXPECT_EQ(value_of(job, "--lr-scaling-plan"), "[\"lm_head=0.5\"]");
+  EXPECT_THAT(write(job, Dialect::kNative, context).lost, IsEmpty());
+}
+
 TEST(RoundTrip, AKeyOfShardingGoesThroughTheSectionsThatHaveIt) {
   const char* lines[] = {"sharding_size: 2",           "param_dtype: bf16",
                          "reduce_dtype: fp32",         "output_dtype: fp16",
                          "cast_forward_inputs: false", "sub_modules_to_wrap: [\"model.layers.{*}\", lm_head]",
                          "ignored_modules: [lm_head]", "reshard_after_forward: false",
                          "num_to_forward_prefetch: 2", "num_to_backward_prefetch: 3",
-                         "freeze: [lm_head]"};
+                         "freeze: [lm_head]",          "pregather: true"};
   for (const char* line : lines) {
     const Context context = context_of({.world = 4});
     const Resolved job = resolve(read(fmt::format("{}\n", line), {.world = 4}), context);

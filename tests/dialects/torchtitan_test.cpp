@@ -29,6 +29,18 @@ TEST(Torchtitan, OverridesAreFlags) {
   EXPECT_EQ(key_in(file, "recompute_modules"), "[\"model.layers.{*}\"]");
 }
 
+TEST(Torchtitan, TheFinalNormAndTheOutputLayerAreOneGroup) {
+  const auto groups = [](const char* reshard) {
+    const Translation file = titan({"--training.steps", "1", "--parallelism.fsdp_reshard_after_forward", reshard});
+    return fmt::format("{} layers {} root {}", key_in(file, "sub_modules_to_wrap"),
+                       key_in(file, "reshard_after_forward"), key_in(file, "root_reshard_after_forward"));
+  };
+  const std::string modules = "[model.embed_tokens, \"model.layers.{*}\", {modules: [model.norm, lm_head], ";
+  EXPECT_EQ(groups("default"), modules + "reshard_after_forward: false}] layers true root false");
+  EXPECT_EQ(groups("always"), modules + "reshard_after_forward: true}] layers true root false");
+  EXPECT_EQ(groups("never"), modules + "reshard_after_forward: false}] layers false root false");
+}
+
 TEST(Torchtitan, WordsChooseRecompute) {
   EXPECT_EQ(key_in(titan({"activation-checkpoint:none", "--training.steps", "1"}), "recompute_modules"), "none");
   EXPECT_EQ(key_in(titan({"activation-checkpoint:selective", "--training.steps", "1"}), "recompute_keep"),

@@ -27,9 +27,16 @@ TEST(FullMatch, APlainNameMatches) {
   EXPECT_FALSE(FullMatch(R"(layers\.1)", "t.json: key").matches("layers_1", scratch));
 }
 
+TEST(FullMatch, APlainNameMatchesABeginning) {
+  RegexScratch scratch;
+  const FullMatch beginning("model.embed", "t.json: key", Part::kBeginning);
+  for (const char* text : {"model.embed", "model.embed_tokens.weight"}) EXPECT_TRUE(beginning.matches(text, scratch));
+  for (const char* text : {"model.emb", "x.model.embed"}) EXPECT_FALSE(beginning.matches(text, scratch));
+}
+
 TEST(FullMatch, APlainNameMatchesTheEndOfAPath) {
   RegexScratch scratch;
-  const FullMatch end("q_proj", "t.json: key", "(.*\\.)?");
+  const FullMatch end("q_proj", "t.json: key", Part::kLastNames);
   for (const char* text : {"q_proj", "model.layers.0.q_proj"}) EXPECT_TRUE(end.matches(text, scratch));
   for (const char* text : {"xq_proj", "q_proj.base", "model.q_projx"}) EXPECT_FALSE(end.matches(text, scratch));
 }

@@ -35,9 +35,9 @@ std::string refusal(std::string_view pattern, const std::string& text) {
   return test::message_of<ConfigError>([&] { matches(pattern, text); });
 }
 
-bool is_full(std::string_view pattern, std::string_view text, std::string_view before = {}) {
+bool is_full(std::string_view pattern, std::string_view text, Part part = Part::kAll) {
   RegexScratch scratch;
-  return FullMatch(pattern, "t.json: key", before).matches(text, scratch);
+  return FullMatch(pattern, "t.json: key", part).matches(text, scratch);
 }
 
 std::string full_refusal(std::string_view pattern, std::string_view text) {
@@ -96,8 +96,10 @@ TEST(FullMatch, IsOfTheWholeTextAsPythonHasIt) {
   EXPECT_FALSE(is_full(R"(^(?!.*visual).*(?:q_proj|v_proj)$)", "visual.q_proj"));
   EXPECT_TRUE(is_full("(?P<n>x)(?P=n)", "xx"));
   EXPECT_TRUE(is_full("(?i)Q_PROJ", "q_proj"));
-  EXPECT_TRUE(is_full("q|v", "m.v", "(.*\\.)?"));
-  EXPECT_FALSE(is_full("^v", "m.v", "(.*\\.)?"));
+  EXPECT_TRUE(is_full("q|v", "m.v", Part::kLastNames));
+  EXPECT_FALSE(is_full("^v", "m.v", Part::kLastNames));
+  EXPECT_TRUE(is_full("m|q", "q.v", Part::kBeginning));
+  EXPECT_FALSE(is_full("v", "q.v", Part::kBeginning));
   EXPECT_FALSE(is_full(".*", "a\xff"));
 }
 

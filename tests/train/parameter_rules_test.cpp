@@ -19,8 +19,8 @@ std::string refusal(const std::string& item) {
 }
 
 TEST(LrScalingPlan, HasARegexAndAFactorInEachItem) {
-  const LrScale scale = parse_lr_scale("model\\.(embed|a=b).*=0.25");
-  EXPECT_EQ(scale.pattern, "model\\.(embed|a=b).*");
+  const LrScale scale = parse_lr_scale("model\\.embed=0.25");
+  EXPECT_EQ(scale.pattern, "model\\.embed");
   EXPECT_EQ(scale.factor, 0.25);
   EXPECT_EQ(parse_lr_scale("head=0").factor, 0);
   for (const std::string bad : {"head", "=2", "head=", "head=-1", "head=2x", "head=nan", "head=inf"}) {

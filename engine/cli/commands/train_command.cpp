@@ -6,6 +6,7 @@
 #include "models/generation/generation.h"
 #include "models/generation/sampling.h"
 #include "models/hub/model_hub.h"
+#include "models/hub/model_source.h"
 
 namespace loom::cli {
 namespace {
@@ -36,8 +37,7 @@ std::string sample(nn::Module& model, std::int64_t max_positions, const data::Da
 
 void run_train(const job::Job& arguments, std::ostream& out) {
   train::PretrainCallbacks callbacks = hub_callbacks(arguments);
-  const models::ModelFacts facts = models::ModelHub::global().facts(
-      arguments.model.init_from_hf_path ? *arguments.model.init_from_hf_path : *arguments.model.model_config);
+  const models::ModelFacts facts = models::ModelHub::global().facts(models::configuration_of(arguments.model));
   const std::int64_t max_positions =
       facts.longest_sequence > 0 ? facts.longest_sequence : std::int64_t{arguments.data.seq_length};
   callbacks.after_training = [&](nn::Module& model, const train::TrainArguments&, std::ostream& rank_out) {

@@ -15,6 +15,7 @@
 #include "engine/job/rules.h"
 #include "engine/objective/stage.h"
 #include "engine/train/parameter_rules.h"
+#include "models/hub/model_source.h"
 
 namespace loom::cli {
 namespace {
@@ -114,7 +115,7 @@ void settle_output(job::Job& a) {
 void settle_presets(models::ModelOptions& model_options, train::ParallelOptions& parallel) {
   if (model_options.model_config)
     model_options.model_config = config::find_preset(model_options.model_config->string(), "models", "--model-config");
-  if (parallel.fsdp2_config_path) {
+  if (parallel.fsdp2_config_path && !parallel.fsdp2_config) {
     parallel.fsdp2_config_path =
         config::find_preset(parallel.fsdp2_config_path->string(), "fsdp2", "--fsdp2-config-path");
   }
@@ -196,8 +197,10 @@ void check_sources(const job::Job& a, Program program) {
     config_error(
         "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder");
   }
-  if (!a.model.model_config && !a.model.init_from_hf_path) {
-    config_error("no model is given; use --model-config FILE (fresh weights) or --init-from-hf-path DIR");
+  if (!models::has_configuration(a.model)) {
+    config_error(
+        "no model is given; use --model-config FILE (fresh weights), --init-from-hf-path DIR, or Megatron's --num-layers, "
+        "--hidden-size, --num-attention-heads and --vocab-size");
   }
   const auto& [train, valid, test] = a.data.part_data_path;
   const bool has_data =

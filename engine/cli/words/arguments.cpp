@@ -10,6 +10,7 @@
 #include "engine/cli/words/host_optimizer_checks.h"
 #include "engine/cli/words/optional_words.h"
 #include "engine/cli/words/refusals.h"
+#include "engine/cli/words/shape_flags.h"
 #include "engine/cli/words/training_flags.h"
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"
@@ -47,6 +48,9 @@ constexpr const char* kCompletionExample =
 constexpr const char* kLintExample =
     "Example:\n  shardloom lint configs/*.yaml --world-size 64 --model-config llama3_8b\n"
     "Exit status: 0 no error, 1 an error in a file, 2 the command line is wrong\n";
+constexpr const char* kAdaptExample =
+    "Example:\n  shardloom adapt pretrain_qwen3.sh > shardloom_qwen3.sh\n"
+    "Changes are listed on standard error. The script is read, and never run.\n";
 constexpr const char* kConfigExample =
     "Example:\n  shardloom config train.yaml --training.lr 1e-4 --world-size 8\n"
     "  shardloom config accelerate.yaml --to flat > fsdp2_config.yaml\n"
@@ -137,6 +141,7 @@ class TrainingFlags final : public train::ExtraArguments {
 
   // After the parse. ConfigError with all that is not taken.
   job::Job settled(const launch::Start& start) {
+    if (!is_users(program_)) settle_shape(values_);
     std::vector<std::string> parsed = unknown_flags(app_);
     for (const auto& lines :
          {refused_values_, refused_distributed_optimizer(values_), job::refused_foreign(values_.written)}) {
@@ -179,11 +184,15 @@ class Parser {
     completion_.set_footer(kCompletionExample);
     config_.set_footer(kConfigExample);
     lint_.set_footer(kLintExample);
+    adapt_.set_footer(kAdaptExample);
     app_.set_version(fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
     Flags compare(compare_, &refused_values_);
     add_compare(compare, compare_values_);
     add_config(config_, config_to_, config_schema_, refused_values_);
     add_lint(lint_, lint_values_, refused_values_);
+    Flags adapt(adapt_, &refused_values_);
+    adapt.group("Script");
+    adapt.text("SCRIPT", "PATH", adapt_values_.script, "Launch script of torchrun, msrun or accelerate");
     Flags completion(completion_);
     completion.group("Shell");
     completion.text("SHELL", "{bash,zsh,fish}", shell_, "The shell that the script is for");
@@ -210,6 +219,10 @@ class Parser {
     }
     refuse_extras(chosen, refused_values_);
     if (&chosen == &lint_) return lint_values_;
+    if (&chosen == &adapt_) {
+      if (adapt_values_.script.empty()) config_error("no script is given; use shardloom adapt SCRIPT");
+      return adapt_values_;
+    }
     check(compare_values_);
     return compare_values_;
   }
@@ -283,17 +296,19 @@ class Parser {
   Command& config_ =
       app_.add_command("config", "Show what a configuration file of any dialect says, or write another.");
   Command& lint_ = app_.add_command("lint", "Check configuration files of any dialect without training.");
+  Command& adapt_ = app_.add_command("adapt", "Rewrite a launch script of another tool to start shardloom train.");
   Command& completion_ = app_.add_command("completion", "Print a script that completes these commands in a shell.");
   std::string shell_;
   std::string config_to_;
   std::string config_schema_;
   LintArguments lint_values_;
+  AdaptArguments adapt_values_;
   TrainingFlags training_{train_, Program::kShardloomTrain};
   PlanArguments plan_values_;
   int world_size_ = 0;  // 0: not given
   TrainingFlags planning_{plan_, Program::kShardloomPlan,
                           [this](Flags& flags) { add_plan(flags, plan_values_, world_size_); }};
-  std::vector<std::string> refused_values_;  // of compare, lint and config
+  std::vector<std::string> refused_values_;  // of compare, lint, adapt and config
   CompareArguments compare_values_;
 };
 

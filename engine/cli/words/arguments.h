@@ -60,6 +60,11 @@ struct ConfigArguments {
   std::string schema;  // the dialect whose JSON Schema is written; empty: none
 };
 
+// `shardloom adapt`.
+struct AdaptArguments {
+  std::string script;
+};
+
 // `shardloom lint`.
 struct LintArguments {
   std::vector<std::string> files;
@@ -81,7 +86,7 @@ struct OptionalArguments {
 };
 
 using ParsedCommand = std::variant<job::Job, PlanArguments, CompareArguments, ConfigArguments, LintArguments,
-                                   OptionalArguments, EarlyExit>;
+                                   AdaptArguments, OptionalArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. `models`: for files that name modules. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start = launch::Start::detect(),

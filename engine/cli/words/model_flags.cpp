@@ -6,7 +6,7 @@
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
-#include "models/hub/config_reader.h"
+#include "models/hub/model_source.h"
 
 namespace loom::cli {
 namespace {
@@ -89,7 +89,7 @@ std::string difference(const std::string& flag, const std::string& word, const c
 }  // namespace
 
 void check_model_flags(const models::ModelOptions& model_options, const job::WrittenFlags& written) {
-  const auto& path = model_options.init_from_hf_path ? model_options.init_from_hf_path : model_options.model_config;
+  const auto path = models::model_path(model_options);
   if (written.model_flags.empty() || !path) return;
   const models::ConfigReader configuration = models::ConfigReader::load(*path);
   std::vector<std::string> differences;

@@ -1,0 +1,16 @@
+#include "models/hub/model_source.h"
+
+namespace loom::models {
+
+std::optional<std::filesystem::path> model_path(const ModelOptions& options) {
+  return options.init_from_hf_path ? options.init_from_hf_path : options.model_config;
+}
+
+bool has_configuration(const ModelOptions& options) { return options.shape || model_path(options); }
+
+ConfigReader configuration_of(const ModelOptions& options) {
+  const auto path = model_path(options);
+  return path ? ConfigReader::load(*path) : ConfigReader::from_json(options.shape.value(), "the model's flags");
+}
+
+}  // namespace loom::models
