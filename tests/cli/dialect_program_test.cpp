@@ -64,6 +64,8 @@ TEST_F(DialectProgram, EveryDialectTrainsAndWritesItsReport) {
       "pregather: true}\n"
       "model: {model_name_or_path: qwen3, skip_flash_attn_recompute: true}\n"
       "data:\n  dataset_param: {dataset_type: huggingface, basic_parameters: {cutoff_len: 16, stage: pretrain}}\n"
+      "  dataloader_param: {dataloader_mode: sampler, sampler_type: BaseRandomBatchSampler, shuffle: true, "
+      "drop_last: true, pin_memory: true}\n"
       "features: {recompute: true, recompute_plan: {apply_modules: [\"model.layers.{*}\"]}, "
       "loss_cfg: {loss_type: per_sample_loss}}\n"
       "training: {init_model_with_meta_device: true, micro_batch_size: 2, train_iters: 3, "
@@ -89,13 +91,12 @@ TEST_F(DialectProgram, EveryDialectTrainsAndWritesItsReport) {
                           "32",
                           "--parallelism.fsdp_reshard_after_forward",
                           "always"};
-  for (const Words& words :
-       {Words{"native.yaml"}, Words{"hooks.yaml"}, Words{"accelerate.yaml", "--seq-length", "16"}, of_titan}) {
-    std::filesystem::remove_all(folder.path("r.html"));
+  for (const Words& words : {Words{"hooks.yaml"}, Words{"accelerate.yaml", "--seq-length", "16"}, of_titan}) {
+    for (const char* name : {"r.html", "m.jsonl"}) std::filesystem::remove_all(folder.path(name));
     const Outcome outcome =
-        folder.run(Words{"train"} + words + usual + Words{"--metrics-path", words.front() + ".jsonl"});
+        folder.run(Words{"train"} + words + usual + Words{"--metrics-path", std::string("m.jsonl")});
     EXPECT_EQ(outcome.exit_code, 0) << words.front() << "\n" << outcome.err;
-    EXPECT_EQ(folder.metrics(words.front() + ".jsonl").size(), 3U) << words.front();
+    EXPECT_EQ(folder.metrics(std::string("m.jsonl")).size(), 3U) << words.front();
     EXPECT_TRUE(std::filesystem::exists(folder.path("r.html"))) << words.front();
   }
 }
@@ -129,8 +130,8 @@ TEST_F(DialectProgram, MegatronsOwnFlagsTrainAModelThatIsExportedAndResumed) {
                        "data",
                        "--bytes-as-tokens",
                        "--nproc-per-node",
-                       "2"};
-  const Words steps = {"--save", "out", "--save-interval", "2", "--ckpt-format", "torch_dcp"};
+                       "1"};
+  const Words steps = {"--lr-decay-iters", "4", "--save", "out", "--save-interval", "2", "--ckpt-format", "torch_dcp"};
   Outcome outcome = folder.run(Words{"train"} + model + steps + Words{"--train-iters", "2"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("GPT2LMHeadModel of "));
@@ -153,7 +154,7 @@ TEST_F(DialectProgram, AnAdaptedScriptTrains) {
       "  --training.max_steps 2 --data-path data --bytes-as-tokens \\\n  --distributed-backend nccl\n");
   const Outcome adapted = folder.run({"adapt", "run.sh"});
   EXPECT_EQ(adapted.exit_code, 0) << adapted.err;
-  EXPECT_THAT(adapted.err, HasSubstr("run.sh:7: torchrun is shardloom train llm.yaml\n"));
+  EXPECT_THAT(adapted.err, HasSubstr("run.sh:8: torchrun is shardloom train llm.yaml\n"));
   folder.write("here.sh", "shardloom() { " SHARDLOOM_PROGRAM " \"$@\"; }\n" + adapted.out);
   const Outcome run = folder.run_command({"bash", "here.sh"});
   EXPECT_EQ(run.exit_code, 0) << run.err;

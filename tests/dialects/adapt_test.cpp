@@ -1,5 +1,5 @@
-// Promise: a launch script of another tool becomes one that starts shardloom train, with nothing changed but what has to
-//          be, and each change said with its line; a script is never run.
+// Promise: a launch script of another tool becomes one that starts shardloom train, with nothing changed but what has
+//          to be, and each change said with its line; a script is never run.
 // World:   scripts as text.
 #include "engine/dialects/adapt.h"
 
