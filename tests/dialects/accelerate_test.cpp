@@ -110,14 +110,5 @@ TEST(Transformers, OldWordsAreRead) {
               HasSubstr("with version 2 the words are"));
 }
 
-TEST(Transformers, IgnoredModulesAreARegularExpression) {
-  const Asked asked = with_model({.file = "f.json"});
-  EXPECT_EQ(
-      key_in(read(R"({"version": 2, "ignored_modules": ".*norm"})", asked), "ignored_modules"),
-      "[model.layers.0.self_attn.q_norm, model.layers.0.self_attn.k_norm, model.layers.0.input_layernorm, "
-      "model.layers.0.post_attention_layernorm, model.layers.1.self_attn.q_norm, model.layers.1.self_attn.k_norm, "
-      "model.layers.1.input_layernorm, model.layers.1.post_attention_layernorm, model.norm]");
-}
-
 }  // namespace
 }  // namespace loom::dialects
