@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "engine/core/error.h"
+#include "tests/cli/parsed.h"
 #include "tests/support/files.h"
 
 namespace loom::cli {
@@ -23,20 +24,6 @@ using ::testing::Pair;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-const launch::Start kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
-using Words = std::vector<std::string>;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-ParsedCommand parsed(const Words& words, const launch::Start& context = kEightCores) {
-  std::vector<const char*> argv = {"shardloom"};
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return parse_arguments(static_cast<int>(argv.size()), argv.data(), context);
-}
-
 Words with_model_and_data(const Words& more) {
   Words words = {"train", "--model-config", "m.yaml", "--data-path", "d.txt"};
   words.insert(words.end(), more.begin(), more.end());
@@ -45,15 +32,6 @@ Words with_model_and_data(const Words& more) {
 
 job::Job train(const Words& more, const launch::Start& context = kEightCores) {
   return std::get<job::Job>(parsed(with_model_and_data(more), context));
-}
-
-std::string refusal(const Words& words, const launch::Start& context = kEightCores) {
-  try {
-    parsed(words, context);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // --- train

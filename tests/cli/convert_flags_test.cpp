@@ -4,9 +4,8 @@
 #include <cstdlib>
 #include <gmock/gmock.h>
 
-#include "engine/cli/words/arguments.h"
 #include "engine/cli/words/convert_arguments.h"
-#include "engine/core/error.h"
+#include "tests/cli/parsed.h"
 #include "tests/support/files.h"
 
 namespace loom::cli {
@@ -15,13 +14,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
-using Words = std::vector<std::string>;
-
-ParsedCommand parsed(const Words& words) {
-  std::vector<const char*> argv = {"shardloom"};
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1});
-}
 
 template <class Options>
 Options conversion(const Words& words) {
@@ -29,17 +21,8 @@ Options conversion(const Words& words) {
       std::any_cast<ConvertArguments>(std::get<OptionalArguments>(parsed(words)).values).conversion);
 }
 
-std::string refusal(const Words& words) {
-  return test::message_of<ConfigError>([&] { parsed(words); });
-}
-
 const Words kImport{"convert", "hf-to-dcp", "--hf-dir", "hf", "--dcp-dir", "dcp"};
 const Words kExport{"convert", "dcp-to-hf", "--load-dir", "dcp", "--model-assets-dir", "hf"};
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 TEST(ConvertFlags, GiveFoldersNamesAndValues) {
   const auto options = conversion<checkpoint::HfToDcp>(

@@ -4,32 +4,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "engine/cli/words/arguments.h"
-#include "engine/core/error.h"
+#include "tests/cli/parsed.h"
 
 namespace loom::cli {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-const launch::Start kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
-using Words = std::vector<std::string>;
-
-ParsedCommand parsed(const Words& words, const launch::Start& start = kEightCores) {
-  std::vector<const char*> argv = {"shardloom"};
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return parse_arguments(static_cast<int>(argv.size()), argv.data(), start);
-}
-
-std::string refusal(const Words& words, const launch::Start& start = kEightCores) {
-  try {
-    parsed(words, start);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "nothing is refused";
-}
 
 std::string left_out(const std::string& command, const std::string& option) {
   return "'" + command + "' is not in this program, which was built with " + option + "=OFF; build it with cmake -D" +

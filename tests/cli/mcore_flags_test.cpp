@@ -4,9 +4,9 @@
 // World:   command lines; no files.
 #include <gmock/gmock.h>
 
-#include "engine/cli/words/arguments.h"
 #include "engine/cli/words/convert_arguments.h"
 #include "engine/core/error.h"
+#include "tests/cli/parsed.h"
 #include "tests/support/files.h"
 
 namespace loom::cli {
@@ -17,13 +17,6 @@ using checkpoint::McoreToHf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
-using Words = std::vector<std::string>;
-
-ParsedCommand parsed(const Words& words) {
-  std::vector<const char*> argv = {"shardloom"};
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1});
-}
 
 ConvertArguments arguments(const Words& words) {
   return std::any_cast<ConvertArguments>(std::get<OptionalArguments>(parsed(words)).values);
@@ -34,17 +27,8 @@ Options conversion(const Words& words) {
   return std::get<Options>(arguments(words).conversion);
 }
 
-std::string refusal(const Words& words) {
-  return test::message_of<ConfigError>([&] { parsed(words); });
-}
-
 const Words kImport{"convert", "hf-to-mcore", "--load-dir", "hf", "--save-dir", "mg"};
 const Words kExport{"convert", "mcore-to-hf", "--load-dir", "mg", "--save-dir", "hf", "--hf-cfg-dir", "cfg"};
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 TEST(McoreFlags, GiveFoldersSizesAndValues) {
   const auto options = conversion<HfToMcore>(

@@ -3,9 +3,8 @@
 // World:   files of flags of the test; no data.
 #include <gmock/gmock.h>
 
-#include "engine/cli/words/arguments.h"
 #include "engine/cli/words/preprocess_arguments.h"
-#include "engine/core/error.h"
+#include "tests/cli/parsed.h"
 #include "tests/support/files.h"
 
 namespace loom::cli {
@@ -16,27 +15,11 @@ using data::MixStrategy;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Words = std::vector<std::string>;
-
-ParsedCommand parsed(const Words& words) {
-  std::vector<const char*> argv = {"shardloom"};
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1});
-}
 
 PreprocessArguments arguments(const Words& words) {
   return std::any_cast<PreprocessArguments>(std::get<OptionalArguments>(parsed(words)).values);
 }
 data::PreprocessOptions options(const Words& words) { return arguments(words).options; }
-
-std::string refusal(const Words& words) {
-  return test::message_of<ConfigError>([&] { parsed(words); });
-}
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 const Words kShort{"preprocess", "--input", "in.jsonl", "--output-prefix", "out/x", "--tokenizer-name-or-path", "tok"};
 const Words kChat = kShort + Words{"--handler-name", "AlpacaStyleInstructionHandler"};

@@ -4,8 +4,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/cli/words/arguments.h"
-#include "engine/core/error.h"
+#include "tests/cli/parsed.h"
 #include "tests/support/files.h"
 
 namespace loom::cli {
@@ -15,34 +14,22 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using Json = nlohmann::json;
-using Words = std::vector<std::string>;
 
-job::Job planned(const Words& flags) {
-  std::vector<const char*> argv = {"shardloom", "plan"};
-  for (const std::string& word : flags) argv.push_back(word.c_str());
-  return std::get<PlanArguments>(parse_arguments(static_cast<int>(argv.size()), argv.data())).train;
-}
+job::Job planned(const Words& flags) { return std::get<PlanArguments>(parsed(Words{"plan"} + flags)).train; }
+
+std::string refusal_of_plan(const Words& flags) { return refusal(Words{"plan"} + flags); }
 
 Json shape(const Words& flags) { return Json::parse(planned(flags).model.shape.value()); }
-
-std::string refusal(const Words& flags) {
-  return test::message_of<ConfigError>([&] { planned(flags); });
-}
-
-Words with(Words flags, const Words& more) {
-  flags.insert(flags.end(), more.begin(), more.end());
-  return flags;
-}
 
 const Words kRotary = {
     "--normalization",     "RMSNorm", "--position-embedding-type", "rope", "--swiglu", "--disable-bias-linear",
     "--attention-dropout", "0",       "--hidden-dropout",          "0.0"};
 
 TEST(ShapeFlags, MakeLlama2) {
-  EXPECT_EQ(shape(with(kRotary, {"--num-layers", "32", "--hidden-size", "4096", "--ffn-hidden-size", "11008",
-                                 "--num-attention-heads", "32", "--max-position-embeddings", "4096", "--norm-epsilon",
-                                 "1e-5", "--vocab-size", "32000", "--make-vocab-size-divisible-by", "1",
-                                 "--untie-embeddings-and-output-weights"})),
+  EXPECT_EQ(shape(kRotary + Words{"--num-layers", "32", "--hidden-size", "4096", "--ffn-hidden-size", "11008",
+                                  "--num-attention-heads", "32", "--max-position-embeddings", "4096", "--norm-epsilon",
+                                  "1e-5", "--vocab-size", "32000", "--make-vocab-size-divisible-by", "1",
+                                  "--untie-embeddings-and-output-weights"}),
             Json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
  "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
  "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "vocab_size": 32000,
@@ -50,10 +37,22 @@ TEST(ShapeFlags, MakeLlama2) {
 }
 
 TEST(ShapeFlags, MakeQwen2AndQwen3) {
-  const Words sizes = with(kRotary, {"--num-layers", "28", "--hidden-size", "1024", "--num-attention-heads", "16",
-                                     "--group-query-attention", "--num-query-groups", "8", "--kv-channels", "128",
-                                     "--rotary-base", "1000000", "--padded-vocab-size", "151936"});
-  const Json qwen2 = shape(with(sizes, {"--add-qkv-bias"})), qwen3 = shape(with(sizes, {"--qk-layernorm"}));
+  const Words sizes = kRotary + Words{"--num-layers",
+                                      "28",
+                                      "--hidden-size",
+                                      "1024",
+                                      "--num-attention-heads",
+                                      "16",
+                                      "--group-query-attention",
+                                      "--num-query-groups",
+                                      "8",
+                                      "--kv-channels",
+                                      "128",
+                                      "--rotary-base",
+                                      "1000000",
+                                      "--padded-vocab-size",
+                                      "151936"};
+  const Json qwen2 = shape(sizes + Words{"--add-qkv-bias"}), qwen3 = shape(sizes + Words{"--qk-layernorm"});
   EXPECT_EQ(qwen2["model_type"], "qwen2");
   EXPECT_EQ(qwen3["model_type"], "qwen3");
   EXPECT_EQ(qwen3["head_dim"], 128);
@@ -80,28 +79,28 @@ TEST(ShapeFlags, MegatronsExampleIsAGpt2) {
 
 TEST(ShapeFlags, DefaultsAreMegatrons) {
   const Words sizes = {"--num-layers", "1", "--num-attention-heads", "32", "--vocab-size", "151643"};
-  EXPECT_EQ(shape(with(kRotary, with(sizes, {"--hidden-size", "4096"})))["intermediate_size"], 10880);
-  EXPECT_EQ(shape(with(kRotary, with(sizes, {"--hidden-size", "4096"})))["vocab_size"], 151680);
-  EXPECT_EQ(shape(with(sizes, {"--hidden-size", "64"}))["n_inner"], 256);
+  EXPECT_EQ(shape(kRotary + sizes + Words{"--hidden-size", "4096"})["intermediate_size"], 10880);
+  EXPECT_EQ(shape(kRotary + sizes + Words{"--hidden-size", "4096"})["vocab_size"], 151680);
+  EXPECT_EQ(shape(sizes + Words{"--hidden-size", "64"})["n_inner"], 256);
 }
 
 TEST(ShapeFlags, WhatIsMissingIsNamedInOneRun) {
   EXPECT_EQ(
-      refusal({"--num-layers", "0", "--hidden-size", "8"}),
+      refusal_of_plan({"--num-layers", "0", "--hidden-size", "8"}),
       "the model's flags: --num-attention-heads is not given; --num-layers is 0; use a whole number of at least 1; "
       "--vocab-size is not given; or give --model-config FILE");
-  EXPECT_THAT(refusal({}), HasSubstr("no model is given; use --model-config FILE"));
+  EXPECT_THAT(refusal_of_plan({}), HasSubstr("no model is given; use --model-config FILE"));
 }
 
 TEST(ShapeFlags, ThatFitNoFamilyAreNamed) {
   const Words sizes = {"--num-layers", "1", "--hidden-size", "8", "--num-attention-heads", "2", "--vocab-size", "9"};
-  EXPECT_THAT(refusal(with(sizes, {"--swiglu"})),
+  EXPECT_THAT(refusal_of_plan(sizes + Words{"--swiglu"}),
               HasSubstr("--swiglu fits no family: Llama, Qwen2 and Qwen3 also have --normalization RMSNorm, "
                         "--position-embedding-type rope, --disable-bias-linear, and GPT-2 has none of these flags"));
-  EXPECT_THAT(refusal(with(sizes, {"--position-embedding-type", "alibi"})),
+  EXPECT_THAT(refusal_of_plan(sizes + Words{"--position-embedding-type", "alibi"}),
               HasSubstr("--position-embedding-type alibi fits no family"));
-  EXPECT_THAT(refusal(with(sizes, {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu",
-                                   "--disable-bias-linear"})),
+  EXPECT_THAT(refusal_of_plan(sizes + Words{"--normalization", "RMSNorm", "--position-embedding-type", "rope",
+                                            "--swiglu", "--disable-bias-linear"}),
               HasSubstr("--attention-dropout is 0.1 by default, and this family has no dropout; write 0"));
 }
 

@@ -3,29 +3,24 @@
 // World:   command lines; no file is read.
 #include <gmock/gmock.h>
 
-#include "engine/cli/words/arguments.h"
-#include "engine/core/error.h"
-#include "tests/support/files.h"
+#include "tests/cli/parsed.h"
 
 namespace loom::cli {
 namespace {
 
 using ::testing::ElementsAre;
-using Words = std::vector<std::string>;
 
-ParsedCommand parsed(const std::string& command, const Words& more) {
-  Words words{"shardloom", command, "--model-config", "m.yaml"};
-  if (command == "train") words.insert(words.end(), {"--data-path", "d.txt"});
-  words.insert(words.end(), more.begin(), more.end());
-  std::vector<const char*> argv;
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1});
+const launch::Start kOneCore{.cores = 1};
+
+Words command_line(const std::string& command, const Words& more) {
+  const Words data = command == "train" ? Words{"--data-path", "d.txt"} : Words{};
+  return Words{command, "--model-config", "m.yaml"} + data + more;
 }
 
-job::Job train(const Words& more) { return std::get<job::Job>(parsed("train", more)); }
-PlanArguments plan(const Words& more) { return std::get<PlanArguments>(parsed("plan", more)); }
-std::string refusal(const std::string& command, const Words& more) {
-  return test::message_of<ConfigError>([&] { parsed(command, more); });
+job::Job train(const Words& more) { return std::get<job::Job>(parsed(command_line("train", more), kOneCore)); }
+PlanArguments plan(const Words& more) { return std::get<PlanArguments>(parsed(command_line("plan", more), kOneCore)); }
+std::string refusal_of(const std::string& command, const Words& more) {
+  return refusal(command_line(command, more), kOneCore);
 }
 
 TEST(SwapFlags, AreOffAtFirst) {
@@ -46,34 +41,34 @@ TEST(SwapFlags, AreRead) {
 }
 
 TEST(SwapFlags, ThatDoNotFitAreRefused) {
-  EXPECT_EQ(refusal("train", {"--swap-modules", "mlp"}),
+  EXPECT_EQ(refusal_of("train", {"--swap-modules", "mlp"}),
             "--swap-modules is given, but --swap-attention is not, so nothing is swapped; add it");
-  EXPECT_EQ(refusal("train", {"--swap-attention", "--swap-modules", "mlp,"}),
+  EXPECT_EQ(refusal_of("train", {"--swap-attention", "--swap-modules", "mlp,"}),
             "--swap-modules is mlp,, with an empty name in it; use a,b,c");
-  EXPECT_EQ(refusal("train", {"--smart-swap-device-size", "8"}),
+  EXPECT_EQ(refusal_of("train", {"--smart-swap-device-size", "8"}),
             "--smart-swap-device-size is 8, but --smart-swap is not given, so nothing is chosen; add it");
-  EXPECT_EQ(refusal("train", {"--smart-swap", "--smart-swap-device-size", "0"}),
+  EXPECT_EQ(refusal_of("train", {"--smart-swap", "--smart-swap-device-size", "0"}),
             "--smart-swap-device-size is 0; use a whole number of at least 1");
-  EXPECT_EQ(refusal("train", {"--smart-swap", "--smart-swap-device-size", "9000000000000"}),
+  EXPECT_EQ(refusal_of("train", {"--smart-swap", "--smart-swap-device-size", "9000000000000"}),
             "--smart-swap-device-size is 9000000000000 MiB; use at most 1099511627776");
-  EXPECT_EQ(refusal("train", {"--smart-swap"}),
+  EXPECT_EQ(refusal_of("train", {"--smart-swap"}),
             "--smart-swap is given without --smart-swap-device-size, and the memory of this machine is no device's; "
             "give the MiB that a step has to fit");
-  EXPECT_EQ(refusal("plan", {"--smart-swap", "--swap-attention"}),
+  EXPECT_EQ(refusal_of("plan", {"--smart-swap", "--swap-attention"}),
             "--smart-swap and --swap-attention are both given, and both say what is swapped; remove one of them");
 }
 
 TEST(SwapFlags, WantFusedAttention) {
-  EXPECT_EQ(refusal("train", {"--swap-attention", "--kernels", "pytorch"}),
+  EXPECT_EQ(refusal_of("train", {"--swap-attention", "--kernels", "pytorch"}),
             "--swap-attention is given, but attention is composed of products and softmax, whose weights would be "
             "swapped too; add --use-flash-attn, or use --kernels fast");
   EXPECT_TRUE(train({"--swap-attention", "--kernels", "pytorch", "--use-flash-attn"}).swap.swap_attention);
 }
 
 TEST(SwapFlags, AreNoSearchBesideAnother) {
-  EXPECT_EQ(refusal("plan", {"--smart-swap", "--sweep"}),
+  EXPECT_EQ(refusal_of("plan", {"--smart-swap", "--sweep"}),
             "--smart-swap and --sweep are both given, and each is a search of its own; remove one of them");
-  EXPECT_EQ(refusal("plan", {"--smart-swap", "--fit", "micro-batch"}),
+  EXPECT_EQ(refusal_of("plan", {"--smart-swap", "--fit", "micro-batch"}),
             "--smart-swap and --fit are both given, and each is a search of its own; remove one of them");
 }
 

@@ -18,6 +18,7 @@
 #include "models/lora/lora_linear.h"
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/full_parameters.h"
+#include "tests/models/lora_models.h"
 #include "tests/models/test_rank.h"
 #include "tests/support/files.h"
 #include "tests/support/world.h"
@@ -32,34 +33,9 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-constexpr const char* kQwen2 =
-    R"({"model_type": "qwen2", "vocab_size": 32, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16,
-        "tie_word_embeddings": false})";
 constexpr const char* kGpt2 =
     R"({"model_type": "gpt2", "vocab_size": 32, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16,
         "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0})";
-
-std::shared_ptr<nn::Module> model_of(const char* config) {
-  return ModelHub::global().build(ConfigReader::from_json(config, "config.json"));
-}
-
-LoraOptions on(std::vector<std::string> targets) {
-  LoraOptions options;
-  options.r = 4;
-  options.alpha = 8;
-  options.target_modules = std::move(targets);
-  options.where = "--lora-target-modules";
-  return options;
-}
-
-std::vector<std::string> adapted(const char* config, LoraOptions options) {
-  return add_lora(*model_of(config), std::move(options))->adapted;
-}
-
-std::string refusal(const char* config, const LoraOptions& options) {
-  return test::message_of<ConfigError>([&] { add_lora(*model_of(config), options); });
-}
 
 Tensor ids() {
   std::vector<std::int32_t> values(16);
@@ -77,74 +53,79 @@ std::vector<float> logits(nn::Module& model) {
 TEST(LoraTargets, AreNamesAndEndsOfPaths) {
   test::TestRank rank;
   EXPECT_THAT(
-      adapted(kQwen2, on({"q_proj", "layers.1.mlp.up_proj"})),
+      lora_adapted(kTinyQwen2, lora_on({"q_proj", "layers.1.mlp.up_proj"})),
       ElementsAre("model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj", "model.layers.1.mlp.up_proj"));
-  EXPECT_THAT(adapted(kGpt2, on({"c_attn"})),
+  EXPECT_THAT(lora_adapted(kGpt2, lora_on({"c_attn"})),
               ElementsAre("transformer.h.0.attn.c_attn", "transformer.h.1.attn.c_attn"));
 }
 
 TEST(LoraTargets, AllLinearIsAllButTheOutputLayer) {
   test::TestRank rank;
-  EXPECT_THAT(adapted(kQwen2, on({"all-linear"})), SizeIs(14));
-  EXPECT_THAT(adapted(kGpt2, on({"all-linear"})), SizeIs(8));
+  EXPECT_THAT(lora_adapted(kTinyQwen2, lora_on({"all-linear"})), SizeIs(14));
+  EXPECT_THAT(lora_adapted(kGpt2, lora_on({"all-linear"})), SizeIs(8));
 }
 
 TEST(LoraTargets, BracesCrossDots) {
   test::TestRank rank;
-  const auto lora = add_lora(*model_of(kQwen2), on({"model.layers.{*}.q_proj"}));
+  const auto lora = add_lora(*tiny_model(kTinyQwen2), lora_on({"model.layers.{*}.q_proj"}));
   EXPECT_THAT(lora->adapted, ElementsAre("model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj"));
-  EXPECT_THAT(adapted(kQwen2, on({"{*}.1.{*}.{*}_proj{*}"})), SizeIs(7));
-  EXPECT_THAT(refusal(kQwen2, on({"model.layers.{*}.self_attn.q_proj{*}q_proj"})), HasSubstr("matches no module"));
+  EXPECT_THAT(lora_adapted(kTinyQwen2, lora_on({"{*}.1.{*}.{*}_proj{*}"})), SizeIs(7));
+  EXPECT_THAT(lora_refusal(kTinyQwen2, lora_on({"model.layers.{*}.self_attn.q_proj{*}q_proj"})),
+              HasSubstr("matches no module"));
   // peft, which does not know braces, gets the paths.
   EXPECT_EQ(lora->options.target_modules, lora->adapted);
 }
 
 TEST(LoraTargets, MegatronsNamesAreSaid) {
   test::TestRank rank;
-  const auto qwen2 = add_lora(*model_of(kQwen2), on({"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"}));
+  const auto qwen2 =
+      add_lora(*tiny_model(kTinyQwen2), lora_on({"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"}));
   EXPECT_THAT(qwen2->adapted, SizeIs(14));
   EXPECT_THAT(qwen2->options.target_modules,
               ElementsAre("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"));
   EXPECT_EQ(qwen2->notes.front(), "linear_qkv of --lora-target-modules means q_proj, k_proj, v_proj here");
-  const auto gpt2 = add_lora(*model_of(kGpt2), on({"linear_proj", "linear_fc2"}));
+  const auto gpt2 = add_lora(*tiny_model(kGpt2), lora_on({"linear_proj", "linear_fc2"}));
   EXPECT_THAT(gpt2->options.target_modules, ElementsAre("attn.c_proj", "mlp.c_proj"));
   EXPECT_TRUE(gpt2->has_conv1d);
 }
 
 TEST(LoraTargets, LayersToTransformLeaveTheOthersOut) {
   test::TestRank rank;
-  LoraOptions options = on({"q_proj"});
+  LoraOptions options = lora_on({"q_proj"});
   options.layers_to_transform = {1};
-  EXPECT_THAT(adapted(kQwen2, options), ElementsAre("model.layers.1.self_attn.q_proj"));
+  EXPECT_THAT(lora_adapted(kTinyQwen2, options), ElementsAre("model.layers.1.self_attn.q_proj"));
   options.layers_to_transform = {7};
-  EXPECT_THAT(refusal(kQwen2, options), HasSubstr("layers_to_transform [7] leaves none of the 2 modules"));
+  EXPECT_THAT(lora_refusal(kTinyQwen2, options), HasSubstr("layers_to_transform [7] leaves none of the 2 modules"));
 }
 
 TEST(LoraTargets, WhatMatchesNothingOrIsNotLinearIsRefused) {
   test::TestRank rank;
-  EXPECT_EQ(refusal(kQwen2, on({"q_pro"})),
+  EXPECT_EQ(lora_refusal(kTinyQwen2, lora_on({"q_pro"})),
             "--lora-target-modules: the target module q_pro matches no module; the model's linear modules are "
             "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head; did you mean q_proj?");
-  EXPECT_THAT(refusal(kQwen2, on({"mlp"})), HasSubstr("the target module mlp means 'model.layers.0.mlp', which is a "
-                                                      "Qwen2MLP; adapters apply to linear modules"));
-  LoraOptions options = on({"q_proj"});
+  EXPECT_THAT(lora_refusal(kTinyQwen2, lora_on({"mlp"})),
+              HasSubstr("the target module mlp means 'model.layers.0.mlp', which is a "
+                        "Qwen2MLP; adapters apply to linear modules"));
+  LoraOptions options = lora_on({"q_proj"});
   options.modules_to_save = {"lm_heat"};
-  EXPECT_THAT(refusal(kQwen2, options), HasSubstr("the module to save lm_heat matches no module"));
+  EXPECT_THAT(lora_refusal(kTinyQwen2, options), HasSubstr("the module to save lm_heat matches no module"));
   options.modules_to_save = {"lm_head"};
-  EXPECT_THAT(refusal(kGpt2, options), HasSubstr("is tied to 'transformer.wte.weight', which would be trained with it; "
-                                                 "add --untie-embeddings-and-output-weights"));
+  EXPECT_THAT(lora_refusal(kGpt2, options),
+              HasSubstr("is tied to 'transformer.wte.weight', which would be trained with it; "
+                        "add --untie-embeddings-and-output-weights"));
   options.r = 0;
-  EXPECT_THAT(refusal(kQwen2, options), HasSubstr("the rank of adapters is 0; use a whole number of at least 1"));
+  EXPECT_THAT(lora_refusal(kTinyQwen2, options),
+              HasSubstr("the rank of adapters is 0; use a whole number of at least 1"));
 }
 
 // --- Values
 
 TEST(Lora, WithZeroBItIsTheBase) {
   test::TestRank rank;
-  for (const char* config : {kQwen2, kGpt2}) {
-    const auto base = model_of(config), tuned = model_of(config);
+  for (const char* config : {kTinyQwen2, kGpt2}) {
+    const auto base = tiny_model(config), tuned = tiny_model(config);
     init_on_device(*base, {.seed = 3});
-    add_lora(*tuned, on({"all-linear"}));
+    add_lora(*tuned, lora_on({"all-linear"}));
     init_on_device(*tuned, {.seed = 3});
     EXPECT_EQ(logits(*tuned), logits(*base));
   }
@@ -152,9 +133,9 @@ TEST(Lora, WithZeroBItIsTheBase) {
 
 TEST(Lora, AddsTheScaledUpdate) {
   test::TestRank rank;
-  for (const char* config : {kQwen2, kGpt2}) {
-    const auto model = model_of(config);
-    LoraOptions options = on({"all-linear"});
+  for (const char* config : {kTinyQwen2, kGpt2}) {
+    const auto model = tiny_model(config);
+    LoraOptions options = lora_on({"all-linear"});
     options.init = LoraInit::kRandom;
     const auto lora = add_lora(*model, options);
     init_on_device(*model, {.seed = 3});
@@ -184,8 +165,8 @@ TEST(Lora, AddsTheScaledUpdate) {
 
 TEST(Lora, OnlyAdaptersHaveGradients) {
   test::TestRank rank;
-  const auto model = model_of(kQwen2);
-  LoraOptions options = on({"q_proj"});
+  const auto model = tiny_model(kTinyQwen2);
+  LoraOptions options = lora_on({"q_proj"});
   options.modules_to_save = {"lm_head"};
   const auto lora = add_lora(*model, options);
   init_on_device(*model, {.seed = 3});
@@ -216,8 +197,8 @@ TEST(Lora, FirstValuesDoNotDependOnRanks) {
   std::vector<Values> of_ranks;
   for (const int ranks : {1, 2, 4}) {
     const auto all = test::of_each_rank(ranks, [&](RankContext&, comm::World& world) {
-      const auto model = model_of(kQwen2);
-      LoraOptions options = on({"q_proj"});
+      const auto model = tiny_model(kTinyQwen2);
+      LoraOptions options = lora_on({"q_proj"});
       options.r = 3;  // fewer rows than ranks
       add_lora(*model, options);
       const auto config = sharding::parse_fsdp2_config(
@@ -238,13 +219,13 @@ TEST(Lora, FirstValuesDoNotDependOnRanks) {
 
 TEST(Lora, IsRefusedTwiceAndAfterSharding) {
   test::run_world(1, [](RankContext&, comm::World& world) {
-    const auto model = model_of(kQwen2);
-    add_lora(*model, on({"q_proj"}));
-    EXPECT_THAT(test::message_of<ConfigError>([&] { add_lora(*model, on({"q_proj"})); }),
+    const auto model = tiny_model(kTinyQwen2);
+    add_lora(*model, lora_on({"q_proj"}));
+    EXPECT_THAT(test::message_of<ConfigError>([&] { add_lora(*model, lora_on({"q_proj"})); }),
                 HasSubstr("the model has adapters already"));
-    const auto sharded = model_of(kQwen2);
+    const auto sharded = tiny_model(kTinyQwen2);
     fully_shard(*sharded, world, sharding::parse_fsdp2_config("sharding_size: 1\n", "fsdp2.yaml"), {});
-    EXPECT_THAT(test::message_of<ConfigError>([&] { add_lora(*sharded, on({"q_proj"})); }),
+    EXPECT_THAT(test::message_of<ConfigError>([&] { add_lora(*sharded, lora_on({"q_proj"})); }),
                 HasSubstr("adapters come before sharding"));
   });
 }
@@ -254,8 +235,8 @@ TEST(Lora, IsRefusedTwiceAndAfterSharding) {
 class AdapterFolderTest : public ::testing::Test {
  protected:
   AdapterFolderTest() : folder_(test::fresh_folder() / "adapter") {
-    model_ = model_of(kQwen2);
-    LoraOptions options = on({"q_proj", "v_proj"});
+    model_ = tiny_model(kTinyQwen2);
+    LoraOptions options = lora_on({"q_proj", "v_proj"});
     options.init = LoraInit::kRandom;
     options.modules_to_save = {"lm_head"};
     lora_ = add_lora(*model_, options);
@@ -312,7 +293,7 @@ TEST_F(AdapterFolderTest, ComesBackBitForBit) {
   EXPECT_EQ(folder.options().r, 4);
   EXPECT_EQ(folder.options().alpha, 8);
   EXPECT_EQ(folder.base(), "the/base");
-  const auto other = model_of(kQwen2);
+  const auto other = tiny_model(kTinyQwen2);
   add_lora(*other, folder.options());
   init_on_device(*other, {.seed = 1});  // reads options().load
   EXPECT_EQ(tuned_values(*other), tuned_values(*model_));
@@ -364,7 +345,7 @@ TEST_F(AdapterFolderTest, MissingAndUnexpectedNamesAreNamed) {
                ? name
                : std::string(name).replace(name.find("layers.1"), 8, "layers.5");
   });
-  const auto other = model_of(kQwen2);
+  const auto other = tiny_model(kTinyQwen2);
   LoraOptions options = AdapterFolder(folder_).options();
   add_lora(*other, options);
   const std::string text = test::message_of<ConfigError>([&] { check_adapter(*other, AdapterFolder(folder_)); });
