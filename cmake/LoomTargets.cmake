@@ -8,8 +8,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Relative paths below the build folder: builds of other presets then share groups of sources (LoomUnity.cmake).
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_BINARY_DIR} ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
 add_library(loom_library_flags INTERFACE)
@@ -95,9 +94,13 @@ function(loom_add_test_library name)
 endfunction()
 
 # loom_add_test(name SOURCES ... LINK ... [LABELS ...]): a GoogleTest program, one CTest entry. Label `unit` by default.
+# Sources NAME_regex_test.cpp need regular expressions, and are left out without LOOM_TEXT.
 # The target tests_<label> builds the test programs of a label.
 function(loom_add_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  if(NOT LOOM_TEXT)
+    list(FILTER ARG_SOURCES EXCLUDE REGEX "_regex_test\\.cpp$")
+  endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()

@@ -52,7 +52,7 @@ int run(const ParsedCommand& command) {
 std::optional<std::string_view> memory_advice(const ParsedCommand& command) {
   if (std::holds_alternative<job::Job>(command)) return std::nullopt;
   if (const auto* optional = std::get_if<OptionalArguments>(&command)) return optional->memory_advice;
-  return "free memory on it, or use a machine that has more";
+  return kMemoryAdvice;
 }
 
 int run_with_advice(const ParsedCommand& command) {

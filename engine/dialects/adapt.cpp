@@ -23,6 +23,10 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 bool is_space(char c) { return c == ' ' || c == '\t'; }
 bool ends_command(char c) { return std::string_view("\n;&|(){}").find(c) != std::string_view::npos; }
 
+int line_of(std::string_view script, std::size_t at) {
+  return 1 + static_cast<int>(std::ranges::count(script.substr(0, at), '\n'));
+}
+
 // The simple commands of a script: words between newlines, pipes and brackets.
 class Commands {
  public:
@@ -101,8 +105,7 @@ class Commands {
   }
 
   [[noreturn]] void refuse_open(const std::string& what) const {
-    config_error("{}:{}: {} is not closed; close it", escaped(file_),
-                 1 + std::count(script_.begin(), script_.begin() + static_cast<std::ptrdiff_t>(at_), '\n'), what);
+    config_error("{}:{}: {} is not closed; close it", escaped(file_), line_of(script_, at_), what);
   }
 
   void note_here_document(const std::string& word) {
@@ -212,7 +215,7 @@ class Adapting {
                                       [](const Word& word) { return word.text.ends_with(".py"); });
     if (program == command.end()) {
       config_error("{}:{}: {} starts no Python program that is written out; write its name there", escaped(file_),
-                   line_of(command[first].begin), command[first].text);
+                   line_of(script_, command[first].begin), command[first].text);
     }
     const std::size_t place = static_cast<std::size_t>(program - command.begin());
     std::string start = "shardloom train";
@@ -259,12 +262,7 @@ class Adapting {
     replace(alone ? word.begin : begin, word.end, "");
   }
 
-  std::int64_t line_of(std::size_t at) const {
-    return 1 + std::count(script_.begin(), script_.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-  }
-  void say(const Word& word, std::string text) {
-    changes_.push_back({static_cast<int>(line_of(word.begin)), std::move(text)});
-  }
+  void say(const Word& word, std::string text) { changes_.push_back({line_of(script_, word.begin), std::move(text)}); }
 
   std::string with_edits() {
     std::ranges::stable_sort(edits_, {}, &Edit::begin);

@@ -79,6 +79,9 @@ struct EarlyExit {
   std::string text;
 };
 
+// What needs less memory where nothing of the command line does.
+inline constexpr std::string_view kMemoryAdvice = "free memory on it, or use a machine that has more";
+
 // Of a command that a build may leave out (LOOM_TALK, LOOM_TEXT, LOOM_CONVERT).
 struct OptionalArguments {
   std::any values;                                // the command's own struct, such as talk::ChatArguments

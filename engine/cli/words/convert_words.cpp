@@ -14,8 +14,6 @@ constexpr const char* kInspectExample =
     "Exit status: 0 whole, or equal with --diff; 1 something is damaged, or different;\n"
     "  2 the command line is wrong\n";
 
-constexpr std::string_view kMemoryAdvice = "free memory on it, or use a machine that has more";
-
 class ConvertWords final : public OptionalWords {
  public:
   explicit ConvertWords(Command& app)

@@ -40,20 +40,17 @@ class ShapeFlags {
   }
 
  private:
+  // The flag's value, empty for a toggle.
   std::optional<std::string> take(std::string_view flag) {
-    auto& foreign = job_.written.foreign;
-    auto& taken = job_.written.shape_flags;
-    const auto move = [&](auto found) {
-      taken.push_back(*found);
-      foreign.erase(found);
-    };
-    for (auto found = find(foreign, flag); found != foreign.end(); found = find(foreign, flag)) move(found);
-    const auto last = std::find_if(taken.rbegin(), taken.rend(), [&](const auto& pair) { return pair.first == flag; });
-    return last == taken.rend() ? std::nullopt : std::optional(last->second);
-  }
-  static std::vector<std::pair<std::string, std::string>>::iterator find(
-      std::vector<std::pair<std::string, std::string>>& flags, std::string_view flag) {
-    return std::ranges::find(flags, flag, [](const auto& pair) { return std::string_view(pair.first); });
+    job::WrittenFlags& written = job_.written;
+    const auto is_flag = [&](const auto& pair) { return pair.first == flag; };
+    const auto found = std::ranges::find_if(written.foreign, is_flag);
+    if (found != written.foreign.end()) {
+      written.shape_flags.push_back(std::move(*found));
+      written.foreign.erase(found);
+    }
+    const auto taken = std::ranges::find_if(written.shape_flags, is_flag);
+    return taken == written.shape_flags.end() ? std::nullopt : std::optional(taken->second);
   }
   bool has(std::string_view flag) { return take(flag).has_value(); }
 
