@@ -109,7 +109,7 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
   std::ostream& first_out = first ? out : silent;
   check_environment(start);
   for (const std::string& line : given.written.told) first_out << line << "\n";
-  check_model_flags(given.model, given.written);
+  for (const std::string& line : check_model_flags(given.model)) first_out << line << "\n";
   const job::Job job = with_smart_swap(given, callbacks, first_out);
   const auto modes = choose_modes(job, callbacks, first_out);
   const train::TrainingInputs inputs = train::read_inputs(job, callbacks, edit_of(modes));

@@ -37,8 +37,10 @@ void read_key(const sharding::Fsdp2Key& key, const Value& member, Translation& t
 void read_flag(const job::Key& key, const Value& member, Translation& to) {
   if (is_absent(member) || (member.is_scalar() && member.scalar().empty())) return;
   const std::string origin = fmt::format("{} {}", member.where(), member.path());
+  const bool is_built = key.outcome == job::Outcome::kBuilt;
   if (key.kind == job::Kind::kToggle) {
     const auto on = member.boolean();
+    if (on && is_built && key.get(unwritten_job()) == job::Value(*on)) return;
     if (!on) {
       to.refused.push_back(
           fmt::format("{}: {} is {}; use true or false", member.where(), member.path(), member.shown()));
@@ -53,7 +55,6 @@ void read_flag(const job::Key& key, const Value& member, Translation& to) {
   if (member.is_scalar()) words.push_back(member.scalar());
   for (const Value& item : member.items()) words.push_back(item.is_scalar() ? item.scalar() : item.json());
   // The effective configuration of a run has defaults that no flag can say: save_interval: 0.
-  const bool is_built = key.outcome == job::Outcome::kBuilt;
   if (words.empty() || (is_built && words == words_of(key, key.get(unwritten_job())))) return;
   try {
     if (is_built) job::read_value(key, words);

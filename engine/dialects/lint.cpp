@@ -51,6 +51,17 @@ class View final : public sharding::ModuleTreeView {
   const ModelTree& model_;
 };
 
+std::optional<ModelTree> model_of(const Translation& translation, const Context& context) {
+  if (!context.models.load) return std::nullopt;
+  std::optional<std::string> path = context.flag("--init-from-hf-path");
+  if (!path) path = context.flag("--model-config");
+  for (const Setting& setting : translation.flags) {
+    const bool is_model = setting.name == "--init-from-hf-path" || setting.name == "--model-config";
+    if (!path && is_model) path = setting.words.back();
+  }
+  return path ? context.models.load(model_file(*path)) : std::nullopt;
+}
+
 class Linter {
  public:
   Linter(std::string file, const Context& context) : file_(std::move(file)), context_(context) {}
@@ -65,23 +76,8 @@ class Linter {
   }
 
  private:
-  // "file:line:column: text", as errors begin; other texts are of the file as a whole.
   void add(Level level, std::string_view rule, std::string_view text) {
-    Finding finding{file_, 0, 0, level, rule, std::string(text)};
-    const std::string prefix = escaped(file_) + ":";
-    if (text.starts_with(prefix)) {
-      const std::string_view rest = text.substr(prefix.size());
-      const std::size_t colon = rest.find(':'), end = rest.find(": ");
-      const auto line = parse_number<int>(rest.substr(0, std::min(colon, rest.size())));
-      if (line && end != std::string_view::npos) {
-        finding.line = *line;
-        finding.column = colon < end ? parse_number<int>(rest.substr(colon + 1, end - colon - 1)).value_or(0) : 0;
-        finding.text = rest.substr(end + 2);
-      } else if (rest.starts_with(' ')) {
-        finding.text = rest.substr(1);
-      }
-    }
-    findings_.push_back(std::move(finding));
+    findings_.push_back(finding_of(file_, level, rule, text));
   }
 
   template <class Check>
@@ -145,7 +141,7 @@ class Linter {
   }
 
   void of_patterns(const Translation& translation, const sharding::Fsdp2Config& config) {
-    const std::optional<ModelTree> model = model_of(translation);
+    const std::optional<ModelTree> model = model_of(translation, context_);
     if (!model) return;
     const View view(*model);
     const std::vector<sharding::ModulePattern> wrapped = sharding::patterns_of(config.sub_modules_to_wrap);
@@ -157,17 +153,6 @@ class Linter {
         });
       }
     }
-  }
-
-  std::optional<ModelTree> model_of(const Translation& translation) const {
-    if (!context_.models.load) return std::nullopt;
-    std::optional<std::string> path = context_.flag("--init-from-hf-path");
-    if (!path) path = context_.flag("--model-config");
-    for (const Setting& setting : translation.flags) {
-      const bool is_model = setting.name == "--init-from-hf-path" || setting.name == "--model-config";
-      if (!path && is_model) path = setting.words.back();
-    }
-    return path ? context_.models.load(model_file(*path)) : std::nullopt;
   }
 
   const std::string file_;
@@ -201,12 +186,44 @@ const std::vector<Rule>& lint_rules() {
       {kSizes, "Sizes divide the number of ranks"},
       {kPrefetch, "Prefetch has something to gather"},
       {kNoMatch, "A pattern selects modules of the model"},
+      {kJobRefused, "The job can be planned: its keys go together, and its groups and ties fit the model"},
+      {kPlanWarns, "The plan has no warning"},
+      {kDoesNotFit, "The planned step fits in the memory of --device"},
   };
   return rules;
 }
 
+Finding finding_of(const std::string& file, Level level, std::string_view rule, std::string_view text) {
+  Finding finding{file, 0, 0, level, rule, std::string(text)};
+  const std::string prefix = escaped(file) + ":";
+  if (!text.starts_with(prefix)) return finding;
+  const std::string_view rest = text.substr(prefix.size());
+  const std::size_t colon = rest.find(':'), end = rest.find(": ");
+  const auto line = parse_number<int>(rest.substr(0, std::min(colon, rest.size())));
+  if (line && end != std::string_view::npos) {
+    finding.line = *line;
+    finding.column = colon < end ? parse_number<int>(rest.substr(colon + 1, end - colon - 1)).value_or(0) : 0;
+    finding.text = rest.substr(end + 2);
+  } else if (rest.starts_with(' ')) {
+    finding.text = rest.substr(1);
+  }
+  return finding;
+}
+
 std::vector<Finding> lint(const std::filesystem::path& file, const job::Texts& overrides, const Context& context) {
   return Linter(file.string(), context).run(overrides);
+}
+
+std::optional<PlanOfFile> plan_of_file(const std::filesystem::path& file, const Context& context) {
+  const Translation translation = translate(file, {}, context);
+  if (!translation.refused.empty() || !translation.model_is_built || !model_of(translation, context))
+    return std::nullopt;
+  PlanOfFile plan;
+  if (translation.config) plan.world = std::max(1, translation.config->sharding_size);
+  if (translation.world) plan.world = *translation.world;
+  if (context.world_given) plan.world = context.world;
+  plan.has_length = std::ranges::find(translation.flags, "--seq-length", &Setting::name) != translation.flags.end();
+  return plan;
 }
 
 }  // namespace loom::dialects

@@ -1,11 +1,12 @@
 // Lint: what can be said of a configuration file without training: refused, useless and missing keys; sizes that do not
-// fit the ranks; with a model, patterns that match nothing.
+// fit the ranks; with a model, patterns that match nothing. A plan says more (engine/cli/commands/lint_plan.h).
 //
 // Threads   safe from any number of threads.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,14 @@ struct Finding {
   std::string text;
 };
 
+// `text` may begin with its place, "file:line:column: "; other texts are of the file as a whole.
+Finding finding_of(const std::string& file, Level level, std::string_view rule, std::string_view text);
+
+// The rules of a plan.
+inline constexpr std::string_view kJobRefused = "job-refused";
+inline constexpr std::string_view kPlanWarns = "plan-warns";
+inline constexpr std::string_view kDoesNotFit = "does-not-fit";
+
 // The rules, each with one sentence, in the order of their checks.
 struct Rule {
   std::string_view name;
@@ -36,5 +45,12 @@ const std::vector<Rule>& lint_rules();
 // Never throws for what is wrong with the file. Sizes are checked where `context` has ranks, patterns where a flag of
 // `context` or the file names a model that is built.
 std::vector<Finding> lint(const std::filesystem::path& file, const job::Texts& overrides, const Context& context);
+// What a plan of the file needs to be given.
+struct PlanOfFile {
+  int world = 1;            // the ranks of `context` or the file, else the sharding_size of the file
+  bool has_length = false;  // the file says the length of a sequence
+};
+// Empty if the file has refused keys, or neither it nor `context` names a model that is built.
+std::optional<PlanOfFile> plan_of_file(const std::filesystem::path& file, const Context& context);
 
 }  // namespace loom::dialects

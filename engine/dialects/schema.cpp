@@ -91,10 +91,12 @@ Json flags_schema() {
   return properties;
 }
 
+constexpr const char* kFlags = "#/definitions/flags";
+
 Json properties_of(Dialect dialect) {
   Json properties = flags_schema();
   if (dialect == Dialect::kGptArgs) {
-    return {{"MM_TOOL_PATH", Json::object()}, {"lora_args", Json::object()}, {"gpt_args", {{"type", "object"}}}};
+    return {{"MM_TOOL_PATH", Json::object()}, {"lora_args", {{"$ref", kFlags}}}, {"gpt_args", {{"$ref", kFlags}}}};
   }
   for (const sharding::Fsdp2Key& key : sharding::fsdp2_keys()) properties[std::string(key.name)] = Json::object();
   return properties;
@@ -113,6 +115,10 @@ std::string schema_of(Dialect dialect) {
     for (const Row& row : table->rows) put(schema, row.key, row);
   } else {
     schema["properties"] = properties_of(dialect);
+  }
+  if (dialect == Dialect::kGptArgs) {  // groups of flags may have any name
+    schema["definitions"]["flags"] = {
+        {"type", "object"}, {"properties", flags_schema()}, {"additionalProperties", {{"$ref", kFlags}}}};
   }
   // Mappings at the top that hold anchors.
   const bool has_holders = dialect == Dialect::kNative || dialect == Dialect::kGptArgs;

@@ -1,10 +1,13 @@
 #include "engine/job/effective_config.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/job/key.h"
 #include "engine/train/saved_arguments.h"
+#include "sharding/config/fsdp2_config.h"
+#include "sharding/config/fsdp2_keys.h"
 
 namespace loom::job {
 namespace {
@@ -35,22 +38,56 @@ struct YamlText {
   }
 };
 
+// The sharding of another dialect, or of the command line, stands in the text itself, which then names no file of it.
+class Sharding {
+ public:
+  explicit Sharding(const Job& job) : config_(job.parallel.fsdp2_config.get()), job_(job) {}
+
+  // Whether the flag has no line: it names the file, or a key of the sharding has its place.
+  bool replaces(const Key& key) const {
+    if (config_ == nullptr) return false;
+    if (key.name() == "--use-torch-fsdp2" || key.name() == "--fsdp2-config-path") return true;
+    return is_in_table(train::name_in_files(key.name())) && key.get(job_) == key.get(Job{});
+  }
+  std::string text() const {
+    if (config_ == nullptr) return {};
+    std::string text;
+    for (const sharding::Fsdp2Key& key : sharding::fsdp2_keys()) {
+      if (sharding::same_value(key, *config_, {}) || is_replaced_by_flag(key.name)) continue;
+      text += fmt::format("{}: {}\n", key.name, key.write(*config_));
+    }
+    return "\n# Sharding\n" + (text.empty() ? "sharding_size: 1\n" : text);
+  }
+
+ private:
+  static bool is_in_table(std::string_view name) {
+    const auto keys = sharding::fsdp2_keys();
+    return std::ranges::find(keys, name, &sharding::Fsdp2Key::name) != keys.end();
+  }
+  bool is_replaced_by_flag(std::string_view name) const {
+    return std::ranges::any_of(keys(), [&](const Key& key) {
+      return train::name_in_files(key.name()) == name && key.in_train && !replaces(key);
+    });
+  }
+
+  const sharding::Fsdp2Config* config_;
+  const Job& job_;
+};
+
 }  // namespace
 
 std::string effective_config(const Job& job) {
+  const Sharding sharding(job);
   std::string text, heading;
   for (const Key& key : keys()) {
-    if (!key.in_train || is_added(job.written, key.name())) continue;
+    if (!key.in_train || is_added(job.written, key.name()) || sharding.replaces(key)) continue;
     if (key.heading != heading) {
       heading = key.heading;
       text += fmt::format("{}# {}\n", text.empty() ? "" : "\n", heading);
     }
     text += fmt::format("{}: {}\n", train::name_in_files(key.name()), std::visit(YamlText{}, key.get(job)));
   }
-  if (!job.written.shape_flags.empty()) text += "\n# The model\n";
-  for (const auto& [flag, value] : job.written.shape_flags) {
-    text += fmt::format("{}: {}\n", train::name_in_files(flag), value.empty() ? "true" : quoted(value));
-  }
+  text += sharding.text();
   if (job.written.added_flags.empty()) return text;
   text += "\n# Flags of this program\n";
   for (const auto& [flag, value] : job.written.added_flags)

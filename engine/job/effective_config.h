@@ -2,7 +2,8 @@
 //
 // File     below each heading a line per key, its name as in a configuration: "micro_batch_size: 1". null: not given.
 //          Texts are quoted, and numbers keep every digit. The flags that a program of pretrain() added come last, as
-//          texts, in place of keys with their names.
+//          texts, in place of keys with their names. The sharding stands in its file, or among these lines where
+//          another dialect or the command line says it.
 // Threads  safe from any number of threads.
 #pragma once
 

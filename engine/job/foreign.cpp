@@ -44,7 +44,6 @@ void settle_foreign(WrittenFlags& written) {
     const auto value = foreign_value(written, key.name());
     if (!value || key.outcome == Outcome::kSilent) continue;
     written.without_effect.push_back(as_written(key, *value));
-    if (key.outcome == Outcome::kOfModel) written.model_flags.emplace_back(key.name(), *value);
   }
 }
 

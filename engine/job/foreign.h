@@ -26,10 +26,6 @@ constexpr Key taken(std::string_view flag, Kind kind) {
 constexpr Key without_effect(std::string_view flag, Kind kind) {
   return {.flags = flag, .kind = kind, .outcome = Outcome::kNamed, .accepted = kAnyValue};
 }
-// The same, and held against the model's configuration.
-constexpr Key of_model(std::string_view flag, Kind kind) {
-  return {.flags = flag, .kind = kind, .outcome = Outcome::kOfModel, .accepted = kAnyValue};
-}
 // Taken in silence with these values ("1|0"); another one is refused.
 constexpr Key only(std::string_view flag, std::string_view accepted, std::string_view advice) {
   return {.flags = flag, .kind = Kind::kText, .outcome = Outcome::kSilent, .accepted = accepted, .advice = advice};
@@ -52,7 +48,7 @@ std::string as_written(const Key& key, const std::string& value);
 std::optional<std::string> foreign_value(const WrittenFlags& written, std::string_view flag);
 // What to say of those that are refused, in the table's order.
 std::vector<std::string> refused_foreign(const WrittenFlags& written);
-// Fills in `without_effect` and `model_flags` from `foreign`.
+// Fills in `without_effect` from `foreign`.
 void settle_foreign(WrittenFlags& written);
 
 }  // namespace loom::job

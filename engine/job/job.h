@@ -27,10 +27,6 @@ struct WrittenFlags {
   // Those that set no value (foreign.h), with their values, in the order of the parse.
   std::vector<std::pair<std::string, std::string>> foreign;
   std::vector<std::string> without_effect;  // of launch scripts, that change nothing here
-  // Those that describe the model, with their values (engine/cli/words/model_flags.h).
-  std::vector<std::pair<std::string, std::string>> model_flags;
-  // Those that made the model (engine/cli/words/shape_flags.h), with their values.
-  std::vector<std::pair<std::string, std::string>> shape_flags;
   // Flags that a program of pretrain() added, by name, with their values as text.
   std::vector<std::pair<std::string, std::string>> added_flags;
 };

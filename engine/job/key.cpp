@@ -43,6 +43,7 @@ const std::vector<Key>& keys() {
   static const std::vector<Key> table = [] {
     std::vector<Key> rows;
     add_model_keys(rows);
+    add_shape_keys(rows);
     add_data_keys(rows);
     add_objective_keys(rows);
     add_schedule_keys(rows);

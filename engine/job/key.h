@@ -46,10 +46,9 @@ struct Range {
 
 // What comes of the flag.
 enum class Outcome : std::uint8_t {
-  kBuilt,    // it sets a value of the job
-  kSilent,   // of launch scripts; changes nothing here, where its value is accepted (foreign.h)
-  kNamed,    // the same, and named in one line
-  kOfModel,  // the same, and held against the model's configuration
+  kBuilt,   // it sets a value of the job
+  kSilent,  // of launch scripts; changes nothing here, where its value is accepted (foreign.h)
+  kNamed,   // the same, and named in one line
 };
 
 // What ranks that are processes compare before the first step; ranks that differ end with an error.
@@ -76,7 +75,8 @@ struct Key {
   bool in_plan = true;
   bool in_users_programs = true;
   bool hidden_in_plan = false;
-  bool common = false;  // in the short help
+  bool hidden_in_users_programs = false;  // and gives way to a flag that the program adds
+  bool common = false;                    // in the short help
   Agreement agreement = Agreement::kValue;
   // The jobs whose checkpoints keep the value below args.*: for keys that steer the computation. Null: none.
   bool (*is_saved)(const Job&) = nullptr;
@@ -102,6 +102,8 @@ struct Key {
   constexpr Key not_in_train() const { return changed(&Key::in_train, false); }
   constexpr Key not_in_users_programs() const { return changed(&Key::in_users_programs, false); }
   constexpr Key without_help_in_plan() const { return changed(&Key::hidden_in_plan, true); }
+  constexpr Key of_the_programs_own_model() const { return changed(&Key::hidden_in_users_programs, true); }
+  constexpr Key up_to(std::int64_t largest) const { return changed(&Key::most, largest); }
   constexpr Key is_common() const { return changed(&Key::common, true); }
   constexpr Key of_this_rank() const { return changed(&Key::agreement, Agreement::kNone); }
   constexpr Key saved() const {

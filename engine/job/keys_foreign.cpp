@@ -64,7 +64,7 @@ void add_foreign_keys(std::vector<Key>& table) {
       taken("--worker-num", Kind::kText),                       // ranks of the job, held against those that run
       taken("--use-distributed-optimizer", Kind::kToggle),      // needed by --swap-optimizer, else refused
 
-      // Taken and named in one line, or refused: what they describe is in the model's configuration, is always so here,
+      // Taken and named in one line, or refused: what they describe is always so here,
       // or belongs to what is not there (loader processes).
       without_effect("--num-workers", Kind::kText),
       without_effect("--adaptive-recompute-profiling-step", Kind::kText),  // costs come from plans
@@ -77,24 +77,11 @@ void add_foreign_keys(std::vector<Key>& table) {
       only("--tokenizer-padding-side", "right", "padding stands behind samples; write right").named(),
       refused("--full-shuffle-instruction-dataset", Kind::kToggle,
               "is a shuffle by Python's own generator, which is not built; remove it: each epoch is shuffled"),
-      without_effect("--group-query-attention", Kind::kToggle),
-      without_effect("--max-position-embeddings", Kind::kText),
-      without_effect("--make-vocab-size-divisible-by", Kind::kText),
-      without_effect("--init-method-std", Kind::kText),
-      without_effect("--normalization", Kind::kText),
-      without_effect("--position-embedding-type", Kind::kText),
-      without_effect("--use-rotary-position-embeddings", Kind::kToggle),
-      without_effect("--swiglu", Kind::kToggle),
-      without_effect("--qk-layernorm", Kind::kToggle),
-      without_effect("--add-qkv-bias", Kind::kToggle),
-      without_effect("--disable-bias-linear", Kind::kToggle),
       without_effect("--attention-softmax-in-fp32", Kind::kToggle),
       without_effect("--no-masked-softmax-fusion", Kind::kToggle),
       without_effect("--no-bias-gelu-fusion", Kind::kToggle),
       without_effect("--no-bias-swiglu-fusion", Kind::kToggle),
       without_effect("--no-bias-dropout-fusion", Kind::kToggle),
-      only("--attention-dropout", "0|0.0|0.", "dropout is not built; write 0").named(),
-      only("--hidden-dropout", "0|0.0|0.", "dropout is not built; write 0").named(),
       without_effect("--lora-fusion", Kind::kToggle),       // hides communication of tensor parallelism
       without_effect("--lora-ckpt-filter", Kind::kToggle),  // checkpoints of adapters have nothing else
       without_effect("--lora-register-forward-hook", Kind::kTexts),
@@ -108,23 +95,29 @@ void add_foreign_keys(std::vector<Key>& table) {
       without_effect("--context-parallel-algo", Kind::kText),  // of a context parallel size above 1
       without_effect("--attention-mask-type", Kind::kText),
       without_effect("--moe-permute-fusion", Kind::kToggle),
+      without_effect("--moe-grouped-gemm", Kind::kToggle),
       without_effect("--moe-token-dispatcher-type", Kind::kText),
       without_effect("--ai-framework", Kind::kText),
+      only("--moe-router-load-balancing-type", "none|aux_loss|softmax_topk",
+           "routing is always the softmax's largest experts; write none"),
+      only("--moe-aux-loss-coeff", "0|0.0|0.", "the load-balancing loss is not built; write 0"),
+      only("--moe-z-loss-coeff", "0|0.0|0.", "the router's z loss is not built; write 0"),
+      only("--moe-router-score-function", "softmax", "other scores are not built; write softmax"),
+      only("--rotary-percent", "1|1.0|1.", "rotary positions of a part of each head are not built; write 1"),
+      only("--partial-rotary-factor", "0|0.0|1|1.0", "rotary positions of a part of each head are not built; write 1"),
+      refused("--squared-relu", Kind::kToggle, "is not built; write --swiglu, or nothing for GELU"),
+      refused("--quick-geglu", Kind::kToggle, "is not built; write --swiglu, or nothing for GELU"),
+      refused("--openai-gelu", Kind::kToggle, "is not built; write nothing for GELU's tanh form, GPT-2's"),
+      refused("--multi-latent-attention", Kind::kToggle, "is not built; no family has it"),
+      refused("--moe-shared-expert-intermediate-size", Kind::kText,
+              "has no family among those from flags; write --model-config FILE of a Qwen2-MoE"),
+      refused("--shared-expert-gate", Kind::kToggle,
+              "has no family among those from flags; write --model-config FILE of a Qwen2-MoE"),
+      refused("--moe-router-enable-expert-bias", Kind::kToggle, "is not built; remove it"),
+      refused("--mtp-num-layers", Kind::kText, "is not built; remove it"),
+      refused("--window-size", Kind::kTexts, "is not built; remove it: attention covers the whole sequence"),
       refused("--qlora", Kind::kToggle, "stores the base in 4 bits, which is not built; remove it"),
-
-      // Held against the model's configuration (cli/model_flags.h), and otherwise as those above.
-      without_effect("--vocab-file", Kind::kText),
       without_effect("--merge-file", Kind::kText),
-      of_model("--num-layers", Kind::kText),
-      of_model("--hidden-size", Kind::kText),
-      of_model("--ffn-hidden-size", Kind::kText),
-      of_model("--num-attention-heads", Kind::kText),
-      of_model("--num-query-groups", Kind::kText),
-      of_model("--kv-channels", Kind::kText),
-      of_model("--vocab-size", Kind::kText),
-      of_model("--padded-vocab-size", Kind::kText),
-      of_model("--rotary-base", Kind::kText),
-      of_model("--norm-epsilon", Kind::kText),
   };
   table.insert(table.end(), rows);
 }

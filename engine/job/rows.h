@@ -171,6 +171,7 @@ Key numbers(std::string_view flags, std::int64_t least, std::string_view about) 
 void add_under(std::string_view heading, std::initializer_list<Key> rows, std::vector<Key>& table);
 
 void add_model_keys(std::vector<Key>& table);
+void add_shape_keys(std::vector<Key>& table);
 void add_data_keys(std::vector<Key>& table);
 void add_objective_keys(std::vector<Key>& table);
 void add_schedule_keys(std::vector<Key>& table);

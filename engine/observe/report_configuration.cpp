@@ -34,11 +34,7 @@ ordered_json configuration_json(const models::ModelOptions& model_options, const
                                 const ReportOptions& options,
                                 const std::vector<std::pair<std::string, fs::path>>& more) {
   std::vector<std::pair<std::string, fs::path>> files;
-  // Overrides on the command line may make the configuration without a file; the command has them.
-  std::error_code none;
-  const bool of_words =
-      parallel.fsdp2_config && parallel.fsdp2_config_path && !fs::exists(*parallel.fsdp2_config_path, none);
-  if (parallel.fsdp2_config_path && !of_words) files.emplace_back("--fsdp2-config-path", *parallel.fsdp2_config_path);
+  if (parallel.fsdp2_config_path) files.emplace_back("--fsdp2-config-path", *parallel.fsdp2_config_path);
   for (const auto& [name, given] : {std::pair("--model-config", model_options.model_config),
                                     {"--init-from-hf-path", model_options.init_from_hf_path}}) {
     if (given) files.emplace_back(name, configuration_file(*given));

@@ -101,7 +101,8 @@ sharding::ResolvedFsdp2Config resolve(const TrainSections& arguments, nn::Module
   try {
     return sharding::resolve_fsdp2(model, config, arguments.launch.ranks, gather_layout(arguments.kernels.set));
   } catch (const ConfigError& error) {
-    if (!is_preset(*arguments.parallel.fsdp2_config_path)) throw;
+    const auto& path = arguments.parallel.fsdp2_config_path;
+    if (!path || !is_preset(*path)) throw;
     const std::vector<std::string> presets = fitting_presets(model, arguments.kernels, arguments.launch);
     if (presets.empty()) throw;
     config_error("{}; of the files in configs/fsdp2, {} {} {} on {} rank{}", error.what(), fmt::join(presets, ", "),
@@ -149,7 +150,7 @@ void resolve_sharding(const TrainSections& arguments, nn::Module& model, Trainin
     config_error(
         "{}: output_dtype is {}, and with --loss-chunk-size the model's output is the loss, which would be rounded to "
         "it; remove one of them",
-        arguments.parallel.fsdp2_config_path->string(), name(output));
+        sharding_file(arguments.parallel), name(output));
   }
   inputs.fsdp2 = resolve(arguments, model, config);
   inputs.dims = ParallelDims({.dp_replicate = inputs.fsdp2->layout.replicate, .dp_shard = inputs.fsdp2->layout.shard},

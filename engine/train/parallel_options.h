@@ -18,8 +18,9 @@ namespace loom::train {
 
 struct ParallelOptions {
   bool use_torch_fsdp2 = false;
-  std::optional<std::filesystem::path> fsdp2_config_path;  // given exactly when use_torch_fsdp2 is
-  // What that file says, where it is of another dialect (engine/dialects); none: the file is fsdp2_config.yaml itself.
+  std::optional<std::filesystem::path> fsdp2_config_path;  // without use_torch_fsdp2, none
+  // What that file says where it is of another dialect (engine/dialects), or the command line where there is no file;
+  // none: the file is fsdp2_config.yaml itself.
   std::shared_ptr<const sharding::Fsdp2Config> fsdp2_config;
   bool bf16 = false;  // --bf16 of launch scripts: the file has to say param_dtype: bf16
   // Recompute of a decoder's layers, and the names of the flags that ask for it: refused beside recompute_modules of
@@ -34,5 +35,7 @@ struct ParallelOptions {
 
 // The keys of the job's file, with the places in it. Of a job that has one.
 sharding::Fsdp2Config read_sharding(const ParallelOptions& options);
+// The name of that file in messages.
+std::string sharding_file(const ParallelOptions& options);
 
 }  // namespace loom::train

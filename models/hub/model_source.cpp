@@ -6,11 +6,11 @@ std::optional<std::filesystem::path> model_path(const ModelOptions& options) {
   return options.init_from_hf_path ? options.init_from_hf_path : options.model_config;
 }
 
-bool has_configuration(const ModelOptions& options) { return options.shape || model_path(options); }
+bool has_configuration(const ModelOptions& options) { return options.made_config || model_path(options); }
 
 ConfigReader configuration_of(const ModelOptions& options) {
   const auto path = model_path(options);
-  return path ? ConfigReader::load(*path) : ConfigReader::from_json(options.shape.value(), "the model's flags");
+  return path ? ConfigReader::load(*path) : ConfigReader::from_json(options.made_config.value(), "the model's flags");
 }
 
 }  // namespace loom::models

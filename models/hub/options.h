@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/hub/shape_options.h"
 #include "models/lora/lora_options.h"
 
 namespace loom::models {
@@ -14,7 +15,8 @@ struct ModelOptions {
   // `shardloom train` has exactly one of these three.
   std::optional<std::filesystem::path> model_config;       // a shape; fresh weights. The shardloom program only
   std::optional<std::filesystem::path> init_from_hf_path;  // folder with config.json and safetensors
-  std::optional<std::string> shape;                        // the text of a config.json made of flags; fresh weights
+  std::optional<std::string> made_config;                  // text of a config.json made of `shape`; fresh weights
+  ShapeOptions shape;
   // If an embedding and the output layer hold one parameter, each gets its own, loaded from the same weights.
   bool untie_embeddings_and_output_weights = false;
   bool downcast_to_bf16 = false;  // loaded fp32 weights are rounded to bf16 once; they stay fp32

@@ -101,6 +101,85 @@ TEST_F(DialectProgram, EveryDialectTrainsAndWritesItsReport) {
   }
 }
 
+// The file that a run writes beside its outputs is a configuration in its turn, whatever said the sharding.
+TEST_F(DialectProgram, ARunIsRepeatedFromItsEffectiveConfiguration) {
+  const Words usual = {"--data-path",
+                       "data",
+                       "--bytes-as-tokens",
+                       "--train-iters",
+                       "3",
+                       "--model-config",
+                       "qwen3",
+                       "--nproc-per-node",
+                       "2",
+                       "--seq-length",
+                       "16"};
+  const Words of_titan = {
+      "--parallelism.fsdp_reshard_after_forward", "never", "--training.steps", "3", "--lr_scheduler.warmup_steps", "1"};
+  for (const Words& words :
+       {of_titan, Words{"accelerate.yaml"}, Words{"--use-torch-fsdp2", "--fsdp2-config-path", "fsdp2.yaml"}}) {
+    for (const char* name : {"first", "again"}) std::filesystem::remove_all(folder.path(name));
+    const Outcome first = folder.run(Words{"train"} + words + usual + Words{"--save", "first"});
+    ASSERT_EQ(first.exit_code, 0) << first.err;
+    const Outcome again = folder.run(
+        {"train", "first/effective_config.yaml", "--save", "again", "--metrics-path", "again/metrics.jsonl"});
+    ASSERT_EQ(again.exit_code, 0) << words.front() << "\n" << again.err;
+    const auto last = [&](const std::string& file) { return folder.metrics(file).back().at("loss").get<double>(); };
+    EXPECT_EQ(last("first/metrics.jsonl"), last("again/metrics.jsonl")) << words.front();
+  }
+}
+
+TEST_F(DialectProgram, MegatronsFlagsTrainAModelWithExpertsAndScaledPositions) {
+  const Words words = {"--num-layers",
+                       "2",
+                       "--hidden-size",
+                       "16",
+                       "--num-attention-heads",
+                       "2",
+                       "--kv-channels",
+                       "8",
+                       "--vocab-size",
+                       "256",
+                       "--ffn-hidden-size",
+                       "24",
+                       "--normalization",
+                       "RMSNorm",
+                       "--position-embedding-type",
+                       "rope",
+                       "--swiglu",
+                       "--disable-bias-linear",
+                       "--attention-dropout",
+                       "0",
+                       "--hidden-dropout",
+                       "0",
+                       "--qk-layernorm",
+                       "--num-experts",
+                       "4",
+                       "--moe-ffn-hidden-size",
+                       "8",
+                       "--moe-layer-freq",
+                       "[0]*1+[1]*1",
+                       "--use-rope-scaling",
+                       "--rope-scaling-factor",
+                       "2",
+                       "--original-max-position-embeddings",
+                       "16",
+                       "--seq-length",
+                       "32",
+                       "--data-path",
+                       "data",
+                       "--bytes-as-tokens",
+                       "--train-iters",
+                       "2",
+                       "--save",
+                       "moe"};
+  const Outcome outcome = folder.run(Words{"train"} + words);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("Qwen3MoeForCausalLM of "));
+  const Outcome beside = folder.run(Words{"plan"} + words + Words{"--model-config", "moe/config.json"});
+  EXPECT_EQ(beside.exit_code, 0) << beside.err;
+}
+
 TEST_F(DialectProgram, MegatronsOwnFlagsTrainAModelThatIsExportedAndResumed) {
   const Words model = {"--num-layers",
                        "2",
@@ -242,6 +321,28 @@ TEST_F(DialectProgram, LintEndsWithStatusOneAtAnError) {
   EXPECT_EQ(sarif.at("runs").at(0).at("results").at(0).at("ruleId"), "size-does-not-fit");
   const Outcome schema = folder.run({"config", "--schema", "native"});
   EXPECT_EQ(nlohmann::json::parse(schema.out).at("title"), "MindSpeed-MM (six sections)");
+}
+
+TEST_F(DialectProgram, LintPlansAFileOfAKnownModel) {
+  std::string model = folder.read("qwen3/config.json");
+  model.replace(model.find("_embeddings\": false"), 19, "_embeddings\": true");
+  folder.write("tied/config.json", model);
+  folder.write("ties.yaml", "sharding_size: auto\nsub_modules_to_wrap: [model.embed_tokens, lm_head]\n");
+  const Words tied = {"lint", "ties.yaml", "--model-config", "tied/config.json"};
+  Outcome outcome = folder.run(tied);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("ties.yaml:2:22: error: "));
+  EXPECT_THAT(outcome.out, HasSubstr("are one parameter; a tie must stay inside one group"));
+  EXPECT_THAT(outcome.out, HasSubstr("[job-refused]"));
+  folder.write("good.yaml",
+               "sharding_size: auto\nsub_modules_to_wrap: [\"model.layers.{*}\"]\nnum_to_forward_prefetch: 1\n");
+  outcome = folder.run({"lint", "good.yaml", "--model-config", "model.yaml", "--world-size", "2", "--device", "h200"});
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  outcome = folder.run({"lint", "good.yaml", "--model-config", "llama3_70b", "--device", "h200"});
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("good.yaml: error: "));
+  EXPECT_THAT(outcome.out, HasSubstr("[does-not-fit]"));
 }
 
 TEST_F(DialectProgram, GptArgsAreFlagsAndWordsBehindTheFileWin) {

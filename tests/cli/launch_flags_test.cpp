@@ -160,12 +160,11 @@ TEST_F(LaunchFlags, AMindSpeedScriptTrainsAndNamesWhatChangesNothing) {
                                            "--no-gradient-accumulation-fusion",
                                            "--save-interval",
                                            "100"});
-  EXPECT_EQ(outcome.err,
-            "warning: without effect here: --num-workers 8, --use-mcore-models, "
-            "--normalization RMSNorm, --position-embedding-type rope, --swiglu, --attention-dropout 0, "
-            "--hidden-dropout 0.0, --num-layers 2, --hidden-size 16, --no-load-optim, --no-load-rng, --no-save-optim, "
-            "--no-save-rng, --save-interval 100; the model is what its configuration says, and "
-            "nothing is saved or loaded without --save and --load\n");
+  EXPECT_EQ(
+      outcome.err,
+      "warning: without effect here: --num-workers 8, --use-mcore-models, "
+      "--no-load-optim, --no-load-rng, --no-save-optim, --no-save-rng, --save-interval 100; the model is what its configuration says, and "
+      "nothing is saved or loaded without --save and --load\n");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(folder.metrics("metrics.jsonl").size(), 2u);
 }
@@ -222,11 +221,38 @@ TEST_F(LaunchFlags, ThatDescribeAnotherModelThanTheConfigurationAreRefusedWithBo
                                   {"--num-query-groups", "num_key_value_heads"},
                                   {"--vocab-size", "vocab_size"},
                                   {"--padded-vocab-size", "vocab_size"},
-                                  {"--norm-epsilon", "rms_norm_eps"}}) {
+                                  {"--norm-epsilon", "rms_norm_eps"},
+                                  {"--rotary-base", "rope_theta"}}) {
     const Outcome other = folder.run(words + Words{flag, "3"});
     EXPECT_EQ(other.exit_code, 2) << flag;
     EXPECT_THAT(other.err, HasSubstr(fmt::format("{} is 3 on the command line, and {} is ", flag, key)));
   }
+  const std::pair<Words, std::string> others[] = {
+      {{"--qk-layernorm"}, "--qk-layernorm is on the command line, and models of model_type qwen2 do not have it"},
+      {{"--normalization", "LayerNorm"}, "--normalization LayerNorm is on the command line, and models of model_type"},
+      {{"--position-embedding-type", "mrope"}, "--position-embedding-type mrope is on the command line, and models of"},
+      {{"--attention-dropout", "0.1"},
+       "--attention-dropout is 0.1 on the command line, and models of model_type qwen2"},
+      {{"--num-experts", "4"}, "--num-experts is 4 on the command line, and model.yaml:1:1 has no num_experts"},
+      {{"--use-rope-scaling"},
+       "rotary positions are scaled as llama3 on the command line, and as default in model.yaml"},
+      {{"--rotary-seq-len-interpolation-factor", "2"}, "rotary positions are scaled as linear on the command line"},
+      {{"--moe-layer-freq", "2"}, "--moe-layer-freq or --first-k-dense-replace is on the command line, and model.yaml"},
+      {{"--padded-vocab-size", "384"}, "--padded-vocab-size is 384 on the command line, and vocab_size is 256"}};
+  for (const auto& [flags, text] : others) {
+    const Outcome other = folder.run(words + flags);
+    EXPECT_EQ(other.exit_code, 2) << text;
+    EXPECT_THAT(other.err, HasSubstr(text));
+  }
+  const Outcome padded = folder.run({"plan", "--model-config", "model.yaml", "--padded-vocab-size", "384",
+                                     "--make-vocab-size-divisible-by", "128", "--max-position-embeddings", "7"});
+  EXPECT_EQ(padded.exit_code, 2);
+  EXPECT_THAT(padded.err, HasSubstr("--padded-vocab-size is 384"));  // 256 is a multiple of 128 already
+  const Outcome explained =
+      folder.run({"plan", "--model-config", "model.yaml", "--padded-vocab-size", "300",
+                  "--make-vocab-size-divisible-by", "100", "--max-position-embeddings", "7", "--seq-length", "16"});
+  EXPECT_EQ(explained.exit_code, 0) << explained.err;
+  EXPECT_THAT(explained.out, HasSubstr("trained without the 44 padding rows"));
   const Outcome plan = folder.run({"plan", "--model-config", "model.yaml", "--num-layers", "40"});
   EXPECT_EQ(plan.exit_code, 2);
   EXPECT_THAT(plan.err, HasSubstr("--num-layers is 40 on the command line, and num_hidden_layers is 2"));

@@ -8,6 +8,7 @@
 #include "engine/config/document.h"
 #include "engine/job/key.h"
 #include "engine/train/saved_arguments.h"
+#include "sharding/config/fsdp2_config.h"
 
 namespace loom::job {
 namespace {
@@ -53,6 +54,20 @@ TEST(EffectiveConfig, KeepsEveryDigitAndEveryCharacter) {
   EXPECT_EQ(words_in(*file.find("iterations_to_skip")), (Texts{"3", "5"}));
   EXPECT_EQ(file.find("prompt")->scalar(), job.sample.prompt);
   EXPECT_EQ(words_in(*file.find("freeze")), (Texts{"a, b", "[c]"}));
+}
+
+TEST(EffectiveConfig, HasTheShardingThatAnotherDialectSays) {
+  Job job;
+  job.parallel.use_torch_fsdp2 = true;
+  job.parallel.fsdp2_config_path = "mm.yaml";
+  job.parallel.fsdp2_config = std::make_shared<const sharding::Fsdp2Config>(
+      sharding::parse_fsdp2_config("sharding_size: 2\nrecompute_every: 3\n", "a.yaml"));
+  const config::Value file = read(job);
+  EXPECT_EQ(file.find("fsdp2_config_path"), nullptr);
+  EXPECT_EQ(file.find("sharding_size")->scalar(), "2");
+  EXPECT_EQ(file.find("recompute_every")->scalar(), "3");
+  job.parallel.recompute_every = 5;  // the flag replaces the key
+  EXPECT_EQ(read(job).find("recompute_every")->scalar(), "5");
 }
 
 TEST(EffectiveConfig, OfAUsersProgramHasItsFlags) {

@@ -12,7 +12,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::testing::Pair;
 
 TEST(Foreign, EveryFlagIsInOneRow) {
   std::set<std::string_view> names;
@@ -27,20 +26,22 @@ TEST(Foreign, EveryFlagIsInOneRow) {
 }
 
 TEST(Foreign, ValuesAreAcceptedOneByOne) {
-  const Key& key = *find_key("--attention-dropout");
+  const Key& key = *find_key("--moe-aux-loss-coeff");
   EXPECT_TRUE(accepts(key, "0.0"));
   EXPECT_FALSE(accepts(key, "0.1"));
   EXPECT_FALSE(accepts(key, "0|0.0"));
-  EXPECT_EQ(refusal(key, "0.1"), "--attention-dropout is 0.1; dropout is not built; write 0");
+  EXPECT_EQ(refusal(key, "0.1"), "--moe-aux-loss-coeff is 0.1; the load-balancing loss is not built; write 0");
 }
 
 TEST(Foreign, WhatWasWrittenIsTakenNamedOrRefusedInTheTablesOrder) {
   WrittenFlags written;
-  written.foreign = {{"--swiglu", ""},       {"--num-workers", "4"}, {"--master-addr", "here"},
-                     {"--num-layers", "12"}, {"--nnodes", "2"},      {"--sequence-parallel", ""}};
+  written.foreign = {{"--use-mcore-models", ""},
+                     {"--num-workers", "4"},
+                     {"--master-addr", "here"},
+                     {"--nnodes", "2"},
+                     {"--sequence-parallel", ""}};
   settle_foreign(written);
-  EXPECT_THAT(written.without_effect, ElementsAre("--num-workers 4", "--swiglu", "--num-layers 12"));
-  EXPECT_THAT(written.model_flags, ElementsAre(Pair("--num-layers", "12")));
+  EXPECT_THAT(written.without_effect, ElementsAre("--num-workers 4", "--use-mcore-models"));
   EXPECT_THAT(
       refused_foreign(written),
       ElementsAre("--sequence-parallel goes with tensor parallelism, which is not built; remove it",

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/cli/commands/lint_plan.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/dialects/hub_models.h"
@@ -14,6 +15,10 @@ namespace {
 
 using dialects::Finding;
 using Json = nlohmann::ordered_json;
+
+bool has_error(const std::vector<Finding>& findings) {
+  return std::ranges::any_of(findings, [](const Finding& f) { return f.level == dialects::Level::kError; });
+}
 
 std::string place_of(const Finding& finding) {
   std::string place = escaped(finding.file);
@@ -79,7 +84,13 @@ int run_lint(const LintArguments& arguments, std::ostream& out) {
   };
   std::vector<Finding> findings;
   for (const std::string& file : arguments.files) {
-    for (Finding& finding : dialects::lint(file, {}, context)) findings.push_back(std::move(finding));
+    std::vector<Finding> of_file = dialects::lint(file, {}, context);
+    const auto plan = has_error(of_file) ? std::nullopt : dialects::plan_of_file(file, context);
+    if (plan) {
+      const std::vector<Finding> of_plan = plan_findings(file, *plan, arguments);
+      of_file.insert(of_file.end(), of_plan.begin(), of_plan.end());
+    }
+    findings.insert(findings.end(), of_file.begin(), of_file.end());
   }
   constexpr auto kReplace = Json::error_handler_t::replace;
   if (arguments.format == "json") {
@@ -89,8 +100,7 @@ int run_lint(const LintArguments& arguments, std::ostream& out) {
   } else {
     out << text_of(findings);
   }
-  const auto is_error = [](const Finding& finding) { return finding.level == dialects::Level::kError; };
-  return std::ranges::any_of(findings, is_error) ? 1 : 0;
+  return has_error(findings) ? 1 : 0;
 }
 
 }  // namespace loom::cli

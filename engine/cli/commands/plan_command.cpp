@@ -125,11 +125,13 @@ int show_check(plan::PlanSearch& search, const PlanOutput& output) {
 }  // namespace
 
 int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
-  check_model_flags(given.train.model, given.train.written);
+  const std::vector<std::string> notes = check_model_flags(given.train.model);
   PlanArguments arguments = given;
   Chosen chosen;
   const PlanOutput output(arguments, chosen, out);
-  for (const std::string& line : given.train.written.told) output.say(line + "\n");
+  for (const auto& lines : {given.train.written.told, notes}) {
+    for (const std::string& line : lines) output.say(line + "\n");
+  }
   warn_of_flags(given.train.written.without_effect);
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.device);
   open_outputs(given);

@@ -31,7 +31,7 @@ void check_sharding(const job::Job& a, Refusals& refusals) {
     refusals.add(fmt::format("--fsdp2-config-path is {}, but --use-torch-fsdp2 is not given; add it",
                              a.parallel.fsdp2_config_path->string()));
   }
-  if (a.parallel.use_torch_fsdp2 && !a.parallel.fsdp2_config_path) {
+  if (a.parallel.use_torch_fsdp2 && !a.parallel.fsdp2_config_path && !a.parallel.fsdp2_config) {
     refusals.add("--use-torch-fsdp2 is given without --fsdp2-config-path; add --fsdp2-config-path FILE");
   }
 }

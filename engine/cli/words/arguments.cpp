@@ -64,6 +64,8 @@ void add_lint(Command& command, LintArguments& values, std::vector<std::string>&
   flags.text("--model-config", "FILE", values.model,
              "Model whose modules the files name: a file, or a name in configs/models", "that of the file");
   flags.whole("--world-size", values.world_size, 1, "Ranks that sizes have to divide", "those that the file says");
+  flags.text("--device", "PROFILE", values.device,
+             "Device whose memory the planned step has to fit in: a file, or a name in configs/devices");
   flags.taken("--format", "{text,json,sarif}", "Form of the findings", [&values](const std::string& word) {
     values.format = job::read_choice("--format", word, {"text", "json", "sarif"});
   });
@@ -141,7 +143,7 @@ class TrainingFlags final : public train::ExtraArguments {
 
   // After the parse. ConfigError with all that is not taken.
   job::Job settled(const launch::Start& start) {
-    if (!is_users(program_)) settle_shape(values_);
+    settle_shape(values_, is_users(program_));
     std::vector<std::string> parsed = unknown_flags(app_);
     for (const auto& lines :
          {refused_values_, refused_distributed_optimizer(values_), job::refused_foreign(values_.written)}) {

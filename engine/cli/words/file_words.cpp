@@ -87,7 +87,10 @@ FileWords with_translation(dialects::Translation file, const Words& given, Progr
   refuse_untrainable(file, program);
   FileWords result{flags_of(file, given, program)};
   add_ranks(file, context, program, given, start, result.words);
-  if (file.config) result.words.insert(result.words.end(), {"--use-torch-fsdp2", "--fsdp2-config-path", file.file});
+  if (file.config) result.words.emplace_back("--use-torch-fsdp2");
+  if (file.config && file.dialect != dialects::Dialect::kTorchtitan) {  // which has no file
+    result.words.insert(result.words.end(), {"--fsdp2-config-path", file.file});
+  }
   result.words.insert(result.words.end(), given.begin(), given.end());
   result.translation = std::move(file);
   return result;

@@ -1,17 +1,17 @@
-// Checks the flags of launch scripts that describe the model against its configuration. Private to engine/cli.
+// The model's shape in launch scripts: scripts of Megatron give it as flags, --num-layers 28, beside the configuration
+// file that has it. Private to engine/cli.
 //
-// The configuration defines the model. A flag with the same value is accepted; one with another value is refused,
-// since the run would not be the intended one.
-//
-// Errors   ConfigError that names each such flag with both values and the value's place in the configuration.
+// A flag that says something else than the configuration is an error, before anything is allocated: the script would
+// otherwise train another model than it names.
 #pragma once
 
-#include "engine/cli/words/arguments.h"
+#include "engine/job/job.h"
 
 namespace loom::cli {
 
-// Reads the configuration if such flags are given. Flags without a value in the configuration are not compared, nor
-// those of a program's own model without a configuration.
-void check_model_flags(const models::ModelOptions& model_options, const job::WrittenFlags& written);
+// Compares the job's shape flags with its model's configuration, if there is one. ConfigError with every difference:
+// flag, its value, the configuration's key, value and line, and what to do. The lines that it returns say what is
+// the same in another way.
+std::vector<std::string> check_model_flags(const models::ModelOptions& model);
 
 }  // namespace loom::cli

@@ -14,7 +14,7 @@ std::string type_of(const job::Key& key) {
 }
 
 void add_key(const job::Key& key, Program program, Command& command, job::Job& job) {
-  const bool shown = !(plans(program) && key.hidden_in_plan);
+  const bool shown = !(plans(program) && key.hidden_in_plan) && !(is_users(program) && key.hidden_in_users_programs);
   const bool list = key.kind == job::Kind::kTexts || key.kind == job::Kind::kNumbers;
   NewFlag flag{.names = std::string(key.flags),
                .type = type_of(key),

@@ -1,0 +1,74 @@
+#include "engine/cli/commands/lint_plan.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+#include "engine/cli/hub_callbacks.h"
+#include "engine/cli/words/model_flags.h"
+#include "engine/core/error.h"
+#include "engine/dialects/hub_models.h"
+#include "engine/plan/plan_search.h"
+#include "engine/virtual_time/find_profile.h"
+#include "models/hub/model_source.h"
+
+namespace loom::cli {
+namespace {
+
+using dialects::Finding;
+using dialects::Level;
+
+PlanArguments plan_of(const std::string& file, int world, const LintArguments& arguments) {
+  std::vector<std::string> words = {"shardloom", "plan", file, "--world-size", std::to_string(world)};
+  if (!arguments.model.empty()) words.insert(words.end(), {"--model-config", arguments.model});
+  if (!arguments.device.empty()) words.insert(words.end(), {"--device", arguments.device});
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return std::get<PlanArguments>(
+      parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1}, dialects::hub_models()));
+}
+
+void shorten(job::Job& job) {
+  const models::ConfigReader whole = models::configuration_of(job.model);
+  const config::Value* text = whole.value().find("text_config");
+  const config::Value& model = text != nullptr ? *text : whole.value();
+  for (const char* key : {"max_position_embeddings", "n_positions"}) {
+    const config::Value* longest = model.find(key);
+    if (longest == nullptr || !longest->whole()) continue;
+    job.data.seq_length = static_cast<int>(std::min<std::int64_t>(job.data.seq_length, *longest->whole()));
+  }
+}
+
+std::string text_of(const plan::CheckedEstimate& checked) {
+  std::string text = *checked.out_of_memory;
+  for (const plan::Remedy& remedy : checked.remedies) text += fmt::format("; it fits with {}", remedy.change);
+  return text;
+}
+
+}  // namespace
+
+std::vector<Finding> plan_findings(const std::string& file, const dialects::PlanOfFile& of_file,
+                                   const LintArguments& arguments) {
+  std::vector<Finding> findings;
+  const auto add = [&](Level level, std::string_view rule, std::string_view text) {
+    findings.push_back(dialects::finding_of(file, level, rule, text));
+  };
+  try {
+    PlanArguments plan = plan_of(file, of_file.world, arguments);
+    if (!of_file.has_length) shorten(plan.train);
+    check_model_flags(plan.train.model);
+    const train::PretrainCallbacks callbacks = hub_callbacks(plan.train);
+    const virtual_time::HardwareProfile profile = virtual_time::find_profile(plan.device);
+    const plan::StepEstimate estimate = plan::estimate_step(plan.train, callbacks, profile, plan::Capacity::kLifted);
+    for (const std::string& warning : estimate.warnings) add(Level::kWarning, dialects::kPlanWarns, warning);
+    if (arguments.device.empty()) return findings;
+    const plan::CheckedEstimate checked = plan::PlanSearch(plan.train, callbacks, profile).check();
+    if (checked.out_of_memory) add(Level::kError, dialects::kDoesNotFit, text_of(checked));
+  } catch (const OutOfMemoryError& error) {
+    add(Level::kError, dialects::kDoesNotFit, error.what());
+  } catch (const ConfigError& error) {
+    add(Level::kError, dialects::kJobRefused, error.what());
+  }
+  return findings;
+}
+
+}  // namespace loom::cli
