@@ -51,12 +51,13 @@ class Sharding {
   }
   std::string text() const {
     if (config_ == nullptr) return {};
-    std::string text;
+    std::string text = "\n# Sharding\n";
     for (const sharding::Fsdp2Key& key : sharding::fsdp2_keys()) {
-      if (sharding::same_value(key, *config_, {}) || is_replaced_by_flag(key.name)) continue;
+      const bool is_default = sharding::same_value(key, *config_, {}) && key.name != "sharding_size";
+      if (is_default || is_replaced_by_flag(key.name)) continue;
       text += fmt::format("{}: {}\n", key.name, key.write(*config_));
     }
-    return "\n# Sharding\n" + (text.empty() ? "sharding_size: 1\n" : text);
+    return text;
   }
 
  private:

@@ -225,6 +225,52 @@ TEST_F(DialectProgram, MegatronsOwnFlagsTrainAModelThatIsExportedAndResumed) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }
 
+// examples/pretrain_gpt_distributed.sh of Megatron-LM, shrunk: its model, its flags, and no sharding.
+TEST_F(DialectProgram, MegatronsExampleIsAdaptedPlannedAndTrained) {
+  folder.write("vocab.json", R"({"a": 0, "b": 1, "ab": 2})");
+  folder.write("example.sh",
+               "GPUS_PER_NODE=2\nDISTRIBUTED_ARGS=\"\n    --nproc_per_node $GPUS_PER_NODE \\\n    --nnodes 1 \\\n"
+               "    --node_rank 0\n\"\nGPT_ARGS=\"\n    --num-layers 2 --hidden-size 16 --num-attention-heads 2 "
+               "--seq-length 16 --max-position-embeddings 16 --micro-batch-size 2 --global-batch-size 8 --lr 0.00015 "
+               "--train-iters 3 --lr-decay-iters 3 --lr-decay-style cosine --min-lr 1.0e-5 --weight-decay 1e-2 "
+               "--lr-warmup-fraction .01 --clip-grad 1.0 --fp16 --padded-vocab-size 256\n\"\nDATA_ARGS=\"\n"
+               "    --data-path data --bytes-as-tokens --vocab-file vocab.json --merge-file merges.txt\n\"\n"
+               "torchrun $DISTRIBUTED_ARGS pretrain_gpt.py $GPT_ARGS $DATA_ARGS --log-interval 100 --save-interval 3 "
+               "--eval-interval 1000 --eval-iters 1 --distributed-backend nccl --save out --load out\n");
+  const Outcome adapted = folder.run({"adapt", "example.sh"});
+  EXPECT_EQ(adapted.exit_code, 0) << adapted.err;
+  folder.write("here.sh", "shardloom() { " SHARDLOOM_PROGRAM " \"$@\"; }\n" + adapted.out);
+  const Outcome run = folder.run_command({"bash", "here.sh"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("no --fsdp2-config-path: every rank has all parameters, as with Megatron's DDP "
+                                 "(sharding_size: 1, param_dtype: fp16)\n"));
+  EXPECT_EQ(folder.metrics("out/metrics.jsonl").size(), 3U);
+  const Outcome plan = folder.run({"plan",
+                                   "--num-layers",
+                                   "24",
+                                   "--hidden-size",
+                                   "1024",
+                                   "--num-attention-heads",
+                                   "16",
+                                   "--seq-length",
+                                   "1024",
+                                   "--max-position-embeddings",
+                                   "1024",
+                                   "--micro-batch-size",
+                                   "8",
+                                   "--global-batch-size",
+                                   "64",
+                                   "--fp16",
+                                   "--vocab-file",
+                                   "vocab.json",
+                                   "--merge-file",
+                                   "merges.txt",
+                                   "--nproc-per-node",
+                                   "8"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("GPT2LMHeadModel"));
+}
+
 TEST_F(DialectProgram, AnAdaptedScriptTrains) {
   folder.write(
       "run.sh",

@@ -10,6 +10,8 @@
 #include "engine/core/shown_text.h"
 #include "engine/job/foreign.h"
 #include "engine/job/key.h"
+#include "engine/train/parallel_options.h"
+#include "sharding/config/fsdp2_config.h"
 
 namespace loom::cli {
 namespace {
@@ -306,6 +308,29 @@ void settle_shape(job::Job& job, bool users_program) {
     if (!is_shape(key) || !is_given(key, job)) continue;
     if (!has_path || !is_compared(key, shape)) job.written.without_effect.push_back(as_flag(key, job));
   }
+}
+
+void settle_replicas(job::Job& job, bool several_ranks) {
+  const bool fp16 = job.optimizer.fp16, bf16 = job.parallel.bf16;
+  if (!job.model.made_config || job.parallel.use_torch_fsdp2 || job.parallel.fsdp2_config_path) return;
+  if (!several_ranks && !fp16 && !bf16) return;
+  sharding::Fsdp2Config config;
+  config.file_name = train::sharding_file(job.parallel);
+  const config::SourceMark mark{config.file_name};
+  config.places.emplace("sharding_size", config::Place{mark, mark});
+  std::string said = "sharding_size: 1";
+  if (fp16 || bf16) {
+    config.param_dtype = fp16 ? DType::kF16 : DType::kBF16;
+    said += fmt::format(", param_dtype: {}", name(*config.param_dtype));
+  }
+  if (bf16) {  // Megatron reduces in fp32 with --bf16
+    config.reduce_dtype = DType::kF32;
+    said += ", reduce_dtype: fp32";
+  }
+  job.parallel.use_torch_fsdp2 = true;
+  job.parallel.fsdp2_config = std::make_shared<const sharding::Fsdp2Config>(std::move(config));
+  job.written.told.push_back(
+      fmt::format("no --fsdp2-config-path: every rank has all parameters, as with Megatron's DDP ({})", said));
 }
 
 }  // namespace loom::cli

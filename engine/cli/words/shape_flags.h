@@ -25,4 +25,8 @@ std::vector<bool> sparse_layers(const models::ShapeOptions& shape, std::int64_t 
 // one compares with a configuration go to written.without_effect; all of them do in a user's program without one.
 void settle_shape(job::Job& job, bool users_program);
 
+// Shards such a model as Megatron runs it by default, where no sharding is given: several ranks, --fp16 or --bf16 get
+// sharding_size 1 (every rank has all parameters) and their param_dtype, which a line of written.told says.
+void settle_replicas(job::Job& job, bool several_ranks);
+
 }  // namespace loom::cli
