@@ -3,9 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "engine/core/error.h"
 #include "engine/core/log.h"
-#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 
 namespace loom::cli {
@@ -42,17 +40,6 @@ std::string_view value_of(const char* name) {
 }
 
 }  // namespace
-
-void check_environment(const launch::Start& start) {
-  const auto ranks = parse_number<int>(value_of("WORLD_SIZE"));
-  const std::string_view rank = value_of("RANK");
-  if (start.by_mpi() || !ranks || *ranks < 2 || rank.empty() || value_of("LOCAL_RANK").empty()) return;
-  config_error(
-      "RANK is {} and WORLD_SIZE is {} in the environment: torchrun or msrun starts a process for each rank, and here "
-      "ranks are threads of one process; start the program once with --nproc-per-node {}, or write mpirun -n {} before "
-      "it",
-      shown_text(rank), *ranks, *ranks, *ranks);
-}
 
 void warn_of_environment(bool sharded) {
   for (const Variable& variable : kVariables) {

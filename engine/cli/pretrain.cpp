@@ -17,6 +17,7 @@
 #include "engine/core/shown_text.h"
 #include "engine/dialects/hub_models.h"
 #include "engine/job/agreement.h"
+#include "engine/launch/local_processes.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/launch/start.h"
 #include "engine/launch/stop_signals.h"
@@ -103,11 +104,13 @@ void tell_swap(const job::Job& job, const train::PretrainCallbacks& callbacks, c
 void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, std::ostream& standard_out) {
   RunEnd end;
   const launch::Start start = launch::Start::detect();
+  const auto deadline = std::chrono::minutes(given.launch.distributed_timeout_minutes);
+  if (start.by_processes() && start.process_rank > 0) return launch::wait_for_first(start, deadline);
+  launch::FirstProcess first_process(start);
   std::ostream& out = given.log.metrics_path == "-" ? std::cerr : standard_out;  // which then has the metrics alone
   std::ostream silent(nullptr);
   const bool first = start.rank().value_or(0) == 0;
   std::ostream& first_out = first ? out : silent;
-  check_environment(start);
   for (const std::string& line : given.written.told) first_out << line << "\n";
   for (const std::string& line : check_model_flags(given.model)) first_out << line << "\n";
   const job::Job job = with_smart_swap(given, callbacks, first_out);
@@ -119,7 +122,7 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
   const launch::StopSignals signals;  // before there is a lock that a signal would leave
   const std::vector<io::OutputLock> locks = open_outputs(job, start.rank());
   const std::vector<comm::SaidEntry> entries = entries_of(start, job, callbacks, inputs);
-  const comm::CommOptions options{std::chrono::minutes(job.launch.distributed_timeout_minutes)};
+  const comm::CommOptions options{deadline};
   const HostPlan host = plan_host(job, callbacks, inputs, start);
   const RunSetup setup{start, job, callbacks, inputs, observed, host};
   const launch::RankMain main = [&](RankContext& context, comm::World& world) {
@@ -129,6 +132,7 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
   };
   launch::run(start, job.launch.ranks, options, main);
   end.raise_problems();
+  first_process.succeed();
 }
 
 int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& callbacks) {

@@ -35,6 +35,37 @@ int usable_cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+std::string text_of(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* found = std::getenv(name);
+    if (found != nullptr) return found;
+  }
+  return {};
+}
+
+// A process for each rank, as RANK, WORLD_SIZE and LOCAL_RANK say; msrun has names of its own.
+void detect_processes(Start& start) {
+  const bool by_msrun = text_of({"MS_ROLE"}) == "MS_WORKER" && std::getenv("RANK") == nullptr;
+  const char* const rank = by_msrun ? "RANK_ID" : "RANK";
+  const char* const size = by_msrun ? "RANK_SIZE" : "WORLD_SIZE";
+  const char* const local = by_msrun ? "DEVICE_ID" : "LOCAL_RANK";
+  if (start.by_mpi() || text_of({rank}).empty() || text_of({local}).empty()) return;
+  const int processes = environment_number({size});
+  if (processes < 2) return;
+  start.processes = processes;
+  start.process_rank = environment_number({rank}, 0);
+  const int here = std::getenv("LOCAL_WORLD_SIZE") == nullptr ? processes : environment_number({"LOCAL_WORLD_SIZE"});
+  if (here != processes || environment_number({local}, 0) != start.process_rank) {
+    config_error(
+        "{} is {}, {} is {} and {} is {} in the environment: torchrun and msrun work on one host only; start ranks on "
+        "several hosts with mpirun -n {}",
+        rank, text_of({rank}), local, text_of({local}), size, processes, processes);
+  }
+  start.meeting = text_of({"MASTER_PORT", "MS_SCHED_PORT"});
+  if (start.meeting.empty()) return;
+  start.meeting += "." + text_of({"TORCHELASTIC_RESTART_COUNT"}) + "." + text_of({"TORCHELASTIC_RUN_ID"});
+}
+
 }  // namespace
 
 Start Start::detect() {
@@ -48,6 +79,7 @@ Start Start::detect() {
       std::getenv("OMPI_COMM_WORLD_LOCAL_RANK") != nullptr || std::getenv("MPI_LOCALRANKID") != nullptr;
   start.mpi_local_rank = says_local ? environment_number({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}, 0)
                                     : start.mpi_rank % start.local_ranks(1);
+  detect_processes(start);
   return start;
 }
 

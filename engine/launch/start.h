@@ -1,6 +1,8 @@
-// Start: how this process was started, by its environment: alone, its ranks threads, or by an MPI launcher as one rank.
+// Start: how this process was started, by its environment: alone, its ranks threads; by an MPI launcher as one rank; or
+// by torchrun or msrun on one host, where the first process runs all ranks as threads.
 //
-// Errors   ConfigError for a launcher's variable that holds no number of ranks.
+// Errors   ConfigError for a launcher's variable that holds no number of ranks, and for torchrun or msrun on several
+//          hosts.
 #pragma once
 
 #include <optional>
@@ -15,9 +17,14 @@ struct Start {
   int mpi_rank = 0;             // of this process
   int mpi_local_rank = 0;       // of this process among those on this node
   std::string affinity_conf{};  // CPU_AFFINITY_CONF; empty: not set
+  // Started by torchrun or msrun, a process for each rank (local_processes.h); 0 = no such launcher.
+  int processes = 0;
+  int process_rank = 0;
+  std::string meeting{};  // what this run's processes have in common and other runs do not
 
   // Whether ranks are processes; else they are threads of this one.
   bool by_mpi() const { return mpi_ranks > 0; }
+  bool by_processes() const { return processes > 0; }
   // Of this process; none where its ranks are threads.
   std::optional<int> rank() const { return by_mpi() ? std::optional(mpi_rank) : std::nullopt; }
   // Ranks of this node, of `ranks` in all.

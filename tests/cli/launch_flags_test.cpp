@@ -271,14 +271,49 @@ TEST_F(LaunchFlags, VariablesThatChangeNothingAreNamedOnce) {
             "--distributed-timeout-minutes N\n");
 }
 
-TEST_F(LaunchFlags, AProcessOfTorchrunIsRefused) {
-  const Outcome outcome = folder.run(kFourSteps, {"env", "RANK=3", "LOCAL_RANK=3", "WORLD_SIZE=8"});
+// As torchrun and msrun start them: rank 1 first, in the background.
+TEST_F(LaunchFlags, ProcessesOfALauncherOnOneHostAreOneRun) {
+  const auto started = [&](const std::string& of_rank, const Words& words) {
+    std::string line;
+    for (const std::string& word : words) line += " '" + word + "'";
+    folder.write("start.sh", "one() { env " + of_rank + " " SHARDLOOM_PROGRAM + line +
+                                 "; }\nR=1; one > one.txt 2>&1 & other=$!\nR=0; one; zero=$?\nwait $other; "
+                                 "echo $zero $? > statuses.txt\n");
+    return folder.run_command({"bash", "start.sh"});
+  };
+  const std::string torchrun =
+      "RANK=$R LOCAL_RANK=$R WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+      "MASTER_PORT=$$ TORCHELASTIC_RUN_ID=a TORCHELASTIC_RESTART_COUNT=0";
+  const std::string msrun = "MS_ROLE=MS_WORKER RANK_ID=$R DEVICE_ID=$R RANK_SIZE=2 MS_SCHED_PORT=$$";
+  const Outcome threads = folder.run(kFourSteps + kTwoRanks + kSharded);
+  ASSERT_EQ(threads.exit_code, 0) << threads.err;
+  const auto expected = folder.metrics("metrics.jsonl").back().at("loss");
+  for (const std::string& environment : {torchrun, msrun}) {
+    const Outcome outcome = started(environment, kFourSteps + kSharded);
+    EXPECT_EQ(folder.read("statuses.txt"), "0 0\n") << outcome.err << folder.read("one.txt");
+    EXPECT_THAT(outcome.out, HasSubstr("2 ranks"));
+    EXPECT_EQ(folder.read("one.txt"), "");
+    EXPECT_EQ(folder.metrics("metrics.jsonl").back().at("loss"), expected);
+  }
+  folder.write("no_bytes", "");
+  started(torchrun, kFourSteps + kSharded + Words{"--data-path", "no_bytes"});
+  EXPECT_EQ(folder.read("statuses.txt"), "2 1\n");
+  EXPECT_EQ(folder.read("one.txt"),
+            "shardloom: rank 1: the process of rank 0, which runs all ranks, failed; look at its output\n");
+}
+
+TEST_F(LaunchFlags, ProcessesOfALauncherOnSeveralHostsAreRefused) {
+  const Words several = {"env", "RANK=3", "LOCAL_RANK=1", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=2", "MASTER_PORT=6000"};
+  const Outcome outcome = folder.run(kFourSteps, several);
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.err,
-              HasSubstr("RANK is 3 and WORLD_SIZE is 8 in the environment: torchrun or msrun starts a process "
-                        "for each rank, and here ranks are threads of one process; start the program once with "
-                        "--nproc-per-node 8, or write mpirun -n 8 before it"));
+  EXPECT_THAT(outcome.err, HasSubstr("RANK is 3, LOCAL_RANK is 1 and WORLD_SIZE is 8 in the environment: torchrun and "
+                                     "msrun work on one host only; start ranks on several hosts with mpirun -n 8"));
   EXPECT_EQ(folder.run(kFourSteps + kTwoRanks, {"env", "WORLD_SIZE=8"}).exit_code, 0);
+  const Words unnamed = {"env", "RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=2"};
+  EXPECT_THAT(folder.run(kFourSteps + kSharded, unnamed).err,
+              HasSubstr("RANK and WORLD_SIZE are set, but MASTER_PORT is not; export it"));
+  EXPECT_THAT(folder.run(kFourSteps + kSharded + Words{"--nproc-per-node", "3"}, unnamed).err,
+              HasSubstr("--nproc-per-node is 3, but the launcher started 2 processes; remove it"));
 }
 
 TEST_F(LaunchFlags, VariablesOfNpuScriptsAreNamed) {

@@ -67,6 +67,13 @@ void check_planned_work(const job::Job& a) {
 }
 
 void settle_ranks(const Command& app, bool planned, const launch::Start& start, job::Job& a) {
+  if (start.by_processes() && !planned) {
+    if (given(app, "--nproc-per-node") && a.launch.ranks != start.processes) {
+      config_error("--nproc-per-node is {}, but the launcher started {} processes; remove it", a.launch.ranks,
+                   start.processes);
+    }
+    a.launch.ranks = start.processes;
+  }
   int local_ranks = a.launch.ranks;
   if (!planned && start.mpi_ranks == 0) {
     check_limit("--nproc-per-node", a.launch.ranks, kMostThreadRanks,

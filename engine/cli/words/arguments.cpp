@@ -144,7 +144,7 @@ class TrainingFlags final : public train::ExtraArguments {
   // After the parse. ConfigError with all that is not taken.
   job::Job settled(const launch::Start& start) {
     settle_shape(values_, is_users(program_));
-    settle_replicas(values_, values_.launch.ranks > 1 || start.by_mpi());
+    settle_replicas(values_, values_.launch.ranks > 1 || start.by_mpi() || start.by_processes());
     std::vector<std::string> parsed = unknown_flags(app_);
     for (const auto& lines :
          {refused_values_, refused_distributed_optimizer(values_), job::refused_foreign(values_.written)}) {
