@@ -588,7 +588,8 @@ std::int64_t epoch_samples(const DataOptions& options, std::int64_t global_batch
     }
     return open_gpt_data(gpt)[train].value().sample_count();
   }
-  SftDataOptions sft = sft_options(options, {}, counts, global_batch_size);
+  const TokenIds any{.eod = 0, .pad = 0, .others = {}};  // samples are counted, not read
+  SftDataOptions sft = sft_options(options, any, counts, global_batch_size);
   sft.samples[train] = std::nullopt;
   if (!options.is_pairwise_dataset) return open_sft_data(sft)[train].value().sample_count();
   return open_pairs(whole_samples(sft)).first[train].value().sample_count();

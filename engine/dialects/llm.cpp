@@ -279,6 +279,10 @@ void derive_model(Reading& r) {
   if (r.flag("model.train_from_scratch")) {
     r.set_flag("--model-config", {(std::filesystem::path(folder) / "config.json").string()},
                "model.model_name_or_path");
+    std::error_code none;
+    if (std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.json", none)) {
+      r.set_flag_from("--tokenizer-name-or-path", "model.model_name_or_path");
+    }
   } else {
     r.set_flag_from("--init-from-hf-path", "model.model_name_or_path");
   }

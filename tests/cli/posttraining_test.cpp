@@ -353,5 +353,20 @@ TEST_F(ReferenceCache, LeavesTheReferenceOutOfAPlanToo) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("logps.safetensors")));
 }
 
+// Pairs and process rewards have an epoch too, whose length no tokenizer says.
+TEST_F(PostTraining, AnEpochIsCounted) {
+  for (const auto& [name, data] : {std::pair("orm", "pairs"), std::pair("prm", "steps")}) {
+    Words words = stage(name, data, std::string(name) == "orm" ? "reward.yaml" : "fsdp2.yaml");
+    const auto iterations = std::ranges::find(words, "--train-iters");
+    *iterations = "--train-epochs", *std::next(iterations) = "1";
+    if (std::string(name) == "prm")
+      words = words + Words{"--placeholder-token", "<|im_end|>", "--reward-tokens", "+", "-"};
+    const std::size_t steps = steps_of(words + Words{"--tokenizer-name-or-path", kTokenizer}).size();
+    EXPECT_GE(steps, 2U) << name;
+    EXPECT_LE(steps, 3U) << name;  // at most 12 samples, four a step
+    std::filesystem::remove_all(folder.path("metrics.jsonl"));
+  }
+}
+
 }  // namespace
 }  // namespace loom::test
