@@ -2,11 +2,15 @@
 //
 // shard      N ranks; each keeps 1 / N of every parameter. Gathers and reduce-scatters run over it.
 // replicate  M ranks that keep the same shard; all-reduces of gradients run over it.
+// parts      ranks whose modules have other parts of the same whole parameters (the experts of other ranks); none: the
+//            parameters are whole here. Nothing is gathered over it in a step; norms sum over it, and whole parameters
+//            are put together over it.
 //
 // FSDP works on axes, not on meshes: axes of one mesh, or some flattened (dp_shard and cp into one shard axis). Calls
 // on one model may have different ones.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "engine/comm/mesh.h"
@@ -16,6 +20,7 @@ namespace loom::sharding {
 struct FsdpAxes {
   comm::Axis shard;
   comm::Axis replicate;
+  std::optional<comm::Axis> parts = {};
 
   // The axes dp_shard and dp_replicate of a mesh that has both.
   static FsdpAxes of(const comm::DeviceMesh& mesh) { return {mesh.axis("dp_shard"), mesh.axis("dp_replicate")}; }

@@ -13,7 +13,7 @@ namespace {
 // A sharded parameter and the ranks that hold it together.
 struct Owner {
   const Param* param = nullptr;
-  comm::ProcessGroup* ranks = nullptr;
+  const FsdpAxes* axes = nullptr;
 };
 
 // By the identity of the sharded tensor.
@@ -23,25 +23,67 @@ std::unordered_map<const void*, Owner> reshard_and_find_owners(nn::Module& root)
     if (state->group() == nullptr) continue;
     state->group()->reshard();
     for (const auto& param : state->group()->params()) {
-      owners[param->sharded().id()] = {param.get(), &state->group()->axes().shard.group()};
+      owners[param->sharded().id()] = {param.get(), &state->group()->axes()};
     }
   }
   return owners;
 }
 
-// The padded shards of all ranks one after another; the first rows are the parameter.
-Tensor gather_on_host(const Param& param, comm::ProcessGroup& ranks, const std::string& path) {
-  Shape padded = param.shape();
-  padded[0] = ranks.size() * param.chunk().padded_rows;
-  const Tensor full = Tensor::host(padded, param.original_dtype(), path);
-  const auto bytes = static_cast<std::size_t>(param.padded_shard().nbytes());
-  auto* own = static_cast<std::byte*>(full.raw()) + static_cast<std::size_t>(ranks.rank()) * bytes;
-  std::memcpy(own, param.padded_shard().raw(), bytes);
-  if (ranks.size() > 1) {
-    const comm::GatherPart part{own, full.raw(), bytes};
-    ranks.all_gather(comm::kHostLane, {&part, 1}, path);
+// `bytes` of every rank of the axis, one after another, behind those of the ranks before.
+std::vector<std::byte> all_of(const comm::Axis& axis, const void* own, std::size_t bytes, const std::string& path) {
+  std::vector<std::byte> all(bytes * static_cast<std::size_t>(axis.size()));
+  std::byte* place = all.data() + static_cast<std::size_t>(axis.rank()) * bytes;
+  std::memcpy(place, own, bytes);
+  if (axis.size() > 1) {
+    const comm::GatherPart part{place, all.data(), bytes};
+    axis.group().all_gather(comm::kHostLane, {&part, 1}, path);
   }
-  return full.rows(0, param.shape()[0]);
+  return all;
+}
+
+// The box of this rank before the cut: the padded shards of the shard axis put together.
+nn::LocalTensor gathered_box(const Param& param, const comm::Axis& shard, const std::string& path) {
+  const nn::LocalTensor box{Tensor::host(param.shape(), param.original_dtype(), path),
+                            nn::ShardSpec::whole(param.shape())};
+  const auto bytes = static_cast<std::size_t>(param.padded_shard().nbytes());
+  const std::vector<std::byte> shards = all_of(shard, param.padded_shard().raw(), bytes, path);
+  const int dim = param.shard_dim();
+  for (int rank = 0; rank < shard.size(); ++rank) {
+    const Chunk chunk = chunk_of(param.shape()[dim], rank, shard.size());
+    nn::LocalTensor part{{}, box.shard};
+    Shape shape = param.shape();
+    shape[dim] = chunk.rows;
+    part.shard.offset[static_cast<std::size_t>(dim)] = chunk.row_begin;
+    part.value = Tensor::host(shape, param.original_dtype(), path);
+    std::memcpy(part.value.raw(), shards.data() + static_cast<std::size_t>(rank) * bytes,
+                static_cast<std::size_t>(part.value.nbytes()));
+    nn::paste_box(box, part, path);
+  }
+  return {box.value, param.gathered_box()};
+}
+
+// The whole parameter, of the boxes that the ranks of `parts` have.
+Tensor put_together(const nn::LocalTensor& own, const comm::Axis& parts, const std::string& path) {
+  const nn::LocalTensor whole{Tensor::host(own.shard.global_shape, own.value.dtype(), path),
+                              nn::ShardSpec::whole(own.shard.global_shape)};
+  const auto bytes = static_cast<std::size_t>(own.value.nbytes());
+  const std::size_t dims = own.shard.offset.size();
+  const std::vector<std::byte> values = all_of(parts, own.value.raw(), bytes, path);
+  const std::vector<std::byte> offsets = all_of(parts, own.shard.offset.data(), dims * sizeof(std::int64_t), path);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(parts.size()); ++rank) {
+    nn::LocalTensor part{Tensor::host(own.value.shape(), own.value.dtype(), path), own.shard};
+    std::memcpy(part.value.raw(), values.data() + rank * bytes, bytes);
+    std::memcpy(part.shard.offset.data(), offsets.data() + rank * dims * sizeof(std::int64_t),
+                dims * sizeof(std::int64_t));
+    nn::paste_box(whole, part, path);
+  }
+  return whole.value;
+}
+
+// Collective over the axes of the owner.
+Tensor whole_parameter(const Owner& owner, const std::string& path) {
+  const nn::LocalTensor box = gathered_box(*owner.param, owner.axes->shard, path);
+  return owner.axes->parts ? put_together(box, *owner.axes->parts, path) : box.value;
 }
 
 void reshard_all(nn::Module& root) {
@@ -71,16 +113,15 @@ void for_each_full_parameter(nn::Module& root,
     if (wanted && !wanted(entry.path)) continue;
     const Tensor& value = entry.local.value;
     const auto found = owners.find(value.id());
-    const Shape& together = found == owners.end() ? value.shape() : found->second.param->shape();
-    if (together != entry.local.shard.global_shape) {
+    const Tensor full = found == owners.end() ? value : whole_parameter(found->second, entry.path);
+    if (full.shape() != entry.local.shard.global_shape) {
       config_error(
           "for_each_full_parameter: the ranks that share '{}' have {} of {} together; save its boxes "
           "(local_state_dict) "
           "instead of the whole",
-          entry.path, to_string(together), to_string(entry.local.shard.global_shape));
+          entry.path, to_string(full.shape()), to_string(entry.local.shard.global_shape));
     }
-    visit(entry.path,
-          found == owners.end() ? value : gather_on_host(*found->second.param, *found->second.ranks, entry.path));
+    visit(entry.path, full);
   }
 }
 

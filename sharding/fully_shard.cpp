@@ -90,10 +90,24 @@ void check_hook_module(const std::vector<nn::Module*>& modules, nn::Module* hook
   }
 }
 
-void check_shardable(const std::vector<ParamHome>& homes) {
+void check_shardable(const std::vector<ParamHome>& homes, const FullyShardOptions& options) {
+  const int ranks = options.axes.shard.size();
   for (const ParamHome& home : homes) {
-    if (home.slots.front()->value.shape().ndim() > 0) continue;
-    config_error("parameter {} has no dims and cannot be sharded over dim 0; give it shape [1]", in_words(home));
+    const Shape& shape = home.slots.front()->value.shape();
+    if (shape.ndim() == 0) {
+      config_error("parameter {} has no dims and cannot be sharded over dim 0; give it shape [1]", in_words(home));
+    }
+    const int dim = options.shard_dim ? options.shard_dim(home.paths.front(), shape) : 0;
+    if (dim < 0 || dim >= shape.ndim()) {
+      config_error("parameter {} {} is to be cut on dim {}; use a dim from 0 to {}", in_words(home), to_string(shape),
+                   dim, shape.ndim() - 1);
+    }
+    if (dim > 0 && shape[dim] % ranks != 0) {
+      config_error(
+          "parameter {} {} is to be cut on dim {} over {} ranks, which do not divide {}; use dim 0, or a factor "
+          "of it",
+          in_words(home), to_string(shape), dim, ranks, shape[dim]);
+    }
   }
 }
 
@@ -188,7 +202,7 @@ FsdpState& fully_shard(const std::vector<nn::Module*>& listed, const FullyShardO
   std::vector<ParamHome> homes = collect_homes(modules, options.ignored_params);
   const ReshardAfterForward reshard = resolve_after_forward(options);
   check_not_owned_above(homes);
-  check_shardable(homes);
+  check_shardable(homes, options);
   claim(homes);
   std::unique_ptr<ParamGroup> group;
   if (!homes.empty()) {

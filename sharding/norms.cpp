@@ -12,7 +12,7 @@ namespace {
 using SumOf = double (*)(const std::vector<Tensor>& parameters);
 using Parameters = std::vector<std::vector<Tensor>>;  // by part
 
-// Shards over the same ranks: what they have is summed over these.
+// Shards over the same ranks: what they have is summed over these, and over the ranks with other parts.
 struct Term {
   FsdpAxes axes;
   Parameters shards;
@@ -21,7 +21,9 @@ struct Term {
 
 Term& term_of(const FsdpAxes& axes, std::size_t parts, std::vector<Term>& terms) {
   for (Term& term : terms) {
-    if (same_ranks(term.axes.shard, axes.shard)) return term;
+    const bool same_parts = term.axes.parts.has_value() == axes.parts.has_value() &&
+                            (!axes.parts || same_ranks(*term.axes.parts, *axes.parts));
+    if (same_parts && same_ranks(term.axes.shard, axes.shard)) return term;
   }
   return terms.emplace_back(Term{axes, Parameters(parts), {}});
 }
@@ -32,28 +34,29 @@ std::vector<double> sums_of(const Parameters& parameters, SumOf sum_of) {
   return sums;
 }
 
+void all_reduce_sums(const comm::Axis& axis, std::vector<double>& sums, const comm::ReduceOp& op) {
+  if (axis.size() == 1) return;
+  axis.group().all_reduce(comm::kHostLane, sums.data(), static_cast<std::int64_t>(sums.size()), DType::kF64, op,
+                          "gradient norm");
+}
+
 // Sums the sums over the shard axes of their terms. Those of `whole`, of which every rank has its own, become their
 // means over the ranks of the first term's axes; they travel with that term's sums.
 void sum_over_ranks(std::vector<Term>& terms, std::vector<double>& whole, bool has_whole) {
   for (Term& term : terms) {
     const comm::Axis& shard = term.axes.shard;
-    if (shard.size() == 1) continue;
     const bool first = &term == &terms.front();
     std::vector<double> sums = term.sums;
     if (first) {
       for (const double sum : whole) sums.push_back(sum / shard.size());
     }
-    shard.group().all_reduce(comm::kHostLane, sums.data(), static_cast<std::int64_t>(sums.size()), DType::kF64,
-                             comm::ReduceOp::sum(), "gradient norm");
+    all_reduce_sums(shard, sums, comm::ReduceOp::sum());
     const auto own = sums.begin() + static_cast<std::ptrdiff_t>(term.sums.size());
     if (first) whole.assign(own, sums.end());
     term.sums.assign(sums.begin(), own);
+    if (term.axes.parts) all_reduce_sums(*term.axes.parts, term.sums, comm::ReduceOp::sum());
   }
-  if (terms.empty() || !has_whole) return;
-  const comm::Axis& replicate = terms.front().axes.replicate;
-  if (replicate.size() == 1) return;
-  replicate.group().all_reduce(comm::kHostLane, whole.data(), static_cast<std::int64_t>(whole.size()), DType::kF64,
-                               comm::ReduceOp::avg(), "gradient norm");
+  if (!terms.empty() && has_whole) all_reduce_sums(terms.front().axes.replicate, whole, comm::ReduceOp::avg());
 }
 
 // By part, over all ranks, each parameter once.

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <unordered_set>
 
 #include "engine/core/dtype.h"
+#include "engine/core/shape.h"
 #include "sharding/fsdp_axes.h"
 #include "sharding/reshard_after_forward.h"
 
@@ -42,6 +45,9 @@ struct CpuOffloadPolicy {
 
 struct FullyShardOptions {
   FsdpAxes axes;
+  // The dim that a parameter is cut on, by its path below the wrapped module; null: dim 0 for all. On another dim the
+  // shard axis must divide the size. As shard_placement_fn of PyTorch.
+  std::function<int(const std::string& path, const Shape& shape)> shard_dim;
   MixedPrecisionPolicy policy;
   // true, false or a number of ranks, which must divide N. None: true, but false for the root.
   std::optional<ReshardAfterForward> reshard_after_forward;

@@ -35,18 +35,32 @@ bool contains(const ShardSpec& outer, const Shape& outer_shape, const ShardSpec&
   return is_empty(inner_shape) || box_fits(outer_shape, relative_offset(outer, inner), inner_shape);
 }
 
-void copy_box(const LocalTensor& target, const LocalTensor& source, std::string_view what) {
-  const Shape& shape = target.value.shape();
-  require(contains(source.shard, source.value.shape(), target.shard, shape), "'{}': {} is not in {}", what,
-          describe(target.shard, shape), describe(source.shard, source.value.shape()));
+namespace {
+
+// Calls `copy(inner part, outer part)` for each run of the box `inner` in the box `outer`, which contains it.
+template <class Copy>
+void for_each_run(const LocalTensor& inner, const LocalTensor& outer, std::string_view what, const Copy& copy) {
+  const Shape& shape = inner.value.shape();
+  require(contains(outer.shard, outer.value.shape(), inner.shard, shape), "'{}': {} is not in {}", what,
+          describe(inner.shard, shape), describe(outer.shard, outer.value.shape()));
   if (is_empty(shape)) return;
-  const BoxRuns runs(source.value.shape(), relative_offset(source.shard, target.shard), shape);
+  const BoxRuns runs(outer.value.shape(), relative_offset(outer.shard, inner.shard), shape);
   const auto part = [](const Tensor& tensor, std::int64_t begin, std::int64_t elems) {
     return Tensor(tensor.storage(), tensor.offset_elems() + begin, {elems}, tensor.dtype());
   };
   for (std::int64_t i = 0; i < runs.count(); ++i) {
-    part(target.value, i * runs.elems(), runs.elems()).copy_from(part(source.value, runs.begin(i), runs.elems()));
+    copy(part(inner.value, i * runs.elems(), runs.elems()), part(outer.value, runs.begin(i), runs.elems()));
   }
+}
+
+}  // namespace
+
+void copy_box(const LocalTensor& target, const LocalTensor& source, std::string_view what) {
+  for_each_run(target, source, what, [](Tensor inner, const Tensor& outer) { inner.copy_from(outer); });
+}
+
+void paste_box(const LocalTensor& target, const LocalTensor& source, std::string_view what) {
+  for_each_run(source, target, what, [](const Tensor& inner, Tensor outer) { outer.copy_from(inner); });
 }
 
 }  // namespace loom::nn

@@ -45,5 +45,7 @@ bool contains(const ShardSpec& outer, const Shape& outer_shape, const ShardSpec&
 //
 // Throws   InvariantError unless source's box contains target's.
 void copy_box(const LocalTensor& target, const LocalTensor& source, std::string_view what);
+// Writes all of `source` into `target`, whose box contains it; the rest of `target` keeps its values.
+void paste_box(const LocalTensor& target, const LocalTensor& source, std::string_view what);
 
 }  // namespace loom::nn

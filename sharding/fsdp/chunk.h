@@ -1,4 +1,5 @@
-// The chunk rule of dim 0: N ranks, D rows, c = ceil(D / N) rows stored on every rank, the tail zero-padded.
+// The chunk rule: N ranks, D rows of the dim that is cut, c = ceil(D / N) rows stored on every rank, the tail
+// zero-padded. On a dim other than 0, N divides D.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +17,17 @@ struct Chunk {
   bool operator==(const Chunk&) const = default;
 };
 
-constexpr Chunk chunk_of(std::int64_t dim0, int rank, int ranks) {
-  const std::int64_t c = ceil_div<std::int64_t>(dim0, ranks);
-  const std::int64_t begin = std::min(dim0, rank * c);
-  return {c, begin, std::min(dim0, (rank + 1) * c) - begin};
+constexpr Chunk chunk_of(std::int64_t rows, int rank, int ranks) {
+  const std::int64_t c = ceil_div<std::int64_t>(rows, ranks);
+  const std::int64_t begin = std::min(rows, rank * c);
+  return {c, begin, std::min(rows, (rank + 1) * c) - begin};
 }
+
+// Where the chunks of a parameter lie in the whole of it: `runs` times, one after the other, the N chunks of
+// `run_elems` elements each. 1 run on dim 0.
+struct ChunkRuns {
+  std::int64_t runs = 1;
+  std::int64_t run_elems = 0;
+};
 
 }  // namespace loom::sharding

@@ -142,7 +142,12 @@ class BufferedGather final : public Gather {
     for (int rank = 0; rank < group_->size(); ++rank) {
       for (const Param* param : params_) {
         const std::int64_t bytes = input_bytes(*param);
-        std::memcpy(param->unsharded().storage()->data() + rank * bytes, from, static_cast<std::size_t>(bytes));
+        std::byte* whole = param->unsharded().storage()->data();
+        if (from_ == GatherFrom::kShards) {
+          param->put_together(from, rank, group_->size(), whole);
+        } else {  // equal parts of the parameter's bytes, whatever its cut
+          std::memcpy(whole + rank * bytes, from, static_cast<std::size_t>(bytes));
+        }
         from += bytes;
       }
     }
@@ -356,7 +361,10 @@ void Gather::release() {
 std::unique_ptr<Gather> Gather::create(GatherLayout layout, GatherFrom from, std::vector<Param*> params,
                                        std::shared_ptr<comm::ProcessGroup> group, device::Device& device,
                                        const std::string& path, std::shared_ptr<AllGather> comm) {
-  if (group->size() > 1 && (layout == GatherLayout::kBuffered || comm != nullptr)) {
+  // Gathered in place, the shards would lie one after another, which is the parameter only where dim 0 is cut.
+  const bool is_cut_elsewhere = from == GatherFrom::kShards &&
+                                std::ranges::any_of(params, [](const Param* param) { return param->shard_dim() > 0; });
+  if (group->size() > 1 && (layout == GatherLayout::kBuffered || comm != nullptr || is_cut_elsewhere)) {
     return std::make_unique<BufferedGather>(from, std::move(params), std::move(group), device, path, std::move(comm));
   }
   if (group->size() > 1 && from == GatherFrom::kShards && !device.dry_run()) {

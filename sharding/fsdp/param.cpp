@@ -1,5 +1,6 @@
 #include "sharding/fsdp/param.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/core/checked.h"
@@ -17,16 +18,16 @@ using device::MemCategory;
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 47;  // as of a tensor (engine/tensor/factories.cpp)
 
-Shape with_rows(const Shape& shape, std::int64_t rows) {
+Shape with_rows(const Shape& shape, int dim, std::int64_t rows) {
   Shape result = shape;
-  result[0] = rows;
+  result[dim] = rows;
   return result;
 }
 
-// A tensor whose storage has no bytes yet.
-Tensor released(const Shape& shape, std::int64_t storage_rows, DType dtype, MemCategory category, std::string what,
-                const std::optional<CpuOffloadPolicy>& offload = std::nullopt) {
-  const auto bytes = checked_multiply(storage_rows, shape.row_elems() * element_bytes(dtype));
+// A tensor whose storage has no bytes yet. It has `storage_rows` rows of `row_elems` elements.
+Tensor released(const Shape& shape, std::int64_t storage_rows, std::int64_t row_elems, DType dtype,
+                MemCategory category, std::string what, const std::optional<CpuOffloadPolicy>& offload = std::nullopt) {
+  const auto bytes = checked_multiply(storage_rows, row_elems * element_bytes(dtype));
   check_model(bytes && *bytes <= kMostBytes,
               "{} padded to {} rows, as many on every rank, takes more than 128 TiB; shard over fewer ranks "
               "(sharding_size)",
@@ -76,26 +77,32 @@ Param::Param(ParamHome home, const FullyShardOptions& options)
   const Tensor original = home_.slots.front()->value;
   shape_ = original.shape();
   require(shape_.ndim() > 0, "parameter '{}' without dims reached the cut", path());
-  row_elems_ = shape_.row_elems();
+  shard_dim_ = options.shard_dim ? options.shard_dim(path(), shape_) : 0;
+  require(shard_dim_ >= 0 && shard_dim_ < shape_.ndim(), "parameter '{}' {} reached a cut on dim {}", path(),
+          to_string(shape_), shard_dim_);
+  const std::int64_t row_elems = shape_.numel() / std::max<std::int64_t>(1, shape_[shard_dim_]);
   original_dtype_ = original.dtype();
   const bool castable = is_floating(original_dtype_);
   compute_dtype_ = castable ? policy.param_dtype.value_or(original_dtype_) : original_dtype_;
   if (policy.reduce_dtype && policy.reduce_dtype != policy.param_dtype) reduce_dtype_ = policy.reduce_dtype;
-  chunk_ = chunk_of(shape_[0], shard.rank(), shard.size());
+  chunk_ = chunk_of(shape_[shard_dim_], shard.rank(), shard.size());
+  require(shard_dim_ == 0 || chunk_.padded_rows * shard.size() == shape_[shard_dim_],
+          "parameter '{}' {} reached an uneven cut on dim {} over {} ranks", path(), to_string(shape_), shard_dim_,
+          shard.size());
   gathered_box_ = home_.slots.front()->shard;
   shard_box_ = gathered_box_;
-  shard_box_.offset[0] += chunk_.row_begin;
+  shard_box_.offset[static_cast<std::size_t>(shard_dim_)] += chunk_.row_begin;
 
   const std::string& what = home_.paths.front();
-  padded_shard_ = released(with_rows(shape_, chunk_.padded_rows), chunk_.padded_rows, original_dtype_,
-                           MemCategory::kShard, what + " (sharded)", cpu_offload_);
-  sharded_ = padded_shard_.rows(0, chunk_.rows);
+  padded_shard_ = released(with_rows(shape_, shard_dim_, chunk_.padded_rows), chunk_.padded_rows, row_elems,
+                           original_dtype_, MemCategory::kShard, what + " (sharded)", cpu_offload_);
+  sharded_ = padded_shard_.rows(0, shard_dim_ == 0 ? chunk_.rows : shape_[0]);
   sharded_.set_requires_grad(original.requires_grad());
-  unsharded_ = released(shape_, chunk_.padded_rows * shard.size(), compute_dtype_, MemCategory::kUnsharded,
+  unsharded_ = released(shape_, chunk_.padded_rows * shard.size(), row_elems, compute_dtype_, MemCategory::kUnsharded,
                         what + " (unsharded)");
   if (!original.is_meta()) {
     materialize_shard();
-    sharded_.copy_from(original.rows(chunk_.row_begin, chunk_.rows));
+    nn::copy_box({sharded_, shard_box_}, {original, gathered_box_}, path());
   }
   to_sharded();
 }
@@ -109,7 +116,21 @@ void Param::guard_shard(const std::string& group_path) {
 void Param::materialize_shard() {
   if (padded_shard_.storage()->allocated()) return;
   padded_shard_.storage()->allocate();
-  zero_rows_from(padded_shard_, chunk_.rows);
+  if (shard_dim_ == 0) zero_rows_from(padded_shard_, chunk_.rows);
+}
+
+ChunkRuns Param::chunk_runs() const {
+  std::int64_t runs = 1;
+  for (int dim = 0; dim < shard_dim_; ++dim) runs *= shape_[dim];
+  return {runs, padded_shard_elems() / std::max<std::int64_t>(1, runs)};
+}
+
+void Param::put_together(const std::byte* input, int rank, int ranks, std::byte* whole) const {
+  const ChunkRuns chunks = chunk_runs();
+  const std::int64_t bytes = chunks.run_elems * element_bytes(compute_dtype_);
+  for (std::int64_t run = 0; run < chunks.runs; ++run) {
+    std::memcpy(whole + (run * ranks + rank) * bytes, input + run * bytes, static_cast<std::size_t>(bytes));
+  }
 }
 
 void Param::rehome_shard(device::DeviceMemory& device, const std::shared_ptr<std::byte>& memory) {

@@ -1,7 +1,9 @@
 // Param: one parameter of a group, and its tensors.
 //
+// Cut       on shard_dim(), 0 unless the options say another; rows are those of that dim.
 // Tensors   sharded: this rank's rows, a leaf, the optimizer's view; a view of the padded shard of c rows.
-//           gather input: the padded shard in the compute dtype. gather output: N of them in rank order.
+//           gather input: the padded shard in the compute dtype. gather output: N of them in rank order; cut on dim 0
+//           it is the parameter, on another dim put_together() makes it of them.
 //           unsharded: the whole parameter in the compute dtype, a leaf made once whose storage is allocated and
 //           released; its rows are the first D of N * c. post-forward shard: between forward and backward, an equal
 //           part of the N * c rows, in the compute dtype, on each of k consecutive ranks.
@@ -48,6 +50,8 @@ class Param {
   // This rank's rows of that box.
   const nn::ShardSpec& shard_box() const { return shard_box_; }
   const Chunk& chunk() const { return chunk_; }
+  int shard_dim() const { return shard_dim_; }
+  ChunkRuns chunk_runs() const;
   DType original_dtype() const { return original_dtype_; }
   // The dtype of gathers and computation.
   DType compute_dtype() const { return compute_dtype_; }
@@ -55,8 +59,8 @@ class Param {
   std::optional<DType> reduce_dtype() const { return reduce_dtype_; }
   bool requires_grad() const { return sharded_.requires_grad(); }
   const std::optional<CpuOffloadPolicy>& cpu_offload() const { return cpu_offload_; }
-  std::int64_t padded_shard_elems() const { return chunk_.padded_rows * row_elems_; }
-  std::int64_t shard_elems() const { return chunk_.rows * row_elems_; }
+  std::int64_t padded_shard_elems() const { return padded_shard_.numel(); }
+  std::int64_t shard_elems() const { return sharded_.numel(); }
   // Bytes of the shard, on each of the N ranks.
   std::int64_t gather_input_bytes() const;
   // All N gather inputs: the unsharded parameter with its padding.
@@ -90,6 +94,9 @@ class Param {
   void drop_post_forward_shard() { post_forward_shard_ = {}; }
   const Tensor& post_forward_shard() const { return post_forward_shard_; }
 
+  // Writes rank `rank`'s gather input into `whole`, the bytes of the parameter in the compute dtype.
+  void put_together(const std::byte* input, int rank, int ranks, std::byte* whole) const;
+
   void to_sharded();
   void to_unsharded();
   // Frees the unsharded bytes.
@@ -114,7 +121,7 @@ class Param {
 
   ParamHome home_;
   Shape shape_;
-  std::int64_t row_elems_;
+  int shard_dim_;
   Chunk chunk_;
   nn::ShardSpec gathered_box_;
   nn::ShardSpec shard_box_;

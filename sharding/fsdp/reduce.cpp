@@ -1,5 +1,6 @@
 #include "sharding/fsdp/reduce.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -24,6 +25,17 @@ double fp16_pre_divide(double factor) {
   return p;
 }
 
+// Chunk `rank` of a gradient that is cut on a dim other than 0.
+void fill_runs(const Param& param, const Tensor& grad, int rank, int ranks, DType dtype, std::byte* to) {
+  const ChunkRuns chunks = param.chunk_runs();
+  const auto* from = static_cast<const std::byte*>(grad.raw());
+  const std::int64_t read = chunks.run_elems * element_bytes(grad.dtype());
+  const std::int64_t written = chunks.run_elems * element_bytes(dtype);
+  for (std::int64_t run = 0; run < chunks.runs; ++run) {
+    kernels::cast(chunks.run_elems, grad.dtype(), from + (run * ranks + rank) * read, dtype, to + run * written);
+  }
+}
+
 // Copies chunk r of every gradient into row r, in the reduce dtype, with zeros behind the last row of a parameter.
 void fill_input(const Tensor& input, const std::vector<Param*>& params, const std::vector<Tensor>& grads, int ranks) {
   const DType dtype = input.dtype();
@@ -31,6 +43,11 @@ void fill_input(const Tensor& input, const std::vector<Param*>& params, const st
   auto* to = static_cast<std::byte*>(input.raw());
   for (int rank = 0; rank < ranks; ++rank) {
     for (std::size_t i = 0; i < params.size(); ++i) {
+      if (params[i]->shard_dim() > 0) {
+        fill_runs(*params[i], grads[i], rank, ranks, dtype, to);
+        to += params[i]->padded_shard_elems() * size;
+        continue;
+      }
       const Chunk chunk = chunk_of(params[i]->shape()[0], rank, ranks);
       const std::int64_t row_elems = params[i]->shape().row_elems();
       const std::int64_t elems = chunk.rows * row_elems;
@@ -218,10 +235,11 @@ void submit(const ReduceContext& context, Steps steps) {
 }
 
 // Null where the input is a flat buffer that ranks fill: their memory is not shared, somebody else moves the bytes, or
-// the gradients change on their way into it. The same on all ranks.
-comm::PeerReduction* peer_reduction(const ReduceContext& context, const ReducePlan& plan, DType grad_dtype,
-                                    DType reduce_dtype) {
+// the gradients change on their way into it, or lie in another order. The same on all ranks.
+comm::PeerReduction* peer_reduction(const ReduceContext& context, const ReducePlan& plan,
+                                    const std::vector<Param*>& params, DType grad_dtype, DType reduce_dtype) {
   if (context.device->dry_run() || context.comm != nullptr || context.axes.shard.size() == 1) return nullptr;
+  if (std::ranges::any_of(params, [](const Param* param) { return param->shard_dim() > 0; })) return nullptr;
   if (plan.pre_divide != 1 || !comm::PeerReduction::casts(grad_dtype, reduce_dtype)) return nullptr;
   return comm::PeerReduction::of(context.axes.shard.group());
 }
@@ -333,11 +351,12 @@ Reduction reduction_of(const ReduceContext& context, const std::vector<Param*>& 
 // Fills `input`, the flat input, or takes the gradients where peers read them; then lets go of them.
 Buffers copy_in(const ReduceContext& context, const Reduction& of, const std::vector<Param*>& params,
                 std::vector<Tensor> grads, Tensor& input) {
-  Buffers buffers{.gradients = {peer_reduction(context, of.plan, of.grad_dtype, of.reduce_dtype), of.grad_dtype, {}},
-                  .input_elems = of.ranks * of.row_elems,
-                  .row_elems = of.row_elems,
-                  .reduce_dtype = of.reduce_dtype,
-                  .original_dtype = of.original_dtype};
+  Buffers buffers{
+      .gradients = {peer_reduction(context, of.plan, params, of.grad_dtype, of.reduce_dtype), of.grad_dtype, {}},
+      .input_elems = of.ranks * of.row_elems,
+      .row_elems = of.row_elems,
+      .reduce_dtype = of.reduce_dtype,
+      .original_dtype = of.original_dtype};
   const bool is_flat = buffers.gradients.group == nullptr;
   input = is_flat ? comm_buffer(of.comm, CommBufferUse::kReduceInput, buffers.input_elems, of.reduce_dtype,
                                 MemCategory::kReduceBuffer, of.what)

@@ -268,6 +268,10 @@ Muon::Muon(nn::Module& root, nn::ParameterGroups groups, const MuonOptions& opti
       if (const auto why = refusal(parameter, param)) config_error("Muon: parameter '{}': {}", parameter.path, *why);
       const bool is_matrix = parameter.shard.global_shape.ndim() == 2;
       if (param == nullptr || !is_matrix || owner->axes().shard.size() == 1) continue;
+      if (param->shard_dim() != 0) {
+        config_error("Muon: parameter '{}' is cut on dim {}; cut matrices on dim 0", parameter.path,
+                     param->shard_dim());
+      }
       shards_[parameter.value.id()] = {owner->axes().shard.shared_group(), param->chunk().padded_rows};
     }
   }
