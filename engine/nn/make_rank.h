@@ -19,4 +19,17 @@ struct RankSetup {
 // The device belongs to the rank.
 device::Device& make_rank(RankContext& context, const RankSetup& setup);
 
+// A rank of its own in a world of one, current on this thread while it lives. For code that runs before the ranks of
+// the job start and needs a device: the constructor of a model puts its buffers there.
+class ProbeRank {
+ public:
+  ProbeRank() { make_rank(context_, {}); }
+  ProbeRank(const ProbeRank&) = delete;
+  ProbeRank& operator=(const ProbeRank&) = delete;
+
+ private:
+  RankContext context_{0, 1};
+  const RankScope scope_{context_};
+};
+
 }  // namespace loom::nn
