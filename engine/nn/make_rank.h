@@ -1,6 +1,6 @@
-// make_rank(): gives a rank what it computes with: its emulated device, the threads of its loops, its kernels.
+// make_rank(): gives a rank its emulated device, the threads of its loops and its kernels.
 //
-// Order    before any tensor of the rank is made; once a rank.
+// Order    before any tensor of the rank is made; once per rank.
 // Threads  the rank's host thread, or before it starts.
 #pragma once
 
