@@ -56,7 +56,7 @@ std::shared_ptr<nn::Module> make_reward_model(const std::shared_ptr<nn::Module>&
   const bool has_head = parts.size() == 2 && parts[1].first == "lm_head";
   if (!has_head) {
     config_error(
-        "{} is no decoder with an output layer, which the head of a reward model replaces; use one of the families "
+        "{} is not a decoder with an output layer, which the head of a reward model replaces; use one of the families "
         "Qwen2, Qwen3, Llama and GPT-2",
         causal->type_name());
   }

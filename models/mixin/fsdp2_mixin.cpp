@@ -52,7 +52,7 @@ bool is_recomputed(nn::Module& model, const sharding::RecomputedModule& choice) 
   return recompute::is_checkpointed(*model.find(choice.path));
 }
 
-// A strategy of the model's own may leave out what the command line asks for.
+// A model's own strategy may leave out a request of the command line.
 void check_is_recomputed(nn::Module& model, const sharding::Fsdp2Config& config) {
   for (const sharding::RecomputedModule& choice : config.recompute_by_path) {
     if (is_recomputed(model, choice)) continue;
@@ -98,7 +98,7 @@ void draw(nn::Module& model, std::uint64_t seed, const nn::KeptValues& kept) {
   nn::init_weights(model, seed, kept);
 }
 
-// What had no bytes, and has to be written.
+// The parameters and buffers without bytes, which must be written.
 class Unwritten {
  public:
   explicit Unwritten(nn::Module& model) {

@@ -192,8 +192,8 @@ TEST(TorchZip, RefusesADirectoryThatSaysOtherThanTheEntries) {
 
 TEST(TorchZip, RefusesEntriesThatOverlapLeaveHolesOrStandTwice) {
   const std::string good = "archive/b";
-  EXPECT_EQ(refusal(zip_of({{}, {}})), "z: offset 88: the zip entry a stands twice");
-  EXPECT_EQ(refusal(zip_of({{}, {.name = "other/a"}})), "z: offset 86: the zip entry a stands twice");
+  EXPECT_EQ(refusal(zip_of({{}, {}})), "z: offset 88: the zip entry a occurs twice");
+  EXPECT_EQ(refusal(zip_of({{}, {.name = "other/a"}})), "z: offset 86: the zip entry a occurs twice");
   EXPECT_EQ(refusal(zip_of({{.behind = "x"}})),
             "z: offset 49: 1 bytes behind the zip entry archive/a that belong to nothing");
   EXPECT_EQ(refusal(zip_of({{.flags = 8}})),

@@ -61,7 +61,7 @@ TEST(HostBuffer, IsOrdinaryMemoryWithoutNumaAndSaysSoOnce) {
   const HostBuffer second(100, {}, machine);
   EXPECT_EQ(first.node(), std::nullopt);
   EXPECT_THAT(machine.preferred, IsEmpty());
-  EXPECT_THAT(machine.said, ElementsAre("host memory: this system tells no NUMA nodes; buffers are ordinary memory"));
+  EXPECT_THAT(machine.said, ElementsAre("host memory: this system reports no NUMA nodes; buffers are ordinary memory"));
 }
 
 TEST(HostBuffer, PrefersTheNodeThatIsAskedFor) {
