@@ -30,7 +30,7 @@ class Cut {
     batch_ = rows_of(wholes_.front());
     for (const Tensor& whole : wholes_) {
       if (rows_of(whole) == batch_) continue;
-      refuse(options.path, "the arguments to cut have {} and {} rows; cut those of the batch alone", batch_,
+      refuse(options.path, "the arguments to cut have {} and {} rows; cut only the arguments of the batch", batch_,
              rows_of(whole));
     }
   }

@@ -90,8 +90,8 @@ TEST(HostBuffer, TakesTheNodeOfItsCoresWhereThatOfTheDeviceIsNotOfThisMachine) {
   FakeMachine machine;
   const HostBuffer buffer(100, {.node = 6}, machine);
   EXPECT_EQ(buffer.node(), 1);
-  EXPECT_THAT(machine.said, ElementsAre("host memory: this machine has no NUMA node 6, where the rank's device is said "
-                                        "to be; buffers are on node 1, of the rank's cores"));
+  EXPECT_THAT(machine.said, ElementsAre("host memory: this machine has no NUMA node 6, the requested node of "
+                                        "the rank's device; buffers are on node 1, of the rank's cores"));
 }
 
 TEST(HostBuffer, AsksForHugePagesFromTheSizeOfOneOn) {
